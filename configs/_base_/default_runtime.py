@@ -1,0 +1,20 @@
+# What every run shares, whatever the framework and the task.
+custom_imports = dict(imports=['xcit_dense'], allow_failed_imports=False)
+runner_type = 'DenseRunner'  # safe and strict loading, see xcit_dense/engine/runner.py
+
+default_hooks = dict(
+    timer=dict(type='IterTimerHook'),
+    logger=dict(type='LoggerHook', interval=50),
+    param_scheduler=dict(type='ParamSchedulerHook'),
+    checkpoint=dict(type='CheckpointHook', interval=1, max_keep_ckpts=3),
+    sampler_seed=dict(type='DistSamplerSeedHook'))
+log_processor = dict(type='LogProcessor', window_size=50, by_epoch=True)
+log_level = 'INFO'
+
+env_cfg = dict(
+    cudnn_benchmark=False,
+    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
+    dist_cfg=dict(backend='nccl'))
+
+load_from = None
+resume = False

@@ -1,0 +1,6 @@
+# What every run of an mmdet model shares.
+_base_ = './default_runtime.py'
+
+default_scope = 'mmdet'
+default_hooks = dict(visualization=dict(type='DetVisualizationHook'))
+visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

@@ -1,0 +1,66 @@
+"""What the tests share: a tiny arch, the golden files, generated data, and a run trained on it."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from xcit_dense.demo_data import make_demo_data
+
+ROOT = Path(__file__).parents[1]
+#: Real samples that lie beside a developer's checkout; tests that use them are skipped elsewhere.
+SAMPLES = ROOT.parent / 'shared' / 'data'
+SMALL_CONFIG = ROOT / 'configs/maskrcnn_xcit_n12_p16_small.py'
+MAIN_CONFIG = ROOT / 'configs/maskrcnn_xcit_s12_p8_coco.py'
+
+#: The arch of the golden files, made by the authors' release with randomised parameters.
+TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
+#: Cuts the small config down to a backbone of two blocks and images of 64 pixels.
+TINY_OPTIONS = [
+    'model.backbone.arch={"embed_dims":32,"depth":4,"num_heads":4,"out_indices":(0,1,2,3)}',
+    'model.neck.in_channels=[32,32,32,32]', 'train_dataloader.batch_size=2', 'train_dataloader.num_workers=0',
+    'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
+    'val_dataloader.persistent_workers=False', 'test_dataloader.num_workers=0',
+    'test_dataloader.persistent_workers=False', 'train_cfg.max_epochs=2', 'default_hooks.logger.interval=1'
+]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope='session', params=(8, 16), ids=('p8', 'p16'))
+def golden(request):
+    """Patch size, and the tensors of the golden file by name."""
+    path = ROOT / f'tests/golden/xcit_dim32_depth4_heads4_p{request.param}.safetensors'
+    return request.param, load_file(path)
+
+
+def run_tool(name, *args, cwd=ROOT, check=True, env=None):
+    """Run a tool as a user does and return what `subprocess.run` gives; output and errors in ``stdout``."""
+    command = [sys.executable, str(ROOT / 'tools' / name), *map(str, args)]
+    done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={**os.environ, **(env or {})}, timeout=1500)
+    assert not check or done.returncode == 0, done.stdout[-6000:]
+    return done
+
+
+@pytest.fixture(scope='session')
+def demo_data(tmp_path_factory):
+    """A small generated data set in COCO's layout."""
+    root = tmp_path_factory.mktemp('data')
+    make_demo_data(root, num_train=6, num_val=3, size=64)
+    return root
+
+
+@pytest.fixture(scope='session')
+def trained(demo_data, tmp_path_factory):
+    """Work dir and output of a run of two epochs through tools/train.py."""
+    work_dir = tmp_path_factory.mktemp('run')
+    done = run_tool('train.py', SMALL_CONFIG, '--data-root', demo_data, '--work-dir', work_dir, '--cfg-options',
+                    *TINY_OPTIONS)
+    return work_dir, done.stdout

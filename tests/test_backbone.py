@@ -1,0 +1,407 @@
+"""XCiT against the authors' release, and its options."""
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TINY
+from torch import nn
+
+from xcit_dense import XCiT, arch_names, get_arch
+from xcit_dense.layers import AutoSyncBN, FourierPositions
+
+ARCHITECTURES = json.loads((Path(__file__).parent / 'golden/architectures.json').read_text())['archs']
+TOLERANCE = 5e-6
+
+
+def build(patch_size=16, **options):
+    options.setdefault('norm_cfg', dict(type='BN'))
+    return XCiT(dict(TINY, patch_size=patch_size), **options)
+
+
+def build_golden(patch_size, golden, **options):
+    model = build(patch_size, **options)
+    model.load_state_dict({n.removeprefix('state/'): v for n, v in golden.items() if n.startswith('state/')})
+    return model
+
+
+def error(value, wanted):
+    """Relative error in the 2-norm."""
+    return ((value.double() - wanted.double()).norm() / wanted.double().norm()).item()
+
+
+def loss_of(levels):
+    """The loss of the golden files."""
+    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)).mean() for x in levels)
+
+
+def randomised(model):
+    """Fresh parameters hide mistakes: gammas, temperatures and batch-norm statistics away from their start."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():
+            value.add_(torch.randn_like(value) * 0.1).abs_() if 'running_var' in name else value.add_(
+                torch.randn_like(value) * 0.1)
+    return model
+
+
+@pytest.mark.parametrize('name', arch_names())
+def test_parameter_and_key_counts_are_the_authors(name):
+    with torch.device('meta'):
+        model = XCiT(name)
+    size, patch = name.rsplit('_', 1)
+    assert sum(p.numel() for p in model.parameters()) == ARCHITECTURES[size]['dense_params'][patch]
+    assert len(model.state_dict()) == ARCHITECTURES[size]['dense_state_keys'][patch]
+
+
+@pytest.mark.parametrize('size', ARCHITECTURES)
+def test_table_of_sizes_is_the_authors(size):
+    arch, wanted = get_arch(f'{size}_p8'), ARCHITECTURES[size]
+    for field in ('embed_dims', 'depth', 'num_heads', 'eta', 'tokens_norm', 'mlp_ratio', 'qkv_bias'):
+        assert getattr(arch, field) == wanted[field]
+    assert list(arch.out_indices) == wanted['out_indices']
+
+
+def test_evaluation_equals_the_release_block_by_block(golden):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors).eval()
+    blocks = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, args, out: blocks.append(out))
+    with torch.no_grad():
+        levels = model(tensors['input'])
+    for i, out in enumerate(blocks):
+        assert error(out, tensors[f'eval/block{i}']) < TOLERANCE
+    for i, out in enumerate(levels, start=1):
+        assert out.shape == tensors[f'eval/level{i}'].shape
+        assert error(out, tensors[f'eval/level{i}']) < TOLERANCE
+
+
+@pytest.mark.parametrize('with_cp', (False, True))
+def test_training_equals_the_release_to_every_gradient(golden, with_cp):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors, with_cp=with_cp).train()
+    levels = model(tensors['input'])
+    for i, out in enumerate(levels, start=1):
+        assert error(out, tensors[f'train/level{i}']) < TOLERANCE
+    loss = loss_of(levels)
+    assert error(loss, tensors['train/loss'][0]) < TOLERANCE
+    loss.backward()
+    # By layer, its weight and bias as one vector: a bias before a batch norm has the gradient 0, and float32
+    # leaves 1e-9 of rounding. Tensor by tensor in float64 below.
+    layers = {}
+    for name, parameter in model.named_parameters():
+        layers.setdefault(name.rpartition('.')[0], []).append((parameter.grad.flatten(),
+                                                               tensors[f'grad/{name}'].flatten()))
+    for name, gradients in layers.items():
+        got, wanted = (torch.cat(parts) for parts in zip(*gradients, strict=True))
+        assert error(got, wanted) < TOLERANCE, name
+
+
+def test_float64_equals_the_release_tensor_by_tensor(golden):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors).double().train()
+    loss_of(model(tensors['input'].double())).backward()
+    for name, parameter in model.named_parameters():
+        wanted = tensors[f'grad/{name}']
+        if wanted.norm() < 1e-12:  # exactly 0 but for rounding: the bias between two layers under a batch norm
+            assert name == 'fpn1.0.bias' and parameter.grad.norm() < 1e-12
+        else:
+            assert error(parameter.grad, wanted) < 5e-7, name
+
+
+@pytest.mark.parametrize('patch_size, size, wanted', (
+    (16, (500, 333), ((128, 84), (64, 42), (32, 21), (16, 10))),
+    (8, (500, 333), ((126, 84), (63, 42), (31, 21), (15, 10))),
+    (16, (64, 64), ((16, 16), (8, 8), (4, 4), (2, 2))),
+    (8, (25, 40), ((8, 10), (4, 5), (2, 2), (1, 1))),
+    (16, (17, 17), ((8, 8), (4, 4), (2, 2), (1, 1))),
+))
+def test_level_sizes(patch_size, size, wanted):
+    levels = build(patch_size).eval()(torch.randn(1, 3, *size))
+    assert tuple(tuple(x.shape[2:]) for x in levels) == wanted
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_levels_of_the_pyramid_are_chosen_by_stride(patch_size):
+    full, some = build(patch_size).eval(), build(patch_size, out_indices=(1, 3), out_strides=(8, 32)).eval()
+    some.load_state_dict({n: v for n, v in full.state_dict().items() if n in some.state_dict()})
+    tokens = build(patch_size, out_strides=None).eval()
+    tokens.load_state_dict({n: v for n, v in full.state_dict().items() if n in tokens.state_dict()})
+    x = torch.randn(1, 3, 70, 90)
+    with torch.no_grad():
+        wanted, got, plain = full(x), some(x), tokens(x)
+    assert torch.equal(got[0], wanted[1]) and torch.equal(got[1], wanted[3])
+    grid = tuple(-(-side // patch_size) for side in (70, 90))
+    assert [tuple(p.shape) for p in plain] == [(1, 32, *grid)] * 4
+    assert torch.equal(plain[1 if patch_size == 8 else 2], wanted[1 if patch_size == 8 else 2])
+
+
+def test_blocks_behind_the_last_map_are_not_built():
+    model = build(out_indices=(1, ), out_strides=(16, ))
+    assert len(model.blocks) == 2
+    model(torch.randn(1, 3, 33, 33))[0].sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize('name', arch_names())
+def test_every_arch_runs_and_gradients_reach_every_parameter(name):
+    model = XCiT(name, norm_cfg=dict(type='BN')).train()
+    levels = model(torch.randn(2, 3, 33, 41))
+    assert all(torch.isfinite(x).all() for x in levels)
+    sum(x.square().mean() for x in levels).backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize('channels', (1, 4))
+def test_in_channels(channels):
+    assert build(in_channels=channels)(torch.randn(2, channels, 40, 40))[0].shape == (2, 32, 12, 12)
+
+
+@pytest.mark.parametrize('norm_cfg, kind', (
+    (dict(type='BN'), nn.BatchNorm2d),
+    (dict(type='SyncBN'), nn.SyncBatchNorm),
+    (dict(type='GN', num_groups=2), nn.GroupNorm),
+    (dict(type='AutoSyncBN'), AutoSyncBN),
+))
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_norm_cfg_reaches_every_batch_norm(norm_cfg, kind, patch_size):
+    model = build(patch_size, norm_cfg=norm_cfg)
+    norms = [m for m in model.modules() if isinstance(m, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm))]
+    stem, pyramid = (3, 0) if patch_size == 8 else (4, 1)
+    assert len(norms) == stem + TINY['depth'] + pyramid
+    assert all(isinstance(m, kind) for m in norms)
+    model(torch.randn(2, 3, 64, 64))
+
+
+def test_default_norm_is_a_plain_batch_norm_on_one_cpu():
+    plain, default = build(), build(norm_cfg=dict(type='AutoSyncBN'))
+    default.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 3, 48, 48)
+    for a, b in zip(plain(x), default(x), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_requires_grad_of_norm_cfg_is_heeded():
+    model = build(norm_cfg=dict(type='BN', requires_grad=False))
+    assert not model.patch_embed.proj[0][1].weight.requires_grad
+    assert model.blocks[0].norm1.weight.requires_grad
+
+
+@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='AutoSyncBN')))
+def test_checkpointing_changes_nothing_but_memory(norm_cfg):
+    plain = randomised(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
+    other = copy.deepcopy(plain)
+    other.with_cp = True
+    x = torch.randn(3, 3, 50, 66)
+    saved = []
+    for model in (plain, other):
+        torch.manual_seed(7)
+        total = 0
+
+        def count(tensor):
+            nonlocal total
+            total += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+            loss = loss_of(model(x))
+        loss.backward()
+        saved.append(total)
+    assert saved[1] < saved[0] / 2  # stem and weights remain
+    for (name, a), b in zip(plain.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad), name
+    for (name, a), b in zip(plain.named_buffers(), other.buffers(), strict=True):
+        assert torch.equal(a, b), name  # running statistics are counted once
+
+
+def test_stochastic_depth_skips_whole_branches_of_single_samples():
+    model = randomised(build(drop_path_rate=0.5, norm_eval=True)).train()
+    block, x = model.blocks[0], torch.randn(64, 9, 32)
+    kept = [(block(x, 3, 3) - x).flatten(1).abs().amax(1) == 0 for _ in range(4)]
+    share = torch.stack(kept).float().mean().item()
+    assert 0.05 < share < 0.22  # all three branches skipped: 1/8
+    model.eval()
+    assert torch.equal(block(x, 3, 3), block(x, 3, 3))
+
+
+@pytest.mark.parametrize('frozen_stages', (-1, 0, 2))
+def test_frozen_stages_neither_learn_nor_count(frozen_stages):
+    model = build(frozen_stages=frozen_stages, drop_path_rate=0.5).train()
+    before = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.)
+    loss_of(model(torch.randn(2, 3, 64, 64))).backward()
+    optimizer.step()
+    frozen = () if frozen_stages < 0 else ('patch_embed', 'pos_embeder',
+                                           *(f'blocks.{i}.' for i in range(frozen_stages)))
+    for name, value in model.state_dict().items():
+        if name.startswith(frozen) and frozen:
+            assert torch.equal(value, before[name]), name
+    moved = {name.split('.')[0] for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert 'blocks' in moved and ('patch_embed' in moved) == (frozen_stages < 0)
+
+
+def test_norm_eval_keeps_statistics():
+    model = build(norm_eval=True).train()
+    before = copy.deepcopy(dict(model.named_buffers()))
+    model(torch.randn(2, 3, 64, 64))
+    assert all(torch.equal(v, before[n]) for n, v in model.named_buffers())
+    assert model.blocks[0].training
+
+
+@pytest.mark.parametrize('dtype, tolerance', ((torch.float64, 1e-6), (torch.bfloat16, 5e-2), (torch.float16, 5e-3)))
+def test_other_types(golden, dtype, tolerance):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors).eval().to(dtype)
+    with torch.no_grad():
+        levels = model(tensors['input'].to(dtype))
+    for i, out in enumerate(levels, start=1):
+        assert out.dtype == dtype
+        assert error(out, tensors[f'eval/level{i}']) < tolerance
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_autocast_trains(golden, dtype):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors).train()
+    with torch.autocast('cpu', dtype=dtype):
+        levels = model(tensors['input'])
+    loss_of([x.float() for x in levels]).backward()
+    for i, out in enumerate(levels, start=1):
+        assert error(out, tensors[f'train/level{i}']) < (5e-2 if dtype == torch.bfloat16 else 1e-2)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_half_survives_long_token_rows():
+    """The squared length of 65,536 equal tokens is beyond float16."""
+    model = build(8, out_strides=None).eval()
+    attention = model.blocks[0].attn
+    x = torch.full((1, 65536, 32), 4.) + torch.randn(1, 65536, 32) * 0.1
+    with torch.no_grad():
+        wanted = attention(x)
+        got = copy.deepcopy(attention).half()(x.half())
+    assert error(got, wanted) < 5e-3
+
+
+def test_positions_are_the_papers_code():
+    """Against the definition written out, on a grid that is neither square nor small."""
+    positions = FourierPositions(16).double()
+    height, width = 37, 211
+    y = torch.arange(1, height + 1).double() / (height + 1e-6) * 2 * torch.pi
+    x = torch.arange(1, width + 1).double() / (width + 1e-6) * 2 * torch.pi
+    grid = torch.zeros(64, height, width, dtype=torch.float64)
+    for channel in range(32):
+        wave = 10000**(2 * (channel // 2) / 32)
+        turn = torch.sin if channel % 2 == 0 else torch.cos
+        grid[channel] = turn(y / wave)[:, None]
+        grid[32 + channel] = turn(x / wave)[None]
+    assert error(positions(height, width), positions.token_projection(grid[None])[0]) < 1e-12
+
+
+def test_positions_in_half_count_to_large_grids():
+    positions = FourierPositions(16)
+    wanted = positions(3000, 5)
+    assert error(copy.deepcopy(positions).half()(3000, 5), wanted) < 2e-3
+    assert error(copy.deepcopy(positions).bfloat16()(3000, 5), wanted) < 2e-2
+
+
+def test_fresh_weights_follow_the_release():
+    model = XCiT('tiny_24_p16')
+    block = model.blocks[3]
+    assert (block.gamma1 == 1e-5).all() and (block.gamma2 == 1e-5).all() and (block.gamma3 == 1e-5).all()
+    assert (block.attn.temperature == 1).all()
+    for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
+        assert abs(linear.weight.std().item() - 0.02) < 1e-3 and (linear.bias == 0).all()
+    assert (XCiT('tiny_12_p16').blocks[0].gamma1 == 1).all()
+    state = copy.deepcopy(model.state_dict())
+    model.init_weights()
+    assert all(torch.equal(v, state[n]) for n, v in model.state_dict().items())
+
+
+@pytest.mark.parametrize('arch, words', (
+    ('small_12_p12', ('small_12_p12', 'small_12_p8')),
+    ('huge_12_p8', ('huge_12_p8', )),
+    (dict(TINY, patch_size=12), ('12', '(8, 16)')),
+    (dict(TINY, num_heads=5), ('32', '5')),
+    (dict(TINY, eta='1e-5'), ('eta', "'1e-5'")),
+    (dict(TINY, eta=0), ('eta', '0')),
+    (dict(TINY, depth=0), ('depth', '0')),
+    (dict(TINY, embed_dims=32.0), ('embed_dims', '32.0')),
+    (dict(TINY, out_indices=(0, 4)), ('0 to 3', '(0, 4)')),
+    (dict(TINY, width=3), ('width', )),
+    (dict(depth=4, num_heads=4), ('embed_dims', )),
+    (7, ('7', )),
+))
+def test_wrong_arch(arch, words):
+    with pytest.raises(ValueError) as caught:
+        XCiT(arch)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize('options, words', (
+    (dict(out_indices=(0, 1, 2, 4)), ('0 to 3', '(0, 1, 2, 4)')),
+    (dict(out_indices=(0, 1, 1, 2)), ('(0, 1, 1, 2)', )),
+    (dict(out_indices=(2, 1, 0, 3)), ('ascending', )),
+    (dict(out_indices=()), ('()', )),
+    (dict(out_indices=(1, 3)), ('out_strides', '(4, 8, 16, 32)')),
+    (dict(out_strides=(4, 8, 16, 64)), ('64', '(4, 8, 16, 32)')),
+    (dict(out_strides=(8, 4, 16, 32)), ('ascending', )),
+    (dict(drop_path_rate=1.), ('drop_path_rate', '1.0', '[0, 1)')),
+    (dict(drop_path_rate=-0.1), ('-0.1', )),
+    (dict(drop_path_rate='0.1'), ("'0.1'", )),
+    (dict(in_channels=0), ('in_channels', '0')),
+    (dict(frozen_stages=5), ('frozen_stages', '5', '4')),
+    (dict(frozen_stages=-2), ('-2', )),
+    (dict(norm_cfg='BN'), ("'BN'", 'type')),
+    (dict(norm_cfg=dict(type='BatchNrom')), ('BatchNrom', 'BN')),
+))
+def test_wrong_options(options, words):
+    with pytest.raises(ValueError) as caught:
+        build(**options)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize('patch_size, image, words', (
+    (16, torch.zeros(1, 3, 16, 40), ('17 x 17', '16 x 40')),
+    (8, torch.zeros(1, 3, 40, 24), ('25 x 25', '40 x 24')),
+    (16, torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
+    (16, torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
+    (16, torch.zeros(3, 40, 40), ('(3, 40, 40)', )),
+))
+def test_wrong_images(patch_size, image, words):
+    with pytest.raises(ValueError) as caught:
+        build(patch_size)(image)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_options_are_keyword_only():
+    with pytest.raises(TypeError):
+        XCiT('nano_12_p16', 3)
+
+
+def test_export_with_dynamic_height_and_width(golden):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors).eval()
+    height, width = torch.export.Dim('height', min=64, max=2048), torch.export.Dim('width', min=64, max=2048)
+    program = torch.export.export(model, (torch.randn(1, 3, 128, 160), ), dynamic_shapes={'x': {2: height, 3: width}})
+    x = tensors['input'][:1]
+    for out, i in zip(program.module()(x), range(1, 5), strict=True):
+        assert error(out, tensors[f'eval/level{i}'][:1]) < TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('with_cp', (False, True))
+def test_compile_with_dynamic_height_and_width(golden, with_cp):
+    patch_size, tensors = golden
+    torch._dynamo.reset()
+    model = build_golden(patch_size, tensors, with_cp=with_cp).train()
+    plain = copy.deepcopy(model)
+    compiled = torch.compile(model, dynamic=True)
+    for size in ((133, 77), (200, 222)):
+        x = torch.randn(2, 3, *size)
+        for run in (compiled, plain):
+            loss_of(run(x)).backward()
+    for (name, a), b in zip(model.named_parameters(), plain.named_parameters(), strict=True):
+        assert torch.allclose(a.grad, b[1].grad, rtol=1e-4, atol=1e-5), name
+    for (name, a), b in zip(model.named_buffers(), plain.buffers(), strict=True):
+        assert torch.allclose(a.float(), b.float(), rtol=1e-5), name

@@ -1,0 +1,43 @@
+"""Train the model of a config, on the GPU if there is one."""
+import argparse
+
+from mmengine.registry import RUNNERS
+
+from xcit_dense.engine import cli, config
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__)
+    cli.add_config_options(parser)
+    cli.add_run_options(parser)
+    parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
+                        help='go on from a checkpoint; without FILE from the newest in the work dir')
+    parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
+    parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
+    parser.add_argument('--auto-scale-lr', action='store_true',
+                        help='scale the learning rate linearly with the batch size over all processes')
+    return parser.parse_args()
+
+
+def main():
+    args = parse_args()
+    # a resumed run takes its weights from the checkpoint: nothing to fetch
+    pretrained = not args.no_pretrained and not args.resume
+    cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
+                             pretrained=pretrained)
+    cli.set_run_options(cfg, args)
+    config.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
+    if cfg.get('classes_from_data'):
+        config.set_classes(cfg, config.classes_of_data(cfg))
+    if args.amp:
+        config.set_amp(cfg)
+    if args.auto_scale_lr:
+        config.set_auto_scale_lr(cfg)
+    cfg.resume = bool(args.resume)
+    if args.resume and args.resume != 'auto':
+        cfg.load_from = args.resume
+    RUNNERS.build(cfg).train()
+
+
+if __name__ == '__main__':
+    cli.run(main)

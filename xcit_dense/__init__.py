@@ -1,0 +1,12 @@
+"""XCiT for dense prediction in OpenMMLab. Importing the package registers the backbone."""
+__version__ = '0.1.0'
+
+from .compat import prepare as _prepare
+
+_prepare()  # before anything imports mmcv's ops
+
+from . import engine  # noqa: E402, F401
+from .archs import Arch, arch_names, get_arch  # noqa: E402
+from .backbone import XCiT  # noqa: E402
+
+__all__ = ['Arch', 'XCiT', 'arch_names', 'get_arch']

@@ -1,0 +1,249 @@
+"""Read weight files safely, find the weights in them, and load them strictly."""
+import os
+import re
+import socket
+import urllib.error
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.dist import barrier, is_main_process
+from mmengine.logging import HistoryBuffer, print_log
+
+from . import zoo
+from .errors import CheckpointError
+
+#: What only the official classifiers hold; a dense model has no use for it.
+_CLASSIFIER_KEYS = re.compile(r'(cls_token|cls_attn_blocks\..*|norm\..*|head\..*)$')
+_PYRAMID_KEYS = re.compile(r'fpn[1-4]\.')
+_DOWNLOAD_TIMEOUT = 30  # seconds without a byte
+
+
+def read_checkpoint(source, map_location='cpu'):
+    """Read a checkpoint file without running anything that it holds.
+
+    Args:
+        source: A path, a work dir (its newest checkpoint), an ``https://`` address (kept in torch's
+            cache), or ``xcit://NAME`` of `xcit_dense.zoo`.
+        map_location: As for `torch.load`.
+
+    Returns:
+        What the file holds, usually a dict.
+
+    Raises:
+        CheckpointError: The file is missing, cannot be fetched, is damaged, or holds objects other
+            than tensors, numbers, text and the log buffers of mmengine.
+    """
+    path = fetch(str(source))
+    try:
+        with torch.serialization.safe_globals(_mmengine_globals()):
+            return torch.load(path, map_location=map_location, weights_only=True)
+    except Exception as error:  # the reader raises a dozen types for damaged files
+        raise CheckpointError(f'cannot read {path}: {_first_line(error)}. The file is damaged, or no checkpoint, or '
+                              'holds objects that could run code; such files are refused. If it was downloaded, '
+                              'delete it and fetch it again.') from error
+
+
+def fetch(source: str) -> Path:
+    """Return the local path of a file, downloading addresses into torch's cache first.
+
+    Raises:
+        CheckpointError: There is no such file, or it cannot be fetched; the message names the place
+            where the file can be put by hand.
+    """
+    if source.startswith(zoo.PREFIX):
+        source = zoo.address(source)
+    if not source.startswith(('http://', 'https://')):
+        path = Path(source).expanduser()
+        if path.is_dir():
+            return newest_checkpoint(path)
+        if not path.is_file():
+            raise CheckpointError(f'there is no file {path.absolute()}')
+        return path
+    path = Path(torch.hub.get_dir(), 'checkpoints', source.rsplit('/', 1)[1])
+    error = None
+    if not path.exists() and is_main_process():
+        error = _download(source, path)
+    barrier()  # the other processes of the run wait for the file
+    if not path.exists():
+        raise CheckpointError(
+            f'cannot fetch the weights {source}: {_first_line(error) if error else "see the first process"}. '
+            f'Where there is no network, put the file at {path}, or start from random weights '
+            '(--no-pretrained, or init_cfg=None).')
+    return path
+
+
+def _download(url, path):
+    """Fetch ``url`` into ``path``, whole or not at all; return the error if there was one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    print_log(f'fetching {url} into {path}', logger='current')
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)  # torch.hub has no argument for it
+    try:
+        torch.hub.download_url_to_file(url, str(path))
+    except (OSError, urllib.error.URLError, RuntimeError) as error:
+        return error
+    finally:
+        socket.setdefaulttimeout(timeout)
+
+
+def find_state_dict(checkpoint) -> dict:
+    """Return the tensors by name from any of the usual containers, without ``module.`` prefixes.
+
+    Raises:
+        CheckpointError: There are none.
+    """
+    for container in ('state_dict', 'model'):
+        if isinstance(checkpoint, dict) and isinstance(checkpoint.get(container), dict):
+            checkpoint = checkpoint[container]
+    valid = isinstance(checkpoint, dict) and checkpoint and all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in checkpoint.items())
+    if not valid:
+        raise CheckpointError(f'no weights found: expected tensors by name, bare or under "state_dict" or "model", '
+                              f'got {_describe(checkpoint)}')
+    return {name.removeprefix('module.'): value for name, value in checkpoint.items()}
+
+
+def load_backbone(model, source):
+    """Load an official ImageNet or dense file into an `XCiT`, strictly.
+
+    Every parameter and statistic must be in the file with the same shape. Allowed gaps: a classifier
+    has no pyramid; the model has no classifier, and may have fewer levels or blocks than the file.
+
+    Args:
+        model: The `XCiT` to fill.
+        source: As for `read_checkpoint`. A whole detector or segmentor is taken by its ``backbone.``.
+
+    Raises:
+        CheckpointError: The file cannot be read, or is made for another model.
+    """
+    try:
+        state = find_state_dict(read_checkpoint(source))
+    except CheckpointError as error:
+        raise CheckpointError(f'{source}: {error}' if str(source) not in str(error) else str(error)) from error
+    if any(name.startswith('backbone.') for name in state):
+        state = {n.removeprefix('backbone.'): v for n, v in state.items() if n.startswith('backbone.')}
+    wanted = model.state_dict()
+    classifier = not any(_PYRAMID_KEYS.match(name) for name in state)
+    missing = [n for n in wanted if n not in state and not (classifier and _PYRAMID_KEYS.match(n))
+               and not n.endswith('num_batches_tracked')]
+    left_over = [n for n in state if n not in wanted and not _is_unused(n, model)]
+    shapes = [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
+              for n in wanted if n in state and state[n].shape != wanted[n].shape]
+    _raise_on_mismatch(source, f'XCiT with {model.arch}', missing, left_over, shapes)
+    matched = {name: value for name, value in state.items() if name in wanted}
+    model.load_state_dict(matched, strict=False)
+    fresh = len([n for n in wanted if n not in state and _PYRAMID_KEYS.match(n)])
+    print_log(f'loaded {len(matched)} of {len(wanted)} backbone tensors from {source}'
+              + (f'; {fresh} of the pyramid start fresh' if fresh else ''), logger='current')
+
+
+def _is_unused(name, model):
+    """Whether a dense model may leave a tensor of a file aside."""
+    block = re.match(r'blocks\.(\d+)\.', name)
+    if block:
+        return len(model.blocks) <= int(block.group(1)) < model.arch.depth
+    return bool(_CLASSIFIER_KEYS.match(name) or _PYRAMID_KEYS.match(name))
+
+
+def load_model(model, checkpoint, source):
+    """Load a whole model from a checkpoint that `read_checkpoint` gave, strictly.
+
+    Raises:
+        CheckpointError: A tensor is missing, left over or of another shape.
+    """
+    state, wanted = find_state_dict(checkpoint), model.state_dict()
+    missing = [n for n in wanted if n not in state and not n.endswith('num_batches_tracked')]
+    left_over = [n for n in state if n not in wanted]
+    shapes = [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
+              for n in wanted if n in state and state[n].shape != wanted[n].shape]
+    _raise_on_mismatch(source, type(model).__name__, missing, left_over, shapes)
+    model.load_state_dict(state, strict=False)
+    print_log(f'loaded {len(state)} of {len(wanted)} tensors from {source}', logger='current')
+
+
+def _raise_on_mismatch(source, model, missing, left_over, shapes):
+    if missing or left_over or shapes:
+        parts = [_listed('missing in the file', missing), _listed('unknown to the model', left_over),
+                 _listed('of another shape', shapes)]
+        raise CheckpointError(f'{source} does not fit the model ({model}): ' + '; '.join(filter(None, parts)))
+
+
+def _listed(title, names, most=5):
+    if not names:
+        return ''
+    more = f' and {len(names) - most} more' if len(names) > most else ''
+    return f'{len(names)} {title} ({", ".join(names[:most])}{more})'
+
+
+def _describe(value):
+    if isinstance(value, dict):
+        return f'a dict with the keys {sorted(map(str, value))[:8]}'
+    return f'a {type(value).__name__}'
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class _SavedHistory(HistoryBuffer):
+    """Takes the place of mmengine's log buffer while a file is read: restores numbers and nothing else."""
+
+    def __setstate__(self, state):
+        fields = {name: state[name] for name in ('max_length', '_log_history', '_count_history')}
+        self.__class__ = HistoryBuffer
+        self._set_default_statistics()
+        self.__dict__.update(fields)
+
+
+def _statistics_method(owner, name):
+    """Stands for the ``getattr`` by which a pickle names the methods of a log buffer; they are never used."""
+    if owner is not _SavedHistory or name not in ('min', 'max', 'current', 'mean'):
+        raise ValueError(f'refused: attribute {name!r}')
+    return name
+
+
+def _mmengine_globals():
+    """What a checkpoint written by mmengine's runner needs beyond tensors, each with the name in the file.
+
+    A log buffer is numbers in NumPy arrays and references to its own methods.
+    """
+    reconstruct, scalar = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
+    allowed = [(_SavedHistory, 'mmengine.logging.history_buffer.HistoryBuffer'),
+               (_statistics_method, 'builtins.getattr'), (np.ndarray, 'numpy.ndarray'), (np.dtype, 'numpy.dtype')]
+    for module in ('numpy.core.multiarray', 'numpy._core.multiarray'):  # the names before and since NumPy 2
+        allowed += [(reconstruct, f'{module}._reconstruct'), (scalar, f'{module}.scalar')]
+    return allowed + [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8', '?')]
+
+
+def classes_of_checkpoint(checkpoint, source) -> tuple:
+    """Return the class names that a training run wrote into its checkpoint.
+
+    Raises:
+        CheckpointError: There are none.
+    """
+    meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
+    classes = (meta or {}).get('dataset_meta', {}).get('classes')
+    if not classes:
+        raise CheckpointError(f'{source} holds no class names (meta.dataset_meta.classes), and its config takes '
+                              'them from the data; give the checkpoint of a training run')
+    return tuple(classes)
+
+
+def newest_checkpoint(work_dir) -> Path:
+    """Return the checkpoint that ``--resume`` continues from.
+
+    Raises:
+        CheckpointError: There is none; a run that was to be resumed never starts over by itself.
+    """
+    work_dir = Path(work_dir)
+    pointer = work_dir / 'last_checkpoint'
+    if pointer.is_file():
+        path = work_dir / os.path.basename(pointer.read_text().strip())  # the folder may have been moved
+        if path.is_file():
+            return path
+    files = sorted(work_dir.glob('*.pth'), key=lambda p: p.stat().st_mtime)
+    if not files:
+        raise CheckpointError(f'nothing to resume: no checkpoint in {work_dir.absolute()}. Give the file '
+                              '(--resume FILE) or the folder (--work-dir DIR), or start anew without --resume.')
+    return files[-1]

@@ -1,0 +1,144 @@
+"""A data set that anyone can make: textured scenes with overlapping objects, in COCO's layout."""
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+from pycocotools import mask as mask_api
+
+#: Category names in the order of their ids, from 1.
+CLASSES = ('disc', 'square', 'triangle', 'star', 'cross')
+#: Share of an object that must be seen for it to be annotated.
+_MIN_VISIBLE = 0.35
+
+
+def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0):
+    """Write a data set in the official COCO layout; the same arguments give the same files.
+
+    Args:
+        root: Folder to write ``annotations/instances_{train,val}2017.json``, ``train2017/`` and
+            ``val2017/`` into.
+        num_train: Training images.
+        num_val: Validation images, from other random numbers.
+        size: Longer side of an image in pixels; the shorter varies from 3/4 of it up.
+        seed: Start of the random numbers.
+    """
+    root = Path(root)
+    (root / 'annotations').mkdir(parents=True, exist_ok=True)
+    for split, count, stream in (('train', num_train, 0), ('val', num_val, 1)):
+        folder = root / f'{split}2017'
+        folder.mkdir(exist_ok=True)
+        images, annotations = [], []
+        for index in range(count):
+            rng = np.random.default_rng((seed, stream, index))
+            picture, objects = _draw_scene(rng, size)
+            image = dict(id=index + 1, file_name=f'{index + 1:012d}.jpg', height=picture.shape[0],
+                         width=picture.shape[1])
+            cv2.imwrite(str(folder / image['file_name']), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
+            images.append(image)
+            for label, mask, is_crowd in objects:
+                annotations.append(dict(id=len(annotations) + 1, image_id=image['id'], category_id=label + 1,
+                                        **_describe(mask, is_crowd)))
+        content = dict(
+            info=dict(description='generated scenes of xcit_dense', version=f'size {size}, seed {seed}'),
+            licenses=[],
+            images=images,
+            annotations=annotations,
+            categories=[dict(id=i + 1, name=name, supercategory='shape') for i, name in enumerate(CLASSES)])
+        (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
+
+
+def _draw_scene(rng, size):
+    """Return a picture (H, W, 3) uint8 and its visible objects as (label, mask (H, W) bool, is_crowd)."""
+    sides = [size, int(rng.integers(size * 3 // 4, size + 1))]
+    height, width = sides if rng.random() < 0.5 else sides[::-1]
+    picture = _texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)
+    objects = []  # (label, mask of what is seen of it, is_crowd, whole area), back to front
+    if rng.random() < 0.15:
+        label = int(rng.integers(len(CLASSES)))
+        corner = rng.integers(0, [width - size // 4, height - size // 4])
+        mask = np.zeros((height, width), bool)
+        for _ in range(12):
+            mask |= _paint(rng, picture, label, corner + rng.integers(0, size // 4, 2), size * 0.035)
+        objects.append((label, mask, True, mask.sum()))
+    for _ in range(int(rng.integers(2, 6))):
+        label = int(rng.integers(len(CLASSES)))
+        centre = rng.uniform(0.05, 0.95, 2) * (width, height)
+        mask = _paint(rng, picture, label, centre, size * rng.uniform(0.10, 0.24))
+        objects = [(k, m & ~mask, crowd, area) for k, m, crowd, area in objects]
+        objects.append((label, mask, False, mask.sum()))
+    return picture, [(k, m, crowd) for k, m, crowd, area in objects if m.sum() > _MIN_VISIBLE * area]
+
+
+def _paint(rng, picture, label, centre, radius):
+    """Paint one object over the picture and return the pixels it covers."""
+    mask = np.zeros(picture.shape[:2], np.uint8)
+    angle = rng.uniform(-0.35, 0.35)
+    outline = _outline(CLASSES[label], angle) * radius + np.asarray(centre)
+    cv2.fillPoly(mask, [np.round(outline).astype(np.int32)], 1)
+    kind = ('rings', 'stripes', 'plain', 'checks', 'noise')[label]
+    texture = _texture(rng, *mask.shape, kind, contrast=70)
+    shade = np.linspace(0.8, 1.15, mask.shape[0])[:, None, None]
+    covered = mask.astype(bool)
+    picture[covered] = np.clip(texture * shade, 0, 255).astype(np.uint8)[covered]
+    cv2.polylines(picture, [np.round(outline).astype(np.int32)], True, [int(c) for c in rng.integers(0, 60, 3)], 1,
+                  cv2.LINE_AA)
+    return covered
+
+
+def _outline(name, angle):
+    """Return the corners (n, 2) of a shape of radius 1."""
+    if name == 'disc':
+        turn, radius = np.linspace(0, 2 * np.pi, 40, endpoint=False), 1
+    elif name == 'square':
+        turn, radius = np.arange(4) * np.pi / 2 + np.pi / 4, 1.15
+    elif name == 'triangle':
+        turn, radius = np.arange(3) * 2 * np.pi / 3 - np.pi / 2, 1.2
+    elif name == 'star':
+        turn, radius = np.arange(10) * np.pi / 5 - np.pi / 2, np.where(np.arange(10) % 2, 0.5, 1.2)
+    else:
+        arm = 0.36
+        corners = np.array([[-arm, -1], [arm, -1], [arm, -arm], [1, -arm], [1, arm], [arm, arm], [arm, 1], [-arm, 1],
+                            [-arm, arm], [-1, arm], [-1, -arm], [-arm, -arm]])
+        turn, radius = np.arctan2(corners[:, 1], corners[:, 0]), np.hypot(*corners.T)
+    return np.stack([np.cos(turn + angle), np.sin(turn + angle)], axis=1) * np.reshape(radius, (-1, 1))
+
+
+def _texture(rng, height, width, kind, contrast):
+    """Return a texture (H, W, 3) float of two random colours."""
+    y, x = np.mgrid[:height, :width]
+    period = rng.uniform(6, 12)
+    if kind == 'rings':
+        pattern = np.sin(np.hypot(x - width / 2, y - height / 2) * 2 * np.pi / period)
+    elif kind == 'stripes':
+        turn = rng.uniform(0, np.pi)
+        pattern = np.sin((x * np.cos(turn) + y * np.sin(turn)) * 2 * np.pi / period)
+    elif kind == 'checks':
+        pattern = np.sign(np.sin(x * 2 * np.pi / period) * np.sin(y * 2 * np.pi / period))
+    elif kind == 'noise':
+        coarse = rng.normal(size=(height // 8 + 2, width // 8 + 2)).astype(np.float32)
+        pattern = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    else:
+        pattern = np.zeros((height, width))
+    base, tint = rng.uniform(70, 200, 3), rng.uniform(0.3, 1, 3)
+    grain = rng.normal(scale=6, size=(height, width, 1))
+    return np.clip(base + pattern[..., None] * tint * contrast + grain, 0, 255)
+
+
+def _describe(mask, is_crowd):
+    """Return the fields of a COCO annotation: polygons for an object, RLE for a crowd."""
+    rle = mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
+    if is_crowd:
+        segmentation = dict(size=list(mask.shape), counts=_run_lengths(mask))
+    else:
+        contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+        segmentation = [c.flatten().astype(float).tolist() for c in contours if len(c) >= 3]
+    return dict(segmentation=segmentation, area=float(mask_api.area(rle)), bbox=mask_api.toBbox(rle).tolist(),
+                iscrowd=int(is_crowd))
+
+
+def _run_lengths(mask):
+    """Return the run lengths of a mask, column by column, background first, as COCO writes crowds."""
+    flat = mask.flatten(order='F')
+    changes = np.flatnonzero(np.diff(flat, prepend=False))
+    return np.diff(changes, prepend=0, append=flat.size).tolist()

@@ -1,0 +1,71 @@
+"""What the command-line tools share: options, and errors as one line instead of a traceback."""
+import os
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+
+from mmengine.config import DictAction
+
+from ..errors import ConfigError, MetricError, XCiTDenseError
+
+
+def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
+    """Add the config, the checkpoint if wanted, and the options of every tool that builds a model."""
+    parser.add_argument('config', metavar='CONFIG', help='config file, such as configs/maskrcnn_xcit_s12_p8_coco.py')
+    if checkpoint:
+        parser.add_argument('checkpoint', metavar='CHECKPOINT', help='weights of the whole model: a path or address')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+                        help='change the config: a.b=value; lists as a="[1,2]" without blanks')
+
+
+def add_run_options(parser: ArgumentParser):
+    """Add the options of the tools that run a data set through a model."""
+    parser.add_argument('--work-dir', metavar='DIR', help='where logs and checkpoints go '
+                        '(default: work_dirs/ and the name of the config)')
+    parser.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all loaders and evaluators')
+    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
+                        help='how the processes of a distributed run were started (default: none)')
+    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+
+
+def set_run_options(cfg, args):
+    """Put the values of `add_run_options` into the config; the data root is `load_config`'s."""
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg.launcher = args.launcher
+    if args.work_dir:
+        cfg.work_dir = args.work_dir
+    elif not cfg.get('work_dir'):
+        cfg.work_dir = str(Path('work_dirs', Path(args.config).stem))
+
+
+def parse_minimum(text):
+    """Turn ``METRIC=VALUE`` into a name and a number.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    name, _, value = text.partition('=')
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f'--at-least takes METRIC=VALUE with a number, got {text!r}') from None
+
+
+def check_minima(metrics, minima):
+    """Raise `MetricError` unless every metric reaches its minimum."""
+    for name, least in minima:
+        if name not in metrics:
+            raise MetricError(f'--at-least {name}: there is no such metric; there are {", ".join(metrics) or "none"}')
+        if not metrics[name] >= least:  # NaN falls short too
+            raise MetricError(f'{name} is {metrics[name]:.3f}, below the {least:g} asked for')
+
+
+def run(main):
+    """Call a tool's ``main``; what a user can mend ends with one message and exit code 1, Ctrl-C with 130."""
+    try:
+        main()
+    except XCiTDenseError as error:
+        sys.exit(f'error: {error}')
+    except KeyboardInterrupt:
+        print('stopped', file=sys.stderr)
+        sys.exit(130)

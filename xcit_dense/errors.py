@@ -1,0 +1,25 @@
+"""Errors that a user can mend. The tools print their text without a traceback."""
+
+
+class XCiTDenseError(RuntimeError):
+    """Base of the errors of this package that tell the user what to do."""
+
+
+class CheckpointError(XCiTDenseError):
+    """A weight or checkpoint file is missing, damaged, unsafe or made for another model."""
+
+
+class ConfigError(XCiTDenseError):
+    """A config or a command-line option asks for something that cannot be."""
+
+
+class DataError(XCiTDenseError):
+    """A data set is missing or not laid out as its config says."""
+
+
+class SetupError(XCiTDenseError, ImportError):
+    """A framework is missing or has a version that does not work with the others."""
+
+
+class MetricError(XCiTDenseError):
+    """An evaluation fell short of what was asked of it."""

@@ -1,0 +1,30 @@
+"""From token maps of one stride to a feature pyramid, as the authors' dense models do it."""
+from torch import nn
+
+#: Strides that the pyramid can give, in the order of the released names fpn1 to fpn4.
+PYRAMID_STRIDES = (4, 8, 16, 32)
+
+
+def build_level(embed_dims: int, patch_size: int, stride: int, norm) -> nn.Module:
+    """Build the layers that turn a token map of stride ``patch_size`` into a map of ``stride``.
+
+    Args:
+        embed_dims: Channels C, the same on both sides.
+        patch_size: 8 or 16.
+        stride: One of `PYRAMID_STRIDES`.
+        norm: Callable that makes a batch norm for a number of channels.
+
+    Returns:
+        A module from (B, C, Hp, Wp) to (B, C, Hp * p / stride, Wp * p / stride), rounded down.
+    """
+
+    def double():
+        return nn.ConvTranspose2d(embed_dims, embed_dims, kernel_size=2, stride=2)
+
+    if stride > patch_size:
+        return nn.MaxPool2d(kernel_size=stride // patch_size)
+    if stride == patch_size:
+        return nn.Identity()
+    if stride * 2 == patch_size:
+        return nn.Sequential(double())
+    return nn.Sequential(double(), norm(embed_dims), nn.GELU(), double())
