@@ -21,7 +21,7 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['xcit_dense', 'xcit_dense.*']),
-    install_requires=['numpy', 'packaging'],
+    install_requires=['numpy', 'packaging', 'tqdm'],
     extras_require={
         'openmmlab': TORCH + [
             'mmengine>=0.10.4,<1', 'mmcv-lite>=2.0.1,<2.2', 'mmdet>=3.2,<4', 'mmsegmentation>=1.2,<2', 'ftfy', 'regex'

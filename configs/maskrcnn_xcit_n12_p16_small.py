@@ -40,7 +40,7 @@ model = dict(
         rcnn=dict(sampler=dict(num=32))),
     test_cfg=dict(rpn=dict(nms_pre=300, max_per_img=100), rcnn=dict(max_per_img=50)))
 
-max_epochs = 7
+max_epochs = 6
 train_cfg = dict(max_epochs=max_epochs, val_interval=1)
 optim_wrapper = dict(optimizer=dict(lr=5e-4), clip_grad=dict(max_norm=5.))
 param_scheduler = [

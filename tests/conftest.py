@@ -16,16 +16,10 @@ SAMPLES = ROOT.parent / 'shared' / 'data'
 SMALL_CONFIG = ROOT / 'configs/maskrcnn_xcit_n12_p16_small.py'
 MAIN_CONFIG = ROOT / 'configs/maskrcnn_xcit_s12_p8_coco.py'
 
+TINY_CONFIG = ROOT / 'tests/maskrcnn_xcit_tiny.py'
+
 #: The arch of the golden files, made by the authors' release with randomised parameters.
 TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
-#: Cuts the small config down to a backbone of two blocks and images of 64 pixels.
-TINY_OPTIONS = [
-    'model.backbone.arch={"embed_dims":32,"depth":4,"num_heads":4,"out_indices":(0,1,2,3)}',
-    'model.neck.in_channels=[32,32,32,32]', 'train_dataloader.batch_size=2', 'train_dataloader.num_workers=0',
-    'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
-    'val_dataloader.persistent_workers=False', 'test_dataloader.num_workers=0',
-    'test_dataloader.persistent_workers=False', 'train_cfg.max_epochs=2', 'default_hooks.logger.interval=1'
-]
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +55,5 @@ def demo_data(tmp_path_factory):
 def trained(demo_data, tmp_path_factory):
     """Work dir and output of a run of two epochs through tools/train.py."""
     work_dir = tmp_path_factory.mktemp('run')
-    done = run_tool('train.py', SMALL_CONFIG, '--data-root', demo_data, '--work-dir', work_dir, '--cfg-options',
-                    *TINY_OPTIONS)
+    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', work_dir)
     return work_dir, done.stdout

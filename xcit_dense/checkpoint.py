@@ -1,14 +1,16 @@
 """Read weight files safely, find the weights in them, and load them strictly."""
+import http.client
 import os
 import re
-import socket
-import urllib.error
+import shutil
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 import torch
 from mmengine.dist import barrier, is_main_process
 from mmengine.logging import HistoryBuffer, print_log
+from tqdm import tqdm
 
 from . import zoo
 from .errors import CheckpointError
@@ -74,17 +76,25 @@ def fetch(source: str) -> Path:
 
 
 def _download(url, path):
-    """Fetch ``url`` into ``path``, whole or not at all; return the error if there was one."""
+    """Fetch ``url`` into ``path``, whole or not at all; return the error if there was one.
+
+    (`torch.hub` takes an answer that breaks off for the whole file.)
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     print_log(f'fetching {url} into {path}', logger='current')
-    timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)  # torch.hub has no argument for it
+    part = path.with_name(f'{path.name}.{os.getpid()}.part')
     try:
-        torch.hub.download_url_to_file(url, str(path))
-    except (OSError, urllib.error.URLError, RuntimeError) as error:
+        with urllib.request.urlopen(url, timeout=_DOWNLOAD_TIMEOUT) as answer, open(part, 'wb') as file:
+            size = answer.headers.get('Content-Length')
+            with tqdm.wrapattr(answer, 'read', total=int(size) if size else None, desc=path.name) as body:
+                shutil.copyfileobj(body, file, 1 << 20)
+        if size and part.stat().st_size != int(size):
+            return OSError(f'the transfer broke off after {part.stat().st_size} of {size} bytes')
+        os.replace(part, path)
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return error
     finally:
-        socket.setdefaulttimeout(timeout)
+        part.unlink(missing_ok=True)
 
 
 def find_state_dict(checkpoint) -> dict:

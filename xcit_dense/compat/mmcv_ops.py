@@ -20,11 +20,12 @@ def install_stand_in():
     """Put a module in the place of ``mmcv._ext`` where the installed mmcv brings none.
 
     Raises:
-        SetupError: There are compiled ops, but they do not load: they were built for another torch.
+        SetupError: The compiled ops of mmcv or of torchvision do not load: they were built for another torch.
     """
     if _NAME in sys.modules:
         return
     if importlib.util.find_spec(_NAME) is None:
+        _load_torchvision()
         module = _StandIn(_NAME, __doc__)
         module.__spec__ = importlib.machinery.ModuleSpec(_NAME, loader=None)
         sys.modules[_NAME] = module
@@ -41,6 +42,16 @@ def install_stand_in():
 def is_stand_in() -> bool:
     """Whether mmcv's ops come from here and not from compiled code of its own."""
     return isinstance(sys.modules.get(_NAME), _StandIn)
+
+
+def _load_torchvision():
+    """Import torchvision, which registers the ops used below, and make sure that it did."""
+    try:
+        importlib.import_module('torchvision')
+        torch.ops.torchvision.nms  # noqa: B018 (the look-up raises)
+    except (ImportError, RuntimeError, AttributeError) as error:
+        raise SetupError(f"torchvision's compiled ops do not load with torch {torch.__version__}: {error}. Install the "
+                         'pair that belongs together: pip install --upgrade torch torchvision') from error
 
 
 class _StandIn(ModuleType):

@@ -1,4 +1,5 @@
 """From a config file and the options of a tool to a config that runs."""
+import colorsys
 import difflib
 from pathlib import Path
 
@@ -37,12 +38,29 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True) -> C
         cfg.merge_from_dict(cfg_options)
     check_versions(*{'mmdet': ('mmdet', ), 'mmseg': ('mmseg', )}.get(cfg.get('default_scope'), ()))
     if data_root is not None:
-        _set_data_root(cfg, data_root)
+        set_data_root(cfg, data_root)
     if not pretrained:
         _drop_pretrained(cfg.model)
     if not torch.cuda.is_available():
         cfg.env_cfg.dist_cfg.backend = 'gloo'
     return cfg
+
+
+def set_data_root(cfg: Config, data_root):
+    """Point every data set and every path of an evaluator under the old data root to ``data_root``."""
+    data_root = str(Path(data_root).expanduser())
+    old_roots = set()
+    for name in _LOADERS:
+        for dataset in _datasets(cfg.get(name)):
+            old_roots.add(dataset.get('data_root') or '')
+            dataset.data_root = data_root
+    for name in _EVALUATORS:
+        evaluators = cfg.get(name) or []
+        for evaluator in evaluators if is_seq_of(evaluators, dict) else [evaluators]:
+            for key, value in evaluator.items():
+                for old in old_roots:
+                    if isinstance(value, str) and old and value.startswith(old):
+                        evaluator[key] = str(Path(data_root, value[len(old):].lstrip('/')))
 
 
 def set_amp(cfg: Config):
@@ -73,7 +91,7 @@ def set_classes(cfg: Config, classes):
     """Make data sets and heads know ``classes`` (names, in the order of the model's outputs)."""
     for name in _LOADERS:
         for dataset in _datasets(cfg.get(name)):
-            dataset.metainfo = dict(classes=tuple(classes))
+            dataset.metainfo = dict(classes=tuple(classes), palette=_palette(len(classes)))
 
     def visit(node):
         if 'num_classes' in node:
@@ -126,20 +144,10 @@ def check_data(cfg: Config, loaders=_LOADERS):
                     + '\nGive the folder that holds these with --data-root DIR.')
 
 
-def _set_data_root(cfg, data_root):
-    data_root = str(Path(data_root).expanduser())
-    old_roots = set()
-    for name in _LOADERS:
-        for dataset in _datasets(cfg.get(name)):
-            old_roots.add(dataset.get('data_root') or '')
-            dataset.data_root = data_root
-    for name in _EVALUATORS:
-        evaluators = cfg.get(name) or []
-        for evaluator in evaluators if is_seq_of(evaluators, dict) else [evaluators]:
-            for key, value in evaluator.items():
-                for old in old_roots:
-                    if isinstance(value, str) and old and value.startswith(old):
-                        evaluator[key] = str(Path(data_root, value[len(old):].lstrip('/')))
+def _palette(count):
+    """Return ``count`` RGB colours; neighbours are far apart in hue."""
+    hues = [(i * 0.618034) % 1 for i in range(count)]
+    return [tuple(round(c * 255) for c in colorsys.hsv_to_rgb(hue, 0.85, 0.95)) for hue in hues]
 
 
 def _drop_pretrained(model):

@@ -50,15 +50,15 @@ def plot_curves(work_dir, out_file=None):
     figure = Figure(figsize=(11, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
     for name in losses:
-        left.plot(*zip(*curves[name]), label=name, linewidth=2 if name == 'loss' else 1)
+        left.plot(*zip(*curves[name], strict=True), label=name, linewidth=2 if name == 'loss' else 1)
     left.set(title='training loss', xlabel='iteration', yscale='log')
     for name in metrics:
-        right.plot(*zip(*curves[name]), label=name, marker='o', markersize=4)
+        right.plot(*zip(*curves[name], strict=True), label=name, marker='o', markersize=4)
     right.set(title='evaluation', xlabel='iteration', ylim=(0, None))
     for axes, names in ((left, losses), (right, metrics)):
         axes.grid(alpha=0.3)
         if names:
-            axes.legend(fontsize='small')
+            axes.legend(fontsize='small', loc='lower left' if axes is left else 'lower right')
     out_file = Path(out_file or Path(work_dir, 'curves.png'))
     figure.savefig(out_file, dpi=110)
     return out_file

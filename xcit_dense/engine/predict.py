@@ -10,7 +10,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 from mmengine.utils import track_iter_progress
 
-from ..checkpoint import classes_of_checkpoint, load_model, read_checkpoint
+from ..checkpoint import classes_of_checkpoint, fetch, load_model, read_checkpoint
 from ..errors import DataError
 from .config import set_classes
 
@@ -33,6 +33,7 @@ class Predictor:
     """
 
     def __init__(self, cfg, checkpoint, score_thr: float = 0.3):
+        checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         if cfg.get('classes_from_data'):
             set_classes(cfg, classes_of_checkpoint(weights, checkpoint))

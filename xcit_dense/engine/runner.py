@@ -3,7 +3,8 @@ from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..checkpoint import load_model, newest_checkpoint, read_checkpoint
+from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
+from ..errors import DataError
 
 
 @RUNNERS.register_module()
@@ -17,8 +18,38 @@ class DenseRunner(Runner):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        self.logger.addFilter(_is_news)
         if self._resume and self._load_from is None:
             self._load_from = str(newest_checkpoint(self.work_dir))
+
+    @staticmethod
+    def build_dataloader(dataloader, seed=None, diff_rank_seed=False):
+        """Build a data loader; a data set that is empty after filtering is an error that says why."""
+        try:
+            return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
+        except ValueError as error:
+            if 'need at least one array to concatenate' not in str(error):
+                raise
+            dataset = dataloader['dataset']
+            raise DataError(f'no image of the data set {dataset.get("data_root")} {dataset.get("ann_file")} has an '
+                            'object of the classes that the config expects. Class names are matched by name: set '
+                            "the data set's metainfo.classes, or classes_from_data = True.") from error
+
+    def build_optim_wrapper(self, optim_wrapper):
+        """Build the optimizer, and say in one line what mmengine says in one line per parameter."""
+        wrapper = super().build_optim_wrapper(optim_wrapper)
+        groups = wrapper.param_groups
+        decayed = sum(p.numel() for g in groups if g['weight_decay'] for p in g['params'])
+        total = sum(p.numel() for g in groups for p in g['params'])
+        self.logger.info(f'parameters: {total:,} trained, {decayed:,} of them with weight decay')
+        return wrapper
+
+    def scale_lr(self, optim_wrapper, auto_scale_lr=None):
+        """Scale the learning rate linearly with the batch size, the one in the log (``base_lr``) too."""
+        before = optim_wrapper.param_groups[0]['lr']
+        super().scale_lr(optim_wrapper, auto_scale_lr)
+        if optim_wrapper.base_param_settings is not None:  # a copy for the log, which mmengine leaves as it was
+            optim_wrapper.base_param_settings['lr'] *= optim_wrapper.param_groups[0]['lr'] / before
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
         """Load the model's weights from a file.
@@ -35,6 +66,7 @@ class DenseRunner(Runner):
         Raises:
             CheckpointError: The file cannot be read or does not fit the model.
         """
+        filename = fetch(str(filename))
         checkpoint = read_checkpoint(filename, map_location)
         if isinstance(checkpoint, dict) and isinstance(checkpoint.get('meta'), dict):
             # mmengine would run the text as Python when it resumes
@@ -44,3 +76,9 @@ class DenseRunner(Runner):
         load_model(model, checkpoint, filename)
         self._has_loaded = True
         return checkpoint
+
+
+def _is_news(record):
+    """Filter for the log: not one line per parameter, no deprecations of mmengine's own hooks."""
+    noise = ('paramwise_options -- ', '"FileClient" will be deprecated', '"HardDiskBackend" is the alias')
+    return not record.getMessage().startswith(noise)

@@ -1,0 +1,54 @@
+"""Measure a detection config on this machine: backbone against float64, training time, memory, loss, AP."""
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from xcit_dense.engine import cli, config, measure
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__)
+    cli.add_config_options(parser)
+    parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in COCO\'s layout')
+    parser.add_argument('--iterations', type=int, default=3, metavar='N', help='training iterations (default: 3)')
+    parser.add_argument('--images', type=int, default=4, metavar='N', help='images to evaluate (default: 4)')
+    parser.add_argument('--amp', action='store_true', help='train in mixed precision (GPU)')
+    parser.add_argument('--pretrained', action='store_true', help='start from the weights of the config')
+    parser.add_argument('--out', default='measured.json', metavar='FILE', help='full numbers (default: measured.json)')
+    return parser.parse_args()
+
+
+def main():
+    args = parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        data_root = Path(folder, 'data')
+        cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
+                                 pretrained=args.pretrained)
+        config.check_data(cfg)
+        measure.cut_coco(args.data_root, data_root, num_train=args.iterations * cfg.train_dataloader.batch_size,
+                         num_val=args.images)
+        config.set_data_root(cfg, data_root)
+        if cfg.get('classes_from_data'):
+            config.set_classes(cfg, config.classes_of_data(cfg))
+        if args.amp:
+            config.set_amp(cfg)
+        cfg.work_dir = str(Path(folder, 'run'))
+        measure.limit_iterations(cfg, args.iterations)
+        result = dict(machine=measure.describe_machine(), config=args.config, amp=args.amp,
+                      backbone_errors=measure.backbone_errors(cfg.model.backbone),
+                      training=measure.train_and_measure(cfg))
+    Path(args.out).write_text(json.dumps(result, indent=1))
+    training = result['training']
+    print(f'\n{result["machine"]["device"]}, torch {result["machine"]["torch"]}, {args.config}')
+    for name, error in result['backbone_errors'].items():
+        print(f'  backbone against float64, {name}: relative error {error:.1e}')
+    print(f'  training, batch {training["batch_size"]}{", amp" if args.amp else ""}: '
+          f'{training["seconds_per_iteration"]:.3g} s an iteration, peak {training["peak_memory_gib"]:.1f} GiB, '
+          f'loss {training["losses"][0]:.3f} to {training["losses"][-1]:.3f} in {training["iterations"]} iterations')
+    print(f'  evaluation of {args.images} images: ' + ', '.join(f'{k} {v:.3f}' for k, v in training['metrics'].items()))
+    print(f'  all numbers in {args.out}')
+
+
+if __name__ == '__main__':
+    cli.run(main)
