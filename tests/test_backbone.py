@@ -182,6 +182,19 @@ def test_default_norm_is_a_plain_batch_norm_on_one_cpu():
         assert torch.equal(a, b)
 
 
+def test_default_norm_works_in_a_process_group_of_cpus():
+    """There `torch.nn.SyncBatchNorm` refuses to train."""
+    x = torch.randn(2, 3, 48, 48)
+    model, stock = build(norm_cfg=dict(type='AutoSyncBN')), build(norm_cfg=dict(type='SyncBN'))
+    torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match='GPU'):
+            stock(x)
+        assert torch.isfinite(model(x)[0]).all()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_requires_grad_of_norm_cfg_is_heeded():
     model = build(norm_cfg=dict(type='BN', requires_grad=False))
     assert not model.patch_embed.proj[0][1].weight.requires_grad

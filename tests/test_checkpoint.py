@@ -11,8 +11,15 @@ from conftest import TINY
 from mmengine.logging import HistoryBuffer
 
 from xcit_dense import XCiT, arch_names, zoo
-from xcit_dense.checkpoint import (classes_of_checkpoint, fetch, find_state_dict, load_backbone, load_model,
-                                   newest_checkpoint, read_checkpoint)
+from xcit_dense.checkpoint import (
+    classes_of_checkpoint,
+    fetch,
+    find_state_dict,
+    load_backbone,
+    load_model,
+    newest_checkpoint,
+    read_checkpoint,
+)
 from xcit_dense.errors import CheckpointError
 
 
@@ -115,7 +122,7 @@ def test_truncated_file(tmp_path):
 
 def test_file_without_weights(tmp_path):
     with pytest.raises(CheckpointError, match='epoch'):
-        find_state_dict(read_checkpoint(save(tmp_path / 'no.pth', {'epoch': 3})))
+        find_state_dict(read_checkpoint(save(tmp_path / 'no.pth', {'epoch': 3})), 'no.pth')
 
 
 class Bomb:

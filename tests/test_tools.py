@@ -185,6 +185,6 @@ def test_small_config_learns_from_real_images(tmp_path):
 
 
 def test_tools_run_without_the_checkout_as_working_folder(tmp_path):
-    assert ROOT != tmp_path
+    assert tmp_path != ROOT
     run_tool('make_demo_data.py', tmp_path / 'data', '--train', 1, '--val', 1, '--size', 48, cwd=tmp_path)
     assert (tmp_path / 'data/annotations/instances_val2017.json').is_file()

@@ -46,7 +46,9 @@ def main():
     print(f'  training, batch {training["batch_size"]}{", amp" if args.amp else ""}: '
           f'{training["seconds_per_iteration"]:.3g} s an iteration, peak {training["peak_memory_gib"]:.1f} GiB, '
           f'loss {training["losses"][0]:.3f} to {training["losses"][-1]:.3f} in {training["iterations"]} iterations')
-    print(f'  evaluation of {args.images} images: ' + ', '.join(f'{k} {v:.3f}' for k, v in training['metrics'].items()))
+    metrics = ', '.join(f'{k} {v:.3f}' for k, v in training['metrics'].items())
+    print(f'  evaluation, {args.images} images: {training["seconds_per_image"]:.3g} s an image; '
+          + (metrics or 'no object above the score threshold, so no AP'))
     print(f'  all numbers in {args.out}')
 
 

@@ -1,10 +1,8 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
 
-from mmengine.registry import RUNNERS
-
 from xcit_dense.checkpoint import classes_of_checkpoint, read_checkpoint
-from xcit_dense.engine import cli, config
+from xcit_dense.engine import build_runner, cli, config
 
 
 def parse_args():
@@ -28,7 +26,7 @@ def main():
     if args.show_dir:
         config.set_show_dir(cfg, args.show_dir)
     cfg.load_from = args.checkpoint
-    metrics = RUNNERS.build(cfg).test()
+    metrics = build_runner(cfg).test()
     cli.check_minima(metrics, at_least)
 
 

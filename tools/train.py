@@ -1,9 +1,7 @@
 """Train the model of a config, on the GPU if there is one."""
 import argparse
 
-from mmengine.registry import RUNNERS
-
-from xcit_dense.engine import cli, config
+from xcit_dense.engine import build_runner, cli, config
 
 
 def parse_args():
@@ -36,7 +34,7 @@ def main():
     cfg.resume = bool(args.resume)
     if args.resume and args.resume != 'auto':
         cfg.load_from = args.resume
-    RUNNERS.build(cfg).train()
+    build_runner(cfg).train()
 
 
 if __name__ == '__main__':

@@ -3,7 +3,7 @@ __version__ = '0.1.0'
 
 from .compat import prepare as _prepare
 
-_prepare()  # before anything imports mmcv's ops
+_prepare()  # before anything imports torch or mmcv's ops
 
 from . import engine  # noqa: E402, F401
 from .archs import Arch, arch_names, get_arch  # noqa: E402

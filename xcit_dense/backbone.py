@@ -123,7 +123,7 @@ class XCiT(BaseModule):
                 outs.append(tokens_to_map(x, height, width))
         if self.out_strides is None:
             return tuple(outs)
-        return tuple(self._level(stride)(out) for stride, out in zip(self.out_strides, outs))
+        return tuple(self._level(stride)(out) for stride, out in zip(self.out_strides, outs, strict=True))
 
     def train(self, mode: bool = True):
         """Set the training mode; frozen parts stay in evaluation mode, batch norms too with ``norm_eval``."""

@@ -97,8 +97,12 @@ def _download(url, path):
         part.unlink(missing_ok=True)
 
 
-def find_state_dict(checkpoint) -> dict:
+def find_state_dict(checkpoint, source) -> dict:
     """Return the tensors by name from any of the usual containers, without ``module.`` prefixes.
+
+    Args:
+        checkpoint: What `read_checkpoint` gave.
+        source: Its file, for the error.
 
     Raises:
         CheckpointError: There are none.
@@ -109,9 +113,18 @@ def find_state_dict(checkpoint) -> dict:
     valid = isinstance(checkpoint, dict) and checkpoint and all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in checkpoint.items())
     if not valid:
-        raise CheckpointError(f'no weights found: expected tensors by name, bare or under "state_dict" or "model", '
-                              f'got {_describe(checkpoint)}')
+        raise CheckpointError(f'{source} holds no weights: expected tensors by name, bare or under "state_dict" or '
+                              f'"model", got {_describe(checkpoint)}')
     return {name.removeprefix('module.'): value for name, value in checkpoint.items()}
+
+
+def load_model(model, checkpoint, source):
+    """Load a whole model from a checkpoint that `read_checkpoint` gave, strictly.
+
+    Raises:
+        CheckpointError: A tensor is missing, left over or of another shape.
+    """
+    _load_strictly(model, find_state_dict(checkpoint, source), source, type(model).__name__)
 
 
 def load_backbone(model, source):
@@ -127,56 +140,40 @@ def load_backbone(model, source):
     Raises:
         CheckpointError: The file cannot be read, or is made for another model.
     """
-    try:
-        state = find_state_dict(read_checkpoint(source))
-    except CheckpointError as error:
-        raise CheckpointError(f'{source}: {error}' if str(source) not in str(error) else str(error)) from error
+    state = find_state_dict(read_checkpoint(source), source)
     if any(name.startswith('backbone.') for name in state):
         state = {n.removeprefix('backbone.'): v for n, v in state.items() if n.startswith('backbone.')}
+    is_classifier = not any(_PYRAMID_KEYS.match(name) for name in state)
+
+    def may_lack(name):
+        return is_classifier and _PYRAMID_KEYS.match(name)
+
+    def may_leave(name):
+        block = re.match(r'blocks\.(\d+)\.', name)
+        if block:
+            return len(model.blocks) <= int(block.group(1)) < model.arch.depth
+        return _CLASSIFIER_KEYS.match(name) or _PYRAMID_KEYS.match(name)
+
+    _load_strictly(model, state, source, f'XCiT with {model.arch}', may_lack, may_leave)
+
+
+def _load_strictly(model, state, source, title, may_lack=lambda name: False, may_leave=lambda name: False):
+    """Load ``state`` if it fits but for the names that may lack or be left; else raise and change nothing."""
     wanted = model.state_dict()
-    classifier = not any(_PYRAMID_KEYS.match(name) for name in state)
-    missing = [n for n in wanted if n not in state and not (classifier and _PYRAMID_KEYS.match(n))
-               and not n.endswith('num_batches_tracked')]
-    left_over = [n for n in state if n not in wanted and not _is_unused(n, model)]
-    shapes = [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
-              for n in wanted if n in state and state[n].shape != wanted[n].shape]
-    _raise_on_mismatch(source, f'XCiT with {model.arch}', missing, left_over, shapes)
+    # PASSL and old torch files have no counters of batches; nothing reads them
+    lacking = [n for n in wanted if n not in state and not n.endswith('num_batches_tracked')]
+    problems = [
+        _listed('missing in the file', [n for n in lacking if not may_lack(n)]),
+        _listed('unknown to the model', [n for n in state if n not in wanted and not may_leave(n)]),
+        _listed('of another shape', [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
+                                     for n in wanted if n in state and state[n].shape != wanted[n].shape]),
+    ]
+    if any(problems):
+        raise CheckpointError(f'{source} does not fit the model ({title}): ' + '; '.join(filter(None, problems)))
     matched = {name: value for name, value in state.items() if name in wanted}
     model.load_state_dict(matched, strict=False)
-    fresh = len([n for n in wanted if n not in state and _PYRAMID_KEYS.match(n)])
-    print_log(f'loaded {len(matched)} of {len(wanted)} backbone tensors from {source}'
-              + (f'; {fresh} of the pyramid start fresh' if fresh else ''), logger='current')
-
-
-def _is_unused(name, model):
-    """Whether a dense model may leave a tensor of a file aside."""
-    block = re.match(r'blocks\.(\d+)\.', name)
-    if block:
-        return len(model.blocks) <= int(block.group(1)) < model.arch.depth
-    return bool(_CLASSIFIER_KEYS.match(name) or _PYRAMID_KEYS.match(name))
-
-
-def load_model(model, checkpoint, source):
-    """Load a whole model from a checkpoint that `read_checkpoint` gave, strictly.
-
-    Raises:
-        CheckpointError: A tensor is missing, left over or of another shape.
-    """
-    state, wanted = find_state_dict(checkpoint), model.state_dict()
-    missing = [n for n in wanted if n not in state and not n.endswith('num_batches_tracked')]
-    left_over = [n for n in state if n not in wanted]
-    shapes = [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
-              for n in wanted if n in state and state[n].shape != wanted[n].shape]
-    _raise_on_mismatch(source, type(model).__name__, missing, left_over, shapes)
-    model.load_state_dict(state, strict=False)
-    print_log(f'loaded {len(state)} of {len(wanted)} tensors from {source}', logger='current')
-
-
-def _raise_on_mismatch(source, model, missing, left_over, shapes):
-    if missing or left_over or shapes:
-        parts = [_listed('missing in the file', missing), _listed('unknown to the model', left_over),
-                 _listed('of another shape', shapes)]
-        raise CheckpointError(f'{source} does not fit the model ({model}): ' + '; '.join(filter(None, parts)))
+    fresh = f'; {len(lacking)} start fresh: {", ".join(sorted({n.split(".")[0] for n in lacking}))}' if lacking else ''
+    print_log(f'loaded {len(matched)} of {len(wanted)} tensors from {source}{fresh}', logger='current')
 
 
 def _listed(title, names, most=5):

@@ -17,8 +17,11 @@ class DataError(XCiTDenseError):
     """A data set is missing or not laid out as its config says."""
 
 
-class SetupError(XCiTDenseError, ImportError):
-    """A framework is missing or has a version that does not work with the others."""
+class SetupError(XCiTDenseError):
+    """A framework is missing or has a version that does not work with the others.
+
+    No `ImportError`: mmengine would replace it by one of its own when it imports the package for a config.
+    """
 
 
 class MetricError(XCiTDenseError):

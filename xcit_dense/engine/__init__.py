@@ -1,2 +1,4 @@
-"""What runs a config: the runner, its options, prediction and plots."""
-from .runner import DenseRunner  # noqa: F401 (registered on import)
+"""What runs a config: the runner, its options, prediction, plots and measurements."""
+from .runner import DenseRunner, build_runner
+
+__all__ = ['DenseRunner', 'build_runner']

@@ -8,8 +8,8 @@ from ..errors import DataError
 def read_curves(work_dir):
     """Return what a run logged, resumed parts joined: ``{name: [(iteration, value), ...]}``.
 
-    Metrics of an evaluation have a name with ``/``, such as ``coco/bbox_mAP``, and stand at the iteration
-    after which they were measured.
+    Numbers of an evaluation have a name with ``/``, such as ``coco/bbox_mAP`` or ``val/time``, and stand at
+    the iteration after which they were measured.
 
     Raises:
         DataError: There is no log.
@@ -27,6 +27,8 @@ def read_curves(work_dir):
                 if iteration is None:  # a later run replaces what an earlier one logged from there on
                     points = {i: v for i, v in points.items() if i < values['step']}
                 iteration = values['step']
+            else:
+                values = {name if '/' in name else f'val/{name}': value for name, value in values.items()}
             if iteration is not None:
                 points.setdefault(iteration, {}).update(values)
     curves = {}

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 from mmengine.device import get_device
-from mmengine.registry import MODELS, RUNNERS
+from mmengine.registry import MODELS
 
 from ..errors import DataError
 from .curves import read_curves
+from .runner import build_runner
 
 
 def describe_machine():
@@ -88,7 +89,11 @@ def cut_coco(root, out, num_train, num_val):
 
 
 def limit_iterations(cfg, iterations):
-    """Make a config train that many iterations, evaluate once at the end, and log every iteration."""
+    """Make a config train that many iterations, evaluate once at the end, and log every iteration.
+
+    The seed is fixed: the same images in the same sizes in every measurement.
+    """
+    cfg.randomness = dict(seed=0)
     cfg.train_cfg = dict(type='IterBasedTrainLoop', max_iters=iterations, val_interval=iterations)
     cfg.train_dataloader.sampler = dict(type='InfiniteSampler', shuffle=True)
     cfg.default_hooks.logger.interval = 1
@@ -103,19 +108,19 @@ def train_and_measure(cfg):
         A dict: seconds per iteration and per evaluated image (medians), peak memory in GiB of the
         device (of the process on a CPU), the losses, and the metrics.
     """
-    runner = RUNNERS.build(cfg)
+    runner = build_runner(cfg)
     runner.train()
     curves = read_curves(cfg.work_dir)
-    times = [value for _, value in curves['time'][:-1] or curves['time']]
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_allocated() / 2**30
     else:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # KiB on Linux
-    metrics = {name: points[-1][1] for name, points in curves.items() if '/' in name}
+    metrics = {n: points[-1][1] for n, points in curves.items() if '/' in n and not n.startswith('val/')}
     return dict(
         batch_size=cfg.train_dataloader.batch_size,
         iterations=runner.max_iters,
-        seconds_per_iteration=statistics.median(times[1:] or times),
+        seconds_per_iteration=statistics.median(value for _, value in curves['time']),
+        seconds_per_image=curves['val/time'][-1][1] / cfg.val_dataloader.batch_size,
         peak_memory_gib=memory,
         losses=[value for _, value in curves['loss']],
         metrics=metrics)

@@ -78,6 +78,11 @@ class DenseRunner(Runner):
         return checkpoint
 
 
+def build_runner(cfg):
+    """Build the runner that ``cfg.runner_type`` names, which is `DenseRunner` in the configs of this package."""
+    return RUNNERS.build(cfg)
+
+
 def _is_news(record):
     """Filter for the log: not one line per parameter, no deprecations of mmengine's own hooks."""
     noise = ('paramwise_options -- ', '"FileClient" will be deprecated', '"HardDiskBackend" is the alias')

@@ -1,0 +1,72 @@
+"""The generated data set: valid COCO, and the same from the same seed."""
+import filecmp
+import json
+
+import cv2
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+
+from xcit_dense.demo_data import CLASSES, make_demo_data
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp('demo')
+    make_demo_data(root, num_train=30, num_val=5, size=96, seed=3)
+    return root
+
+
+def test_same_seed_same_files(data, tmp_path):
+    make_demo_data(tmp_path, num_train=2, num_val=2, size=96, seed=3)
+    make_demo_data(tmp_path / 'other', num_train=2, num_val=2, size=96, seed=4)
+    for split in ('train', 'val'):
+        for number in (1, 2):
+            name = f'{split}2017/{number:012d}.jpg'
+            assert filecmp.cmp(data / name, tmp_path / name, shallow=False)
+            assert not filecmp.cmp(data / name, tmp_path / 'other' / name, shallow=False)
+    first = '000000000001.jpg'
+    assert not filecmp.cmp(tmp_path / 'train2017' / first, tmp_path / 'val2017' / first, shallow=False)
+
+
+def test_annotations_are_coco(data):
+    coco = COCO(str(data / 'annotations/instances_train2017.json'))
+    assert len(coco.imgs) == 30 and [c['name'] for c in coco.cats.values()] == list(CLASSES)
+    kinds, seen = set(), set()
+    for annotation in coco.anns.values():
+        image = coco.imgs[annotation['image_id']]
+        mask = coco.annToMask(annotation).astype(bool)
+        assert mask.shape == (image['height'], image['width'])
+        seen.add(annotation['category_id'])
+        kinds.add((annotation['iscrowd'], type(annotation['segmentation'])))
+        x, y, width, height = annotation['bbox']
+        assert x >= 0 and y >= 0 and x + width <= image['width'] and y + height <= image['height']
+        if annotation['iscrowd']:  # an RLE is exact
+            assert mask.sum() == annotation['area']
+            rows, columns = np.nonzero(mask)
+            assert (x, y) == (columns.min(), rows.min())
+        else:  # a polygon runs through the middle of the pixels at the edge
+            assert abs(mask.sum() - annotation['area']) <= 0.3 * annotation['area'] + 20
+    assert kinds == {(0, list), (1, dict)} and seen == set(range(1, len(CLASSES) + 1))
+
+
+def test_pictures_have_the_sizes_of_the_annotations(data):
+    for image in json.loads((data / 'annotations/instances_val2017.json').read_text())['images']:
+        picture = cv2.imread(str(data / 'val2017' / image['file_name']))
+        assert picture.shape == (image['height'], image['width'], 3) and picture.std() > 5
+
+
+def test_hidden_objects_are_not_annotated_and_masks_do_not_overlap(data):
+    coco = COCO(str(data / 'annotations/instances_train2017.json'))
+    overlapping_boxes = 0
+    for image_id in coco.imgs:
+        annotations = coco.imgToAnns[image_id]
+        masks = [cv2.erode(coco.annToMask(a), np.ones((3, 3))) for a in annotations]
+        assert not masks or np.sum(masks, axis=0).max() <= 1
+        boxes = np.array([a['bbox'] for a in annotations]).reshape(-1, 4)
+        for i in range(len(boxes)):
+            for j in range(i):
+                low = np.maximum(boxes[i, :2], boxes[j, :2])
+                high = np.minimum(boxes[i, :2] + boxes[i, 2:], boxes[j, :2] + boxes[j, 2:])
+                overlapping_boxes += bool((high > low).all())
+    assert overlapping_boxes > 5
