@@ -16,20 +16,21 @@ CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 
 setup: $(READY)
 
-# .ready is written last, so a set-up that was cut off is taken up again; one that was cut off in the middle of a file
-# fails the check and is made anew.
+# .ready is written last, so a set-up that was cut off is taken up again. One that was cut off in the middle of a file
+# fails the first or the last check and is made anew.
 $(READY): requirements.txt setup.py
 	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.10 or later is needed, this is %s; use another with: make PYTHON=python3.12 ..." % sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
-	@$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; rm -rf $(VENV); exit 1; }
+	@[ ! -e $(VENV) ] || $(PIP) --version > /dev/null 2>&1 || rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(PIP) install $$(grep -E '^torch(vision)?==' requirements.txt)
 	$(PIP) install --no-deps -r requirements.txt
 	$(PIP) install --no-deps --no-build-isolation --quiet -e .
-	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { rm -rf $(VENV); echo "error: the environment was damaged and has been removed; run the command again"; exit 1; }
+	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { [ -z "$(ANEW)" ] && rm -rf $(VENV) && echo "the environment is damaged; making it anew" && $(MAKE) $@ ANEW=1; }
 	@touch $@
 
 demo: setup
 	$(PY) tools/make_demo_data.py $(DEMO)/data
-	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/data --work-dir $(DEMO)
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/data --work-dir $(DEMO) --cfg-options randomness.seed=0
 	$(PY) tools/test.py $(CONFIG) $(DEMO) --data-root $(DEMO)/data --work-dir $(DEMO) --show-dir $(DEMO)/side_by_side --at-least coco/bbox_mAP_50=0.5
 	$(PY) tools/predict.py $(CONFIG) $(DEMO) $(DEMO)/data/val2017 --out $(DEMO)/predictions
 	$(PY) tools/plot_curves.py $(DEMO)

@@ -42,7 +42,7 @@ model = dict(
 
 max_epochs = 6
 train_cfg = dict(max_epochs=max_epochs, val_interval=1)
-optim_wrapper = dict(optimizer=dict(lr=5e-4), clip_grad=dict(max_norm=5.))
+optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=5.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True, begin=0, end=max_epochs, eta_min=1e-6),

@@ -62,7 +62,7 @@ def test_linear_scaling_is_said_in_the_log(demo_data, tmp_path):
     assert 'LR is set based on batch size of 8 and the current batch size is 2' in done.stdout
     # 5e-4 for batch 8, a quarter of it, at the start of the warm-up
     for name in ('lr', 'base_lr'):
-        assert read_curves(tmp_path)[name][0][1] == pytest.approx(5e-4 / 4 * 0.01)
+        assert read_curves(tmp_path)[name][0][1] == pytest.approx(1e-3 / 4 * 0.01)
 
 
 def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path):

@@ -49,7 +49,7 @@ def plot_curves(work_dir, out_file=None):
     curves = read_curves(work_dir)
     losses = [name for name in curves if 'loss' in name]
     metrics = [name for name in curves if name.endswith(('mAP', 'mAP_50', 'mIoU', 'aAcc'))]
-    figure = Figure(figsize=(11, 4), layout='constrained')
+    figure = Figure(figsize=(11, 4.6), layout='constrained')
     left, right = figure.subplots(1, 2)
     for name in losses:
         left.plot(*zip(*curves[name], strict=True), label=name, linewidth=2 if name == 'loss' else 1)
@@ -57,10 +57,10 @@ def plot_curves(work_dir, out_file=None):
     for name in metrics:
         right.plot(*zip(*curves[name], strict=True), label=name, marker='o', markersize=4)
     right.set(title='evaluation', xlabel='iteration', ylim=(0, None))
-    for axes, names in ((left, losses), (right, metrics)):
+    for axes in (left, right):
         axes.grid(alpha=0.3)
-        if names:
-            axes.legend(fontsize='small', loc='lower left' if axes is left else 'lower right')
+        if axes.lines:
+            axes.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.13), ncols=3)
     out_file = Path(out_file or Path(work_dir, 'curves.png'))
     figure.savefig(out_file, dpi=110)
     return out_file
