@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
+from xcit_dense import demo_data
 from xcit_dense.demo_data import CLASSES, make_demo_data
 
 
@@ -56,7 +57,18 @@ def test_pictures_have_the_sizes_of_the_annotations(data):
         assert picture.shape == (image['height'], image['width'], 3) and picture.std() > 5
 
 
-def test_hidden_objects_are_not_annotated_and_masks_do_not_overlap(data):
+def test_hidden_objects_are_not_annotated(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo_data, '_MIN_VISIBLE', 0)
+    make_demo_data(tmp_path, num_train=30, num_val=1, size=96, seed=3)
+    areas = []
+    for root in (data, tmp_path):
+        content = json.loads((root / 'annotations/instances_train2017.json').read_text())
+        areas.append([a['area'] for a in content['annotations']])
+    hidden = sorted(set(areas[1]) - set(areas[0]))
+    assert len(areas[1]) > len(areas[0]) and max(hidden) < np.median(areas[0])
+
+
+def test_masks_do_not_overlap_but_boxes_do(data):
     coco = COCO(str(data / 'annotations/instances_train2017.json'))
     overlapping_boxes = 0
     for image_id in coco.imgs:
