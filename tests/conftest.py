@@ -34,9 +34,9 @@ def golden(request):
     return request.param, load_file(path)
 
 
-def run_tool(name, *args, cwd=ROOT, check=True, env=None):
+def run_tool(name, *args, cwd=ROOT, check=True, env=None, python=()):
     """Run a tool as a user does and return what `subprocess.run` gives; output and errors in ``stdout``."""
-    command = [sys.executable, str(ROOT / 'tools' / name), *map(str, args)]
+    command = [sys.executable, *python, str(ROOT / 'tools' / name), *map(str, args)]
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env={**os.environ, **(env or {})}, timeout=1500)
     assert not check or done.returncode == 0, done.stdout[-6000:]

@@ -9,7 +9,7 @@ from conftest import TINY
 from torch import nn
 
 from xcit_dense import XCiT, arch_names, get_arch
-from xcit_dense.layers import AutoSyncBN, FourierPositions
+from xcit_dense.layers import FourierPositions
 
 ARCHITECTURES = json.loads((Path(__file__).parent / 'golden/architectures.json').read_text())['archs']
 TOLERANCE = 5e-6
@@ -162,7 +162,6 @@ def test_in_channels(channels):
     (dict(type='BN'), nn.BatchNorm2d),
     (dict(type='SyncBN'), nn.SyncBatchNorm),
     (dict(type='GN', num_groups=2), nn.GroupNorm),
-    (dict(type='AutoSyncBN'), AutoSyncBN),
 ))
 @pytest.mark.parametrize('patch_size', (8, 16))
 def test_norm_cfg_reaches_every_batch_norm(norm_cfg, kind, patch_size):
@@ -175,24 +174,12 @@ def test_norm_cfg_reaches_every_batch_norm(norm_cfg, kind, patch_size):
 
 
 def test_default_norm_is_a_plain_batch_norm_on_one_cpu():
-    plain, default = build(), build(norm_cfg=dict(type='AutoSyncBN'))
+    plain, default = build(), XCiT(dict(TINY, patch_size=16))
+    assert isinstance(default.blocks[0].local_mp.bn, nn.SyncBatchNorm)
     default.load_state_dict(plain.state_dict())
     x = torch.randn(2, 3, 48, 48)
     for a, b in zip(plain(x), default(x), strict=True):
         assert torch.equal(a, b)
-
-
-def test_default_norm_works_in_a_process_group_of_cpus():
-    """There `torch.nn.SyncBatchNorm` refuses to train."""
-    x = torch.randn(2, 3, 48, 48)
-    model, stock = build(norm_cfg=dict(type='AutoSyncBN')), build(norm_cfg=dict(type='SyncBN'))
-    torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        with pytest.raises(ValueError, match='GPU'):
-            stock(x)
-        assert torch.isfinite(model(x)[0]).all()
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_requires_grad_of_norm_cfg_is_heeded():
@@ -201,7 +188,7 @@ def test_requires_grad_of_norm_cfg_is_heeded():
     assert model.blocks[0].norm1.weight.requires_grad
 
 
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='AutoSyncBN')))
+@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN')))
 def test_checkpointing_changes_nothing_but_memory(norm_cfg):
     plain = randomised(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
     other = copy.deepcopy(plain)
@@ -397,7 +384,7 @@ def test_options_are_keyword_only():
 
 def test_export_with_dynamic_height_and_width(golden):
     patch_size, tensors = golden
-    model = build_golden(patch_size, tensors).eval()
+    model = build_golden(patch_size, tensors, norm_cfg=dict(type='SyncBN')).eval()  # the default
     height, width = torch.export.Dim('height', min=64, max=2048), torch.export.Dim('width', min=64, max=2048)
     program = torch.export.export(model, (torch.randn(1, 3, 128, 160), ), dynamic_shapes={'x': {2: height, 3: width}})
     x = tensors['input'][:1]

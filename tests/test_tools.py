@@ -65,6 +65,17 @@ def test_linear_scaling_is_said_in_the_log(demo_data, tmp_path):
         assert read_curves(tmp_path)[name][0][1] == pytest.approx(1e-3 / 4 * 0.01)
 
 
+def test_two_cpu_processes_train_one_model(demo_data, tmp_path):
+    command = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2']
+    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--launcher', 'pytorch',
+                    '--auto-scale-lr', '--cfg-options', 'train_cfg.max_epochs=1', python=command,
+                    env=dict(OMP_NUM_THREADS='1'))
+    assert 'the current batch size is 4' in done.stdout
+    assert re.search(r'Epoch\(train\) +\[1\]\[2/2\]', done.stdout)  # 3 batches over 2 processes
+    assert done.stdout.count('Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all') == 2  # boxes and masks, once
+    assert (tmp_path / 'epoch_1.pth').is_file()
+
+
 def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path):
     work_dir, _ = trained
     done = run_tool('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--show-dir',

@@ -31,8 +31,9 @@ class XCiT(BaseModule):
         out_strides: Stride of each map, from 4, 8, 16 and 32, ascending and one per ``out_indices``.
             None gives the plain token maps of stride ``patch_size``, without layers, for other necks.
         drop_path_rate: Probability of stochastic depth, the same for every block.
-        norm_cfg: Norm of stem, LPI and pyramid. The default synchronises over GPUs in a
-            distributed run and is a plain batch norm everywhere else.
+        norm_cfg: Norm of stem, LPI and pyramid. The default synchronises over the GPUs of a
+            distributed run. Elsewhere it computes what a plain batch norm does, and mmengine's runner
+            (on several CPUs: this package's) puts one in its place.
         frozen_stages: -1 trains everything; 0 freezes stem and positions; n also the first n blocks.
         norm_eval: Keep batch norms in evaluation mode while training (small batches, fine-tuning).
         with_cp: Activation checkpointing: a block's activations are computed again in the backward,
@@ -52,7 +53,7 @@ class XCiT(BaseModule):
                  out_indices=None,
                  out_strides=PYRAMID_STRIDES,
                  drop_path_rate: float = 0.,
-                 norm_cfg=dict(type='AutoSyncBN'),
+                 norm_cfg=dict(type='SyncBN'),
                  frozen_stages: int = -1,
                  norm_eval: bool = False,
                  with_cp: bool = False,

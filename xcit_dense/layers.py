@@ -16,20 +16,6 @@ from .archs import Arch
 from .xca import XCA
 
 
-@MODELS.register_module()
-class AutoSyncBN(nn.SyncBatchNorm):
-    """Batch norm synchronised over the processes of a group whose tensors are on GPUs, plain elsewhere.
-
-    `torch.nn.SyncBatchNorm` refuses CPU tensors as soon as a process group exists; this one falls
-    back to the batch norm of the process. Parameters and buffers are those of every batch norm.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.is_cuda:
-            return super().forward(x)
-        return nn.BatchNorm2d.forward(self, x)
-
-
 def make_norm_factory(norm_cfg: dict):
     """Return a callable that builds the 2-d norm of ``norm_cfg`` for a number of channels.
 
@@ -39,8 +25,8 @@ def make_norm_factory(norm_cfg: dict):
     if not isinstance(norm_cfg, dict) or 'type' not in norm_cfg:
         raise ValueError(f"norm_cfg must be a dict with a type, such as dict(type='BN'), got {norm_cfg!r}")
     if isinstance(norm_cfg['type'], str) and MODELS.get(norm_cfg['type']) is None:
-        raise ValueError(f"norm_cfg: unknown type {norm_cfg['type']!r}; known are AutoSyncBN, BN, SyncBN, GN and "
-                         "what is registered in mmengine's MODELS")
+        raise ValueError(f"norm_cfg: unknown type {norm_cfg['type']!r}; known are BN, SyncBN, GN and what is "
+                         "registered in mmengine's MODELS")
     return lambda channels: build_norm_layer(norm_cfg, channels)[1]
 
 

@@ -41,8 +41,6 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True) -> C
         set_data_root(cfg, data_root)
     if not pretrained:
         _drop_pretrained(cfg.model)
-    if not torch.cuda.is_available():
-        cfg.env_cfg.dist_cfg.backend = 'gloo'
     return cfg
 
 

@@ -1,5 +1,6 @@
 """mmengine's runner with checkpoints that are read safely and loaded strictly."""
-from mmengine.model import is_model_wrapper
+import torch
+from mmengine.model import is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
@@ -21,6 +22,21 @@ class DenseRunner(Runner):
         self.logger.addFilter(_is_news)
         if self._resume and self._load_from is None:
             self._load_from = str(newest_checkpoint(self.work_dir))
+
+    def setup_env(self, env_cfg):
+        """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU."""
+        if self.distributed and not torch.cuda.is_available() and not torch.distributed.is_initialized():
+            torch.distributed.init_process_group('gloo')
+        super().setup_env(env_cfg)
+
+    def wrap_model(self, model_wrapper_cfg, model):
+        """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms."""
+        if self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model):
+            model = revert_sync_batchnorm(model)
+            model_wrapper_cfg = dict(broadcast_buffers=False,
+                                     find_unused_parameters=self.cfg.get('find_unused_parameters', False),
+                                     **(model_wrapper_cfg or {}), device_ids=None)
+        return super().wrap_model(model_wrapper_cfg, model)
 
     @staticmethod
     def build_dataloader(dataloader, seed=None, diff_rank_seed=False):
