@@ -37,7 +37,7 @@ class XCiT(BaseModule):
         frozen_stages: -1 trains everything; 0 freezes stem and positions; n also the first n blocks.
         norm_eval: Keep batch norms in evaluation mode while training (small batches, fine-tuning).
         with_cp: Activation checkpointing: a block's activations are computed again in the backward,
-            which costs about a third more time and keeps one token map per block.
+            so that one token map per block is kept.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from an official
             ImageNet or dense file; loading is strict (`xcit_dense.checkpoint.load_backbone`).
 
