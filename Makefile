@@ -24,7 +24,7 @@ $(READY): requirements.txt setup.py
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(PIP) install $$(grep -E '^torch(vision)?==' requirements.txt)
 	$(PIP) install --no-deps -r requirements.txt
-	$(PIP) install --no-deps --no-build-isolation --quiet -e .
+	$(PIP) install --no-deps --no-build-isolation --quiet --config-settings editable_mode=compat -e .
 	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { [ -z "$(ANEW)" ] && rm -rf $(VENV) && echo "the environment is damaged; making it anew" && $(MAKE) $@ ANEW=1; }
 	@touch $@
 

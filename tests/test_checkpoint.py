@@ -155,6 +155,33 @@ def test_attribute_access_is_limited_to_what_log_buffers_hold(tmp_path):
         read_checkpoint(save(tmp_path / 'getattr.pth', {'x': GetattrBomb()}))
 
 
+class Call:
+    def __init__(self, function, *args):
+        self.function, self.args = function, args
+
+    def __reduce__(self):
+        return self.function, self.args
+
+
+@pytest.mark.parametrize('content', (
+    Call(np.ndarray, (1, ), np.dtype('O8'), b'AAAAAAAA'),  # a pointer of the attacker's choice
+    Call(np.ndarray, (1, )),
+    np.dtype('O'),
+    np.dtype([('a', 'f4')]),
+    np.array([object], dtype=object),
+    np.array(['text']),
+), ids=('pointer', 'array', 'object', 'fields', 'objects', 'text'))
+def test_numpy_in_a_file_is_numbers_or_nothing(tmp_path, content):
+    with pytest.raises(CheckpointError, match='refused'):
+        read_checkpoint(save(tmp_path / 'numpy.pth', {'x': content}))
+
+
+def test_arrays_come_back(tmp_path):
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    read = read_checkpoint(save(tmp_path / 'array.pth', {'x': array, 'y': [np.asfortranarray(array)]}))
+    assert np.array_equal(read['x'], array) and read['x'].dtype == np.int32 and np.array_equal(read['y'][0], array)
+
+
 def test_log_buffers_of_mmengine_come_back(tmp_path):
     buffer = HistoryBuffer([1., 2., 4.], [1, 1, 2])
     path = save(tmp_path / 'hub.pth', {'buffer': buffer, 'number': np.float64(3.5), 'count': np.int64(7)})
@@ -181,7 +208,7 @@ def test_classes_of_checkpoint():
 
 
 def test_newest_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match='nothing to resume'):
+    with pytest.raises(CheckpointError, match='no checkpoint in'):
         newest_checkpoint(tmp_path)
     for number in (9, 10):
         (tmp_path / f'epoch_{number}.pth').touch()

@@ -108,6 +108,15 @@ def test_classes_come_from_the_data(demo_data):
     assert len(set(map(tuple, cfg.val_dataloader.dataset.metainfo.palette))) == 5
 
 
+def test_classes_keep_the_order_of_the_file_as_mmdet_does(demo_data, tmp_path):
+    (tmp_path / 'annotations').mkdir()
+    content = json.loads((demo_data / 'annotations/instances_train2017.json').read_text())
+    content['categories'].reverse()
+    (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps(content))
+    cfg = config.load_config(SMALL_CONFIG, data_root=tmp_path)
+    assert config.classes_of_data(cfg) == ('cross', 'star', 'triangle', 'square', 'disc')
+
+
 def test_file_that_is_no_coco_file(demo_data, tmp_path):
     (tmp_path / 'annotations').mkdir()
     (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps([1, 2]))

@@ -60,7 +60,7 @@ def test_linear_scaling_is_said_in_the_log(demo_data, tmp_path):
     done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--auto-scale-lr',
                     '--cfg-options', 'train_cfg.max_epochs=1')
     assert 'LR is set based on batch size of 8 and the current batch size is 2' in done.stdout
-    # 5e-4 for batch 8, a quarter of it, at the start of the warm-up
+    # 1e-3 for batch 8, a quarter of it, at the start of the warm-up
     for name in ('lr', 'base_lr'):
         assert read_curves(tmp_path)[name][0][1] == pytest.approx(1e-3 / 4 * 0.01)
 

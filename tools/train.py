@@ -31,9 +31,9 @@ def main():
         config.set_amp(cfg)
     if args.auto_scale_lr:
         config.set_auto_scale_lr(cfg)
-    cfg.resume = bool(args.resume)
-    if args.resume and args.resume != 'auto':
-        cfg.load_from = args.resume
+    if args.resume:
+        cfg.resume = True
+        cfg.load_from = None if args.resume == 'auto' else args.resume
     build_runner(cfg).train()
 
 

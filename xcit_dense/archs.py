@@ -19,7 +19,8 @@ class Arch:
         num_heads: Heads of the cross-covariance attention.
         patch_size: Pixels per token side, 8 or 16.
         eta: Initial value of the three LayerScale vectors of a block.
-        out_indices: The four blocks that the authors feed to the pyramid, 0-based.
+        out_indices: The four blocks that feed the pyramid, 0-based. Default: those of the authors for 12
+            and 24 blocks, else the ends of four equal parts.
         mlp_ratio: Hidden channels of the FFN over ``embed_dims``.
         qkv_bias: Whether the query-key-value projection has a bias.
         tokens_norm: Whether the classifier's second norm covers every token or the class token
@@ -33,7 +34,7 @@ class Arch:
     num_heads: int
     patch_size: int = 16
     eta: float = 1.0
-    out_indices: tuple = (3, 5, 7, 11)
+    out_indices: tuple = None
     mlp_ratio: float = 4
     qkv_bias: bool = True
     tokens_norm: bool = True
@@ -58,8 +59,18 @@ class Arch:
         if self.embed_dims % (self.patch_size // 2):
             raise ValueError(f'arch.embed_dims must be a multiple of {self.patch_size // 2} for patch '
                              f'{self.patch_size} (the stem halves its channels), got {self.embed_dims}')
+        if self.out_indices is None:
+            object.__setattr__(self, 'out_indices', _default_out_indices(self.depth))
         check_out_indices(self.out_indices, self.depth)
         object.__setattr__(self, 'out_indices', tuple(self.out_indices))
+
+
+def _default_out_indices(depth):
+    if depth == 12:
+        return 3, 5, 7, 11
+    if depth == 24:
+        return 7, 11, 15, 23
+    return tuple(depth * part // 4 - 1 for part in (1, 2, 3, 4)) if depth >= 4 else tuple(range(depth))
 
 
 def check_out_indices(out_indices, depth):
@@ -76,7 +87,7 @@ def _is_int(value):
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_DEEP = dict(depth=24, eta=1e-5, out_indices=(7, 11, 15, 23))
+_DEEP = dict(depth=24, eta=1e-5)
 
 #: Size name to record, with patch 16; `get_arch` sets the patch size.
 SIZES = {

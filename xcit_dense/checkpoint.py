@@ -39,7 +39,7 @@ def read_checkpoint(source, map_location='cpu'):
     path = fetch(str(source))
     try:
         with torch.serialization.safe_globals(_mmengine_globals()):
-            return torch.load(path, map_location=map_location, weights_only=True)
+            return _arrays(torch.load(path, map_location=map_location, weights_only=True))
     except Exception as error:  # the reader raises a dozen types for damaged files
         raise CheckpointError(f'cannot read {path}: {_first_line(error)}. The file is damaged, or no checkpoint, or '
                               'holds objects that could run code; such files are refused. If it was downloaded, '
@@ -197,7 +197,8 @@ class _SavedHistory(HistoryBuffer):
     """Takes the place of mmengine's log buffer while a file is read: restores numbers and nothing else."""
 
     def __setstate__(self, state):
-        fields = {name: state[name] for name in ('max_length', '_log_history', '_count_history')}
+        fields = {name: getattr(state[name], 'value', state[name])
+                  for name in ('max_length', '_log_history', '_count_history')}
         self.__class__ = HistoryBuffer
         self._set_default_statistics()
         self.__dict__.update(fields)
@@ -210,17 +211,76 @@ def _statistics_method(owner, name):
     return name
 
 
+class _ArrayType:
+    """Stands for ``numpy.ndarray``, whose constructor takes raw memory; it cannot be called."""
+
+    def __new__(cls, *args):
+        raise ValueError('refused: an array built by hand')
+
+
+class _NumericDtype:
+    """Stands for ``numpy.dtype``: plain numbers only, no objects (pointers in raw bytes) and no fields."""
+
+    def __init__(self, code, *flags):
+        if not isinstance(code, str) or not re.fullmatch('[biuf][1248]', code):
+            raise ValueError(f'refused: dtype {code!r}')
+        self.value = np.dtype(code)
+
+    def __setstate__(self, state):
+        if state[1] not in ('<', '|', '='):
+            raise ValueError(f'refused: byte order {state[1]!r}')
+
+    def read(self, data):
+        return np.frombuffer(data, self.value)
+
+
+def _empty_array(kind, shape, code):
+    """Stands for NumPy's ``_reconstruct``: an empty array that the state which follows fills."""
+    if kind is not _ArrayType or shape != (0, ):
+        raise ValueError('refused: an array that does not start empty')
+    return _NumericArray()
+
+
+class _NumericArray:
+    """What the state of an array is read into: checked, and then an array."""
+
+    def __setstate__(self, state):
+        _, shape, dtype, fortran, data = state
+        if not isinstance(dtype, _NumericDtype) or not isinstance(data, bytes):
+            raise ValueError('refused: an array of other things than numbers')
+        self.value = dtype.read(data).reshape(shape, order='F' if fortran else 'C').copy()
+
+
+def _arrays(value):
+    """Put the arrays of a file in the places of what they were read into."""
+    if isinstance(value, _NumericArray):
+        return value.value
+    if isinstance(value, dict):
+        for key in value:
+            value[key] = _arrays(value[key])
+    elif isinstance(value, list):
+        value[:] = map(_arrays, value)
+    return value
+
+
+def _numeric_scalar(dtype, data):
+    """Stands for NumPy's ``scalar``: numbers only."""
+    if not isinstance(dtype, _NumericDtype) or not isinstance(data, bytes):
+        raise ValueError('refused: a scalar that is no number')
+    return dtype.read(data)[0]
+
+
 def _mmengine_globals():
     """What a checkpoint written by mmengine's runner needs beyond tensors, each with the name in the file.
 
-    A log buffer is numbers in NumPy arrays and references to its own methods.
+    A log buffer is numbers in NumPy arrays and references to its own methods. Nothing of NumPy's is
+    called: its constructors turn raw bytes into objects.
     """
-    reconstruct, scalar = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
     allowed = [(_SavedHistory, 'mmengine.logging.history_buffer.HistoryBuffer'),
-               (_statistics_method, 'builtins.getattr'), (np.ndarray, 'numpy.ndarray'), (np.dtype, 'numpy.dtype')]
+               (_statistics_method, 'builtins.getattr'), (_ArrayType, 'numpy.ndarray'), _NumericArray]
     for module in ('numpy.core.multiarray', 'numpy._core.multiarray'):  # the names before and since NumPy 2
-        allowed += [(reconstruct, f'{module}._reconstruct'), (scalar, f'{module}.scalar')]
-    return allowed + [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8', '?')]
+        allowed += [(_empty_array, f'{module}._reconstruct'), (_numeric_scalar, f'{module}.scalar')]
+    return [*allowed, (_NumericDtype, 'numpy.dtype')]
 
 
 def classes_of_checkpoint(checkpoint, source) -> tuple:
@@ -238,10 +298,10 @@ def classes_of_checkpoint(checkpoint, source) -> tuple:
 
 
 def newest_checkpoint(work_dir) -> Path:
-    """Return the checkpoint that ``--resume`` continues from.
+    """Return the newest checkpoint of a work dir.
 
     Raises:
-        CheckpointError: There is none; a run that was to be resumed never starts over by itself.
+        CheckpointError: There is none.
     """
     work_dir = Path(work_dir)
     pointer = work_dir / 'last_checkpoint'
@@ -251,6 +311,6 @@ def newest_checkpoint(work_dir) -> Path:
             return path
     files = sorted(work_dir.glob('*.pth'), key=lambda p: p.stat().st_mtime)
     if not files:
-        raise CheckpointError(f'nothing to resume: no checkpoint in {work_dir.absolute()}. Give the file '
-                              '(--resume FILE) or the folder (--work-dir DIR), or start anew without --resume.')
+        raise CheckpointError(f'no checkpoint in {work_dir.absolute()}: give a checkpoint file, or the work dir of a '
+                              'training run')
     return files[-1]

@@ -107,7 +107,7 @@ def set_show_dir(cfg: Config, folder):
 
 
 def classes_of_data(cfg: Config) -> tuple:
-    """Return the category names of the training annotations, in the order of their ids.
+    """Return the category names of the training annotations in the order of the file, which is mmdet's.
 
     Raises:
         DataError: The annotation file is no COCO file.
@@ -115,8 +115,7 @@ def classes_of_data(cfg: Config) -> tuple:
     dataset = _datasets(cfg.train_dataloader)[0]
     path = Path(dataset.data_root, dataset.ann_file)
     try:
-        categories = sorted(load(path)['categories'], key=lambda c: c['id'])
-        return tuple(c['name'] for c in categories)
+        return tuple(category['name'] for category in load(path)['categories'])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f'{path.absolute()} is no COCO annotation file: {error}') from error
 

@@ -22,7 +22,10 @@ def read_curves(work_dir):
     for file in files:
         iteration = None
         for line in file.read_text().splitlines():
-            values = json.loads(line)
+            try:
+                values = json.loads(line)
+            except ValueError:  # the last line of a run that was killed while it wrote
+                continue
             if 'loss' in values:
                 if iteration is None:  # a later run replaces what an earlier one logged from there on
                     points = {i: v for i, v in points.items() if i < values['step']}

@@ -87,7 +87,8 @@ class Predictor:
 def predict_folder(predictor, source, out_dir):
     """Predict an image or all images below a folder; write pictures and ``results.json`` into ``out_dir``.
 
-    An image id is the number in the file's name, as in COCO, or else the position among the files.
+    An image id is the number in the file's name, as in COCO, where all files have different ones; or
+    else the position among the files.
     What was done before an interruption is kept.
 
     Returns:
@@ -99,7 +100,8 @@ def predict_folder(predictor, source, out_dir):
     root, paths = find_images(source)
     out_dir = Path(out_dir)
     records, unreadable = [], []
-    numbered = all(path.stem.isdigit() for path in paths)
+    stems = [path.stem for path in paths]
+    numbered = all(stem.isdecimal() for stem in stems) and len(set(map(int, stems))) == len(stems)
     try:
         for position, path in enumerate(track_iter_progress(paths), start=1):
             if cv2.imread(str(path)) is None:

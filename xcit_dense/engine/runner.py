@@ -5,7 +5,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
-from ..errors import DataError
+from ..errors import CheckpointError, DataError
 
 
 @RUNNERS.register_module()
@@ -21,7 +21,11 @@ class DenseRunner(Runner):
         super().__init__(*args, **kwargs)
         self.logger.addFilter(_is_news)
         if self._resume and self._load_from is None:
-            self._load_from = str(newest_checkpoint(self.work_dir))
+            try:
+                self._load_from = str(newest_checkpoint(self.work_dir))
+            except CheckpointError as error:
+                raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or '
+                                      'start anew without --resume.') from error
 
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU."""
@@ -33,9 +37,9 @@ class DenseRunner(Runner):
         """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms."""
         if self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model):
             model = revert_sync_batchnorm(model)
-            model_wrapper_cfg = dict(broadcast_buffers=False,
-                                     find_unused_parameters=self.cfg.get('find_unused_parameters', False),
-                                     **(model_wrapper_cfg or {}), device_ids=None)
+            defaults = dict(broadcast_buffers=False,
+                            find_unused_parameters=self.cfg.get('find_unused_parameters', False))
+            model_wrapper_cfg = {**defaults, **(model_wrapper_cfg or {}), 'device_ids': None}
         return super().wrap_model(model_wrapper_cfg, model)
 
     @staticmethod
@@ -84,6 +88,9 @@ class DenseRunner(Runner):
         """
         filename = fetch(str(filename))
         checkpoint = read_checkpoint(filename, map_location)
+        if self._resume and 'meta' not in checkpoint:
+            raise CheckpointError(f'{filename} holds weights but no state of a training run to resume. To start from '
+                                  'these weights: --cfg-options load_from=FILE, without --resume.')
         if isinstance(checkpoint, dict) and isinstance(checkpoint.get('meta'), dict):
             # mmengine would run the text as Python when it resumes
             checkpoint['meta'] = {k: v for k, v in checkpoint['meta'].items() if k not in ('cfg', 'config')}
