@@ -1,9 +1,6 @@
 # A small Mask R-CNN on XCiT nano 12, patch 16, for any data set in COCO's layout: trains from random weights in
 # minutes on a CPU. The code path is that of the full configs; only sizes differ. Class names come from the data.
-_base_ = [
-    '_base_/models/maskrcnn_xcit.py', '_base_/datasets/coco_instance.py', '_base_/schedules/adamw_3x.py',
-    '_base_/mmdet_runtime.py'
-]
+_base_ = '_base_/maskrcnn_xcit_coco.py'
 classes_from_data = True
 
 scale = (192, 192)

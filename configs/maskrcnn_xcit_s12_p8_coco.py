@@ -1,9 +1,6 @@
-# Mask R-CNN on XCiT small 12, patch 8, COCO 2017, 36 epochs, from ImageNet weights.
+# Mask R-CNN on XCiT small 12, patch 8, COCO 2017, from ImageNet weights.
 # Published by the authors, not measured here: box AP 47.0, mask AP 42.3.
-_base_ = [
-    '_base_/models/maskrcnn_xcit.py', '_base_/datasets/coco_instance.py', '_base_/schedules/adamw_3x.py',
-    '_base_/mmdet_runtime.py'
-]
+_base_ = '_base_/maskrcnn_xcit_coco.py'
 model = dict(
     backbone=dict(
         arch='small_12_p8',

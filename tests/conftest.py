@@ -17,6 +17,7 @@ SMALL_CONFIG = ROOT / 'configs/maskrcnn_xcit_n12_p16_small.py'
 MAIN_CONFIG = ROOT / 'configs/maskrcnn_xcit_s12_p8_coco.py'
 
 TINY_CONFIG = ROOT / 'tests/maskrcnn_xcit_tiny.py'
+TINY_SEG_CONFIG = ROOT / 'tests/semfpn_xcit_tiny.py'
 
 #: The arch of the golden files, made by the authors' release with randomised parameters.
 TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
@@ -45,7 +46,7 @@ def run_tool(name, *args, cwd=ROOT, check=True, env=None, python=()):
 
 @pytest.fixture(scope='session')
 def demo_data(tmp_path_factory):
-    """A small generated data set in COCO's layout."""
+    """A small generated data set in COCO's and ADE20k's layout."""
     root = tmp_path_factory.mktemp('data')
     make_demo_data(root, num_train=6, num_val=3, size=64)
     return root
@@ -56,4 +57,12 @@ def trained(demo_data, tmp_path_factory):
     """Work dir and output of a run of two epochs through tools/train.py."""
     work_dir = tmp_path_factory.mktemp('run')
     done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', work_dir)
+    return work_dir, done.stdout
+
+
+@pytest.fixture(scope='session')
+def trained_segmentor(demo_data, tmp_path_factory):
+    """Work dir and output of a run of four iterations of a segmentor through tools/train.py."""
+    work_dir = tmp_path_factory.mktemp('run')
+    done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', work_dir)
     return work_dir, done.stdout

@@ -57,6 +57,22 @@ def test_pictures_have_the_sizes_of_the_annotations(data):
         assert picture.shape == (image['height'], image['width'], 3) and picture.std() > 5
 
 
+def test_label_maps_hold_what_is_seen(data):
+    names = (data / 'classes.txt').read_text().split()
+    assert names == ['background', *CLASSES]
+    coco = COCO(str(data / 'annotations/instances_train2017.json'))
+    for image_id, image in coco.imgs.items():
+        assert filecmp.cmp(data / 'train2017' / image['file_name'], data / 'images/training' / image['file_name'],
+                           shallow=False)
+        labels = cv2.imread(str(data / f'annotations/training/{image_id:012d}.png'), cv2.IMREAD_UNCHANGED)
+        assert labels.shape == (image['height'], image['width']) and labels.dtype == np.uint8
+        assert labels.max() < len(names)
+        for annotation in coco.imgToAnns[image_id]:  # without its edge, where polygons are coarse
+            inside = cv2.erode(coco.annToMask(annotation), np.ones((3, 3))).astype(bool)
+            if annotation['iscrowd'] or len(annotation['segmentation']) == 1:
+                assert (labels[inside] == annotation['category_id']).mean() > 0.95 if inside.any() else True
+
+
 def test_hidden_objects_are_not_annotated(data, tmp_path, monkeypatch):
     monkeypatch.setattr(demo_data, '_MIN_VISIBLE', 0)
     make_demo_data(tmp_path, num_train=30, num_val=1, size=96, seed=3)

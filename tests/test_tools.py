@@ -66,14 +66,19 @@ def test_linear_scaling_is_said_in_the_log(demo_data, tmp_path):
 
 
 def test_two_cpu_processes_train_one_model(demo_data, tmp_path):
+    config = tmp_path / 'config.py'
+    config.write_text(f"_base_ = '{TINY_CONFIG}'\ncustom_imports = dict(imports=['xcit_dense', 'rank_dump'])\n"
+                      "custom_hooks = [dict(type='RankDumpHook')]\n")
     command = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2']
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--launcher', 'pytorch',
+    done = run_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path, '--launcher', 'pytorch',
                     '--auto-scale-lr', '--cfg-options', 'train_cfg.max_epochs=1', python=command,
-                    env=dict(OMP_NUM_THREADS='1'))
+                    env=dict(OMP_NUM_THREADS='1', PYTHONPATH=str(ROOT / 'tests')))
     assert 'the current batch size is 4' in done.stdout
     assert re.search(r'Epoch\(train\) +\[1\]\[2/2\]', done.stdout)  # 3 batches over 2 processes
     assert done.stdout.count('Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all') == 2  # boxes and masks, once
     assert (tmp_path / 'epoch_1.pth').is_file()
+    first, second = (torch.load(tmp_path / f'rank{rank}.pt') for rank in (0, 1))
+    assert first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path):
@@ -119,6 +124,18 @@ def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_pat
         assert 0 <= x <= x + width <= info['width'] + 1e-3 and 0 <= y <= y + height <= info['height'] + 1e-3
 
 
+def test_results_carry_the_category_ids_of_the_data(trained, demo_data, tmp_path):
+    checkpoint = torch.load(trained[0] / 'epoch_2.pth', weights_only=False)
+    meta = checkpoint['meta']['dataset_meta']
+    assert tuple(meta['category_ids']) == (1, 2, 3, 4, 5)
+    meta['category_ids'] = (10, 20, 30, 40, 50)
+    torch.save(checkpoint, tmp_path / 'other.pth')
+    run_tool('predict.py', TINY_CONFIG, tmp_path / 'other.pth', demo_data / 'val2017', '--out', tmp_path,
+             '--cfg-options', 'model.test_cfg.rcnn.score_thr=0')
+    records = json.loads((tmp_path / 'results.json').read_text())
+    assert records and all(meta['classes'][r['category_id'] // 10 - 1] == r['category_name'] for r in records)
+
+
 def test_prediction_goes_on_past_a_broken_image_and_names_it(trained, demo_data, tmp_path):
     images = tmp_path / 'images'
     (images / 'deep').mkdir(parents=True)
@@ -145,7 +162,8 @@ def test_curves_are_drawn(trained, tmp_path):
     ('train.py', [MAIN_CONFIG, '--data-root', 'nowhere'], 'missing'),
     ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}'], 'there is no file'),
     ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}', '--at-least', 'mAP'], "got 'mAP'"),
-    ('predict.py', [MAIN_CONFIG, 'no.pth', 'nowhere', '--out', 'x'], 'there is no file'),
+    ('predict.py', [MAIN_CONFIG, 'no.pth', '{data}', '--out', 'x'], 'there is no file'),
+    ('predict.py', [MAIN_CONFIG, 'no.pth', 'nowhere', '--out', 'x'], 'there is no image or folder'),
     ('plot_curves.py', ['nowhere'], 'there is no log'),
 ))
 def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path):

@@ -1,4 +1,4 @@
-"""Make a small data set in COCO's layout: textured scenes with overlapping objects of five classes."""
+"""Make a small data set, textured scenes with overlapping objects of five classes, in COCO's and ADE20k's layout."""
 import argparse
 
 from xcit_dense.demo_data import make_demo_data

@@ -1,16 +1,16 @@
-"""Measure a detection config on this machine: backbone against float64, training time, memory, loss, AP."""
+"""Measure a config on this machine: backbone against float64, training time, memory, loss, metrics."""
 import argparse
 import json
 import tempfile
 from pathlib import Path
 
-from xcit_dense.engine import cli, config, measure
+from xcit_dense.engine import cli, config, data, measure
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     cli.add_config_options(parser)
-    parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in COCO\'s layout')
+    parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in the layout of the config')
     parser.add_argument('--iterations', type=int, default=3, metavar='N', help='training iterations (default: 3)')
     parser.add_argument('--images', type=int, default=4, metavar='N', help='images to evaluate (default: 4)')
     parser.add_argument('--amp', action='store_true', help='train in mixed precision (GPU)')
@@ -25,12 +25,10 @@ def main():
         data_root = Path(folder, 'data')
         cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                                  pretrained=args.pretrained)
-        config.check_data(cfg)
-        measure.cut_coco(args.data_root, data_root, num_train=args.iterations * cfg.train_dataloader.batch_size,
-                         num_val=args.images)
-        config.set_data_root(cfg, data_root)
-        if cfg.get('classes_from_data'):
-            config.set_classes(cfg, config.classes_of_data(cfg))
+        data.check_data(cfg)
+        data.take_classes(cfg)
+        measure.cut_data(cfg, data_root, args.iterations * cfg.train_dataloader.batch_size, args.images)
+        data.set_data_root(cfg, data_root)
         if args.amp:
             config.set_amp(cfg)
         cfg.work_dir = str(Path(folder, 'run'))

@@ -1,8 +1,8 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
 
-from xcit_dense.checkpoint import classes_of_checkpoint, read_checkpoint
-from xcit_dense.engine import build_runner, cli, config
+from xcit_dense.checkpoint import read_checkpoint
+from xcit_dense.engine import build_runner, cli, config, data
 
 
 def parse_args():
@@ -11,7 +11,7 @@ def parse_args():
     cli.add_run_options(parser)
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR')
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
-                        help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47')
+                        help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47 or mIoU=44')
     return parser.parse_args()
 
 
@@ -20,9 +20,9 @@ def main():
     at_least = [cli.parse_minimum(text) for text in args.at_least]
     cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
     cli.set_run_options(cfg, args)
-    config.check_data(cfg, loaders=('test_dataloader', ))
-    if cfg.get('classes_from_data'):
-        config.set_classes(cfg, classes_of_checkpoint(read_checkpoint(args.checkpoint), args.checkpoint))
+    data.check_data(cfg, loaders=('test_dataloader', ))
+    if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
+        data.take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint)
     if args.show_dir:
         config.set_show_dir(cfg, args.show_dir)
     cfg.load_from = args.checkpoint

@@ -1,7 +1,7 @@
 """Train the model of a config, on the GPU if there is one."""
 import argparse
 
-from xcit_dense.engine import build_runner, cli, config
+from xcit_dense.engine import build_runner, cli, config, data
 
 
 def parse_args():
@@ -24,9 +24,8 @@ def main():
     cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                              pretrained=pretrained)
     cli.set_run_options(cfg, args)
-    config.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
-    if cfg.get('classes_from_data'):
-        config.set_classes(cfg, config.classes_of_data(cfg))
+    data.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
+    data.take_classes(cfg)
     if args.amp:
         config.set_amp(cfg)
     if args.auto_scale_lr:

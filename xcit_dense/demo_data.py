@@ -1,5 +1,6 @@
-"""A data set that anyone can make: textured scenes with overlapping objects, in COCO's layout."""
+"""A data set that anyone can make: textured scenes with overlapping objects, for detection and segmentation."""
 import json
+import shutil
 from pathlib import Path
 
 import cv2
@@ -13,28 +14,34 @@ _MIN_VISIBLE = 0.35
 
 
 def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0):
-    """Write a data set in the official COCO layout; the same arguments give the same files.
+    """Write a data set in two layouts; the same arguments give the same files.
 
     Args:
-        root: Folder to write ``annotations/instances_{train,val}2017.json``, ``train2017/`` and
-            ``val2017/`` into.
+        root: Folder to write into. The layout of COCO: ``annotations/instances_{train,val}2017.json``,
+            ``train2017/``, ``val2017/``. The layout of ADE20k, with the same pictures:
+            ``images/{training,validation}/*.jpg``, ``annotations/{training,validation}/*.png`` (0 is the
+            background, then `CLASSES`) and their names in ``classes.txt``.
         num_train: Training images.
         num_val: Validation images, from other random numbers.
         size: Longer side of an image in pixels; the shorter varies from 3/4 of it up.
         seed: Start of the random numbers.
     """
     root = Path(root)
-    (root / 'annotations').mkdir(parents=True, exist_ok=True)
-    for split, count, stream in (('train', num_train, 0), ('val', num_val, 1)):
-        folder = root / f'{split}2017'
-        folder.mkdir(exist_ok=True)
+    for split, split_ade, count, stream in (('train', 'training', num_train, 0), ('val', 'validation', num_val, 1)):
+        folder, copies, label_maps = (root / f'{split}2017', root / 'images' / split_ade,
+                                      root / 'annotations' / split_ade)
+        for path in (folder, copies, label_maps):
+            path.mkdir(parents=True, exist_ok=True)
         images, annotations = [], []
         for index in range(count):
             rng = np.random.default_rng((seed, stream, index))
-            picture, objects = _draw_scene(rng, size)
+            picture, objects, labels = _draw_scene(rng, size)
             image = dict(id=index + 1, file_name=f'{index + 1:012d}.jpg', height=picture.shape[0],
                          width=picture.shape[1])
-            cv2.imwrite(str(folder / image['file_name']), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
+            file = folder / image['file_name']
+            cv2.imwrite(str(file), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
+            shutil.copyfile(file, copies / file.name)
+            cv2.imwrite(str(label_maps / f'{file.stem}.png'), labels)
             images.append(image)
             for label, mask, is_crowd in objects:
                 annotations.append(dict(id=len(annotations) + 1, image_id=image['id'], category_id=label + 1,
@@ -46,10 +53,16 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
             annotations=annotations,
             categories=[dict(id=i + 1, name=name, supercategory='shape') for i, name in enumerate(CLASSES)])
         (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
+    (root / 'classes.txt').write_text('\n'.join(('background', *CLASSES)) + '\n')
 
 
 def _draw_scene(rng, size):
-    """Return a picture (H, W, 3) uint8 and its visible objects as (label, mask (H, W) bool, is_crowd)."""
+    """Draw one scene.
+
+    Returns:
+        The picture (H, W, 3) uint8; the objects of which enough is seen as (label, mask (H, W) bool,
+        is_crowd); the label map (H, W) uint8 of everything seen, 0 for the background.
+    """
     sides = [size, int(rng.integers(size * 3 // 4, size + 1))]
     height, width = sides if rng.random() < 0.5 else sides[::-1]
     picture = _texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)
@@ -67,7 +80,10 @@ def _draw_scene(rng, size):
         mask = _paint(rng, picture, label, centre, size * rng.uniform(0.10, 0.24))
         objects = [(k, m & ~mask, crowd, area) for k, m, crowd, area in objects]
         objects.append((label, mask, False, mask.sum()))
-    return picture, [(k, m, crowd) for k, m, crowd, area in objects if m.sum() > _MIN_VISIBLE * area]
+    labels = np.zeros((height, width), np.uint8)
+    for label, mask, _, _ in objects:
+        labels[mask] = label + 1
+    return picture, [(k, m, crowd) for k, m, crowd, area in objects if m.sum() > _MIN_VISIBLE * area], labels
 
 
 def _paint(rng, picture, label, centre, radius):

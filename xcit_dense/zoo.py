@@ -1,29 +1,88 @@
-"""The published weights, by short name.
+"""Every published weight file, by short name, with its published result.
 
-Source: the tables of the authors' README (facebookresearch/xcit, commit 82f5291).
+Source: the tables of the authors' README (facebookresearch/xcit, commit 82f5291). The authors publish neither sizes
+nor hashes of their files; ``sha256`` is for those that become known.
 """
+import difflib
+from dataclasses import dataclass
+
 from .archs import arch_names
 from .errors import CheckpointError
 
+PREFIX = 'xcit://'
 _HOST = 'https://dl.fbaipublicfiles.com/xcit'
 
-#: The authors' ImageNet classifiers of every arch: trained at 224, distilled at 224, then tuned at 384.
-IMAGENET_KINDS = ('224', '224_dist', '384_dist')
 
-#: Short name such as ``small_12_p8_384_dist`` to the published address.
-WEIGHTS = {f'{arch}_{kind}': f'{_HOST}/xcit_{arch}_{kind}.pth' for arch in arch_names() for kind in IMAGENET_KINDS}
+@dataclass(frozen=True)
+class Weights:
+    """One published file.
 
-PREFIX = 'xcit://'
+    Args:
+        arch: Name of its size and patch, as for `xcit_dense.get_arch`.
+        url: Published address.
+        published: The authors' results, by metric: ``top1`` on ImageNet in percent; ``knn`` and ``linear`` top-1 of
+            DINO in percent; ``box_ap`` and ``mask_ap`` on COCO; ``miou`` on ADE20k in percent.
+        sha256: Hash of the file, where it is known.
+    """
+    arch: str
+    url: str
+    published: dict
+    sha256: str = None
 
 
-def address(name: str) -> str:
-    """Return the published address of ``xcit://NAME``.
+#: ImageNet top-1: trained at 224, distilled at 224, distilled and then tuned at 384.
+_TOP1 = {
+    'nano_12_p16': (69.9, 72.2, 75.4), 'nano_12_p8': (73.8, 76.3, 77.8),
+    'tiny_12_p16': (77.1, 78.6, 80.9), 'tiny_12_p8': (79.7, 81.2, 82.4),
+    'tiny_24_p16': (79.4, 80.4, 82.6), 'tiny_24_p8': (81.9, 82.6, 83.7),
+    'small_12_p16': (82.0, 83.3, 84.7), 'small_12_p8': (83.4, 84.2, 85.1),
+    'small_24_p16': (82.6, 83.9, 85.1), 'small_24_p8': (83.9, 84.9, 85.6),
+    'medium_24_p16': (82.7, 84.3, 85.4), 'medium_24_p8': (83.7, 85.1, 85.8),
+    'large_24_p16': (82.9, 84.9, 85.8), 'large_24_p8': (84.4, 85.4, 86.0),
+}
+#: DINO, ImageNet top-1: nearest neighbours, linear.
+_DINO = {
+    'small_12_p16': (76.0, 77.8), 'small_12_p8': (77.1, 79.2),
+    'medium_24_p16': (76.4, 78.8), 'medium_24_p8': (77.9, 80.3),
+}
+#: COCO box AP and mask AP of Mask R-CNN; ADE20k mIoU of Semantic FPN; of UperNet.
+_DENSE = {
+    'tiny_12_p16': (42.7, 38.5, 38.1, 41.5), 'tiny_12_p8': (44.5, 40.3, 39.9, 43.5),
+    'small_12_p16': (45.3, 40.8, 43.9, 45.9), 'small_12_p8': (47.0, 42.3, 44.2, 46.6),
+    'small_24_p16': (46.5, 41.8, 44.6, 46.9), 'small_24_p8': (48.1, 43.0, 47.1, 48.1),
+    'medium_24_p16': (46.7, 42.0, 45.9, 47.6), 'medium_24_p8': (48.5, 43.7, 46.9, 48.4),
+}
+
+
+def _all_weights():
+    for arch in arch_names():
+        for kind, top1 in zip(('224', '224_dist', '384_dist'), _TOP1[arch], strict=True):
+            yield f'{arch}_{kind}', Weights(arch, f'{_HOST}/xcit_{arch}_{kind}.pth', dict(top1=top1))
+    for arch, (knn, linear) in _DINO.items():
+        url = f'{_HOST}/xcit_{arch.replace("_p", "_cp")}_dino.pth'
+        yield f'{arch}_dino', Weights(arch, url, dict(knn=knn, linear=linear))
+    for arch, (box_ap, mask_ap, semfpn, upernet) in _DENSE.items():
+        yield f'maskrcnn_{arch}', Weights(arch, f'{_HOST}/coco/maskrcnn_xcit_{arch}.pth',
+                                          dict(box_ap=box_ap, mask_ap=mask_ap))
+        yield f'semfpn_{arch}', Weights(arch, f'{_HOST}/ade/sem_fpn_xcit_{arch}.pth', dict(miou=semfpn))
+        yield f'upernet_{arch}', Weights(arch, f'{_HOST}/ade/upernet_xcit_{arch}.pth', dict(miou=upernet))
+
+
+#: Short name to file: ``small_12_p8_384_dist`` and ``small_12_p8_dino`` are backbones (classifiers),
+#: ``maskrcnn_small_12_p8``, ``semfpn_...`` and ``upernet_...`` whole models.
+WEIGHTS = dict(_all_weights())
+
+
+def get_weights(name: str) -> Weights:
+    """Return the record of ``xcit://NAME`` or ``NAME``.
 
     Raises:
         CheckpointError: No published file has that name.
     """
-    short = name[len(PREFIX):]
+    short = name.removeprefix(PREFIX)
     if short not in WEIGHTS:
-        raise CheckpointError(f'no published weights are named {name!r}; xcit_dense.zoo.WEIGHTS lists the names, '
-                              f"such as '{PREFIX}small_12_p8_384_dist'")
+        near = difflib.get_close_matches(short, WEIGHTS, n=3)
+        raise CheckpointError(f'no published weights are named {name!r}; '
+                              + (f'did you mean {" or ".join(near)}? ' if near else '')
+                              + "xcit_dense.zoo.WEIGHTS lists the names, such as 'small_12_p8_384_dist'")
     return WEIGHTS[short]

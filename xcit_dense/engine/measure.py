@@ -12,6 +12,7 @@ from mmengine.registry import MODELS
 
 from ..errors import DataError
 from .curves import read_curves
+from .data import datasets, find_images
 from .runner import build_runner
 
 
@@ -66,26 +67,46 @@ def _worst(got, wanted):
     return max(((a.double().cpu() - b).norm() / b.norm()).item() for a, b in zip(got, wanted, strict=True))
 
 
-def cut_coco(root, out, num_train, num_val):
-    """Write a data root with the first images of another: annotations cut, image folders linked.
+def cut_data(cfg, out, num_train, num_val):
+    """Write a data root with the first images of that of a config; files are linked, annotations cut.
 
     Raises:
         DataError: There are not that many validation images.
     """
-    root, out = Path(root).expanduser().absolute(), Path(out)
-    (out / 'annotations').mkdir(parents=True, exist_ok=True)
-    for split, count in (('train', num_train), ('val', num_val)):
-        content = json.loads((root / f'annotations/instances_{split}2017.json').read_text())
-        annotated = {a['image_id'] for a in content['annotations']}
-        content['images'] = [i for i in content['images'] if i['id'] in annotated][:count]
-        if split == 'val' and len(content['images']) < count:
-            raise DataError(f'{root} has {len(content["images"])} validation images with annotations, not {count}')
-        kept = {i['id'] for i in content['images']}
-        content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
-        (out / f'annotations/instances_{split}2017.json').write_text(json.dumps(content))
-        link = out / f'{split}2017'
-        link.unlink(missing_ok=True)
-        link.symlink_to(root / f'{split}2017')
+    for loader, count in (('train_dataloader', num_train), ('val_dataloader', num_val)):
+        dataset, = datasets(cfg, [loader])
+        root = Path(dataset.data_root).expanduser().absolute()
+        kept = _cut_coco(root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
+            root, dataset, count, out)
+        if loader == 'val_dataloader' and kept < count:
+            raise DataError(f'{root} has {kept} validation images with annotations, not {count}')
+
+
+def _cut_coco(root, dataset, count, out):
+    content = json.loads((root / dataset.ann_file).read_text())
+    annotated = {a['image_id'] for a in content['annotations']}
+    content['images'] = [i for i in content['images'] if i['id'] in annotated][:count]
+    kept = {i['id'] for i in content['images']}
+    content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
+    file = Path(out, dataset.ann_file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content))
+    folder = Path(out, dataset.data_prefix.img)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(root / dataset.data_prefix.img)
+    return len(kept)
+
+
+def _cut_folders(root, dataset, count, out):
+    folder, images = find_images(root / dataset.data_prefix.img_path)
+    suffix = dataset.get('seg_map_suffix', '.png')
+    for image in images[:count]:
+        name = image.relative_to(folder)
+        for part in (Path(dataset.data_prefix.img_path, name),
+                     Path(dataset.data_prefix.seg_map_path, name).with_suffix(suffix)):
+            Path(out, part).parent.mkdir(parents=True, exist_ok=True)
+            Path(out, part).symlink_to(root / part)
+    return min(count, len(images))
 
 
 def limit_iterations(cfg, iterations):
@@ -115,7 +136,8 @@ def train_and_measure(cfg):
         memory = torch.cuda.max_memory_allocated() / 2**30
     else:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # KiB on Linux
-    metrics = {n: points[-1][1] for n, points in curves.items() if '/' in n and not n.startswith('val/')}
+    metrics = {n.removeprefix('val/'): points[-1][1] for n, points in curves.items()
+               if '/' in n and n not in ('val/time', 'val/data_time')}
     return dict(
         batch_size=cfg.train_dataloader.batch_size,
         iterations=runner.max_iters,

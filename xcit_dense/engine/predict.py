@@ -1,4 +1,4 @@
-"""Predictions for image files: pictures and results in COCO's format."""
+"""Predictions for image files: pictures, and results in the format of the task."""
 import json
 from pathlib import Path
 
@@ -7,76 +7,95 @@ import numpy as np
 import torch
 from mmengine.dataset import Compose
 from mmengine.device import get_device
-from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
+from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.utils import track_iter_progress
 
-from ..checkpoint import classes_of_checkpoint, fetch, load_model, read_checkpoint
+from ..checkpoint import fetch, load_model, read_checkpoint
 from ..errors import DataError
-from .config import set_classes
-
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
+from .data import take_classes
 
 #: The category ids of COCO 2017 are 1 to 90 without these.
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 
 
 class Predictor:
-    """A detector with its weights, its image pipeline and its class names.
+    """A model with its weights, its image pipeline and its class names. Use `build_predictor`.
 
     Args:
         cfg: A config as `xcit_dense.engine.config.load_config` gives it.
         checkpoint: Path or address of the weights of the whole model.
-        score_thr: Objects with a lower score are not drawn; the results hold all.
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
     """
 
-    def __init__(self, cfg, checkpoint, score_thr: float = 0.3):
+    def __init__(self, cfg, checkpoint):
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
-        if cfg.get('classes_from_data'):
-            set_classes(cfg, classes_of_checkpoint(weights, checkpoint))
+        take_classes(cfg, weights, checkpoint)
         init_default_scope(cfg.default_scope)
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
         self.model.to(get_device()).eval()
-        meta = weights.get('meta', {}).get('dataset_meta')
-        self.dataset_meta = meta or dict(classes=_coco_classes())
-        steps = cfg.test_dataloader.dataset.pipeline
-        self.pipeline = Compose([step for step in steps if step.type != 'LoadAnnotations'])
+        dataset = cfg.test_dataloader.dataset
+        self.meta = weights.get('meta', {}).get('dataset_meta') or DATASETS.get(dataset.type).METAINFO
+        self.pipeline = Compose([dict(type='LoadImageFromNDArray')] + [
+            step for step in dataset.pipeline if not step.type.startswith('Load')])
         self.visualizer = VISUALIZERS.build(dict(cfg.visualizer, vis_backends=None))
-        self.visualizer.dataset_meta = self.dataset_meta
-        self.score_thr = score_thr
-        self.category_ids = _category_ids(self.dataset_meta['classes'])
+        self.visualizer.dataset_meta = self.meta
 
-    def __call__(self, path, image_id):
-        """Predict one image file.
+    def __call__(self, image, image_id):
+        """Predict one image (H, W, 3), BGR, uint8, as OpenCV reads it.
 
         Returns:
-            The framework's data sample, with ``pred_instances`` in pixels of the file.
+            The framework's data sample, on the CPU: ``pred_instances`` or ``pred_sem_seg`` in pixels of the image.
         """
-        data = self.pipeline(dict(img_path=str(path), img_id=image_id))
+        data = self.pipeline(dict(img=image, img_id=image_id))
         with torch.no_grad():
-            return self.model.test_step(dict(inputs=[data['inputs']], data_samples=[data['data_samples']]))[0]
+            return self.model.test_step(dict(inputs=[data['inputs']], data_samples=[data['data_samples']]))[0].cpu()
 
-    def draw(self, path, sample, out_file):
-        """Write a picture of the image with its boxes, masks, classes and scores."""
-        image = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB)
-        self.visualizer.add_datasample('', image, sample.cpu(), draw_gt=False, out_file=str(out_file),
-                                       pred_score_thr=self.score_thr)
+    def draw(self, image, sample, out_file, **options):
+        """Write a picture of the image with its predictions."""
+        self.visualizer.add_datasample('', cv2.cvtColor(image, cv2.COLOR_BGR2RGB), sample, draw_gt=False,
+                                       out_file=str(out_file), **options)
+
+
+class DetectionPredictor(Predictor):
+    """Draws boxes, masks, classes and scores; writes COCO's results format.
+
+    Args:
+        cfg: As for `Predictor`.
+        checkpoint: As for `Predictor`.
+        score_thr: Objects with a lower score are not drawn; the results hold all.
+    """
+
+    def __init__(self, cfg, checkpoint, score_thr: float = 0.3):
+        super().__init__(cfg, checkpoint)
+        self.score_thr = score_thr
+        self.category_ids = self.meta.get('category_ids') or _category_ids(self.meta['classes'])
+        self.records = []
+
+    def write(self, image, image_id, name, out_dir):
+        """Predict one image; draw it into ``out_dir / name`` and keep its records."""
+        sample = self(image, image_id)
+        self.draw(image, sample, picture_path(out_dir, name), pred_score_thr=self.score_thr)
+        self.records += self.to_coco(sample, image_id=image_id, file_name=str(name))
+
+    def close(self, out_dir):
+        """Write ``results.json`` and return what there is, in words."""
+        Path(out_dir, 'results.json').write_text(json.dumps(self.records))
+        return f'{len(self.records)} objects (results.json)'
 
     def to_coco(self, sample, **fields):
         """Return the objects of a sample as records of COCO's results format, with ``fields`` in each."""
         from pycocotools import mask as mask_api
-        found = sample.pred_instances.cpu().numpy()
+        found = sample.pred_instances.numpy()
         records = []
         for i in range(len(found['scores'])):
             x1, y1, x2, y2 = found['bboxes'][i].tolist()
             label = int(found['labels'][i])
-            record = dict(fields, category_id=self.category_ids[label],
-                          category_name=self.dataset_meta['classes'][label], score=float(found['scores'][i]),
-                          bbox=[x1, y1, x2 - x1, y2 - y1])
+            record = dict(fields, category_id=self.category_ids[label], category_name=self.meta['classes'][label],
+                          score=float(found['scores'][i]), bbox=[x1, y1, x2 - x1, y2 - y1])
             if 'masks' in found:
                 rle = mask_api.encode(np.asfortranarray(found['masks'][i].astype(np.uint8)))
                 record['segmentation'] = dict(size=rle['size'], counts=rle['counts'].decode())
@@ -84,69 +103,87 @@ class Predictor:
         return records
 
 
-def predict_folder(predictor, source, out_dir):
-    """Predict an image or all images below a folder; write pictures and ``results.json`` into ``out_dir``.
+class SegmentationPredictor(Predictor):
+    """Draws the classes in their colours over the image; writes label maps as PNG."""
+
+    def __init__(self, cfg, checkpoint):
+        super().__init__(cfg, checkpoint)
+        # the maps are written as the data set has them: ADE20k's first class is 1
+        dataset = cfg.test_dataloader.dataset
+        self.first_label = int(self.meta.get('reduce_zero_label', dataset.get('reduce_zero_label', False)))
+        self.count = 0
+
+    def write(self, image, image_id, name, out_dir):
+        """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
+        sample = self(image, image_id)
+        self.draw(image, sample, picture_path(out_dir, name))
+        labels = sample.pred_sem_seg.data[0].numpy() + self.first_label
+        path = picture_path(Path(out_dir, 'labels'), name).with_suffix('.png')
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), labels.astype(np.uint8 if labels.max() < 256 else np.uint16))
+        self.count += 1
+
+    def close(self, out_dir):
+        """Write the class names of the label maps and return what there is, in words."""
+        names = dict(enumerate(self.meta['classes'], start=self.first_label))
+        Path(out_dir, 'classes.json').write_text(json.dumps(names, indent=1))
+        return f'{self.count} label maps (labels/, names in classes.json)'
+
+
+def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
+    """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`."""
+    if cfg.default_scope == 'mmseg':
+        return SegmentationPredictor(cfg, checkpoint)
+    return DetectionPredictor(cfg, checkpoint, score_thr)
+
+
+def predict_files(predictor, root, paths, out_dir):
+    """Predict image files; write pictures and results into ``out_dir``.
 
     An image id is the number in the file's name, as in COCO, where all files have different ones; or
     else the position among the files.
     What was done before an interruption is kept.
 
+    Args:
+        predictor: Of `build_predictor`.
+        root: The folder below which the output keeps the folders of the input.
+        paths: The image files.
+        out_dir: The folder to write into.
+
     Returns:
-        The number of images and of records.
+        What was written, in words.
 
     Raises:
-        DataError: There is no image, or some could not be read; the others are done all the same.
+        DataError: Some images could not be read; the others are done all the same.
     """
-    root, paths = find_images(source)
-    out_dir = Path(out_dir)
-    records, unreadable = [], []
+    unreadable = []
     stems = [path.stem for path in paths]
     numbered = all(stem.isdecimal() for stem in stems) and len(set(map(int, stems))) == len(stems)
+    Path(out_dir).mkdir(parents=True, exist_ok=True)
     try:
         for position, path in enumerate(track_iter_progress(paths), start=1):
-            if cv2.imread(str(path)) is None:
+            image = cv2.imread(str(path))
+            if image is None:
                 unreadable.append(path)
-                continue
-            image_id = int(path.stem) if numbered else position
-            sample = predictor(path, image_id)
-            name = path.relative_to(root)
-            out_file = out_dir / (name if path.suffix.lower() == '.jpg' else name.with_name(f'{name.name}.jpg'))
-            predictor.draw(path, sample, out_file)
-            records += predictor.to_coco(sample, image_id=image_id, file_name=str(name))
+            else:
+                predictor.write(image, int(path.stem) if numbered else position, path.relative_to(root), out_dir)
     finally:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        (out_dir / 'results.json').write_text(json.dumps(records))
         print()  # the progress bar ends without a line break
+        results = predictor.close(out_dir)
     if unreadable:
         raise DataError(f'{len(unreadable)} of {len(paths)} images could not be read: '
                         + ', '.join(map(str, unreadable[:5])))
-    return len(paths), len(records)
+    return f'{len(paths)} pictures and {results} in {out_dir}'
 
 
-def find_images(source):
-    """Return the folder and the sorted image files of a file or folder.
-
-    Raises:
-        DataError: There are none.
-    """
-    source = Path(source).expanduser()
-    if source.is_file():
-        return source.parent, [source]
-    if not source.is_dir():
-        raise DataError(f'there is no image or folder {source.absolute()}')
-    paths = sorted(p for p in source.rglob('*') if p.suffix.lower() in IMAGE_SUFFIXES)
-    if not paths:
-        raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(IMAGE_SUFFIXES)}')
-    return source, paths
-
-
-def _coco_classes():
-    from mmdet.datasets import CocoDataset
-    return CocoDataset.METAINFO['classes']
+def picture_path(folder, name):
+    """Return where the picture of the image ``name`` goes: a JPEG; no two images share one."""
+    return Path(folder, name if name.suffix.lower() == '.jpg' else name.with_name(f'{name.name}.jpg'))
 
 
 def _category_ids(classes):
     """Return the category id of every class: COCO's own for COCO's classes, else 1, 2, 3 and so on."""
-    if tuple(classes) == tuple(_coco_classes()):
+    from mmdet.datasets import CocoDataset
+    if tuple(classes) == tuple(CocoDataset.METAINFO['classes']):
         return [i for i in range(1, 91) if i not in _COCO_GAPS]
     return list(range(1, len(classes) + 1))

@@ -1,0 +1,9 @@
+# What every run of an mmseg model shares: iterations instead of epochs.
+_base_ = './default_runtime.py'
+
+default_scope = 'mmseg'
+custom_imports = dict(imports=['xcit_dense', 'xcit_dense.engine.segmentation'], allow_failed_imports=False)
+default_hooks = dict(
+    checkpoint=dict(by_epoch=False, interval=8000), visualization=dict(type='SegDrawingHook'))
+log_processor = dict(by_epoch=False)
+visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')

@@ -1,0 +1,10 @@
+# Semantic FPN on XCiT large 24, patch 16, ADE20k, from ImageNet weights.
+# No result is published for this size, and none is measured here; the drop path rate is our choice.
+_base_ = '_base_/semfpn_xcit_ade20k.py'
+model = dict(
+    backbone=dict(
+        arch='large_24_p16',
+        drop_path_rate=0.2,
+        init_cfg=dict(type='Pretrained', checkpoint='xcit://large_24_p16_384_dist')),
+    neck=dict(in_channels=[768] * 4, out_channels=768),
+    decode_head=dict(in_channels=[768] * 4))

@@ -1,0 +1,10 @@
+# UperNet on XCiT small 12, patch 16, ADE20k, from ImageNet weights.
+# Published by the authors, not measured here: mIoU 45.9.
+_base_ = '_base_/upernet_xcit_ade20k.py'
+model = dict(
+    backbone=dict(
+        arch='small_12_p16',
+        drop_path_rate=0.05,
+        init_cfg=dict(type='Pretrained', checkpoint='xcit://small_12_p16_384_dist')),
+    decode_head=dict(in_channels=[384] * 4),
+    auxiliary_head=dict(in_channels=384))

@@ -1,0 +1,10 @@
+# UperNet on XCiT small 12, patch 8, ADE20k, from ImageNet weights.
+# Published by the authors, not measured here: mIoU 46.6.
+_base_ = '_base_/upernet_xcit_ade20k.py'
+model = dict(
+    backbone=dict(
+        arch='small_12_p8',
+        drop_path_rate=0.05,
+        init_cfg=dict(type='Pretrained', checkpoint='xcit://small_12_p8_384_dist')),
+    decode_head=dict(in_channels=[384] * 4),
+    auxiliary_head=dict(in_channels=384))

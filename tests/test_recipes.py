@@ -1,0 +1,186 @@
+"""Every config: builds, holds the published recipe, and runs through its whole model."""
+import itertools
+import json
+
+import pytest
+import torch
+from conftest import ROOT
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import InstanceData, PixelData
+
+from xcit_dense import arch_names, get_arch
+from xcit_dense.engine.config import load_config
+
+PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
+             for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
+FAMILIES = {'maskrcnn': 'coco', 'semfpn': 'ade20k', 'upernet': 'ade20k'}
+RECIPES = list(itertools.product(FAMILIES, arch_names()))
+OTHERS = sorted({path.name for path in (ROOT / 'configs').glob('*.py')} - {
+    f'{family}_xcit_{arch[0]}{arch.split("_", 1)[1]}_{FAMILIES[family]}.py' for family, arch in RECIPES})
+
+
+def path_of(family, arch):
+    return ROOT / 'configs' / f'{family}_xcit_{arch[0]}{arch.split("_", 1)[1]}_{FAMILIES[family]}.py'
+
+
+def build(cfg, device='cpu'):
+    init_default_scope(cfg.default_scope)
+    with torch.device(device):
+        return MODELS.build(cfg.model)
+
+
+@pytest.mark.parametrize('family, arch', RECIPES)
+def test_recipe(family, arch):
+    path, row = path_of(family, arch), PUBLISHED.get((family, arch))
+    cfg = load_config(path)
+    backbone, channels = cfg.model.backbone, get_arch(arch).embed_dims
+    assert (backbone.type, backbone.arch) == ('XCiT', arch)
+    assert backbone.init_cfg == dict(type='Pretrained', checkpoint=f'xcit://{arch}_384_dist')
+    assert set(backbone) <= {'type', 'arch', 'init_cfg', 'drop_path_rate'}  # the norm type is the default
+    optimizer = cfg.optim_wrapper.optimizer
+    assert optimizer.type == 'AdamW' and cfg.optim_wrapper.type == 'OptimWrapper'
+    assert 'clip_grad' not in cfg.optim_wrapper
+    assert cfg.auto_scale_lr.base_batch_size == 16 and cfg.train_dataloader.batch_size == 2
+    warm_up, decay = cfg.param_scheduler
+    assert (warm_up.type, warm_up.begin, warm_up.by_epoch, decay.begin) == ('LinearLR', 0, False, 0)
+    if family == 'maskrcnn':
+        assert (optimizer.lr, optimizer.weight_decay) == (1e-4, 0.05)
+        assert (warm_up.start_factor, warm_up.end) == (0.001, 500)
+        assert (decay.type, decay.milestones, decay.gamma, decay.by_epoch) == ('MultiStepLR', [27, 33], 0.1, True)
+        assert cfg.train_cfg.max_epochs == 36
+        assert cfg.model.neck == dict(type='FPN', in_channels=[channels] * 4, out_channels=256, num_outs=5)
+        assert cfg.model.rpn_head.anchor_generator.strides == [4, 8, 16, 32, 64]
+        assert cfg.model.roi_head.bbox_head.num_classes == cfg.model.roi_head.mask_head.num_classes == 80
+    else:
+        iterations = dict(semfpn=80000, upernet=160000)[family]
+        assert (optimizer.lr, optimizer.weight_decay) == (6e-5, 0.01)
+        assert (warm_up.start_factor, warm_up.end) == (1e-6, 1500)
+        assert (decay.type, decay.power, decay.eta_min, decay.end) == ('PolyLR', 1.0, 0, iterations)
+        assert cfg.train_cfg.max_iters == iterations and cfg.model.test_cfg.mode == 'whole'
+        head = cfg.model.decode_head
+        assert head.in_channels == [channels] * 4 and head.num_classes == 150 and head.norm_cfg.type == 'SyncBN'
+        if family == 'semfpn':
+            assert cfg.model.neck == dict(type='FPN', in_channels=[channels] * 4, out_channels=channels, num_outs=4)
+            assert (head.type, head.channels, head.dropout_ratio) == ('FPNHead', 128, 0.1)
+            assert head.feature_strides == [4, 8, 16, 32]
+        else:
+            auxiliary = cfg.model.auxiliary_head
+            assert (head.type, head.channels) == ('UPerHead', 512)
+            assert (auxiliary.type, auxiliary.channels, auxiliary.in_channels) == ('FCNHead', 256, channels)
+            assert (auxiliary.in_index, auxiliary.loss_decode.loss_weight) == (2, 0.4)
+    text = path.read_text()
+    assert text.count('\n') <= 15
+    header = text[:text.index('_base_')]
+    if row is None:
+        assert 'No result is published' in header
+        return
+    assert (optimizer.lr, optimizer.weight_decay) == (row['lr'], row['weight_decay'])
+    assert backbone.get('drop_path_rate', 0.) == row['drop_path_rate']
+    assert (list(get_arch(arch).out_indices), get_arch(arch).eta) == (row['out_indices'], row['eta'])
+    figure = 'box AP {box_ap}, mask AP {mask_ap}.' if family == 'maskrcnn' else 'mIoU {miou}.'
+    assert 'Published by the authors, not measured here: ' + figure.format(**row) in header
+
+
+def test_there_is_a_config_for_every_published_result():
+    assert set(PUBLISHED) <= set(RECIPES) and len(PUBLISHED) == 24
+
+
+def test_data_of_coco():
+    cfg = load_config(path_of('maskrcnn', 'small_12_p8'))
+    assert cfg.model.data_preprocessor.pad_size_divisor == 32
+    assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(1333, 800), keep_ratio=True)
+    _, _, _, choice, _ = cfg.train_dataloader.dataset.pipeline
+    multi_scale = [(side, 1333) for side in (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)]
+    assert choice.transforms[0][0].scales == choice.transforms[1][2].scales == multi_scale
+    assert choice.transforms[1][0].scales == [(400, 1333), (500, 1333), (600, 1333)]
+    assert choice.transforms[1][1].crop_size == (384, 600)
+
+
+def test_data_of_ade20k():
+    cfg = load_config(path_of('upernet', 'small_12_p8'))
+    _, _, resize, crop, flip, distortion, _ = cfg.train_dataloader.dataset.pipeline
+    assert (resize.type, resize.scale, resize.ratio_range) == ('RandomResize', (2048, 512), (0.5, 2.0))
+    assert (crop.crop_size, flip.prob, distortion.type) == ((512, 512), 0.5, 'PhotoMetricDistortion')
+    assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(2048, 512), keep_ratio=True)
+    assert all(loader.dataset.reduce_zero_label for loader in (cfg.train_dataloader, cfg.test_dataloader))
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family):
+    cfg = load_config(path_of(family, 'nano_12_p16'))
+    model = build(cfg, 'meta')
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).param_groups
+    spared = {id(p) for g in groups if g['weight_decay'] == 0 for p in g['params']}
+    names = {name for name, p in model.named_parameters() if id(p) in spared}
+    assert names == {f'backbone.blocks.{i}.norm{k}.{part}' for i in range(12) for k in (1, 2, 3)
+                     for part in ('weight', 'bias')}
+    assert {g['weight_decay'] for g in groups} == {0., cfg.optim_wrapper.optimizer.weight_decay}
+
+
+def test_warm_up_is_multiplied_into_the_running_poly():
+    cfg = load_config(path_of('semfpn', 'nano_12_p16'))
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    from mmengine.registry import PARAM_SCHEDULERS
+    optimizer = torch.optim.AdamW([parameter], lr=cfg.optim_wrapper.optimizer.lr)
+    schedulers = [PARAM_SCHEDULERS.build(dict(s, optimizer=optimizer)) for s in cfg.param_scheduler]
+    for iteration in range(1501):
+        if iteration in (0, 750, 1500):
+            warm_up = min(1e-6 + (1 - 1e-6) * iteration / 1499, 1)
+            assert optimizer.param_groups[0]['lr'] == pytest.approx(
+                6e-5 * warm_up * (1 - iteration / 79999), rel=1e-6)
+        optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+
+
+@pytest.mark.parametrize('family, arch', RECIPES)
+def test_whole_model_builds(family, arch):
+    model = build(load_config(path_of(family, arch), pretrained=False), 'meta')
+    assert sum(p.numel() for p in model.backbone.parameters()) < sum(p.numel() for p in model.parameters())
+
+
+def run_through(cfg):
+    """Loss, a step back, and a prediction of a whole model on one small random image."""
+    if cfg.default_scope == 'mmseg':
+        cfg.model.data_preprocessor.size = (64, 96)  # or it pads to 512 x 512
+    model = build(cfg)
+    image = torch.randint(0, 256, (3, 64, 96), dtype=torch.uint8)
+    meta = dict(img_shape=(64, 96), ori_shape=(64, 96), scale_factor=(1., 1.), batch_input_shape=(64, 96))
+    if cfg.default_scope == 'mmdet':
+        from mmdet.structures import DetDataSample
+        from mmdet.structures.mask import BitmapMasks
+        sample = DetDataSample(metainfo=meta)
+        sample.gt_instances = InstanceData(
+            bboxes=torch.tensor([[8., 8., 40., 50.]]), labels=torch.tensor([1]),
+            masks=BitmapMasks(torch.ones(1, 64, 96, dtype=torch.uint8).numpy(), 64, 96))
+        sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
+    else:
+        from mmseg.structures import SegDataSample
+        sample = SegDataSample(metainfo=dict(meta, img_padding_size=(0, 0, 0, 0)))
+        sample.gt_sem_seg = PixelData(data=torch.randint(0, 4, (1, 64, 96)))
+    batch = dict(inputs=[image, image], data_samples=[sample, sample])
+    losses, _ = model.parse_losses(model(**model.data_preprocessor(batch, training=True), mode='loss'))
+    losses.backward()
+    assert torch.isfinite(losses)
+    lacking = [name for name, p in model.named_parameters() if p.grad is None]
+    assert not lacking, lacking[:5]
+    with torch.no_grad():
+        found, = model.eval().test_step(dict(inputs=[image], data_samples=[sample]))
+    if cfg.default_scope == 'mmdet':
+        assert len(found.pred_instances.bboxes) <= cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).max_per_img
+    else:
+        assert found.pred_sem_seg.data.shape == (1, 64, 96) and found.pred_sem_seg.data.max() < 150
+
+
+@pytest.mark.parametrize('family, arch', [
+    pytest.param(family, arch, marks=pytest.mark.slow if '_24_' in arch else ())
+    for family, arch in zip(itertools.cycle(FAMILIES), arch_names(), strict=False)
+])
+def test_each_arch_runs_through_a_whole_model(family, arch):
+    run_through(load_config(path_of(family, arch), pretrained=False))
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_the_other_configs_run_through_their_whole_model(name):
+    run_through(load_config(ROOT / 'configs' / name, pretrained=False))

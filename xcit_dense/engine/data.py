@@ -1,0 +1,184 @@
+"""The data set of a config: where it lies, what it holds, which classes it has."""
+import colorsys
+from pathlib import Path
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.fileio import load
+from mmengine.logging import print_log
+from mmengine.utils import is_seq_of
+from PIL import Image
+
+from ..checkpoint import classes_of_checkpoint
+from ..errors import DataError
+
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
+LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
+_EVALUATORS = ('val_evaluator', 'test_evaluator')
+#: The label of a pixel without a class.
+_IGNORED = 255
+
+
+def set_data_root(cfg: Config, data_root):
+    """Point every data set, and every path of an evaluator below the old data root, to ``data_root``."""
+    data_root = str(Path(data_root).expanduser())
+    old_roots = set()
+    for dataset in datasets(cfg, LOADERS):
+        if dataset.get('data_root'):
+            old_roots.add(dataset.data_root)
+        dataset.data_root = data_root
+    for evaluator in _evaluators(cfg):
+        for key, value in evaluator.items():
+            old = next((old for old in old_roots if isinstance(value, str) and Path(value).is_relative_to(old)), None)
+            if old:
+                evaluator[key] = str(Path(data_root, Path(value).relative_to(old)))
+    if 'data_root' in cfg:
+        cfg.data_root = data_root  # what the dumped config says
+
+
+def check_data(cfg: Config, loaders=LOADERS):
+    """Raise one error if a file or folder that the data sets of ``loaders`` name is not there.
+
+    Raises:
+        DataError: It gives the expected layout and the absolute paths that were looked at.
+    """
+    needed = {}
+    for dataset in datasets(cfg, loaders):
+        root = Path(dataset.get('data_root') or '')
+        prefixes = dataset.get('data_prefix', {}).values()
+        for part in filter(None, (dataset.get('ann_file'), *prefixes)):
+            needed[root / part] = root
+    if all(path.exists() for path in needed):
+        return
+    lines = [f'  {"found  " if path.exists() else "missing"}  {path.absolute()}' for path in needed]
+    roots = ' and '.join(dict.fromkeys(str(root.absolute()) for root in needed.values()))
+    raise DataError(f'the data set is not complete under {roots}. The config needs:\n' + '\n'.join(lines)
+                    + '\nGive the folder that holds these with --data-root DIR.')
+
+
+def take_classes(cfg: Config, checkpoint=None, source=None):
+    """Fill in the classes of a config with ``classes_from_data``; others stay as they are.
+
+    Args:
+        cfg: The config; its data sets and heads are changed.
+        checkpoint: A checkpoint that was trained with the classes. Without it they come from the training data.
+        source: The file of the checkpoint, for the error.
+
+    Raises:
+        CheckpointError: The checkpoint holds no class names.
+        DataError: The training data does not say which classes it has.
+    """
+    if cfg.get('classes_from_data'):
+        set_classes(cfg, **(classes_of_data(cfg) if checkpoint is None else
+                            dict(classes=classes_of_checkpoint(checkpoint, source))))
+
+
+def set_classes(cfg: Config, classes, **metainfo):
+    """Make data sets and heads know ``classes`` (names, in the order of the model's outputs)."""
+    for dataset in datasets(cfg, LOADERS):
+        dataset.metainfo = dict(classes=tuple(classes), palette=_palette(classes), **metainfo)
+
+    def visit(node):
+        if 'num_classes' in node:
+            node['num_classes'] = len(classes)
+
+    walk(cfg.model, visit)
+
+
+def classes_of_data(cfg: Config) -> dict:
+    """Return what the training data says of its classes.
+
+    Returns:
+        ``classes``, their names; of a COCO file also ``category_ids``. The order is that of the file, which is
+        mmdet's, or that of the labels.
+
+    Raises:
+        DataError: The annotation file is no COCO file, or ``classes.txt`` or a label map cannot be used.
+    """
+    dataset = datasets(cfg, LOADERS[:1])[0]
+    if not dataset.get('ann_file'):
+        return dict(classes=_classes_of_folders(dataset))
+    path = Path(dataset.data_root, dataset.ann_file)
+    try:
+        categories = load(path)['categories']
+        return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f'{path.absolute()} is no COCO annotation file: {error}') from error
+
+
+def _classes_of_folders(dataset):
+    names_file = Path(dataset.data_root, 'classes.txt')
+    if names_file.is_file():
+        names = names_file.read_text().strip().splitlines()
+        names = tuple(name.strip() for name in names)
+        if not names or not all(names) or len(set(names)) < len(names):
+            raise DataError(f'{names_file.absolute()} must have one class name a line, each once, none empty; '
+                            f'got {list(names)}')
+        return names
+    folder = Path(dataset.data_root, dataset.data_prefix.seg_map_path)
+    highest, paths = -1, sorted(folder.rglob('*.png'))
+    for path in paths:
+        with Image.open(path) as image:
+            if image.mode not in ('L', 'P', '1'):
+                raise DataError(f'{path.absolute()} is no label map: a pixel must be one number from 0 to 255, the '
+                                f'file has the mode {image.mode}')
+            labels = np.unique(np.asarray(image))
+        highest = max([highest, *labels[labels != _IGNORED].tolist()])
+    if highest < 0:
+        raise DataError(f'no label map in {folder.absolute()} has a class; looked at {len(paths)} files *.png')
+    print_log(f'no {names_file.absolute()}: the classes are the labels 0 to {highest} of {len(paths)} label maps',
+              logger='current')
+    return tuple(map(str, range(highest + 1)))
+
+
+def find_images(source):
+    """Return the folder and the sorted image files of a file or folder.
+
+    Raises:
+        DataError: There are none.
+    """
+    source = Path(source).expanduser()
+    if source.is_file():
+        return source.parent, [source]
+    if not source.is_dir():
+        raise DataError(f'there is no image or folder {source.absolute()}')
+    paths = sorted(p for p in source.rglob('*') if p.suffix.lower() in IMAGE_SUFFIXES)
+    if not paths:
+        raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(IMAGE_SUFFIXES)}')
+    return source, paths
+
+
+def datasets(cfg: Config, loaders) -> list:
+    """Return the innermost data sets of some loaders: wrappers such as RepeatDataset hold others."""
+    queue = [cfg[name]['dataset'] for name in loaders if cfg.get(name)]
+    found = []
+    while queue:
+        dataset = queue.pop(0)
+        inner = dataset.get('datasets') or ([dataset['dataset']] if 'dataset' in dataset else [])
+        queue.extend(inner)
+        if not inner:
+            found.append(dataset)
+    return found
+
+
+def walk(node, visit):
+    """Call ``visit`` on every dict inside ``node``."""
+    if isinstance(node, dict):
+        visit(node)
+        node = list(node.values())
+    if isinstance(node, (list, tuple)):
+        for value in node:
+            walk(value, visit)
+
+
+def _evaluators(cfg):
+    for name in _EVALUATORS:
+        evaluators = cfg.get(name) or []
+        yield from evaluators if is_seq_of(evaluators, dict) else [evaluators]
+
+
+def _palette(classes):
+    """Return an RGB colour for each class; neighbours are far apart in hue, the background is grey."""
+    hues = [(i * 0.618034) % 1 for i in range(len(classes))]
+    colours = [tuple(round(c * 255) for c in colorsys.hsv_to_rgb(hue, 0.85, 0.95)) for hue in hues]
+    return [(90, 90, 90) if name == 'background' else colour for name, colour in zip(classes, colours, strict=True)]

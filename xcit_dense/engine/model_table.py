@@ -1,0 +1,108 @@
+"""The model table of the README and the metafiles, from `archs`, `zoo` and the configs."""
+import re
+from functools import cache
+from pathlib import Path
+
+import torch
+import yaml
+from mmengine.registry import MODELS, init_default_scope
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..archs import arch_names
+from ..backbone import XCiT
+from ..catalog import get_config
+from ..zoo import PREFIX, WEIGHTS
+
+#: Prefix of the configs: the data set in their names, and what the metafile says of the family.
+_FAMILIES = {
+    'maskrcnn': ('coco', 'Mask R-CNN', 'COCO', ('Object Detection', 'Instance Segmentation')),
+    'semfpn': ('ade20k', 'Semantic FPN', 'ADE20K', ('Semantic Segmentation', )),
+    'upernet': ('ade20k', 'UperNet', 'ADE20K', ('Semantic Segmentation', )),
+}
+#: Metrics of `zoo.Weights.published` as the table and the metafiles call them.
+_METRICS = {'box_ap': 'box AP', 'mask_ap': 'mask AP', 'miou': 'mIoU'}
+_SIZES = ((224, 224), (800, 1280))
+_START, _END = '<!-- models: made by tools/model_table.py -->\n', '<!-- end of models -->\n'
+
+
+def config_name(family, arch):
+    """Return the name of a config: ``('maskrcnn', 'small_12_p8')`` gives ``'maskrcnn_xcit_s12_p8_coco'``."""
+    size, rest = arch.split('_', 1)
+    return f'{family}_xcit_{size[0]}{rest}_{_FAMILIES[family][0]}'
+
+
+@cache
+def count_multiply_adds(arch, height: int, width: int) -> int:
+    """Return the multiply-adds (half of PyTorch's FLOPs) of a backbone with its pyramid for one image."""
+    counter = FlopCounterMode(display=False)
+    with torch.device('meta'), torch.no_grad(), counter:
+        XCiT(arch).eval()(torch.empty(1, 3, height, width))
+    return counter.get_total_flops() // 2
+
+
+def collect():
+    """Return a dict per size and task, in the order of the table."""
+    rows = []
+    for family in _FAMILIES:
+        for arch in arch_names():
+            cfg = get_config(config_name(family, arch), pretrained=False)
+            init_default_scope(cfg.default_scope)
+            with torch.device('meta'):
+                model = MODELS.build(cfg.model)
+            rows.append(dict(
+                family=family, arch=arch, config=config_name(family, arch),
+                parameters=sum(p.numel() for p in model.parameters()),
+                backbone_parameters=sum(p.numel() for p in model.backbone.parameters()),
+                multiply_adds=[count_multiply_adds(arch, *size) for size in _SIZES],
+                weights=f'{family}_{arch}' if f'{family}_{arch}' in WEIGHTS else None))
+    return rows
+
+
+def readme_with_table(readme: str, rows) -> str:
+    """Return the text of a README with the table between its two marks renewed."""
+    sizes = ' / '.join(f'{h} x {w}' for h, w in _SIZES)
+    lines = [f'| config | parameters, M (backbone) | multiply-adds, G, at {sizes} | published | weights |',
+             '|---|---|---|---|---|']
+    for row in rows:
+        published = '-' if row['weights'] is None else ', '.join(
+            f'{_METRICS[name]} {value}' for name, value in WEIGHTS[row['weights']].published.items())
+        multiply_adds = ' / '.join(f'{n / 1e9:.1f}' for n in row['multiply_adds'])
+        lines.append(f'| [{row["config"]}](configs/{row["config"]}.py) | {row["parameters"] / 1e6:.1f} '
+                     f'({row["backbone_parameters"] / 1e6:.1f}) | {multiply_adds} | {published} | '
+                     + (f'[`{PREFIX}{row["weights"]}`]({WEIGHTS[row["weights"]].url}) |' if row['weights'] else '- |'))
+    return re.sub(f'(?<={re.escape(_START)}).*(?={re.escape(_END)})', '\n'.join(lines) + '\n', readme, flags=re.S)
+
+
+def metafile(family, rows) -> str:
+    """Return the text of a family's metafile, as mim reads it."""
+    _, title, dataset, tasks = _FAMILIES[family]
+    models = []
+    for row in rows:
+        if row['family'] != family:
+            continue
+        model = {'Name': row['config'], 'In Collection': f'{title} on XCiT', 'Config': f'configs/{row["config"]}.py',
+                 'Metadata': {'Parameters': row['parameters']}}
+        if row['weights']:
+            weights = WEIGHTS[row['weights']]
+            model['Metadata']['Source of results'] = 'published by the authors, not measured here'
+            metrics = [(_METRICS[name], value) for name, value in weights.published.items()]
+            model['Results'] = [{'Task': task, 'Dataset': dataset, 'Metrics': {name: value}}
+                                for task, (name, value) in zip(tasks, metrics, strict=True)]
+            model['Weights'] = weights.url
+        models.append(model)
+    collection = {'Name': f'{title} on XCiT', 'README': 'README.md',
+                  'Metadata': {'Training Data': dataset, 'Architecture': ['XCiT', title]},
+                  'Paper': {'URL': 'https://arxiv.org/abs/2106.09681',
+                            'Title': 'XCiT: Cross-Covariance Image Transformers'}}
+    return '# Made by tools/model_table.py.\n' + yaml.safe_dump(
+        {'Collections': [collection], 'Models': models}, sort_keys=False, width=120)
+
+
+def make_files(root) -> dict:
+    """Return what the README, the metafiles and ``model-index.yml`` below ``root`` must be, by path."""
+    root = Path(root)
+    rows = collect()
+    files = {root / f'configs/{family}_metafile.yml': metafile(family, rows) for family in _FAMILIES}
+    files[root / 'model-index.yml'] = yaml.safe_dump({'Import': [str(p.relative_to(root)) for p in files]})
+    files[root / 'README.md'] = readme_with_table((root / 'README.md').read_text(), rows)
+    return files
