@@ -20,8 +20,8 @@ test_pipeline = [
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs'),
 ]
-train_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(num_workers=2, dataset=dict(pipeline=test_pipeline))
+train_dataloader = dict(batch_size=8, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 
 model = dict(

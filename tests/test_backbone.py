@@ -88,11 +88,13 @@ def test_training_equals_the_release_to_every_gradient(golden, with_cp):
     assert error(loss, tensors['train/loss'][0]) < TOLERANCE
     loss.backward()
     # By layer, its weight and bias as one vector: a bias before a batch norm has the gradient 0, and float32
-    # leaves 1e-9 of rounding. Tensor by tensor in float64 below.
+    # leaves 1e-9 of rounding. norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch
+    # norm there, and the order of summation, which changes with the threads, decides what is left. Tensor by
+    # tensor in float64 below.
     layers = {}
     for name, parameter in model.named_parameters():
-        layers.setdefault(name.rpartition('.')[0], []).append((parameter.grad.flatten(),
-                                                               tensors[f'grad/{name}'].flatten()))
+        layer = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1')
+        layers.setdefault(layer, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
     for name, gradients in layers.items():
         got, wanted = (torch.cat(parts) for parts in zip(*gradients, strict=True))
         assert error(got, wanted) < TOLERANCE, name

@@ -1,16 +1,26 @@
 """Reading files safely, loading them strictly, and fetching them."""
+import argparse
+import hashlib
 import http.server
+import json
+import logging
 import os
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 import torch
-from conftest import TINY
-from mmengine.logging import HistoryBuffer
+from conftest import ROOT, TINY, TINY_CONFIG
+from mmengine.logging import HistoryBuffer, MMLogger
+from mmengine.model.weight_init import PretrainedInit
+from mmengine.registry import MODELS, DefaultScope
+from safetensors.torch import save_file
+from weight_files import build, dense_state, official_state, prefixed, randomise, save
 
-from xcit_dense import XCiT, arch_names, zoo
+from xcit_dense import zoo
 from xcit_dense.checkpoint import (
     classes_of_checkpoint,
     fetch,
@@ -20,96 +30,225 @@ from xcit_dense.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
 )
+from xcit_dense.engine.config import load_config
 from xcit_dense.errors import CheckpointError
 
 
-def build(patch_size=16, **options):
-    return XCiT(dict(TINY, patch_size=patch_size), norm_cfg=dict(type='BN'), **options)
+def values(model):
+    return {n: v.clone() for n, v in model.state_dict().items()}
 
 
-def classifier_state(model):
-    """What the authors' ImageNet file of this size holds, with random values."""
-    state = {n: torch.rand_like(v) if v.is_floating_point() else v for n, v in model.state_dict().items()
-             if not n.startswith('fpn')}
-    state['cls_token'] = torch.rand(1, 1, 32)
-    for name in ('cls_attn_blocks.0.attn.qkv.weight', 'norm.weight', 'head.weight', 'head.bias'):
-        state[name] = torch.rand(32)
-    return state
+def same(got, wanted):
+    return got.keys() == wanted.keys() and all(torch.equal(got[n], v) for n, v in wanted.items())
 
 
-def save(path, content):
-    torch.save(content, path)
-    return path
+@pytest.fixture
+def log():
+    """What is written to mmengine's log."""
+    lines = []
+
+    class Handler(logging.Handler):
+
+        def emit(self, record):
+            lines.append(record.getMessage())
+
+    logger, handler = MMLogger.get_current_instance(), Handler()
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)
 
 
-def test_official_classifier_fills_all_but_the_pyramid(tmp_path):
-    model = build()
-    state = classifier_state(model)
-    fresh = {n: v.clone() for n, v in model.state_dict().items() if n.startswith('fpn')}
+# Loading
+
+
+@pytest.mark.parametrize('patch_size, said', ((8, '128 of 130 tensors'), (16, '134 of 145 tensors')))
+def test_official_classifier_fills_all_but_the_pyramid(tmp_path, log, patch_size, said):
+    model, state = build(patch_size), official_state(patch_size)
+    fresh = values(model)
     load_backbone(model, save(tmp_path / 'in1k.pth', {'model': state}))
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, fresh[name] if name.startswith('fpn') else state[name]), name
+    assert same(values(model), {n: fresh[n] if n.startswith('fpn') else state[n] for n in fresh})
+    line = log[-1]
+    assert said in line and 'start fresh: fpn1' in line and '33 of the file are not needed' in line
 
 
 @pytest.mark.parametrize('wrap', (
-    lambda s: {'state_dict': {f'backbone.{n}': v for n, v in s.items()} | {'neck.weight': torch.zeros(1)}},
-    lambda s: {'state_dict': {f'module.backbone.{n}': v for n, v in s.items()}},
     lambda s: s,
-), ids=('detector', 'module', 'bare'))
-def test_dense_files_fill_the_pyramid_too(tmp_path, wrap):
-    source, model = build(), build()
-    with torch.no_grad():
-        for value in source.parameters():
-            value.uniform_()
-    load_backbone(model, save(tmp_path / 'dense.pth', wrap(source.state_dict())))
-    assert all(torch.equal(v, source.state_dict()[n]) for n, v in model.state_dict().items())
+    lambda s: {'state_dict': prefixed(s, 'backbone.') | {'neck.weight': torch.zeros(1)}},
+    lambda s: {'state_dict': prefixed(s, 'module.')},
+    lambda s: {'state_dict': prefixed(s, 'module.backbone.') | {'module.head.fc.weight': torch.zeros(1)}},
+    lambda s: {'teacher': prefixed(s, 'backbone.') | {'head.mlp.0.weight': torch.zeros(1)},
+               'student': prefixed(dense_state(), 'module.backbone.'), 'dino_loss': {'center': torch.zeros(1)},
+               'args': argparse.Namespace(arch='xcit'), 'epoch': 1},
+    lambda s: {'ema_state_dict': {'steps': torch.tensor(3), **prefixed(s, 'module.')}},
+    lambda s: {'state_dict': prefixed(s, 'backbone.'),
+               'ema_state_dict': prefixed(dense_state(), 'module.backbone.')},
+    lambda s: {'model': s, 'model_ema': dense_state(), 'optimizer': {'state': {}, 'param_groups': []}},
+    lambda s: prefixed(s, 'teacher.backbone.') | prefixed(dense_state(), 'student.backbone.'),
+), ids=('bare', 'detector', 'module', 'module backbone', 'dino', 'ema alone', 'averaged', 'deit', 'halves'))
+def test_wrapped_files_fill_everything(tmp_path, log, wrap):
+    state, model = dense_state(), build()
+    load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
+    assert same(values(model), state)
+    assert '145 of 145 tensors' in log[-1] and 'fresh' not in log[-1]
 
 
-def test_init_cfg_loads_through_init_weights(tmp_path):
-    source = build()
-    state = classifier_state(source)
-    path = save(tmp_path / 'in1k.pth', {'model': state})
-    model = build(init_cfg=dict(type='Pretrained', checkpoint=str(path)))
+def test_safetensors_load_and_say_what_is_missing_without_the_package(tmp_path, monkeypatch):
+    state, model, path = dense_state(), build(), tmp_path / 'dense.safetensors'
+    save_file(state, path)
+    load_backbone(model, path)
+    assert same(values(model), state)
+    monkeypatch.setitem(sys.modules, 'safetensors', None)
+    with pytest.raises(CheckpointError, match='pip install safetensors'):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize('kind', ('Pretrained', 'mmengine.Pretrained', PretrainedInit))
+@pytest.mark.parametrize('wrap', (lambda cfg: cfg, lambda cfg: [cfg]), ids=('dict', 'list'))
+def test_init_cfg_loads_strictly_through_init_weights(tmp_path, kind, wrap):
+    path = save(tmp_path / 'in1k.pth', {'model': official_state()})
+    model = build(init_cfg=wrap(dict(type=kind, checkpoint=str(path))))
     model.init_weights()
-    assert torch.equal(model.blocks[2].gamma1, state['blocks.2.gamma1'])
+    assert torch.equal(model.blocks[2].gamma1, read_checkpoint(path)['model']['blocks.2.gamma1'])
+    wrong = build(8, init_cfg=wrap(dict(type=kind, checkpoint=str(path))))
+    with pytest.raises(CheckpointError, match='does not fit'):
+        wrong.init_weights()
+
+
+def test_prefix_chooses_among_several_models(tmp_path):
+    first, second = dense_state(), dense_state()
+    path = save(tmp_path / 'two.pth', {'state_dict': prefixed(first, 'a.net.') | prefixed(second, 'b.net.')})
+    for prefix in ('b.net', 'b.net.'):
+        model = build(init_cfg=dict(type='Pretrained', checkpoint=str(path), prefix=prefix))
+        model.init_weights()
+        assert same(values(model), second)
+    with pytest.raises(CheckpointError, match='no XCiT weights.*under the prefix c'):
+        load_backbone(model, path, 'c')
+
+
+@pytest.mark.parametrize('init_cfg', (
+    dict(type='Pretrained'),
+    dict(type='Pretrained', checkpoint=None),
+    dict(type='Pretrained', checkpoint='a.pth', map_location='cuda'),
+    [dict(type='TruncNormal', layer='Linear'), dict(type='Pretrained', checkpoint='a.pth')],
+    [dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal', layer='Linear')],
+))
+def test_init_cfg_that_cannot_be_followed_fails_at_construction(init_cfg):
+    with pytest.raises(ValueError, match='init_cfg must be'):
+        build(init_cfg=init_cfg)
+
+
+def test_other_initialisers_stay_mmengines():
+    model = build(init_cfg=[dict(type='Constant', layer='Linear', val=0.5)])
+    model.init_weights()
+    assert (model.blocks[0].mlp.fc1.weight == 0.5).all()
 
 
 def test_fewer_levels_and_blocks_take_their_part_of_a_dense_file(tmp_path):
-    source = build()
-    path = save(tmp_path / 'dense.pth', {'state_dict': source.state_dict()})
+    state = dense_state()
     model = build(out_indices=(0, 1), out_strides=(8, 16))
-    load_backbone(model, path)
-    assert torch.equal(model.fpn2[0].weight, source.fpn2[0].weight)
+    load_backbone(model, save(tmp_path / 'dense.pth', {'state_dict': state}))
+    assert same(values(model), {n: state[n] for n in model.state_dict()})
 
 
 @pytest.mark.parametrize('change, words', (
     (lambda s: s.pop('blocks.3.gamma2'), ('1 missing', 'blocks.3.gamma2')),
-    (lambda s: s.update({'blocks.4.gamma1': torch.zeros(32)}), ('1 unknown', 'blocks.4.gamma1')),
-    (lambda s: s.update({'blocks.0.gamma1': torch.zeros(48)}), ('1 of another shape', '(48,)', '(32,)')),
+    (lambda s: s.update({'blocks.4.gamma1': torch.zeros(32)}), ('1 unknown', 'blocks.4.gamma1', '5 blocks')),
+    (lambda s: s.update({'blocks.0.mlp.fc1.bias': torch.zeros(48)}), ('1 of another shape', '(48,)', '(128,)')),
     (lambda s: s.update(extra=torch.zeros(1)), ('unknown', 'extra')),
-), ids=('missing', 'deeper', 'wider', 'foreign'))
+    (lambda s: s.update({'fpn2.0.weight': torch.zeros(32, 32, 2, 2)}), ('missing', 'fpn1.0.weight')),
+), ids=('missing', 'deeper', 'wider', 'foreign', 'half a pyramid'))
 def test_files_of_another_model_are_refused(tmp_path, change, words):
-    model = build()
-    state = classifier_state(model)
+    model, state = build(), official_state()
     change(state)
-    before = {n: v.clone() for n, v in model.state_dict().items()}
+    before = values(model)
     with pytest.raises(CheckpointError) as caught:
         load_backbone(model, save(tmp_path / 'other.pth', {'model': state}))
     assert all(word in str(caught.value) for word in (*words, 'other.pth')), caught.value
-    assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
+    assert same(values(model), before)
 
 
-def test_patch_8_file_in_a_patch_16_model_is_refused(tmp_path):
-    path = save(tmp_path / 'p8.pth', {'model': classifier_state(build(8))})
-    with pytest.raises(CheckpointError, match='does not fit'):
+def test_errors_say_what_the_file_holds_and_what_was_wanted(tmp_path):
+    path = save(tmp_path / 'p8.pth', {'model': official_state(8)})
+    with pytest.raises(CheckpointError, match=r'p8\.pth does not fit the model: it holds an official ImageNet file of '
+                       r'XCiT \(32 channels, 4 blocks, 4 heads, patch 8\) with classifier; wanted XCiT \(32 channels, '
+                       r'4 blocks, 4 heads, patch 16\); '):
+        load_backbone(build(16), path)
+    path = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3), 'bn1.weight': torch.zeros(3)})
+    with pytest.raises(CheckpointError, match=r'resnet\.pth holds no XCiT weights, but 2 tensors such as conv1\.w'):
         load_backbone(build(16), path)
 
 
-@pytest.mark.parametrize('content', (b'', b'<!DOCTYPE html><html>404</html>', b'PK\x03\x04broken'))
-def test_damaged_files_name_themselves(tmp_path, content):
+# Whole models
+
+#: Some names of the authors' whole models, as mmdet 2 and mmseg 0 wrote them.
+OLD_NAMES = {
+    'mmdet': ('backbone.fpn1.3.weight', 'neck.lateral_convs.0.conv.weight', 'neck.fpn_convs.3.conv.bias',
+              'rpn_head.rpn_conv.weight', 'rpn_head.rpn_cls.weight', 'rpn_head.rpn_reg.bias',
+              'roi_head.bbox_head.fc_cls.weight', 'roi_head.bbox_head.fc_reg.bias',
+              'roi_head.bbox_head.shared_fcs.1.weight', 'roi_head.mask_head.convs.0.conv.weight',
+              'roi_head.mask_head.upsample.weight', 'roi_head.mask_head.conv_logits.bias'),
+    'mmseg': ('backbone.pos_embeder.token_projection.weight', 'neck.lateral_convs.0.conv.weight',
+              'decode_head.conv_seg.weight', 'decode_head.scale_heads.0.0.conv.weight',
+              'decode_head.scale_heads.3.4.bn.running_mean'),
+}
+
+
+def whole_model(scope):
+    if scope == 'mmdet':
+        cfg = load_config(TINY_CONFIG, pretrained=False)
+    else:
+        cfg = load_config(ROOT / 'configs/semfpn_xcit_n12_p16_small.py', cfg_options={
+            'model.backbone.arch': dict(_delete_=True, **TINY), 'model.neck.in_channels': [32] * 4})
+    with DefaultScope.overwrite_default_scope(scope):
+        return MODELS.build(cfg.model)
+
+
+@pytest.mark.parametrize('scope', OLD_NAMES)
+def test_whole_models_of_old_frameworks_load_by_name(tmp_path, log, scope):
+    model = whole_model(scope)
+    state = values(randomise(whole_model(scope)))
+    assert set(OLD_NAMES[scope]) <= set(state)
+    path = save(tmp_path / 'old.pth', {
+        'meta': {'CLASSES': ('cat', 'dog'), 'PALETTE': [[0, 0, 0], [1, 1, 1]], 'config': 'raise SystemExit\n'},
+        'state_dict': prefixed(state, 'module.'), 'optimizer': {'state': {}, 'param_groups': []}})
+    checkpoint = read_checkpoint(path)
+    load_model(model, checkpoint, path)
+    assert same(values(model), state)
+    assert f'{len(state)} of {len(state)} tensors' in log[-1]
+    assert classes_of_checkpoint(checkpoint, path) == ('cat', 'dog')
+
+
+@pytest.mark.parametrize('content, words', (
+    (lambda: {'model': official_state()}, 'it holds an official ImageNet file of XCiT .*with classifier; '
+     'wanted a whole MaskRCNN'),
+    (lambda: {'state_dict': prefixed(dense_state(8), 'backbone.') | {'decode_head.conv_seg.bias': torch.zeros(2)}},
+     r'it holds a dense file of XCiT \(.* patch 8\) with pyramid, decode_head; wanted a whole MaskRCNN'),
+    (lambda: {'weight': torch.zeros(2)}, 'it holds no XCiT weights, but 1 tensors such as weight'),
+), ids=('classifier', 'segmentor', 'foreign'))
+def test_whole_models_refuse_other_files_by_what_they_hold(content, words):
+    with pytest.raises(CheckpointError, match=words):
+        load_model(whole_model('mmdet'), content(), 'some.pth')
+
+
+# Reading
+
+
+@pytest.mark.parametrize('content, words', (
+    (b'', 'an empty file'),
+    (b'<!DOCTYPE html><html>404</html>', 'an HTML page'),
+    (b'  <html>404</html>', 'an HTML page'),
+    (b'version https://git-lfs.github.com/spec/v1\n', 'the pointer of Git LFS'),
+    (b'101 Dalmatians\n', 'a text file'),
+    (b'{"weights": 1}', 'a text file'),
+    (bytes(range(64)), 'a file of an unknown kind'),
+    (b'PK\x03\x04broken', 'damaged or cut off'),
+    (b'\x80\x02broken', 'damaged or cut off'),
+    (b'\x20\0\0\0\0\0\0\0{"broken', 'damaged or cut off'),
+))
+def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, words):
     path = tmp_path / 'weights.pth'
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r'cannot read .*weights\.pth'):
+    with pytest.raises(CheckpointError, match=rf'cannot read .*weights\.pth: .*{words}.*fetch it again'):
         read_checkpoint(path)
 
 
@@ -219,12 +358,28 @@ def test_newest_checkpoint(tmp_path):
     assert fetch(str(tmp_path)).name == 'epoch_9.pth'
 
 
-def test_zoo_names_every_imagenet_file():
-    assert len(zoo.WEIGHTS) == len(arch_names()) * 3
-    assert zoo.address('xcit://small_12_p8_384_dist') == \
+def test_zoo_holds_every_published_file():
+    published = json.loads((ROOT / 'tests/golden/published.json').read_text())
+    wanted = {row['url']: row for row in published['imagenet'] + published['dense']}
+    weights = {record.url: record for record in zoo.WEIGHTS.values()}
+    assert len(published['imagenet']) == 46 and len(published['dense']) == 24
+    assert weights.keys() == wanted.keys()
+    for url, row in wanted.items():
+        record = weights[url]
+        assert f'xcit_{record.arch}' == row['arch']
+        assert record.published == {metric: row[metric] for metric in record.published}
+        assert record.published.keys() == {'top1', 'knn', 'linear', 'box_ap', 'mask_ap', 'miou'} & row.keys()
+
+
+def test_names_of_published_files():
+    assert zoo.get_weights('xcit://small_12_p8_384_dist').url == \
         'https://dl.fbaipublicfiles.com/xcit/xcit_small_12_p8_384_dist.pth'
-    with pytest.raises(CheckpointError, match='small_12_p9'):
-        zoo.address('xcit://small_12_p9')
+    assert zoo.get_weights('maskrcnn_small_12_p8').arch == 'small_12_p8'
+    with pytest.raises(CheckpointError, match='small_12_p9.*did you mean small_12_p'):
+        zoo.get_weights('xcit://small_12_p9_384_dist')
+
+
+# Fetching
 
 
 @pytest.fixture
@@ -253,33 +408,119 @@ def server(tmp_path, monkeypatch):
                 super().do_GET()
 
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02, ), daemon=True).start()
     yield folder, f'http://127.0.0.1:{server.server_port}', Handler.requests
     server.shutdown()
     server.server_close()
 
 
-def test_addresses_are_fetched_once(server, tmp_path):
+def cached(tmp_path):
+    return [path for path in (tmp_path / 'hub').rglob('*') if path.is_file()]
+
+
+def publish(monkeypatch, url, **fields):
+    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', url, {}, **fields))
+
+
+def test_addresses_are_fetched_once_and_read_offline(server, tmp_path, capsys):
     folder, address, requests = server
-    source = build()
-    save(folder / 'in1k.pth', {'model': classifier_state(source)})
-    for _ in range(2):
-        load_backbone(build(), f'{address}/in1k.pth')
-    assert len(requests) == 1
-    assert (tmp_path / 'hub/checkpoints/in1k.pth').is_file()
+    save(folder / 'in1k.pth', {'model': official_state()})
+    load_backbone(build(), f'{address}/in1k.pth')
+    assert '100%' in capsys.readouterr().err  # the progress bar
+    (folder / 'in1k.pth').unlink()
+    load_backbone(build(), f'{address}/in1k.pth')
+    assert requests == ['/in1k.pth'] and len(cached(tmp_path)) == 1
 
 
-@pytest.mark.parametrize('name', ('missing.pth', 'cut.pth'))
-def test_what_cannot_be_fetched_leaves_nothing_and_names_the_mend(server, tmp_path, name):
-    _, address, _ = server
-    with pytest.raises(CheckpointError) as caught:
+def test_addresses_with_one_file_name_stay_apart(server, tmp_path):
+    folder, address, _ = server
+    for name in ('a', 'b'):
+        (folder / name).mkdir()
+        save(folder / name / 'in1k.pth', {'model': {name: torch.zeros(1)}})
+    for name in ('a', 'b', 'a'):
+        assert list(read_checkpoint(f'{address}/{name}/in1k.pth')['model']) == [name]
+
+
+def test_published_files_lie_under_their_own_name_where_torch_caches(server, tmp_path, monkeypatch):
+    folder, address, _ = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    publish(monkeypatch, f'{address}/in1k.pth', sha256=hashlib.sha256((folder / 'in1k.pth').read_bytes()).hexdigest())
+    assert fetch('xcit://test') == fetch(f'{address}/in1k.pth') == tmp_path / 'hub/checkpoints/in1k.pth'
+    # a file put there by hand, as the error message says, needs no network
+    publish(monkeypatch, 'http://127.0.0.1:9/in1k.pth')
+    load_backbone(build(), 'xcit://test')
+
+
+@pytest.mark.parametrize('name, words', (
+    ('missing.pth', '404'),
+    ('cut.pth', 'broke off after 1000 of 100000 bytes'),
+    ('page.pth', 'what came is an HTML page'),
+    ('empty.pth', 'what came is an empty file'),
+    ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd'),
+    ('known.pth', 'SHA-256 .* not 00000000'),
+))
+def test_what_cannot_be_fetched_leaves_nothing_and_names_the_mend(server, tmp_path, monkeypatch, name, words):
+    folder, address, _ = server
+    (folder / 'page.pth').write_text('<html>log in first</html>')
+    (folder / 'empty.pth').touch()
+    for weights in ('weights-0123abcd.pth', 'known.pth'):
+        save(folder / weights, {'model': official_state()})
+    publish(monkeypatch, f'{address}/known.pth', sha256='0' * 64)
+    with pytest.raises(CheckpointError, match=words) as caught:
         load_backbone(build(), f'{address}/{name}')
-    for word in (f'{address}/{name}', str(tmp_path / 'hub/checkpoints' / name), '--no-pretrained'):
-        assert word in str(caught.value)
-    assert list((tmp_path / 'hub/checkpoints').iterdir()) == []
+    message = str(caught.value)
+    assert f'{address}/{name}' in message and '--no-pretrained' in message
+    place = message.partition('put the file at ')[2].partition(', or start')[0]
+    assert place.startswith(str(tmp_path / 'hub/checkpoints')) and place.endswith(f'/{name}')
+    assert cached(tmp_path) == []
 
 
-def test_no_network_is_one_error(monkeypatch, tmp_path):
-    monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path))
-    with pytest.raises(CheckpointError, match='--no-pretrained'):
-        fetch('http://127.0.0.1:9/xcit.pth')  # nothing listens there
+@pytest.mark.parametrize('name', ('weights-{}.pth', 'weights-20210609.pth'))
+def test_hashes_in_file_names_are_checked_but_not_dates(server, name):
+    folder, address, _ = server
+    source = save(folder / 'weights.pth', {'model': official_state()})
+    name = name.format(hashlib.sha256(source.read_bytes()).hexdigest()[:10])
+    source.rename(folder / name)
+    assert fetch(f'{address}/{name}').name == name
+
+
+@pytest.mark.parametrize('source, words', (
+    ('https://host/', 'does not end in the name of a file'),
+    ('https://host', 'does not end in the name of a file'),
+    ('https://host/..', 'does not end in the name of a file'),
+    ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
+    ('a' * 1000, 'there is no file'),
+    ('http://127.0.0.1:9/xcit.pth', '--no-pretrained'),  # nothing listens there
+))
+def test_sources_that_are_none(source, words):
+    with pytest.raises(CheckpointError, match=words):
+        fetch(source)
+
+
+def test_cache_that_cannot_be_written_is_one_error(server, tmp_path):
+    folder, address, _ = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    (tmp_path / 'hub').write_text('a file where the folder should be')
+    with pytest.raises(CheckpointError, match='cannot fetch the weights'):
+        fetch(f'{address}/in1k.pth')
+
+
+def test_distributed_runs_fetch_once_on_every_machine(server, tmp_path):
+    """Two processes on one machine, one on another, which has a cache of its own."""
+    folder, address, requests = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    code = """
+import sys
+import torch
+from xcit_dense.checkpoint import read_checkpoint
+torch.distributed.init_process_group('gloo', f'file://{sys.argv[1]}/meeting', rank=int(sys.argv[2]), world_size=3)
+read_checkpoint(sys.argv[3])
+torch.distributed.destroy_process_group()
+"""
+    processes = [subprocess.Popen([sys.executable, '-c', code, str(tmp_path), str(rank), f'{address}/in1k.pth'],
+                                  env={**os.environ, 'LOCAL_RANK': local_rank, 'TORCH_HOME': str(tmp_path / machine)},
+                                  text=True, stderr=subprocess.PIPE)
+                 for rank, (local_rank, machine) in enumerate((('0', 'a'), ('1', 'a'), ('0', 'b')))]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], errors
+    assert len(requests) == 2

@@ -38,8 +38,9 @@ class XCiT(BaseModule):
         norm_eval: Keep batch norms in evaluation mode while training (small batches, fine-tuning).
         with_cp: Activation checkpointing: a block's activations are computed again in the backward,
             so that one token map per block is kept.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from an official
-            ImageNet or dense file; loading is strict (`xcit_dense.checkpoint.load_backbone`).
+        init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a file of the authors,
+            of timm, mmpretrain or PASSL, or from a whole model; loading is strict
+            (`xcit_dense.checkpoint.load_backbone`, which also says what ``prefix`` is for).
 
     Raises:
         ValueError: An argument, or the input of a call, is wrong; the message gives the value and
@@ -59,6 +60,7 @@ class XCiT(BaseModule):
                  with_cp: bool = False,
                  init_cfg=None):
         super().__init__(init_cfg)
+        _find_pretrained(init_cfg)
         self.arch = arch = get_arch(arch)
         self.in_channels = _check_int('in_channels', in_channels, 1)
         self.out_indices = arch.out_indices if out_indices is None else out_indices
@@ -95,8 +97,9 @@ class XCiT(BaseModule):
 
     def init_weights(self):
         """Load the weights that ``init_cfg`` names, or leave the fresh ones of the constructor."""
-        if isinstance(self.init_cfg, dict) and self.init_cfg.get('type') == 'Pretrained':
-            load_backbone(self, self.init_cfg['checkpoint'])
+        pretrained = _find_pretrained(self.init_cfg)
+        if pretrained:
+            load_backbone(self, pretrained['checkpoint'], pretrained.get('prefix'))
             self._is_init = True
         elif self.init_cfg:
             super().init_weights()
@@ -178,6 +181,24 @@ def _check_int(name, value, low, high=None):
         return value
     upper = '' if high is None else f' to {high}'
     raise ValueError(f'{name} must be an integer from {low}{upper}{" up" if high is None else ""}, got {value!r}')
+
+
+def _find_pretrained(init_cfg):
+    """Return the part of ``init_cfg`` that names weights, or None; raise ``ValueError`` if it cannot be followed."""
+    parts = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg or {}]
+    pretrained = [part for part in parts if _name_of_type(part.get('type')) in ('Pretrained', 'PretrainedInit')]
+    if not pretrained:
+        return None
+    valid = len(parts) == 1 and parts[0].get('checkpoint') and set(parts[0]) <= {'type', 'checkpoint', 'prefix'}
+    if not valid:
+        raise ValueError("init_cfg must be dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS), alone and with no "
+                         f'other key than prefix, got {init_cfg!r}')
+    return pretrained[0]
+
+
+def _name_of_type(kind):
+    """Return the last part of the name of a type given as text, with or without a scope, or as a class."""
+    return getattr(kind, '__name__', str(kind).rpartition('.')[2])
 
 
 def _check_out_strides(strides, out_indices):

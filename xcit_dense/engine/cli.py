@@ -11,10 +11,11 @@ from ..errors import ConfigError, MetricError, XCiTDenseError
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
     """Add the config, the checkpoint if wanted, and the options of every tool that builds a model."""
-    parser.add_argument('config', metavar='CONFIG', help='config file, such as configs/maskrcnn_xcit_s12_p8_coco.py')
+    parser.add_argument('config', metavar='CONFIG', help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or a file')
     if checkpoint:
         parser.add_argument('checkpoint', metavar='CHECKPOINT',
-                            help='weights of the whole model: a path, an address, or a work dir (its newest)')
+                            help='weights of the whole model: a path, an address, xcit://NAME of the model table, or a '
+                            'work dir (its newest)')
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
                         help='change the config: a.b=value; lists as a="[1,2]" without blanks')
 

@@ -72,7 +72,8 @@ def set_show_dir(cfg: Config, folder):
 def _drop_pretrained(model):
 
     def visit(node):
-        if isinstance(node.get('init_cfg'), dict) and node['init_cfg'].get('type') == 'Pretrained':
+        parts = node.get('init_cfg') or []
+        if any(part.get('type') == 'Pretrained' for part in (parts if isinstance(parts, list) else [parts])):
             node['init_cfg'] = None
 
     walk(model, visit)

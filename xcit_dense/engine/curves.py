@@ -31,7 +31,7 @@ def read_curves(work_dir):
                     points = {i: v for i, v in points.items() if i < values['step']}
                 iteration = values['step']
             else:
-                values = {name if '/' in name else f'val/{name}': value for name, value in values.items()}
+                values = {name if '/' in name else f'val/{name}': v for name, v in values.items() if name != 'step'}
             if iteration is not None:
                 points.setdefault(iteration, {}).update(values)
     curves = {}

@@ -22,7 +22,7 @@ test_pipeline = [
 
 train_dataloader = dict(
     batch_size=2,  # per GPU; 8 GPUs give the 16 of auto_scale_lr.base_batch_size
-    num_workers=4,
+    num_workers=2,
     persistent_workers=True,
     sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
@@ -33,7 +33,7 @@ train_dataloader = dict(
         pipeline=train_pipeline))
 val_dataloader = dict(
     batch_size=1,
-    num_workers=4,
+    num_workers=2,
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(

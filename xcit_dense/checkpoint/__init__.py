@@ -1,0 +1,10 @@
+"""Weight files: fetch them, read them safely, recognise their layout, load them strictly."""
+from .load import find_state_dict, load_backbone, load_model
+from .locate import fetch, newest_checkpoint
+from .meta import classes_of_checkpoint
+from .read import read_checkpoint
+
+__all__ = [
+    'classes_of_checkpoint', 'fetch', 'find_state_dict', 'load_backbone', 'load_model', 'newest_checkpoint',
+    'read_checkpoint'
+]

@@ -1,0 +1,90 @@
+"""Write the weights of a file in another project's layout, and say what a file is."""
+from pathlib import Path
+
+import torch
+
+from ..errors import CheckpointError
+from .describe import Contents
+from .files import written_whole
+from .layouts import LAYOUTS, from_official
+from .load import find_models, find_state_dict
+from .locate import fetch
+from .meta import get_dataset_meta, get_meta
+from .read import import_safetensors, read_checkpoint
+
+#: The layouts that can be written.
+TARGETS = ('dense', 'official', 'timm', 'mmpretrain')
+
+
+def convert(source, out, target: str, which: str = None) -> list:
+    """Translate a file into another layout, tensor by tensor and bit for bit.
+
+    Args:
+        source: As for `read_checkpoint`, of any layout.
+        out: File to write; ``.safetensors`` writes that, else ``.pth``, ``.pt`` or ``.bin`` a file of torch.
+        target: One of `TARGETS`. Dense files keep class names and palette.
+        which: Container of the model, as for `find_state_dict`.
+
+    Returns:
+        Lines that say what was read, what the layout has no room for, and what was written.
+
+    Raises:
+        CheckpointError: The file cannot be read, holds no XCiT, or cannot be written.
+    """
+    out = Path(out)
+    if out.suffix not in ('.safetensors', '.pth', '.pt', '.bin'):
+        raise CheckpointError(f'cannot write {out}: its name must end in .pth or .safetensors')
+    path = fetch(str(source))
+    if out.resolve() == path.resolve():
+        raise CheckpointError(f'{out} is the file that is read; give another name')
+    checkpoint = read_checkpoint(path)
+    contents = Contents.of(find_state_dict(checkpoint, path, which), path)
+    if contents.layout is None:
+        raise CheckpointError(f'{path} holds {contents}')
+    layout = LAYOUTS[target]
+    state, left_out = from_official(contents.tensors, contents.rest, layout)
+    _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
+    lines = [f'read {path}: {contents}']
+    if left_out:
+        lines.append(f'left out, as {layout.title} has no room for it: {_modules(left_out)} ({len(left_out)} tensors)')
+    return [*lines, f'wrote {out}: {layout.title}, {len(state)} tensors']
+
+
+def inspect(source) -> list:
+    """Return lines that say what a file is: its models, and what it says of its training.
+
+    Raises:
+        CheckpointError: The file cannot be read or holds no weights.
+    """
+    path = fetch(str(source))
+    checkpoint = read_checkpoint(path)
+    find_state_dict(checkpoint, path)
+    lines = [str(path)]
+    for name, state in find_models(checkpoint).items():
+        contents = Contents.of(state, path)
+        classes = f', {contents.num_classes} classes' if contents.num_classes else ''
+        lines += [f'{name or "weights"}: {contents}',
+                  f'    {len(state)} tensors, {contents.num_parameters:,} parameters{classes}']
+    said = {**checkpoint, **get_meta(checkpoint)} if isinstance(checkpoint, dict) else {}
+    lines += [f'{key}: {value}' for key, value in said.items()
+              if isinstance(value, int | float | str) and str(value).isprintable()]
+    classes = get_dataset_meta(checkpoint).get('classes')
+    return lines + ([f'classes of the data: {len(classes)} ({", ".join(classes[:5])}, ...)'] if classes else [])
+
+
+def _write(out, state, layout, dataset_meta):
+    try:
+        with written_whole(out) as part:
+            if out.suffix == '.safetensors':
+                # tensors that are parts of one piece of memory are refused
+                own = {n: v.clone(memory_format=torch.contiguous_format) for n, v in state.items()}
+                import_safetensors().save_file(own, part, metadata={'format': 'pt'})
+            else:
+                content = {layout.container: state} if layout.container else state
+                torch.save({**content, 'meta': {'dataset_meta': dataset_meta}} if dataset_meta else content, part)
+    except (OSError, RuntimeError) as error:  # the latter is torch's word for a full disk
+        raise CheckpointError(f'cannot write {out}: {error}') from error
+
+
+def _modules(names):
+    return ', '.join(dict.fromkeys(name.split('.')[0] for name in names))

@@ -1,0 +1,83 @@
+"""What a file holds, in words: for errors, and for tools/convert_checkpoint.py --inspect."""
+import re
+from dataclasses import dataclass
+
+from ..archs import Arch, arch_names, get_arch
+from ..errors import CheckpointError
+from .layouts import LAYOUTS, part_of, to_official
+
+_COUNTERS = ('running_mean', 'running_var', 'num_batches_tracked')
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The tensors of one model of a file.
+
+    Args:
+        layout: Its name in `LAYOUTS`; None if there is no XCiT.
+        tensors: XCiT's tensors by the authors' names.
+        rest: The other tensors of a whole model by their own names.
+    """
+    layout: str | None
+    tensors: dict
+    rest: dict
+
+    @classmethod
+    def of(cls, state: dict, source):
+        """Recognise tensors by name, of any layout.
+
+        Raises:
+            CheckpointError: They are an XCiT with a part of a tensor missing.
+        """
+        try:
+            return cls(*to_official(state))
+        except ValueError as error:
+            raise CheckpointError(f'{source} is damaged: {error}') from error
+
+    @property
+    def size(self) -> str:
+        """Name of the size and patch, or what tells them, derived from shapes."""
+        depth = 1 + max(int(block[1]) for n in self.tensors if (block := re.match(r'blocks\.(\d+)\.', n)))
+        stem = {n for n in self.tensors if re.match(r'patch_embed\.proj\.\d+\.0\.weight$', n)}
+        return size_title(self._length('blocks.0.gamma1'), depth, self._length('blocks.0.attn.temperature'),
+                          2**len(stem))
+
+    @property
+    def num_classes(self) -> int | None:
+        """Classes of the classifier's head, if it has one."""
+        return self._length('head.bias')
+
+    @property
+    def parts(self) -> list:
+        """What there is beside the backbone: classifier, pyramid, neck and heads by the names of their modules."""
+        found = [part for part in ('classifier', 'pyramid') if any(part_of(n) == part for n in self.tensors)]
+        return found + sorted({n.split('.')[0] for n in self.rest})
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of the parameters, without the statistics of batch norms."""
+        return sum(v.numel() for n, v in {**self.tensors, **self.rest}.items() if not n.endswith(_COUNTERS))
+
+    def __str__(self):
+        if self.layout is None:
+            names = list(self.rest)
+            return f'no XCiT weights, but {len(names)} tensors such as {", ".join(names[:3])}'
+        parts = f' with {", ".join(self.parts)}' if self.parts else ''
+        return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}'
+
+    def _length(self, name):
+        return next(iter(self.tensors[name].shape), None) if name in self.tensors else None
+
+
+def size_title(embed_dims, depth, num_heads, patch_size) -> str:
+    """Return the name of a published size, or its figures for any other."""
+    for name in arch_names():
+        arch = get_arch(name)
+        if (arch.embed_dims, arch.depth, arch.num_heads, arch.patch_size) == (embed_dims, depth, num_heads, patch_size):
+            return name
+    return f'({embed_dims} channels, {depth} blocks, {num_heads} heads, patch {patch_size})'
+
+
+def arch_title(arch: Arch) -> str:
+    """Return what `size_title` says of an arch."""
+    return size_title(arch.embed_dims, arch.depth, arch.num_heads, arch.patch_size)

@@ -1,0 +1,50 @@
+"""Files on the disk: what kind they are, and written whole or not at all."""
+import os
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+#: How a file that torch wrote before version 1.6 begins; a pickle, as other files are too.
+_OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
+
+#: The kinds that `kind_of_file` knows and `xcit_dense.checkpoint.read_checkpoint` reads.
+CHECKPOINT_KINDS = ('torch', 'safetensors', 'pickle')
+
+
+def kind_of_file(path) -> str:
+    """Return one of `CHECKPOINT_KINDS`, told by how the file begins, or say in words what else it is."""
+    with open(path, 'rb') as file:
+        head = file.read(512)
+    if head.startswith((b'PK\x03\x04', _OLD_TORCH)):
+        return 'torch'
+    if head.startswith(b'\x80'):
+        return 'pickle'
+    if head[8:9] == b'{' and b'\0' in head[:8]:  # after the length of the header
+        return 'safetensors'
+    if not head:
+        return 'an empty file'
+    if re.match(rb'\s*<(!doctype|html|head|\?xml)', head, re.I):
+        return 'an HTML page'
+    if head.startswith(b'version https://git-lfs'):
+        return 'the pointer of Git LFS to a file'
+    if not re.search(rb'[^\t\n\r\x20-\x7e]', head):
+        return 'a text file'
+    return 'a file of an unknown kind'
+
+
+@contextmanager
+def written_whole(path: Path):
+    """Give a name to write to beside ``path``; it becomes ``path`` at the end, or is gone after an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f'{path.name}.{uuid4().hex[:8]}.part')
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def first_line(error) -> str:
+    """Return the first line of an error, or its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,171 @@
+"""The names of XCiT's tensors in the files of every project: recognise them, translate them.
+
+The authors' names are the common tongue: every layout is translated to them and from them.
+"""
+import re
+from dataclasses import dataclass
+
+import torch
+
+_BACKBONE = re.compile(r'(patch_embed|pos_embeder|blocks)\.')
+_CLASSIFIER = re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)')
+_PYRAMID = re.compile(r'fpn[1-4]\.')
+_ANY_XCIT = re.compile(r'(.*\.)?(blocks|xca_layers)\.\d+\.attn\.temperature$')
+_QKV = re.compile(r'(cls_attn_blocks\.\d+\.attn)\.([qkv])\.(weight|bias)$')
+_LINEAR = re.compile(r'(.*\.(qkv|attn\.proj|fc1|fc2)|head)\.weight$')
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one project lays out a file.
+
+    Args:
+        title: What a file of it is called in messages.
+        names: Pairs of the authors' parts of names and this layout's, each between dots.
+        container: Key of the dict that holds the tensors; None where the file is that dict.
+        in_whole_model: Whether the backbone's names begin with ``backbone.``; the classifier's ``head.`` does not.
+        holds: Which parts it has room for beside the backbone: classifier, pyramid, rest (neck and heads).
+        splits_qkv: Whether class attention has q, k and v apart.
+        transposes: Whether the weights of linear layers are transposed.
+    """
+    title: str
+    names: tuple = ()
+    container: str | None = None
+    in_whole_model: bool = False
+    holds: tuple = ('classifier', )
+    splits_qkv: bool = False
+    transposes: bool = False
+
+
+LAYOUTS = {
+    'official': Layout('an official ImageNet file', container='model'),
+    'dense': Layout('a dense file', container='state_dict', in_whole_model=True, holds=('pyramid', 'rest')),
+    'timm': Layout('a timm file', names=(('.pos_embeder.', '.pos_embed.'), ), splits_qkv=True),
+    'mmpretrain': Layout(
+        'an mmpretrain file', container='state_dict', in_whole_model=True, splits_qkv=True,
+        names=(*((f'.patch_embed.proj.{2 * i}.0.', f'.patch_embed.proj.{i}.conv.') for i in range(4)),
+               *((f'.patch_embed.proj.{2 * i}.1.', f'.patch_embed.proj.{i}.bn.') for i in range(4)),
+               ('.pos_embeder.token_projection.', '.pos_embed.token_projection.conv.'),
+               ('.blocks.', '.xca_layers.'), ('.cls_attn_blocks.', '.ca_layers.'),
+               ('.local_mp.conv1.', '.local_mp.conv1.conv.'), ('.local_mp.conv2.', '.local_mp.conv2.conv.'),
+               ('.local_mp.bn.', '.local_mp.conv1.bn.'),
+               ('.mlp.fc1.', '.ffn.layers.0.0.'), ('.mlp.fc2.', '.ffn.layers.1.'), ('.head.', '.head.fc.'))),
+    'PASSL': Layout(
+        'a PASSL file', in_whole_model=True, transposes=True,
+        names=(('.head.', '.head.fc_cls.'), ('.running_mean.', '._mean.'), ('.running_var.', '._variance.'))),
+}
+
+
+def part_of(name: str) -> str:
+    """Return which part a tensor with one of the authors' names belongs to.
+
+    Returns:
+        ``backbone``, ``classifier``, ``pyramid``, or ``rest`` for everything that is not XCiT's.
+    """
+    for part, pattern in (('backbone', _BACKBONE), ('classifier', _CLASSIFIER), ('pyramid', _PYRAMID)):
+        if pattern.match(name):
+            return part
+    return 'rest'
+
+
+def holds_xcit(state: dict) -> bool:
+    """Whether there is an XCiT of any layout among tensors by name."""
+    return any(map(_ANY_XCIT.match, state))
+
+
+def to_official(state: dict):
+    """Translate the tensors of a file to the authors' names.
+
+    Args:
+        state: Tensors by name, of any layout. Where names begin with ``backbone.``, the others are a whole model's.
+
+    Returns:
+        The name of the layout in `LAYOUTS`; XCiT's tensors by the authors' names; the rest of a whole model by
+        its own names. (None, {}, state) if there is no XCiT.
+
+    Raises:
+        ValueError: A query, key or value of class attention is missing.
+    """
+    if not holds_xcit(state):
+        return None, {}, state
+    inside = {n.removeprefix('backbone.'): v for n, v in state.items() if n.startswith('backbone.')}
+    rest = {n: v for n, v in state.items() if not n.startswith('backbone.')} if inside else {}
+    inside = inside or state
+    title = _recognise(inside)
+    layout = LAYOUTS[title]
+    old_names = {_renamed(name, layout, back=True): name for name in rest}
+    for name in [n for n, old in old_names.items() if n != old and part_of(n) == 'classifier']:
+        inside[old_names[name]] = rest.pop(old_names[name])
+    inside = {_renamed(name, layout, back=True): value for name, value in inside.items()}
+    if layout.transposes:  # by name: the square ones have the same shape both ways
+        inside = {n: v.t().contiguous() if _LINEAR.match(n) and v.dim() == 2 else v for n, v in inside.items()}
+    return title, _joined(inside) if layout.splits_qkv else inside, rest
+
+
+def from_official(tensors: dict, rest: dict, layout: Layout):
+    """Translate tensors from the authors' names.
+
+    Args:
+        tensors: XCiT's tensors by the authors' names.
+        rest: The rest of a whole model.
+        layout: The target.
+
+    Returns:
+        The tensors by the names of the layout, and the list of the names that it has no room for.
+    """
+    kept = {n: v for n, v in tensors.items() if part_of(n) in ('backbone', *layout.holds)}
+    left_out = [n for n in tensors if n not in kept]
+    if layout.splits_qkv:
+        kept = _split(kept)
+    prefix = 'backbone.' if layout.in_whole_model else ''
+    state = {('' if n.startswith('head.') else prefix) + _renamed(n, layout): v for n, v in kept.items()}
+    if 'rest' not in layout.holds:
+        return state, [*left_out, *rest]
+    return {**state, **rest}, left_out
+
+
+def _recognise(state):
+    if any(name.startswith('xca_layers.') for name in state):
+        return 'mmpretrain'
+    if any(name.endswith('._mean') for name in state):
+        return 'PASSL'
+    if any(name.startswith('pos_embed.') or _QKV.match(name) for name in state):
+        return 'timm'
+    return 'official' if any(part_of(name) == 'classifier' for name in state) else 'dense'
+
+
+def _renamed(name, layout, back=False):
+    table = {theirs: ours for ours, theirs in layout.names} if back else dict(layout.names)
+    if not table:
+        return name
+    pattern = '|'.join(map(re.escape, table))
+    return re.sub(pattern, lambda match: table[match[0]], f'.{name}.')[1:-1]
+
+
+def _joined(state):
+    """Put q, k and v of class attention into one tensor each."""
+    joined = {}
+    for name, value in state.items():
+        match = _QKV.match(name)
+        whole = f'{match[1]}.qkv.{match[3]}' if match else name
+        if not match:
+            joined[name] = value
+        elif whole not in joined:
+            thirds = [state.get(f'{match[1]}.{third}.{match[3]}') for third in 'qkv']
+            if any(third is None or third.shape != value.shape for third in thirds):
+                raise ValueError(f'q, k and v of {match[1]} are not three tensors of one shape')
+            joined[whole] = torch.cat(thirds)
+    return joined
+
+
+def _split(state):
+    """The inverse of `_joined`."""
+    apart = {}
+    for name, value in state.items():
+        module, _, kind = name.rpartition('.')
+        if part_of(name) == 'classifier' and module.endswith('.attn.qkv'):
+            for third, part in zip('qkv', value.chunk(3), strict=True):
+                apart[f'{module.removesuffix("qkv")}{third}.{kind}'] = part.clone()
+        else:
+            apart[name] = value
+    return apart

@@ -1,0 +1,155 @@
+"""Find the weights in a checkpoint and load them strictly."""
+import re
+
+import torch
+from mmengine.logging import print_log
+
+from ..errors import CheckpointError
+from .describe import Contents, arch_title
+from .layouts import holds_xcit, part_of
+from .read import read_checkpoint
+
+#: Where weights are looked for first. mmengine saves the averaged weights (EMA) under ``state_dict`` and the others
+#: under ``ema_state_dict``; of DINO's two the teacher is the one that is published.
+_CONTAINERS = ('state_dict', 'model', 'teacher', 'student')
+
+
+def find_models(checkpoint) -> dict:
+    """Return every model in a checkpoint: its tensors by name, by the container that holds it.
+
+    A bare file has the container ``''``. A file that holds a teacher and a student side by side by the
+    beginning of their names has both as containers. ``module.`` prefixes are taken off.
+    """
+    if _is_state(checkpoint):
+        return _halves('', checkpoint)
+    models = {}
+    if isinstance(checkpoint, dict):
+        for name in sorted(checkpoint, key=lambda n: _CONTAINERS.index(n) if n in _CONTAINERS else len(_CONTAINERS)):
+            if isinstance(name, str) and _is_state(checkpoint[name]):
+                models.update(_halves(name, checkpoint[name]))
+    return models
+
+
+def find_state_dict(checkpoint, source, which: str = None) -> dict:
+    """Return the tensors of a model by name, without ``module.`` prefixes.
+
+    Args:
+        checkpoint: What `xcit_dense.checkpoint.read_checkpoint` gave.
+        source: Its file, for the error.
+        which: Container of the model. Default: the first that holds an XCiT of ``state_dict``, ``model``,
+            ``teacher``, ``student`` and any other. (mmengine saves the averaged weights under ``state_dict``.)
+
+    Raises:
+        CheckpointError: There are none, or none in this container.
+    """
+    models = find_models(checkpoint)
+    if not models:
+        raise CheckpointError(f'{source} holds no weights: expected tensors by name, bare or in a container such as '
+                              f'"state_dict" or "model", got {_describe(checkpoint)}')
+    if which is not None and which not in models:
+        raise CheckpointError(f'{source} holds no model named {which!r}; it holds '
+                              f'{", ".join(filter(None, models)) or "a single one without a name"}')
+    if which is None:
+        which = next((name for name in models if holds_xcit(models[name])), next(iter(models)))
+    return models[which]
+
+
+def load_model(model, checkpoint, source):
+    """Load a whole model from a checkpoint that `xcit_dense.checkpoint.read_checkpoint` gave, strictly.
+
+    Raises:
+        CheckpointError: A tensor is missing, left over or of another shape.
+    """
+    state = find_state_dict(checkpoint, source)
+    _load_strictly(model, state, source, Contents.of(state, source), f'a whole {type(model).__name__}')
+
+
+def load_backbone(model, source, prefix: str = None):
+    """Load weights of any layout of `xcit_dense.checkpoint.layouts` into an `XCiT`, strictly.
+
+    Every parameter and statistic must be in the file with the same shape. Allowed gaps: a classifier
+    has no pyramid; the model has no classifier, and may have fewer levels or blocks than the file.
+
+    Args:
+        model: The `XCiT` to fill.
+        source: As for `xcit_dense.checkpoint.read_checkpoint`. The backbone of a whole detector or segmentor
+            is found by itself.
+        prefix: What the names of the weights begin with, where the file holds several models.
+
+    Raises:
+        CheckpointError: The file cannot be read, or is made for another model.
+    """
+    state = find_state_dict(read_checkpoint(source), source)
+    if prefix:
+        start = f'{prefix.rstrip(".")}.'
+        state = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
+    contents = Contents.of(state, source)
+    wanted = f'XCiT {arch_title(model.arch)}'
+    if contents.layout is None:
+        raise CheckpointError(f'{source} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
+                              + f'; wanted {wanted}')
+    has_pyramid = 'pyramid' in contents.parts
+
+    def may_lack(name):
+        return not has_pyramid and part_of(name) == 'pyramid'
+
+    def may_leave(name):
+        block = re.match(r'blocks\.(\d+)\.', name)
+        if block:
+            return len(model.blocks) <= int(block[1]) < model.arch.depth
+        return part_of(name) in ('classifier', 'pyramid')
+
+    _load_strictly(model, contents.tensors, source, contents, wanted, may_lack, may_leave)
+
+
+def _load_strictly(model, state, source, contents, title, may_lack=lambda name: False, may_leave=lambda name: False):
+    """Load ``state`` if it fits but for the names that may lack or be left; else raise and change nothing."""
+    wanted = model.state_dict()
+    # PASSL and old torch files have no counters of batches; nothing reads them
+    lacking = [n for n in wanted if n not in state and not n.endswith('num_batches_tracked')]
+    problems = [
+        _listed('missing in the file', [n for n in lacking if not may_lack(n)]),
+        _listed('unknown to the model', [n for n in state if n not in wanted and not may_leave(n)]),
+        _listed('of another shape', [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
+                                     for n in wanted if n in state and state[n].shape != wanted[n].shape]),
+    ]
+    if any(problems):
+        raise CheckpointError(f'{source} does not fit the model: it holds {contents}; wanted {title}; '
+                              + '; '.join(filter(None, problems)))
+    matched = {name: value for name, value in state.items() if name in wanted}
+    model.load_state_dict(matched, strict=False)
+    fresh = f'; {len(lacking)} start fresh: {", ".join(sorted({n.split(".")[0] for n in lacking}))}' if lacking else ''
+    left = f'; {len(state) - len(matched)} of the file are not needed' if len(state) > len(matched) else ''
+    print_log(f'loaded {len(matched)} of {len(wanted)} tensors from {source} ({contents}){fresh}{left}',
+              logger='current')
+
+
+def _is_state(value):
+    return isinstance(value, dict) and bool(value) and all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in value.items())
+
+
+def _halves(container, state):
+    """Take off ``module.`` and tell teacher and student apart (PaddlePaddle's and others' distillation)."""
+    if any(name.startswith('module.') for name in state):  # beside them the averager of mmengine keeps a counter
+        state = {n.removeprefix('module.'): v for n, v in state.items() if n.startswith('module.')}
+    halves = {}
+    for name, value in state.items():
+        half, _, inner = name.partition('.')
+        if half.lower() not in ('teacher', 'student'):
+            return {container: state}
+        halves.setdefault(half, {})[inner] = value
+    return dict(sorted(halves.items(), key=lambda item: item[0].lower() != 'teacher'))
+
+
+def _listed(title, names, most=5):
+    if not names:
+        return ''
+    more = f' and {len(names) - most} more' if len(names) > most else ''
+    return f'{len(names)} {title} ({", ".join(names[:most])}{more})'
+
+
+def _describe(value):
+    if isinstance(value, dict):
+        return f'a dict with the keys {sorted(map(str, value))[:8]}'
+    return f'a {type(value).__name__}'

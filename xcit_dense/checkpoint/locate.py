@@ -1,0 +1,143 @@
+"""From what a user names to a file on this machine: paths, work dirs, addresses, published names."""
+import hashlib
+import http.client
+import os
+import re
+import urllib.request
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import torch
+from mmengine.dist import barrier, is_distributed
+from mmengine.logging import print_log
+from tqdm import tqdm
+
+from .. import zoo
+from ..errors import CheckpointError
+from .files import CHECKPOINT_KINDS, first_line, kind_of_file, written_whole
+
+_TIMEOUT = 30  # seconds without a byte
+
+
+def fetch(source: str) -> Path:
+    """Return the local path of a file, downloading addresses into torch's cache first.
+
+    A published file lies there under its own name, any other below a folder that stands for its
+    address. What is in the cache is not fetched again, so a filled cache needs no network.
+
+    Args:
+        source: A path, a work dir (its newest checkpoint), an ``https://`` address, or ``xcit://NAME``
+            of `xcit_dense.zoo`.
+
+    Raises:
+        CheckpointError: There is no such file, or it cannot be fetched; the message names the place
+            where the file can be put by hand.
+    """
+    if source.startswith(zoo.PREFIX):
+        source = zoo.get_weights(source).url
+    if not source.startswith(('http://', 'https://')):
+        return _local(source)
+    path = _place(source)
+    error = None
+    if not path.is_file() and _is_first_of_node():
+        error = _download(source, path)
+    barrier()  # the other processes of the run wait for the file
+    if not path.is_file():
+        reason = first_line(error) if error else 'see the first process of this machine'
+        raise CheckpointError(
+            f'cannot fetch the weights {source}: {reason}. '
+            f'Where there is no network, put the file at {path}, or start from random weights '
+            '(--no-pretrained, or init_cfg=None).')
+    return path
+
+
+def newest_checkpoint(work_dir) -> Path:
+    """Return the newest checkpoint of a work dir.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    work_dir = Path(work_dir)
+    pointer = work_dir / 'last_checkpoint'
+    if pointer.is_file():
+        path = work_dir / os.path.basename(pointer.read_text().strip())  # the folder may have been moved
+        if path.is_file():
+            return path
+    files = sorted(work_dir.glob('*.pth'), key=lambda p: p.stat().st_mtime)
+    if not files:
+        raise CheckpointError(f'no checkpoint in {work_dir.absolute()}: give a checkpoint file, or the work dir of a '
+                              'training run')
+    return files[-1]
+
+
+def _local(source):
+    path = Path(os.path.expanduser(source))
+    if os.path.isdir(path):
+        return newest_checkpoint(path)
+    if not os.path.isfile(path):
+        raise CheckpointError(f'there is no file {path.absolute()}')
+    return path
+
+
+def _place(url):
+    """Where the file of an address lies in torch's cache."""
+    name = Path(unquote(urlsplit(url).path)).name
+    if not name or name == '..' or len(name) > 200:
+        raise CheckpointError(f'the address {url} does not end in the name of a file')
+    folder = Path(torch.hub.get_dir(), 'checkpoints')
+    if not _published(url):
+        folder /= hashlib.sha256(url.encode()).hexdigest()[:8]
+    return folder / name
+
+
+def _is_first_of_node():
+    """Whether this process fetches for the others on its machine, which may share no disk with other machines."""
+    return not is_distributed() or int(os.environ.get('LOCAL_RANK', 0)) == 0
+
+
+def _download(url, path):
+    """Fetch ``url`` into ``path``, whole and of the right content or not at all; return the error if there was one.
+
+    (`torch.hub` takes an answer that breaks off for the whole file.)
+    """
+    print_log(f'fetching {url} into {path}', logger='current')
+    try:
+        with written_whole(path) as part:
+            digest = _transfer(url, part, path.name)
+            wanted = _known_hash(url, path.name)
+            if not digest.startswith(wanted):
+                raise OSError(f'the SHA-256 of what came is {digest}, not {wanted}')
+            if kind_of_file(part) not in CHECKPOINT_KINDS:
+                raise OSError(f'what came is {kind_of_file(part)}')
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return error
+
+
+def _transfer(url, part, title):
+    """Write what an address answers to the file ``part``, with a progress bar, and return its SHA-256."""
+    digest = hashlib.sha256()
+    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, open(part, 'wb') as file:
+        size = int(answer.headers.get('Content-Length') or 0)
+        with tqdm(total=size or None, desc=title, unit='B', unit_scale=True) as bar:
+            while block := answer.read(1 << 20):
+                file.write(block)
+                digest.update(block)
+                bar.update(len(block))
+        if size and file.tell() != size:
+            raise OSError(f'the transfer broke off after {file.tell()} of {size} bytes')
+    return digest.hexdigest()
+
+
+def _known_hash(url, name):
+    """The SHA-256 of a file, or its first digits, as far as they are known; else nothing."""
+    published = _published(url)
+    if published and published.sha256:
+        return published.sha256
+    suffix = re.search(r'-([0-9a-f]{8,64})\.\w+$', name)  # the way of torch.hub: NAME-HASH.pth
+    if not suffix or re.fullmatch(r'\d{8}', suffix[1]):  # eight figures are a date as a rule
+        return ''
+    return suffix[1]
+
+
+def _published(url):
+    return next((weights for weights in zoo.WEIGHTS.values() if weights.url == url), None)

@@ -1,0 +1,89 @@
+"""Read weight files of every kind without running anything that they hold."""
+import re
+
+import numpy as np
+import torch
+
+from ..errors import CheckpointError
+from .files import first_line, kind_of_file
+from .locate import fetch
+from .safe import mmengine_globals, read_arrays, to_arrays
+
+
+def read_checkpoint(source, map_location='cpu'):
+    """Read a checkpoint file without running anything that it holds.
+
+    The kind of the file is told by what is in it, not by its name: files of torch, safetensors, and
+    the pickles of NumPy arrays that PaddlePaddle writes (``.pdparams``).
+
+    Args:
+        source: A path, a work dir (its newest checkpoint), an ``https://`` address (kept in torch's
+            cache), or ``xcit://NAME`` of `xcit_dense.zoo`.
+        map_location: As for `torch.load`.
+
+    Returns:
+        What the file holds, usually a dict.
+
+    Raises:
+        CheckpointError: The file is missing, cannot be fetched, is damaged, or holds objects other
+            than tensors, numbers, text and the log buffers of mmengine.
+    """
+    path = fetch(str(source))
+    mend = 'If it was downloaded, delete it and fetch it again.'
+    try:
+        kind = kind_of_file(path)
+        if kind in _READERS:
+            return _READERS[kind](path, map_location)
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f'cannot read {path}: {error}') from error
+    except Exception as error:  # the readers raise a dozen types for damaged files
+        unsafe = re.search(r'GLOBAL (\S+)|refused: (.*)|WeightsUnpickler error: (.*)', str(error))
+        if unsafe:
+            raise CheckpointError(f'cannot read {path}: refused: {unsafe[unsafe.lastindex]}. A checkpoint may hold '
+                                  'tensors, numbers and text; other objects could run code.') from error
+        raise CheckpointError(f'cannot read {path}: the file is damaged or cut off ({first_line(error)}). '
+                              f'{mend}') from error
+    raise CheckpointError(f'cannot read {path}: it is {kind}, not a checkpoint. {mend}')
+
+
+def import_safetensors():
+    """Import safetensors, which nothing else here needs.
+
+    Raises:
+        CheckpointError: It is not installed.
+    """
+    try:
+        from safetensors import torch as safetensors
+    except ImportError as error:
+        raise CheckpointError('.safetensors files need the package safetensors: pip install safetensors') from error
+    return safetensors
+
+
+def _read_torch(path, map_location):
+    with torch.serialization.safe_globals(mmengine_globals()):
+        return to_arrays(torch.load(path, map_location=map_location, weights_only=True))
+
+
+def _read_safetensors(path, map_location):
+    return import_safetensors().load_file(path, device=str(map_location))
+
+
+def _read_pickle(path, map_location):
+    with open(path, 'rb') as file:
+        return _to_tensors(read_arrays(file), map_location)
+
+
+def _to_tensors(value, device):
+    """Turn the arrays of a PaddlePaddle file into tensors; in nested dicts a tensor is a pair of name and array."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], np.ndarray):
+        value = value[1]
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value).to(device)
+    if isinstance(value, dict):  # the key left out holds PaddlePaddle's own names
+        return {k: _to_tensors(v, device) for k, v in value.items() if k != 'StructuredToParameterName@@'}
+    return value
+
+
+_READERS = {'torch': _read_torch, 'safetensors': _read_safetensors, 'pickle': _read_pickle}
