@@ -7,17 +7,13 @@ import pytest
 import torch
 from conftest import TINY
 from torch import nn
+from weight_files import build, randomise
 
 from xcit_dense import XCiT, arch_names, get_arch
 from xcit_dense.layers import FourierPositions
 
 ARCHITECTURES = json.loads((Path(__file__).parent / 'golden/architectures.json').read_text())['archs']
 TOLERANCE = 5e-6
-
-
-def build(patch_size=16, **options):
-    options.setdefault('norm_cfg', dict(type='BN'))
-    return XCiT(dict(TINY, patch_size=patch_size), **options)
 
 
 def build_golden(patch_size, golden, **options):
@@ -34,15 +30,6 @@ def error(value, wanted):
 def loss_of(levels):
     """The loss of the golden files."""
     return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)).mean() for x in levels)
-
-
-def randomised(model):
-    """Fresh parameters hide mistakes: gammas, temperatures and batch-norm statistics away from their start."""
-    for name, value in model.state_dict().items():
-        if value.is_floating_point():
-            value.add_(torch.randn_like(value) * 0.1).abs_() if 'running_var' in name else value.add_(
-                torch.randn_like(value) * 0.1)
-    return model
 
 
 @pytest.mark.parametrize('name', arch_names())
@@ -198,7 +185,7 @@ def test_requires_grad_of_norm_cfg_is_heeded():
 
 @pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN')))
 def test_checkpointing_changes_nothing_but_memory(norm_cfg):
-    plain = randomised(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
+    plain = randomise(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
     other = copy.deepcopy(plain)
     other.with_cp = True
     x = torch.randn(3, 3, 50, 66)
@@ -224,7 +211,7 @@ def test_checkpointing_changes_nothing_but_memory(norm_cfg):
 
 
 def test_stochastic_depth_skips_whole_branches_of_single_samples():
-    model = randomised(build(drop_path_rate=0.5, norm_eval=True)).train()
+    model = randomise(build(drop_path_rate=0.5, norm_eval=True)).train()
     block, x = model.blocks[0], torch.randn(64, 9, 32)
     kept = [(block(x, 3, 3) - x).flatten(1).abs().amax(1) == 0 for _ in range(4)]
     share = torch.stack(kept).float().mean().item()
@@ -405,7 +392,7 @@ def test_export_with_dynamic_height_and_width(golden):
 def test_compile_with_dynamic_height_and_width(with_cp):
     torch._dynamo.reset()
     arch = dict(embed_dims=32, depth=1, num_heads=4, patch_size=16)
-    model = randomised(XCiT(arch, out_strides=(4, ), with_cp=with_cp)).train()
+    model = randomise(XCiT(arch, out_strides=(4, ), with_cp=with_cp)).train()
     plain = copy.deepcopy(model)
     compiled = torch.compile(model, dynamic=True)
     for size in ((133, 77), (200, 222)):

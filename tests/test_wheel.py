@@ -18,8 +18,8 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp('wheel')
     source = folder / 'source'
     source.mkdir()
-    files = subprocess.run(['git', 'ls-files', '--cached', '--others', '--exclude-standard', '-z'], cwd=ROOT, check=True,
-                           capture_output=True, text=True).stdout.split('\0')
+    command = ['git', 'ls-files', '--cached', '--others', '--exclude-standard', '-z']
+    files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split('\0')
     for name in filter(None, files):
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,8 @@ from xcit_dense import XCiT
 
 
 def build(patch_size=16, **options):
-    return XCiT(dict(TINY, patch_size=patch_size), norm_cfg=dict(type='BN'), **options)
+    options.setdefault('norm_cfg', dict(type='BN'))
+    return XCiT(dict(TINY, patch_size=patch_size), **options)
 
 
 def randomise(model):

@@ -11,7 +11,8 @@ from ..errors import ConfigError, MetricError, XCiTDenseError
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
     """Add the config, the checkpoint if wanted, and the options of every tool that builds a model."""
-    parser.add_argument('config', metavar='CONFIG', help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or a file')
+    parser.add_argument('config', metavar='CONFIG',
+                        help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or a file')
     if checkpoint:
         parser.add_argument('checkpoint', metavar='CHECKPOINT',
                             help='weights of the whole model: a path, an address, xcit://NAME of the model table, or a '

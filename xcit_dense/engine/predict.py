@@ -11,6 +11,7 @@ from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.utils import track_iter_progress
 
 from ..checkpoint import fetch, load_model, read_checkpoint
+from ..checkpoint.meta import get_dataset_meta
 from ..errors import DataError
 from .data import take_classes
 
@@ -38,7 +39,7 @@ class Predictor:
         load_model(self.model, weights, checkpoint)
         self.model.to(get_device()).eval()
         dataset = cfg.test_dataloader.dataset
-        self.meta = weights.get('meta', {}).get('dataset_meta') or DATASETS.get(dataset.type).METAINFO
+        self.meta = {**DATASETS.get(dataset.type).METAINFO, **get_dataset_meta(weights)}
         self.pipeline = Compose([dict(type='LoadImageFromNDArray')] + [
             step for step in dataset.pipeline if not step.type.startswith('Load')])
         self.visualizer = VISUALIZERS.build(dict(cfg.visualizer, vis_backends=None))
