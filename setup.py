@@ -1,7 +1,10 @@
 """Package of xcit_dense. Exact versions that are known to work together stand in requirements.txt."""
+import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 VERSION = next(line.split("'")[1] for line in (ROOT / 'xcit_dense/__init__.py').read_text().splitlines()
@@ -10,7 +13,21 @@ VERSION = next(line.split("'")[1] for line in (ROOT / 'xcit_dense/__init__.py').
 # Frameworks are extras, never requirements: mmcv and mmcv-lite install the same folder, and so do the maintained
 # forks and the originals, so that requiring one would overwrite a user's other. What is missing or too old is said
 # on import, with the command that mends it (xcit_dense/compat/versions.py).
-TORCH = ['torch>=2.6', 'torchvision>=0.21']
+FRAMEWORKS = runpy.run_path(str(ROOT / 'xcit_dense/compat/frameworks.py'))
+
+class BuildWithConfigs(build_py):
+    """Adds configs, tools and the model index as ``xcit_dense/.mim``, where mim and xcit_dense.catalog look."""
+
+    def run(self):
+        super().run()
+        if self.editable_mode:
+            return  # they are read from the checkout
+        target = Path(self.build_lib, 'xcit_dense/.mim')
+        for name in ('configs', 'tools'):
+            shutil.rmtree(target / name, ignore_errors=True)
+            shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns('__pycache__', 'model_table.py'))
+        shutil.copy(ROOT / 'model-index.yml', target)
+
 
 setup(
     name='xcit_dense',
@@ -20,16 +37,11 @@ setup(
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     python_requires='>=3.10',
+    cmdclass=dict(build_py=BuildWithConfigs),
     packages=find_packages(include=['xcit_dense', 'xcit_dense.*']),
     install_requires=['numpy', 'packaging', 'tqdm'],
     extras_require={
-        'openmmlab': TORCH + [
-            'mmengine>=0.10.4,<1', 'mmcv-lite>=2.0.1,<2.2', 'mmdet>=3.2,<4', 'mmsegmentation>=1.2,<2', 'ftfy', 'regex'
-        ],
-        'onedl': TORCH + [
-            'onedl-mmengine>=0.10.8,<1', 'onedl-mmcv>=2.3,<3', 'onedl-mmdetection>=3.4,<4',
-            'onedl-mmsegmentation>=1.3,<2'
-        ],
+        **{stack: sum(FRAMEWORKS['requirements'](stack).values(), []) for stack in FRAMEWORKS['STACKS']},
         'test': ['pytest', 'safetensors', 'ruff'],
     },
     classifiers=[

@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from mmcv.ops import RoIAlign, batched_nms, nms, soft_nms
+from mmcv.ops import RoIAlign, batched_nms, nms, sigmoid_focal_loss, soft_nms
 from mmcv.ops.info import get_compiler_version
 
 from xcit_dense.compat.mmcv_ops import is_stand_in
@@ -168,7 +168,7 @@ def test_roi_align_of_half_types_sums_in_float32():
 
 @needs_stand_in
 def test_op_that_is_not_there_says_so_when_called():
-    with pytest.raises(NotImplementedError, match='softnms.*pip install mmcv'):
+    with pytest.raises(NotImplementedError, match='softnms.*pip install .*--no-build-isolation'):
         soft_nms(random_boxes(3), torch.rand(3))
 
 
@@ -181,3 +181,21 @@ def test_max_pooling_is_refused():
 @needs_stand_in
 def test_compiler_version_names_the_stand_in():
     assert 'torchvision' in get_compiler_version()
+
+
+@pytest.mark.parametrize('weighted', (False, True))
+@pytest.mark.parametrize('gamma, alpha', ((2., 0.25), (1.5, 0.6)))
+def test_focal_loss_and_its_gradient(weighted, gamma, alpha):
+    logits = (torch.randn(6, 3, dtype=torch.double) * 3).requires_grad_()
+    target = torch.tensor([0, 1, 2, 3, 3, 1])  # 3 is the background
+    weight = torch.tensor([0.5, 2., 1.], dtype=torch.double) if weighted else None
+    loss = sigmoid_focal_loss(logits, target, gamma, alpha, weight, 'none')
+    for n in range(6):
+        factor = weight[target[n]].item() if weighted and target[n] < 3 else 1
+        for c in range(3):
+            p = 1 / (1 + math.exp(-logits[n, c].item()))
+            wanted = -alpha * (1 - p)**gamma * math.log(p) if target[n] == c else \
+                -(1 - alpha) * p**gamma * math.log(1 - p)
+            assert loss[n, c].item() == pytest.approx(factor * wanted, rel=1e-9)
+    assert torch.autograd.gradcheck(
+        lambda x: sigmoid_focal_loss(x, target, gamma, alpha, weight, 'mean'), (logits, ))

@@ -1,33 +1,44 @@
 """The built wheel carries configs, tools and metafiles, and trains without the source tree."""
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
+from email import message_from_string
 
 import pytest
 import yaml
 from conftest import ROOT
+from packaging.requirements import Requirement
 
 from xcit_dense import list_models
+from xcit_dense.compat.frameworks import STACKS, requirements
 
 
 @pytest.fixture(scope='module')
 def wheel(tmp_path_factory):
-    """The wheel, built from a copy: a build leaves its traces where it runs."""
+    """The wheel, built from a source distribution, built from a copy: a build leaves its traces where it runs."""
     folder = tmp_path_factory.mktemp('wheel')
-    source = folder / 'source'
-    source.mkdir()
     command = ['git', 'ls-files', '--cached', '--others', '--exclude-standard', '-z']
     files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split('\0')
     for name in filter(None, files):
         if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
-    subprocess.run([sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps', '--no-build-isolation', '--wheel-dir',
-                    folder, source], check=True)
+            (folder / 'source' / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / 'source' / name)
+    setup(folder / 'source', 'sdist', folder)
+    with tarfile.open(next(folder.glob('*.tar.gz'))) as archive:
+        archive.extractall(folder / 'unpacked', filter='data')
+    setup(next((folder / 'unpacked').iterdir()), 'bdist_wheel', folder)
     path, = folder.glob('xcit_dense-*.whl')
     return path
+
+
+def setup(folder, command, out):
+    done = subprocess.run([sys.executable, 'setup.py', '-q', command, '--dist-dir', out], cwd=folder, text=True,
+                          capture_output=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope='module')
@@ -57,11 +68,20 @@ def test_wheel_holds_configs_tools_and_metafiles(installed):
     assert sum('Weights' in model for model in models) == 24
 
 
-def test_wheel_requires_no_framework(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        metadata = archive.read(next(n for n in archive.namelist() if n.endswith('METADATA'))).decode()
-    required = [line for line in metadata.splitlines() if line.startswith('Requires-Dist') and 'extra ==' not in line]
-    assert required and not any(name in line for line in required for name in ('torch', 'mm'))
+def test_wheel_holds_every_module(installed):
+    packed = {path.relative_to(installed) for path in (installed / 'xcit_dense').rglob('*.py')}
+    assert {path for path in packed if '.mim' not in path.parts} == {
+        path.relative_to(ROOT) for path in (ROOT / 'xcit_dense').rglob('*.py')}
+
+
+def test_wheel_asks_for_frameworks_in_extras_only(installed):
+    described = message_from_string(next(installed.glob('*.dist-info/METADATA')).read_text())
+    asked = [Requirement(line) for line in described.get_all('Requires-Dist')]
+    assert {r.name for r in asked if not r.marker} == {'numpy', 'packaging', 'tqdm'}
+    for stack in STACKS:
+        extra = {(r.name, r.specifier) for r in asked if r.marker and r.marker.evaluate({'extra': stack})}
+        wanted = [Requirement(line) for lines in requirements(stack).values() for line in lines]
+        assert extra == {(r.name, r.specifier) for r in wanted}
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""The compiled mmcv ops that detection needs, from torchvision, where mmcv has none (mmcv-lite).
+"""The compiled mmcv ops that detection needs, from torchvision, where mmcv has none: mmcv-lite, or a fork's build.
 
-mmcv looks its ops up by name in one module, ``mmcv._ext``, and its wheels on the package index hold
-no such module. torchvision ships the same arithmetic compiled for every platform.
+mmcv looks its ops up by name in one module, ``mmcv._ext``. mmcv-lite lacks it, and so does what pip makes of the
+fork's source without torch beside it. torchvision ships the same arithmetic compiled for every platform.
 """
 import importlib
 import importlib.machinery
@@ -12,6 +12,7 @@ from types import ModuleType
 import torch
 
 from ..errors import SetupError
+from .versions import reinstall_mmcv
 
 _NAME = 'mmcv._ext'
 
@@ -35,8 +36,8 @@ def install_stand_in():
     except ImportError as error:
         raise SetupError(
             f"mmcv's compiled ops do not load with torch {torch.__version__}: {error}. They were built for another "
-            'torch. Mend it with: pip uninstall -y mmcv && pip install mmcv-lite==2.1.0 (no compiler needed), or '
-            'build them anew: pip install --force-reinstall --no-cache-dir --no-deps mmcv==2.1.0') from error
+            f'torch. Mend it with: {reinstall_mmcv(compiled=False)} (no compiler needed), or build them anew: '
+            f'{reinstall_mmcv(compiled=True)}') from error
 
 
 def is_stand_in() -> bool:
@@ -68,9 +69,8 @@ class _StandIn(ModuleType):
 
         def missing(*args, **kwargs):
             raise NotImplementedError(
-                f"the op '{name}' of mmcv is not compiled here: mmcv-lite is installed, and xcit_dense replaces "
-                f'only {", ".join(sorted(_OPS))}. Install mmcv with compiled ops: '
-                'pip uninstall -y mmcv-lite && pip install mmcv==2.1.0')
+                f"the op '{name}' of mmcv is not compiled here, and xcit_dense replaces only "
+                f'{", ".join(sorted(_OPS))}. Compile the ops of mmcv: {reinstall_mmcv(compiled=True)}')
 
         return missing
 
@@ -86,7 +86,7 @@ def nms(boxes, scores, iou_threshold, offset):
     """
     if offset:  # the corner one further gives the same width, and the same overlaps
         boxes = boxes + boxes.new_tensor([0, 0, offset, offset])
-    return torch.ops.torchvision.nms(boxes, scores, iou_threshold)
+    return torch.ops.torchvision.nms(boxes, scores.to(boxes.dtype), iou_threshold)
 
 
 def roi_align_forward(input, rois, output, argmax_y, argmax_x, aligned_height, aligned_width, spatial_scale,
@@ -109,6 +109,36 @@ def roi_align_backward(grad_output, rois, argmax_y, argmax_x, grad_input, aligne
         sampling_ratio, aligned)
 
 
+def sigmoid_focal_loss_forward(input, target, weight, output, gamma, alpha):
+    """Focal loss of logits (N, C) into ``output`` (N, C).
+
+    Args:
+        target: (N, ), the class of each row; C is the background.
+        weight: (C, ) factor of the rows by their class, or empty.
+    """
+    output.copy_(_focal_loss(input, target, weight, gamma, alpha))
+
+
+def sigmoid_focal_loss_backward(input, target, weight, grad_input, gamma, alpha):
+    """The derivative of each loss by its logit into ``grad_input`` (N, C)."""
+    with torch.enable_grad():
+        logits = input.detach().requires_grad_()
+        loss = _focal_loss(logits, target, weight, gamma, alpha)
+        grad_input.copy_(torch.autograd.grad(loss.sum(), logits)[0])
+
+
+def _focal_loss(logits, target, weight, gamma, alpha):
+    from torchvision.ops import sigmoid_focal_loss
+    classes = logits.shape[1]
+    one_hot = torch.nn.functional.one_hot(target, classes + 1)[:, :classes]
+    # half types: logarithms and powers in float32
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    loss = sigmoid_focal_loss(logits.to(dtype), one_hot.to(dtype), alpha, gamma)
+    if weight.numel():  # the background has none
+        loss = loss * torch.cat([weight, weight.new_ones(1)])[target, None]
+    return loss
+
+
 def _check_average(pool_mode):
     if pool_mode != 1:
         raise NotImplementedError("RoIAlign with pool_mode='max' needs mmcv's compiled ops; torchvision has "
@@ -119,6 +149,8 @@ _OPS = {
     'nms': nms,
     'roi_align_forward': roi_align_forward,
     'roi_align_backward': roi_align_backward,
-    'get_compiler_version': lambda: 'none (mmcv-lite; ops of torchvision through xcit_dense)',
-    'get_compiling_cuda_version': lambda: 'none (mmcv-lite; ops of torchvision through xcit_dense)',
+    'sigmoid_focal_loss_forward': sigmoid_focal_loss_forward,
+    'sigmoid_focal_loss_backward': sigmoid_focal_loss_backward,
+    'get_compiler_version': lambda: 'none (ops of torchvision through xcit_dense)',
+    'get_compiling_cuda_version': lambda: 'none (ops of torchvision through xcit_dense)',
 }

@@ -1,65 +1,96 @@
 """Are the frameworks there, and do their versions work together?"""
+import shlex
+from contextlib import suppress
 from importlib import metadata
 
 from packaging.specifiers import SpecifierSet
 
 from ..errors import SetupError
+from .frameworks import MMCV_OF, STACKS, requirements
 
-#: Import name: distributions that provide it (originals, then maintained forks), accepted versions, and the
-#: requirement that mends it.
-_FRAMEWORKS = {
-    'torch': (('torch', ), '>=2.6', 'torch torchvision'),
-    'torchvision': (('torchvision', ), '>=0.21', 'torch torchvision'),
-    'mmengine': (('mmengine', 'mmengine-lite', 'onedl-mmengine'), '>=0.10.4,<1', 'mmengine>=0.10.4,<1'),
-    'mmcv': (('mmcv', 'mmcv-lite', 'onedl-mmcv'), '>=2.0.1,<3', 'mmcv-lite==2.1.0'),
-    'mmdet': (('mmdet', 'onedl-mmdetection'), '>=3.2,<4', 'mmdet==3.3.0'),
-    'mmseg': (('mmsegmentation', 'onedl-mmsegmentation'), '>=1.2,<2', 'mmsegmentation==1.2.2 ftfy regex'),
-}
 _NEEDED = ('torch', 'torchvision', 'mmengine', 'mmcv')
-#: The original mmdet and mmseg refuse newer mmcv; the forks do not.
-_MMCV_OF_ORIGINALS = '<2.2'
+#: By import name: versions of every distribution that provides it.
+_ACCEPTED = {name: {**STACKS['openmmlab'][name], **STACKS['onedl'][name]} for name in STACKS['openmmlab']}
 
 
 def check_versions(*needed: str):
-    """Raise one error that names every missing or wrong framework and the command that mends it.
+    """Raise one error that names every missing, wrong or doubled framework and the command that mends it.
 
     Args:
         needed: Import names that must be there besides those of the backbone, such as ``'mmdet'``.
             Installed frameworks are checked whether needed or not.
 
     Raises:
-        SetupError: Something is missing, or has a version that does not work.
+        SetupError: Something is missing, installed by two distributions, or of a version that does not work.
     """
-    problems, mends = [], []
-    found = {}
-    for name, (distributions, accepted, mend) in _FRAMEWORKS.items():
-        found[name] = installed = _installed(distributions)
-        if installed is None:
-            if name in _NEEDED + needed:
-                problems.append(f'{name} is not installed')
-                mends.append(mend)
-            continue
-        distribution, version = installed
-        if not SpecifierSet(accepted).contains(version, prereleases=True):
-            problems.append(f'{distribution} {version} is installed, {accepted} is needed')
-            mends.append(mend)
-    mmcv = found['mmcv']
-    if mmcv and not mmcv[0].startswith('onedl') and not SpecifierSet(_MMCV_OF_ORIGINALS).contains(mmcv[1]):
-        for user in filter(None, (found['mmdet'], found['mmseg'])):
-            if not user[0].startswith('onedl'):
-                problems.append(f'{user[0]} {user[1]} needs mmcv {_MMCV_OF_ORIGINALS}, {mmcv[0]} {mmcv[1]} '
-                                'is installed')
-                mends.append(f'{mmcv[0]}==2.1.0')
+    installed = _installed()
+    problems, broken = [], []
+    for name, found in installed.items():
+        if len(found) > 1:
+            both = ' and '.join(f'{distribution} {version}' for distribution, version in found.items())
+            problems.append(f'{both} are installed at once and overwrite each other in the folder {name}')
+            broken.append(name)
+        elif not found and name in _NEEDED + needed:
+            problems.append(f'{name} is not installed')
+            broken.append(name)
+        for distribution, version in found.items():
+            accepted = _ACCEPTED[name][distribution]
+            if not _lies_in(version, accepted):
+                problems.append(f'{distribution} {version} is installed, {accepted} is needed')
+                broken.append(name)
+            limit = MMCV_OF.get(distribution, '')
+            for mmcv, its_version in installed['mmcv'].items():
+                if not _lies_in(its_version, limit):
+                    problems.append(f'{distribution} {version} needs mmcv {limit}, {mmcv} {its_version} is installed')
+                    broken.append('mmcv' if _stack(installed) == 'openmmlab' else name)
     if problems:
-        quoted = ' '.join(f"'{part}'" if '<' in part or '>' in part else part
-                          for mend in dict.fromkeys(mends) for part in mend.split())
-        raise SetupError(f'xcit_dense cannot run here: {"; ".join(problems)}. Mend it with: pip install {quoted}')
+        raise SetupError(f'xcit_dense cannot run here: {"; ".join(problems)}. Mend it with: {_mend(broken)}')
 
 
-def _installed(distributions):
-    for name in distributions:
-        try:
-            return name, metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+def reinstall_mmcv(*, compiled: bool) -> str:
+    """The command that installs mmcv anew, with ops compiled for the installed torch or with none."""
+    installed = _installed()
+    requirement, = requirements(_stack(installed))['mmcv']
+    options = '--no-deps --no-cache-dir'  # the cache may hold the other kind, built before
+    if compiled:
+        requirement = requirement.replace('mmcv-lite', 'mmcv')
+        options += ' --no-build-isolation'  # in isolation there is no torch to compile for, and mmcv goes without
+    return f'pip uninstall -y {" ".join(installed["mmcv"])} && pip install {options} {shlex.quote(requirement)}'
+
+
+def _mend(names):
+    """The command that leaves one provider of each of these frameworks, all of the stack that is there."""
+    installed = _installed()
+    stack = _stack(installed)
+    first = {name: next(iter(providers)) for name, providers in STACKS[stack].items()}
+    names = set(names)
+    if names & {'torch', 'torchvision'}:
+        names |= {'torch', 'torchvision'}  # compiled for each other
+    if 'mmcv' in names:  # the one of the stack brings its mmengine, and mmdet and mmseg of the other may refuse it
+        names |= {name for name, found in installed.items() if found.keys() - {first[name]}}
+    names = [name for name in STACKS[stack] if name in names]
+    unwanted = [distribution for name in names if list(installed[name]) != [first[name]]
+                for distribution in installed[name]]
+    asked = ' '.join(shlex.quote(part) for name in names for part in requirements(stack)[name])
+    return (f'pip uninstall -y {" ".join(unwanted)} && ' if unwanted else '') + f'pip install {asked}'
+
+
+def _stack(installed):
+    """Which stack to complete: that of the forks as soon as one of them is there."""
+    forks = {distribution for name, found in installed.items() for distribution in found
+             if distribution not in STACKS['openmmlab'][name]}
+    return 'onedl' if forks else 'openmmlab'
+
+
+def _lies_in(version, accepted):
+    return SpecifierSet(accepted).contains(version, prereleases=True)
+
+
+def _installed():
+    """By import name: the installed distributions that provide it, with their versions."""
+    installed = {name: {} for name in _ACCEPTED}
+    for name, distributions in _ACCEPTED.items():
+        for distribution in distributions:
+            with suppress(metadata.PackageNotFoundError):
+                installed[name][distribution] = metadata.version(distribution)
+    return installed

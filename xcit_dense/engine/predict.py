@@ -39,7 +39,8 @@ class Predictor:
         load_model(self.model, weights, checkpoint)
         self.model.to(get_device()).eval()
         dataset = cfg.test_dataloader.dataset
-        self.meta = {**DATASETS.get(dataset.type).METAINFO, **get_dataset_meta(weights)}
+        with DATASETS.switch_scope_and_registry(cfg.default_scope) as registry:
+            self.meta = {**registry.get(dataset.type).METAINFO, **get_dataset_meta(weights)}
         self.pipeline = Compose([dict(type='LoadImageFromNDArray')] + [
             step for step in dataset.pipeline if not step.type.startswith('Load')])
         self.visualizer = VISUALIZERS.build(dict(cfg.visualizer, vis_backends=None))
