@@ -352,6 +352,11 @@ def test_wrong_arch(arch, words):
     (dict(frozen_stages=-2), ('-2', )),
     (dict(norm_cfg='BN'), ("'BN'", 'type')),
     (dict(norm_cfg=dict(type='BatchNrom')), ('BatchNrom', 'BN')),
+    (dict(norm_cfg=dict(type='LN')), ("'LN'", '(B, C, H, W)')),
+    (dict(norm_cfg=dict(type='GN', num_groups=3)), ("'num_groups': 3", '4 channels')),
+    (dict(norm_cfg=dict(type='BN', momentumm=1)), ('momentumm', )),
+    (dict(with_cp='False'), ('with_cp', "'False'")),
+    (dict(norm_eval=1), ('norm_eval', '1')),
 ))
 def test_wrong_options(options, words):
     with pytest.raises(ValueError) as caught:

@@ -170,7 +170,7 @@ def test_small_config_learns_from_real_images(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (SAMPLES / 'ade20k_sample').is_dir(), reason='no ADE20k sample beside the checkout')
-@pytest.mark.parametrize('name', ('semfpn_xcit_s12_p8_ade20k', 'upernet_xcit_s12_p16_ade20k'))
+@pytest.mark.parametrize('name', ('semfpn_xcit_s12_p16_ade20k', 'upernet_xcit_s12_p16_ade20k'))
 def test_full_configs_train_and_evaluate_real_images(name, tmp_path):
     done = run_tool('measure.py', name, '--data-root', SAMPLES / 'ade20k_sample/ADEChallengeData2016',
                     '--iterations', 2, '--images', 2, '--out', tmp_path / 'out.json')

@@ -164,6 +164,8 @@ def test_curves_are_drawn(trained, tmp_path):
     ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}', '--at-least', 'mAP'], "got 'mAP'"),
     ('predict.py', [MAIN_CONFIG, 'no.pth', '{data}', '--out', 'x'], 'there is no file'),
     ('predict.py', [MAIN_CONFIG, 'no.pth', 'nowhere', '--out', 'x'], 'there is no image or folder'),
+    pytest.param('train.py', [TINY_CONFIG, '--data-root', '{data}', '--launcher', 'slurm'], 'slurm needs GPUs',
+                 marks=pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')),
     ('plot_curves.py', ['nowhere'], 'there is no log'),
 ))
 def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path):

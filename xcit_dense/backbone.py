@@ -69,8 +69,8 @@ class XCiT(BaseModule):
         if not isinstance(drop_path_rate, Real) or isinstance(drop_path_rate, bool) or not 0 <= drop_path_rate < 1:
             raise ValueError(f'drop_path_rate must be a number in [0, 1), got {drop_path_rate!r}')
         self.frozen_stages = _check_int('frozen_stages', frozen_stages, -1, self.out_indices[-1] + 1)
-        self.norm_eval = norm_eval
-        self.with_cp = with_cp
+        self.norm_eval = _check_bool('norm_eval', norm_eval)
+        self.with_cp = _check_bool('with_cp', with_cp)
 
         norm = make_norm_factory(norm_cfg)
         self.patch_embed = ConvPatchEmbed(in_channels, arch.embed_dims, arch.patch_size, norm)
@@ -181,6 +181,12 @@ def _check_int(name, value, low, high=None):
         return value
     upper = '' if high is None else f' to {high}'
     raise ValueError(f'{name} must be an integer from {low}{upper}{" up" if high is None else ""}, got {value!r}')
+
+
+def _check_bool(name, value):
+    if not isinstance(value, bool):
+        raise ValueError(f'{name} must be True or False, got {value!r}')
+    return value
 
 
 def _find_pretrained(init_cfg):

@@ -20,14 +20,25 @@ def make_norm_factory(norm_cfg: dict):
     """Return a callable that builds the 2-d norm of ``norm_cfg`` for a number of channels.
 
     Raises:
-        ValueError: ``norm_cfg`` is no dict with a ``type`` that the registry knows.
+        ValueError: ``norm_cfg`` is no dict with a ``type`` that the registry knows. The callable raises it where
+            no such norm can be built.
     """
     if not isinstance(norm_cfg, dict) or 'type' not in norm_cfg:
         raise ValueError(f"norm_cfg must be a dict with a type, such as dict(type='BN'), got {norm_cfg!r}")
     if isinstance(norm_cfg['type'], str) and MODELS.get(norm_cfg['type']) is None:
         raise ValueError(f"norm_cfg: unknown type {norm_cfg['type']!r}; known are BN, SyncBN, GN and what is "
                          "registered in mmengine's MODELS")
-    return lambda channels: build_norm_layer(norm_cfg, channels)[1]
+
+    def build(channels):
+        try:
+            norm = build_norm_layer(norm_cfg, channels)[1]
+        except (AssertionError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f'norm_cfg {norm_cfg!r} makes no norm of {channels} channels: {error}') from error
+        if type(norm) is nn.LayerNorm:
+            raise ValueError(f'norm_cfg must be a norm of maps (B, C, H, W) such as BN, SyncBN or GN, got {norm_cfg!r}')
+        return norm
+
+    return build
 
 
 class ConvPatchEmbed(nn.Module):

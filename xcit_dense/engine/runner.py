@@ -5,7 +5,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
-from ..errors import CheckpointError, DataError
+from ..errors import CheckpointError, ConfigError, DataError
 
 
 @RUNNERS.register_module()
@@ -28,8 +28,15 @@ class DenseRunner(Runner):
                                       'start anew without --resume.') from error
 
     def setup_env(self, env_cfg):
-        """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU."""
+        """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
+
+        Raises:
+            ConfigError: There is no GPU, and the processes were not started by torch's launcher.
+        """
         if self.distributed and not torch.cuda.is_available() and not torch.distributed.is_initialized():
+            if self._launcher != 'pytorch':
+                raise ConfigError(f'--launcher {self._launcher} needs GPUs, and torch sees none. On CPUs start the '
+                                  'processes with python -m torch.distributed.run and give --launcher pytorch.')
             torch.distributed.init_process_group('gloo')
         super().setup_env(env_cfg)
 
