@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email import message_from_string
 
@@ -28,8 +27,7 @@ def wheel(tmp_path_factory):
             (folder / 'source' / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / 'source' / name)
     setup(folder / 'source', 'sdist', folder)
-    with tarfile.open(next(folder.glob('*.tar.gz'))) as archive:
-        archive.extractall(folder / 'unpacked', filter='data')
+    shutil.unpack_archive(next(folder.glob('*.tar.gz')), folder / 'unpacked')
     setup(next((folder / 'unpacked').iterdir()), 'bdist_wheel', folder)
     path, = folder.glob('xcit_dense-*.whl')
     return path
