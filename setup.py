@@ -26,7 +26,8 @@ class BuildWithConfigs(build_py):
         for name in ('configs', 'tools'):
             shutil.rmtree(target / name, ignore_errors=True)
             shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns('__pycache__', 'model_table.py'))
-        shutil.copy(ROOT / 'model-index.yml', target)
+        for name in ('model-index.yml', 'README.md'):
+            shutil.copy(ROOT / name, target)
 
 
 setup(

@@ -30,12 +30,12 @@ model = dict(
     neck=dict(in_channels=[128] * 4, out_channels=64),
     decode_head=dict(in_channels=[64] * 4, channels=64))
 
-max_iters = 800
-train_cfg = dict(max_iters=max_iters, val_interval=200)
+max_iters = 700
+train_cfg = dict(max_iters=max_iters, val_interval=175)
 optim_wrapper = dict(optimizer=dict(lr=2e-3), clip_grad=dict(max_norm=5.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=0, end=max_iters, eta_min=1e-6),
 ]
 auto_scale_lr = dict(base_batch_size=8)
-default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=200, max_keep_ckpts=2))
+default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=175, max_keep_ckpts=2))

@@ -9,6 +9,8 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from xcit_dense.checkpoint import (
     find_state_dict,
     load_backbone,
     load_model,
+    locate,
     newest_checkpoint,
     read_checkpoint,
 )
@@ -80,11 +83,14 @@ def test_official_classifier_fills_all_but_the_pyramid(tmp_path, log, patch_size
                'student': prefixed(dense_state(), 'module.backbone.'), 'dino_loss': {'center': torch.zeros(1)},
                'args': argparse.Namespace(arch='xcit'), 'epoch': 1},
     lambda s: {'ema_state_dict': {'steps': torch.tensor(3), **prefixed(s, 'module.')}},
+    lambda s: {'n_averaged': torch.tensor(3), **prefixed(s, 'module.')},
+    lambda s: prefixed(s, 'encoder.') | {'fc.weight': torch.zeros(1)},
     lambda s: {'state_dict': prefixed(s, 'backbone.'),
                'ema_state_dict': prefixed(dense_state(), 'module.backbone.')},
     lambda s: {'model': s, 'model_ema': dense_state(), 'optimizer': {'state': {}, 'param_groups': []}},
     lambda s: prefixed(s, 'teacher.backbone.') | prefixed(dense_state(), 'student.backbone.'),
-), ids=('bare', 'detector', 'module', 'module backbone', 'dino', 'ema alone', 'averaged', 'deit', 'halves'))
+), ids=('bare', 'detector', 'module', 'module backbone', 'dino', 'ema alone', 'swa', 'encoder', 'averaged', 'deit',
+        'halves'))
 def test_wrapped_files_fill_everything(tmp_path, log, wrap):
     state, model = dense_state(), build()
     load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
@@ -100,6 +106,17 @@ def test_safetensors_load_and_say_what_is_missing_without_the_package(tmp_path, 
     monkeypatch.setitem(sys.modules, 'safetensors', None)
     with pytest.raises(CheckpointError, match='pip install safetensors'):
         read_checkpoint(path)
+
+
+@pytest.mark.parametrize('length', (0x80, 0x180, 0xa880))
+def test_safetensors_are_known_whatever_the_length_of_their_header(length, tmp_path):
+    """A pickle begins with 0x80 too."""
+    path = tmp_path / 'a.safetensors'
+    save_file({'a': torch.arange(3.)}, path)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], 'little')
+    path.write_bytes(length.to_bytes(8, 'little') + content[8:start].ljust(length) + content[start:])
+    assert torch.equal(read_checkpoint(path)['a'], torch.arange(3.))
 
 
 @pytest.mark.parametrize('kind', ('Pretrained', 'mmengine.Pretrained', PretrainedInit))
@@ -123,6 +140,8 @@ def test_prefix_chooses_among_several_models(tmp_path):
         assert same(values(model), second)
     with pytest.raises(CheckpointError, match='no XCiT weights.*under the prefix c'):
         load_backbone(model, path, 'c')
+    with pytest.raises(CheckpointError, match=r"two\.pth holds several XCiT, .* a\.net\., b\.net\.; .*prefix='a\."):
+        load_backbone(model, path)
 
 
 @pytest.mark.parametrize('init_cfg', (
@@ -255,8 +274,28 @@ def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, word
 def test_truncated_file(tmp_path):
     path = save(tmp_path / 'weights.pth', {'model': {'a': torch.rand(1000)}})
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(CheckpointError, match='weights.pth'):
+    with pytest.raises(CheckpointError, match=r'weights\.pth: the file is damaged or cut off'):
         read_checkpoint(path)
+
+
+def zip_archive(path):
+    with zipfile.ZipFile(path, 'w') as file:
+        file.writestr('readme.txt', 'hello')
+
+
+@pytest.mark.parametrize('write, words', (
+    (zip_archive, 'it is a zip archive, not a checkpoint'),
+    (lambda path: torch.jit.script(torch.nn.ReLU()).save(str(path)), r'TorchScript archive .save model\.state_dict'),
+    (lambda path: torch.save(torch.nn.Linear(2, 2), path),
+     r'refused: torch\.nn\.modules\.linear\.Linear\. .* save model\.state_dict\(\) instead'),
+    (lambda path: torch.save({'f': Call(os.getcwd)}, path), r'refused: posix\.getcwd\. '),
+), ids=('zip', 'script', 'module', 'call'))
+@pytest.mark.filterwarnings('ignore:`torch.jit')
+def test_what_is_saved_otherwise_says_so_without_unsafe_advice(tmp_path, write, words):
+    write(tmp_path / 'model.pth')
+    with pytest.raises(CheckpointError, match=words) as caught:
+        read_checkpoint(tmp_path / 'model.pth')
+    assert not any(advice in str(caught.value) for advice in ('damaged', 'weights_only', 'safe_globals'))
 
 
 def test_file_without_weights(tmp_path):
@@ -315,6 +354,23 @@ def test_numpy_in_a_file_is_numbers_or_nothing(tmp_path, content):
         read_checkpoint(save(tmp_path / 'numpy.pth', {'x': content}))
 
 
+@pytest.mark.parametrize('wrap', (lambda v: [v, v], lambda v: (v, v), lambda v: {'a': v, 'b': v}),
+                         ids=('list', 'tuple', 'dict'))
+@pytest.mark.parametrize('write', (torch.save, lambda content, path: path.write_bytes(pickle.dumps(content))),
+                         ids=('torch', 'plain'))
+def test_a_container_in_many_places_is_read_once(tmp_path, wrap, write):
+    value = np.zeros(1)
+    for _ in range(22):  # each holds the one before it twice
+        value = wrap(value)
+    write({'x': value}, tmp_path / 'shared.pth')
+    start = time.process_time()
+    value = read_checkpoint(tmp_path / 'shared.pth')['x']
+    assert time.process_time() - start < 1
+    for _ in range(21):
+        value = value['b'] if isinstance(value, dict) else value[1]
+    assert wrap(0) == type(value)({'a': 0, 'b': 0} if isinstance(value, dict) else (0, 0))
+
+
 def test_arrays_come_back(tmp_path):
     array = np.arange(6, dtype=np.int32).reshape(2, 3)
     read = read_checkpoint(save(tmp_path / 'array.pth', {'x': array, 'y': [np.asfortranarray(array)]}))
@@ -332,6 +388,29 @@ def test_log_buffers_of_mmengine_come_back(tmp_path):
     assert read['buffer'].current() == 5.
     save(tmp_path / 'again.pth', {'buffer': read['buffer']})
     assert read_checkpoint(tmp_path / 'again.pth')['buffer'].current() == 5.
+
+
+@pytest.mark.parametrize('change', (
+    dict(_log_history='text'), dict(_count_history=[1]), dict(max_length='long'), dict(max_length=None),
+    dict(_log_history=argparse.Namespace(value='text')),
+), ids=str)
+def test_log_buffers_hold_numbers_or_are_refused(tmp_path, change):
+    buffer = HistoryBuffer([1.], [1])
+    buffer.__dict__.update(change)
+    with pytest.raises(CheckpointError, match='refused: a log buffer of other things than numbers'):
+        read_checkpoint(save(tmp_path / 'hub.pth', {'buffer': buffer}))
+
+
+def test_log_buffers_are_not_built_by_hand(tmp_path):
+    with pytest.raises(CheckpointError, match='refused: a log buffer built by hand'):
+        read_checkpoint(save(tmp_path / 'hub.pth', {'buffer': Call(HistoryBuffer, ['text'], ['text'])}))
+
+
+@pytest.mark.parametrize('beside', ('other.weight', 'weight'))
+def test_nothing_beside_module_is_lost(beside):
+    state = {'module.weight': torch.zeros(2, 3), 'module.bias': torch.zeros(2), beside: torch.zeros(2, 3)}
+    with pytest.raises(CheckpointError, match=r'1 unknown to the model .*weight'):
+        load_model(torch.nn.Linear(3, 2), {'state_dict': state}, 'some.pth')
 
 
 def test_whole_models_load_strictly(tmp_path):
@@ -475,7 +554,8 @@ def test_what_cannot_be_fetched_leaves_nothing_and_names_the_mend(server, tmp_pa
     assert cached(tmp_path) == []
 
 
-@pytest.mark.parametrize('name', ('weights-{}.pth', 'weights-20210609.pth'))
+@pytest.mark.parametrize('name', (
+    'weights-{}.pth', 'weights-20210609.pth', 'weights-20210609123000.pth', 'weights-1234567890.pth'))
 def test_hashes_in_file_names_are_checked_but_not_dates(server, name):
     folder, address, _ = server
     source = save(folder / 'weights.pth', {'model': official_state()})
@@ -488,6 +568,8 @@ def test_hashes_in_file_names_are_checked_but_not_dates(server, name):
     ('https://host/', 'does not end in the name of a file'),
     ('https://host', 'does not end in the name of a file'),
     ('https://host/..', 'does not end in the name of a file'),
+    ('https://[::1/x.pth', r'https://\[::1/x\.pth is not an address: Invalid IPv6'),
+    ('HTTP://127.0.0.1:9/xcit.pth', 'weights http://.*--no-pretrained'),
     ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
     ('a' * 1000, 'there is no file'),
     ('http://127.0.0.1:9/xcit.pth', '--no-pretrained'),  # nothing listens there
@@ -503,6 +585,21 @@ def test_cache_that_cannot_be_written_is_one_error(server, tmp_path):
     (tmp_path / 'hub').write_text('a file where the folder should be')
     with pytest.raises(CheckpointError, match='cannot fetch the weights'):
         fetch(f'{address}/in1k.pth')
+
+
+def test_a_process_waits_for_the_first_before_there_is_a_group(server, tmp_path, monkeypatch):
+    folder, address, requests = server
+    source, address = save(folder / 'in1k.pth', {'model': official_state()}), f'{address}/in1k.pth'
+    path = fetch(address)
+    path.unlink()
+    monkeypatch.setenv('LOCAL_RANK', '1')
+    threading.Timer(0.5, lambda: os.replace(source, path)).start()  # what the first process does
+    assert fetch(address) == path
+    path.unlink()
+    monkeypatch.setattr(locate, '_PATIENCE', 0.1)
+    with pytest.raises(CheckpointError, match='see the first process of this machine'):
+        fetch(address)
+    assert len(requests) == 1
 
 
 def test_distributed_runs_fetch_once_on_every_machine(server, tmp_path):

@@ -1,5 +1,6 @@
 """Configs, and what the tools' options do to them."""
 import json
+import shutil
 
 import pytest
 import torch
@@ -72,15 +73,48 @@ def test_classes_keep_the_order_of_the_file_as_mmdet_does(demo_data, tmp_path):
     content['categories'].reverse()
     (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps(content))
     cfg = config.load_config(SMALL_CONFIG, data_root=tmp_path)
-    assert data.classes_of_data(cfg) == dict(classes=('cross', 'star', 'triangle', 'square', 'disc'),
-                                             category_ids=(5, 4, 3, 2, 1))
+    assert data.classes_of_data(cfg.train_dataloader.dataset) == dict(
+        classes=('cross', 'star', 'triangle', 'square', 'disc'), category_ids=(5, 4, 3, 2, 1))
+
+
+@pytest.mark.parametrize('change', (lambda c: c.reverse(), lambda c: c.pop(), lambda c: c[0].update(id=9)))
+def test_categories_in_another_order_are_refused(change, demo_data, tmp_path):
+    """mmdet counts the categories of each file by themselves: another order scores the wrong classes."""
+    shutil.copytree(demo_data / 'annotations', tmp_path / 'annotations')
+    path = tmp_path / 'annotations/instances_val2017.json'
+    content = json.loads(path.read_text())
+    change(content['categories'])
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=f'{path} has other classes than the training data, or another order'):
+        data.take_classes(config.load_config(SMALL_CONFIG, data_root=tmp_path))
+
+
+def test_classes_of_a_checkpoint_are_compared_with_the_data(demo_data):
+    cfg = config.load_config(SMALL_CONFIG, data_root=demo_data)
+    checkpoint = dict(meta=dict(dataset_meta=dict(classes=('square', 'disc', 'triangle', 'star', 'cross'))))
+    with pytest.raises(DataError, match=r'other classes than run\.pth'):
+        data.take_classes(cfg, checkpoint, 'run.pth', loaders=['test_dataloader'])
+    data.take_classes(cfg, checkpoint, 'run.pth', loaders=[])
+    assert cfg.test_dataloader.dataset.metainfo.classes[0] == 'square'
+
+
+def test_config_by_name_takes_its_classes_from_the_data(demo_data):
+    assert get_config('maskrcnn_xcit_n12_p16_small', data_root=demo_data).model.roi_head.bbox_head.num_classes == 5
+
+
+def test_empty_folders_are_named(tmp_path):
+    for part in ('images', 'annotations'):
+        for split in ('training', 'validation'):
+            (tmp_path / part / split).mkdir(parents=True)
+    with pytest.raises(DataError, match=f'empty    {tmp_path}/images/training'):
+        data.check_data(config.load_config('semfpn_xcit_n12_p16_ade20k', data_root=tmp_path))
 
 
 def test_file_that_is_no_coco_file(demo_data, tmp_path):
     (tmp_path / 'annotations').mkdir()
     (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps([1, 2]))
     with pytest.raises(DataError, match='instances_train2017.json is no COCO'):
-        data.classes_of_data(config.load_config(SMALL_CONFIG, data_root=tmp_path))
+        data.take_classes(config.load_config(SMALL_CONFIG, data_root=tmp_path))
 
 
 def test_misspelt_config_is_told_the_near_ones():

@@ -30,6 +30,16 @@ def test_same_seed_same_files(data, tmp_path):
     assert not filecmp.cmp(tmp_path / 'train2017' / first, tmp_path / 'val2017' / first, shallow=False)
 
 
+def test_smaller_data_set_takes_the_place_of_a_larger_one(tmp_path):
+    make_demo_data(tmp_path, num_train=3, num_val=1, size=48)
+    (tmp_path / 'images/training/mine.jpg').touch()
+    make_demo_data(tmp_path, num_train=2, num_val=1, size=48)
+    for folder in ('train2017', 'images/training', 'annotations/training'):
+        names = {path.stem for path in (tmp_path / folder).iterdir()}
+        assert names - {'mine'} == {'000000000001', '000000000002'}
+    assert (tmp_path / 'images/training/mine.jpg').is_file()
+
+
 def test_annotations_are_coco(data):
     coco = COCO(str(data / 'annotations/instances_train2017.json'))
     assert len(coco.imgs) == 30 and [c['name'] for c in coco.cats.values()] == list(CLASSES)

@@ -12,9 +12,11 @@ from mmengine.registry import DefaultScope
 from weight_files import build, dense_state, official_state, prefixed, randomise, relative_error, save
 
 from xcit_dense import XCiT, arch_names
-from xcit_dense.checkpoint import load_backbone, read_checkpoint
+from xcit_dense.checkpoint import classes_of_checkpoint, load_backbone, read_checkpoint
 from xcit_dense.checkpoint.convert import TARGETS, convert, inspect
 from xcit_dense.checkpoint.describe import Contents
+from xcit_dense.checkpoint.meta import get_dataset_meta
+from xcit_dense.checkpoint.safe import _ArrayReader
 from xcit_dense.errors import CheckpointError
 
 TOLERANCE = 5e-6
@@ -166,11 +168,13 @@ def test_pickles_hold_numbers_or_are_refused(tmp_path, content, protocol):
     assert not trace.exists()
 
 
-def test_pickles_cannot_change_the_reader(tmp_path):
-    """Opcodes by hand: set the attribute 'call' of what stands for numpy.ndarray."""
-    path = tmp_path / 'x.pdparams'
-    path.write_bytes(b'\x80\x02cnumpy\nndarray\n(N}X\x04\x00\x00\x00callX\x01\x00\x00\x00xstb.')
-    with pytest.raises(CheckpointError, match='refused'):
+@pytest.mark.parametrize('state', ((None, {'__defaults__': (1, )}), {'__defaults__': (1, )}), ids=('slots', 'dict'))
+@pytest.mark.parametrize('name', _ArrayReader._KNOWN)
+def test_pickles_cannot_change_the_reader(tmp_path, name, state):
+    """Opcodes by hand: set an attribute of what a name stands for."""
+    path, (module, _, inner) = tmp_path / 'x.pdparams', name.rpartition('.')
+    path.write_bytes(b'\x80\x02c%b\n%b\n' % (module.encode(), inner.encode()) + pickle.dumps(state, 2)[2:-1] + b'b.')
+    with pytest.raises(CheckpointError, match='cannot read'):
         read_checkpoint(path)
 
 
@@ -199,12 +203,17 @@ def test_tensors_that_share_memory_become_safetensors(tmp_path):
     assert out.keys() == state.keys() and all(torch.equal(out[n], v) for n, v in state.items())
 
 
-def test_dense_files_keep_pyramid_heads_and_classes(tmp_path):
+@pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
+def test_dense_files_keep_pyramid_heads_and_classes(tmp_path, suffix):
     state = {**prefixed(dense_state(), 'backbone.'), **NECK}
-    source = save(tmp_path / 'old.pth', {'meta': {'CLASSES': ('cat', 'dog')}, 'state_dict': state, 'optimizer': {}})
-    lines = convert(source, tmp_path / 'new.pth', 'dense')
-    new = read_checkpoint(tmp_path / 'new.pth')
-    assert equal(new['state_dict'], state) and new['meta'] == {'dataset_meta': {'classes': ('cat', 'dog')}}
+    source = save(tmp_path / 'old.pth', {'state_dict': state, 'optimizer': {},
+                                           'meta': {'CLASSES': ('cat', 'dog'), 'PALETTE': np.array([[1, 2, 3]] * 2)}})
+    lines = convert(source, tmp_path / f'new{suffix}', 'dense')
+    new = read_checkpoint(tmp_path / f'new{suffix}')
+    assert new['state_dict'].keys() == state.keys()
+    assert all(torch.equal(new['state_dict'][n], v) for n, v in state.items())
+    assert classes_of_checkpoint(new, 'x') == ('cat', 'dog')
+    assert np.array_equal(get_dataset_meta(new)['palette'], [[1, 2, 3]] * 2)
     assert len(lines) == 2  # nothing was left out
 
 
@@ -221,6 +230,24 @@ def test_what_a_layout_has_no_room_for_is_said(tmp_path, target):
     if target == 'dense':
         assert 'cls_token, cls_attn_blocks, norm, head (33 tensors)' in said
     load_backbone(build(), tmp_path / 'out.pth')
+
+
+def test_models_under_any_prefix_are_described_and_converted(tmp_path):
+    state = dense_state()
+    path = save(tmp_path / 'one.pth', {'state_dict': prefixed(state, 'encoder.')})
+    convert(path, tmp_path / 'out.pth', 'dense')
+    assert equal(read_checkpoint(tmp_path / 'out.pth')['state_dict'], prefixed(state, 'backbone.'))
+    assert any('XCiT (32 channels, 4 blocks, 4 heads, patch 16) with pyramid' in line for line in inspect(path))
+    path = save(tmp_path / 'two.pth', prefixed(state, 'a.net.') | prefixed(state, 'b.net.'))
+    for ask in (inspect, lambda path: convert(path, tmp_path / 'out.pth', 'timm')):
+        with pytest.raises(CheckpointError, match=r'two\.pth holds several XCiT, .*a\.net\., b\.net\.; .*prefix='):
+            ask(path)
+
+
+def test_the_size_of_a_fragment_is_told_without_an_error():
+    assert Contents.of({'blocks.7.attn.temperature': torch.ones(4)}, 'x').size == \
+        '(None channels, 1 blocks, None heads, patch 1)'
+    assert Contents('dense', {}, {}).size == '(None channels, 0 blocks, None heads, patch 1)'
 
 
 @pytest.mark.parametrize('name', arch_names())

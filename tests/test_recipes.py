@@ -14,6 +14,7 @@ from xcit_dense.engine.config import load_config
 
 PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
              for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
+ARCHITECTURES = json.loads((ROOT / 'tests/golden/architectures.json').read_text())['archs']
 FAMILIES = {'maskrcnn': 'coco', 'semfpn': 'ade20k', 'upernet': 'ade20k'}
 RECIPES = list(itertools.product(FAMILIES, arch_names()))
 OTHERS = sorted({path.name for path in (ROOT / 'configs').glob('*.py')} - {
@@ -66,9 +67,13 @@ def test_recipe(family, arch):
             assert head.feature_strides == [4, 8, 16, 32]
         else:
             auxiliary = cfg.model.auxiliary_head
-            assert (head.type, head.channels) == ('UPerHead', 512)
+            assert (head.type, head.channels, head.dropout_ratio) == ('UPerHead', 512, 0.1)
             assert (auxiliary.type, auxiliary.channels, auxiliary.in_channels) == ('FCNHead', 256, channels)
             assert (auxiliary.in_index, auxiliary.loss_decode.loss_weight) == (2, 0.4)
+            assert (auxiliary.norm_cfg.type, auxiliary.num_classes) == ('SyncBN', 150)
+    preprocessor = cfg.model.data_preprocessor  # ImageNet's, as the start weights were trained with
+    assert (preprocessor.mean, preprocessor.std) == ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
+    assert preprocessor.bgr_to_rgb
     text = path.read_text()
     assert text.count('\n') <= 15
     header = text[:text.index('_base_')]
@@ -90,7 +95,8 @@ def test_data_of_coco():
     cfg = load_config(path_of('maskrcnn', 'small_12_p8'))
     assert cfg.model.data_preprocessor.pad_size_divisor == 32
     assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(1333, 800), keep_ratio=True)
-    _, _, _, choice, _ = cfg.train_dataloader.dataset.pipeline
+    _, _, flip, choice, _ = cfg.train_dataloader.dataset.pipeline
+    assert flip.prob == 0.5
     multi_scale = [(side, 1333) for side in (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)]
     assert choice.transforms[0][0].scales == choice.transforms[1][2].scales == multi_scale
     assert choice.transforms[1][0].scales == [(400, 1333), (500, 1333), (600, 1333)]
@@ -101,7 +107,8 @@ def test_data_of_ade20k():
     cfg = load_config(path_of('upernet', 'small_12_p8'))
     _, _, resize, crop, flip, distortion, _ = cfg.train_dataloader.dataset.pipeline
     assert (resize.type, resize.scale, resize.ratio_range) == ('RandomResize', (2048, 512), (0.5, 2.0))
-    assert (crop.crop_size, flip.prob, distortion.type) == ((512, 512), 0.5, 'PhotoMetricDistortion')
+    assert (crop.crop_size, crop.cat_max_ratio) == ((512, 512), 0.75)
+    assert (flip.prob, distortion.type) == (0.5, 'PhotoMetricDistortion')
     assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(2048, 512), keep_ratio=True)
     assert all(loader.dataset.reduce_zero_label for loader in (cfg.train_dataloader, cfg.test_dataloader))
 
@@ -137,7 +144,8 @@ def test_warm_up_is_multiplied_into_the_running_poly():
 @pytest.mark.parametrize('family, arch', RECIPES)
 def test_whole_model_builds(family, arch):
     model = build(load_config(path_of(family, arch), pretrained=False), 'meta')
-    assert sum(p.numel() for p in model.backbone.parameters()) < sum(p.numel() for p in model.parameters())
+    size, patch = arch.rsplit('_', 1)
+    assert sum(p.numel() for p in model.backbone.parameters()) == ARCHITECTURES[size]['dense_params'][patch]
 
 
 def run_through(cfg):

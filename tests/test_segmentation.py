@@ -51,6 +51,16 @@ def test_testing_draws_ground_truth_beside_predictions(trained_segmentor, demo_d
         assert cv2.imread(str(picture)).shape == (height, width * 2, 3)
 
 
+def test_pictures_of_sub_folders_do_not_overwrite_each_other(trained_segmentor, demo_data, tmp_path):
+    for part in ('images', 'annotations'):
+        for scene in ('x', 'y'):
+            shutil.copytree(demo_data / part / 'validation', tmp_path / part / 'validation' / scene)
+    shutil.copy(demo_data / 'classes.txt', tmp_path)
+    run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', tmp_path, '--work-dir', tmp_path / 'run',
+             '--show-dir', tmp_path / 'pictures')
+    assert len(list((tmp_path / 'pictures').glob('[xy]/*.jpg'))) == 6
+
+
 def test_prediction_writes_pictures_and_label_maps(trained_segmentor, demo_data, tmp_path):
     done = run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], demo_data / 'images/validation', '--out',
                     tmp_path / 'out', cwd=tmp_path)
@@ -115,17 +125,29 @@ def test_bad_list_of_classes(tmp_path, text, words):
         data.take_classes(config_of(tmp_path))
 
 
-def test_label_maps_in_colour_are_refused(tmp_path):
+@pytest.mark.parametrize('listed', (True, False))
+@pytest.mark.parametrize('part', ('training', 'validation'))
+def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
     folders(tmp_path)
-    path = tmp_path / 'annotations/training/b.png'
+    if listed:
+        (tmp_path / 'classes.txt').write_text('sky\nsea\n')
+    path = tmp_path / f'annotations/{part}/b.png'
     cv2.imwrite(str(path), np.zeros((4, 6, 3), np.uint8))
     with pytest.raises(DataError, match=f'{path} is no label map.*RGB'):
         data.take_classes(config_of(tmp_path))
+    cv2.imwrite(str(path), np.full((4, 6), 7, np.uint8))
+    if listed or part == 'validation':
+        with pytest.raises(DataError, match=f'{path} has the label 7; there are 2 classes'):
+            data.take_classes(config_of(tmp_path))
+    path.write_bytes(b'no picture')
+    with pytest.raises(DataError, match=f'{path} cannot be read'):
+        data.take_classes(config_of(tmp_path))
 
 
-def test_label_maps_without_a_class_are_refused(tmp_path):
-    with pytest.raises(DataError, match='has a class; looked at 2 files'):
-        data.take_classes(config_of(folders(tmp_path, labels=(255, ))))
+@pytest.mark.parametrize('labels', ((255, ), (0, 255)))
+def test_one_class_is_refused(labels, tmp_path):
+    with pytest.raises(DataError, match='segmentation needs two.*255 is ignored'):
+        data.take_classes(config_of(folders(tmp_path, labels=labels)))
 
 
 def build_dataset(root):
@@ -159,13 +181,13 @@ def test_two_images_for_one_label_map_are_named(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not (SAMPLES / 'ade20k_sample').is_dir(), reason='no ADE20k sample beside the checkout')
 def test_small_config_learns_from_real_images(tmp_path):
-    """The small config on 20 images of ADE20k: 151 labels out of the maps, and a loss that clearly falls."""
+    """The small config on 20 images of ADE20k: the classes out of the maps, and a loss that clearly falls."""
     done = run_tool('train.py', ROOT / 'configs/semfpn_xcit_n12_p16_small.py', '--data-root',
                     SAMPLES / 'ade20k_sample/ADEChallengeData2016', '--work-dir', tmp_path, '--cfg-options',
-                    'train_cfg.max_iters=120', 'train_cfg.val_interval=120')
-    assert 'the classes are the labels 0 to 150 of 20 label maps' in done.stdout
+                    'train_cfg.max_iters=80', 'train_cfg.val_interval=80')
+    assert re.search(r'the classes are the labels 0 to 1\d\d in ', done.stdout)
     losses = [value for _, value in read_curves(tmp_path)['loss']]
-    assert losses[-1] < 0.6 * losses[0], losses
+    assert losses[-1] < 0.75 * losses[0], losses
 
 
 @pytest.mark.slow
@@ -176,4 +198,4 @@ def test_full_configs_train_and_evaluate_real_images(name, tmp_path):
                     '--iterations', 2, '--images', 2, '--out', tmp_path / 'out.json')
     result = json.loads((tmp_path / 'out.json').read_text())['training']
     assert len(result['losses']) == 2 and {'mIoU', 'aAcc', 'mAcc'} <= set(result['metrics'])
-    assert '|     wall' in done.stdout
+    assert re.search(r'\| +wall +\|', done.stdout)

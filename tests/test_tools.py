@@ -1,6 +1,7 @@
 """The tools as a user runs them: train, resume, test, predict, plot."""
 import json
 import re
+import shutil
 
 import cv2
 import pytest
@@ -16,7 +17,11 @@ def test_training_shows_progress_evaluates_and_saves(trained):
     work_dir, output = trained
     assert re.search(r'Epoch\(train\) +\[2\]\[3/3\].*eta: .*loss: ', output)
     assert 'Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all' in output
-    assert 'with weight decay' in output and 'paramwise_options' not in output
+    said = re.search(r'parameters: ([\d,]+) trained, .* with weight decay', output)[1]
+    state = read_checkpoint(work_dir)['state_dict']
+    statistics = ('running_mean', 'running_var', 'num_batches_tracked')
+    assert int(said.replace(',', '')) == sum(v.numel() for n, v in state.items() if not n.endswith(statistics))
+    assert 'paramwise_options' not in output
     assert (work_dir / 'epoch_2.pth').is_file()
     assert tuple(read_checkpoint(work_dir)['meta']['dataset_meta']['classes'])[:2] == ('disc', 'square')
 
@@ -146,7 +151,17 @@ def test_prediction_goes_on_past_a_broken_image_and_names_it(trained, demo_data,
                     check=False)
     assert done.returncode == 1
     assert '1 of 2 images could not be read' in done.stdout and 'a.jpg' in done.stdout
-    assert (tmp_path / 'out/deep/b.png.jpg').is_file() and (tmp_path / 'out/results.json').is_file()
+    assert (tmp_path / 'out/deep/b.jpg').is_file() and (tmp_path / 'out/results.json').is_file()
+
+
+@pytest.mark.parametrize('out, words', (('images', 'would overwrite them'), ('out', 'one name but for the suffix')))
+def test_prediction_overwrites_nothing(out, words, trained, demo_data, tmp_path):
+    (tmp_path / 'images').mkdir()
+    for suffix in ('jpg', 'JPG'):
+        shutil.copy(demo_data / 'val2017/000000000001.jpg', tmp_path / f'images/a.{suffix}')
+    done = run_tool('predict.py', TINY_CONFIG, trained[0], 'images', '--out', out, cwd=tmp_path, check=False)
+    assert done.returncode == 1 and words in done.stdout and 'Traceback' not in done.stdout
+    assert sorted(p.name for p in (tmp_path / 'images').iterdir()) == ['a.JPG', 'a.jpg']
 
 
 def test_curves_are_drawn(trained, tmp_path):

@@ -22,7 +22,7 @@ def main():
     cli.set_run_options(cfg, args)
     data.check_data(cfg, loaders=('test_dataloader', ))
     if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
-        data.take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint)
+        data.take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint, loaders=['test_dataloader'])
     if args.show_dir:
         config.set_show_dir(cfg, args.show_dir)
     cfg.load_from = args.checkpoint

@@ -39,15 +39,24 @@ def find_config(name) -> Path:
 
 
 def get_config(name, **options):
-    """Return a config of this package, ready to build: ``get_config('maskrcnn_xcit_s12_p8_coco').model``.
+    """Return a config of this package.
+
+    To build its model: ``init_default_scope(cfg.default_scope)``, then ``MODELS.build(cfg.model)``, both of
+    ``mmengine.registry``.
 
     Args:
         name: As for `find_config`.
-        **options: Those of `xcit_dense.engine.config.load_config`, such as ``pretrained=False``.
+        **options: Those of `xcit_dense.engine.config.load_config`, such as ``pretrained=False``. Configs that take
+            their classes from the data do so where ``data_root`` is given.
 
     Raises:
         ConfigError: There is no such config.
+        DataError: The data does not say which classes it has.
         SetupError: Its framework is missing or of a wrong version.
     """
     from .engine.config import load_config
-    return load_config(name, **options)
+    from .engine.data import take_classes
+    cfg = load_config(name, **options)
+    if options.get('data_root'):
+        take_classes(cfg)
+    return cfg

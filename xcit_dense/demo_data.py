@@ -32,6 +32,8 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
                                       root / 'annotations' / split_ade)
         for path in (folder, copies, label_maps):
             path.mkdir(parents=True, exist_ok=True)
+            for old in path.glob('[0-9]' * 12 + '.*'):  # of a larger data set made here before
+                old.unlink()
         images, annotations = [], []
         for index in range(count):
             rng = np.random.default_rng((seed, stream, index))

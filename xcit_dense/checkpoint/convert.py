@@ -1,4 +1,5 @@
 """Write the weights of a file in another project's layout, and say what a file is."""
+import json
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from .layouts import LAYOUTS, from_official
 from .load import find_models, find_state_dict
 from .locate import fetch
 from .meta import get_dataset_meta, get_meta
-from .read import import_safetensors, read_checkpoint
+from .read import META_KEY, import_safetensors, read_checkpoint
 
 #: The layouts that can be written.
 TARGETS = ('dense', 'official', 'timm', 'mmpretrain')
@@ -78,12 +79,19 @@ def _write(out, state, layout, dataset_meta):
             if out.suffix == '.safetensors':
                 # tensors that are parts of one piece of memory are refused
                 own = {n: v.clone(memory_format=torch.contiguous_format) for n, v in state.items()}
-                import_safetensors().save_file(own, part, metadata={'format': 'pt'})
+                # its metadata is text only
+                said = {META_KEY: json.dumps(dataset_meta, default=_plain)} if dataset_meta else {}
+                import_safetensors().save_file(own, part, metadata={'format': 'pt', **said})
             else:
                 content = {layout.container: state} if layout.container else state
                 torch.save({**content, 'meta': {'dataset_meta': dataset_meta}} if dataset_meta else content, part)
-    except (OSError, RuntimeError) as error:  # the latter is torch's word for a full disk
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # torch's word for a full disk; json's two
         raise CheckpointError(f'cannot write {out}: {error}') from error
+
+
+def _plain(value):
+    """Arrays, tensors and sets as lists, which is what JSON has."""
+    return value.tolist() if hasattr(value, 'tolist') else list(value)
 
 
 def _modules(names):

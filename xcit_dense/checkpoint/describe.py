@@ -27,17 +27,17 @@ class Contents:
         """Recognise tensors by name, of any layout.
 
         Raises:
-            CheckpointError: They are an XCiT with a part of a tensor missing.
+            CheckpointError: They are an XCiT with a part of a tensor missing, or several XCiT.
         """
         try:
             return cls(*to_official(state))
         except ValueError as error:
-            raise CheckpointError(f'{source} is damaged: {error}') from error
+            raise CheckpointError(f'{source} {error}') from error
 
     @property
     def size(self) -> str:
         """Name of the size and patch, or what tells them, derived from shapes."""
-        depth = 1 + max(int(block[1]) for n in self.tensors if (block := re.match(r'blocks\.(\d+)\.', n)))
+        depth = len({block[0] for n in self.tensors if (block := re.match(r'blocks\.\d+\.', n))})
         stem = {n for n in self.tensors if re.match(r'patch_embed\.proj\.\d+\.0\.weight$', n)}
         return size_title(self._length('blocks.0.gamma1'), depth, self._length('blocks.0.attn.temperature'),
                           2**len(stem))

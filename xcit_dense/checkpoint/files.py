@@ -1,6 +1,7 @@
 """Files on the disk: what kind they are, and written whole or not at all."""
 import os
 import re
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -16,12 +17,14 @@ def kind_of_file(path) -> str:
     """Return one of `CHECKPOINT_KINDS`, told by how the file begins, or say in words what else it is."""
     with open(path, 'rb') as file:
         head = file.read(512)
-    if head.startswith((b'PK\x03\x04', _OLD_TORCH)):
+    if head[4:9] == b'\0\0\0\0{':  # the header after its length, whose first bytes may be anything
+        return 'safetensors'
+    if head.startswith(b'PK\x03\x04'):
+        return _kind_of_zip(path)
+    if head.startswith(_OLD_TORCH):
         return 'torch'
     if head.startswith(b'\x80'):
         return 'pickle'
-    if head[8:9] == b'{' and b'\0' in head[:8]:  # after the length of the header
-        return 'safetensors'
     if not head:
         return 'an empty file'
     if re.match(rb'\s*<(!doctype|html|head|\?xml)', head, re.I):
@@ -31,6 +34,17 @@ def kind_of_file(path) -> str:
     if not re.search(rb'[^\t\n\r\x20-\x7e]', head):
         return 'a text file'
     return 'a file of an unknown kind'
+
+
+def _kind_of_zip(path):
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = {name.rpartition('/')[2] for name in file.namelist()}
+    except Exception:  # of several types; what is wrong with the file is said when torch reads it
+        return 'torch'
+    if 'constants.pkl' in names:
+        return 'a TorchScript archive (save model.state_dict() instead)'
+    return 'torch' if 'data.pkl' in names else 'a zip archive'
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 _BACKBONE = re.compile(r'(patch_embed|pos_embeder|blocks)\.')
 _CLASSIFIER = re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)')
 _PYRAMID = re.compile(r'fpn[1-4]\.')
-_ANY_XCIT = re.compile(r'(.*\.)?(blocks|xca_layers)\.\d+\.attn\.temperature$')
+_ANY_XCIT = re.compile(r'(|.*\.)(blocks|xca_layers)\.\d+\.attn\.temperature$')
 _QKV = re.compile(r'(cls_attn_blocks\.\d+\.attn)\.([qkv])\.(weight|bias)$')
 _LINEAR = re.compile(r'(.*\.(qkv|attn\.proj|fc1|fc2)|head)\.weight$')
 
@@ -77,20 +77,21 @@ def to_official(state: dict):
     """Translate the tensors of a file to the authors' names.
 
     Args:
-        state: Tensors by name, of any layout. Where names begin with ``backbone.``, the others are a whole model's.
+        state: Tensors by name, of any layout. Where XCiT's begin with ``backbone.`` or another prefix, the
+            others are a whole model's.
 
     Returns:
         The name of the layout in `LAYOUTS`; XCiT's tensors by the authors' names; the rest of a whole model by
         its own names. (None, {}, state) if there is no XCiT.
 
     Raises:
-        ValueError: A query, key or value of class attention is missing.
+        ValueError: A query, key or value of class attention is missing, or there are several XCiT.
     """
     if not holds_xcit(state):
         return None, {}, state
-    inside = {n.removeprefix('backbone.'): v for n, v in state.items() if n.startswith('backbone.')}
-    rest = {n: v for n, v in state.items() if not n.startswith('backbone.')} if inside else {}
-    inside = inside or state
+    prefix = _prefix(state)
+    inside = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+    rest = {n: v for n, v in state.items() if not n.startswith(prefix)}
     title = _recognise(inside)
     layout = LAYOUTS[title]
     old_names = {_renamed(name, layout, back=True): name for name in rest}
@@ -124,6 +125,18 @@ def from_official(tensors: dict, rest: dict, layout: Layout):
     return {**state, **rest}, left_out
 
 
+def _prefix(state):
+    """What the names of the XCiT among tensors begin with."""
+    found = sorted({match[1] for match in map(_ANY_XCIT.match, state) if match})
+    if len(found) == 1:
+        return found[0]
+    for usual in ('backbone.', ''):
+        if usual in found:
+            return usual
+    raise ValueError(f'holds several XCiT, under the prefixes {", ".join(found)}; choose one by the prefix of '
+                     f"init_cfg: dict(type='Pretrained', checkpoint=..., prefix='{found[0]}')")
+
+
 def _recognise(state):
     if any(name.startswith('xca_layers.') for name in state):
         return 'mmpretrain'
@@ -153,7 +166,7 @@ def _joined(state):
         elif whole not in joined:
             thirds = [state.get(f'{match[1]}.{third}.{match[3]}') for third in 'qkv']
             if any(third is None or third.shape != value.shape for third in thirds):
-                raise ValueError(f'q, k and v of {match[1]} are not three tensors of one shape')
+                raise ValueError(f'is damaged: q, k and v of {match[1]} are not three tensors of one shape')
             joined[whole] = torch.cat(thirds)
     return joined
 

@@ -13,6 +13,9 @@ from .read import read_checkpoint
 #: under ``ema_state_dict``; of DINO's two the teacher is the one that is published.
 _CONTAINERS = ('state_dict', 'model', 'teacher', 'student')
 
+#: What mmengine's and torch's averagers keep beside the model, which is their ``module``; no weights.
+_AVERAGERS_COUNTERS = ('steps', 'n_averaged')
+
 
 def find_models(checkpoint) -> dict:
     """Return every model in a checkpoint: its tensors by name, by the container that holds it.
@@ -131,8 +134,10 @@ def _is_state(value):
 
 def _halves(container, state):
     """Take off ``module.`` and tell teacher and student apart (PaddlePaddle's and others' distillation)."""
-    if any(name.startswith('module.') for name in state):  # beside them the averager of mmengine keeps a counter
-        state = {n.removeprefix('module.'): v for n, v in state.items() if n.startswith('module.')}
+    if any(name.startswith('module.') for name in state):
+        state = {n: v for n, v in state.items() if n not in _AVERAGERS_COUNTERS}
+        # where both are there the prefix stays, so that none is lost
+        state = {n if (inner := n.removeprefix('module.')) in state else inner: v for n, v in state.items()}
     halves = {}
     for name, value in state.items():
         half, _, inner = name.partition('.')

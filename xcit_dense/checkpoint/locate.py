@@ -3,6 +3,7 @@ import hashlib
 import http.client
 import os
 import re
+import time
 import urllib.request
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,7 @@ from ..errors import CheckpointError
 from .files import CHECKPOINT_KINDS, first_line, kind_of_file, written_whole
 
 _TIMEOUT = 30  # seconds without a byte
+_PATIENCE = 3600  # seconds for another process to fetch a file
 
 
 def fetch(source: str) -> Path:
@@ -35,19 +37,24 @@ def fetch(source: str) -> Path:
     """
     if source.startswith(zoo.PREFIX):
         source = zoo.get_weights(source).url
-    if not source.startswith(('http://', 'https://')):
+    scheme, colon, rest = source.partition('://')
+    if scheme.lower() not in ('http', 'https'):
         return _local(source)
+    source = scheme.lower() + colon + rest  # one address, one place
     path = _place(source)
     error = None
-    if not path.is_file() and _is_first_of_node():
-        error = _download(source, path)
+    if not path.is_file():
+        if _is_first_of_node():
+            error = _download(source, path)
+        elif not is_distributed():
+            _wait_for(path)
     barrier()  # the other processes of the run wait for the file
     if not path.is_file():
         reason = first_line(error) if error else 'see the first process of this machine'
         raise CheckpointError(
             f'cannot fetch the weights {source}: {reason}. '
-            f'Where there is no network, put the file at {path}, or start from random weights '
-            '(--no-pretrained, or init_cfg=None).')
+            f'Where there is no network, put the file at {path}, or, for a training, start from random '
+            'weights (train --no-pretrained, or init_cfg=None).')
     return path
 
 
@@ -81,7 +88,10 @@ def _local(source):
 
 def _place(url):
     """Where the file of an address lies in torch's cache."""
-    name = Path(unquote(urlsplit(url).path)).name
+    try:
+        name = Path(unquote(urlsplit(url).path)).name
+    except ValueError as error:
+        raise CheckpointError(f'{url} is not an address: {error}') from error
     if not name or name == '..' or len(name) > 200:
         raise CheckpointError(f'the address {url} does not end in the name of a file')
     folder = Path(torch.hub.get_dir(), 'checkpoints')
@@ -92,7 +102,15 @@ def _place(url):
 
 def _is_first_of_node():
     """Whether this process fetches for the others on its machine, which may share no disk with other machines."""
-    return not is_distributed() or int(os.environ.get('LOCAL_RANK', 0)) == 0
+    return int(os.environ.get('LOCAL_RANK', 0)) == 0  # the launcher's, known before the processes know each other
+
+
+def _wait_for(path):
+    """Wait for a file that the first process of this machine fetches; there is no group to wait in yet."""
+    print_log(f'waiting for the first process of this machine (LOCAL_RANK=0) to fetch {path}', logger='current')
+    end = time.monotonic() + _PATIENCE
+    while not path.is_file() and time.monotonic() < end:
+        time.sleep(0.2)
 
 
 def _download(url, path):
@@ -134,7 +152,7 @@ def _known_hash(url, name):
     if published and published.sha256:
         return published.sha256
     suffix = re.search(r'-([0-9a-f]{8,64})\.\w+$', name)  # the way of torch.hub: NAME-HASH.pth
-    if not suffix or re.fullmatch(r'\d{8}', suffix[1]):  # eight figures are a date as a rule
+    if not suffix or suffix[1].isdecimal():  # figures alone are a date or a time as a rule
         return ''
     return suffix[1]
 

@@ -1,4 +1,5 @@
 """Read weight files of every kind without running anything that they hold."""
+import json
 import re
 
 import numpy as np
@@ -8,6 +9,12 @@ from ..errors import CheckpointError
 from .files import first_line, kind_of_file
 from .locate import fetch
 from .safe import mmengine_globals, read_arrays, to_arrays
+
+#: Where the metadata of a safetensors file, which is text only, keeps class names and palette as JSON.
+META_KEY = 'dataset_meta'
+
+#: How torch and `safe` say that a file asks for what it may not have; torch goes on with advice to let it.
+_REFUSAL = re.compile(r'(?:GLOBAL |refused: |unrecognized function |but got )((?<=GLOBAL )\S+|.*)')
 
 
 def read_checkpoint(source, map_location='cpu'):
@@ -22,7 +29,8 @@ def read_checkpoint(source, map_location='cpu'):
         map_location: As for `torch.load`.
 
     Returns:
-        What the file holds, usually a dict.
+        What the file holds, usually a dict. Safetensors with class names come in the containers of a
+        dense file of torch: ``state_dict`` and ``meta``.
 
     Raises:
         CheckpointError: The file is missing, cannot be fetched, is damaged, or holds objects other
@@ -39,11 +47,12 @@ def read_checkpoint(source, map_location='cpu'):
     except OSError as error:
         raise CheckpointError(f'cannot read {path}: {error}') from error
     except Exception as error:  # the readers raise a dozen types for damaged files
-        unsafe = re.search(r'GLOBAL (\S+)|refused: (.*)|WeightsUnpickler error: (.*)', str(error))
-        if unsafe:
-            raise CheckpointError(f'cannot read {path}: refused: {unsafe[unsafe.lastindex]}. A checkpoint may hold '
-                                  'tensors, numbers and text; other objects could run code.') from error
-        raise CheckpointError(f'cannot read {path}: the file is damaged or cut off ({first_line(error)}). '
+        text = str(error).rpartition('WeightsUnpickler error:')[2]  # before it torch advises to read unsafely
+        if refusal := _REFUSAL.search(text):
+            raise CheckpointError(f'cannot read {path}: refused: {refusal[1]}. A checkpoint may hold tensors, numbers '
+                                  'and text; other objects could run code. Where a whole model was saved, save '
+                                  'model.state_dict() instead.') from error
+        raise CheckpointError(f'cannot read {path}: the file is damaged or cut off ({first_line(text or error)}). '
                               f'{mend}') from error
     raise CheckpointError(f'cannot read {path}: it is {kind}, not a checkpoint. {mend}')
 
@@ -67,22 +76,29 @@ def _read_torch(path, map_location):
 
 
 def _read_safetensors(path, map_location):
-    return import_safetensors().load_file(path, device=str(map_location))
+    safetensors = import_safetensors()
+    state = safetensors.load_file(path, device=str(map_location))
+    with safetensors.safe_open(path, framework='pt') as file:
+        said = (file.metadata() or {}).get(META_KEY)
+    return {'state_dict': state, 'meta': {'dataset_meta': json.loads(said)}} if said else state
 
 
 def _read_pickle(path, map_location):
     with open(path, 'rb') as file:
-        return _to_tensors(read_arrays(file), map_location)
+        return _to_tensors(read_arrays(file), map_location, {})
 
 
-def _to_tensors(value, device):
+def _to_tensors(value, device, done):
     """Turn the arrays of a PaddlePaddle file into tensors; in nested dicts a tensor is a pair of name and array."""
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], np.ndarray):
         value = value[1]
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value).to(device)
-    if isinstance(value, dict):  # the key left out holds PaddlePaddle's own names
-        return {k: _to_tensors(v, device) for k, v in value.items() if k != 'StructuredToParameterName@@'}
+    if isinstance(value, dict):
+        if id(value) not in done:  # the key left out holds PaddlePaddle's own names
+            done[id(value)] = {k: _to_tensors(v, device, done) for k, v in value.items()
+                               if k != 'StructuredToParameterName@@'}
+        return done[id(value)]
     return value
 
 

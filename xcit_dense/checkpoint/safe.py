@@ -31,17 +31,29 @@ def read_arrays(file):
     return to_arrays(_ArrayReader(file).load())
 
 
-def to_arrays(value):
-    """Put the arrays of a file in the places of what they were read into."""
+def to_arrays(value, done=None):
+    """Put the arrays of a file in the places of what they were read into.
+
+    Args:
+        value: What was read.
+        done: The containers that were seen, by their ids, each with what takes its place; a file may hold one in
+            many places.
+    """
+    done = {} if done is None else done
     if isinstance(value, _Array):
         return value.value
+    if id(value) in done:
+        return done[id(value)][1]
     if isinstance(value, dict):
+        done[id(value)] = value, value
         for key in value:
-            value[key] = to_arrays(value[key])
+            value[key] = to_arrays(value[key], done)
     elif isinstance(value, list):
-        value[:] = map(to_arrays, value)
-    elif type(value) is tuple:
-        return tuple(map(to_arrays, value))
+        done[id(value)] = value, value
+        value[:] = [to_arrays(item, done) for item in value]
+    elif type(value) is tuple:  # kept, as ids are used again
+        done[id(value)] = value, tuple([to_arrays(item, done) for item in value])
+        return done[id(value)][1]
     return value
 
 
@@ -52,17 +64,35 @@ class _Sealed(type):
         raise ValueError(f'refused: attribute {name!r}')
 
 
+def _stand_in(function):
+    """Return an object that calls ``function`` and that a pickle cannot change, as it could a function's defaults."""
+
+    class StandIn:
+        __slots__ = ()
+        __call__ = staticmethod(function)
+
+        def __setstate__(self, state):
+            raise ValueError('refused: a state for a function')
+
+    return StandIn()
+
+
 class _SavedHistory(HistoryBuffer):
     """Takes the place of mmengine's log buffer while a file is read: restores numbers and nothing else."""
 
+    def __init__(self, *args):
+        raise ValueError('refused: a log buffer built by hand')
+
     def __setstate__(self, state):
-        fields = {name: getattr(state[name], 'value', state[name])
-                  for name in ('max_length', '_log_history', '_count_history')}
+        histories = {name: state[name] for name in ('_log_history', '_count_history')}
+        if type(state['max_length']) is not int or not all(isinstance(v, _Array) for v in histories.values()):
+            raise ValueError('refused: a log buffer of other things than numbers')
         self.__class__ = HistoryBuffer
         self._set_default_statistics()
-        self.__dict__.update(fields)
+        self.__dict__.update({name: array.value for name, array in histories.items()}, max_length=state['max_length'])
 
 
+@_stand_in
 def _statistics_method(owner, name):
     """Stands for the ``getattr`` by which a pickle names the methods of a log buffer; they are never used."""
     if owner is not _SavedHistory or name not in ('min', 'max', 'current', 'mean'):
@@ -103,6 +133,7 @@ class _Array(metaclass=_Sealed):
         self.value = dtype.read(data).reshape(shape, order='F' if fortran else 'C').copy()
 
 
+@_stand_in
 def _empty_array(kind, shape, code):
     """Stands for NumPy's ``_reconstruct``: an empty array that the state which follows fills."""
     if kind is not _ArrayType or shape != (0, ):
@@ -110,6 +141,7 @@ def _empty_array(kind, shape, code):
     return _Array()
 
 
+@_stand_in
 def _scalar(dtype, data):
     """Stands for NumPy's ``scalar``: numbers only."""
     if not isinstance(dtype, _Dtype) or not isinstance(data, bytes):
@@ -117,6 +149,7 @@ def _scalar(dtype, data):
     return dtype.read(data)[0]
 
 
+@_stand_in
 def _bytes(text, encoding):
     """Stands for ``_codecs.encode``, by which old pickles write bytes as text."""
     if not isinstance(text, str) or encoding != 'latin1':

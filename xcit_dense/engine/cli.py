@@ -70,5 +70,6 @@ def run(main):
     except XCiTDenseError as error:
         sys.exit(f'error: {error}')
     except KeyboardInterrupt:
-        print('stopped; a training run goes on with --resume', file=sys.stderr)
+        training = Path(sys.argv[0]).stem == 'train'
+        print('stopped' + ('; the run goes on with --resume' if training else ''), file=sys.stderr)
         sys.exit(130)

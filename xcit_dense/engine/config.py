@@ -62,8 +62,15 @@ def set_auto_scale_lr(cfg: Config):
 
 
 def set_show_dir(cfg: Config, folder):
-    """Draw every tested image, ground truth beside predictions, into ``folder``."""
-    hook = cfg.default_hooks.visualization
+    """Draw every tested image, ground truth beside predictions, into ``folder``.
+
+    Raises:
+        ConfigError: The config has no hook that draws.
+    """
+    hook = cfg.get('default_hooks', {}).get('visualization')
+    if hook is None:
+        raise ConfigError('--show-dir needs default_hooks.visualization in the config, such as '
+                          "dict(type='DetVisualizationHook') of mmdet or dict(type='SegDrawingHook') of this package")
     hook.draw = True
     # the hooks join this to a folder of their own unless it is absolute
     hook.test_out_dir = str(Path(folder).absolute())

@@ -8,6 +8,7 @@ from mmengine.fileio import load
 from mmengine.logging import print_log
 from mmengine.utils import is_seq_of
 from PIL import Image
+from tqdm import tqdm
 
 from ..checkpoint import classes_of_checkpoint
 from ..errors import DataError
@@ -37,7 +38,7 @@ def set_data_root(cfg: Config, data_root):
 
 
 def check_data(cfg: Config, loaders=LOADERS):
-    """Raise one error if a file or folder that the data sets of ``loaders`` name is not there.
+    """Raise one error if a file or folder that the data sets of ``loaders`` name is not there or empty.
 
     Raises:
         DataError: It gives the expected layout and the absolute paths that were looked at.
@@ -48,29 +49,47 @@ def check_data(cfg: Config, loaders=LOADERS):
         prefixes = dataset.get('data_prefix', {}).values()
         for part in filter(None, (dataset.get('ann_file'), *prefixes)):
             needed[root / part] = root
-    if all(path.exists() for path in needed):
+    states = {path: _state_of(path) for path in needed}
+    if set(states.values()) == {'found'}:
         return
-    lines = [f'  {"found  " if path.exists() else "missing"}  {path.absolute()}' for path in needed]
+    lines = [f'  {state:7}  {path.absolute()}' for path, state in states.items()]
     roots = ' and '.join(dict.fromkeys(str(root.absolute()) for root in needed.values()))
     raise DataError(f'the data set is not complete under {roots}. The config needs:\n' + '\n'.join(lines)
                     + '\nGive the folder that holds these with --data-root DIR.')
 
 
-def take_classes(cfg: Config, checkpoint=None, source=None):
+def _state_of(path):
+    if not path.exists():
+        return 'missing'
+    return 'empty' if path.is_dir() and not any(path.iterdir()) else 'found'
+
+
+def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2]):
     """Fill in the classes of a config with ``classes_from_data``; others stay as they are.
 
     Args:
         cfg: The config; its data sets and heads are changed.
         checkpoint: A checkpoint that was trained with the classes. Without it they come from the training data.
-        source: The file of the checkpoint, for the error.
+        source: The file of the checkpoint, for errors.
+        loaders: The data that will be used; it must have the same classes in the same order, for frameworks count
+            classes and never compare their names.
 
     Raises:
         CheckpointError: The checkpoint holds no class names.
-        DataError: The training data does not say which classes it has.
+        DataError: Data does not say which classes it has, or has others.
     """
-    if cfg.get('classes_from_data'):
-        set_classes(cfg, **(classes_of_data(cfg) if checkpoint is None else
-                            dict(classes=classes_of_checkpoint(checkpoint, source))))
+    if not cfg.get('classes_from_data'):
+        return
+    if checkpoint is None:
+        wanted, origin = classes_of_data(datasets(cfg, LOADERS[:1])[0]), 'the training data'
+    else:
+        wanted, origin = dict(classes=classes_of_checkpoint(checkpoint, source)), source
+    for dataset in datasets(cfg, loaders):
+        found = classes_of_data(dataset, wanted['classes'])
+        if found['classes'] != wanted['classes'] or found != {**found, **wanted}:
+            raise DataError(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
+                            f'{found}, not {wanted}. Make them the same.')
+    set_classes(cfg, **wanted)
 
 
 def set_classes(cfg: Config, classes, **metainfo):
@@ -85,8 +104,12 @@ def set_classes(cfg: Config, classes, **metainfo):
     walk(cfg.model, visit)
 
 
-def classes_of_data(cfg: Config) -> dict:
-    """Return what the training data says of its classes.
+def classes_of_data(dataset, known=None) -> dict:
+    """Return what a data set says of its classes.
+
+    Args:
+        dataset: Its config.
+        known: Names for label maps without ``classes.txt``; by default their numbers are their names.
 
     Returns:
         ``classes``, their names; of a COCO file also ``category_ids``. The order is that of the file, which is
@@ -95,40 +118,56 @@ def classes_of_data(cfg: Config) -> dict:
     Raises:
         DataError: The annotation file is no COCO file, or ``classes.txt`` or a label map cannot be used.
     """
-    dataset = datasets(cfg, LOADERS[:1])[0]
+    path = _source_of_classes(dataset)
     if not dataset.get('ann_file'):
-        return dict(classes=_classes_of_folders(dataset))
-    path = Path(dataset.data_root, dataset.ann_file)
+        return dict(classes=_classes_of_folders(dataset, path, known))
     try:
         categories = load(path)['categories']
         return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f'{path.absolute()} is no COCO annotation file: {error}') from error
+        raise DataError(f'{path} is no COCO annotation file: {error}') from error
 
 
-def _classes_of_folders(dataset):
-    names_file = Path(dataset.data_root, 'classes.txt')
+def _source_of_classes(dataset):
+    return Path(dataset.data_root, dataset.get('ann_file') or 'classes.txt').absolute()
+
+
+def _classes_of_folders(dataset, names_file, known):
+    folder = Path(dataset.data_root, dataset.data_prefix.seg_map_path).absolute()
+    labels = _labels_of_maps(folder)
+    highest = max(labels, default=-1)
     if names_file.is_file():
-        names = names_file.read_text().strip().splitlines()
-        names = tuple(name.strip() for name in names)
+        names = tuple(name.strip() for name in names_file.read_text().strip().splitlines())
         if not names or not all(names) or len(set(names)) < len(names):
-            raise DataError(f'{names_file.absolute()} must have one class name a line, each once, none empty; '
-                            f'got {list(names)}')
-        return names
-    folder = Path(dataset.data_root, dataset.data_prefix.seg_map_path)
-    highest, paths = -1, sorted(folder.rglob('*.png'))
-    for path in paths:
-        with Image.open(path) as image:
-            if image.mode not in ('L', 'P', '1'):
-                raise DataError(f'{path.absolute()} is no label map: a pixel must be one number from 0 to 255, the '
-                                f'file has the mode {image.mode}')
-            labels = np.unique(np.asarray(image))
-        highest = max([highest, *labels[labels != _IGNORED].tolist()])
-    if highest < 0:
-        raise DataError(f'no label map in {folder.absolute()} has a class; looked at {len(paths)} files *.png')
-    print_log(f'no {names_file.absolute()}: the classes are the labels 0 to {highest} of {len(paths)} label maps',
-              logger='current')
-    return tuple(map(str, range(highest + 1)))
+            raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {list(names)}')
+    else:
+        names = known or tuple(map(str, range(highest + 1)))
+        if not known:
+            print_log(f'no {names_file}: the classes are the labels 0 to {highest} in {folder}', logger='current')
+    if highest >= len(names):
+        raise DataError(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels 0 to '
+                        f'{len(names) - 1}, and {_IGNORED} is ignored')
+    if len(names) < 2:
+        raise DataError(f'the label maps in {folder} have {len(names)} class, and segmentation needs two. A pixel is '
+                        f'the number of its class from 0; {_IGNORED} is ignored, so that an object drawn as 255 on 0 '
+                        'must be written as 1')
+    return names
+
+
+def _labels_of_maps(folder):
+    """Return every label below a folder but the ignored one, with a file that has it."""
+    found = {}
+    for path in tqdm(sorted(folder.rglob('*.png')), desc='label maps', leave=False, disable=None):
+        try:
+            with Image.open(path) as image:
+                mode, values = image.mode, np.unique(np.asarray(image))
+        except OSError as error:
+            raise DataError(f'{path} cannot be read: {error}') from error
+        if mode not in ('L', 'P', '1'):
+            raise DataError(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
+                            f'mode {mode}')
+        found.update((label, path) for label in values.tolist() if label != _IGNORED)
+    return found
 
 
 def find_images(source):

@@ -93,7 +93,8 @@ def _cut_coco(root, dataset, count, out):
     file.write_text(json.dumps(content))
     folder = Path(out, dataset.data_prefix.img)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.symlink_to(root / dataset.data_prefix.img)
+    if not folder.is_symlink():  # training and validation may share one
+        folder.symlink_to(root / dataset.data_prefix.img)
     return len(kept)
 
 

@@ -90,7 +90,7 @@ def metafile(family, rows) -> str:
                                 for task, (name, value) in zip(tasks, metrics, strict=True)]
             model['Weights'] = weights.url
         models.append(model)
-    collection = {'Name': f'{title} on XCiT', 'README': 'README.md',
+    collection = {'Name': f'{title} on XCiT', 'README': '../README.md',
                   'Metadata': {'Training Data': dataset, 'Architecture': ['XCiT', title]},
                   'Paper': {'URL': 'https://arxiv.org/abs/2106.09681',
                             'Title': 'XCiT: Cross-Covariance Image Transformers'}}

@@ -33,7 +33,7 @@ class Predictor:
     def __init__(self, cfg, checkpoint):
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
-        take_classes(cfg, weights, checkpoint)
+        take_classes(cfg, weights, checkpoint, loaders=[])
         init_default_scope(cfg.default_scope)
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
@@ -80,7 +80,7 @@ class DetectionPredictor(Predictor):
     def write(self, image, image_id, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and keep its records."""
         sample = self(image, image_id)
-        self.draw(image, sample, picture_path(out_dir, name), pred_score_thr=self.score_thr)
+        self.draw(image, sample, Path(out_dir, name).with_suffix('.jpg'), pred_score_thr=self.score_thr)
         self.records += self.to_coco(sample, image_id=image_id, file_name=str(name))
 
     def close(self, out_dir):
@@ -118,9 +118,9 @@ class SegmentationPredictor(Predictor):
     def write(self, image, image_id, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
         sample = self(image, image_id)
-        self.draw(image, sample, picture_path(out_dir, name))
+        self.draw(image, sample, Path(out_dir, name).with_suffix('.jpg'))
         labels = sample.pred_sem_seg.data[0].numpy() + self.first_label
-        path = picture_path(Path(out_dir, 'labels'), name).with_suffix('.png')
+        path = Path(out_dir, 'labels', name).with_suffix('.png')  # as data sets name them
         path.parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(path), labels.astype(np.uint8 if labels.max() < 256 else np.uint16))
         self.count += 1
@@ -156,9 +156,17 @@ def predict_files(predictor, root, paths, out_dir):
         What was written, in words.
 
     Raises:
-        DataError: Some images could not be read; the others are done all the same.
+        DataError: ``out_dir`` is ``root``; two images have the same name but for the suffix; or some could not be
+            read, and the others are done all the same.
     """
     unreadable = []
+    if Path(out_dir).resolve() == Path(root).resolve():
+        raise DataError(f'{out_dir} holds the images, and the pictures would overwrite them; give another folder')
+    names = [str(path.relative_to(root).with_suffix('')) for path in paths]
+    doubled = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if doubled:
+        raise DataError(f'several images in {root} have one name but for the suffix, and would have one result: '
+                        f'{", ".join(doubled[:5])}. Rename one of each.')
     stems = [path.stem for path in paths]
     numbered = all(stem.isdecimal() for stem in stems) and len(set(map(int, stems))) == len(stems)
     Path(out_dir).mkdir(parents=True, exist_ok=True)
@@ -176,11 +184,6 @@ def predict_files(predictor, root, paths, out_dir):
         raise DataError(f'{len(unreadable)} of {len(paths)} images could not be read: '
                         + ', '.join(map(str, unreadable[:5])))
     return f'{len(paths)} pictures and {results} in {out_dir}'
-
-
-def picture_path(folder, name):
-    """Return where the picture of the image ``name`` goes: a JPEG; no two images share one."""
-    return Path(folder, name if name.suffix.lower() == '.jpg' else name.with_name(f'{name.name}.jpg'))
 
 
 def _category_ids(classes):

@@ -65,7 +65,7 @@ class DenseRunner(Runner):
     def build_optim_wrapper(self, optim_wrapper):
         """Build the optimizer, and say in one line what mmengine says in one line per parameter."""
         wrapper = super().build_optim_wrapper(optim_wrapper)
-        groups = wrapper.param_groups
+        groups = wrapper.optimizer.param_groups
         decayed = sum(p.numel() for g in groups if g['weight_decay'] for p in g['params'])
         total = sum(p.numel() for g in groups for p in g['params'])
         self.logger.info(f'parameters: {total:,} trained, {decayed:,} of them with weight decay')

@@ -47,7 +47,7 @@ class SegDrawingHook(Hook):
 
     Args:
         draw: Whether to draw at all.
-        test_out_dir: Folder for the pictures, named like the images.
+        test_out_dir: Folder for the pictures, named like the images, folders below the data set's too.
     """
 
     def __init__(self, draw: bool = False, test_out_dir: str = None):
@@ -57,7 +57,8 @@ class SegDrawingHook(Hook):
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Draw the images of a batch."""
         if self.draw:
+            root = runner.test_dataloader.dataset.data_prefix['img_path']
             for sample in outputs:
                 image = mmcv.imread(sample.img_path, channel_order='rgb')
-                runner.visualizer.add_datasample('', image, sample,
-                                                 out_file=str(Path(self.test_out_dir, Path(sample.img_path).name)))
+                runner.visualizer.add_datasample('', image, sample, out_file=str(
+                    Path(self.test_out_dir, Path(sample.img_path).relative_to(root))))
