@@ -549,7 +549,7 @@ def test_what_cannot_be_fetched_leaves_nothing_and_names_the_mend(server, tmp_pa
         load_backbone(build(), f'{address}/{name}')
     message = str(caught.value)
     assert f'{address}/{name}' in message and '--no-pretrained' in message
-    place = message.partition('put the file at ')[2].partition(', or start')[0]
+    place = message.partition('put the file at ')[2].partition(', or')[0]
     assert place.startswith(str(tmp_path / 'hub/checkpoints')) and place.endswith(f'/{name}')
     assert cached(tmp_path) == []
 
