@@ -1,5 +1,6 @@
 """What the tests share: a tiny arch, the golden files, generated data, and a run trained on it."""
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,21 @@ def run_tool(name, *args, cwd=ROOT, check=True, env=None, python=()):
                           env={**os.environ, **(env or {})}, timeout=1500)
     assert not check or done.returncode == 0, done.stdout[-6000:]
     return done
+
+
+@pytest.fixture
+def call_tool(monkeypatch, capsys):
+    """A function that runs a tool in this process, for calls that end before any work: code and output."""
+
+    def call(name, *args):
+        path = str(ROOT / 'tools' / name)
+        monkeypatch.setattr(sys, 'argv', [path, *map(str, args)])
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(path, run_name='__main__')
+        message = stopped.value.code
+        return (1, message) if isinstance(message, str) else (message, ''.join(capsys.readouterr()))
+
+    return call
 
 
 @pytest.fixture(scope='session')

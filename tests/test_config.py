@@ -159,5 +159,6 @@ def test_readme_table_and_metafiles_are_up_to_date():
 
 @pytest.mark.parametrize('name', ('train.py', 'test.py', 'predict.py', 'plot_curves.py', 'make_demo_data.py',
                                   'measure.py', 'model_table.py', 'convert_checkpoint.py'))
-def test_every_tool_has_help(name, tmp_path):
-    assert 'usage:' in run_tool(name, '--help', cwd=tmp_path).stdout
+def test_every_tool_has_help(name, call_tool):
+    code, output = call_tool(name, '--help')
+    assert code == 0 and output.startswith(f'usage: {name}')

@@ -80,11 +80,14 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2])
     """
     if not cfg.get('classes_from_data'):
         return
+    others = datasets(cfg, loaders)
     if checkpoint is None:
-        wanted, origin = classes_of_data(datasets(cfg, LOADERS[:1])[0]), 'the training data'
+        first = datasets(cfg, LOADERS[:1])[0]
+        others = [dataset for dataset in others if dataset is not first]
+        wanted, origin = classes_of_data(first), 'the training data'
     else:
         wanted, origin = dict(classes=classes_of_checkpoint(checkpoint, source)), source
-    for dataset in datasets(cfg, loaders):
+    for dataset in others:
         found = classes_of_data(dataset, wanted['classes'])
         if found['classes'] != wanted['classes'] or found != {**found, **wanted}:
             raise DataError(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
