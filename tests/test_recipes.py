@@ -11,18 +11,20 @@ from mmengine.structures import InstanceData, PixelData
 
 from xcit_dense import arch_names, get_arch
 from xcit_dense.engine.config import load_config
+from xcit_dense.engine.model_table import config_name
 
 PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
              for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
 ARCHITECTURES = json.loads((ROOT / 'tests/golden/architectures.json').read_text())['archs']
-FAMILIES = {'maskrcnn': 'coco', 'semfpn': 'ade20k', 'upernet': 'ade20k'}
+FAMILIES = ('maskrcnn', 'semfpn', 'upernet')
 RECIPES = list(itertools.product(FAMILIES, arch_names()))
-OTHERS = sorted({path.name for path in (ROOT / 'configs').glob('*.py')} - {
-    f'{family}_xcit_{arch[0]}{arch.split("_", 1)[1]}_{FAMILIES[family]}.py' for family, arch in RECIPES})
 
 
 def path_of(family, arch):
-    return ROOT / 'configs' / f'{family}_xcit_{arch[0]}{arch.split("_", 1)[1]}_{FAMILIES[family]}.py'
+    return ROOT / 'configs' / f'{config_name(family, arch)}.py'
+
+
+OTHERS = sorted({path.name for path in (ROOT / 'configs').glob('*.py')} - {path_of(*recipe).name for recipe in RECIPES})
 
 
 def build(cfg, device='cpu'):

@@ -7,5 +7,4 @@ from .catalog import package_root
 tools = {path.stem: path for path in sorted((package_root() / 'tools').glob('*.py'))}
 if len(sys.argv) < 2 or sys.argv[1] not in tools:
     sys.exit(f'usage: python -m xcit_dense TOOL ...\n  with one of the tools {", ".join(tools)}; TOOL --help says more')
-sys.argv = [f'xcit_dense {sys.argv[1]}', *sys.argv[2:]]
-runpy.run_path(str(tools[sys.argv[0].split()[1]]), run_name='__main__')
+runpy.run_path(str(tools[sys.argv.pop(1)]), run_name='__main__')

@@ -1,5 +1,6 @@
 """Predictions for image files: pictures, and results in the format of the task."""
 import json
+from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -162,8 +163,8 @@ def predict_files(predictor, root, paths, out_dir):
     unreadable = []
     if Path(out_dir).resolve() == Path(root).resolve():
         raise DataError(f'{out_dir} holds the images, and the pictures would overwrite them; give another folder')
-    names = [str(path.relative_to(root).with_suffix('')) for path in paths]
-    doubled = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    names = Counter(str(path.relative_to(root).with_suffix('')) for path in paths)
+    doubled = [name for name, count in names.items() if count > 1]
     if doubled:
         raise DataError(f'several images in {root} have one name but for the suffix, and would have one result: '
                         f'{", ".join(doubled[:5])}. Rename one of each.')
