@@ -12,8 +12,9 @@ from torch.utils.checkpoint import checkpoint
 
 from .archs import check_out_indices, get_arch
 from .checkpoint import load_backbone
-from .layers import ConvPatchEmbed, FourierPositions, XCABlock, make_norm_factory, map_to_tokens, tokens_to_map
-from .pyramid import PYRAMID_STRIDES, build_level
+from .layers import ConvPatchEmbed, FourierPositions, XCABlock, make_norm_factory
+from .lpi import map_to_tokens, tokens_to_map
+from .pyramid import PYRAMID_STRIDES, build_level, fuse_level
 
 
 @MODELS.register_module()
@@ -31,6 +32,7 @@ class XCiT(BaseModule):
         out_strides: Stride of each map, from 4, 8, 16 and 32, ascending and one per ``out_indices``.
             None gives the plain token maps of stride ``patch_size``, without layers, for other necks.
         drop_path_rate: Probability of stochastic depth, the same for every block.
+        attn_drop_rate: Probability that an entry of the attention, channel by channel, is dropped in training.
         norm_cfg: Norm of stem, LPI and pyramid. The default synchronises over the GPUs of a
             distributed run. Elsewhere it computes what a plain batch norm does, and mmengine's runner
             (on several CPUs: this package's) puts one in its place.
@@ -54,20 +56,22 @@ class XCiT(BaseModule):
                  out_indices=None,
                  out_strides=PYRAMID_STRIDES,
                  drop_path_rate: float = 0.,
+                 attn_drop_rate: float = 0.,
                  norm_cfg=dict(type='SyncBN'),
                  frozen_stages: int = -1,
                  norm_eval: bool = False,
                  with_cp: bool = False,
                  init_cfg=None):
         super().__init__(init_cfg)
+        self.is_fused = False
         _find_pretrained(init_cfg)
         self.arch = arch = get_arch(arch)
         self.in_channels = _check_int('in_channels', in_channels, 1)
         self.out_indices = arch.out_indices if out_indices is None else out_indices
         check_out_indices(self.out_indices, arch.depth)
         self.out_strides = _check_out_strides(out_strides, self.out_indices)
-        if not isinstance(drop_path_rate, Real) or isinstance(drop_path_rate, bool) or not 0 <= drop_path_rate < 1:
-            raise ValueError(f'drop_path_rate must be a number in [0, 1), got {drop_path_rate!r}')
+        _check_rate('drop_path_rate', drop_path_rate)
+        _check_rate('attn_drop_rate', attn_drop_rate)
         self.frozen_stages = _check_int('frozen_stages', frozen_stages, -1, self.out_indices[-1] + 1)
         self.norm_eval = _check_bool('norm_eval', norm_eval)
         self.with_cp = _check_bool('with_cp', with_cp)
@@ -77,7 +81,7 @@ class XCiT(BaseModule):
         self.pos_embeder = FourierPositions(arch.embed_dims)
         # blocks behind the last map would never run; in a distributed run they would be an error
         depth = self.out_indices[-1] + 1
-        self.blocks = nn.ModuleList(XCABlock(arch, norm, drop_path_rate) for _ in range(depth))
+        self.blocks = nn.ModuleList(XCABlock(arch, norm, drop_path_rate, attn_drop_rate) for _ in range(depth))
         for stride in self.out_strides or ():
             level = build_level(arch.embed_dims, arch.patch_size, stride, norm)
             setattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}', level)
@@ -130,7 +134,13 @@ class XCiT(BaseModule):
         return tuple(self._level(stride)(out) for stride, out in zip(self.out_strides, outs, strict=True))
 
     def train(self, mode: bool = True):
-        """Set the training mode; frozen parts stay in evaluation mode, batch norms too with ``norm_eval``."""
+        """Set the training mode; frozen parts stay in evaluation mode, batch norms too with ``norm_eval``.
+
+        Raises:
+            ValueError: The model is fused.
+        """
+        if mode and self.is_fused:
+            raise ValueError('this XCiT is fused, for inference only; build it anew to train it')
         super().train(mode)
         if mode:
             for part in self._frozen_parts():
@@ -139,6 +149,23 @@ class XCiT(BaseModule):
                 for module in self.modules():
                     if isinstance(module, _BatchNorm):
                         module.eval()
+        return self
+
+    @torch.no_grad()
+    def fuse(self):
+        """Fold norms and LayerScale into the weights beside them, for inference, and return the model.
+
+        Outputs change by rounding only (1e-5 of them at most, the border of the maps included). There is no way back
+        to training: parameters are gone, and the state dict is another one.
+        """
+        if not self.is_fused:
+            self.eval().requires_grad_(False)
+            self.patch_embed.fuse()
+            for block in self.blocks:
+                block.fuse()
+            for stride in self.out_strides or ():
+                fuse_level(self._level(stride))
+            self.is_fused = True
         return self
 
     def _run_block(self, block, x, height, width):
@@ -187,6 +214,11 @@ def _check_bool(name, value):
     if not isinstance(value, bool):
         raise ValueError(f'{name} must be True or False, got {value!r}')
     return value
+
+
+def _check_rate(name, value):
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ValueError(f'{name} must be a number in [0, 1), got {value!r}')
 
 
 def _find_pretrained(init_cfg):

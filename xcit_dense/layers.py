@@ -8,11 +8,17 @@ import math
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
-from mmcv.cnn.bricks import DropPath
 from mmengine.registry import MODELS
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from . import pieces
 from .archs import Arch
+from .convs import StridedConv2d
+from .ffn import FFN
+from .lpi import LPI
+from .norms import norm_act
 from .xca import XCA
 
 
@@ -57,14 +63,24 @@ class ConvPatchEmbed(nn.Module):
         reduction = patch_size // 2
         while reduction >= 1:
             width = embed_dims // reduction
-            conv = nn.Conv2d(in_channels, width, kernel_size=3, stride=2, padding=1, bias=False)
-            layers += [nn.Sequential(conv, norm(width)), nn.GELU()]
+            layers += [nn.Sequential(StridedConv2d(in_channels, width), norm(width)), nn.GELU()]
             in_channels, reduction = width, reduction // 2
         self.proj = nn.Sequential(*layers[:-1])  # no GELU after the last
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (B, in_channels, H, W) to (B, C, Hp, Wp) with Hp = ceil(H / patch), Wp alike."""
-        return self.proj(x)
+        x = x.contiguous(memory_format=torch.channels_last)  # the layout of tokens, and of the fastest convolutions
+        for i in range(0, len(self.proj), 2):
+            conv, norm = self.proj[i]
+            x = norm_act(conv(x), norm, gelu=i + 1 < len(self.proj))
+        return x
+
+    @torch.no_grad()
+    def fuse(self):
+        """Take the batch norms into the convolutions, for inference."""
+        for layer in self.proj:
+            if isinstance(layer, nn.Sequential) and isinstance(layer[1], _BatchNorm):
+                layer[0], layer[1] = fuse_conv_bn_eval(*layer), nn.Identity()
 
 
 class FourierPositions(nn.Module):
@@ -79,6 +95,7 @@ class FourierPositions(nn.Module):
     def __init__(self, embed_dims: int):
         super().__init__()
         self.token_projection = nn.Conv2d(2 * self.channels_per_axis, embed_dims, kernel_size=1)
+        self._codes = {}  # by length, type and device
 
     def forward(self, height: int, width: int) -> Tensor:
         """Return the code of a grid, (C, height, width).
@@ -90,58 +107,27 @@ class FourierPositions(nn.Module):
         rows, columns = conv.weight.flatten(1).split(self.channels_per_axis, dim=1)  # rows come first
         y = F.linear(self._code(height), rows)  # (height, C)
         x = F.linear(self._code(width), columns, conv.bias)  # (width, C)
-        return y.t().unsqueeze(2) + x.t().unsqueeze(1)
+        return (y.unsqueeze(1) + x).permute(2, 0, 1)  # channels last in memory, as the stem's map
 
     def _code(self, length: int) -> Tensor:
         """Return sines (even channels) and cosines (odd) of the 1-based positions, (length, channels_per_axis)."""
         weight = self.token_projection.weight
+        key = length, weight.dtype, weight.device
+        if not torch.compiler.is_compiling() and key in self._codes:
+            return self._codes[key]
         # half types cannot count to the sizes of this task: at least float32 until the code is made
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        position = torch.arange(1, length + 1, dtype=dtype, device=weight.device)
-        position = position * (2 * math.pi / (length + 1e-6))
-        channel = torch.arange(0, self.channels_per_axis, 2, dtype=dtype, device=weight.device)
-        angle = position[:, None] / self.temperature**(channel / self.channels_per_axis)
-        return torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1).to(weight.dtype)
-
-
-class LPI(nn.Module):
-    """Local patch interaction: two depthwise 3x3 convolutions on the token grid (paper, section 3.3).
-
-    Args:
-        embed_dims: Channels C.
-        norm: Callable that makes a batch norm for a number of channels.
-    """
-
-    def __init__(self, embed_dims: int, norm):
-        super().__init__()
-        self.conv1 = nn.Conv2d(embed_dims, embed_dims, kernel_size=3, padding=1, groups=embed_dims)
-        self.act = nn.GELU()
-        self.bn = norm(embed_dims)
-        self.conv2 = nn.Conv2d(embed_dims, embed_dims, kernel_size=3, padding=1, groups=embed_dims)
-
-    def forward(self, x: Tensor, height: int, width: int) -> Tensor:
-        """Map tokens (B, N, C) of a grid with N = height * width to tokens (B, N, C)."""
-        x = tokens_to_map(x, height, width)
-        return map_to_tokens(self.conv2(self.bn(self.act(self.conv1(x)))))
-
-
-class FFN(nn.Module):
-    """C -> hidden -> C with exact GELU, on every token.
-
-    Args:
-        embed_dims: Channels C.
-        hidden_dims: Channels between the two linear layers.
-    """
-
-    def __init__(self, embed_dims: int, hidden_dims: int):
-        super().__init__()
-        self.fc1 = nn.Linear(embed_dims, hidden_dims)
-        self.act = nn.GELU()
-        self.fc2 = nn.Linear(hidden_dims, embed_dims)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map tokens (B, N, C) to tokens (B, N, C)."""
-        return self.fc2(self.act(self.fc1(x)))
+        dtype = pieces.statistics_dtype(weight)
+        with torch.inference_mode(False):  # what is kept may serve a training step next
+            position = torch.arange(1, length + 1, dtype=dtype, device=weight.device)
+            position = position * (2 * math.pi / (length + 1e-6))
+            channel = torch.arange(0, self.channels_per_axis, 2, dtype=dtype, device=weight.device)
+            angle = position[:, None] / self.temperature**(channel / self.channels_per_axis)
+            code = torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1).to(weight.dtype)
+        if type(code) is Tensor and not torch.compiler.is_compiling():  # not the stand-ins of a tracer
+            if len(self._codes) == 256:
+                self._codes.clear()
+            self._codes[key] = code
+        return code
 
 
 class XCABlock(nn.Module):
@@ -151,13 +137,14 @@ class XCABlock(nn.Module):
         arch: The size.
         norm: Callable that makes a batch norm for a number of channels.
         drop_path_rate: Probability that a sample skips a branch in training.
+        attn_drop_rate: Probability that an entry of the attention is dropped in training.
     """
 
-    def __init__(self, arch: Arch, norm, drop_path_rate: float):
+    def __init__(self, arch: Arch, norm, drop_path_rate: float = 0., attn_drop_rate: float = 0.):
         super().__init__()
         C = arch.embed_dims
         self.norm1 = nn.LayerNorm(C, eps=1e-6)
-        self.attn = XCA(C, arch.num_heads, arch.qkv_bias)
+        self.attn = XCA(C, arch.num_heads, arch.qkv_bias, attn_drop_rate)
         self.norm2 = nn.LayerNorm(C, eps=1e-6)
         self.mlp = FFN(C, int(C * arch.mlp_ratio))
         self.norm3 = nn.LayerNorm(C, eps=1e-6)
@@ -165,26 +152,28 @@ class XCABlock(nn.Module):
         self.gamma1 = nn.Parameter(torch.full((C, ), float(arch.eta)))
         self.gamma2 = nn.Parameter(torch.full((C, ), float(arch.eta)))
         self.gamma3 = nn.Parameter(torch.full((C, ), float(arch.eta)))
-        self.drop_path = DropPath(drop_path_rate)
+        self.drop_path_rate = drop_path_rate
 
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:
         """Map tokens (B, N, C) of a grid with N = height * width to tokens (B, N, C)."""
-        x = x + self.drop_path(self.gamma1 * self.attn(self.norm1(x)))
+        x = self.attn.residual(x, self.norm1, self.gamma1, self._draw_keep(x))
         # LPI before the FFN although its norm is number 3: so are the released models
-        x = x + self.drop_path(self.gamma3 * self.local_mp(self.norm3(x), height, width))
-        return x + self.drop_path(self.gamma2 * self.mlp(self.norm2(x)))
+        x = self.local_mp.residual(x, self.norm3, self.gamma3, self._draw_keep(x), height, width)
+        return self.mlp.residual(x, self.norm2, self.gamma2, self._draw_keep(x))
 
+    @torch.no_grad()
+    def fuse(self):
+        """Take norms' affine parts, batch norm and LayerScale into the weights beside them, for inference."""
+        self.attn.fuse(self.norm1, self.gamma1)
+        self.local_mp.fuse(self.norm3, self.gamma3)
+        self.mlp.fuse(self.norm2, self.gamma2)
+        self.gamma1 = self.gamma2 = self.gamma3 = None
+        for norm in (self.norm1, self.norm2, self.norm3):
+            norm.weight = norm.bias = None
 
-def tokens_to_map(x: Tensor, height: int, width: int) -> Tensor:
-    """View tokens (B, N, C) as a map (B, C, height, width), channels last in memory.
-
-    In a compiled graph it is a copy: inductor cannot order the strides of the view when height and
-    width are dynamic (seen with torch 2.14).
-    """
-    x = x.transpose(1, 2).unflatten(2, (height, width))
-    return x.contiguous() if torch.compiler.is_compiling() else x
-
-
-def map_to_tokens(x: Tensor) -> Tensor:
-    """View a map (B, C, H, W) as tokens (B, H * W, C)."""
-    return x.flatten(2).transpose(1, 2)
+    def _draw_keep(self, x):
+        """Stochastic depth: the factor of each sample (B), 0 or 1 / (1 - rate); None outside of training."""
+        if not self.training or self.drop_path_rate == 0:
+            return None
+        kept = torch.rand(len(x), dtype=pieces.statistics_dtype(x), device=x.device) >= self.drop_path_rate
+        return kept / (1 - self.drop_path_rate)
