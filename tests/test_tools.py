@@ -91,6 +91,7 @@ def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path)
     done = run_tool('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--show-dir',
                     tmp_path / 'pictures', '--at-least', 'coco/bbox_mAP=-1')
     assert done.stdout.count('Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all') == 2
+    assert 'FuseHook' in done.stdout
     pictures = sorted((tmp_path / 'pictures').iterdir())
     assert len(pictures) == 3
     truth = COCO(str(demo_data / 'annotations/instances_val2017.json')).imgs[1]

@@ -1,8 +1,8 @@
 """Strided convolutions of stem and pyramid; on a CPU with a faster gradient of their weights.
 
 torch's weight gradient of these layers runs at a third to a half of the machine's matrix rate on channels-last maps.
-Here it is a product of the small map with patches of the large one, gathered band by band in the cache. Measured on 2
-cores at 800 x 1280, small 12 patch 8: 830 to 420 ms for the two stem layers and the transposed convolution together.
+Here it is a product of the small map with patches of the large one, gathered band by band in the cache. Forward and
+backward on 2 cores of an AMD EPYC, small 12 patch 8 at 800 x 1280: stem 1214 to 991 ms, first level 607 to 343 ms.
 """
 import torch
 import torch.nn.functional as F

@@ -156,6 +156,7 @@ class XCABlock(nn.Module):
 
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:
         """Map tokens (B, N, C) of a grid with N = height * width to tokens (B, N, C)."""
+        x = x.to(torch.promote_types(x.dtype, self.mlp.fc2.weight.dtype))  # under autocast the stem gives a half type
         x = self.attn.residual(x, self.norm1, self.gamma1, self._draw_keep(x))
         # LPI before the FFN although its norm is number 3: so are the released models
         x = self.local_mp.residual(x, self.norm3, self.gamma3, self._draw_keep(x), height, width)

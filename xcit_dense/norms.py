@@ -5,6 +5,7 @@ torch's batch norm adds up channels-last maps row by row in float32, which loses
 pieces whose centred squares are combined exactly (Chan, Golub and LeVeque 1979).
 """
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -14,7 +15,8 @@ from . import pieces
 
 def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
     """Norm of a map (B, C, H, W), and GELU behind it if wanted."""
-    if x.device.type != 'cpu' or torch.compiler.is_compiling() or not isinstance(norm, _BatchNorm):
+    if (x.device.type != 'cpu' or torch.compiler.is_compiling() or not isinstance(norm, _BatchNorm)
+            or sync_group(norm) is not None):
         x = norm(x)
         if not gelu:
             return x
@@ -31,6 +33,14 @@ def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
 def uses_batch(norm: _BatchNorm) -> bool:
     """Whether a batch norm takes the statistics of the batch."""
     return norm.training or norm.running_mean is None
+
+
+def sync_group(norm: _BatchNorm):
+    """The processes that a synchronised norm shares the statistics of its batch with; None if it is alone."""
+    if not (isinstance(norm, nn.SyncBatchNorm) and norm.training and dist.is_available() and dist.is_initialized()):
+        return None
+    group = norm.process_group or dist.group.WORLD
+    return group if dist.get_world_size(group) > 1 else None
 
 
 def batch_statistics(x: Tensor, eps: float):
@@ -57,9 +67,15 @@ def variance_of(rstd: Tensor, eps: float) -> Tensor:
 
 @torch.no_grad()
 def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
-    """Count a batch of ``count`` values a channel into the running statistics, as torch's batch norms do."""
+    """Count a batch of ``count`` values a channel into the running statistics, as torch's batch norms do.
+
+    Raises:
+        ValueError: One value has no deviation.
+    """
     if not (norm.training and norm.track_running_stats):
         return
+    if isinstance(count, int) and count < 2:
+        raise ValueError(f'a batch norm in training needs more than one value per channel, got {count}')
     norm.num_batches_tracked += 1
     momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)

@@ -1,15 +1,13 @@
 """The model table of the README and the metafiles, from `archs`, `zoo` and the configs."""
 import re
-from functools import cache
 from pathlib import Path
 
 import torch
 import yaml
 from mmengine.registry import MODELS, init_default_scope
-from torch.utils.flop_counter import FlopCounterMode
 
 from ..archs import arch_names
-from ..backbone import XCiT
+from ..benchmark.costs import multiply_adds
 from ..catalog import get_config
 from ..zoo import PREFIX, WEIGHTS
 
@@ -31,15 +29,6 @@ def config_name(family, arch):
     return f'{family}_xcit_{size[0]}{rest}_{_FAMILIES[family][0]}'
 
 
-@cache
-def count_multiply_adds(arch, height: int, width: int) -> int:
-    """Return the multiply-adds (half of PyTorch's FLOPs) of a backbone with its pyramid for one image."""
-    counter = FlopCounterMode(display=False)
-    with torch.device('meta'), torch.no_grad(), counter:
-        XCiT(arch).eval()(torch.empty(1, 3, height, width))
-    return counter.get_total_flops() // 2
-
-
 def collect():
     """Return a dict per size and task, in the order of the table."""
     rows = []
@@ -53,7 +42,7 @@ def collect():
                 family=family, arch=arch, config=config_name(family, arch),
                 parameters=sum(p.numel() for p in model.parameters()),
                 backbone_parameters=sum(p.numel() for p in model.backbone.parameters()),
-                multiply_adds=[count_multiply_adds(arch, *size) for size in _SIZES],
+                multiply_adds=[multiply_adds(arch, *size) for size in _SIZES],
                 weights=f'{family}_{arch}' if f'{family}_{arch}' in WEIGHTS else None))
     return rows
 
@@ -66,9 +55,9 @@ def readme_with_table(readme: str, rows) -> str:
     for row in rows:
         published = '-' if row['weights'] is None else ', '.join(
             f'{_METRICS[name]} {value}' for name, value in WEIGHTS[row['weights']].published.items())
-        multiply_adds = ' / '.join(f'{n / 1e9:.1f}' for n in row['multiply_adds'])
+        counts = ' / '.join(f'{n / 1e9:.1f}' for n in row['multiply_adds'])
         lines.append(f'| [{row["config"]}](configs/{row["config"]}.py) | {row["parameters"] / 1e6:.1f} '
-                     f'({row["backbone_parameters"] / 1e6:.1f}) | {multiply_adds} | {published} | '
+                     f'({row["backbone_parameters"] / 1e6:.1f}) | {counts} | {published} | '
                      + (f'[`{PREFIX}{row["weights"]}`]({WEIGHTS[row["weights"]].url}) |' if row['weights'] else '- |'))
     return re.sub(f'(?<={re.escape(_START)}).*(?={re.escape(_END)})', '\n'.join(lines) + '\n', readme, flags=re.S)
 

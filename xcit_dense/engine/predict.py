@@ -15,6 +15,7 @@ from ..checkpoint import fetch, load_model, read_checkpoint
 from ..checkpoint.meta import get_dataset_meta
 from ..errors import DataError
 from .data import take_classes
+from .fuse import fuse_backbones
 
 #: The category ids of COCO 2017 are 1 to 90 without these.
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
@@ -38,7 +39,7 @@ class Predictor:
         init_default_scope(cfg.default_scope)
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
-        self.model.to(get_device()).eval()
+        fuse_backbones(self.model.to(get_device()).eval())
         dataset = cfg.test_dataloader.dataset
         with DATASETS.switch_scope_and_registry(cfg.default_scope) as registry:
             self.meta = {**registry.get(dataset.type).METAINFO, **get_dataset_meta(weights)}

@@ -1,0 +1,237 @@
+"""Time, memory and error of XCiT beside its released form and other backbones, on this machine."""
+import os
+import shutil
+import statistics
+from functools import partial
+from time import perf_counter
+
+import torch
+from mmengine.device import get_device
+
+from ..archs import get_arch
+from ..errors import ConfigError
+from .costs import copy_rate, matrix_rate, moved_elements, multiply_adds, time_call
+from .models import build_models
+
+DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16, 'float16': torch.float16}
+_WARMUP_ROUNDS = 2
+#: As a gradient scaler has it: without it the gradients of float16 vanish.
+_LOSS_SCALES = {'float16': 2**12}
+
+
+def machine_rates(dtypes) -> dict:
+    """Return ``'matrix'``, multiply-adds per second, and on a GPU ``'copy'``, bytes per second, by dtype."""
+    copy = dict(copy=copy_rate()) if get_device() == 'cuda' else {}
+    return {dtype: dict(matrix=matrix_rate(DTYPES[dtype]), **copy) for dtype in dtypes}
+
+
+def check_compiler():
+    """Raise `ConfigError` where `torch.compile` would find no C++ compiler that it needs on a CPU."""
+    compiler = os.environ.get('CXX', 'g++')
+    if get_device() == 'cpu' and not shutil.which(compiler):
+        raise ConfigError(f'--compile needs a C++ compiler on a CPU, and there is no {compiler}: install it, or name '
+                          'another in the variable CXX')
+
+
+def make_step(model, images, mode, dtype):
+    """Return a function that runs inference, or a training step without optimiser, once.
+
+    Half types compute under autocast. The loss is the sum over the maps of their mean squares.
+    """
+
+    def infer():
+        with torch.inference_mode(), _autocast(images, dtype):
+            return model(images)
+
+    def train():
+        _backward(model, images, dtype)
+        _drop_gradients(model)
+
+    return infer if mode == 'inference' else train
+
+
+def _autocast(images, dtype):
+    return torch.autocast(images.device.type, DTYPES[dtype], enabled=dtype != 'float32')
+
+
+def _backward(model, images, dtype):
+    with _autocast(images, dtype):
+        maps = model(images)
+    (sum(x.float().square().mean() for x in maps) * _LOSS_SCALES.get(dtype, 1)).backward()
+    return maps
+
+
+def _drop_gradients(model):
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+def saved_bytes(model, images, dtype) -> int:
+    """Return the bytes that a forward pass keeps for the backward, without parameters, buffers and the images."""
+    given = {t.untyped_storage().data_ptr() for t in (images, *model.parameters(), *model.buffers())}
+    kept = {}
+
+    def note(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor  # what is kept alive cannot give its address to another
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t), _autocast(images, dtype):
+        maps = model(images)
+    del maps
+    return sum(size for address, size in kept.items() if address not in given)
+
+
+def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False, warmup=_WARMUP_ROUNDS, rates=None):
+    """Measure models on the same images, interleaved in this process.
+
+    Args:
+        arch: Of XCiT, for ours, plain and timm.
+        image: Height and width.
+        batch: Images.
+        dtype: Key of `DTYPES`.
+        mode: One of `MODES`.
+        names: As for `build_models`.
+        runs: Timed rounds, of one step of every model each.
+        compiled: As for `build_models`.
+        warmup: Rounds before those, after the step of every model that is looked at.
+        rates: Multiply-adds and copied bytes per second of the machine, by ``'matrix'`` and ``'copy'``; the share of
+            them that ours reaches is left out where they are.
+
+    Returns:
+        A dict: the cell, and a dict per model in ``rows``. Times are seconds of the batch. ``error`` and
+        ``gradient_error`` of a row are relative to plain in float32 (2-norm, worst map; all parameters as one vector).
+    """
+    images = torch.randn(batch, 3, *image, device=get_device())
+    models = build_models(arch, mode, names, compiled)
+    seen, rows = {}, {name: dict(name=name) for name in models}
+    for name, model in models.items():
+        try:
+            seen[name] = _look_at(model, images, mode, dtype, rows[name])
+        except torch.OutOfMemoryError:
+            rows[name]['failed'] = 'out of memory'
+            _drop_gradients(model)
+    _add_errors(rows, seen, models, images, mode, dtype)
+    steps = {name: make_step(models[name], images, mode, dtype) for name in seen}
+    seen.clear()
+    for name, seconds in time_interleaved(steps, runs, warmup).items():
+        rows[name].update(seconds=statistics.median(seconds), fastest=min(seconds), slowest=max(seconds))
+    for name, row in rows.items():
+        _relate(row, rows.get('plain', {}))
+        form = name.removesuffix(', compiled')
+        if form in ('ours', 'plain') and 'seconds' in row:
+            count = multiply_adds(arch, *image, training=mode == 'training', released=form == 'plain')
+            row['multiply_adds'] = batch * count
+        if form == 'ours' and 'seconds' in row:
+            _compare_with_machine(row, arch, image, batch, mode, DTYPES[dtype], rates or {})
+    grid = [-(-side // get_arch(arch).patch_size) for side in image]
+    return dict(arch=str(arch), image=list(image), tokens=grid[0] * grid[1], batch=batch, dtype=dtype, mode=mode,
+                rows=list(rows.values()))
+
+
+def _look_at(model, images, mode, dtype, row):
+    """Run a step, put its memory into ``row`` and return maps and gradient."""
+    if images.is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    gradient = None
+    if mode == 'training':
+        maps = _backward(model, images, dtype)
+        gradient = torch.cat([p.grad.float().cpu().flatten() for p in model.parameters() if p.grad is not None])
+        gradient /= _LOSS_SCALES.get(dtype, 1)
+        _drop_gradients(model)
+    else:
+        maps = make_step(model, images, mode, dtype)()
+    maps = [x.detach().float().cpu() for x in maps]
+    if images.is_cuda:
+        row['peak_bytes'] = torch.cuda.max_memory_allocated() - before
+    if mode == 'training' and not row['name'].endswith('compiled'):
+        row['saved_bytes'] = saved_bytes(model, images, dtype)
+    return maps, gradient
+
+
+def _add_errors(rows, seen, models, images, mode, dtype):
+    wanted = seen.get('plain')
+    if dtype != 'float32' and wanted:  # what the half type costs the released form is the measure for ours
+        try:
+            wanted = _look_at(models['plain'], images, mode, 'float32', dict(name='plain'))
+        except torch.OutOfMemoryError:
+            wanted = None
+            _drop_gradients(models['plain'])
+    for name, found in seen.items():
+        if wanted and found is not wanted and name.startswith(('ours', 'plain')):
+            rows[name].update(_errors(found, wanted))
+
+
+def _errors(seen, wanted):
+    errors = dict(error=max(((a - b).norm() / b.norm()).item() for a, b in zip(seen[0], wanted[0], strict=True)))
+    if wanted[1] is not None:
+        errors['gradient_error'] = ((seen[1] - wanted[1]).norm() / wanted[1].norm()).item()
+    return errors
+
+
+def time_interleaved(steps, runs, warmup=_WARMUP_ROUNDS):
+    """Call functions in turn (A B C A B C) and return the seconds of each call after the warm-up, by name."""
+    seconds = {name: [] for name in steps}
+    for _ in range(warmup + runs):
+        for name, step in steps.items():
+            seconds[name].append(time_call(step))
+    return {name: values[warmup:] for name, values in seconds.items()}
+
+
+def _relate(row, plain):
+    """Add how many times as fast as plain a row is, and which share of its memory it takes."""
+    if 'seconds' in row and 'seconds' in plain:
+        row['times_as_fast'] = plain['seconds'] / row['seconds']
+    for name in ('saved_bytes', 'peak_bytes'):
+        if name in row and plain.get(name):
+            row[name.replace('bytes', 'share')] = row[name] / plain[name]
+
+
+def _compare_with_machine(row, arch, image, batch, mode, dtype, rates):
+    if 'matrix' in rates:
+        row['floor_seconds'] = row['multiply_adds'] / rates['matrix']
+        row['share_of_matrix_rate'] = row['floor_seconds'] / row['seconds']
+    if 'copy' in rates:
+        moved = batch * moved_elements(arch, *image, training=mode == 'training') * dtype.itemsize
+        row['share_of_copy_rate'] = moved / rates['copy'] / row['seconds']
+
+
+def cell_jobs(arch, images, *, mode, batch, **options):
+    """Return the jobs (see `run_jobs`) of `measure_cell` for every image size; ``options`` are for that."""
+    return [(f'{arch} {height}x{width} batch {batch} {options["dtype"]} {mode}',
+             expected_seconds(arch, (height, width), batch=batch, mode=mode, **options),
+             partial(measure_cell, arch, (height, width), batch=batch, mode=mode, **options))
+            for height, width in images]
+
+
+def expected_seconds(arch, image, *, batch, mode, names, runs, rates, **options) -> float:
+    """Return roughly how long `measure_cell` takes, to say how far a benchmark is."""
+    steps = len(names) * (runs + _WARMUP_ROUNDS + 1)
+    return 3 + steps * batch * multiply_adds(arch, *image, training=mode == 'training') / (0.4 * rates['matrix'])
+
+
+def say(line):
+    """Print a line of progress at once, into a file or pipe too."""
+    print(line, flush=True)
+
+
+def run_jobs(jobs, report=say):
+    """Call jobs one after the other, say which one runs and for how long the rest will, and yield their results.
+
+    Args:
+        jobs: Triples of a label, a cost in any unit and a function.
+        report: Takes the lines.
+    """
+    start, done = perf_counter(), 0
+    costs = [cost for _, cost, _ in jobs]
+    for i, (label, cost, call) in enumerate(jobs):
+        passed = perf_counter() - start
+        left = f', {_minutes(passed / done * (sum(costs) - done))} left' if done else ''
+        report(f'[{i + 1}/{len(jobs)}] {label} ({_minutes(passed)} passed{left})')
+        yield call()
+        done += cost
+
+
+def _minutes(seconds):
+    return f'{int(seconds) // 60}:{int(seconds) % 60:02d} min'

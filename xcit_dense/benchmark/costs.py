@@ -1,0 +1,108 @@
+"""What XCiT must at least compute and move, and how fast this machine computes and moves."""
+from time import perf_counter
+
+import torch
+from mmengine.device import get_device
+
+from .. import pieces
+from ..archs import get_arch
+from ..pyramid import PYRAMID_STRIDES
+
+#: Rows, inner side, columns of the products that are timed: a square one, and the FFN of small 12 on 16,000 tokens.
+_SHAPES = ((2048, 2048, 2048), (16000, 384, 1536), (16000, 1536, 384))
+_SHAPES_GPU = (*_SHAPES, (8192, 8192, 8192), (64000, 384, 1536))
+
+
+def multiply_adds(arch, height: int, width: int, *, training: bool = False, released: bool = False) -> int:
+    """Return the multiply-adds of the backbone with its pyramid for one image.
+
+    Args:
+        arch: As for `XCiT`.
+        height: Of the image, in pixels.
+        width: Alike.
+        training: Count the backward pass too.
+        released: Count what `PlainXCiT` does: XCA on tokens, and positions as a convolution over the grid. Otherwise
+            XCA in its Gram form where that is less, and no positions: they are a product per row and per column.
+    """
+    arch = get_arch(arch)
+    C, d = arch.embed_dims, arch.embed_dims // arch.num_heads
+    passes = 3 if training else 1  # forward, gradient of the input, gradient of the weight
+    stem, N = 0, None
+    for channels_in, channels, cells in _stem_layers(arch, height, width):
+        # nobody asks for the gradient of the image
+        stem += 9 * channels_in * channels * cells * (2 if training and N is None else passes)
+        N = cells
+    token_form = (4 * N * C * C + 2 * N * C * d) * passes
+    gram_form = 5 * N * C * C + 12 * C**3 if training else 2 * N * C * C + 3 * C**3 + 2 * C * C * d
+    xca = token_form if released else min(token_form, gram_form)
+    lpi, ffn = 18 * N * C, 2 * N * C * int(C * arch.mlp_ratio)
+    positions = 64 * N * C * (2 if training else 1) if released else 0
+    pyramid = sum(N * C * C * {2: 4, 4: 4 + 16}.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
+    return stem + positions + (arch.out_indices[-1] + 1) * (xca + (lpi + ffn) * passes) + pyramid * passes
+
+
+def moved_elements(arch, height: int, width: int, *, training: bool = False) -> int:
+    """Return the elements that are read and written for one image where nothing but products is a pass of its own.
+
+    That is: norms, GELUs, residuals and LayerScale ride on the convolution or matrix product beside them, which
+    reads its input (and the residual) and writes its output once. Weights are left out. Training counts three
+    times as much, one forward and a backward of two products for each.
+    """
+    arch = get_arch(arch)
+    N, stem = 0, 0
+    for channels_in, channels, cells in _stem_layers(arch, height, width):
+        stem += channels_in * cells * 4 + channels * cells
+        N = cells
+    tokens = N * arch.embed_dims
+    # XCA: read for G, read and written for the output; LPI: two convolutions and the residual; FFN likewise
+    block = (3 + 5 + 3 + 2 * arch.mlp_ratio) * tokens
+    doubled = {2: 1 + 4, 4: 1 + 4 + 4 + 16}
+    pyramid = tokens * sum(doubled.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
+    return int((stem + (arch.out_indices[-1] + 1) * block + pyramid) * (3 if training else 1))
+
+
+def _stem_layers(arch, height, width):
+    """Yield channels before, channels after and cells after every convolution of the stem."""
+    channels_in, reduction = 3, arch.patch_size // 2
+    while reduction >= 1:
+        height, width = -(-height // 2), -(-width // 2)
+        yield channels_in, arch.embed_dims // reduction, height * width
+        channels_in, reduction = arch.embed_dims // reduction, reduction // 2
+
+
+def matrix_rate(dtype: torch.dtype) -> float:
+    """Return the multiply-adds per second of the fastest of a few matrix products on the device."""
+    device, best = get_device(), 0
+    for rows, inner, columns in _SHAPES_GPU if device == 'cuda' else _SHAPES:
+        a = torch.randn(rows, inner, device=device).to(dtype)
+        b = torch.randn(inner, columns, device=device).to(dtype)
+        b, c = b[None], b.t().contiguous()
+        seconds = min(_fastest(lambda a=a[None], b=b: a @ b), _fastest(lambda a=a[None], c=c: pieces.linear(a, c)))
+        best = max(best, rows * inner * columns / seconds)
+    return best
+
+
+def copy_rate() -> float:
+    """Return the bytes per second that a copy of half a GiB reads and writes on the device."""
+    source = torch.zeros(2**27, device=get_device())
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / _fastest(lambda: target.copy_(source))
+
+
+def _fastest(call, runs=5):
+    call()
+    return min(time_call(call) for _ in range(runs))
+
+
+def time_call(call) -> float:
+    """Return the seconds of one call, with the work that it leaves to the GPU."""
+    _wait()
+    start = perf_counter()
+    call()
+    _wait()
+    return perf_counter() - start
+
+
+def _wait():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

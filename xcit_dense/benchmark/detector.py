@@ -1,0 +1,151 @@
+"""Mask R-CNN training with different backbones: images per second, memory, largest batch."""
+import statistics
+
+import torch
+from mmengine.device import get_device
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import InstanceData
+
+from ..catalog import get_config
+from ..errors import ConfigError
+from .cells import DTYPES, say, time_interleaved
+from .plain import PlainXCiT
+
+
+def _xcit(kind, patch_size):
+    return dict(type=kind, arch=f'small_12_p{patch_size}', drop_path_rate=0.05, norm_cfg=dict(type='BN')), [384] * 4
+
+
+#: Backbone, and channels of its four maps, by name; those of mmdet as its own Mask R-CNN configs set them.
+BACKBONES = {
+    'ours small_12_p8': _xcit('XCiT', 8),
+    'plain small_12_p8': _xcit(PlainXCiT, 8),
+    'ours small_12_p16': _xcit('XCiT', 16),
+    'plain small_12_p16': _xcit(PlainXCiT, 16),
+    'swin_t': (dict(type='SwinTransformer', drop_path_rate=0.2), [96, 192, 384, 768]),
+    'resnet50': (dict(type='ResNet', depth=50, frozen_stages=1, norm_cfg=dict(type='BN', requires_grad=True),
+                      norm_eval=True, style='pytorch'), [256, 512, 1024, 2048]),
+}
+
+
+def check_detector_device(force):
+    """Raise `ConfigError` on a machine where this takes hours, unless forced."""
+    if get_device() != 'cuda' and not force:
+        raise ConfigError('--detector needs a GPU, and torch sees none; --detector any runs it all the same, slowly')
+
+
+def build_detector(backbone, channels):
+    """Build the Mask R-CNN of ``maskrcnn_xcit_s12_p8_coco`` with another backbone, and its optimiser.
+
+    Args:
+        backbone: Config of the backbone.
+        channels: Of its maps.
+    """
+    cfg = get_config('maskrcnn_xcit_s12_p8_coco', pretrained=False)
+    init_default_scope(cfg.default_scope)
+    cfg.model.neck.in_channels = channels
+    torch.manual_seed(0)
+    model = MODELS.build({**cfg.model, 'backbone': backbone}).to(get_device()).train()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return model, torch.optim.AdamW(parameters, lr=1e-6)  # the weights stay finite whatever the losses are
+
+
+def make_data(batch, image, boxes=10):
+    """Return random images with boxes and masks, as a data loader of mmdet gives them."""
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+    height, width = image
+    generator = torch.Generator().manual_seed(0)
+    inputs, samples = [], []
+    for _ in range(batch):
+        corner = torch.rand(boxes, 2, generator=generator) * torch.tensor([width, height]) * 0.6
+        size = (torch.rand(boxes, 2, generator=generator) * 0.3 + 0.05) * torch.tensor([width, height])
+        bboxes = torch.cat((corner, corner + size), dim=1)
+        masks = torch.zeros(boxes, height, width, dtype=torch.uint8)
+        for mask, (x1, y1, x2, y2) in zip(masks, bboxes.int().tolist(), strict=True):
+            mask[y1:y2, x1:x2] = 1
+        labels = torch.randint(80, (boxes, ), generator=generator)
+        sample = DetDataSample(metainfo=dict(img_shape=image, ori_shape=image, scale_factor=(1., 1.)))
+        masks = BitmapMasks(masks.numpy(), height, width)
+        sample.gt_instances = InstanceData(bboxes=bboxes, labels=labels, masks=masks)
+        inputs.append(torch.randint(256, (3, height, width), dtype=torch.uint8, generator=generator))
+        samples.append(sample)
+    return dict(inputs=inputs, data_samples=samples)
+
+
+def make_training_step(model, optimizer, data, dtype):
+    """Return a function that trains one step: preprocessing, losses under autocast, backward, optimiser."""
+    device = get_device()
+
+    def step():
+        batch = model.data_preprocessor(data, training=True)
+        with torch.autocast(device, DTYPES[dtype], enabled=dtype != 'float32'):
+            losses = model(**batch, mode='loss')
+        model.parse_losses(losses)[0].backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def measure_detectors(names, *, image, batch, dtype, runs, report=say):
+    """Measure detectors, interleaved for the time and one by one for the memory.
+
+    Args:
+        names: Keys of `BACKBONES`.
+        image: Height and width.
+        batch: Images of a step.
+        dtype: Key of `DTYPES`.
+        runs: Timed rounds.
+        report: Takes the lines that say what is measured.
+
+    Returns:
+        A dict per detector. Peak memory and the largest batch (found by doubling, then bisecting) are those of the
+        device with this detector alone on it; on a CPU they are left out.
+    """
+    report(f'detector: images per second of {len(names)} detectors')
+    data = make_data(batch, image)
+    steps = {name: make_training_step(*build_detector(*BACKBONES[name]), data, dtype) for name in names}
+    rows = []
+    for name, seconds in time_interleaved(steps, runs).items():
+        rows.append(dict(name=name, image=list(image), batch=batch, dtype=dtype, seconds=statistics.median(seconds),
+                         fastest=min(seconds), slowest=max(seconds),
+                         images_per_second=batch / statistics.median(seconds)))
+    del steps
+    if get_device() == 'cuda':
+        for i, row in enumerate(rows, start=1):
+            report(f'detector [{i}/{len(rows)}]: memory and largest batch of {row["name"]}')
+            fits = _memory_probe(row['name'], image, dtype)
+            row['peak_bytes'] = fits(batch)
+            row['largest_batch'] = largest(fits, batch)
+    return rows
+
+
+def _memory_probe(name, image, dtype):
+    """Return a function from a batch to the peak bytes of its training step, or None where it does not fit."""
+    model, optimizer = build_detector(*BACKBONES[name])
+    make_training_step(model, optimizer, make_data(1, image), dtype)()  # the optimiser's state is there from now on
+
+    def probe(batch):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        try:
+            make_training_step(model, optimizer, make_data(batch, image), dtype)()
+        except torch.OutOfMemoryError:
+            optimizer.zero_grad(set_to_none=True)
+            return None
+        return torch.cuda.max_memory_allocated()
+
+    return probe
+
+
+def largest(fits, start=1, limit=1024) -> int:
+    """Return the largest number up to ``limit`` that fits, by doubling from ``start``, then bisecting; 0 if none."""
+    low, high = 0, start
+    while high <= limit and fits(high):
+        low, high = high, high * 2
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,121 @@
+"""How time and memory grow with the number of tokens."""
+import math
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from mmengine.device import get_device
+
+from ..archs import get_arch
+from .cells import expected_seconds, make_step, measure_cell
+from .models import build_models
+
+_POINTS = 7
+
+
+def growth_sizes(patch_size, max_tokens=400_000, min_tokens=1000):
+    """Return the sides of square images, in pixels, whose tokens grow by equal factors from least to most."""
+    factor = (max_tokens / min_tokens)**(1 / (_POINTS - 1))
+    sides = {round(math.sqrt(min_tokens * factor**i)) * patch_size for i in range(_POINTS)}
+    return sorted(sides)
+
+
+def fit_exponent(x, y) -> float:
+    """Return b of the power law y = a * x ** b that fits best in the logarithms."""
+    if len(x) < 2:
+        return math.nan
+    return statistics.linear_regression([math.log(v) for v in x], [math.log(v) for v in y]).slope
+
+
+def growth_jobs(arch, *, dtype, mode, names, runs, max_tokens, rates):
+    """Return the jobs (see `run_jobs`) that measure one image each, from the smallest to the largest.
+
+    A model that does not fit into memory, or by the point before will not, is left out from there on, and its
+    row says so. Time is that of `measure_cell`, with the step that is looked at as the only warm-up.
+    """
+    peaks = {}  # of the point before, by model: tokens and bytes
+    arch = arch if isinstance(arch, str) else get_arch(arch)
+    jobs = []
+    for side in growth_sizes(get_arch(arch).patch_size, max_tokens):
+        image = (side, side)
+
+        def measure(image=image):
+            return _measure_point(arch, image, dtype, mode, names, runs, rates, peaks)
+
+        cost = expected_seconds(arch, image, batch=1, mode=mode, names=names, runs=runs, rates=rates)
+        cost += 8 * len(names) if get_device() == 'cpu' else 0  # a process of its own for each
+        jobs.append((f'growth: {arch} {side}x{side} {dtype} {mode}', cost, measure))
+    return jobs
+
+
+def _measure_point(arch, image, dtype, mode, names, runs, rates, peaks):
+    tokens = math.prod(-(-side // get_arch(arch).patch_size) for side in image)
+    options = dict(batch=1, dtype=dtype, mode=mode)
+    memory, failed = {}, {}
+    if get_device() == 'cpu':
+        for name in names:
+            before, peak = peaks.get(name, (tokens, 0))
+            try:
+                if peak is None or 1.5 * peak * tokens / before > _available_bytes():
+                    raise MemoryError
+                memory[name] = peak_bytes(name, arch, image, **options)
+            except (MemoryError, BrokenProcessPool):  # a process that is killed for its memory breaks the pool
+                failed[name] = 'out of memory'
+            peaks[name] = tokens, memory.get(name)
+    fitting = [name for name in names if name not in failed]
+    cell = measure_cell(arch, image, names=fitting, runs=runs, warmup=0, rates=rates, **options)
+    for row in cell['rows']:
+        if row['name'] in memory:
+            row['peak_bytes'] = memory[row['name']]
+    cell['rows'] += [dict(name=name, failed=reason) for name, reason in failed.items()]
+    return cell
+
+
+def exponents(cells) -> dict:
+    """Return the exponents of seconds and of peak bytes over tokens, by model, of the points of one growth."""
+    found = {}
+    for name in dict.fromkeys(row['name'] for cell in cells for row in cell['rows']):
+        found[name] = {value: fit_exponent(*curve(cells, name, value)) for value in ('seconds', 'peak_bytes')}
+    return found
+
+
+def curve(cells, name, value):
+    """Return tokens and values of one model, where it was measured."""
+    points = [(cell['tokens'], row[value]) for cell in cells for row in cell['rows']
+              if row['name'] == name and row.get(value)]
+    return [tokens for tokens, _ in points], [value for _, value in points]
+
+
+def peak_bytes(name, arch, image, *, batch, dtype, mode) -> int:
+    """Return the peak memory of a step on the CPU, on top of the built model, measured in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
+        return pool.submit(_step_memory, name, arch, image, batch, dtype, mode, torch.get_num_threads()).result()
+
+
+def _step_memory(name, arch, image, batch, dtype, mode, threads):
+    torch.set_num_threads(threads)
+    model = build_models(arch, mode, [name])[name]
+    make_step(model, torch.randn(1, 3, 64, 64), mode, dtype)()  # what libraries set up once is no part of the step
+    step = make_step(model, torch.randn(batch, 3, *image), mode, dtype)
+    # not ru_maxrss: a new process starts with the peak of the one that started it
+    Path('/proc/self/clear_refs').write_text('5')  # the peak starts at what is there now
+    before = _status('VmRSS')
+    step()
+    return _status('VmHWM') - before
+
+
+def _status(name):
+    return _kib(Path('/proc/self/status'), name)
+
+
+def _available_bytes():
+    return _kib(Path('/proc/meminfo'), 'MemAvailable')
+
+
+def _kib(file, name):
+    """Return the bytes of a line such as ``VmRSS:  1728 kB``."""
+    line = next(line for line in file.read_text().splitlines() if line.startswith(f'{name}:'))
+    return int(line.split()[1]) * 1024

@@ -1,0 +1,136 @@
+"""Tables and plots of a benchmark."""
+import json
+from pathlib import Path
+
+from .growth import curve, exponents
+
+_COLORS = {'ours': 'tab:red', 'plain': 'tab:blue', 'timm': 'tab:green', 'swin_t': 'tab:purple', 'resnet50': 'tab:gray'}
+
+
+def markdown(result) -> str:
+    """Return the tables of a benchmark as the tool saves it."""
+    machine = result['machine']
+    rates = ', '.join(f'{rates["matrix"] / 1e9:.3g} G {dtype} multiply-adds/s' for dtype, rates in
+                      machine['rates'].items())
+    copies = [f', copies {r["copy"] / 1e9:.0f} GB/s' for r in machine['rates'].values() if 'copy' in r][:1]
+    parts = [f'# Benchmark\n\n{machine["device"]}; torch {machine["torch"]}; {rates}{"".join(copies)}.\n\n'
+             'Seconds of a batch: median (fastest to slowest). Share: of the rate of the fastest matrix product, '
+             'that the multiply-adds of this form of the model reach. Error: of the maps, and in training of the '
+             'gradient, relative to plain in float32. Plain is the released form of XCiT.']
+    for mode in ('inference', 'training'):
+        cells = [cell for cell in result['cells'] if cell['mode'] == mode]
+        if cells:
+            parts.append(f'## {mode.capitalize()}\n\n{_cell_table(cells)}')
+    for (arch, mode, dtype), cells in growths(result).items():
+        parts.append(f'## Growth: {arch}, {mode}, {dtype}, batch 1\n\n{_growth_table(cells)}')
+    if result['detectors']:
+        parts.append(f'## Mask R-CNN training\n\n{_detector_table(result["detectors"])}')
+    return '\n\n'.join(parts) + '\n'
+
+
+def growths(result) -> dict:
+    """Return the points of every growth by arch, mode and dtype."""
+    found = {}
+    for cell in result['growth']:
+        found.setdefault((cell['arch'], cell['mode'], cell['dtype']), []).append(cell)
+    return found
+
+
+def save(result, folder):
+    """Write ``benchmark.json`` and, as Markdown, ``benchmark.md``."""
+    Path(folder, 'benchmark.json').write_text(json.dumps(result, indent=1))
+    Path(folder, 'benchmark.md').write_text(markdown(result))
+
+
+def plot(result, folder):
+    """Draw every growth into a PNG and return the paths."""
+    return [plot_growth(cells, Path(folder, f'growth_{"_".join(key)}.png')) for key, cells in growths(result).items()]
+
+
+def _cell_table(cells):
+    rows = []
+    for cell in cells:
+        for row in cell['rows']:
+            errors = [f'{row[name]:.1e}' for name in ('error', 'gradient_error') if name in row]
+            rows.append((
+                cell['arch'], 'x'.join(map(str, cell['image'])), cell['batch'], cell['dtype'], row['name'],
+                _seconds(row), _number(row, 'times_as_fast', '{:.2f}'), _number(row, 'multiply_adds', '{:.3g}', 1e9),
+                _number(row, 'share_of_matrix_rate', '{:.0%}'), _number(row, 'share_of_copy_rate', '{:.0%}'),
+                _number(row, 'saved_bytes', '{:.3g}', 2**30), _number(row, 'saved_share', '{:.2f}'),
+                _number(row, 'peak_bytes', '{:.3g}', 2**30), ' / '.join(errors)))
+    return _table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times plain\'s speed', 'multiply-adds, G',
+                   'share', 'share of copy rate', 'saved, GiB', 'of plain\'s', 'peak, GiB', 'error'), rows)
+
+
+def _growth_table(cells):
+    rows = []
+    for cell in cells:
+        for row in cell['rows']:
+            rows.append((f'{cell["tokens"]:,}', 'x'.join(map(str, cell['image'])), row['name'], _seconds(row),
+                         _number(row, 'times_as_fast', '{:.2f}'), _number(row, 'peak_bytes', '{:.3g}', 2**30)))
+    fitted = [(name, f'{e["seconds"]:.2f}', f'{e["peak_bytes"]:.2f}') for name, e in exponents(cells).items()]
+    return (_table(('tokens', 'image', 'model', 'seconds', 'times plain\'s speed', 'peak, GiB'), rows) + '\n\n'
+            + _table(('model', 'exponent of time', 'exponent of memory'), fitted))
+
+
+def _detector_table(rows):
+    return _table(('backbone', 'image', 'batch', 'dtype', 'seconds', 'images/s', 'peak, GiB', 'largest batch'),
+                  [(row['name'], 'x'.join(map(str, row['image'])), row['batch'], row['dtype'], _seconds(row),
+                    f'{row["images_per_second"]:.3g}', _number(row, 'peak_bytes', '{:.1f}', 2**30),
+                    row.get('largest_batch', '')) for row in rows])
+
+
+def _seconds(row):
+    if 'seconds' not in row:
+        return row['failed']
+    return '{seconds:.3g} ({fastest:.3g} to {slowest:.3g})'.format(**row)
+
+
+def _number(row, name, form, unit=1):
+    return form.format(row[name] / unit) if row.get(name) is not None else ''
+
+
+def _table(header, rows):
+    """Return a Markdown table that is readable as text too; columns without a value are left out."""
+    lines = [[str(cell) for cell in line] for line in (header, *rows)]
+    columns = [column for column in zip(*lines, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    lines = ['| ' + ' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + ' |'
+             for line in zip(*columns, strict=True)]
+    lines.insert(1, '|' + '|'.join('-' * (width + 2) for width in widths) + '|')
+    return '\n'.join(lines)
+
+
+def plot_growth(cells, file):
+    """Draw time beside peak memory over tokens, on logarithmic axes, with the fitted exponents in the legend.
+
+    Args:
+        cells: The points of one growth.
+        file: The picture, PNG.
+    """
+    from matplotlib.figure import Figure  # slow to import
+    first, fitted = cells[0], exponents(cells)
+    patch_size = round((first['image'][0] * first['image'][1] / first['tokens'])**0.5)
+    figure = Figure(figsize=(11, 5), layout='constrained')
+    figure.suptitle(f'{first["arch"]}, {first["mode"]}, {first["dtype"]}, batch 1')
+    for axes, value, unit, label in zip(figure.subplots(1, 2), ('seconds', 'peak_bytes'), (1, 2**30),
+                                        ('time of a step, seconds', 'peak memory of a step, GiB'), strict=True):
+        for name, exponent in fitted.items():
+            tokens, values = curve(cells, name, value)
+            axes.plot(tokens, [v / unit for v in values], marker='o', markersize=4, color=_COLORS.get(name),
+                      label=f'{name}: tokens^{exponent[value]:.2f}', linewidth=2 if name == 'ours' else 1)
+        axes.set(xscale='log', yscale='log', xlabel=f'tokens of {patch_size} x {patch_size} pixels', ylabel=label)
+        top = axes.secondary_xaxis('top', functions=(lambda n: patch_size * abs(n)**0.5,
+                                                     lambda side: (side / patch_size)**2))
+        top.set_xlabel('side of a square image, pixels')
+        for axis in (axes.xaxis, axes.yaxis, top.xaxis):
+            axis.set_major_formatter(_tick)
+            axis.set_minor_formatter(lambda value, _: _tick(value, _) if f'{value:e}'[0] in '25' else '')
+        axes.grid(alpha=0.3, which='both')
+        axes.legend(fontsize='small')
+    figure.savefig(file, dpi=110)
+    return file
+
+
+def _tick(value, _):
+    return f'{value / 1000:g}k' if value >= 10_000 else f'{value:g}'
