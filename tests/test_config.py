@@ -158,7 +158,7 @@ def test_readme_table_and_metafiles_are_up_to_date():
 
 
 @pytest.mark.parametrize('name', ('train.py', 'test.py', 'predict.py', 'plot_curves.py', 'make_demo_data.py',
-                                  'measure.py', 'model_table.py', 'convert_checkpoint.py'))
+                                  'measure.py', 'model_table.py', 'convert_checkpoint.py', 'benchmark.py'))
 def test_every_tool_has_help(name, call_tool):
     code, output = call_tool(name, '--help')
     assert code == 0 and output.startswith(f'usage: {name}')

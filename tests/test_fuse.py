@@ -18,7 +18,8 @@ EXACT = 1e-5
 
 
 @pytest.mark.parametrize('patch_size', (8, 16))
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN'), dict(type='GN', num_groups=2)))
+@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN'), dict(type='GN', num_groups=2),
+                                      dict(type='BN', track_running_stats=False)))
 @pytest.mark.parametrize('floats', (500, 10**6))
 def test_fused_equals_unfused_to_the_border(monkeypatch, patch_size, norm_cfg, floats):
     monkeypatch.setattr(pieces, 'PIECE_FLOATS', floats)

@@ -155,8 +155,8 @@ class XCiT(BaseModule):
     def fuse(self):
         """Fold norms and LayerScale into the weights beside them, for inference, and return the model.
 
-        Outputs change by rounding only (1e-5 of them at most, the border of the maps included). There is no way back
-        to training: parameters are gone, and the state dict is another one.
+        Outputs change by rounding only: in float32 by 1e-5 of them at most, the border of the maps included. There is
+        no way back to training: parameters are gone, and the state dict is another one.
         """
         if not self.is_fused:
             self.eval().requires_grad_(False)

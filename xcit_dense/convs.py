@@ -37,8 +37,9 @@ class Upsample2(nn.ConvTranspose2d):
 
 def _is_plain(x, module):
     """Whether torch's own layer serves: without a CPU's weight gradient there is nothing to gain."""
-    return (x.device.type != 'cpu' or torch.compiler.is_compiling() or not torch.is_grad_enabled()
-            or not module.weight.requires_grad or torch.is_autocast_enabled('cpu') or module.in_channels < 16)
+    return (x.device.type != 'cpu' or pieces.is_traced() or not torch.is_grad_enabled()
+            or x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled('cpu')
+            or not module.weight.requires_grad or module.in_channels < 16)
 
 
 class _Strided(torch.autograd.Function):

@@ -3,6 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from . import pieces
+from .xca import fuse_affine, fuse_scale
 
 
 class FFN(nn.Module):
@@ -25,15 +26,15 @@ class FFN(nn.Module):
 
     def residual(self, x: Tensor, norm: nn.LayerNorm, gamma, keep) -> Tensor:
         """Return x + keep * gamma * FFN(norm(x)); arguments as in `xcit_dense.xca.XCA.residual`."""
-        if torch.compiler.is_compiling():
+        if pieces.is_traced():
             return pieces.add_scaled(x, self(norm(x)), gamma, keep)
         weights = self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias, gamma
         return _FFNResidual.apply(x, keep, norm.eps, torch.is_grad_enabled(), norm.weight, norm.bias, *weights)
 
     def fuse(self, norm: nn.LayerNorm, gamma: Tensor):
         """Take the affine part of the norm before and LayerScale behind into the linear layers, for inference."""
-        pieces.fuse_affine(norm, self.fc1)
-        pieces.fuse_scale(self.fc2, gamma)
+        fuse_affine(norm, self.fc1)
+        fuse_scale(self.fc2, gamma)
 
 
 class _FFNResidual(torch.autograd.Function):
@@ -42,6 +43,7 @@ class _FFNResidual(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, keep, eps, train, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma):
         ctx.eps, ctx.dtype = eps, pieces.compute_dtype(x)
+        train = train and any(ctx.needs_input_grad)
         hidden = x.new_empty(*x.shape[:2], len(weight1), dtype=ctx.dtype) if train else None
         out = pieces.like(x, keep)
         with pieces.no_autocast(x):
@@ -50,9 +52,11 @@ class _FFNResidual(torch.autograd.Function):
                 part = pieces.normalise(x[b, n], norm_weight, norm_bias, eps)[0].to(ctx.dtype)
                 part = pieces.linear(part, weight1, bias1)
                 if train:
-                    hidden[b, n] = part
-                part = pieces.linear(torch.ops.aten.gelu_(part), weight, bias)
-                torch.add(x[b, n], part if keep is None else part * keep[b].view(-1, 1, 1), out=out[b, n])
+                    hidden, part = _store(hidden, part, (b, n)), nn.functional.gelu(part)
+                else:
+                    part = torch.ops.aten.gelu_(part)
+                part = pieces.linear(part, weight, bias)
+                pieces.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
         ctx.save_for_backward(x, keep, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma, hidden)
         return out
 
@@ -70,7 +74,7 @@ class _FFNResidual(torch.autograd.Function):
                 normed, mean, rstd = pieces.normalise(x[b, n], norm_weight, norm_bias, ctx.eps)
                 before, part = hidden[b, n], grad[b, n]
                 if keep is not None:
-                    part = part * keep[b].view(-1, 1, 1)
+                    part = part * keep[b].to(x.dtype).view(-1, 1, 1)
                 grad_bias2 += part.sum((0, 1), dtype=grad_bias2.dtype)
                 part, after = part.to(ctx.dtype), nn.functional.gelu(before)
                 _add_gram(grad2, after, part)
@@ -87,6 +91,14 @@ class _FFNResidual(torch.autograd.Function):
                 grad_gamma = (grad2 * weight2).sum(1) + grad_bias2 * bias2
                 grad2, grad_bias2 = grad2 * gamma.unsqueeze(1), grad_bias2 * gamma
         return grad_x, None, None, None, *grad_norm, grad1, grad_bias1, grad2, grad_bias2, grad_gamma
+
+
+def _store(whole, part, where):
+    """Put a part of a tensor where it belongs; one that is the whole takes its place."""
+    if part.shape == whole.shape:
+        return part
+    whole[where] = part
+    return whole
 
 
 def _scale(weight, bias, gamma):

@@ -1,4 +1,4 @@
-"""The parts of an XCiT block and of its input: stem, Fourier positions, LPI, FFN, the block.
+"""Stem, Fourier positions, and the block that puts XCA, LPI and FFN together.
 
 Attribute names are those of the authors' released checkpoints, misspelling included, so that
 published weights load by name.
@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from mmengine.registry import MODELS
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from . import pieces
@@ -18,7 +17,7 @@ from .archs import Arch
 from .convs import StridedConv2d
 from .ffn import FFN
 from .lpi import LPI
-from .norms import norm_act
+from .norms import is_fusable, norm_act
 from .xca import XCA
 
 
@@ -79,7 +78,7 @@ class ConvPatchEmbed(nn.Module):
     def fuse(self):
         """Take the batch norms into the convolutions, for inference."""
         for layer in self.proj:
-            if isinstance(layer, nn.Sequential) and isinstance(layer[1], _BatchNorm):
+            if isinstance(layer, nn.Sequential) and is_fusable(layer[1]):
                 layer[0], layer[1] = fuse_conv_bn_eval(*layer), nn.Identity()
 
 
@@ -133,6 +132,9 @@ class FourierPositions(nn.Module):
 class XCABlock(nn.Module):
     """One XCiT block: XCA, LPI and FFN, each with layer norm, LayerScale, stochastic depth and residual.
 
+    The branches read the weights of the layers in them and do not call those: forward hooks on a layer inside a block
+    do not fire, and a layer put in its place is not called. Hooks on blocks are. There are no second derivatives.
+
     Args:
         arch: The size.
         norm: Callable that makes a batch norm for a number of channels.
@@ -157,10 +159,19 @@ class XCABlock(nn.Module):
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:
         """Map tokens (B, N, C) of a grid with N = height * width to tokens (B, N, C)."""
         x = x.to(torch.promote_types(x.dtype, self.mlp.fc2.weight.dtype))  # under autocast the stem gives a half type
-        x = self.attn.residual(x, self.norm1, self.gamma1, self._draw_keep(x))
+        x = self.attn.residual(x, self.norm1, *self._factors(x, self.gamma1))
         # LPI before the FFN although its norm is number 3: so are the released models
-        x = self.local_mp.residual(x, self.norm3, self.gamma3, self._draw_keep(x), height, width)
-        return self.mlp.residual(x, self.norm2, self.gamma2, self._draw_keep(x))
+        x = self.local_mp.residual(x, self.norm3, *self._factors(x, self.gamma3), height, width)
+        return self.mlp.residual(x, self.norm2, *self._factors(x, self.gamma2))
+
+    def _factors(self, x, gamma):
+        """LayerScale (C), which the branch takes into its weights, and the factor of each sample (B); None for ones."""
+        keep = self._draw_keep(x)
+        if gamma is not None and pieces.compute_dtype(x) == torch.float16 and not pieces.is_traced():
+            # a LayerScale of 1e-5 would push the weights out of float16's range
+            scale = pieces.power_of_two(gamma, 0)
+            gamma, keep = gamma / scale, scale.expand(len(x)) if keep is None else keep * scale
+        return gamma, keep
 
     @torch.no_grad()
     def fuse(self):
@@ -176,5 +187,5 @@ class XCABlock(nn.Module):
         """Stochastic depth: the factor of each sample (B), 0 or 1 / (1 - rate); None outside of training."""
         if not self.training or self.drop_path_rate == 0:
             return None
-        kept = torch.rand(len(x), dtype=pieces.statistics_dtype(x), device=x.device) >= self.drop_path_rate
-        return kept / (1 - self.drop_path_rate)
+        kept = torch.rand(len(x), device=x.device) >= self.drop_path_rate
+        return kept.to(pieces.statistics_dtype(x)) / (1 - self.drop_path_rate)

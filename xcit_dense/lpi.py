@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from . import pieces
-from .norms import batch_statistics, sync_group, update_running, uses_batch, variance_of
+from .norms import batch_statistics, is_fusable, sync_group, update_running, uses_batch, variance_of
+from .xca import fuse_scale
 
 
 class LPI(nn.Module):
@@ -21,6 +22,7 @@ class LPI(nn.Module):
         embed_dims: Channels C.
         norm: Callable that makes a batch norm for a number of channels.
     """
+
     def __init__(self, embed_dims: int, norm):
         super().__init__()
         self.conv1 = nn.Conv2d(embed_dims, embed_dims, kernel_size=3, padding=1, groups=embed_dims)
@@ -41,7 +43,8 @@ class LPI(nn.Module):
         bn = self.bn
         foldable = bn is None or isinstance(bn, _BatchNorm)
         of_batch = foldable and bn is not None and uses_batch(bn)
-        if torch.compiler.is_compiling() or not foldable or bn is None and torch.is_grad_enabled():
+        fused = self.taps1 is not None
+        if pieces.is_traced() or not foldable or fused and (of_batch or torch.is_grad_enabled()):
             return pieces.add_scaled(x, self(norm(x), height, width), gamma, keep)
         if keep is None and not of_batch and not torch.is_grad_enabled():
             return self._infer(x, norm, gamma, height, width)
@@ -59,13 +62,13 @@ class LPI(nn.Module):
         self.taps1 = nn.Parameter((self.conv1.weight * norm.bias.view(-1, 1, 1, 1)).squeeze(1), False)
         self.conv1.bias += self.taps1.sum((1, 2))
         self.conv1.weight *= norm.weight.view(-1, 1, 1, 1)
-        if isinstance(self.bn, _BatchNorm):
+        if is_fusable(self.bn):
             weight, bias, taps = self._fold(gamma)
             self.conv2.weight.copy_(weight)
             self.conv2.bias.copy_(bias)
             self.taps2, self.bn = nn.Parameter(taps, False), None
         else:
-            pieces.fuse_scale(self.conv2, gamma)
+            fuse_scale(self.conv2, gamma)
 
     def _fold(self, gamma):
         """Weight, bias and taps of the second convolution behind a batch norm with running statistics."""
@@ -180,7 +183,7 @@ def _statistics(x, eps, group):
     count = x.numel() // x.shape[1]
     if group is None:
         return mean, rstd, count
-    own = torch.cat((mean, variance_of(rstd, eps), mean.new_tensor([count])))
+    own = torch.cat((mean, variance_of(rstd, eps), mean.new_full((1, ), count)))
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group)
     means, variances, counts = torch.stack(every).split((len(mean), len(mean), 1), dim=1)
@@ -209,11 +212,12 @@ class _LPIResidual(torch.autograd.Function):
                 mean, rstd, ctx.count = _statistics(y, bn_eps, group)
             weight, bias, taps = _fold(mean, rstd, bn_weight, bn_bias, weight2, bias2, gamma)
             y = map_to_tokens(subtract_outside(_depthwise(y, weight, bias), taps))
-            out = x + (y if keep is None else y * keep.view(-1, 1, 1))
+            out = pieces.add_branch(x, y, keep, torch.empty_like(x))
         ctx.save_for_backward(x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2,
                               bias2, gamma)
         mean, rstd = mean.clone(), rstd.clone()  # an output that is an input would count as changed in place
-        ctx.mark_non_differentiable(mean, rstd)
+        others = [t for t in (mean, rstd, ctx.count) if isinstance(t, Tensor)]
+        ctx.mark_non_differentiable(*others)
         return out, mean, rstd, ctx.count
 
     @staticmethod
@@ -226,7 +230,7 @@ class _LPIResidual(torch.autograd.Function):
             normed = tokens_to_map(normed.to(ctx.dtype), *ctx.shape)
             before = _depthwise(normed, weight1, bias1)
             y = F.gelu(before)
-            inner = grad if keep is None else grad * keep.view(-1, 1, 1)
+            inner = grad if keep is None else grad * keep.to(x.dtype).view(-1, 1, 1)
             inner = tokens_to_map(inner.to(ctx.dtype), *ctx.shape)
             with torch.enable_grad():
                 leaves = [None if t is None else t.detach().requires_grad_() for t in (mean, rstd, *second)]
@@ -244,9 +248,9 @@ class _LPIResidual(torch.autograd.Function):
                     both = torch.stack((grad_mean, grad_rstd))
                     dist.all_reduce(both, group=ctx.group)
                     grad_mean, grad_rstd = both
-                slope = (-grad_rstd * rstd**3 / ctx.count).to(y.dtype).view(-1, 1, 1)
-                inner.add_(y.sub_(mean.to(y.dtype).view(-1, 1, 1)).mul_(slope))
-                inner.add_((grad_mean / ctx.count).to(y.dtype).view(-1, 1, 1))
+                slope = -grad_rstd * rstd**3 / ctx.count
+                shift = grad_mean / ctx.count - slope * mean  # both in float32: rounded, they are the same error in all
+                inner = (inner + torch.addcmul(shift.view(-1, 1, 1), y, slope.view(-1, 1, 1))).to(y.dtype)
             inner = torch.ops.aten.gelu_backward(inner, before)
             grad_bias1 = inner.sum((0, 2, 3), dtype=pieces.statistics_dtype(inner))
             inner, grad_weight1 = _depthwise_backward(inner, normed, weight1)

@@ -15,12 +15,12 @@ from . import pieces
 
 def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
     """Norm of a map (B, C, H, W), and GELU behind it if wanted."""
-    if (x.device.type != 'cpu' or torch.compiler.is_compiling() or not isinstance(norm, _BatchNorm)
+    if (x.device.type != 'cpu' or pieces.is_traced() or not isinstance(norm, _BatchNorm)
             or sync_group(norm) is not None):
         x = norm(x)
         if not gelu:
             return x
-        inplace = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        inplace = not torch.is_grad_enabled() and not pieces.is_traced()
         return torch.ops.aten.gelu_(x) if inplace else F.gelu(x)
     of_batch = uses_batch(norm)
     statistics = (None, None) if of_batch else (norm.running_mean, (norm.running_var + norm.eps).rsqrt())
@@ -28,6 +28,11 @@ def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
     if of_batch:
         update_running(norm, mean, rstd, x.numel() // x.shape[1])
     return x
+
+
+def is_fusable(norm: nn.Module) -> bool:
+    """Whether a norm is a factor and a shift in evaluation, which the convolution before or behind it can take."""
+    return isinstance(norm, _BatchNorm) and norm.running_mean is not None
 
 
 def uses_batch(norm: _BatchNorm) -> bool:
@@ -44,7 +49,13 @@ def sync_group(norm: _BatchNorm):
 
 
 def batch_statistics(x: Tensor, eps: float):
-    """Mean and reciprocal deviation of the channels of a map (B, C, H, W), in float32 at least."""
+    """Mean and reciprocal deviation of the channels of a map (B, C, H, W), in float32 at least.
+
+    Raises:
+        ValueError: One value has no deviation.
+    """
+    if x.numel() == x.shape[1]:
+        raise ValueError(f'a batch norm in training needs more than one value per channel, got a map {tuple(x.shape)}')
     if x.is_cuda:
         return torch.batch_norm_stats(x, eps)
     rows, dtype = _rows(x), pieces.statistics_dtype(x)
@@ -54,7 +65,7 @@ def batch_statistics(x: Tensor, eps: float):
         means.append(values.mean(0))
         counts.append(len(values))
         squares = squares + (values - means[-1]).square_().sum(0)
-    means, counts = torch.stack(means), torch.tensor(counts, dtype=dtype).unsqueeze(1)
+    means, counts = torch.stack(means), torch.tensor(counts, dtype=dtype, device=x.device).unsqueeze(1)
     mean = (means * counts).sum(0) / len(rows)
     squares = squares + ((means - mean).square() * counts).sum(0)
     return mean, (squares / len(rows) + eps).rsqrt()
@@ -67,15 +78,9 @@ def variance_of(rstd: Tensor, eps: float) -> Tensor:
 
 @torch.no_grad()
 def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
-    """Count a batch of ``count`` values a channel into the running statistics, as torch's batch norms do.
-
-    Raises:
-        ValueError: One value has no deviation.
-    """
+    """Count a batch of ``count`` values a channel into the running statistics, as torch's batch norms do."""
     if not (norm.training and norm.track_running_stats):
         return
-    if isinstance(count, int) and count < 2:
-        raise ValueError(f'a batch norm in training needs more than one value per channel, got {count}')
     norm.num_batches_tracked += 1
     momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)

@@ -1,10 +1,9 @@
 """From token maps of one stride to a feature pyramid, as the authors' dense models do it."""
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .convs import Upsample2
-from .norms import norm_act
+from .norms import is_fusable, norm_act
 
 #: Strides that the pyramid can give, in the order of the released names fpn1 to fpn4.
 PYRAMID_STRIDES = (4, 8, 16, 32)
@@ -42,5 +41,5 @@ class UpsampleTwice(nn.Sequential):
 
 def fuse_level(level: nn.Module):
     """Take the batch norm of a level of `build_level` into the convolution before it, for inference."""
-    if isinstance(level, UpsampleTwice) and isinstance(level[1], _BatchNorm):
+    if isinstance(level, UpsampleTwice) and is_fusable(level[1]):
         level[0], level[1] = fuse_conv_bn_eval(level[0], level[1], transpose=True), nn.Identity()

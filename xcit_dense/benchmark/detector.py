@@ -118,6 +118,7 @@ def measure_detectors(names, *, image, batch, dtype, runs, report=say):
             fits = _memory_probe(row['name'], image, dtype)
             row['peak_bytes'] = fits(batch)
             row['largest_batch'] = largest(fits, batch)
+            del fits  # and the detector in it, before the next one
     return rows
 
 

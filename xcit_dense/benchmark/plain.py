@@ -13,7 +13,8 @@ class PlainXCiT(XCiT):
     """The model as the authors run it: token-form XCA, LayerScale as a product of its own, everything saved.
 
     Constructor and state dict are those of `XCiT`. Only the parameters come from there: the forward pass is
-    written out here, in ordinary operations, so that a mistake in one of the two shows. ``with_cp`` has no effect.
+    written out here, in ordinary operations, so that a mistake in one of the two shows. ``with_cp`` and
+    ``attn_drop_rate`` have no effect, and there is nothing to fuse.
     """
 
     def forward(self, x):
@@ -33,6 +34,10 @@ class PlainXCiT(XCiT):
             return tuple(maps)
         levels = (getattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}') for stride in self.out_strides)
         return tuple(_run(level, x) for level, x in zip(levels, maps, strict=True))
+
+    def fuse(self):
+        """Return the model as it is."""
+        return self.eval()
 
     def _code(self, height, width):
         """Return sines and cosines of every row, then of every column, of a grid: (1, 64, height, width)."""
