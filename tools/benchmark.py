@@ -7,7 +7,7 @@ from mmengine.device import get_device
 
 from xcit_dense.archs import PATCH_SIZES, SIZES
 from xcit_dense.benchmark import cells, detector, growth, models, report
-from xcit_dense.engine import cli
+from xcit_dense.engine import cli, config
 from xcit_dense.engine.measure import describe_machine
 
 
@@ -61,7 +61,7 @@ def parse_args():
 def main():
     args = parse_args()
     if args.compile:
-        cells.check_compiler()
+        config.check_compiler()
     if args.detector:
         detector.check_detector_device(force=args.detector == 'any')
     out = Path(args.out)

@@ -26,7 +26,7 @@ def main():
     if args.show_dir:
         config.set_show_dir(cfg, args.show_dir)
     cfg.load_from = args.checkpoint
-    cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type='FuseHook')]
+    config.add_hook(cfg, 'FuseHook')
     metrics = build_runner(cfg).test()
     cli.check_minima(metrics, at_least)
 

@@ -12,6 +12,7 @@ def parse_args():
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
     parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
+    parser.add_argument('--compile', action='store_true', help='train the backbone under torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate linearly with the batch size over all processes')
     return parser.parse_args()
@@ -28,6 +29,9 @@ def main():
     data.take_classes(cfg)
     if args.amp:
         config.set_amp(cfg)
+    if args.compile:
+        config.check_compiler()
+        config.add_hook(cfg, 'CompileHook')
     if args.auto_scale_lr:
         config.set_auto_scale_lr(cfg)
     if args.resume:

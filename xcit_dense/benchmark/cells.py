@@ -1,6 +1,4 @@
 """Time, memory and error of XCiT beside its released form and other backbones, on this machine."""
-import os
-import shutil
 import statistics
 from functools import partial
 from time import perf_counter
@@ -9,7 +7,6 @@ import torch
 from mmengine.device import get_device
 
 from ..archs import get_arch
-from ..errors import ConfigError
 from .costs import copy_rate, matrix_rate, moved_elements, multiply_adds, time_call
 from .models import build_models
 
@@ -23,14 +20,6 @@ def machine_rates(dtypes) -> dict:
     """Return ``'matrix'``, multiply-adds per second, and on a GPU ``'copy'``, bytes per second, by dtype."""
     copy = dict(copy=copy_rate()) if get_device() == 'cuda' else {}
     return {dtype: dict(matrix=matrix_rate(DTYPES[dtype]), **copy) for dtype in dtypes}
-
-
-def check_compiler():
-    """Raise `ConfigError` where `torch.compile` would find no C++ compiler that it needs on a CPU."""
-    compiler = os.environ.get('CXX', 'g++')
-    if get_device() == 'cpu' and not shutil.which(compiler):
-        raise ConfigError(f'--compile needs a C++ compiler on a CPU, and there is no {compiler}: install it, or name '
-                          'another in the variable CXX')
 
 
 def make_step(model, images, mode, dtype):

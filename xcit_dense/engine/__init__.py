@@ -1,5 +1,5 @@
 """What runs a config: the runner, its options, prediction, plots and measurements."""
-from .fuse import FuseHook, fuse_backbones
+from .hooks import CompileHook, FuseHook, fuse_backbones
 from .runner import DenseRunner, build_runner
 
-__all__ = ['DenseRunner', 'FuseHook', 'build_runner', 'fuse_backbones']
+__all__ = ['CompileHook', 'DenseRunner', 'FuseHook', 'build_runner', 'fuse_backbones']

@@ -1,4 +1,6 @@
 """From a config file and the options of a tool to a config that runs."""
+import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -47,6 +49,19 @@ def set_amp(cfg: Config):
         raise ConfigError('--amp needs a GPU, and torch sees none. Train without it; the CPU computes in float32.')
     cfg.optim_wrapper.type = 'AmpOptimWrapper'
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+
+
+def check_compiler():
+    """Raise `ConfigError` where `torch.compile` would find no C++ compiler that it needs on a CPU."""
+    compiler = os.environ.get('CXX', 'g++')
+    if not torch.cuda.is_available() and not shutil.which(compiler):
+        raise ConfigError(f'--compile needs a C++ compiler on a CPU, and there is no {compiler}: install it, or name '
+                          'another in the variable CXX')
+
+
+def add_hook(cfg: Config, kind):
+    """Add a hook of `xcit_dense.engine.hooks` by its name."""
+    cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type=kind)]
 
 
 def set_auto_scale_lr(cfg: Config):

@@ -15,7 +15,7 @@ from ..checkpoint import fetch, load_model, read_checkpoint
 from ..checkpoint.meta import get_dataset_meta
 from ..errors import DataError
 from .data import take_classes
-from .fuse import fuse_backbones
+from .hooks import fuse_backbones
 
 #: The category ids of COCO 2017 are 1 to 90 without these.
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)

@@ -11,7 +11,8 @@ from weight_files import build, randomise
 
 from xcit_dense import XCiT, pieces
 from xcit_dense.engine import build_runner, fuse_backbones
-from xcit_dense.engine.config import load_config
+from xcit_dense.engine.config import add_hook, load_config
+from xcit_dense.engine.data import take_classes
 from xcit_dense.engine.predict import build_predictor
 
 EXACT = 1e-5
@@ -92,6 +93,24 @@ def test_the_test_tool_fuses(trained, demo_data, monkeypatch, ema):
     assert any(isinstance(hook, EMAHook) for hook in runner.hooks) == ema
     runner.call_hook('before_test')
     assert runner.model.backbone.is_fused != ema
+
+
+def test_compile_hook(tmp_path, demo_data):
+    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
+    add_hook(cfg, 'CompileHook')
+    take_classes(cfg)
+    cfg.work_dir = str(tmp_path)
+    runner = build_runner(cfg)
+    backbone, names = runner.model.backbone, list(runner.model.state_dict())
+    assert backbone._compiled_call_impl is None
+    runner.call_hook('before_train')
+    assert backbone._compiled_call_impl is not None and list(runner.model.state_dict()) == names
+
+
+def test_compiling_without_a_compiler_names_it(call_tool, monkeypatch, demo_data):
+    monkeypatch.setenv('CXX', 'no-such-compiler')
+    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--compile')
+    assert code == 1 and 'no-such-compiler' in message and '--compile' in message
 
 
 def test_prediction_fuses(trained):

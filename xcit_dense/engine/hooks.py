@@ -1,4 +1,4 @@
-"""Fused backbones for inference: in the tools, and as a hook for any mmdet or mmseg project."""
+"""Hooks for the backbones of a run, in any mmdet or mmseg project: fused for inference, compiled for training."""
 from mmengine.hooks import EMAHook, Hook
 from mmengine.registry import HOOKS
 
@@ -7,10 +7,13 @@ from ..backbone import XCiT
 
 def fuse_backbones(model):
     """Fuse every `xcit_dense.XCiT` in a model (see `XCiT.fuse`) and return the model."""
-    for module in model.modules():
-        if isinstance(module, XCiT):
-            module.fuse()
+    for backbone in _backbones(model):
+        backbone.fuse()
     return model
+
+
+def _backbones(model):
+    return [module for module in model.modules() if isinstance(module, XCiT)]
 
 
 @HOOKS.register_module()
@@ -23,3 +26,16 @@ class FuseHook(Hook):
             runner.logger.info('the backbone is not fused: EMAHook exchanges its parameters')
         else:
             fuse_backbones(runner.model)
+
+
+@HOOKS.register_module()
+class CompileHook(Hook):
+    """Trains the backbone under `torch.compile`, for any image size: ``custom_hooks=[dict(type='CompileHook')]``.
+
+    The state dict stays as it is. On a CPU torch needs a C++ compiler for it.
+    """
+
+    def before_train(self, runner):
+        """Compile; it happens at the first iteration and takes minutes."""
+        for backbone in _backbones(runner.model):
+            backbone.compile(dynamic=True)
