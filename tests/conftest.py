@@ -24,6 +24,11 @@ TINY_SEG_CONFIG = ROOT / 'tests/semfpn_xcit_tiny.py'
 TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
 
 
+@pytest.fixture(autouse=True, scope='session')
+def _cache(tmp_path_factory):
+    os.environ['XDG_CACHE_HOME'] = str(tmp_path_factory.mktemp('cache'))  # of the data checks
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

@@ -1,4 +1,6 @@
-"""A hook for the tests: what each process of a run holds at its end."""
+"""Hooks for the tests of several processes: what each holds, and what happens to one of them."""
+import os
+import signal
 from pathlib import Path
 
 import torch
@@ -9,6 +11,36 @@ from mmengine.registry import HOOKS
 
 @HOOKS.register_module()
 class RankDumpHook(Hook):
+    """Writes the parameters and losses of each process at the end."""
+
+    def before_run(self, runner):
+        self.losses = []
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        self.losses.append(float(outputs['loss']))
 
     def after_train(self, runner):
-        torch.save(dict(runner.model.named_parameters()), Path(runner.work_dir, f'rank{get_rank()}.pt'))
+        torch.save(dict(parameters=dict(runner.model.named_parameters()), losses=self.losses),
+                   Path(runner.work_dir, f'rank{get_rank()}.pt'))
+
+
+@HOOKS.register_module()
+class EvalNormsHook(Hook):
+    """Batch norms with running statistics, the same in every process."""
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        for module in runner.model.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+                module.eval()
+
+
+@HOOKS.register_module()
+class SignalHook(Hook):
+    """Sends a signal to one process of the run, by itself, after an iteration."""
+
+    def __init__(self, rank, iteration, number):
+        self.rank, self.iteration, self.number = rank, iteration, number
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if get_rank() == self.rank and runner.iter + 1 == self.iteration:
+            os.kill(os.getpid(), getattr(signal, self.number))

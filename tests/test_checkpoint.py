@@ -570,6 +570,8 @@ def test_hashes_in_file_names_are_checked_but_not_dates(server, name):
     ('https://host/..', 'does not end in the name of a file'),
     ('https://[::1/x.pth', r'https://\[::1/x\.pth is not an address: Invalid IPv6'),
     ('HTTP://127.0.0.1:9/xcit.pth', 'weights http://.*--no-pretrained'),
+    ('http://host/xcit.pth', 'without encryption.*use https'),
+    ('http://127.0.0.1.host/xcit.pth', 'without encryption.*use https'),
     ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
     ('a' * 1000, 'there is no file'),
     ('http://127.0.0.1:9/xcit.pth', '--no-pretrained'),  # nothing listens there

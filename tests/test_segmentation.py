@@ -6,14 +6,18 @@ import shutil
 import cv2
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT, SAMPLES, TINY_SEG_CONFIG, run_tool
 from mmengine.registry import DATASETS, init_default_scope
+from mmseg.structures import SegDataSample
 
 from xcit_dense.checkpoint import read_checkpoint
 from xcit_dense.demo_data import CLASSES
 from xcit_dense.engine import data
 from xcit_dense.engine.config import load_config
 from xcit_dense.engine.curves import read_curves
+from xcit_dense.engine.predict import build_predictor
+from xcit_dense.engine.segmentation import LowMemoryEncoderDecoder
 from xcit_dense.errors import DataError
 
 NAMES = ('background', *CLASSES)
@@ -199,3 +203,27 @@ def test_full_configs_train_and_evaluate_real_images(name, tmp_path):
     result = json.loads((tmp_path / 'out.json').read_text())['training']
     assert len(result['losses']) == 2 and {'mIoU', 'aAcc', 'mAcc'} <= set(result['metrics'])
     assert re.search(r'\| +wall +\|', done.stdout)
+
+
+def test_large_images_are_predicted_with_some_classes_at_a_time(trained_segmentor, demo_data, monkeypatch):
+    """The same labels as mmseg's, through padding, a flip and both resizes."""
+    cfg = load_config(TINY_SEG_CONFIG, data_root=str(demo_data), pretrained=False)
+    data.take_classes(cfg)
+    model = build_predictor(cfg, trained_segmentor[0]).model
+    assert isinstance(model, LowMemoryEncoderDecoder) and model.decode_head.out_channels == 6
+    images = torch.randn(2, 3, 64, 96)
+
+    def predict():
+        samples = [SegDataSample(metainfo=dict(ori_shape=shape, img_shape=(60, 90), pad_shape=(64, 96),
+                                               img_padding_size=(0, 6, 0, 4), flip=flip, flip_direction='horizontal'))
+                   for shape, flip in (((120, 181), True), ((57, 80), False))]
+        return model.predict(images, samples)
+
+    with torch.no_grad():
+        wanted = predict()
+        monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
+        got = predict()
+    for a, b in zip(got, wanted, strict=True):
+        assert 'seg_logits' in b and 'seg_logits' not in a
+        assert len(b.pred_sem_seg.data.unique()) > 1
+        assert torch.equal(a.pred_sem_seg.data, b.pred_sem_seg.data)

@@ -1,7 +1,9 @@
 """Train the model of a config, on the GPU if there is one."""
 import argparse
 
+from xcit_dense.data_check import check_before_training
 from xcit_dense.engine import build_runner, cli, config, data
+from xcit_dense.engine.check_config import check_config
 
 
 def parse_args():
@@ -11,6 +13,8 @@ def parse_args():
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
+    parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
+                        help='what to do about faults in the data, see check_data (default: stop)')
     parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
     parser.add_argument('--compile', action='store_true', help='train the backbone under torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
@@ -25,7 +29,9 @@ def main():
     cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                              pretrained=pretrained)
     cli.set_run_options(cfg, args)
+    check_config(cfg)
     data.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
+    check_before_training(cfg, args.data_findings)
     data.take_classes(cfg)
     if args.amp:
         config.set_amp(cfg)

@@ -26,3 +26,24 @@ class SetupError(XCiTDenseError):
 
 class MetricError(XCiTDenseError):
     """An evaluation fell short of what was asked of it."""
+
+
+class LossError(XCiTDenseError):
+    """A loss is not finite."""
+
+
+class OutOfMemory(XCiTDenseError):
+    """The memory does not hold a batch."""
+
+
+class Stopped(XCiTDenseError):
+    """A training was told to stop, and saved where it stood.
+
+    Args:
+        message: What was saved.
+        number: The signal.
+    """
+
+    def __init__(self, message, number):
+        super().__init__(message)
+        self.number = number

@@ -49,14 +49,43 @@ def _kind_of_zip(path):
 
 @contextmanager
 def written_whole(path: Path):
-    """Give a name to write to beside ``path``; it becomes ``path`` at the end, or is gone after an error."""
+    """Give a name to write to beside ``path``; it becomes ``path`` at the end, or is gone after an error.
+
+    What ``path`` was before stays until the new content lies on the disk, through a loss of power too.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'{path.name}.{uuid4().hex[:8]}.part')
     try:
         yield part
+        _flush(part)
         os.replace(part, path)
+        _flush(path.parent)  # the name
     finally:
         part.unlink(missing_ok=True)
+
+
+def _flush(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def damage(path) -> str | None:
+    """Say what is wrong with a file of torch, by the check sums that its archive holds; None if it is whole.
+
+    Files of before torch 1.6 hold none: reading them tells.
+    """
+    with open(path, 'rb') as file:
+        if file.read(4) != b'PK\x03\x04' and kind_of_file(path) in CHECKPOINT_KINDS:
+            return None
+    try:
+        with zipfile.ZipFile(path) as file:
+            broken = file.testzip()
+    except Exception as error:  # of several types, for whatever the bytes are
+        return first_line(error)
+    return f'the check sum of {broken} is wrong' if broken else None
 
 
 def first_line(error) -> str:

@@ -123,8 +123,9 @@ def _load_strictly(model, state, source, contents, title, may_lack=lambda name: 
     model.load_state_dict(matched, strict=False)
     fresh = f'; {len(lacking)} start fresh: {", ".join(sorted({n.split(".")[0] for n in lacking}))}' if lacking else ''
     left = f'; {len(state) - len(matched)} of the file are not needed' if len(state) > len(matched) else ''
-    print_log(f'loaded {len(matched)} of {len(wanted)} tensors from {source} ({contents}){fresh}{left}',
-              logger='current')
+    # told again at the start of a training
+    model.weights_from = f'{len(matched)} of {len(wanted)} tensors from {source} ({contents}){fresh}{left}'
+    print_log(f'loaded {model.weights_from}', logger='current')
 
 
 def _is_state(value):

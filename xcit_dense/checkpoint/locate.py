@@ -1,6 +1,7 @@
 """From what a user names to a file on this machine: paths, work dirs, addresses, published names."""
 import hashlib
 import http.client
+import logging
 import os
 import re
 import time
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from .. import zoo
 from ..errors import CheckpointError
-from .files import CHECKPOINT_KINDS, first_line, kind_of_file, written_whole
+from .files import CHECKPOINT_KINDS, damage, first_line, kind_of_file, written_whole
 
 _TIMEOUT = 30  # seconds without a byte
 _PATIENCE = 3600  # seconds for another process to fetch a file
@@ -29,7 +30,7 @@ def fetch(source: str) -> Path:
 
     Args:
         source: A path, a work dir (its newest checkpoint), an ``https://`` address, or ``xcit://NAME``
-            of `xcit_dense.zoo`.
+            of `xcit_dense.zoo`. ``http://`` is for servers on this machine only.
 
     Raises:
         CheckpointError: There is no such file, or it cannot be fetched; the message names the place
@@ -41,6 +42,8 @@ def fetch(source: str) -> Path:
     if scheme.lower() not in ('http', 'https'):
         return _local(source)
     source = scheme.lower() + colon + rest  # one address, one place
+    if scheme.lower() == 'http' and re.match(r'(localhost|127\.[\d.]+|\[::1\])([:/]|$)', rest) is None:
+        raise CheckpointError(f'{source} comes without encryption, so that anyone on the way can change it: use https')
     path = _place(source)
     error = None
     if not path.is_file():
@@ -58,23 +61,33 @@ def fetch(source: str) -> Path:
     return path
 
 
-def newest_checkpoint(work_dir) -> Path:
-    """Return the newest checkpoint of a work dir.
+def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
+    """Return the newest whole checkpoint of a work dir; damaged ones are named in the log and left out.
+
+    Args:
+        work_dir: The folder.
+        to_resume: Leave out the best checkpoints, which hold no optimizer.
 
     Raises:
         CheckpointError: There is none.
     """
     work_dir = Path(work_dir)
+    files = sorted(work_dir.glob('*.pth'), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+    if to_resume:
+        files = [path for path in files if not path.name.startswith('best_')]
     pointer = work_dir / 'last_checkpoint'
-    if pointer.is_file():
-        path = work_dir / os.path.basename(pointer.read_text().strip())  # the folder may have been moved
-        if path.is_file():
+    if pointer.is_file():  # the folder may have been moved
+        name = os.path.basename(pointer.read_text().strip())
+        if name and not (work_dir / name).is_file():
+            print_log(f'{pointer} names {name}, which is not there', logger='current', level=logging.WARNING)
+        files.sort(key=lambda p: p.name != name)
+    for path in files:
+        wrong = damage(path)
+        if wrong is None:
             return path
-    files = sorted(work_dir.glob('*.pth'), key=lambda p: p.stat().st_mtime)
-    if not files:
-        raise CheckpointError(f'no checkpoint in {work_dir.absolute()}: give a checkpoint file, or the work dir of a '
-                              'training run')
-    return files[-1]
+        print_log(f'{path} is damaged and left out: {wrong}', logger='current', level=logging.WARNING)
+    raise CheckpointError(f'no {"whole " if files else ""}checkpoint in {work_dir.absolute()}: give a checkpoint file, '
+                          'or the work dir of a training run')
 
 
 def _local(source):

@@ -1,5 +1,11 @@
 """What runs a config: the runner, its options, prediction, plots and measurements."""
 from .hooks import CompileHook, FuseHook, fuse_backbones
+from .loops import DenseEpochLoop, DenseIterLoop
 from .runner import DenseRunner, build_runner
+from .saving import DenseCheckpointHook
+from .startup import StartupHook
 
-__all__ = ['CompileHook', 'DenseRunner', 'FuseHook', 'build_runner', 'fuse_backbones']
+__all__ = [
+    'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop', 'DenseRunner', 'FuseHook', 'StartupHook',
+    'build_runner', 'fuse_backbones'
+]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mmengine.config import DictAction
 
-from ..errors import ConfigError, MetricError, XCiTDenseError
+from ..errors import ConfigError, MetricError, Stopped, XCiTDenseError
 
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
@@ -64,12 +64,15 @@ def check_minima(metrics, minima):
 
 
 def run(main):
-    """Call a tool's ``main``; what a user can mend ends with one message and exit code 1, Ctrl-C with 130."""
+    """Call a tool's ``main``; what a user can mend ends with one message and exit code 1, a signal with its own."""
     try:
         main()
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(128 + stopped.number)
     except XCiTDenseError as error:
         sys.exit(f'error: {error}')
     except KeyboardInterrupt:
         training = Path(sys.argv[0]).stem == 'train'
-        print('stopped' + ('; the run goes on with --resume' if training else ''), file=sys.stderr)
+        print('stopped' + ('; --resume goes on from the last checkpoint' if training else ''), file=sys.stderr)
         sys.exit(130)

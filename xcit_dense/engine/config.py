@@ -10,6 +10,7 @@ from mmengine.utils import import_modules_from_strings
 from ..catalog import find_config
 from ..compat import check_versions
 from ..errors import ConfigError
+from .check_config import check_new_keys
 from .data import set_data_root, walk
 
 
@@ -28,6 +29,7 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True) -> C
     """
     cfg = Config.fromfile(find_config(path), import_custom_modules=False)
     if cfg_options:
+        check_new_keys(cfg, cfg_options)
         cfg.merge_from_dict(cfg_options)
     # before the imports of the config, which need the framework
     check_versions(*{'mmdet': ('mmdet', ), 'mmseg': ('mmseg', )}.get(cfg.get('default_scope'), ()))

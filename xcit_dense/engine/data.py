@@ -98,7 +98,7 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2])
 def set_classes(cfg: Config, classes, **metainfo):
     """Make data sets and heads know ``classes`` (names, in the order of the model's outputs)."""
     for dataset in datasets(cfg, LOADERS):
-        dataset.metainfo = dict(classes=tuple(classes), palette=_palette(classes), **metainfo)
+        dataset.metainfo = dict(classes=tuple(classes), palette=palette_of(classes), **metainfo)
 
     def visit(node):
         if 'num_classes' in node:
@@ -219,7 +219,7 @@ def _evaluators(cfg):
         yield from evaluators if is_seq_of(evaluators, dict) else [evaluators]
 
 
-def _palette(classes):
+def palette_of(classes):
     """Return an RGB colour for each class; neighbours are far apart in hue, the background is grey."""
     hues = [(i * 0.618034) % 1 for i in range(len(classes))]
     colours = [tuple(round(c * 255) for c in colorsys.hsv_to_rgb(hue, 0.85, 0.95)) for hue in hues]

@@ -1,11 +1,20 @@
 """mmengine's runner with checkpoints that are read safely and loaded strictly."""
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import mmengine
 import torch
+from mmengine.dist import all_gather_object, all_reduce, get_rank, get_world_size, is_main_process
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
+from mmengine.utils import apply_to
 
 from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
 from ..errors import CheckpointError, ConfigError, DataError
+from .check_config import check_paramwise
+from .saving import lock_work_dir, write_checkpoint
 
 
 @RUNNERS.register_module()
@@ -17,15 +26,17 @@ class DenseRunner(Runner):
     there is nothing to resume.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
+        randomness, self._resumed = dict(randomness or dict(seed=None)), None
+        if resume:
+            load_from = str(_find_resumed(load_from, work_dir))
+            self._resumed = read_checkpoint(load_from)
+            if not isinstance(self._resumed, dict) or 'meta' not in self._resumed:
+                raise CheckpointError(f'{load_from} holds weights but no state of a training run to resume. To start '
+                                      'from these weights: --cfg-options load_from=FILE, without --resume.')
+            randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
+        super().__init__(*args, resume=resume, load_from=load_from, work_dir=work_dir, randomness=randomness, **kwargs)
         self.logger.addFilter(_is_news)
-        if self._resume and self._load_from is None:
-            try:
-                self._load_from = str(newest_checkpoint(self.work_dir))
-            except CheckpointError as error:
-                raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or '
-                                      'start anew without --resume.') from error
 
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
@@ -63,13 +74,13 @@ class DenseRunner(Runner):
                             "the data set's metainfo.classes, or classes_from_data = True.") from error
 
     def build_optim_wrapper(self, optim_wrapper):
-        """Build the optimizer, and say in one line what mmengine says in one line per parameter."""
-        wrapper = super().build_optim_wrapper(optim_wrapper)
-        groups = wrapper.optimizer.param_groups
-        decayed = sum(p.numel() for g in groups if g['weight_decay'] for p in g['params'])
-        total = sum(p.numel() for g in groups for p in g['params'])
-        self.logger.info(f'parameters: {total:,} trained, {decayed:,} of them with weight decay')
-        return wrapper
+        """Build the optimizer.
+
+        Raises:
+            ConfigError: A key for the learning rates or weight decays of some parameters matches none.
+        """
+        check_paramwise(self.cfg, self.model)
+        return super().build_optim_wrapper(optim_wrapper)
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):
         """Scale the learning rate linearly with the batch size, the one in the log (``base_lr``) too."""
@@ -93,11 +104,11 @@ class DenseRunner(Runner):
         Raises:
             CheckpointError: The file cannot be read or does not fit the model.
         """
-        filename = fetch(str(filename))
-        checkpoint = read_checkpoint(filename, map_location)
-        if self._resume and 'meta' not in checkpoint:
-            raise CheckpointError(f'{filename} holds weights but no state of a training run to resume. To start from '
-                                  'these weights: --cfg-options load_from=FILE, without --resume.')
+        if self._resumed is None:
+            filename = fetch(str(filename))
+            checkpoint = read_checkpoint(filename, map_location)
+        else:
+            checkpoint, self._resumed = self._resumed, None
         if isinstance(checkpoint, dict) and isinstance(checkpoint.get('meta'), dict):
             # mmengine would run the text as Python when it resumes
             checkpoint['meta'] = {k: v for k, v in checkpoint['meta'].items() if k not in ('cfg', 'config')}
@@ -108,9 +119,102 @@ class DenseRunner(Runner):
         return checkpoint
 
 
+    def train(self):
+        """Train; a second training in the same work dir is refused.
+
+        Raises:
+            ConfigError: Another training runs in the work dir.
+        """
+        lock = lock_work_dir(self.work_dir) if is_main_process() else nullcontext()
+        with lock:
+            if not self._resume and is_main_process() and any(Path(self.work_dir).glob('*.pth')):
+                self.logger.warning(f'{self.work_dir} holds checkpoints of an earlier run, which this one replaces as '
+                                    'it comes to their names; --resume would go on from the newest.')
+            return super().train()
+
+    def resume(self, filename, *args, **kwargs):
+        """Go on from a checkpoint, and with mmengine's state also with the position in the data and random numbers."""
+        if self._resumed is None:
+            self._resumed = read_checkpoint(filename)
+        checkpoint = self._resumed
+        super().resume(filename, *args, **kwargs)
+        loop, state = self.train_loop, checkpoint.get('training')
+        if not hasattr(loop, 'load_state_dict'):
+            return
+        if state is None or len(state['loops']) != get_world_size():
+            self.logger.warning(f'{filename} holds the random states of {len(state["loops"]) if state else 0} '
+                                f'processes, this run has {get_world_size()}: it goes on, but not exactly as it would '
+                                'have without the stop.')
+        if state is not None:
+            loop.load_state_dict(state['loops'][min(get_rank(), len(state['loops']) - 1)])
+            for name, parameter in self.model.named_parameters():
+                if name in state['gradients']:
+                    parameter.grad = state['gradients'][name].to(parameter)
+        elif isinstance(loop, EpochBasedTrainLoop):
+            loop.dataloader.load_state_dict(dict(passes=self.epoch, batches=0))
+
+    def save_checkpoint(self, out_dir, filename, file_client_args=None, save_optimizer=True,
+                        save_param_scheduler=True, meta=None, by_epoch=True, backend_args=None):
+        """Save a checkpoint whole or not at all; arguments as in mmengine. All processes call it.
+
+        Beyond mmengine's it holds, where the run can be resumed from it, ``training``: each process's position in
+        the data and random state, and gradients that wait for others to be added.
+
+        Raises:
+            CheckpointError: It cannot be written; what was there stays.
+        """
+        training = self._training_state() if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
+        if not is_main_process():
+            return
+        model = self.model.module if is_model_wrapper(self.model) else self.model
+        meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
+                    time=time.strftime('%Y%m%d_%H%M%S'), mmengine_version=mmengine.__version__)
+        meta.setdefault('epoch', self.epoch + by_epoch)  # as mmengine counts in its hooks
+        meta.setdefault('iter', self.iter + (not by_epoch))
+        if hasattr(self.train_dataloader.dataset, 'metainfo'):
+            meta['dataset_meta'] = self.train_dataloader.dataset.metainfo
+        checkpoint = dict(meta=meta, state_dict=model.state_dict(),
+                          message_hub=self.message_hub.state_dict())
+        if save_optimizer:
+            checkpoint['optimizer'] = self.optim_wrapper.state_dict()
+        if save_param_scheduler and self.param_schedulers is not None:
+            checkpoint['param_schedulers'] = _states(self.param_schedulers)
+        if training:
+            checkpoint['training'] = training
+        self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
+        checkpoint = apply_to(checkpoint, lambda x: hasattr(x, 'cpu'), lambda x: x.cpu())
+        write_checkpoint(checkpoint, Path(out_dir, filename), torch.save)
+
+    def _training_state(self):
+        loops = all_gather_object(self.train_loop.state_dict())
+        gradients, wrapper = {}, self.optim_wrapper
+        if getattr(wrapper, 'inner_count', 0) % getattr(wrapper, '_accumulative_counts', 1):
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None:
+                    gradients[name] = parameter.grad.detach().clone()
+                    all_reduce(gradients[name], 'mean')
+        return dict(loops=loops, gradients=gradients)
+
+
 def build_runner(cfg):
     """Build the runner that ``cfg.runner_type`` names, which is `DenseRunner` in the configs of this package."""
     return RUNNERS.build(cfg)
+
+
+def _find_resumed(checkpoint, work_dir):
+    if checkpoint is not None:
+        return fetch(str(checkpoint))
+    try:
+        return newest_checkpoint(work_dir, to_resume=True)
+    except CheckpointError as error:
+        raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or start '
+                              'anew without --resume.') from error
+
+
+def _states(schedulers):
+    if isinstance(schedulers, dict):  # one list for each of several optimizers
+        return {name: _states(several) for name, several in schedulers.items()}
+    return [scheduler.state_dict() for scheduler in schedulers]
 
 
 def _is_news(record):

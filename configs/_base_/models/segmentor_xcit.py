@@ -1,6 +1,6 @@
 # What every segmentor on XCiT shares.
 model = dict(
-    type='EncoderDecoder',
+    type='LowMemoryEncoderDecoder',
     data_preprocessor=dict(
         type='SegDataPreProcessor',
         mean=[123.675, 116.28, 103.53],

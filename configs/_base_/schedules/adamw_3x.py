@@ -1,5 +1,5 @@
 # The authors' 3x schedule for COCO: 36 epochs at batch 16. They train in mixed fp16: --amp.
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=36, val_interval=1)
+train_cfg = dict(type='DenseEpochLoop', max_epochs=36, val_interval=1)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 

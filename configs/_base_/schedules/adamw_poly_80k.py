@@ -1,5 +1,5 @@
 # The authors' schedule for ADE20k with Semantic FPN: 80,000 iterations at batch 16, in float32.
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=80000, val_interval=8000)
+train_cfg = dict(type='DenseIterLoop', max_iters=80000, val_interval=8000)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 

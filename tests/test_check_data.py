@@ -1,0 +1,618 @@
+"""The data check: every fault is planted in generated data, found, and named."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mmcv
+import numpy as np
+import pytest
+from conftest import MAIN_CONFIG, ROOT, SAMPLES, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
+from PIL import Image
+from pycocotools import mask as mask_api
+
+import xcit_dense.engine.segmentation  # noqa: F401  registers ImageFolderDataset
+from xcit_dense import data_check
+from xcit_dense.data_check import KINDS, check, check_before_training, check_classes, check_data_set, files
+from xcit_dense.data_check.label_maps import read_map
+from xcit_dense.data_check.masks import sums_of_coded
+from xcit_dense.demo_data import CLASSES
+from xcit_dense.engine.config import load_config
+from xcit_dense.errors import ConfigError, DataError
+
+ANNOTATIONS = 'annotations/instances_train2017.json'
+NAN, INFINITE = float('nan'), float('inf')
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+
+
+@pytest.fixture
+def root(demo_data, tmp_path):
+    """A copy of the generated data, to break."""
+    return shutil.copytree(demo_data, tmp_path / 'data')
+
+
+def coco(root, **changes):
+    """The config of its training set for detection."""
+    pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_mask=True)]
+    return dict(dict(type='CocoDataset', data_root=str(root), ann_file=ANNOTATIONS, metainfo=dict(classes=CLASSES),
+                     data_prefix=dict(img='train2017/'), pipeline=pipeline), **changes)
+
+
+def folders(root, **changes):
+    """The config of its training set for segmentation."""
+    return dict(dict(type='ImageFolderDataset', data_root=str(root),
+                     metainfo=dict(classes=('background', *CLASSES)),
+                     data_prefix=dict(img_path='images/training', seg_map_path='annotations/training')), **changes)
+
+
+def rewrite(root, change):
+    """Change the training annotations."""
+    content = json.loads((root / ANNOTATIONS).read_text())
+    change(content)
+    (root / ANNOTATIONS).write_text(json.dumps(content))
+
+
+def kinds_of(report):
+    return {finding.kind for finding in report.findings}
+
+
+def only(report, kind):
+    """The findings, which must all be of one kind."""
+    assert kinds_of(report) == {kind}, report.summary()
+    return report.findings
+
+
+def test_good_data_has_no_findings(root):
+    report = check_data_set(coco(root))
+    assert report.findings == [] and report.counts['images'] == 6
+    content = json.loads((root / ANNOTATIONS).read_text())
+    assert sum(amount for *_, amount in report.classes) == len(content['annotations']) == report.counts['annotations']
+    for category, (name, images, amount) in zip(content['categories'], report.classes, strict=True):
+        of_class = [a['image_id'] for a in content['annotations'] if a['category_id'] == category['id']]
+        assert (name, images, amount) == (category['name'], len(set(of_class)), len(of_class))
+    report = check_data_set(folders(root))
+    assert report.findings == [] and report.counts == {'images': 6, 'classes': 6}
+    maps = [np.asarray(Image.open(path)) for path in (root / 'annotations/training').iterdir()]
+    for label, (_, images, pixels) in enumerate(report.classes):
+        assert (images, pixels) == (sum((m == label).any() for m in maps), sum((m == label).sum() for m in maps))
+
+
+@pytest.mark.parametrize('text', (
+    'no json', '', '[]', '{}', '{"images": [', '[' * 100_000, '{"images": {}, "annotations": [], "categories": []}',
+    '{"images": [{}], "annotations": []}', '\ufeff{}', '{"images": [], "annotations": [], "categories": []}'))
+def test_file_that_is_not_coco(root, text):
+    (root / ANNOTATIONS).write_text(text)
+    finding, = only(check_data_set(coco(root)), 'not-coco')
+    assert finding.severity == 'error' and finding.sentence.startswith(str(root / ANNOTATIONS))
+
+
+def test_file_that_is_cut_off_or_no_text(root):
+    whole = (root / ANNOTATIONS).read_bytes()
+    for content in (whole[:-100], b'\xff\xfe' + whole):
+        (root / ANNOTATIONS).write_bytes(content)
+        only(check_data_set(coco(root)), 'not-coco')
+    (root / ANNOTATIONS).unlink()
+    only(check_data_set(coco(root)), 'not-there')
+
+
+def fields(part, row, **values):
+    return lambda content: content[part][row].update(values)
+
+
+def append(part, **values):
+    return lambda content: content[part].append({**content[part][0], **values})
+
+
+def polygon(*numbers):
+    return fields('annotations', 0, segmentation=[list(numbers)])
+
+
+def rle(counts, size=None):
+    def change(content):
+        image = content['images'][0]
+        height, width = size or (image['height'], image['width'])
+        total = image['height'] * image['width']
+        content['annotations'][0]['segmentation'] = dict(
+            size=[height, width], counts=counts(total) if callable(counts) else counts)
+    return change
+
+
+def without(key):
+    return lambda content: content['annotations'][0].pop(key)
+
+
+#: Kind, what plants it, and what the finding says: the place or the value.
+FAULTS = (
+    ('bad-record', lambda c: c['annotations'].insert(0, [1]), 'annotations[0]'),
+    ('bad-record', lambda c: c['images'].append(None), 'images[6]'),
+    ('bad-record', without('bbox'), "no 'bbox'"),
+    ('bad-record', without('area'), "no 'area'"),
+    ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id' must be a whole number, not [1]"),
+    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3]), "'bbox' must be a list of 4 numbers"),
+    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), 'list of 4 numbers'),
+    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, 10**400]), 'list of 4 numbers'),
+    ('bad-record', fields('categories', 0, name=3), "'name' must be a text"),
+    ('category-id-twice', append('categories', name='other'), "'other'"),
+    ('category-name-twice', append('categories', id=77), "'disc'"),
+    ('image-id-twice', append('images', file_name='000000000002.jpg'), "'000000000002.jpg'"),
+    ('image-id-twice', lambda c: c['images'].append(dict(c['images'][0])), "'000000000001.jpg'"),
+    ('file-name-twice', append('images', id=77), "'000000000001.jpg'"),
+    ('annotation-id-twice', lambda c: c['annotations'][1].update(id=1), 'annotation 1 '),
+    ('unknown-category', fields('annotations', 0, category_id=77), 'the category 77'),
+    ('orphan', fields('annotations', 0, image_id=77), 'the image 77'),
+    ('image-dimensions', fields('images', 0, width=-64), '-64 x '),
+    ('image-dimensions', fields('images', 0, height=0), ' x 0'),
+    ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
+    ('box-not-finite', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
+    ('box-not-finite', fields('annotations', 0, bbox=[0, 1, INFINITE, 5]), 'inf'),
+    ('box-absurd', fields('annotations', 0, bbox=[1e300, 1, 5, 5]), '1e+300'),
+    ('box-absurd', fields('annotations', 0, bbox=[0, 0, 1e6, 5]), '1e+06'),
+    ('box-negative', fields('annotations', 0, bbox=[5, 5, -4, 4]), '[5, 5, -4, 4]'),
+    ('box-empty', fields('annotations', 0, bbox=[5, 5, 0, 4]), '[5, 5, 0, 4]'),
+    ('box-outside', fields('annotations', 0, bbox=[70, 5, 4, 4]), '[70, 5, 4, 4] in an image of '),
+    ('box-sticks-out', fields('annotations', 0, bbox=[20, 5, 60, 4]), '[20, 5, 60, 4]'),
+    ('area-not-finite', fields('annotations', 0, area=NAN), 'nan'),
+    ('area-empty', fields('annotations', 0, area=0), 'area 0'),
+    ('mask-missing', without('segmentation'), 'annotation 1 '),
+    ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
+    ('mask-malformed', fields('annotations', 0, segmentation='x'), "'x'"),
+    ('mask-malformed', fields('annotations', 0, segmentation=[3]), '3'),
+    ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
+    ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), 'neither'),
+    ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
+    ('polygon-points', polygon(1, 1, 5, 5), 'polygon of 4 numbers'),
+    ('polygon-points', polygon(1, 1, 5, 5, 1, 5, 3), 'polygon of 7 numbers'),
+    ('polygon-points', polygon(), 'polygon of 0 numbers'),
+    ('polygon-not-finite', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
+    ('polygon-not-finite', polygon(1, 1, 5, -INFINITE, 1, 5), '-inf'),
+    ('polygon-absurd', polygon(1, 1, 5, 1e30, 1, 5), '1e+30'),
+    ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
+    ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
+    ('rle-size', rle(lambda total: [total], size=(4, 4)), '[4, 4], not '),
+    ('rle-size', rle(lambda total: [total], size=('4', None)), "['4', None]"),
+    ('rle-counts', rle(lambda total: [total, 1]), 'the mask has'),
+    ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
+    ('rle-counts', rle('11'), 'their sum is 2'),
+    ('rle-malformed', rle([1, 'x']), "[1, 'x']"),
+    ('rle-malformed', rle('1P'), "'1P'"),
+    ('rle-malformed', rle('1é'), "'1é'"),
+    ('rle-malformed', rle('1 '), "'1 '"),
+    ('rle-malformed', rle(''), "''"),
+    ('rle-malformed', rle('oooooooooooo1'), 'ooooo'),
+    ('image-missing', fields('images', 0, file_name='no.jpg'), 'no.jpg'),
+    ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
+    ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
+    ('image-outside', fields('images', 0, file_name='../../beside.jpg'), 'beside.jpg'),
+    ('image-unreadable', fields('images', 0, file_name=f'../{ANNOTATIONS}'), 'no image of a kind'),
+    ('image-unreadable', fields('images', 0, file_name='.'), 'no regular file'),
+    ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'),
+)
+
+
+@pytest.mark.parametrize('kind, plant, words', FAULTS, ids=[f'{i}-{kind}' for i, (kind, *_) in enumerate(FAULTS)])
+def test_fault_of_an_annotation_file(root, kind, plant, words, monkeypatch):
+    for name in ('frPyObjects', 'decode', 'merge', 'area'):  # C code that such values bring down
+        monkeypatch.setattr(mask_api, name, None)
+    shutil.copy(root / 'train2017/000000000001.jpg', root.parent / 'beside.jpg')
+    rewrite(root, plant)
+    report = check_data_set(coco(root))
+    found = [finding for finding in report.findings if finding.kind == kind]
+    assert any(words in finding.sentence for finding in found), report.summary()
+    # an image that cannot be used takes its annotations with it, and a category its name
+    expected = {kind, *(('image-size', ) if kind == 'image-id-twice' else ())}
+    expected |= {'orphan'} if kind == 'bad-record' and 'images' in words else set()
+    expected |= {'unknown-category', 'class-missing'} if "'name'" in words else set()
+    expected |= {'class-unused'} if kind == 'category-id-twice' else set()
+    assert {finding.kind for finding in report.findings} <= expected, report.summary()
+    again = check_data_set(coco(root))  # out of the cache
+    assert repr(again.findings) == repr(report.findings)
+
+
+def test_masks_do_not_count_where_nothing_reads_them(root):
+    rewrite(root, polygon(1, 1, NAN, 5))
+    pipeline = [dict(type='LoadAnnotations', with_bbox=True)]
+    assert check_data_set(coco(root, pipeline=pipeline)).findings == []
+    assert check_data_set(coco(root)).findings  # the cache keeps the two apart
+
+
+def test_many_faults_are_all_found(root):
+    """More records than are looked at together, and faulty ones among them."""
+    def change(content):
+        one = content['annotations'][0]
+        content['annotations'] = [dict(one, id=i) for i in range(10_000)]
+        for i in range(0, 10_000, 1000):
+            content['annotations'][i] = dict(one, id=i, bbox=None)
+        for i in range(1, 10_000, 1000):
+            content['annotations'][i] = dict(one, id=i, bbox=[NAN] * 4)
+    rewrite(root, change)
+    report = check_data_set(coco(root))
+    assert [f.row for f in report.findings if f.kind == 'bad-record'] == list(range(0, 10_000, 1000))
+    assert [f.row for f in report.findings if f.kind == 'box-not-finite'] == list(range(1, 10_000, 1000))
+    assert len(report.findings) == 20
+    assert 'and 7 more' in report.summary(first=3)
+
+
+def test_sums_of_compressed_masks_are_those_of_pycocotools():
+    random = np.random.default_rng(0)
+    texts, sizes = [], []
+    for height, width in ((1, 1), (7, 5), (64, 48), (480, 640), (1000, 1000)):
+        for share in (0., 0.01, 0.5, 1.):
+            mask = np.asfortranarray(random.random((height, width)) < share).astype(np.uint8)
+            mask[height // 3:height // 2] = 1
+            texts.append(mask_api.encode(np.asfortranarray(mask))['counts'].decode())
+            sizes.append(height * width)
+    assert sums_of_coded(texts).tolist() == sizes
+    texts[3:3] = ['', '1P', 'ä']
+    assert sums_of_coded(texts).tolist() == [*sizes[:3], -1, -1, -1, *sizes[3:]]
+
+
+def test_words_out_of_the_data_cannot_act_on_a_terminal(root):
+    rewrite(root, fields('images', 0, file_name='\x1b[31m\n.jpg'))
+    assert r'\x1b[31m\n.jpg' in only(check_data_set(coco(root)), 'image-missing')[0].sentence
+
+
+@pytest.mark.parametrize('way', ('absolute', 'file link', 'folder link', 'not there'))
+def test_images_outside_the_root_are_refused(root, tmp_path, way):
+    beside = tmp_path / 'beside'
+    beside.mkdir()
+    shutil.copy(root / 'train2017/000000000001.jpg', beside / 'a.jpg')
+    names = {'absolute': str(beside / 'a.jpg'), 'file link': 'a.jpg', 'folder link': 'deep/a.jpg',
+             'not there': '../../beside/none.jpg'}
+    (root / 'train2017/a.jpg').symlink_to(beside / 'a.jpg')
+    (root / 'train2017/deep').symlink_to(beside)
+    rewrite(root, fields('images', 0, file_name=names[way]))
+    finding, = only(check_data_set(coco(root)), 'image-outside')
+    assert f'it is {beside}' in finding.sentence and finding.id == 1
+
+
+def test_a_data_root_or_image_folder_that_is_a_link_is_no_way_out(root, tmp_path):
+    (root / 'train2017').rename(tmp_path / 'elsewhere')
+    (root / 'train2017').symlink_to(tmp_path / 'elsewhere')
+    (tmp_path / 'link').symlink_to(root)
+    assert check_data_set(coco(tmp_path / 'link')).findings == []
+
+
+def test_images_that_cannot_be_used(root, monkeypatch):
+    first = root / 'train2017/000000000001.jpg'
+    whole = first.read_bytes()
+    os.mkfifo(root / 'pipe')  # opening it would wait for ever
+    first.write_bytes(b'no picture')
+    assert 'no image of a kind' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    first.write_bytes(whole[:len(whole) // 2])
+    assert only(check_data_set(coco(root)), 'image-cut-off')[0].severity == 'warning'
+    first.unlink()
+    (root / 'pipe').rename(first)
+    assert 'no regular file' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    first.unlink()
+    first.write_bytes(whole)
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 10)
+    only(check_data_set(coco(root), use_cache=False), 'image-huge')
+
+
+@pytest.mark.parametrize('suffix', ('jpg', 'png', 'webp'))
+def test_turned_images_have_the_size_that_mmcv_reads(root, suffix):
+    path = root / f'train2017/turned.{suffix}'
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new('RGB', (40, 30)).save(path, exif=exif)
+    header = files.read_header(path)
+    assert header['size'] == [40, 30]
+    assert header['turned'] == list(mmcv.imread(str(path)).shape[1::-1])
+    if suffix == 'jpg':
+        rewrite(root, fields('images', 0, file_name=path.name, width=40, height=30))
+        kinds = kinds_of(check_data_set(coco(root)))
+        assert 'image-rotated' in kinds
+        steps = [dict(type='LoadImageFromFile', color_type='unchanged'), dict(type='LoadAnnotations', with_mask=True)]
+        assert 'image-rotated' not in kinds_of(check_data_set(coco(root, pipeline=steps)))
+        rewrite(root, fields('images', 0, width=30, height=40))
+        assert 'image-rotated' not in kinds_of(check_data_set(coco(root)))
+
+
+def image_and_map(root):
+    return root / 'images/training/000000000001.jpg', root / 'annotations/training/000000000001.png'
+
+
+def save_map(array):
+    return lambda image, path: Image.fromarray(array(np.asarray(Image.open(path)))).save(path)
+
+
+@pytest.mark.parametrize('kind, plant, words', (
+    ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg'),
+    ('map-unreadable', lambda image, path: path.write_bytes(b'no picture'), 'cannot be read'),
+    ('map-unreadable', lambda image, path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read'),
+    ('map-16-bit', save_map(lambda m: m.astype(np.uint16)), 'I;16'),
+    ('map-colour', save_map(lambda m: np.stack([m] * 3, 2)), 'RGB'),
+    ('map-colour', save_map(lambda m: np.stack([m] * 4, 2)), 'RGBA'),
+    ('map-size', save_map(lambda m: m[:-1]), 'not '),
+    ('map-labels', save_map(lambda m: np.where(m == 0, 6, m).astype(np.uint8)), '[6]; there are 6 classes'),
+    ('map-shared', lambda image, path: shutil.copy(image, image.with_suffix('.JPEG')), '000000000001.JPEG'),
+    ('map-without-image', lambda image, path: shutil.copy(path, path.with_name('x.png')), 'x.png'),
+    ('map-outside', lambda image, path: (shutil.move(path, path.parents[3] / 'm.png'),
+                                         path.symlink_to(path.parents[3] / 'm.png')), 'm.png'),
+    ('image-unreadable', lambda image, path: image.write_bytes(b'no picture'), 'no image of a kind'),
+    ('image-outside', lambda image, path: (shutil.move(image, image.parents[3] / 'i.jpg'),
+                                           image.symlink_to(image.parents[3] / 'i.jpg')), 'i.jpg'),
+))
+def test_fault_of_a_label_map(root, kind, plant, words):
+    plant(*image_and_map(root))
+    finding, = only(check_data_set(folders(root)), kind)
+    assert words in finding.sentence
+    assert check_data_set(folders(root)).findings == [finding]  # out of the cache
+
+
+def test_labels_without_a_class_are_ignored_as_training_does(root):
+    _, path = image_and_map(root)
+    labels = np.asarray(Image.open(path)).copy()
+    labels[:2] = 255
+    Image.fromarray(labels).save(path)
+    report = check_data_set(folders(root))
+    assert report.findings == [] and report.classes[-1] == ('(ignored)', 1, 2 * labels.shape[1])
+    # 0 is unlabelled, 1 the first class
+    for names, wrong in ((CLASSES, False), (CLASSES[:-1], True)):
+        report = check_data_set(folders(root, reduce_zero_label=True, metainfo=dict(classes=names)))
+        assert ('map-labels' in kinds_of(report)) == wrong
+        assert report.classes[0][0] == 'disc'
+    assert report.classes[0][2] == sum((np.asarray(Image.open(p)) == 1).sum()
+                                       for p in (root / 'annotations/training').iterdir())
+
+
+def test_palettes_and_single_bits_are_label_maps(tmp_path):
+    image = Image.fromarray(np.eye(4, dtype=np.uint8))
+    image.putpalette([0, 0, 0, 255, 0, 0])
+    image.save(tmp_path / 'p.png')
+    Image.fromarray(np.eye(4, dtype=bool)).save(tmp_path / '1.png')
+    for name in ('p.png', '1.png'):
+        assert read_map(tmp_path / name)['labels'] == [[0, 12], [1, 4]]
+
+
+def test_data_set_that_reads_one_suffix_or_a_list(root):
+    dataset = folders(root, type='BaseSegDataset')
+    image, path = image_and_map(root)
+    shutil.copy(image, image.with_name('x.jpeg'))
+    assert only(check_data_set(dataset), 'image-left-out')[0].file.endswith('x.jpeg')
+    shutil.rmtree(image.parent)
+    assert 'no-images' in kinds_of(check_data_set(dataset))
+    (root / 'list.txt').write_text('000000000001\n')
+    listed = folders(root, type='BaseSegDataset', ann_file='list.txt', data_prefix=dict(
+        img_path='train2017', seg_map_path='annotations/training'))
+    assert check_data_set(listed).findings == [] and check_data_set(listed).counts['images'] == 1
+    only(check_data_set(dict(listed, ann_file='no.txt')), 'not-there')
+
+
+def test_other_kinds_of_data_sets_say_that_they_are_not_checked(root):
+    only(check_data_set(coco(root, type='CocoPanopticDataset')), 'not-checked')
+
+
+def test_classes_are_matched_by_name(root):
+    rewrite(root, fields('categories', 0, name='Disk'))
+    report = check_data_set(coco(root))
+    assert kinds_of(report) == {'class-missing', 'class-unused'}
+    assert "does not have the class 'disc'; the nearest that it has is 'Disk'" in report.errors[0].sentence
+    assert "'Disk'" in report.warnings[0].sentence
+    assert check_data_set(coco(root, metainfo={}), from_data=True).findings == []
+    assert len(check_data_set(coco(root, metainfo={})).errors) == 80  # the data set's own are COCO's
+    order = check_data_set(coco(root, metainfo=dict(classes=('Disk', 'triangle', 'square', 'star', 'cross'))))
+    assert "class 1 is 'square', the config says 'triangle'" in only(order, 'class-order')[0].sentence
+
+
+def test_classes_of_label_maps(root):
+    names = ('background', *CLASSES)
+    swapped = folders(root, metainfo=dict(classes=(*names[:-2], names[-1], names[-2])))
+    only(check_data_set(swapped), 'class-order')
+    (root / 'classes.txt').write_text('sky\nsky\n')
+    only(check_data_set(folders(root)), 'class-list')
+    (root / 'classes.txt').unlink()
+    report = check_data_set(folders(root, metainfo={}), from_data=True)
+    assert report.findings == [] and [name for name, *_ in report.classes] == list('012345')
+    ade = folders(root, type='ADE20KDataset', reduce_zero_label=True, metainfo=dict(classes=('wall', 'bilding')))
+    assert "'bilding'; the nearest that it has is 'building'" in only(check_data_set(ade), 'class-missing')[0].sentence
+
+
+def test_heads_with_another_number_of_classes(root):
+    cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
+    assert check_classes(cfg) == []  # they come from the data
+    cfg.classes_from_data = False
+    assert check_classes(cfg) == []  # 80 and 80
+    cfg.train_dataloader.dataset.metainfo = dict(classes=CLASSES)
+    found = check_classes(cfg)
+    assert {f.file for f in found if f.file.startswith('model.')} == {'model.Shared2FCBBoxHead', 'model.FCNMaskHead'}
+    assert 'has num_classes = 80, and the training data has 5 classes' in found[0].sentence
+    assert {f.file for f in found if 'loader' in f.file} == {'val_dataloader', 'test_dataloader'}
+    assert {f.kind for f in found} == {'class-count'}
+
+
+def test_second_look_reads_only_what_changed(root, monkeypatch):
+    read, looks = [], []
+    header, coco_file = files.read_header, check.check_coco
+    monkeypatch.setattr(files, 'read_header', lambda path: read.append(path) or header(path))
+    monkeypatch.setattr(check, 'check_coco', lambda *args: looks.append(args) or coco_file(*args))
+
+    def look():
+        read.clear()
+        looks.clear()
+        return check_data_set(coco(root)), len(looks), len(read)
+
+    assert look()[1:] == (1, 6)
+    report, *counted = look()
+    assert counted == [0, 0] and report.findings == [] and report.samples and report.counts['images'] == 6
+    os.utime(root / 'train2017/000000000002.jpg', ns=(0, 0))
+    assert look()[1:] == (0, 1)
+    Image.new('RGB', (9, 9)).save(root / 'train2017/000000000003.jpg')
+    report, *counted = look()
+    assert counted == [0, 1] and only(report, 'image-size')[0].id == 3
+    (root / 'train2017/000000000004.jpg').unlink()
+    report, *counted = look()
+    assert counted == [0, 0] and {f.kind for f in report.findings} == {'image-size', 'image-missing'}
+    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
+    report, *counted = look()
+    assert counted == [1, 0] and 'box-not-finite' in kinds_of(report)
+    assert check_data_set(coco(root), use_cache=False) and len(read) == 5
+
+
+@pytest.mark.parametrize('harm', (
+    lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    lambda path: path.write_bytes(path.read_bytes().replace(b'"findings": []', b'"findings": 00')
+                                  .replace(b'64', b'65')),
+    lambda path: path.write_bytes(b'\xff'),
+    lambda path: (path.unlink(), path.mkdir()),
+))
+def test_damaged_cache_is_not_believed(root, tmp_path, harm):
+    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
+    first = check_data_set(coco(root))
+    kept = sorted((tmp_path / 'cache/xcit_dense/data_check').iterdir())
+    assert len(kept) == 2
+    for path in kept:
+        harm(path)
+    assert repr(check_data_set(coco(root)).findings) == repr(first.findings)
+
+
+def test_without_a_place_for_the_cache_there_is_none(root, tmp_path, monkeypatch):
+    (tmp_path / 'file').write_text('')
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
+    assert check_data_set(coco(root)).findings == []
+
+
+def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
+    cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
+    check_before_training(cfg)
+
+    def change(content):
+        for annotation in content['annotations'][:12]:
+            annotation['bbox'] = [NAN] * 4
+    rewrite(root, change)
+    with pytest.raises(DataError) as stopped:
+        check_before_training(cfg)
+    message = str(stopped.value)
+    assert 'the data has 12 faults' in message and 'and 2 more' in message and message.count('box [nan') == 10
+    assert f'python -m xcit_dense check_data {TINY_CONFIG} --data-root {root}' in message
+    with pytest.raises(ConfigError, match='on_findings'):
+        check_before_training(cfg, on_findings='no')
+    said = []
+    monkeypatch.setattr(check, 'print_log', lambda text, **options: said.append(text))
+    check_before_training(cfg, on_findings='warn')
+    assert any('the data has 12 faults' in text for text in said)
+    # one process of several looks, and ends the others with itself
+    cfg.launcher = 'pytorch'
+    monkeypatch.setenv('RANK', '1')
+    check_before_training(cfg)
+
+
+def test_warnings_are_logged_and_do_not_stop(root, monkeypatch):
+    rewrite(root, fields('annotations', 0, area=0))
+    said = []
+    monkeypatch.setattr(check, 'print_log', lambda text, **options: said.append(text))
+    check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
+    assert len(said) == 1 and 'area-empty' in said[0]
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
+def test_tool_counts_and_draws(demo_data, tmp_path, config):
+    command = [sys.executable, '-m', 'xcit_dense', 'check_data', str(config), '--data-root', str(demo_data)]
+    done = subprocess.run([*command, '--out', str(tmp_path / 'out'), '--strict'], text=True, capture_output=True,
+                          cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '6 images' in done.stdout and re.search(r'star +\d+ +[\d,]+ +[\d.]+%', done.stdout)
+    assert '0 errors and 0 warnings' in done.stdout
+    assert json.loads((tmp_path / 'out/findings.json').read_text()) == []
+    sheet = Image.open(tmp_path / 'out/train_dataloader.png').convert('RGB')
+    assert len(sheet.getcolors(1 << 24)) > 1000
+    assert (tmp_path / 'out/val_dataloader.png').is_file()
+
+
+def test_tool_prints_all_and_ends_with_1(root, tmp_path, call_tool):
+    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
+    rewrite(root, fields('annotations', 1, image_id=77))
+    out = tmp_path / 'out'
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', out)
+    assert code == 1 and message.startswith('error: 2 errors and 0 warnings')
+    found = json.loads((out / 'findings.json').read_text())
+    assert {f['kind'] for f in found} == {'box-not-finite', 'orphan'}
+    assert all(f['file'] == str(root / ANNOTATIONS) and f['sentence'] and f['severity'] == 'error' for f in found)
+
+
+def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, call_tool):
+    rewrite(root, fields('categories', 0, name='Disk'))
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path)
+    assert code == 1 and message.startswith('error: 1 errors')
+    finding, = json.loads((tmp_path / 'findings.json').read_text())
+    assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
+
+
+def test_strict_stops_at_warnings(root, tmp_path, call_tool):
+    rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--strict')
+    assert code == 1 and '0 errors and 1 warnings' in message
+
+
+def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
+    def change(content):
+        for place, values in enumerate((dict(bbox=[NAN] * 4), dict(image_id=77), dict(category_id=77), dict(area=0),
+                                        dict(segmentation=[[1, 2, 3, 4]]), dict(bbox=None))):
+            content['annotations'][place].update(values)
+        content['images'][3]['width'] = 0
+        content['images'][4]['file_name'] = 'no.jpg'
+        content['images'].append(dict(content['images'][5]))
+    rewrite(root, change)
+    before = (root / ANNOTATIONS).read_bytes()
+    args = ('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--drop', tmp_path / 'clean')
+    assert call_tool(*args)[0] == 1
+    clean = tmp_path / 'clean/train_dataloader/instances_train2017.json'
+    assert (root / ANNOTATIONS).read_bytes() == before
+    report = check_data_set(coco(root, ann_file=str(clean)))
+    assert report.findings == [] and report.counts['images'] == 4
+    kept, old = json.loads(clean.read_text()), json.loads(before)
+    gone = {4, 5}
+    assert [a['id'] for a in kept['annotations']] == [a['id'] for a in old['annotations'][6:]
+                                                      if a['image_id'] not in gone]
+    assert kept['info'] == old['info'] and kept['categories'] == old['categories']
+    written = clean.read_bytes()
+    call_tool(*args)
+    assert clean.read_bytes() == written
+    assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no fault
+
+
+def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root, tmp_path):
+    rewrite(root, fields('images', 1, id=1))
+    report = check_data_set(coco(root))
+    words = data_check.drop_findings(report, tmp_path / 'clean')
+    assert 'without 2 images' in words and 'image-id-twice 2' in words
+    kept = json.loads((tmp_path / 'clean/instances_train2017.json').read_text())
+    assert [image['id'] for image in kept['images']] == [3, 4, 5, 6]
+    assert {a['image_id'] for a in kept['annotations']} <= {3, 4, 5, 6}
+    with pytest.raises(DataError, match='overwrites nothing'):
+        data_check.drop_findings(report, tmp_path / 'clean')
+    with pytest.raises(DataError, match='overwrites nothing'):
+        data_check.drop_findings(report, root / 'annotations')
+    (root / ANNOTATIONS).write_text('no json')
+    with pytest.raises(DataError, match='cannot be cleaned'):
+        data_check.drop_findings(check_data_set(coco(root)), tmp_path / 'other')
+
+
+def test_drop_lists_bad_images_of_folders(root, tmp_path):
+    image, path = image_and_map(root)
+    path.unlink()
+    words = data_check.drop_findings(check_data_set(folders(root)), tmp_path / 'clean')
+    assert '1 images to take out of' in words
+    assert (tmp_path / 'clean/take_away.txt').read_text() == f'{image}\n'
+    assert image.is_file()
+
+
+def test_every_kind_of_finding_is_planted_here():
+    text = Path(__file__).read_text()
+    assert [kind for kind in KINDS if f"'{kind}'" not in text] == []
+
+
+@pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')
+@pytest.mark.parametrize('config, folder', (
+    (MAIN_CONFIG, 'coco_sample'),
+    (ROOT / 'configs/semfpn_xcit_s12_p16_ade20k.py', 'ade20k_sample/ADEChallengeData2016')))
+def test_real_data_has_no_errors(tmp_path, config, folder):
+    done = run_tool('check_data.py', config, '--data-root', SAMPLES / folder, '--out', tmp_path)
+    assert re.search(r'^0 errors', done.stdout, re.M) and re.search(r'^  person ', done.stdout, re.M)

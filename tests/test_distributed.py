@@ -1,0 +1,91 @@
+"""Runs of two processes on a CPU, started by torch's launcher as on GPUs."""
+import re
+import time
+
+import pytest
+import torch
+from conftest import ROOT, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
+from test_resume import assert_same
+
+from xcit_dense.checkpoint import newest_checkpoint, read_checkpoint
+
+TWO = ('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2')
+ENV = dict(OMP_NUM_THREADS='1', PYTHONPATH=str(ROOT / 'tests'))
+
+
+def write_config(path, base, *hooks, more=''):
+    hooks = ', '.join(f'dict(type={hook})' for hook in hooks)
+    imports = "'xcit_dense', 'xcit_dense.engine.segmentation', 'rank_dump'"
+    path.write_text(f"_base_ = '{base}'\ncustom_imports = dict(imports=[{imports}])\n"
+                    f'custom_hooks = [{hooks}]\n{more}')
+    return path
+
+
+def train(config, work_dir, demo_data, *options, processes=2, check=True):
+    python, launcher = (TWO, ('--launcher', 'pytorch')) if processes == 2 else ((), ())
+    return run_tool('train.py', config, '--data-root', demo_data, '--work-dir', work_dir, *launcher, *options,
+                    python=python, env=ENV, check=check)
+
+
+def test_two_cpu_processes_train_one_model(demo_data, tmp_path):
+    config = tmp_path / 'config.py'
+    config.write_text(f"_base_ = '{TINY_CONFIG}'\ncustom_imports = dict(imports=['xcit_dense', 'rank_dump'])\n"
+                      "custom_hooks = [dict(type='RankDumpHook')]\n")
+    done = run_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path, '--launcher', 'pytorch',
+                    '--auto-scale-lr', '--cfg-options', 'train_cfg.max_epochs=1', python=TWO, env=ENV)
+    assert 'the current batch size is 4' in done.stdout
+    assert re.search(r'Epoch\(train\) +\[1\]\[2/2\]', done.stdout)  # 3 batches over 2 processes
+    assert done.stdout.count('Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all') == 2  # boxes and masks, once
+    assert (tmp_path / 'epoch_1.pth').is_file()
+    first, second = (torch.load(tmp_path / f'rank{rank}.pt')['parameters'] for rank in (0, 1))
+    assert first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_two_processes_learn_what_one_does_with_the_joined_batch(demo_data, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'RankDumpHook'", "'EvalNormsHook'", more=(
+        'randomness = dict(seed=1)\n'
+        'model = dict(backbone=dict(drop_path_rate=0.), decode_head=dict(dropout_ratio=0.))\n'
+        "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01))\nval_cfg = None\n"
+        "val_dataloader = None\nval_evaluator = None\n"))
+    train(config, tmp_path / 'two', demo_data)
+    train(config, tmp_path / 'one', demo_data, '--cfg-options', 'train_dataloader.batch_size=4', processes=1)
+    first, second = (torch.load(tmp_path / f'two/rank{rank}.pt') for rank in (0, 1))
+    whole = torch.load(tmp_path / 'one/rank0.pt')
+    assert len(whole['losses']) == 4 and first['losses'] != second['losses']
+    for loss, a, b in zip(whole['losses'], first['losses'], second['losses'], strict=True):
+        assert (a + b) / 2 == pytest.approx(loss, rel=1e-5)
+    wanted = torch.cat([value.flatten() for value in whole['parameters'].values()])
+    got = torch.cat([first['parameters'][f'module.{name}'].flatten() for name in whole['parameters']])
+    assert (got - wanted).norm() < 1e-6 * wanted.norm()
+
+
+def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(demo_data, tmp_path):
+    plain = write_config(tmp_path / 'plain.py', TINY_SEG_CONFIG, more='randomness = dict(seed=1)\n')
+    stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
+                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more='randomness = dict(seed=1)\n')
+    train(plain, tmp_path / 'whole', demo_data)
+    done = train(stopping, tmp_path / 'run', demo_data, check=False)
+    assert done.returncode and 'after iteration 3. Saved' in done.stdout
+    assert newest_checkpoint(tmp_path / 'run').name == 'iter_3.pth'
+    train(plain, tmp_path / 'run', demo_data, '--resume')
+    assert_same(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
+
+
+def test_a_killed_process_ends_the_run(demo_data, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG,
+                          "'SignalHook', rank=1, iteration=3, number='SIGKILL'", more='randomness = dict(seed=1)\n')
+    start = time.monotonic()
+    done = train(config, tmp_path / 'run', demo_data, check=False)
+    assert done.returncode and time.monotonic() - start < 60
+    assert re.search(r'exitcode\s*: -9', done.stdout) and 'SIGKILL' in done.stdout
+    assert newest_checkpoint(tmp_path / 'run').name == 'iter_2.pth'
+
+
+def test_each_image_counts_once(trained_segmentor, demo_data, tmp_path):
+    """Three images on two processes: one process pads, and the result must not see it."""
+    found = []
+    for name, python, launcher in (('one', (), ()), ('two', TWO, ('--launcher', 'pytorch'))):
+        done = run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir',
+                        tmp_path / name, *launcher, python=python, env=ENV)
+        found.append(re.findall(r'aAcc: ([\d.]+)  mIoU: ([\d.]+)  mAcc: ([\d.]+)', done.stdout)[-1])
+    assert found[0] == found[1]

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Train on one or several nodes under Slurm, with one process per GPU; several nodes share the folder it runs in.
+#
+#   sbatch --nodes=2 --gpus-per-node=8 tools/slurm_train.sh maskrcnn_xcit_s12_p8_coco --data-root /path/to/coco --amp
+#
+# Arguments are those of train. Two minutes before the time is over Slurm sends SIGTERM: the run saves, and the job, put
+# back into the queue, goes on from there by itself. Without Slurm, call on every node, with the same ADDRESS:
+#   python -m torch.distributed.run --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint ADDRESS:29500 \
+#       -m xcit_dense train CONFIG --launcher pytorch ...
+#SBATCH --job-name=xcit_dense
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=32
+#SBATCH --signal=B:TERM@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+set -euo pipefail
+
+if [ $# -eq 0 ]; then
+    echo "usage: sbatch --nodes=N --gpus-per-node=G $0 CONFIG [options of train]" >&2
+    exit 2
+fi
+processes=${SLURM_GPUS_ON_NODE:-1}  # without GPUs: one process a node
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+resume=()
+if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
+    resume=(--resume)
+fi
+stopped=
+trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM  # to the training, which saves and ends
+srun python -m torch.distributed.run --nnodes "$SLURM_NNODES" --nproc_per_node "$processes" --rdzv_id "$SLURM_JOB_ID" \
+    --rdzv_backend c10d --rdzv_endpoint "$head:29500" -m xcit_dense train "$@" --launcher pytorch "${resume[@]}" &
+code=0
+wait $! || code=$?
+if [ -n "$stopped" ]; then  # the first wait ended with the signal
+    wait $! || true
+    scontrol requeue "$SLURM_JOB_ID"
+    exit
+fi
+exit $code

@@ -1,0 +1,160 @@
+"""A contact sheet: some images of a data set with their annotations, to look at before training."""
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from ..engine.data import palette_of
+from .findings import printable
+from .label_maps import IGNORED_NAME
+
+_COLUMNS, _ROWS = 4, 4
+_WIDTH, _HEIGHT = 480, 360
+_CAPTION = 44
+_GAP = 12
+_PAPER, _INK, _FRAME = (250, 250, 248), (30, 30, 30), (225, 225, 222)
+#: An image with more objects has names on the largest alone.
+_NAMED = 14
+
+
+def draw_contact_sheet(report, out_file) -> int:
+    """Draw images with boxes, masks and names, or with their label maps in colours.
+
+    Args:
+        report: Of a data set; its ``samples`` are drawn, as many as there is room for.
+        out_file: The picture, PNG.
+
+    Returns:
+        How many images were drawn; without any there is no picture.
+    """
+    names = [name for name, *_ in report.classes if name != IGNORED_NAME]
+    colours = dict(zip(names, palette_of(names), strict=True))
+    cells = []
+    # spread over the data set, as the samples are
+    room = _COLUMNS * _ROWS
+    places = np.linspace(0, len(report.samples) - 1, min(room, len(report.samples))).round().astype(int)
+    for sample in [report.samples[place] for place in places]:
+        try:
+            with Image.open(sample['file']) as image:
+                picture = ImageOps.exif_transpose(image).convert('RGB')
+            cells.append(_draw_map(picture, sample, names, colours) if 'map' in sample else
+                         _draw_objects(picture, sample, colours))
+        except (OSError, Image.DecompressionBombError):  # damage that headers do not show
+            continue
+    if not cells:
+        return 0
+    columns = min(_COLUMNS, len(cells))
+    rows = -(-len(cells) // columns)
+    step_x, step_y = _WIDTH + _GAP, _HEIGHT + _CAPTION + _GAP
+    sheet = Image.new('RGB', (columns * step_x + _GAP, rows * step_y + _GAP), _PAPER)
+    for index, cell in enumerate(cells):
+        sheet.paste(cell, (_GAP + index % columns * step_x, _GAP + index // columns * step_y))
+    Path(out_file).parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(out_file)
+    return len(cells)
+
+
+def _cell(picture, title):
+    """Return an empty cell with its title, and the picture and its scale as they fit into it."""
+    scale = min(_WIDTH / picture.width, _HEIGHT / picture.height)
+    fitted = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))),
+                            Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.BICUBIC)
+    cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), _PAPER)
+    ImageDraw.Draw(cell).rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=_FRAME)
+    ImageDraw.Draw(cell).text((2, _HEIGHT + 4), _fit(title, _font(14), _WIDTH - 4), fill=_INK, font=_font(14))
+    return cell, fitted, scale
+
+
+def _draw_objects(picture, sample, colours):
+    objects = sorted(sample['annotations'], key=lambda a: -a['bbox'][2] * a['bbox'][3])
+    title = f'{Path(sample["file"]).name}   {picture.width} x {picture.height}   {len(objects)} objects'
+    cell, fitted, scale = _cell(picture, title)
+    layer = Image.new('RGBA', fitted.size)
+    draw = ImageDraw.Draw(layer)
+    for found in objects:  # the smallest last, on top
+        colour = colours.get(found['name'], (255, 255, 255))
+        for polygon in found['segmentation'] if isinstance(found['segmentation'], list) else []:
+            corners = [(x * scale, y * scale) for x, y in zip(polygon[::2], polygon[1::2], strict=True)]
+            draw.polygon(corners, fill=(*colour, 110))
+            draw.line([*corners, corners[0]], fill=(*colour, 255), width=1)
+        if isinstance(found['segmentation'], dict):
+            mask = Image.fromarray(_decode(found['segmentation']) * np.uint8(110)).resize(fitted.size)
+            layer.paste(colour, mask=mask)
+    for found in objects:
+        x, y, width, height = (v * scale for v in found['bbox'])
+        draw.rectangle((x, y, x + width, y + height), outline=(*colours.get(found['name'], (255, 255, 255)), 255),
+                       width=2)
+    for found in objects[:_NAMED][::-1]:  # the largest on top
+        _name(draw, layer.size, found['bbox'][0] * scale, found['bbox'][1] * scale, found['name'],
+              colours.get(found['name'], (255, 255, 255)))
+    fitted = Image.alpha_composite(fitted.convert('RGBA'), layer).convert('RGB')
+    cell.paste(fitted, ((_WIDTH - fitted.width) // 2, (_HEIGHT - fitted.height) // 2))
+    names = list(dict.fromkeys(found['name'] for found in objects))
+    _legend(cell, names, colours)
+    return cell
+
+
+def _draw_map(picture, sample, names, colours):
+    cell, fitted, _ = _cell(picture, f'{Path(sample["file"]).name}   {picture.width} x {picture.height}')
+    if sample['map'] is not None:
+        with Image.open(sample['map']) as image:
+            labels = np.asarray(image.resize(fitted.size, Image.Resampling.NEAREST)).astype(np.int64) - sample['first']
+        known = (labels >= 0) & (labels < len(names))
+        table = np.array([colours[name] for name in names])
+        tint = table[np.where(known, labels, 0)]
+        pixels = np.asarray(fitted)
+        mixed = np.where(known[..., None], 0.4 * pixels + 0.6 * tint, 0.25 * pixels)  # what is ignored is dark
+        fitted = Image.fromarray(mixed.astype(np.uint8))
+        used, counts = np.unique(labels[known], return_counts=True)
+        _legend(cell, [names[label] for label in used[np.argsort(-counts)]], colours)
+    cell.paste(fitted, ((_WIDTH - fitted.width) // 2, (_HEIGHT - fitted.height) // 2))
+    return cell
+
+
+def _legend(cell, names, colours):
+    """Write as many names with their colours as there is room for."""
+    draw, x, y, font = ImageDraw.Draw(cell), 2, _HEIGHT + 25, _font(13)
+    for place, name in enumerate(names):
+        text = _fit(name, font, 140)
+        width = font.getlength(text) + 26
+        if x + width > _WIDTH - 40 and place < len(names) - 1 or x + width > _WIDTH:
+            draw.text((x, y), f'+{len(names) - place}', fill=_INK, font=font)
+            return
+        draw.rectangle((x, y + 2, x + 11, y + 13), fill=colours.get(name, (255, 255, 255)), outline=_INK)
+        draw.text((x + 16, y), text, fill=_INK, font=font)
+        x += width
+
+
+def _name(draw, size, x, y, name, colour):
+    """Write a name on a chip of its colour, at the corner of its box and inside the picture."""
+    font = _font(13)
+    text = _fit(name, font, 140)
+    width, height = font.getlength(text) + 6, 16
+    x = min(max(x, 0), max(size[0] - width, 0))
+    y = y - height if y >= height else max(y, 0)
+    draw.rectangle((x, y, x + width, y + height), fill=(*colour, 235))
+    dark = 0.3 * colour[0] + 0.59 * colour[1] + 0.11 * colour[2] > 140
+    draw.text((x + 3, y), text, fill=(0, 0, 0, 255) if dark else (255, 255, 255, 255), font=font)
+
+
+def _fit(text, font, width):
+    text = printable(text)
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(f'{text}...') > width:
+        text = text[:-1]
+    return f'{text}...'
+
+
+def _font(size):
+    return ImageFont.load_default(size)
+
+
+def _decode(rle):
+    """Return a mask (H, W) uint8 of 0 and 1; the check has found its counts good."""
+    height, width = rle['size']
+    if isinstance(rle['counts'], str):
+        from pycocotools import mask as mask_api
+        return mask_api.decode(rle)
+    values = np.arange(len(rle['counts']), dtype=np.uint8) % 2
+    return np.repeat(values, rle['counts']).reshape(width, height).T

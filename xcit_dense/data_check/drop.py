@@ -1,0 +1,58 @@
+"""A data set without what is wrong in it, written beside the data set."""
+import json
+from collections import Counter
+from pathlib import Path
+
+from ..checkpoint.files import written_whole
+from ..errors import DataError
+from .coco import PARTS, read_coco
+from .findings import KINDS, printable
+
+
+def drop_findings(report, out) -> str:
+    """Write what is left of a data set without the records that have findings.
+
+    Args:
+        report: Of the data set.
+        out: The folder to write into: an annotation file of the same name, or, for images and label maps, a list of
+            the images to take away, one path a line.
+
+    Returns:
+        What was written and what was left out, in words. Where there is nothing to leave out, nothing is written.
+
+    Raises:
+        DataError: There is a file of that name, or no annotation file to start from.
+    """
+    source = Path(report.source)
+    target = Path(out, 'take_away.txt' if source.is_dir() else source.name)
+    if target.exists():
+        raise DataError(f'{target} is there already, and --drop overwrites nothing: choose another folder')
+    if source.is_dir():
+        bad = sorted({finding.row for finding in report.findings if KINDS[finding.kind].drops})
+        if not bad:
+            return f'{source}: nothing to leave out'
+        _write(target, ''.join(f'{path}\n' for path in bad))
+        return f'{target}: {len(bad):,} images to take out of {source}, with their label maps'
+    content, fault = read_coco(source)
+    if fault:
+        raise DataError(f'{source} cannot be cleaned: {fault}')
+    if not any(KINDS[finding.kind].drops for finding in report.findings):
+        return printable(f'{source}: nothing to leave out')
+    rows = {part: {f.row for f in report.findings if f.part == part and KINDS[f.kind].drops} for part in PARTS}
+    kept = {part: [record for row, record in enumerate(content[part]) if row not in rows[part]] for part in PARTS}
+    # what belongs to an image that is gone goes too
+    ids = {record['id'] for record in kept['images']}
+    before = len(kept['annotations'])
+    kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
+    _write(target, json.dumps({**content, **kept}))
+    kinds = Counter(finding.kind for finding in report.findings if KINDS[finding.kind].drops)
+    words = [f'{len(rows[part]):,} {part}' for part in PARTS if rows[part]]
+    if before > len(kept['annotations']):
+        words.append(f'{before - len(kept["annotations"]):,} annotations of images that are gone')
+    reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
+    return printable(f'{target}: without {", ".join(words)} ({reasons})')
+
+
+def _write(target, text):
+    with written_whole(target) as part:
+        part.write_text(text)

@@ -1,0 +1,187 @@
+"""What the data check can find, in words, and what it says of one data set."""
+from collections import Counter
+from typing import NamedTuple
+
+ERROR, WARNING = 'error', 'warning'
+
+
+class Kind(NamedTuple):
+    """One kind of finding: how bad, whether ``--drop`` leaves its record out, and its words."""
+    severity: str
+    drops: bool
+    text: str
+
+
+_LEFT_OUT = 'which training leaves out without a word'
+
+#: Every kind by its name. What training survives, because the framework clips or leaves it out, is a warning.
+KINDS = {
+    'not-checked': Kind(WARNING, False, 'was not checked: {value} is no data set of COCO or of images and label maps'),
+    # the annotation file
+    'not-there': Kind(ERROR, False, 'is not there'),
+    'not-coco': Kind(ERROR, False, 'is no COCO annotation file: {value}'),
+    'bad-record': Kind(ERROR, True, 'cannot be used: {value}'),
+    'category-id-twice': Kind(ERROR, False, 'has an id that others have too; its name is {value}'),
+    'category-name-twice': Kind(ERROR, False, 'has the name {value}, which others have too'),
+    'image-id-twice': Kind(ERROR, True, 'has an id that another image has too; its file is {value}'),
+    'file-name-twice': Kind(WARNING, True, 'has the file {value}, which another image has too'),
+    'annotation-id-twice': Kind(ERROR, True, 'has an id that an annotation before it has too'),
+    'unknown-category': Kind(ERROR, True, 'has the category {value}, which the file does not list'),
+    'orphan': Kind(ERROR, True, 'belongs to the image {value}, which the file does not list'),
+    'image-dimensions': Kind(ERROR, True, 'has a width and height of {value}; they must be whole numbers above 0'),
+    # boxes: x, y, width, height
+    'box-not-finite': Kind(ERROR, True, 'has the box {value}: coordinates must be finite numbers'),
+    'box-absurd': Kind(ERROR, True, 'has the box {value}: more than 10 times as far away as its image is long'),
+    'box-negative': Kind(ERROR, True, 'has the box {value}: width and height must not be negative'),
+    'box-empty': Kind(WARNING, True, f'has the box {{value}}: less than a pixel wide or high, {_LEFT_OUT}'),
+    'box-outside': Kind(ERROR, True, 'has the box {value}: wholly outside its image'),
+    'box-sticks-out': Kind(WARNING, False, 'has the box {value}: it sticks out of its image, and is cut there'),
+    'area-not-finite': Kind(ERROR, True, 'has the area {value}: it must be a finite number'),
+    'area-empty': Kind(WARNING, True, f'has the area {{value}}: an object without area, {_LEFT_OUT}'),
+    # masks
+    'mask-missing': Kind(ERROR, True, 'has no segmentation, and the pipeline of the config loads masks'),
+    'mask-malformed': Kind(ERROR, True, 'has a segmentation that is neither polygons nor RLE: {value}'),
+    'polygon-points': Kind(ERROR, True, 'has a polygon of {value} numbers: it must be 6 or more, and an even number'),
+    'polygon-not-finite': Kind(ERROR, True, 'has a polygon with coordinates that are no finite numbers: {value}'),
+    'polygon-absurd': Kind(ERROR, True, 'has a polygon more than 10 times as far away as its image is long: {value}'),
+    'polygon-outside': Kind(ERROR, True, 'has its polygons wholly outside its image: {value}'),
+    'rle-size': Kind(ERROR, True, 'has a mask (RLE) of another size than its image: {value}'),
+    'rle-counts': Kind(ERROR, True, 'has a mask (RLE) whose counts do not fit its size: {value}'),
+    'rle-malformed': Kind(ERROR, True, 'has a mask (RLE) whose counts cannot be read: {value}'),
+    # image files
+    'image-missing': Kind(ERROR, True, 'is not there'),
+    'image-outside': Kind(ERROR, True, 'lies outside the data root: it is {value}'),
+    'image-unreadable': Kind(ERROR, True, 'cannot be read: {value}'),
+    'image-cut-off': Kind(WARNING, True, 'has no end mark ({value}): it may be cut off'),
+    'image-huge': Kind(WARNING, False, 'is so large that its size was not looked at: {value}'),
+    'image-size': Kind(ERROR, True, 'has another size than the annotation file says: {value}'),
+    'image-rotated': Kind(ERROR, True, 'is turned on reading, as its EXIF mark asks, and then has another size than '
+                                       'the annotation file says: {value}'),
+    # folders of images and label maps
+    'no-images': Kind(ERROR, False, 'has no image: {value}'),
+    'image-left-out': Kind(WARNING, False, 'is left out: the data set reads {value} files alone'),
+    'map-missing': Kind(ERROR, True, 'is not there; it is the label map of {value}'),
+    'map-shared': Kind(ERROR, True, 'has the same label map as {value}'),
+    'map-outside': Kind(ERROR, True, 'lies outside the data root: it is {value}'),
+    'map-unreadable': Kind(ERROR, True, 'cannot be read: {value}'),
+    'map-16-bit': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
+                                    '{value}, numbers of 16 bits or more'),
+    'map-colour': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
+                                    '{value}, colours'),
+    'map-size': Kind(ERROR, True, 'has another size than its image: {value}'),
+    'map-labels': Kind(ERROR, True, 'has labels that no class has: {value}'),
+    'map-without-image': Kind(WARNING, False, 'is the label map of no image'),
+    # classes
+    'class-missing': Kind(ERROR, False, 'does not have the class {value}'),
+    'class-unused': Kind(WARNING, False, 'has the class {value}, which the config does not use'),
+    'class-order': Kind(ERROR, False, 'has the classes in another order than the config, and the framework numbers '
+                                      'them in the order of the file: {value}'),
+    'class-list': Kind(ERROR, False, 'must have one class name a line, each once, none empty: {value}'),
+    'class-count': Kind(ERROR, False, '{value}'),
+}
+
+
+class Finding(NamedTuple):
+    """One fault of a data set.
+
+    Args:
+        kind: One of `KINDS`.
+        file: The file that has it.
+        part: The list in the annotation file, such as ``annotations``; ``image`` for an image and its label map.
+        row: The place in that list from 0, or the path of the image.
+        id: The id of the record.
+        value: What was found, in words.
+    """
+    kind: str
+    file: str
+    part: str = ''
+    row: int | str | None = None
+    id: int | str | None = None
+    value: str = ''
+
+    @property
+    def severity(self) -> str:
+        """``error`` or ``warning``."""
+        return KINDS[self.kind].severity
+
+    @property
+    def sentence(self) -> str:
+        """The finding in words, without control characters out of the data."""
+        where = self.file
+        if self.part in ('images', 'annotations', 'categories'):
+            record = dict(images='image', annotations='annotation', categories='category')[self.part]
+            name = f'{self.part}[{self.row}]' if self.id is None else repr(self.id)
+            where += f': the {record} {name}'
+        return printable(f'{where} {KINDS[self.kind].text.format(value=self.value)}')
+
+
+class Report:
+    """What the check of one data set found.
+
+    Args:
+        source: The annotation file, or the folder of images.
+        findings: All of them.
+        counts: Numbers by name: ``images``, ``images without annotations`` and so on.
+        classes: For each class its name, the images that have it, and its annotations or pixels.
+        unit: What the last of these is: ``annotations`` or ``pixels``.
+        samples: What `xcit_dense.data_check.draw` draws.
+    """
+
+    def __init__(self, source, findings=(), counts=None, classes=(), unit='annotations', samples=()):
+        self.source = str(source)
+        self.findings = list(findings)
+        self.counts = counts or {}
+        self.classes = list(classes)
+        self.unit = unit
+        self.samples = list(samples)
+
+    @property
+    def errors(self) -> list:
+        """The findings that must not be trained on."""
+        return [finding for finding in self.findings if finding.severity == ERROR]
+
+    @property
+    def warnings(self) -> list:
+        """The findings that training survives."""
+        return [finding for finding in self.findings if finding.severity == WARNING]
+
+    def summary(self, first: int = 3) -> str:
+        """Return counts, and the findings grouped by kind, errors before warnings, with the first few of each."""
+        numbers = ', '.join(f'{number:,} {name}' for name, number in self.counts.items())
+        lines = [printable(f'{self.source}: {numbers or "nothing to count"}')]
+        grouped = Counter(finding.kind for finding in self.findings)
+        for kind in sorted(grouped, key=lambda kind: (KINDS[kind].severity, -grouped[kind])):
+            found = [finding for finding in self.findings if finding.kind == kind]
+            lines.append(f'  {KINDS[kind].severity}: {kind}, {len(found):,}')
+            lines += [f'    {finding.sentence}' for finding in found[:first]]
+            if len(found) > first:
+                lines.append(f'    and {len(found) - first:,} more')
+        return '\n'.join(lines)
+
+    def histogram(self) -> str:
+        """Return a table of the classes: images, and annotations or pixels; those without any after it."""
+        if not self.classes:
+            return ''
+        total = sum(amount for _, _, amount in self.classes) or 1
+        width = min(max(len(printable(name)) for name, _, _ in self.classes), 30)
+        lines = [f'  {"class":{width}}  {"images":>9}  {self.unit:>15}']
+        for name, images, amount in self.classes:
+            if amount:
+                share = amount / total
+                lines.append(f'  {printable(name)[:width]:{width}}  {images:>9,}  {amount:>15,}  {share:>6.1%} '
+                             + '#' * round(40 * share))
+        without = [printable(name) for name, _, amount in self.classes if not amount]
+        if without:
+            lines.append(f'  without any: {", ".join(without)}')
+        return '\n'.join(line.rstrip() for line in lines)
+
+
+def printable(text) -> str:
+    """Return a text with escapes for what a terminal would act on or cannot show."""
+    return ''.join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def shown(value, length: int = 80) -> str:
+    """Return a value out of the data as Python writes it, cut to a length."""
+    text = repr(value)
+    return text if len(text) <= length else f'{text[:length]}...'

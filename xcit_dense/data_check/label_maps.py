@@ -1,0 +1,163 @@
+"""The checks of folders of images and label maps."""
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from .files import FORMATS, faults_of_header, folder_of, read_files, read_header, turns_images
+from .findings import Finding, Report, shown
+
+#: The label of a pixel without a class.
+IGNORED = 255
+IGNORED_NAME = '(ignored)'
+_SAMPLES = 32
+
+
+def read_map(path) -> dict:
+    """Return the ``size`` of a label map, its ``mode``, and ``labels``, pairs of a label and its number of pixels;
+    without labels where a pixel is more than one number of 8 bits."""
+    with Image.open(path, formats=FORMATS) as image:
+        content = dict(size=list(image.size), mode=image.mode)
+        if image.mode in ('L', 'P', '1'):
+            counts = np.bincount(np.asarray(image).ravel().astype(np.uint8))
+            labels = np.flatnonzero(counts)
+            content['labels'] = np.stack([labels, counts[labels]], 1).tolist()
+    return content
+
+
+def check_label_maps(dataset, names, roots, suffixes, exact: bool, use_cache: bool) -> Report:
+    """Check the images and label maps of a data set.
+
+    Args:
+        dataset: Its config.
+        names: The class of each label, or None where any label will do.
+        roots: Files must lie in one of these folders.
+        suffixes: What the names of images end with, in lower case.
+        exact: Whether the data set reads those alone that end with its ``img_suffix``.
+        use_cache: Whether to believe what was read of a file that has the same size and time.
+    """
+    folder, maps_folder = folder_of(dataset, 'img_path'), folder_of(dataset, 'seg_map_path')
+    check = _Check(dataset, names, folder, maps_folder, exact)
+    images = check.images(suffixes)
+    headers = read_files(images, read_header, roots, 'headers', folder, use_cache, 'images')
+    maps = None
+    if dataset.get('data_prefix', {}).get('seg_map_path'):
+        maps = [check.map_of(image) for image in images]
+        states = read_files(maps, read_map, roots, 'maps', maps_folder, use_cache, 'label maps')
+    for place, (image, header) in enumerate(zip(images, headers, strict=True)):
+        check.image(image, header)
+        if maps:
+            check.label_map(image, header, maps[place], states[place])
+    if maps:
+        check.pairs(images, maps)
+    return check.report(images, maps)
+
+
+class _Check:
+
+    def __init__(self, dataset, names, folder, maps_folder, exact):
+        self.dataset, self.names = dataset, names
+        self.folder, self.maps_folder = folder, maps_folder
+        self.suffix = dataset.get('img_suffix', '.jpg') if exact else None
+        self.map_suffix = dataset.get('seg_map_suffix', '.png')
+        self.first = 1 if dataset.get('reduce_zero_label') else 0
+        self.ignored = {dataset.get('ignore_index', IGNORED), IGNORED, *range(self.first)}
+        self.turned = turns_images(dataset)
+        self.findings, self.faulty = [], set()
+        self.totals = np.zeros((256, 2), np.int64)  # images and pixels of each label
+        self.total_ignored = np.zeros(2, np.int64)
+
+    def add(self, kind, file, image='', value=''):
+        finding = Finding(kind, str(file), 'image' if image else '', str(image) or None, None, value)
+        self.findings.append(finding)
+        if finding.severity == 'error':
+            self.faulty.add(image)
+
+    def images(self, suffixes):
+        """Return the images as the data set lists them, and find those that it does not see."""
+        if self.dataset.get('ann_file'):
+            return self.listed_images()
+        found = sorted(path for path in self.folder.rglob('*')
+                       if path.suffix.lower() in suffixes or self.suffix and path.name.endswith(self.suffix))
+        images = [path for path in found if self.suffix is None or path.name.endswith(self.suffix)]
+        if not images:
+            self.add('no-images', self.folder, value=f'looked for {self.suffix or ", ".join(suffixes)}')
+        for path in sorted(set(found) - set(images)):
+            self.add('image-left-out', path, value=self.suffix)
+        return images
+
+    def listed_images(self):
+        """Return the images of a data set that names them in a file, one a line."""
+        path = Path(self.dataset.get('data_root') or '', self.dataset['ann_file']).expanduser()
+        try:
+            names = [line.strip() for line in path.read_text().splitlines()]
+        except (OSError, ValueError):
+            self.add('not-there', path)
+            return []
+        return [self.folder / f'{name}{self.suffix or ""}' for name in names if name]
+
+    def map_of(self, image):
+        """Return the path of the label map of an image."""
+        name = image.relative_to(self.folder)
+        stem = str(name)[:-len(self.suffix)] if self.suffix else str(name.with_suffix(''))
+        return self.maps_folder / (stem + self.map_suffix)
+
+    def image(self, path, header):
+        """Add the faults of an image."""
+        if header.fault:
+            self.add(f'image-{header.fault}', path, path, header.value)
+        else:
+            for kind, value in faults_of_header(header.content):
+                self.add(kind, path, path, value)
+
+    def label_map(self, image, header, path, state):
+        """Add the faults of a label map, and count its labels."""
+        if state.fault:
+            self.add(f'map-{state.fault}', path, image, str(image) if state.fault == 'missing' else state.value)
+            return
+        content = state.content
+        if 'labels' not in content:
+            self.add('map-16-bit' if content['mode'].startswith(('I', 'F')) else 'map-colour', path, image,
+                     content['mode'])
+            return
+        size = (header.content or {}).get('turned' if self.turned else 'size')
+        if size and size != content['size']:
+            words = [f'{width} x {height}' for width, height in (content['size'], size)]
+            self.add('map-size', path, image, f'{words[0]}, not {words[1]} (width x height)')
+        labels = np.array(content['labels']).reshape(-1, 2)
+        self.totals[labels[:, 0]] += np.stack([np.ones(len(labels), np.int64), labels[:, 1]], 1)
+        ignored = labels[np.isin(labels[:, 0], list(self.ignored)), 1]
+        self.total_ignored += [len(ignored) > 0, ignored.sum()]
+        if self.names is not None:
+            wrong = [label for label in labels[:, 0].tolist()
+                     if label not in self.ignored and label >= self.first + len(self.names)]
+            if wrong:
+                self.add('map-labels', path, image, f'{shown(wrong)}; there are {len(self.names)} classes, labels '
+                         f'{self.first} to {self.first + len(self.names) - 1}; {sorted(self.ignored)} are ignored')
+
+    def pairs(self, images, maps):
+        """Find label maps of two images and of none."""
+        owners = {}
+        for image, path in zip(images, maps, strict=True):
+            if path in owners:
+                self.add('map-shared', image, image, str(owners[path]))
+            owners.setdefault(path, image)
+        if not self.dataset.get('ann_file'):
+            for path in sorted(self.maps_folder.rglob(f'*{self.map_suffix}')):
+                if path not in owners:
+                    self.add('map-without-image', path)
+
+    def report(self, images, maps):
+        """Return the report, with some images to draw that have no fault."""
+        used = np.flatnonzero(self.totals[:, 0]).tolist()
+        highest = max((label for label in used if label not in self.ignored), default=-1)
+        names = self.names if self.names is not None else [str(label) for label in range(self.first, highest + 1)]
+        classes = [(name, *self.totals[label].tolist()) for label, name in enumerate(names, self.first) if label < 256]
+        if self.total_ignored.any():
+            classes.append((IGNORED_NAME, *self.total_ignored.tolist()))
+        good = [(image, maps and maps[place]) for place, image in enumerate(images) if image not in self.faulty]
+        chosen = np.linspace(0, len(good) - 1, _SAMPLES).round().astype(int) if good else []
+        samples = [dict(file=str(image), map=path and str(path), first=self.first)
+                   for image, path in (good[place] for place in sorted(set(chosen)))]
+        return Report(self.folder, self.findings, {'images': len(images), 'classes': len(names)}, classes, 'pixels',
+                      samples)

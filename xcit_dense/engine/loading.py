@@ -1,0 +1,127 @@
+"""Training data whose order and augmentation depend on the seed and the position in the run alone.
+
+A sample's random numbers are seeded by the run's seed, the pass over the data, and the sample's place in the pass over
+all processes. So a run that stopped goes on with the very next batch without reading those before, with
+another number of workers too, and one process draws what several draw together.
+"""
+import torch
+from mmengine.dist import get_dist_info
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from ..errors import DataError
+from .randomness import kept_apart
+
+
+class ResumableLoader(DataLoader):
+    """A training data loader that knows its position and starts anywhere.
+
+    Args:
+        loader: The loader to replace, which was not iterated yet.
+        seed: The run's seed.
+    """
+
+    def __init__(self, loader: DataLoader, seed: int):
+        #: Passes over the data that are over, and batches of the present one that were given out.
+        self.passes = self.batches = 0
+        self._seed = seed
+        super().__init__(
+            _SeededDataset(loader.dataset, seed, loader.num_workers), batch_sampler=_Places(loader.batch_sampler),
+            num_workers=loader.num_workers, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory,
+            timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, prefetch_factor=loader.prefetch_factor,
+            persistent_workers=loader.persistent_workers, multiprocessing_context=loader.multiprocessing_context,
+            generator=torch.Generator())  # of its own: torch draws the workers' seeds from it
+
+    def __iter__(self):
+        """Give the rest of a pass; nothing is read before the first batch is asked for."""
+        self.batch_sampler.start(self.passes, self.batches)
+        try:
+            for batch in super().__iter__():
+                self.batches += 1
+                yield batch
+        except DataError as error:  # of a worker, with its traceback as text
+            raise DataError(str(error).rpartition('DataError: ')[2].strip()) from error
+        except RuntimeError as error:
+            if 'DataLoader worker' not in str(error):
+                raise
+            raise DataError(f'a worker of the data loader died ({error}). It was reading one of: '
+                            f'{", ".join(self.dataset.open_files()) or "unknown"}. If memory ran out: fewer workers '
+                            '(--cfg-options train_dataloader.num_workers=0) or smaller images.') from error
+        self.passes, self.batches = self.passes + 1, 0
+
+    def state_dict(self) -> dict:
+        """Return the position as numbers."""
+        return dict(passes=self.passes, batches=self.batches)
+
+    def load_state_dict(self, state: dict):
+        """Go to a position; the next iteration starts there."""
+        self.passes, self.batches = state['passes'], state['batches']
+
+
+class _Places(Sampler):
+    """Batches of ``(index, pass, place)`` from a batch sampler of indices."""
+
+    def __init__(self, batch_sampler):
+        self.inner = batch_sampler
+        self.sampler = batch_sampler.sampler  # mmengine's hook looks for it here
+        self.batch_size = getattr(batch_sampler, 'batch_size', None)
+        self._pass = self._skipped = 0
+
+    def start(self, number, skipped):
+        """Make the next iteration give pass ``number`` without its first batches."""
+        self._pass, self._skipped = number, skipped
+        if hasattr(self.sampler, 'set_epoch'):
+            self.sampler.set_epoch(number)
+
+    def __iter__(self):
+        place, world_size = get_dist_info()
+        number, skipped = self._pass, self._skipped
+        for i, batch in enumerate(self.inner):
+            if i >= skipped:
+                yield [(index, number, place + world_size * j) for j, index in enumerate(batch)]
+            place += world_size * len(batch)
+
+    def __len__(self):
+        return len(self.inner)
+
+
+class _SeededDataset(Dataset):
+    """A data set whose samples are drawn by place; everything else is the inner data set's."""
+
+    def __init__(self, dataset, seed, num_workers):
+        self.inner = dataset
+        self._seed = seed
+        self._open = torch.full((max(num_workers, 1), ), -1).share_memory_()  # index that each worker reads
+
+    def __getitem__(self, place):
+        if not isinstance(place, tuple):
+            return self.inner[place]
+        index, *numbers = place
+        worker = torch.utils.data.get_worker_info()
+        self._open[worker.id if worker else 0] = index
+        with kept_apart(self._seed, *numbers):
+            try:
+                return self.inner[index]
+            except Exception as error:
+                raise DataError(f'cannot read sample {index} of the training data, {file_of(self.inner, index)}: '
+                                f'{type(error).__name__}: {error}') from error
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getattr__(self, name):
+        if name == 'inner':  # not set yet: while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def open_files(self):
+        """Return the files that the workers were told to read last."""
+        return [file_of(self.inner, index) for index in self._open.tolist() if index >= 0]
+
+
+def file_of(dataset, index) -> str:
+    """Return the image file of a sample, as far as the data set tells."""
+    try:
+        info = dataset.get_data_info(index)
+        return str(info.get('img_path') or info)
+    except Exception:  # of any type: it serves another error's message
+        return f'number {index}'

@@ -1,0 +1,235 @@
+"""Training loops that can stop and go on anywhere, and that stop by themselves where going on would be wrong."""
+import signal
+
+import torch
+from mmengine.dist import all_reduce, is_distributed
+from mmengine.hooks import EMAHook
+from mmengine.model import is_model_wrapper
+from mmengine.registry import LOOPS
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from torch.utils.data import DataLoader
+
+from ..errors import ConfigError, LossError, OutOfMemory, Stopped
+from .loading import ResumableLoader
+from .randomness import random_state, set_random_state
+from .saving import DenseCheckpointHook
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _DenseLoop:
+    """What both loops share.
+
+    Args:
+        bad_loss: What to do about a loss that is not a finite number: ``stop``, or ``skip`` the batch and count it.
+    """
+
+    def __init__(self, runner, dataloader, *args, bad_loss: str = 'stop', **kwargs):
+        if bad_loss not in ('stop', 'skip'):
+            raise ConfigError(f"train_cfg.bad_loss must be 'stop' or 'skip', got {bad_loss!r}")
+        if not isinstance(dataloader, DataLoader):
+            dataloader = runner.build_dataloader(dataloader, runner.seed,
+                                                 runner._randomness_cfg.get('diff_rank_seed', False))
+        super().__init__(runner, ResumableLoader(dataloader, runner.seed), *args, **kwargs)
+        self.bad_loss = bad_loss
+        self.skipped = 0
+        self._validated = None  # the last iteration that validation came after
+        self._outside = None  # random state of the training, while validation runs
+        self._resumed = None  # random state to go on with
+        self._signal = None
+
+    def state_dict(self) -> dict:
+        """Return the position in the run beyond mmengine's epoch and iteration; the random state is of this process."""
+        validated = self._validated if self._outside is None else self._iter  # hooks save when its metrics are there
+        return dict(data=self.dataloader.state_dict(), validated=validated, skipped=self.skipped,
+                    random=self._outside or self._resumed or random_state())
+
+    def load_state_dict(self, state: dict):
+        """Go to a position; the random state is set when the first batch is at hand."""
+        self.dataloader.load_state_dict(state['data'])
+        self._validated, self.skipped, self._resumed = state['validated'], state['skipped'], state['random']
+
+    def run(self):
+        """Train, from where the run stands."""
+        module = self.runner.model.module if is_model_wrapper(self.runner.model) else self.runner.model
+        previous = {number: signal.getsignal(number) for number in _SIGNALS}
+        parse_losses = module.parse_losses
+        module.parse_losses = _checked(parse_losses)
+        try:
+            for number in _SIGNALS:
+                signal.signal(number, self._note_signal)
+            return self._run()
+        finally:
+            module.parse_losses = parse_losses
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def run_iter(self, *args):
+        """Train on a batch; arguments as in mmengine's loop."""
+        batch = args[-1]
+        if self._resumed is not None:
+            set_random_state(self._resumed)
+            self._resumed = None
+        try:
+            super().run_iter(*args)
+        except _BadLoss as error:
+            self._bad_loss(error, args)
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                raise
+            raise OutOfMemory(_describe_memory(error, batch, self._iter + 1)) from error
+        if self._agree(self._signal is not None):
+            self._stop()
+
+    def _bad_loss(self, error, args):
+        index, batch = (args[0] if len(args) > 1 else self._iter), args[-1]
+        terms = ', '.join(f'{name} {value:g}' for name, value in error.terms.items())
+        what = f'iteration {self._iter + 1}: the loss is not finite ({terms}). Images: {", ".join(_images(batch))}'
+        if self.bad_loss == 'stop':
+            raise LossError(f'{what}. The checkpoints before it are kept. Look at these images and their annotations, '
+                            'or lower the learning rate; --cfg-options train_cfg.bad_loss=skip goes on without such '
+                            'batches and counts them.') from error
+        self.skipped += 1
+        self.runner.logger.warning(f'skipped {self.skipped} batches so far; {what}')
+        self.runner.call_hook('after_train_iter', batch_idx=index, data_batch=batch, outputs=None)
+        self._iter += 1
+
+    def _validate(self, due):
+        """Run validation where it is due; its random numbers change nothing in the training."""
+        if self.runner.val_loop is None or not due or self._validated == self._iter:
+            return
+        self._outside, stopped = self._resumed or random_state(), False
+        try:
+            self.runner.val_loop.run()
+        except _StopValidation:
+            stopped = True
+            for hook in self.runner.hooks:
+                if isinstance(hook, EMAHook):
+                    hook.after_val_epoch(self.runner)  # gives the model its own parameters back
+        set_random_state(self._outside)
+        self._outside = None
+        if stopped:
+            self._stop()
+        self._validated = self._iter
+
+    def _note_signal(self, number, _):
+        if self._signal is not None:  # the second time: at once
+            raise KeyboardInterrupt
+        self._signal = number
+        print(f'\n{signal.Signals(number).name}: stopping after this iteration; once more stops at once', flush=True)
+
+    def _agree(self, asked):
+        """Whether any process of the run was asked to stop."""
+        if not is_distributed():
+            return asked
+        flag = torch.tensor(float(asked), device=next(self.runner.model.parameters()).device)
+        all_reduce(flag, 'max')
+        return bool(flag)
+
+    def check_validation(self):
+        """Called after each validated batch: stop where a signal asks for it."""
+        if self._agree(self._signal is not None):
+            raise _StopValidation
+
+    def _stop(self):
+        hook = next((hook for hook in self.runner.hooks if isinstance(hook, DenseCheckpointHook)), None)
+        number = self._signal or signal.SIGTERM
+        said = f'stopped by {signal.Signals(number).name} after iteration {self._iter}'
+        if hook is None:
+            raise Stopped(f'{said}; no DenseCheckpointHook, nothing saved', number)
+        path = hook.save_stopped(self.runner, self._iter)
+        raise Stopped(f'{said}. Saved {path}; go on with --resume', number)
+
+
+@LOOPS.register_module()
+class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
+    """Epochs of training that can stop and go on anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
+
+    def _run(self):
+        self.runner.call_hook('before_train')
+        if self._iter and self.dataloader.batches == 0:
+            self._validate(self._due())
+        while self._epoch < self._max_epochs and not self.stop_training:
+            self.run_epoch()
+            self._decide_current_val_interval()
+            self._validate(self._due())
+        self.runner.call_hook('after_train')
+        return self.runner.model
+
+    def run_epoch(self):
+        """Iterate over what is left of an epoch."""
+        self.runner.call_hook('before_train_epoch')
+        self.runner.model.train()
+        for batch in self.dataloader:
+            self.run_iter(self.dataloader.batches - 1, batch)
+        self.runner.call_hook('after_train_epoch')
+        self._epoch += 1
+
+    def _due(self):
+        return self._epoch >= self.val_begin and (self._epoch % self.val_interval == 0
+                                                  or self._epoch == self._max_epochs)
+
+
+@LOOPS.register_module()
+class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
+    """Iterations of training that can stop and go on anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
+
+    def _run(self):
+        self.runner.call_hook('before_train')
+        self.runner.call_hook('before_train_epoch')
+        if self._iter:
+            self._validate(self._due())
+        while self._iter < self._max_iters and not self.stop_training:
+            self.runner.model.train()
+            self.run_iter(next(self.dataloader_iterator))
+            self._decide_current_val_interval()
+            self._validate(self._due())
+        self.runner.call_hook('after_train_epoch')
+        self.runner.call_hook('after_train')
+        return self.runner.model
+
+    def _due(self):
+        return self._iter >= self.val_begin and (self._iter % self.val_interval == 0
+                                                 or self._iter == self._max_iters)
+
+
+class _BadLoss(Exception):
+    """A loss that is not finite, before anything was learnt from it."""
+
+    def __init__(self, terms):
+        super().__init__(terms)
+        self.terms = terms
+
+
+class _StopValidation(Exception):
+    """A signal came during validation."""
+
+
+def _checked(parse_losses):
+    """Let a model's ``parse_losses`` raise `_BadLoss`, on all processes together, where the loss is not finite."""
+
+    def parse(losses):
+        loss, terms = parse_losses(losses)
+        bad = (~torch.isfinite(loss.detach())).float()
+        if is_distributed():
+            all_reduce(bad, 'max')
+        if bad:
+            raise _BadLoss({name: float(value) for name, value in terms.items()})
+        return loss, terms
+
+    return parse
+
+
+def _images(batch):
+    """The files of a batch, as far as it tells."""
+    samples = batch.get('data_samples', []) if isinstance(batch, dict) else []
+    return [str(getattr(sample, 'img_path', 'unknown')) for sample in samples] or ['unknown']
+
+
+def _describe_memory(error, batch, iteration):
+    inputs = batch.get('inputs', []) if isinstance(batch, dict) else []
+    sizes = ', '.join('x'.join(map(str, image.shape[-2:])) for image in inputs) or 'unknown sizes'
+    return (f'iteration {iteration}: out of memory with a batch of {len(inputs)} images ({sizes} pixels; '
+            f'{", ".join(_images(batch))}): {str(error).splitlines()[0]}. What helps: --cfg-options '
+            'model.backbone.with_cp=True (activation checkpointing), --amp on a GPU, a smaller '
+            'train_dataloader.batch_size (with --auto-scale-lr), smaller scales in the train_pipeline.')

@@ -1,0 +1,160 @@
+"""Checkpoints of a run: written whole, old ones deleted only after, never two runs in one place."""
+import fcntl
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+from mmengine.dist import is_main_process
+from mmengine.hooks import CheckpointHook
+from mmengine.registry import HOOKS
+
+from ..checkpoint.files import written_whole
+from ..errors import CheckpointError, ConfigError
+
+
+@HOOKS.register_module()
+class DenseCheckpointHook(CheckpointHook):
+    """mmengine's hook, but nothing is deleted before what replaces it lies on the disk.
+
+    Args:
+        on_write_error: What to do where a checkpoint cannot be written: ``stop``, or ``continue`` with an error in
+            the log. What was there before stays in both cases.
+
+    Other arguments are those of `mmengine.hooks.CheckpointHook`.
+    """
+
+    def __init__(self, *args, on_write_error: str = 'stop', **kwargs):
+        if on_write_error not in ('stop', 'continue'):
+            raise ConfigError(f"on_write_error must be 'stop' or 'continue', got {on_write_error!r}")
+        super().__init__(*args, **kwargs)
+        self.on_write_error = on_write_error
+
+    def before_train(self, runner):
+        """Find the place for the checkpoints."""
+        super().before_train(runner)
+        Path(self.out_dir).mkdir(parents=True, exist_ok=True)
+
+    def save_stopped(self, runner, iteration: int) -> Path:
+        """Save a run that is told to stop after ``iteration`` iterations, and return the file.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
+        name = f'iter_{iteration}.pth'
+        self._write(runner, name, dict(epoch=runner.epoch, iter=iteration))
+        return Path(self.out_dir, name)
+
+    def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Let a training stop during validation."""
+        check = getattr(runner._train_loop, 'check_validation', None)  # none in a run without training
+        if check:
+            check()
+
+    def _save_checkpoint_with_step(self, runner, step, meta):
+        try:
+            self._write(runner, self.filename_tmpl.format(step), meta)
+        except CheckpointError as error:
+            if self.on_write_error == 'stop':
+                raise
+            runner.logger.error(f'{error} The training goes on; the checkpoints before are kept.')
+
+    def _write(self, runner, name, meta):
+        hub = runner.message_hub
+        before = hub.runtime_info.get('kept_checkpoints', [])
+        kept = [*(old for old in before if old != name), name]
+        keep = kept[-self.max_keep_ckpts:] if self.max_keep_ckpts > 0 else kept
+        last, self.last_ckpt = self.last_ckpt, str(Path(self.out_dir, name))
+        hub.update_info('kept_checkpoints', keep)  # they are in the checkpoint too
+        hub.update_info('last_ckpt', self.last_ckpt)
+        try:
+            runner.save_checkpoint(self.out_dir, name, save_optimizer=self.save_optimizer,
+                                   save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
+                                   backend_args=self.backend_args, **self.args)
+            if is_main_process():
+                with _named_errors(Path(runner.work_dir, 'last_checkpoint')) as pointer, \
+                        written_whole(pointer) as part:
+                    part.write_text(self.last_ckpt)
+        except CheckpointError:
+            hub.update_info('kept_checkpoints', before)
+            self.last_ckpt = last
+            raise
+        if is_main_process():
+            for old in set(before) - set(keep):
+                Path(self.out_dir, old).unlink(missing_ok=True)
+
+    def _save_best_checkpoint(self, runner, metrics):
+        """Save the best checkpoint; those before are deleted here, where mmengine deletes them before it writes."""
+        if not self.save_best:
+            return
+        hub, before = runner.message_hub, self._best()
+        infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
+        self._set_best(dict.fromkeys(before))
+        try:
+            super()._save_best_checkpoint(runner, metrics)
+        except CheckpointError as error:
+            hub.runtime_info.update(infos)
+            self._set_best(before)
+            if self.on_write_error == 'stop':
+                raise
+            runner.logger.error(f'{error} The training goes on; the best checkpoint before is kept.')
+            return
+        after = {key: new or before[key] for key, new in self._best().items()}
+        self._set_best(after)
+        if is_main_process():
+            for old in set(before.values()) - set(after.values()) - {None}:
+                Path(old).unlink(missing_ok=True)
+
+    def _best(self):
+        """The best checkpoint by metric; mmengine keeps a single one elsewhere than several."""
+        if len(self.key_indicators) == 1:
+            return {self.key_indicators[0]: self.best_ckpt_path}
+        return dict(self.best_ckpt_path_dict)
+
+    def _set_best(self, paths):
+        if len(self.key_indicators) == 1:
+            self.best_ckpt_path, = paths.values()
+        else:
+            self.best_ckpt_path_dict.update(paths)
+
+
+@contextmanager
+def _named_errors(path):
+    """Turn errors of writing to ``path`` into one that names it."""
+    try:
+        yield path
+    except (OSError, RuntimeError) as error:  # the latter by torch's writer while it handles the former
+        number = getattr(error, 'errno', None) or getattr(error.__context__, 'errno', None)
+        reason = os.strerror(number) if number else error
+        raise CheckpointError(f'cannot write {path}: {reason}. Make room or writable, or name another --work-dir.') \
+            from error
+
+
+def write_checkpoint(checkpoint, path, save):
+    """Write a checkpoint with ``save(checkpoint, file)`` whole or not at all.
+
+    Raises:
+        CheckpointError: The disk is full or read-only; nothing was changed.
+    """
+    with _named_errors(Path(path)) as path, written_whole(path) as part, open(part, 'wb') as file:
+        save(checkpoint, file)
+
+
+def lock_work_dir(work_dir):
+    """Keep other trainings out of a folder, as long as the returned file is open; the system frees it with the process.
+
+    Raises:
+        ConfigError: A training runs there.
+    """
+    path = Path(work_dir, '.running')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, 'a+')  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise ConfigError(f'another training (process {file.read().strip() or "unknown"}) runs in '
+                          f'{Path(work_dir).absolute()}: stop it, or name another --work-dir') from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
