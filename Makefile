@@ -37,7 +37,7 @@ $(READY): requirements.txt $(FORKS) setup.py
 
 demo: setup
 	$(PY) tools/make_demo_data.py $(DEMO)/data
-	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/data --work-dir $(DEMO) --cfg-options randomness.seed=0
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/data --work-dir $(DEMO) --overwrite --cfg-options randomness.seed=0
 	$(PY) tools/test.py $(CONFIG) $(DEMO) --data-root $(DEMO)/data --work-dir $(DEMO) --show-dir $(DEMO)/side_by_side --at-least $(METRIC)
 	$(PY) tools/predict.py $(CONFIG) $(DEMO) $(DEMO)/data/$(IMAGES) --out $(DEMO)/predictions
 	$(PY) tools/plot_curves.py $(DEMO)

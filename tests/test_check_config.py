@@ -20,7 +20,8 @@ CONFIGS = dict(det=TINY_CONFIG, seg=TINY_SEG_CONFIG, retina=ROOT / 'configs/reti
 
 def findings(kind, **options):
     """Plant values by dotted key (``__`` for a dot) in a config and return the lines of the error."""
-    cfg = load_config(CONFIGS[kind], cfg_options={key.replace('__', '.'): value for key, value in options.items()})
+    cfg = load_config(CONFIGS[kind])
+    cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
     return raised(check_config, cfg)
 
 

@@ -429,7 +429,7 @@ def test_newest_checkpoint(tmp_path):
     with pytest.raises(CheckpointError, match='no checkpoint in'):
         newest_checkpoint(tmp_path)
     for number in (9, 10):
-        (tmp_path / f'epoch_{number}.pth').touch()
+        torch.save(dict(number=number), tmp_path / f'epoch_{number}.pth')
         os.utime(tmp_path / f'epoch_{number}.pth', (number, number))
     assert newest_checkpoint(tmp_path).name == 'epoch_10.pth'
     (tmp_path / 'last_checkpoint').write_text('/elsewhere/run/epoch_9.pth')

@@ -6,8 +6,8 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from xcit_dense.checkpoint.files import damage
 from xcit_dense.engine import DenseCheckpointHook, build_runner
 from xcit_dense.engine.config import load_config
 from xcit_dense.engine.data import take_classes
+from xcit_dense.engine.saving import DenseVisBackend
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, LossError, Stopped
 
 DROPPING = dict(drop_path_rate=0.3, attn_drop_rate=0.1)
@@ -156,15 +157,47 @@ def test_stopped_during_validation(ema, demo_data, tmp_path):
     assert_same(got, wanted)
 
 
-def test_the_second_signal_stops_at_once(demo_data, tmp_path):
+def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
+
+    def twice(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(1, twice))
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_launchers_may_repeat_themselves(demo_data, tmp_path):
+    """torch's launcher sends SIGTERM to processes that had one already, while they save too."""
+
+    class Again(Hook):
+
+        def before_save_checkpoint(self, runner, checkpoint):
+            terminate(runner)
 
     def twice(runner):
         terminate(runner)
         terminate(runner)
 
-    with pytest.raises(KeyboardInterrupt):
-        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(1, twice))
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with pytest.raises(Stopped, match='Saved .*iter_1.pth'):
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(1, twice), Again())
+    assert newest_checkpoint(tmp_path).name == 'iter_1.pth'
+
+
+def test_a_run_in_a_thread_trains(demo_data, tmp_path):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))))
+    thread.start()
+    thread.join()
+    assert found[0]['meta']['iter'] == 4
+
+
+def test_hooks_reach_the_data_set_through_the_loader(demo_data, tmp_path):
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+    loader = build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
+    loader.dataset.pipeline = lambda data: 'switched'
+    assert loader.dataset.inner.pipeline(None) == loader.dataset.pipeline(None) == 'switched'
 
 
 def test_nothing_is_read_that_was_trained(demo_data, tmp_path):
@@ -224,13 +257,62 @@ def test_old_checkpoints_go_after_the_new_one_is_there(demo_data, tmp_path):
     assert not list(tmp_path.glob('*.part'))
 
 
-def test_the_best_checkpoint_is_replaced_after_it_was_written(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(
-        save_best='mIoU', rule='less')})
+class Metrics(Hook):
+    """Give the validations of a run these results, and note the best checkpoints that are there at each saving."""
+
+    priority = 'HIGHEST'
+
+    def __init__(self, folder, *values):
+        self.folder, self.values, self.there = folder, list(values), []
+
+    def after_val_epoch(self, runner, metrics):
+        metrics.clear()
+        metrics['mIoU'] = self.values.pop(0)
+
+    def before_save_checkpoint(self, runner, checkpoint):
+        self.there.append([p.name for p in self.folder.glob('best_*.pth')])
+
+
+@pytest.mark.parametrize('save_best', ('mIoU', 'auto'))
+def test_the_best_checkpoint_is_replaced_after_it_was_written(save_best, demo_data, tmp_path):
+    """Also by a resumed run, which leaves that of the run before alone where it lies elsewhere."""
+    changes = {'default_hooks.checkpoint': dict(save_best=save_best, rule='greater'), 'train_cfg.val_interval': 1}
+    first = tmp_path / 'first'
+    metrics = Metrics(first, 1., 3., 2., 2.)
+    train(make_config(TINY_SEG_CONFIG, demo_data, first, **changes), metrics)
+    assert [p.name for p in first.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
+    assert ['best_mIoU_iter_1.pth'] in metrics.there  # while the second is written
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'second', **changes, **{'train_cfg.max_iters': 6})
+    cfg.load_from = str(first / 'iter_4.pth')
+    train(cfg, Metrics(tmp_path, 2., 2., 4., 4.), resume=True)
+    assert [p.name for p in first.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
+    assert [p.name for p in (tmp_path / 'second').glob('best_*.pth')] == ['best_mIoU_iter_6.pth']
+
+
+def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    with pytest.raises(Stopped):
+        train(cfg, At(3, terminate))
+    other = copy.deepcopy(cfg)
+    classes = other.train_dataloader.dataset.metainfo['classes']
+    other.train_dataloader.dataset.metainfo['classes'] = (classes[1], classes[0], *classes[2:])
+    with pytest.raises(DataError, match='has the classes .* this run'):
+        train(other, resume=True)
+    capfd.readouterr()
+    train(cfg, resume=True)
+    assert 'other settings' not in ''.join(capfd.readouterr())
+    cfg.train_cfg.max_iters = 5
+    train(cfg, resume=True)
+    assert re.search(r'other settings than before:\n-.*max_iters=4.*\n\+.*max_iters=5', ''.join(capfd.readouterr()))
+
+
+def test_best_checkpoints_are_not_resumed(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='mIoU')})
     train(cfg)
     best, = tmp_path.glob('best_*.pth')
-    hub = read_checkpoint(newest_checkpoint(tmp_path, to_resume=True))['message_hub']
-    assert Path(hub['runtime_info']['best_ckpt']) == best
+    cfg.load_from = str(best)
+    with pytest.raises(CheckpointError, match='no state of a training run to resume'):
+        train(cfg, resume=True)
 
 
 @pytest.fixture
@@ -319,6 +401,15 @@ def test_two_trainings_in_one_work_dir(demo_data, tmp_path):
     train(cfg)  # the first is over
 
 
+def test_a_disk_that_fills_up_costs_curves_and_not_the_run(demo_data, tmp_path, capfd):
+    build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))  # for its log
+    backend = DenseVisBackend(save_dir=str(tmp_path))
+    backend._init_env()
+    backend._scalar_save_file = '/dev/full'
+    backend.add_scalars(dict(loss=1.))
+    assert 'cannot write the curves: [Errno 28]' in ''.join(capfd.readouterr())
+
+
 class Poison(At):
     """Make the loss of one iteration infinite."""
 
@@ -326,7 +417,7 @@ class Poison(At):
         super().__init__(iteration, self.poison, where='before_train_iter')
 
     def poison(self, runner):
-        self.parameter = runner.model.decode_head.conv_seg.bias
+        self.parameter = runner.model.backbone.patch_embed.proj[0][0].weight  # before every norm
         self.kept = self.parameter.detach().clone()
         self.parameter.data.fill_(float('nan'))
 
@@ -363,7 +454,9 @@ def test_an_unreadable_image_is_named(workers, demo_data, tmp_path):
         train(cfg)
 
 
-def test_a_dead_worker_names_its_file(demo_data, tmp_path):
+@pytest.mark.parametrize('delay', (0, 0.5))
+def test_a_dead_worker_names_its_file(delay, demo_data, tmp_path):
+    """Whatever the main process does meanwhile."""
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2)
     runner = build_runner(cfg)
 
@@ -375,12 +468,14 @@ def test_a_dead_worker_names_its_file(demo_data, tmp_path):
 
             def kill(self, index):
                 if index == 4:
+                    time.sleep(delay)
                     os.kill(os.getpid(), signal.SIGKILL)
                 return read(self, index)
 
             dataset.__class__ = type('Killing', (type(dataset), ), dict(__getitem__=kill))
 
     runner.register_hook(Killer())
+    runner.register_hook(At(1, lambda _: time.sleep(1)))
     victim = sorted((demo_data / 'images/training').iterdir())[4].name
     with pytest.raises(DataError, match=f'a worker of the data loader died .*{victim}'):
         runner.train()
@@ -403,7 +498,8 @@ def test_killed_at_random_points_and_resumed(config, demo_data, tmp_path, tmp_pa
     changes = {'train_cfg.max_epochs': 4} if config == TINY_CONFIG else {'train_cfg.max_iters': 16}
     wanted = train(make_config(config, demo_data, tmp_path_factory.mktemp('whole'), **changes))
     options = [f'{key}={value}' for key, value in changes.items()] + [
-        'randomness.seed=3', *(f'model.backbone.{key}={value}' for key, value in DROPPING.items())]
+        'randomness.seed=3', 'train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True',
+        *(f'model.backbone.{key}={value}' for key, value in DROPPING.items())]
     command = [sys.executable, str(ROOT / 'tools/train.py'), str(config), '--data-root', str(demo_data), '--work-dir',
                str(tmp_path), '--no-pretrained', '--cfg-options', *options]
     rng, kills = np.random.default_rng(0), 0
@@ -412,12 +508,12 @@ def test_killed_at_random_points_and_resumed(config, demo_data, tmp_path, tmp_pa
         process = subprocess.Popen([*command[:3], *resume, *command[3:]], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True)
         for line in process.stdout:
-            if re.search(r'\(train\)', line) and kills < 6:
+            if re.search(r'\(train\)', line) and kills < 4:
                 time.sleep(rng.uniform(0, 0.3))
                 process.send_signal(signal.SIGKILL)
                 kills += 1
                 break
-        process.stdout.read()
+        process.communicate(timeout=100)  # workers that stay would keep the pipe open
         if process.wait() == 0:
             break
     assert kills and process.returncode == 0

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Train on one or several nodes under Slurm, with one process per GPU; several nodes share the folder it runs in.
 #
-#   sbatch --nodes=2 --gpus-per-node=8 tools/slurm_train.sh maskrcnn_xcit_s12_p8_coco --data-root /path/to/coco --amp
+#   WORK_DIR=runs/mine sbatch --nodes=2 --gpus-per-node=8 tools/slurm_train.sh maskrcnn_xcit_s12_p8_coco \
+#       --data-root /path/to/coco --amp
 #
-# Arguments are those of train. Two minutes before the time is over Slurm sends SIGTERM: the run saves, and the job, put
+# Arguments are those of train but for --work-dir. Two minutes before the time is over Slurm sends SIGTERM: the run saves, and the job, put
 # back into the queue, goes on from there by itself. Without Slurm, call on every node, with the same ADDRESS:
 #   python -m torch.distributed.run --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint ADDRESS:29500 \
 #       -m xcit_dense train CONFIG --launcher pytorch ...
@@ -15,20 +16,23 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 
-if [ $# -eq 0 ]; then
-    echo "usage: sbatch --nodes=N --gpus-per-node=G $0 CONFIG [options of train]" >&2
+if [ $# -eq 0 ] || [ -z "${WORK_DIR:-}" ]; then
+    echo "usage: WORK_DIR=DIR sbatch --nodes=N --gpus-per-node=G $0 CONFIG [options of train]" >&2
     exit 2
 fi
 processes=${SLURM_GPUS_ON_NODE:-1}  # without GPUs: one process a node
+port=$((20000 + SLURM_JOB_ID % 10000))  # two jobs may share a node
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=110  # seconds to save in
 resume=()
-if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
+if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [ -e "$WORK_DIR/last_checkpoint" ]; then
     resume=(--resume)
 fi
 stopped=
 trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM  # to the training, which saves and ends
 srun python -m torch.distributed.run --nnodes "$SLURM_NNODES" --nproc_per_node "$processes" --rdzv_id "$SLURM_JOB_ID" \
-    --rdzv_backend c10d --rdzv_endpoint "$head:29500" -m xcit_dense train "$@" --launcher pytorch "${resume[@]}" &
+    --rdzv_backend c10d --rdzv_endpoint "$head:$port" -m xcit_dense train "$@" --launcher pytorch --work-dir "$WORK_DIR" \
+    ${resume[@]+"${resume[@]}"} &
 code=0
 wait $! || code=$?
 if [ -n "$stopped" ]; then  # the first wait ended with the signal

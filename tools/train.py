@@ -4,6 +4,7 @@ import argparse
 from xcit_dense.data_check import check_before_training
 from xcit_dense.engine import build_runner, cli, config, data
 from xcit_dense.engine.check_config import check_config
+from xcit_dense.engine.saving import check_work_dir
 
 
 def parse_args():
@@ -12,6 +13,7 @@ def parse_args():
     cli.add_run_options(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
+    parser.add_argument('--overwrite', action='store_true', help='start anew in a work dir that holds checkpoints')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
     parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
                         help='what to do about faults in the data, see check_data (default: stop)')
@@ -29,6 +31,7 @@ def main():
     cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                              pretrained=pretrained)
     cli.set_run_options(cfg, args)
+    check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
     check_config(cfg)
     data.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
     check_before_training(cfg, args.data_findings)

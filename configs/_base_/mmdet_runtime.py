@@ -3,4 +3,4 @@ _base_ = './default_runtime.py'
 
 default_scope = 'mmdet'
 default_hooks = dict(visualization=dict(type='DetVisualizationHook'))
-visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='DenseVisBackend')], name='visualizer')

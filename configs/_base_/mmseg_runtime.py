@@ -6,4 +6,4 @@ custom_imports = dict(imports=['xcit_dense', 'xcit_dense.engine.segmentation'], 
 default_hooks = dict(
     checkpoint=dict(by_epoch=False, interval=8000), visualization=dict(type='SegDrawingHook'))
 log_processor = dict(by_epoch=False)
-visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='DenseVisBackend')], name='visualizer')

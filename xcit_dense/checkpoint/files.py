@@ -2,7 +2,7 @@
 import os
 import re
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -59,7 +59,8 @@ def written_whole(path: Path):
         yield part
         _flush(part)
         os.replace(part, path)
-        _flush(path.parent)  # the name
+        with suppress(OSError):  # some network file systems cannot; the content is there
+            _flush(path.parent)  # the name
     finally:
         part.unlink(missing_ok=True)
 

@@ -2,14 +2,22 @@
 
 A sample's random numbers are seeded by the run's seed, the pass over the data, and the sample's place in the pass over
 all processes. So a run that stopped goes on with the very next batch without reading those before, with
-another number of workers too, and one process draws what several draw together.
+another number of workers too, and one process draws what several draw together. Transforms that keep a state of their
+own, such as a cache of images to mix in, are not covered.
 """
+import ctypes
+import signal
+from functools import partial
+
 import torch
 from mmengine.dist import get_dist_info
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import DataError
 from .randomness import kept_apart
+
+#: Linux's number for: send me a signal when my parent ends.
+_PR_SET_PDEATHSIG = 1
 
 
 class ResumableLoader(DataLoader):
@@ -27,7 +35,8 @@ class ResumableLoader(DataLoader):
         super().__init__(
             _SeededDataset(loader.dataset, seed, loader.num_workers), batch_sampler=_Places(loader.batch_sampler),
             num_workers=loader.num_workers, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory,
-            timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, prefetch_factor=loader.prefetch_factor,
+            timeout=loader.timeout, worker_init_fn=partial(_start_worker, loader.worker_init_fn),
+            prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers, multiprocessing_context=loader.multiprocessing_context,
             generator=torch.Generator())  # of its own: torch draws the workers' seeds from it
 
@@ -38,15 +47,20 @@ class ResumableLoader(DataLoader):
             for batch in super().__iter__():
                 self.batches += 1
                 yield batch
-        except DataError as error:  # of a worker, with its traceback as text
-            raise DataError(str(error).rpartition('DataError: ')[2].strip()) from error
         except RuntimeError as error:
-            if 'DataLoader worker' not in str(error):
-                raise
-            raise DataError(f'a worker of the data loader died ({error}). It was reading one of: '
+            self.explain(error)
+            raise
+        self.passes, self.batches = self.passes + 1, 0
+
+    def explain(self, error: RuntimeError):
+        """Raise a `DataError` that names the file if it was a worker that failed; torch tells of that anywhere."""
+        text = str(error)
+        if text.startswith('Caught DataError in DataLoader worker'):  # with the worker's traceback
+            raise DataError(text.partition('DataError: ')[2].strip()) from error
+        if text.startswith('DataLoader worker'):
+            raise DataError(f'a worker of the data loader died ({text.strip()}). It was reading one of: '
                             f'{", ".join(self.dataset.open_files()) or "unknown"}. If memory ran out: fewer workers '
                             '(--cfg-options train_dataloader.num_workers=0) or smaller images.') from error
-        self.passes, self.batches = self.passes + 1, 0
 
     def state_dict(self) -> dict:
         """Return the position as numbers."""
@@ -55,6 +69,13 @@ class ResumableLoader(DataLoader):
     def load_state_dict(self, state: dict):
         """Go to a position; the next iteration starts there."""
         self.passes, self.batches = state['passes'], state['batches']
+
+
+def _start_worker(init, number):
+    """Let a worker of the loader end with its process: one that is blocked would stay for ever."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if init:
+        init(number)
 
 
 class _Places(Sampler):
@@ -97,7 +118,7 @@ class _SeededDataset(Dataset):
             return self.inner[place]
         index, *numbers = place
         worker = torch.utils.data.get_worker_info()
-        self._open[worker.id if worker else 0] = index
+        self._open[worker.id if worker else 0] = index if isinstance(index, int) else -1
         with kept_apart(self._seed, *numbers):
             try:
                 return self.inner[index]
@@ -112,6 +133,12 @@ class _SeededDataset(Dataset):
         if name == 'inner':  # not set yet: while it is unpickled
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    def __setattr__(self, name, value):
+        if name in ('inner', '_seed', '_open'):
+            super().__setattr__(name, value)
+        else:  # such as a hook's new pipeline
+            setattr(self.inner, name, value)
 
     def open_files(self):
         """Return the files that the workers were told to read last."""

@@ -1,5 +1,7 @@
 """Training loops that can stop and go on anywhere, and that stop by themselves where going on would be wrong."""
+import os
 import signal
+import threading
 
 import torch
 from mmengine.dist import all_reduce, is_distributed
@@ -36,52 +38,61 @@ class _DenseLoop:
         self._validated = None  # the last iteration that validation came after
         self._outside = None  # random state of the training, while validation runs
         self._resumed = None  # random state to go on with
+        self._steps = None  # of the optimizer wrapper, which skipped batches do not count in
         self._signal = None
 
     def state_dict(self) -> dict:
         """Return the position in the run beyond mmengine's epoch and iteration; the random state is of this process."""
         validated = self._validated if self._outside is None else self._iter  # hooks save when its metrics are there
         return dict(data=self.dataloader.state_dict(), validated=validated, skipped=self.skipped,
+                    steps=getattr(self.runner.optim_wrapper, '_inner_count', None),
                     random=self._outside or self._resumed or random_state())
 
     def load_state_dict(self, state: dict):
         """Go to a position; the random state is set when the first batch is at hand."""
         self.dataloader.load_state_dict(state['data'])
         self._validated, self.skipped, self._resumed = state['validated'], state['skipped'], state['random']
+        self._steps = state['steps']
 
     def run(self):
         """Train, from where the run stands."""
         module = self.runner.model.module if is_model_wrapper(self.runner.model) else self.runner.model
-        previous = {number: signal.getsignal(number) for number in _SIGNALS}
-        parse_losses = module.parse_losses
-        module.parse_losses = _checked(parse_losses)
+        previous = {}
+        if threading.current_thread() is threading.main_thread():  # Python takes signals in no other
+            previous = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
+        module.parse_losses = _checked(module.parse_losses)
+        self._pid = os.getpid()
+        if self._steps is not None:
+            self.runner.optim_wrapper._inner_count = self._steps
         try:
-            for number in _SIGNALS:
-                signal.signal(number, self._note_signal)
+            self._decide_current_val_interval()
             return self._run()
         finally:
-            module.parse_losses = parse_losses
+            del module.parse_losses  # what is left is the class's
             for number, handler in previous.items():
-                signal.signal(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)
 
     def run_iter(self, *args):
         """Train on a batch; arguments as in mmengine's loop."""
-        batch = args[-1]
+        batch, buffers = args[-1], []
         if self._resumed is not None:
             set_random_state(self._resumed)
             self._resumed = None
+        if self.bad_loss == 'skip':  # the statistics of norms change before there is a loss
+            buffers = [(buffer, buffer.clone()) for buffer in self.runner.model.buffers()]
         try:
             super().run_iter(*args)
         except _BadLoss as error:
-            self._bad_loss(error, args)
+            self._bad_loss(error, args, buffers)
         except RuntimeError as error:
+            self.dataloader.explain(error)
             if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                 raise
             raise OutOfMemory(_describe_memory(error, batch, self._iter + 1)) from error
         if self._agree(self._signal is not None):
             self._stop()
 
-    def _bad_loss(self, error, args):
+    def _bad_loss(self, error, args, buffers):
         index, batch = (args[0] if len(args) > 1 else self._iter), args[-1]
         terms = ', '.join(f'{name} {value:g}' for name, value in error.terms.items())
         what = f'iteration {self._iter + 1}: the loss is not finite ({terms}). Images: {", ".join(_images(batch))}'
@@ -89,6 +100,8 @@ class _DenseLoop:
             raise LossError(f'{what}. The checkpoints before it are kept. Look at these images and their annotations, '
                             'or lower the learning rate; --cfg-options train_cfg.bad_loss=skip goes on without such '
                             'batches and counts them.') from error
+        for buffer, kept in buffers:
+            buffer.copy_(kept)
         self.skipped += 1
         self.runner.logger.warning(f'skipped {self.skipped} batches so far; {what}')
         self.runner.call_hook('after_train_iter', batch_idx=index, data_batch=batch, outputs=None)
@@ -99,6 +112,11 @@ class _DenseLoop:
         if self.runner.val_loop is None or not due or self._validated == self._iter:
             return
         self._outside, stopped = self._resumed or random_state(), False
+        self._checks = len(self.runner.val_dataloader)
+        if is_distributed():  # processes may have different numbers of batches
+            least = torch.tensor(self._checks, device=next(self.runner.model.parameters()).device)
+            all_reduce(least, 'min')
+            self._checks = int(least)
         try:
             self.runner.val_loop.run()
         except _StopValidation:
@@ -111,12 +129,19 @@ class _DenseLoop:
         if stopped:
             self._stop()
         self._validated = self._iter
+        if self._agree(self._signal is not None):
+            self._stop()
 
     def _note_signal(self, number, _):
-        if self._signal is not None:  # the second time: at once
+        if os.getpid() != self._pid:  # a worker of the data loader, which Ctrl-C reaches too
+            if number == signal.SIGTERM:
+                os._exit(128 + number)
+            return
+        if number == self._signal == signal.SIGINT:  # the second Ctrl-C; launchers send SIGTERM more than once
             raise KeyboardInterrupt
-        self._signal = number
-        print(f'\n{signal.Signals(number).name}: stopping after this iteration; once more stops at once', flush=True)
+        self._signal = self._signal or number
+        hint = '; Ctrl-C again stops at once' if number == signal.SIGINT else ''
+        os.write(2, f'\n{signal.Signals(number).name}: stopping after this iteration{hint}\n'.encode())
 
     def _agree(self, asked):
         """Whether any process of the run was asked to stop."""
@@ -126,9 +151,9 @@ class _DenseLoop:
         all_reduce(flag, 'max')
         return bool(flag)
 
-    def check_validation(self):
+    def check_validation(self, batch_idx: int):
         """Called after each validated batch: stop where a signal asks for it."""
-        if self._agree(self._signal is not None):
+        if batch_idx < self._checks and self._agree(self._signal is not None):
             raise _StopValidation
 
     def _stop(self):
@@ -137,6 +162,9 @@ class _DenseLoop:
         said = f'stopped by {signal.Signals(number).name} after iteration {self._iter}'
         if hook is None:
             raise Stopped(f'{said}; no DenseCheckpointHook, nothing saved', number)
+        if threading.current_thread() is threading.main_thread():  # nothing may cut the writing off
+            for ignored in _SIGNALS:
+                signal.signal(ignored, signal.SIG_IGN)
         path = hook.save_stopped(self.runner, self._iter)
         raise Stopped(f'{said}. Saved {path}; go on with --resume', number)
 
@@ -214,7 +242,7 @@ def _checked(parse_losses):
         if is_distributed():
             all_reduce(bad, 'max')
         if bad:
-            raise _BadLoss({name: float(value) for name, value in terms.items()})
+            raise _BadLoss({name: float(torch.as_tensor(value).detach()) for name, value in terms.items()})
         return loss, terms
 
     return parse

@@ -33,17 +33,16 @@ def set_random_state(state: dict):
 
 @contextmanager
 def kept_apart(*seed: int):
-    """Context whose random numbers change nothing outside; with ``seed`` they depend on these numbers alone.
+    """Context whose random numbers depend on ``seed`` alone and change nothing outside.
 
     The generator of a GPU is left alone: what runs in here either belongs to a data set or draws nothing there.
     """
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
-        if seed:
-            a, b, c, d = np.random.SeedSequence(seed).generate_state(4).tolist()
-            random.seed(a)
-            np.random.seed(b)
-            torch.default_generator.manual_seed(c << 32 | d)
+        a, b, c, d = np.random.SeedSequence(seed).generate_state(4).tolist()
+        random.seed(a)
+        np.random.seed(b)
+        torch.default_generator.manual_seed(c << 32 | d)
         yield
     finally:
         random.setstate(python)

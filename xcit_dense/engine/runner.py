@@ -1,11 +1,19 @@
 """mmengine's runner with checkpoints that are read safely and loaded strictly."""
+import difflib
 import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import mmengine
 import torch
-from mmengine.dist import all_gather_object, all_reduce, get_rank, get_world_size, is_main_process
+from mmengine.dist import (
+    all_gather_object,
+    all_reduce,
+    broadcast_object_list,
+    get_rank,
+    get_world_size,
+    is_main_process,
+)
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
@@ -15,6 +23,9 @@ from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
 from ..errors import CheckpointError, ConfigError, DataError
 from .check_config import check_paramwise
 from .saving import lock_work_dir, write_checkpoint
+
+#: Settings that may differ from those of the run that is resumed.
+_PLACES = ('resume', 'load_from', 'work_dir', 'launcher')
 
 
 @RUNNERS.register_module()
@@ -31,12 +42,24 @@ class DenseRunner(Runner):
         if resume:
             load_from = str(_find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
-            if not isinstance(self._resumed, dict) or 'meta' not in self._resumed:
+            if not isinstance(self._resumed, dict) or not self._resumed.keys() >= {'meta', 'optimizer'}:
                 raise CheckpointError(f'{load_from} holds weights but no state of a training run to resume. To start '
                                       'from these weights: --cfg-options load_from=FILE, without --resume.')
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
         super().__init__(*args, resume=resume, load_from=load_from, work_dir=work_dir, randomness=randomness, **kwargs)
         self.logger.addFilter(_is_news)
+        if resume:
+            self._compare_settings(self._resumed['meta'].get('cfg'))
+
+    def _compare_settings(self, before):
+        """Warn of lines of the config that differ from those of the run to resume; the text is only compared."""
+        if not isinstance(before, str):
+            return
+        lines = difflib.unified_diff(*([line for line in text.splitlines() if not line.startswith(_PLACES)]
+                                       for text in (before, self.cfg.pretty_text)), n=0, lineterm='')
+        changed = [line for line in lines if not line.startswith(('---', '+++', '@@'))]
+        if changed:
+            self.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed[:40]))
 
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
@@ -84,6 +107,8 @@ class DenseRunner(Runner):
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):
         """Scale the learning rate linearly with the batch size, the one in the log (``base_lr``) too."""
+        if not (auto_scale_lr or {}).get('enable'):
+            return
         before = optim_wrapper.param_groups[0]['lr']
         super().scale_lr(optim_wrapper, auto_scale_lr)
         if optim_wrapper.base_param_settings is not None:  # a copy for the log, which mmengine leaves as it was
@@ -127,9 +152,6 @@ class DenseRunner(Runner):
         """
         lock = lock_work_dir(self.work_dir) if is_main_process() else nullcontext()
         with lock:
-            if not self._resume and is_main_process() and any(Path(self.work_dir).glob('*.pth')):
-                self.logger.warning(f'{self.work_dir} holds checkpoints of an earlier run, which this one replaces as '
-                                    'it comes to their names; --resume would go on from the newest.')
             return super().train()
 
     def resume(self, filename, *args, **kwargs):
@@ -137,6 +159,11 @@ class DenseRunner(Runner):
         if self._resumed is None:
             self._resumed = read_checkpoint(filename)
         checkpoint = self._resumed
+        saved, found = (list((meta or {}).get('classes') or []) for meta in (
+            checkpoint['meta'].get('dataset_meta'), getattr(self.train_dataloader.dataset, 'metainfo', None)))
+        if saved and found and saved != found:
+            raise DataError(f'{filename} has the classes {saved}, this run {found}: the outputs of the model would '
+                            'change their meaning. Give the data of the run before, or start anew with load_from.')
         super().resume(filename, *args, **kwargs)
         loop, state = self.train_loop, checkpoint.get('training')
         if not hasattr(loop, 'load_state_dict'):
@@ -164,8 +191,18 @@ class DenseRunner(Runner):
             CheckpointError: It cannot be written; what was there stays.
         """
         training = self._training_state() if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
-        if not is_main_process():
-            return
+        failed = [None]
+        if is_main_process():
+            try:
+                self._write_checkpoint(Path(out_dir, filename), meta, by_epoch, save_optimizer, save_param_scheduler,
+                                       training)
+            except CheckpointError as error:
+                failed = [str(error)]
+        broadcast_object_list(failed)  # no process goes on before the file is there
+        if failed[0]:
+            raise CheckpointError(failed[0])
+
+    def _write_checkpoint(self, path, meta, by_epoch, save_optimizer, save_param_scheduler, training):
         model = self.model.module if is_model_wrapper(self.model) else self.model
         meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
                     time=time.strftime('%Y%m%d_%H%M%S'), mmengine_version=mmengine.__version__)
@@ -183,7 +220,7 @@ class DenseRunner(Runner):
             checkpoint['training'] = training
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
         checkpoint = apply_to(checkpoint, lambda x: hasattr(x, 'cpu'), lambda x: x.cpu())
-        write_checkpoint(checkpoint, Path(out_dir, filename), torch.save)
+        write_checkpoint(checkpoint, path, torch.save)
 
     def _training_state(self):
         loops = all_gather_object(self.train_loop.state_dict())
@@ -202,10 +239,10 @@ def build_runner(cfg):
 
 
 def _find_resumed(checkpoint, work_dir):
-    if checkpoint is not None:
+    if checkpoint is not None and not Path(checkpoint).is_dir():
         return fetch(str(checkpoint))
     try:
-        return newest_checkpoint(work_dir, to_resume=True)
+        return newest_checkpoint(checkpoint or work_dir, to_resume=True)
     except CheckpointError as error:
         raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or start '
                               'anew without --resume.') from error

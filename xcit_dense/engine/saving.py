@@ -1,12 +1,15 @@
 """Checkpoints of a run: written whole, old ones deleted only after, never two runs in one place."""
 import fcntl
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
 
 from mmengine.dist import is_main_process
 from mmengine.hooks import CheckpointHook
-from mmengine.registry import HOOKS
+from mmengine.logging import print_log
+from mmengine.registry import HOOKS, VISBACKENDS
+from mmengine.visualization import LocalVisBackend
 
 from ..checkpoint.files import written_whole
 from ..errors import CheckpointError, ConfigError
@@ -48,7 +51,7 @@ class DenseCheckpointHook(CheckpointHook):
         """Let a training stop during validation."""
         check = getattr(runner._train_loop, 'check_validation', None)  # none in a run without training
         if check:
-            check()
+            check(batch_idx)
 
     def _save_checkpoint_with_step(self, runner, step, meta):
         try:
@@ -76,6 +79,7 @@ class DenseCheckpointHook(CheckpointHook):
                     part.write_text(self.last_ckpt)
         except CheckpointError:
             hub.update_info('kept_checkpoints', before)
+            hub.update_info('last_ckpt', last)
             self.last_ckpt = last
             raise
         if is_main_process():
@@ -88,33 +92,34 @@ class DenseCheckpointHook(CheckpointHook):
             return
         hub, before = runner.message_hub, self._best()
         infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
-        self._set_best(dict.fromkeys(before))
+        self._set_best({})
         try:
             super()._save_best_checkpoint(runner, metrics)
         except CheckpointError as error:
+            for key in [key for key in hub.runtime_info if key.startswith('best_')]:
+                hub.runtime_info.pop(key)
             hub.runtime_info.update(infos)
             self._set_best(before)
             if self.on_write_error == 'stop':
                 raise
             runner.logger.error(f'{error} The training goes on; the best checkpoint before is kept.')
             return
-        after = {key: new or before[key] for key, new in self._best().items()}
+        after = {key: new or before.get(key) for key, new in self._best().items()}
         self._set_best(after)
-        if is_main_process():
-            for old in set(before.values()) - set(after.values()) - {None}:
+        for old in set(before.values()) - set(after.values()) - {None}:
+            # one elsewhere is of the run that this one was resumed from
+            if is_main_process() and Path(old).parent == Path(self.out_dir):
                 Path(old).unlink(missing_ok=True)
 
     def _best(self):
-        """The best checkpoint by metric; mmengine keeps a single one elsewhere than several."""
-        if len(self.key_indicators) == 1:
-            return {self.key_indicators[0]: self.best_ckpt_path}
-        return dict(self.best_ckpt_path_dict)
+        """The best checkpoint by metric; of a single metric, whose name may not be known yet, under None."""
+        return {None: self.best_ckpt_path} if len(self.key_indicators) == 1 else dict(self.best_ckpt_path_dict)
 
     def _set_best(self, paths):
         if len(self.key_indicators) == 1:
-            self.best_ckpt_path, = paths.values()
+            self.best_ckpt_path = paths.get(None)
         else:
-            self.best_ckpt_path_dict.update(paths)
+            self.best_ckpt_path_dict = {key: paths.get(key) for key in self.key_indicators}
 
 
 @contextmanager
@@ -124,9 +129,10 @@ def _named_errors(path):
         yield path
     except (OSError, RuntimeError) as error:  # the latter by torch's writer while it handles the former
         number = getattr(error, 'errno', None) or getattr(error.__context__, 'errno', None)
-        reason = os.strerror(number) if number else error
-        raise CheckpointError(f'cannot write {path}: {reason}. Make room or writable, or name another --work-dir.') \
-            from error
+        if number is None:
+            raise
+        raise CheckpointError(f'cannot write {path}: {os.strerror(number)}. Make room or writable, or name another '
+                              '--work-dir.') from error
 
 
 def write_checkpoint(checkpoint, path, save):
@@ -142,19 +148,58 @@ def write_checkpoint(checkpoint, path, save):
 def lock_work_dir(work_dir):
     """Keep other trainings out of a folder, as long as the returned file is open; the system frees it with the process.
 
+    What killed trainings left half written is taken away.
+
     Raises:
+        CheckpointError: The folder cannot be written to.
         ConfigError: A training runs there.
     """
-    path = Path(work_dir, '.running')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(path, 'a+')  # noqa: SIM115
+    with _named_errors(Path(work_dir, '.running')) as path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, 'a+')  # noqa: SIM115
+    os.register_at_fork(after_in_child=file.close)  # workers may outlive the process by seconds
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
         raise ConfigError(f'another training (process {file.read().strip() or "unknown"}) runs in '
                           f'{Path(work_dir).absolute()}: stop it, or name another --work-dir') from None
+    except OSError as error:
+        print_log(f'{path} cannot be locked on this file system ({error}): see to it that no other training runs there',
+                  logger='current', level=logging.WARNING)
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()
+    for part in Path(work_dir).glob('*.part'):  # of killed trainings
+        part.unlink(missing_ok=True)
     return file
+
+
+def check_work_dir(work_dir, new: bool):
+    """Raise an error before anything is written to a work dir that is not free.
+
+    Args:
+        work_dir: The folder.
+        new: Whether a run starts there, which must not hold checkpoints of another.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+        ConfigError: A training runs there, or was there.
+    """
+    if int(os.environ.get('RANK', 0)):
+        return
+    lock_work_dir(work_dir).close()  # the runner takes it again
+    if new and (found := sorted(Path(work_dir).glob('*.pth'))):
+        raise ConfigError(f'{Path(work_dir).absolute()} holds checkpoints of an earlier run, such as {found[0].name}: '
+                          'go on with --resume, name another --work-dir, or start anew there with --overwrite')
+
+
+@VISBACKENDS.register_module()
+class DenseVisBackend(LocalVisBackend):
+    """mmengine's local files of curves, but a full disk costs lines of them, not the training."""
+
+    def _dump(self, *args, **kwargs):
+        try:
+            super()._dump(*args, **kwargs)
+        except OSError as error:
+            print_log(f'cannot write the curves: {error}', logger='current', level=logging.WARNING)
