@@ -10,7 +10,7 @@ from torch import nn
 from weight_files import build, randomise
 
 from xcit_dense import XCiT, pieces
-from xcit_dense.engine import build_runner, fuse_backbones
+from xcit_dense.engine import CompileHook, build_runner, fuse_backbones
 from xcit_dense.engine.config import add_hook, load_config
 from xcit_dense.engine.data import take_classes
 from xcit_dense.engine.predict import build_predictor
@@ -103,7 +103,7 @@ def test_compile_hook(tmp_path, demo_data):
     runner = build_runner(cfg)
     backbone, names = runner.model.backbone, list(runner.model.state_dict())
     assert backbone._compiled_call_impl is None
-    runner.call_hook('before_train')
+    next(hook for hook in runner.hooks if isinstance(hook, CompileHook)).before_train(runner)
     assert backbone._compiled_call_impl is not None and list(runner.model.state_dict()) == names
 
 
