@@ -504,7 +504,7 @@ def test_killed_at_random_points_and_resumed(config, demo_data, tmp_path, tmp_pa
                str(tmp_path), '--no-pretrained', '--cfg-options', *options]
     rng, kills = np.random.default_rng(0), 0
     for _ in range(12):
-        resume = ['--resume'] if (tmp_path / 'last_checkpoint').exists() else []
+        resume = ['--resume'] if list(tmp_path.glob('*.pth')) else []
         process = subprocess.Popen([*command[:3], *resume, *command[3:]], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True)
         for line in process.stdout:
