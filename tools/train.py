@@ -31,7 +31,8 @@ def main():
     cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                              pretrained=pretrained)
     cli.set_run_options(cfg, args)
-    check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
+    if config.is_first_process(cfg):
+        check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
     check_config(cfg)
     data.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
     check_before_training(cfg, args.data_findings)

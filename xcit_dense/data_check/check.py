@@ -1,10 +1,10 @@
 """The check of the data sets of a config."""
 import logging
-import os
 from pathlib import Path
 
 from mmengine.logging import print_log
 
+from ..engine.config import is_first_process
 from ..engine.data import IMAGE_SUFFIXES, LOADERS, datasets
 from ..errors import ConfigError, DataError
 from .cache import recall, remember, stamp_of
@@ -14,7 +14,6 @@ from .files import check_images, folder_of, loads_masks, turns_images
 from .findings import ERROR, Finding, Report
 from .label_maps import check_label_maps
 
-_RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
 _SHOWN = 10
 
 
@@ -125,7 +124,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     """
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
-    if int(os.environ.get(_RANKS.get(cfg.get('launcher'), ''), 0)):
+    if not is_first_process(cfg):
         return
     reports = check_data_sets(cfg, LOADERS[:2])
     errors = [*check_classes(cfg), *(finding for report in reports.values() for finding in report.errors)]

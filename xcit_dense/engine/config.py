@@ -13,6 +13,9 @@ from ..errors import ConfigError
 from .check_config import check_new_keys
 from .data import set_data_root, walk
 
+#: Where each launcher says which process this is.
+_RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
+
 
 def load_config(path, *, cfg_options=None, data_root=None, pretrained=True) -> Config:
     """Read a config file and apply what the options of every tool ask for.
@@ -39,6 +42,11 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True) -> C
     if not pretrained:
         _drop_pretrained(cfg.model)
     return cfg
+
+
+def is_first_process(cfg: Config) -> bool:
+    """Whether this process does what one does for all, before the run's processes know each other."""
+    return int(os.environ.get(_RANKS.get(cfg.get('launcher'), ''), 0)) == 0
 
 
 def set_amp(cfg: Config):

@@ -143,7 +143,6 @@ class DenseRunner(Runner):
         self._has_loaded = True
         return checkpoint
 
-
     def train(self):
         """Train; a second training in the same work dir is refused.
 

@@ -186,8 +186,6 @@ def check_work_dir(work_dir, new: bool):
         CheckpointError: The folder cannot be written to.
         ConfigError: A training runs there, or was there.
     """
-    if int(os.environ.get('RANK', 0)):
-        return
     lock_work_dir(work_dir).close()  # the runner takes it again
     if new and (found := sorted(Path(work_dir).glob('*.pth'))):
         raise ConfigError(f'{Path(work_dir).absolute()} holds checkpoints of an earlier run, such as {found[0].name}: '
