@@ -40,7 +40,7 @@ setup(
     python_requires='>=3.10',
     cmdclass=dict(build_py=BuildWithConfigs),
     packages=find_packages(include=['xcit_dense', 'xcit_dense.*']),
-    install_requires=['numpy', 'packaging', 'tqdm'],
+    install_requires=['numpy', 'orjson', 'packaging', 'tqdm'],
     extras_require={
         **{stack: sum(FRAMEWORKS['requirements'](stack).values(), []) for stack in FRAMEWORKS['STACKS']},
         'test': ['pytest', 'safetensors', 'ruff'],

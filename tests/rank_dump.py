@@ -44,3 +44,15 @@ class SignalHook(Hook):
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         if get_rank() == self.rank and runner.iter + 1 == self.iteration:
             os.kill(os.getpid(), getattr(signal, self.number))
+
+
+@HOOKS.register_module()
+class PoisonHook(Hook):
+    """Makes the loss of one process infinite, at an iteration."""
+
+    def __init__(self, rank, iteration):
+        self.rank, self.iteration = rank, iteration
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if get_rank() == self.rank and runner.iter + 1 == self.iteration:
+            next(runner.model.parameters()).data.fill_(float('nan'))

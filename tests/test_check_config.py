@@ -6,8 +6,9 @@ from mmengine.model import BaseModule
 from mmengine.registry import HOOKS, MODELS, init_default_scope
 
 from xcit_dense import list_models
+from xcit_dense.engine import check_config as check_config_module
 from xcit_dense.engine import config_walk as module
-from xcit_dense.engine.check_config import check_config, check_new_keys, check_paramwise
+from xcit_dense.engine.check_config import check_config, check_paramwise, check_schedule, find_new_keys
 from xcit_dense.engine.config import load_config
 from xcit_dense.engine.signatures import accepted_keys
 from xcit_dense.errors import ConfigError
@@ -249,13 +250,109 @@ def test_shapes_that_do_not_fit(kind, options, wanted):
 
 def test_options_that_cannot_have_an_effect():
     cfg = Config.fromfile(TINY_CONFIG)
-    check_new_keys(cfg, {'model.backbone.with_cp': True, 'randomness.seed': 1, 'optim_wrapper.optimizer.betas': (0, 1),
-                         'optim_wrapper.paramwise_cfg.custom_keys.norm1.lr_mult': 2, 'classes_from_data': False,
-                         'param_scheduler.0.end': 3})
-    check_new_keys(cfg, None)
-    lines = raised(check_new_keys, cfg, {'max_epochs': 5, 'modle.backbone': 1, 'env_cfg.mp_cfg.opencv_num_thread': 1})
+    assert not find_new_keys(cfg, {
+        'model.backbone.with_cp': True, 'randomness.seed': 1, 'optim_wrapper.optimizer.betas': (0, 1),
+        'optim_wrapper.paramwise_cfg.custom_keys.norm1.lr_mult': 2, 'classes_from_data': False,
+        'param_scheduler.0.end': 3, 'load_from._delete_': True, 'load_from.x': 1})
+    assert not find_new_keys(cfg, None)
+    lines = list(find_new_keys(cfg, {
+        'max_epochs': 5, 'modle.backbone': 1, 'env_cfg.mp_cfg.opencv_num_thread': 1, 'param_scheduler.2.end': 3,
+        'model.neck.in_channels.0': 8, 'train_dataloader.batch_size.x': 3}).values())
     assert lines[0].startswith('max_epochs = 5: a variable of the config file')
     assert lines[1].endswith('did you mean model?') and lines[2].endswith('did you mean opencv_num_threads?')
+    # mmengine ends with a traceback when it merges these
+    assert 'param_scheduler is a list of 2' in lines[3] and 'model.neck.in_channels is a list of 4' in lines[4]
+    assert lines[5] == 'train_dataloader.batch_size.x = 3: train_dataloader.batch_size is 2 and has no keys'
+
+
+@pytest.mark.parametrize('kind, key, value, words', [
+    ('det', 'train_dataloader.batch_size', 'foo', 'a whole number, 1 or more'),
+    ('det', 'val_dataloader.batch_size', 0, 'a whole number, 1 or more'),
+    ('det', 'train_dataloader.num_workers', -1, 'a whole number, 0 or more'),
+    ('det', 'train_cfg.max_epochs', -1, 'a whole number, 1 or more'),
+    ('seg', 'train_cfg.max_iters', 3.5, 'a whole number, 1 or more'),
+    ('det', 'train_cfg.val_interval', 0, 'a whole number, 1 or more'),
+    ('det', 'train_cfg.val_begin', 'first', 'a whole number, 0 or more'),
+    ('det', 'optim_wrapper.optimizer.lr', 'abc', 'a number, 0 or more'),
+    ('det', 'optim_wrapper.optimizer.lr', float('nan'), 'a number, 0 or more'),
+    ('det', 'optim_wrapper.optimizer.weight_decay', True, 'a number, 0 or more'),
+    ('det', 'default_hooks.checkpoint.interval', 'often', 'a whole number, -1 or more'),
+    ('det', 'auto_scale_lr.base_batch_size', None, 'a whole number, 1 or more'),
+    ('det', 'param_scheduler.1.end', 'late', 'a number, 0 or more'),
+    ('retina', 'param_scheduler.1.milestones', 8, 'a list of numbers, such as "[8,11]"'),
+])
+def test_numbers_out_of_range(kind, key, value, words):
+    cfg = load_config(CONFIGS[kind])
+    cfg.merge_from_dict({key: value})
+    assert raised(check_config, cfg) == [f'{key} = {value!r}: it must be {words}']
+
+
+def test_a_config_without_a_base():
+    line, = raised(check_config, Config(dict(default_scope='mmdet', train_cfg=dict(by_epoch=True, max_epochs=1))))
+    assert line.startswith('model, train_dataloader, optim_wrapper: not there') and '_base_' in line
+
+
+@pytest.fixture
+def schedule_warning(monkeypatch):
+    """A function that changes a config and returns what is said of its schedule."""
+    said = []
+    monkeypatch.setattr(check_config_module, 'print_log', lambda text, **_: said.append(text))
+
+    def warning(name, options=None):
+        said.clear()
+        cfg = load_config(name)
+        cfg.merge_from_dict(options or {})
+        check_schedule(cfg)
+        assert len(said) < 2
+        return ''.join(said)
+
+    return warning
+
+
+@pytest.mark.parametrize('name', list_models())
+def test_schedule_of_every_config_fits(name, schedule_warning):
+    assert not schedule_warning(name)
+
+
+@pytest.mark.parametrize('kind, options, words', [
+    ('retina', {'train_cfg.max_epochs': 12}, 'param_scheduler.1 (MultiStepLR) has the milestones [27, 33] beyond the '
+     'run of 12 epochs; stretch it with --cfg-options param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"'),
+    ('retina', {'train_cfg.max_epochs': 72}, 'param_scheduler.1 (MultiStepLR) ends at 36 of 72 epochs; stretch it with '
+     '--cfg-options param_scheduler.1.end=72 param_scheduler.1.milestones="[54,66]"'),
+    ('retina', {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]},
+     'param_scheduler.0 (MultiStepLR) has the milestones [60, 90] beyond the run of 36 epochs; stretch it with '
+     '--cfg-options param_scheduler.0.milestones="[22,32]"'),
+    ('upernet', {'train_cfg.max_iters': 40000}, 'param_scheduler.1 (PolyLR) ends at 160000, beyond the run of 40000 '
+     'iterations; stretch it with --cfg-options param_scheduler.1.end=40000'),
+    ('upernet', {'train_cfg.max_iters': 320000}, 'param_scheduler.1 (PolyLR) ends at 160000 of 320000 iterations'),
+    ('upernet', {'param_scheduler.1.by_epoch': True}, 'param_scheduler.1 (PolyLR) counts epochs and this run '
+     'iterations'),
+    ('upernet', {'param_scheduler': dict(_delete_=True, type='LinearLR', by_epoch=False, end=200000)},
+     'param_scheduler (LinearLR) ends at 200000, beyond'),
+])
+def test_schedule_left_behind_by_the_run(kind, options, words, schedule_warning):
+    text = schedule_warning(CONFIGS[kind], options)
+    assert words in text and text.count('\n') == 1
+
+
+@pytest.mark.parametrize('kind, options', [
+    # the end of steps only bounds them
+    ('retina', {'train_cfg.max_epochs': 12, 'param_scheduler.1.milestones': [8, 11]}),
+    ('retina', {'train_cfg.max_epochs': 38}),
+    ('retina', {'param_scheduler': None}),
+    ('retina', {'param_scheduler': dict(_delete_=True, type='CosineAnnealingLR', T_max=None, begin=0)}),
+    ('retina', {'param_scheduler': [dict(type='MultiStepLR', milestones=[])]}),
+    # a warm-up and then a constant rate; an end in the other unit
+    ('upernet', {'param_scheduler': [dict(type='LinearLR', by_epoch=False, end=1500)]}),
+    ('retina', {'param_scheduler': [dict(type='CosineAnnealingLR', by_epoch=False, end=90000),
+                                    dict(type='MultiStepLR', end=20, milestones=[10])]}),
+    # one goes on where the other ends
+    ('retina', {'param_scheduler': [dict(type='CosineAnnealingLR', end=20, T_max=20),
+                                    dict(type='ConstantLR', factor=1, begin=20, end=36)]}),
+    ('upernet', {'param_scheduler': [dict(type='PolyLR', by_epoch=True, convert_to_iter_based=True, end=3)]}),
+])
+def test_schedules_that_may_be_meant(kind, options, schedule_warning):
+    assert not schedule_warning(CONFIGS[kind], options)
 
 
 def test_rules_that_reach_no_parameter():

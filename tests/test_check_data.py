@@ -15,12 +15,23 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 import xcit_dense.engine.segmentation  # noqa: F401  registers ImageFolderDataset
-from xcit_dense import data_check
-from xcit_dense.data_check import KINDS, check, check_before_training, check_classes, check_data_set, files
-from xcit_dense.data_check.label_maps import read_map
+from xcit_dense import data_check, data_files
+from xcit_dense.data_check import (
+    KINDS,
+    check,
+    check_before_training,
+    check_classes,
+    check_data_set,
+    check_data_sets,
+    counted,
+    draw_contact_sheet,
+    files,
+)
 from xcit_dense.data_check.masks import sums_of_coded
+from xcit_dense.data_files import read_map
 from xcit_dense.demo_data import CLASSES
 from xcit_dense.engine.config import load_config
+from xcit_dense.engine.data import difference_of, palette_of, take_classes
 from xcit_dense.errors import ConfigError, DataError
 
 ANNOTATIONS = 'annotations/instances_train2017.json'
@@ -78,7 +89,7 @@ def test_good_data_has_no_findings(root):
         of_class = [a['image_id'] for a in content['annotations'] if a['category_id'] == category['id']]
         assert (name, images, amount) == (category['name'], len(set(of_class)), len(of_class))
     report = check_data_set(folders(root))
-    assert report.findings == [] and report.counts == {'images': 6, 'classes': 6}
+    assert report.findings == [] and report.counts == {'images': 6, 'images without labels': 0, 'classes': 6}
     maps = [np.asarray(Image.open(path)) for path in (root / 'annotations/training').iterdir()]
     for label, (_, images, pixels) in enumerate(report.classes):
         assert (images, pixels) == (sum((m == label).any() for m in maps), sum((m == label).sum() for m in maps))
@@ -331,7 +342,9 @@ def save_map(array):
     ('map-colour', save_map(lambda m: np.stack([m] * 3, 2)), 'RGB'),
     ('map-colour', save_map(lambda m: np.stack([m] * 4, 2)), 'RGBA'),
     ('map-size', save_map(lambda m: m[:-1]), 'not '),
-    ('map-labels', save_map(lambda m: np.where(m == 0, 6, m).astype(np.uint8)), '[6]; there are 6 classes'),
+    ('map-labels', save_map(lambda m: np.where(m == 0, 6, m).astype(np.uint8)),
+     '[6]; the labels of classes are 0 to 5, and ignored ones [255]'),
+    ('map-ignored', save_map(lambda m: np.full_like(m, 255)), '000000000001.png has no pixel with a class'),
     ('map-shared', lambda image, path: shutil.copy(image, image.with_suffix('.JPEG')), '000000000001.JPEG'),
     ('map-without-image', lambda image, path: shutil.copy(path, path.with_name('x.png')), 'x.png'),
     ('map-outside', lambda image, path: (shutil.move(path, path.parents[3] / 'm.png'),
@@ -394,12 +407,14 @@ def test_classes_are_matched_by_name(root):
     rewrite(root, fields('categories', 0, name='Disk'))
     report = check_data_set(coco(root))
     assert kinds_of(report) == {'class-missing', 'class-unused'}
-    assert "does not have the class 'disc'; the nearest that it has is 'Disk'" in report.errors[0].sentence
-    assert "'Disk'" in report.warnings[0].sentence
+    assert "does not have 1 of the 5 classes of the config: 'disc' (it has 'Disk')" in report.errors[0].sentence
+    assert "has 1 class that the config does not use: 'Disk'" in report.warnings[0].sentence
     assert check_data_set(coco(root, metainfo={}), from_data=True).findings == []
-    assert len(check_data_set(coco(root, metainfo={})).errors) == 80  # the data set's own are COCO's
+    many, = check_data_set(coco(root, metainfo={})).errors  # the data set's own are COCO's
+    assert many.sentence.endswith("does not have 80 of the 80 classes of the config: 'person', 'bicycle', 'car', "
+                                  "'motorcycle', 'airplane' and 75 more")
     order = check_data_set(coco(root, metainfo=dict(classes=('Disk', 'triangle', 'square', 'star', 'cross'))))
-    assert "class 1 is 'square', the config says 'triangle'" in only(order, 'class-order')[0].sentence
+    assert "class 1 is 'square', not 'triangle'" in only(order, 'class-order')[0].sentence
 
 
 def test_classes_of_label_maps(root):
@@ -412,7 +427,7 @@ def test_classes_of_label_maps(root):
     report = check_data_set(folders(root, metainfo={}), from_data=True)
     assert report.findings == [] and [name for name, *_ in report.classes] == list('012345')
     ade = folders(root, type='ADE20KDataset', reduce_zero_label=True, metainfo=dict(classes=('wall', 'bilding')))
-    assert "'bilding'; the nearest that it has is 'building'" in only(check_data_set(ade), 'class-missing')[0].sentence
+    assert "'bilding' (it has 'building')" in only(check_data_set(ade), 'class-missing')[0].sentence
 
 
 def test_heads_with_another_number_of_classes(root):
@@ -426,6 +441,10 @@ def test_heads_with_another_number_of_classes(root):
     assert 'has num_classes = 80, and the training data has 5 classes' in found[0].sentence
     assert {f.file for f in found if 'loader' in f.file} == {'val_dataloader', 'test_dataloader'}
     assert {f.kind for f in found} == {'class-count'}
+    assert any(f.sentence.endswith("another order: without 'disc', 'square', 'triangle', 'star', 'cross' and with "
+                                   "'person', 'bicycle', 'car', 'motorcycle', 'airplane' and 75 more") for f in found)
+    assert difference_of('abc', 'acb') == "class 1 is 'b', not 'c'" and difference_of('ab', 'ab') == ''
+    assert difference_of('aab', 'ab') == "class 1 is 'a', not 'b'" and difference_of('a', 'ab') == "without 'b'"
 
 
 def test_second_look_reads_only_what_changed(root, monkeypatch):
@@ -491,7 +510,8 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
         check_before_training(cfg)
     message = str(stopped.value)
     assert 'the data has 12 faults' in message and 'and 2 more' in message and message.count('box [nan') == 10
-    assert f'python -m xcit_dense check_data {TINY_CONFIG} --data-root {root}' in message
+    assert f'run if it has any: python -m xcit_dense check_data {TINY_CONFIG} --data-root {root}\n' in message
+    assert '--drop DIR' in message
     with pytest.raises(ConfigError, match='on_findings'):
         check_before_training(cfg, on_findings='no')
     said = []
@@ -502,6 +522,132 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
     cfg.launcher = 'pytorch'
     monkeypatch.setenv('RANK', '1')
     check_before_training(cfg)
+
+
+def test_first_lines_have_a_fault_of_every_kind_and_drop_where_it_helps(root):
+    def change(content):
+        content['annotations'][0]['segmentation'] = 'x'
+        for annotation in content['annotations'][1:12]:
+            annotation['bbox'] = [NAN] * 4
+
+    def message(config):
+        with pytest.raises(DataError) as stopped:
+            check_before_training(load_config(config, data_root=root, pretrained=False))
+        return str(stopped.value)
+
+    rewrite(root, change)
+    assert 'the data has 12 faults that' in message(TINY_CONFIG) and 'neither polygons' in message(TINY_CONFIG)
+    (root / ANNOTATIONS).write_text('no json')
+    assert 'the data has 1 fault that' in message(TINY_CONFIG) and '--drop' not in message(TINY_CONFIG)
+    image_and_map(root)[1].unlink()
+    assert 'the data has 1 fault that' in message(TINY_SEG_CONFIG) and '--drop' not in message(TINY_SEG_CONFIG)
+
+
+@pytest.mark.parametrize('number, words, text', (
+    (1, 'faults', '1 fault'), (0, 'faults', '0 faults'), (1, 'classes', '1 class'),
+    (1, 'images without annotations', '1 image without annotations'),
+    (1, 'categories', '1 category'), (1234, 'categories', '1,234 categories')))
+def test_one_of_a_kind(number, words, text):
+    assert counted(number, words) == text
+
+
+def test_maps_are_counted_and_read_once_for_check_and_training(root, monkeypatch):
+    """What the check has read is not read again where a training takes its classes, whatever way the root is named."""
+    save_map(lambda m: np.full_like(m, 255))(*image_and_map(root))
+    monkeypatch.chdir(root.parent)
+    (root / 'classes.txt').unlink()
+    report = check_data_set(folders('data', metainfo={}), from_data=True)
+    assert report.counts['images without labels'] == 1 and report.findings[0].severity == 'warning'
+    check_before_training(load_config(TINY_SEG_CONFIG, data_root='data', pretrained=False))
+    monkeypatch.setattr(data_files, 'read_map', lambda path: pytest.fail(f'{path} is read again'))
+    for place in ('data', root):
+        cfg = load_config(TINY_SEG_CONFIG, data_root=place, pretrained=False)
+        take_classes(cfg)
+        assert cfg.model.decode_head.num_classes == 6
+    (root / 'annotations/training/000000000002.png').touch()
+    with pytest.raises(pytest.fail.Exception, match='000000000002.png is read again'):
+        take_classes(cfg)
+
+
+def test_results_of_one_folder_are_kept_beside_each_other(root, monkeypatch):
+    """Two data sets in one folder, each of some of its files."""
+    listed = folders(root, type='BaseSegDataset', ann_file='list.txt')
+    looks, read = [], read_map
+    monkeypatch.setattr(data_files, 'read_map', lambda path: looks.append(path) or read(path))
+    for number in (1, 2, 1, 2):
+        (root / 'list.txt').write_text(f'00000000000{number}\n')
+        check_data_set(listed)
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize('change', (
+    dict(img_suffix='.png'), dict(seg_map_suffix='_x.png'), dict(ignore_index=3), dict(backend_args=dict(backend='x')),
+    dict(pipeline=[dict(type='LoadImageFromFile', imdecode_backend='turbojpeg'), dict(type='LoadAnnotations')])),
+    ids=lambda change: next(iter(change)))
+def test_data_sets_are_one_where_all_that_is_checked_is_the_same(root, change):
+    cfg = load_config(TINY_SEG_CONFIG, data_root=root, pretrained=False)
+    assert len(check_data_sets(cfg)) == 2  # validation and test data are one
+    cfg.test_dataloader.dataset = dict(cfg.val_dataloader.dataset, **change)
+    assert len(check_data_sets(cfg)) == 3
+
+
+def colours_of(path):
+    return {colour for _, colour in Image.open(path).convert('RGB').getcolors(1 << 24)}
+
+
+def test_sheets_show_what_was_found_first(root, tmp_path):
+    def change(content):
+        content['annotations'][-1].update(bbox=[70, 5, 4, 4])
+        content['images'][4].update(width=640)
+        content['images'][3].update(file_name='../../beside.jpg')
+    shutil.copy(root / 'train2017/000000000001.jpg', root.parent / 'beside.jpg')
+    rewrite(root, change)
+    report = check_data_set(coco(root))
+    content = json.loads((root / ANNOTATIONS).read_text())
+    owner = content['annotations'][-1]['image_id']
+    # what lies outside is not opened
+    assert [Path(sample['file']).name for sample in report.samples] == [
+        f'00000000000{number}.jpg' for number in (5, *dict.fromkeys((owner, 1, 2, 3, 6))) if number != 4]
+    captions = {Path(sample['file']).stem[-1]: sample['captions'] for sample in report.samples}
+    assert 'not 640 x' in captions['5'][0] and 'wholly outside its image' in captions[str(owner)][-1]
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 5
+    alarm = (176, 0, 32)
+    assert alarm in colours_of(tmp_path / 'a.png')
+    assert draw_contact_sheet(check_data_set(coco(root, ann_file=ANNOTATIONS.replace('train', 'val'),
+                                                  data_prefix=dict(img='val2017/'))), tmp_path / 'b.png') == 3
+    assert alarm not in colours_of(tmp_path / 'b.png')
+
+
+def test_masks_that_nothing_has_checked_are_not_drawn(root, tmp_path):
+    rewrite(root, polygon(1, 1, NAN, 5, 3))
+    report = check_data_set(coco(root, pipeline=[dict(type='LoadAnnotations', with_bbox=True)]))
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
+
+
+def test_label_maps_with_faults_are_drawn(root, tmp_path):
+    image, path = image_and_map(root)
+    save_map(lambda m: np.where(m == 0, 77, m).astype(np.uint8))(image, path)
+    save_map(lambda m: np.stack([m] * 3, 2))(image, path.with_name('000000000002.png'))
+    os.rename(path.with_name('000000000003.png'), root.parent / 'm.png')
+    path.with_name('000000000003.png').symlink_to(root.parent / 'm.png')
+    report = check_data_set(folders(root))
+    drawn = {Path(sample['file']).stem[-1]: sample for sample in report.samples}
+    assert [bool(sample['captions']) for sample in report.samples] == [True] * 3 + [False] * 3
+    assert drawn['2']['map'] is None and drawn['3']['map'] is None and drawn['1']['map'] == str(path)
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
+
+
+def test_classes_have_one_colour_in_all_sheets(root, tmp_path):
+    names = ('background', *CLASSES)
+    first, other = (check_data_set(folders(root, metainfo=dict(classes=order))) for order in (names, names[::-1]))
+    for report, file in ((first, 'a.png'), (other, 'b.png')):
+        report.samples = report.samples[:1]
+        report.samples[0].update(captions=[])
+        draw_contact_sheet(report, tmp_path / file, names)
+    # the legend, where colours are not mixed with a picture
+    wanted = set(palette_of(names))
+    assert colours_of(tmp_path / 'a.png') & wanted and colours_of(tmp_path / 'b.png') & wanted
+    assert not colours_of(tmp_path / 'b.png') & (set(palette_of(names[::-1])) - wanted)
 
 
 def test_warnings_are_logged_and_do_not_stop(root, monkeypatch):
@@ -540,7 +686,7 @@ def test_tool_prints_all_and_ends_with_1(root, tmp_path, call_tool):
 def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, call_tool):
     rewrite(root, fields('categories', 0, name='Disk'))
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path)
-    assert code == 1 and message.startswith('error: 1 errors')
+    assert code == 1 and message.startswith('error: 1 error and 0 warnings, ')
     finding, = json.loads((tmp_path / 'findings.json').read_text())
     assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
 
@@ -548,7 +694,7 @@ def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, ca
 def test_strict_stops_at_warnings(root, tmp_path, call_tool):
     rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--strict')
-    assert code == 1 and '0 errors and 1 warnings' in message
+    assert code == 1 and '0 errors and 1 warning, ' in message
 
 
 def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
@@ -599,7 +745,7 @@ def test_drop_lists_bad_images_of_folders(root, tmp_path):
     image, path = image_and_map(root)
     path.unlink()
     words = data_check.drop_findings(check_data_set(folders(root)), tmp_path / 'clean')
-    assert '1 images to take out of' in words
+    assert '1 image to take out of' in words
     assert (tmp_path / 'clean/take_away.txt').read_text() == f'{image}\n'
     assert image.is_file()
 

@@ -1,13 +1,14 @@
 """Configs, and what the tools' options do to them."""
+import argparse
 import json
 import shutil
 
 import pytest
 import torch
-from conftest import MAIN_CONFIG, SMALL_CONFIG, run_tool
+from conftest import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG, run_tool
 
 from xcit_dense import get_config, list_models
-from xcit_dense.engine import config, data
+from xcit_dense.engine import cli, config, data
 from xcit_dense.errors import ConfigError, DataError
 
 
@@ -136,6 +137,62 @@ def test_data_roots_are_compared_by_folders(tmp_path):
     path = tmp_path / 'other.py'
     path.write_text(f"_base_ = '{SMALL_CONFIG}'\nval_evaluator = dict(ann_file='data/coco2/v.json')\n")
     assert config.load_config(path, data_root='/elsewhere').val_evaluator.ann_file == 'data/coco2/v.json'
+
+
+@pytest.mark.parametrize('text, line, problem', (
+    ('x = dict(a=1\n', 2, r"SyntaxError: '\(' was never closed"),
+    ('x = 1\ny = x / 0\n', 3, 'ZeroDivisionError: division by zero'),
+    ("model = dict(bbox=1)\nx = model['box']\n", 3, "KeyError: 'box'"),
+    ("_base_ = [\n    'absent.py']\n", 3, 'there is no .*absent.py, which it names as its _base_'),
+    ('model = 3\ntrain_dataloader = dict(batch_size=dict(a=1))\n', None, 'TypeError: batch_size='),
+    ('custom_imports = dict(imports=["xcit_dense",\n    "absent"])\n', 3, "cannot import absent: .*No module named"),
+    ('custom_imports = dict(imports=["unfinished"])\n', 2, r"cannot import unfinished: SyntaxError: .*\(unfinished.py, "
+     r'line 1\)$'),
+    ('custom_imports = dict(imports=["broken"])\n', 2, 'cannot import broken: .*broken.py, line 2: NameError: .*gone'),
+))
+@pytest.mark.parametrize('as_base', (False, True))
+def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem, as_base, tmp_path, monkeypatch):
+    path = tmp_path / 'mine.py'
+    base = '' if '_base_' in text else f"_base_ = '{TINY_CONFIG}'"
+    path.write_text(f'{base}\n{text}')
+    (tmp_path / 'child.py').write_text("_base_ = 'mine.py'\n")
+    (tmp_path / 'broken.py').write_text('x = 1\ngone\n')
+    (tmp_path / 'unfinished.py').write_text('x = (1\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        config.load_config(tmp_path / 'child.py' if as_base else path)
+    assert str(caught.value).startswith(f'{path}{f", line {line}" if line else ""}: ')
+
+
+def test_options_and_config_are_told_of_at_once(tmp_path):
+    path = tmp_path / 'mine.py'
+    path.write_text(f"_base_ = '{TINY_CONFIG}'\nmodel = dict(backbone=dict(with_pc=True))\n")
+    with pytest.raises(ConfigError) as caught:
+        config.load_config(path, check=True, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
+    title, *lines = str(caught.value).splitlines()
+    assert title.startswith('3 things') and [line.split()[0] for line in lines] == [
+        'modle.x', 'val_dataloader.batch_size', 'model.backbone.with_pc']
+    with pytest.raises(ConfigError, match='2 things'):  # the tools that do not train
+        config.load_config(path, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
+
+
+@pytest.mark.parametrize('item, words', (
+    ('foo', "--cfg-options takes KEY=VALUE, such as train_cfg.val_interval=2, got 'foo'"),
+    ('=3', "got '=3'"),
+    ('train_cfg.x=[1,2', 'the brackets do not match; a list is written "train_cfg.x=[1,2]"'),
+    ('custom_hooks=[dict(type="EMAHook")]', f"""  _base_ = '{TINY_CONFIG}'\n  custom_hooks = [dict(type="EMAHook")]"""),
+    ("model.backbone.init_cfg={'type': 'x'}", "  model = dict(backbone=dict(init_cfg={'type': 'x'}))"),
+))
+def test_options_that_cannot_be_read(item, words, call_tool):
+    code, message = call_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item)
+    assert code == 1 and message.startswith('error: --cfg-options') and message.endswith(words)
+
+
+def test_options_with_braces_that_are_no_dicts():
+    parser = argparse.ArgumentParser()
+    cli.add_config_options(parser)
+    args = parser.parse_args(['x', '--cfg-options', 'a.b={}.pth', 'c=iter_{}.pth', 'd=[1,(2,3)]', 'e=k=v'])
+    assert args.cfg_options == {'a.b': '{}.pth', 'c': 'iter_{}.pth', 'd': [1, (2, 3)], 'e': 'k=v'}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')

@@ -40,6 +40,15 @@ def test_smaller_data_set_takes_the_place_of_a_larger_one(tmp_path):
     assert (tmp_path / 'images/training/mine.jpg').is_file()
 
 
+@pytest.mark.parametrize('option', ('train', 'val', 'size', 'seed'))
+def test_wrong_numbers_touch_nothing(option, data, call_tool):
+    before = {path: path.stat().st_mtime_ns for path in data.rglob('*')}
+    for number in (-1, *((0, ) if option != 'seed' else ())):
+        code, message = call_tool('make_demo_data.py', data, f'--{option}', number)
+        assert code == 1 and f'--{option} must be ' in message and f'not {number}' in message
+    assert {path: path.stat().st_mtime_ns for path in data.rglob('*')} == before
+
+
 def test_annotations_are_coco(data):
     coco = COCO(str(data / 'annotations/instances_train2017.json'))
     assert len(coco.imgs) == 30 and [c['name'] for c in coco.cats.values()] == list(CLASSES)

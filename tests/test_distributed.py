@@ -1,13 +1,15 @@
 """Runs of two processes on a CPU, started by torch's launcher as on GPUs."""
 import re
+import shutil
 import time
 
 import pytest
 import torch
 from conftest import ROOT, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
-from test_resume import assert_same
+from runs import assert_same
 
 from xcit_dense.checkpoint import newest_checkpoint, read_checkpoint
+from xcit_dense.engine.config import load_config
 
 TWO = ('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2')
 ENV = dict(OMP_NUM_THREADS='1', PYTHONPATH=str(ROOT / 'tests'))
@@ -60,15 +62,59 @@ def test_two_processes_learn_what_one_does_with_the_joined_batch(demo_data, tmp_
 
 
 def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(demo_data, tmp_path):
-    plain = write_config(tmp_path / 'plain.py', TINY_SEG_CONFIG, more='randomness = dict(seed=1)\n')
+    """Between two iterations whose gradients are added, and which differ from process to process."""
+    more = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
+    plain = write_config(tmp_path / 'plain.py', TINY_SEG_CONFIG, more=more)
     stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
-                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more='randomness = dict(seed=1)\n')
+                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=more)
     train(plain, tmp_path / 'whole', demo_data)
     done = train(stopping, tmp_path / 'run', demo_data, check=False)
     assert done.returncode and 'after iteration 3. Saved' in done.stdout
     assert newest_checkpoint(tmp_path / 'run').name == 'iter_3.pth'
     train(plain, tmp_path / 'run', demo_data, '--resume')
     assert_same(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
+
+
+def test_a_model_in_shares_learns_what_a_whole_one_does(demo_data, tmp_path):
+    """The same updates as without sharding, exact resuming, and checkpoints that a plain run goes on from."""
+    more = 'randomness = dict(seed=1)\n'
+    whole = write_config(tmp_path / 'whole.py', TINY_SEG_CONFIG, more=more)
+    sharding = f"{more}model_wrapper_cfg = {load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg}\n"
+    shares = write_config(tmp_path / 'shares.py', TINY_SEG_CONFIG, more=sharding)
+    stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
+                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=sharding)
+    train(whole, tmp_path / 'whole', demo_data)
+    done = train(shares, tmp_path / 'shares', demo_data)
+    assert 'this process holds' in done.stdout and 'mIoU' in done.stdout
+    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('shares', 'whole'))
+    for part in (lambda c: c['state_dict'], lambda c: {i: s['exp_avg'] for i, s in c['optimizer']['state'].items()}):
+        assert part(got).keys() == part(wanted).keys()
+        a, b = (torch.cat([part(c)[name].double().flatten() for name in part(wanted)]) for c in (got, wanted))
+        assert (a - b).norm() < 2e-6 * b.norm()
+    assert train(stopping, tmp_path / 'run', demo_data, check=False).returncode
+    plain = tmp_path / 'plain'
+    plain.mkdir()
+    shutil.copy(tmp_path / 'run/iter_3.pth', plain)
+    train(shares, tmp_path / 'run', demo_data, '--resume')
+    assert_same(read_checkpoint(newest_checkpoint(tmp_path / 'run')), got)
+    done = train(whole, plain, demo_data, '--resume', processes=1)
+    assert 'Iter(train) [4/4]' in done.stdout
+
+
+def test_what_does_not_go_with_shares_is_refused(demo_data, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'EMAHook'", more=(
+        "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel')\noptim_wrapper = dict(accumulative_counts=2)\n"))
+    done = train(config, tmp_path / 'run', demo_data, check=False)
+    assert done.returncode
+    assert 'error: EMAHook, optim_wrapper.accumulative_counts does not go with a sharded model' in done.stdout
+
+
+def test_a_bad_loss_names_the_images_of_its_process(demo_data, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'PoisonHook', rank=1, iteration=2")
+    done = train(config, tmp_path / 'run', demo_data, check=False)
+    assert done.returncode
+    assert re.search(r'iteration 2: the loss is not finite. process 1: .*; images: \S+/images/training/', done.stdout)
+    assert 'process 0: ' not in done.stdout
 
 
 def test_a_killed_process_ends_the_run(demo_data, tmp_path):

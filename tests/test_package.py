@@ -76,6 +76,22 @@ print(all(p.grad is not None for p in model.backbone.parameters()), len(found))
     assert out.strip().endswith('True 2')
 
 
+@pytest.mark.parametrize('args, code, words', (
+    (['--help'], 0, None), (['-h'], 0, None), ([], 1, None),
+    (['trian'], 1, 'error: there is no tool trian; did you mean train?'),
+    (['x'], 1, 'error: there is no tool x; there are benchmark, check_data, '),
+))
+def test_the_package_as_a_command_names_its_tools(args, code, words, tmp_path):
+    done = subprocess.run([sys.executable, '-m', 'xcit_dense', *args], cwd=tmp_path, text=True, capture_output=True)
+    output = done.stderr if code else done.stdout
+    assert done.returncode == code and 'Traceback' not in output
+    if words is None:
+        for path in (ROOT / 'tools').glob('*.py'):  # a line each
+            assert re.search(rf'^  {path.stem} +[A-Z].*\.$', output, re.M), path
+    else:
+        assert output.startswith(words) and output.count('\n') == 1
+
+
 INSTALLED = {'torch': '2.14.1', 'torchvision': '0.29.2', 'mmengine': '0.10.7', 'mmcv-lite': '2.1.0',
              'mmdet': '3.3.0', 'mmsegmentation': '1.2.2'}
 FORKS = {'torch': '2.14.1', 'torchvision': '0.29.2', 'onedl-mmengine': '0.10.12', 'onedl-mmcv': '2.3.6',

@@ -192,7 +192,8 @@ def test_each_arch_runs_through_a_whole_model(family, arch):
 
 
 @pytest.mark.parametrize('name', [
-    pytest.param(name, marks=pytest.mark.slow if '_custom' in name else ()) for name in OTHERS  # these as the 42
+    pytest.param(name, marks=pytest.mark.slow if '_custom' in name or '_fsdp' in name else ())
+    for name in OTHERS  # these as the 42
 ])
 def test_the_other_configs_run_through_their_whole_model(name):
     run_through(load_config(ROOT / 'configs' / name, pretrained=False))

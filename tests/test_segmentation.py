@@ -122,9 +122,9 @@ def test_without_a_list_classes_are_the_labels(tmp_path):
 
 
 @pytest.mark.parametrize('text, words', (
-    ('sky\nsky\n', 'each once'), ('sky\n\nsea\n', 'none empty'), ('', 'none empty')))
+    (b'sky\nsky\n', 'each once'), (b'sky\n\nsea\n', 'none empty'), (b'', 'none empty'), (b'\xff\xfe', 'decode')))
 def test_bad_list_of_classes(tmp_path, text, words):
-    (folders(tmp_path) / 'classes.txt').write_text(text)
+    (folders(tmp_path) / 'classes.txt').write_bytes(text)
     with pytest.raises(DataError, match=words):
         data.take_classes(config_of(tmp_path))
 
@@ -146,6 +146,24 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
     path.write_bytes(b'no picture')
     with pytest.raises(DataError, match=f'{path} cannot be read'):
         data.take_classes(config_of(tmp_path))
+
+
+def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
+    """As when the framework reads them; to refuse links out of the data root is the data check's part."""
+    folders(tmp_path / 'data', labels=(0, 1, 2))
+    for path in (tmp_path / 'data').glob('annotations/*/*.png'):
+        kept = tmp_path / f'{path.parent.name}_{path.name}'
+        path.rename(kept)
+        path.with_name(f'{path.stem}_labels.png').symlink_to(kept)
+    cv2.imwrite(str(tmp_path / 'data/annotations/training/a_colours.png'), np.zeros((4, 6, 3), np.uint8))
+    cfg = config_of(tmp_path / 'data')
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        loader.dataset.seg_map_suffix = '_labels.png'
+    data.take_classes(cfg)
+    assert cfg.model.decode_head.num_classes == 3
+    (tmp_path / 'training_b.png').unlink()
+    with pytest.raises(DataError, match='b_labels.png cannot be read: it is not there'):
+        data.take_classes(cfg)
 
 
 @pytest.mark.parametrize('labels', ((255, ), (0, 255)))

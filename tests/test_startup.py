@@ -128,3 +128,11 @@ def test_hook_logs_it_once_and_on_the_first_process_only(demo_data, tmp_path):
     text = log.read_text()
     assert text.count('\nversions ') == 1 and re.search(r'\ncompile +the backbone\n', text)
     StartupHook().before_train(SimpleNamespace(rank=1))  # touches nothing else
+
+
+def test_a_scope_and_a_batch_sampler_of_the_users_own(demo_data, tmp_path):
+    runner, _ = started(TINY_CONFIG, demo_data, tmp_path)
+    runner.default_scope = SimpleNamespace(scope_name='theirs')
+    del runner.train_dataloader.batch_sampler.batch_size
+    lines = dict(re.split('  +', line, maxsplit=1) for line in describe_run(runner).splitlines())
+    assert 'theirs' not in lines['versions'] and lines['batch'] == 'as large as the batch sampler makes it'

@@ -6,7 +6,7 @@ import shutil
 import cv2
 import pytest
 import torch
-from conftest import MAIN_CONFIG, ROOT, SAMPLES, SMALL_CONFIG, TINY_CONFIG, run_tool
+from conftest import MAIN_CONFIG, ROOT, SAMPLES, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
 from pycocotools.coco import COCO
 
 from xcit_dense.checkpoint import read_checkpoint
@@ -24,6 +24,13 @@ def test_training_shows_progress_evaluates_and_saves(trained):
     assert 'paramwise_options' not in output
     assert (work_dir / 'epoch_2.pth').is_file()
     assert tuple(read_checkpoint(work_dir)['meta']['dataset_meta']['classes'])[:2] == ('disc', 'square')
+
+
+def test_a_schedule_longer_than_the_run_is_said_in_the_log(trained):
+    work_dir, output = trained
+    log, = work_dir.glob('*/*.log')
+    for text in (output, log.read_text()):
+        assert text.count('param_scheduler.1 (CosineAnnealingLR) ends at 6, beyond the run of 2 epochs') == 1
 
 
 def test_resume_goes_on_where_it_stopped(trained, demo_data, tmp_path):
@@ -75,7 +82,9 @@ def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path)
     done = run_tool('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--show-dir',
                     tmp_path / 'pictures', '--at-least', 'coco/bbox_mAP=-1')
     assert done.stdout.count('Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all') == 2
-    assert 'FuseHook' in done.stdout
+    log, = tmp_path.glob('*/*.log')  # tells all, the console what matters
+    for text in ('FuseHook', 'System environment:', "type='XCiT'"):
+        assert text in log.read_text() and text not in done.stdout
     pictures = sorted((tmp_path / 'pictures').iterdir())
     assert len(pictures) == 3
     truth = COCO(str(demo_data / 'annotations/instances_val2017.json')).imgs[1]
@@ -149,14 +158,6 @@ def test_prediction_overwrites_nothing(out, words, trained, demo_data, tmp_path)
     assert sorted(p.name for p in (tmp_path / 'images').iterdir()) == ['a.JPG', 'a.jpg']
 
 
-def test_curves_are_drawn(trained, tmp_path):
-    done = run_tool('plot_curves.py', trained[0], '--out', tmp_path / 'curves.png')
-    assert str(tmp_path / 'curves.png') in done.stdout
-    assert cv2.imread(str(tmp_path / 'curves.png')).std() > 5
-    curves = read_curves(trained[0])
-    assert [step for step, _ in curves['loss']] == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize('tool, args, words', (
     ('train.py', ['configs/nothing.py'], 'there is no config'),
     ('train.py', [MAIN_CONFIG, '--data-root', 'nowhere'], 'missing'),
@@ -224,3 +225,38 @@ def test_tools_run_without_the_checkout_as_working_folder(tmp_path):
     assert tmp_path != ROOT
     run_tool('make_demo_data.py', tmp_path / 'data', '--train', 1, '--val', 1, '--size', 48, cwd=tmp_path)
     assert (tmp_path / 'data/annotations/instances_val2017.json').is_file()
+
+
+@pytest.mark.parametrize('readable', (0, 1))
+def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, tmp_path, call_tool):
+    images, out = tmp_path / 'images', tmp_path / 'out'
+    images.mkdir()
+    names = [f'broken_{i}.jpg' for i in range(7)]
+    for name in names:
+        (images / name).write_bytes(b'no image')
+    if readable:
+        shutil.copy(demo_data / 'val2017/000000000001.jpg', images)
+    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], images, '--out', out)
+    assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be read; wrote ')
+    assert [line.strip() for line in message.splitlines()[1:]] == [str(images / name) for name in names]
+    if readable:
+        assert '; wrote 1 pictures and ' in message
+        assert {p.name for p in out.iterdir()} == {'000000000001.jpg', 'results.json'}
+    else:
+        assert '; wrote nothing. ' in message and not out.exists()
+
+
+@pytest.mark.parametrize('out', ('file', 'file/out', '/proc/out'))  # the last is closed to root too
+def test_prediction_names_a_folder_that_cannot_be_written(out, trained, demo_data, tmp_path, monkeypatch, call_tool):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'file').write_text('')
+    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], demo_data / 'val2017', '--out', out)
+    assert code == 1 and message.startswith(f'error: cannot write into {out}: ') and len(message.splitlines()) == 1
+
+
+def test_a_label_map_that_cannot_be_written_is_no_success(trained_segmentor, demo_data, tmp_path, call_tool):
+    taken = tmp_path / 'labels/000000000001.png'
+    taken.mkdir(parents=True)
+    code, message = call_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0],
+                              demo_data / 'images/validation/000000000001.jpg', '--out', tmp_path)
+    assert code == 1 and message.startswith('error: cannot write into') and str(taken) in message

@@ -27,11 +27,12 @@ def main():
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     reports = data_check.check_data_sets(cfg, use_cache=not args.no_cache)
+    names_of_classes = [name for report in reports.values() for name, *_ in report.classes]  # the training data first
     for names, report in reports.items():
         print(f'{names}\n{report.summary()}\n{report.histogram()}')
         sheet = out / f'{names.split(",")[0]}.png'
-        if count := data_check.draw_contact_sheet(report, sheet):
-            print(f'  contact sheet of {count} images: {sheet}')
+        if count := data_check.draw_contact_sheet(report, sheet, names_of_classes):
+            print(f'  contact sheet of {data_check.counted(count, "images")}: {sheet}')
         print()
     findings = [finding for report in reports.values() for finding in report.findings]
     classes = data_check.Report(args.config)
@@ -49,7 +50,8 @@ def main():
     if args.drop:
         drop(cfg, reports, args.drop)
     errors = sum(finding.severity == data_check.ERROR for finding in findings)
-    message = f'{errors:,} errors and {len(findings) - errors:,} warnings, all in {out / "findings.json"}'
+    numbers = (data_check.counted(errors, 'errors'), data_check.counted(len(findings) - errors, 'warnings'))
+    message = f'{" and ".join(numbers)}, all in {out / "findings.json"}'
     if errors or findings and args.strict:
         raise DataError(message)
     print(message)

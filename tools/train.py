@@ -3,7 +3,7 @@ import argparse
 
 from xcit_dense.data_check import check_before_training
 from xcit_dense.engine import build_runner, cli, config, data
-from xcit_dense.engine.check_config import check_config
+from xcit_dense.engine.check_config import check_schedule
 from xcit_dense.engine.saving import check_work_dir
 
 
@@ -29,11 +29,10 @@ def main():
     # a resumed run takes its weights from the checkpoint: nothing to fetch
     pretrained = not args.no_pretrained and not args.resume
     cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
-                             pretrained=pretrained)
+                             pretrained=pretrained, check=True)
     cli.set_run_options(cfg, args)
     if config.is_first_process(cfg):
         check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
-    check_config(cfg)
     data.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
     check_before_training(cfg, args.data_findings)
     data.take_classes(cfg)
@@ -47,7 +46,9 @@ def main():
     if args.resume:
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
-    build_runner(cfg).train()
+    runner = build_runner(cfg)
+    check_schedule(cfg)  # the log is there now
+    runner.train()
 
 
 if __name__ == '__main__':

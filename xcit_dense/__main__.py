@@ -1,10 +1,28 @@
 """``python -m xcit_dense TOOL ...`` runs a tool of the project from any folder, installed or not."""
+import ast
+import difflib
 import runpy
 import sys
 
 from .catalog import package_root
 
+
+def _describe(tools):
+    width = max(map(len, tools))
+    lines = (f'  {name:<{width}}  {ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]}'
+             for name, path in tools.items())
+    return '\n'.join(['usage: python -m xcit_dense TOOL ...', '', *lines, '', 'TOOL --help says more.'])
+
+
 tools = {path.stem: path for path in sorted((package_root() / 'tools').glob('*.py'))}
-if len(sys.argv) < 2 or sys.argv[1] not in tools:
-    sys.exit(f'usage: python -m xcit_dense TOOL ...\n  with one of the tools {", ".join(tools)}; TOOL --help says more')
-runpy.run_path(str(tools[sys.argv.pop(1)]), run_name='__main__')
+name = sys.argv.pop(1) if len(sys.argv) > 1 else None
+if name in ('-h', '--help'):
+    print(_describe(tools))
+elif name is None:
+    sys.exit(_describe(tools))
+elif name not in tools:
+    meant = difflib.get_close_matches(name, tools, n=1)
+    sys.exit(f'error: there is no tool {name}; ' + (f'did you mean {meant[0]}?' if meant else
+                                                    f'there are {", ".join(tools)}'))
+else:
+    runpy.run_path(str(tools[name]), run_name='__main__')

@@ -7,6 +7,8 @@ import cv2
 import numpy as np
 from pycocotools import mask as mask_api
 
+from .errors import ConfigError
+
 #: Category names in the order of their ids, from 1.
 CLASSES = ('disc', 'square', 'triangle', 'star', 'cross')
 #: Share of an object that must be seen for it to be annotated.
@@ -25,7 +27,13 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
         num_val: Validation images, from other random numbers.
         size: Longer side of an image in pixels; the shorter varies from 3/4 of it up.
         seed: Start of the random numbers.
+
+    Raises:
+        ConfigError: A number is too small; nothing is touched then.
     """
+    for name, value, least in (('train', num_train, 1), ('val', num_val, 1), ('size', size, 4), ('seed', seed, 0)):
+        if value < least:
+            raise ConfigError(f'--{name} must be {least} or more, not {value}')
     root = Path(root)
     for split, split_ade, count, stream in (('train', 'training', num_train, 0), ('val', 'validation', num_val, 1)):
         folder, copies, label_maps = (root / f'{split}2017', root / 'images' / split_ade,

@@ -4,6 +4,8 @@ _base_ = './default_runtime.py'
 default_scope = 'mmseg'
 custom_imports = dict(imports=['xcit_dense', 'xcit_dense.engine.segmentation'], allow_failed_imports=False)
 default_hooks = dict(
-    checkpoint=dict(by_epoch=False, interval=8000), visualization=dict(type='SegDrawingHook'))
+    logger=dict(log_metric_by_epoch=False),
+    checkpoint=dict(by_epoch=False, interval=8000),
+    visualization=dict(type='SegDrawingHook'))
 log_processor = dict(by_epoch=False)
 visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='DenseVisBackend')], name='visualizer')

@@ -1,20 +1,26 @@
 """The check of the data sets of a config."""
 import logging
+import os
+import shlex
 from pathlib import Path
 
 from mmengine.logging import print_log
 
+from ..data_files import recall, remember, stamp_of
 from ..engine.config import is_first_process
-from ..engine.data import IMAGE_SUFFIXES, LOADERS, datasets
+from ..engine.data import IMAGE_SUFFIXES, LOADERS, datasets, folder_of
 from ..errors import ConfigError, DataError
-from .cache import recall, remember, stamp_of
 from .classes import check_classes, check_names, listed_names, type_of, wanted_classes
-from .coco import check_coco
-from .files import check_images, folder_of, loads_masks, turns_images
-from .findings import ERROR, Finding, Report
+from .coco import PARTS, check_coco
+from .files import check_images, loads_masks, turns_images
+from .findings import Finding, Report, choose_samples, counted, each_kind_first
 from .label_maps import check_label_maps
 
 _SHOWN = 10
+#: What does not change what is found in a data set; of the pipeline two things do.
+_NOT_CHECKED = ('pipeline', 'filter_cfg', 'test_mode')
+#: An image file with one of these is not opened again, to be drawn.
+_CLOSED = ('image-missing', 'image-outside', 'image-unreadable', 'image-huge')
 
 
 def check_data_set(dataset, from_data: bool = False, use_cache: bool = True) -> Report:
@@ -72,17 +78,28 @@ def _check_coco_set(dataset, wanted, root, use_cache):
     names = [name for _, _, name, *_ in found['categories']]
     if found['categories']:
         findings += check_names(path, wanted, names)
-    folder = folder_of(dataset, 'img').absolute()
+    folder, of_files = folder_of(dataset, 'img').absolute(), []
     for fault, file, row, id, value in check_images(path, folder, found['images'], _roots(root, dataset, 'img'),
                                                     turns_images(dataset), use_cache):
-        findings.append(Finding(fault, file, 'images', row, id, value))
-    faulty = {f.file for f in findings if f.part == 'images' and f.severity == ERROR}
-    of_id = {id: name for _, id, name, *_ in found['categories']}
-    samples = [dict(file=str(folder / sample['file']), annotations=[
-        dict(a, name=of_id.get(a['category_id'], '?')) for a in sample['annotations']]) for sample in found['samples']]
-    return Report(path, findings, found['counts'],
+        of_files.append(Finding(fault, file, 'images', row, id, value))
+    return Report(path, findings + of_files, found['counts'],
                   [(name, images, amount) for _, _, name, images, amount in found['categories']],
-                  samples=[sample for sample in samples if sample['file'] not in faulty])
+                  samples=_samples(found, folder, of_files))
+
+
+def _samples(found, folder, of_files):
+    """Return what is to be drawn: first images whose files have findings, then those of `check_coco`."""
+    names = {id: name for _, id, name, *_ in found['categories']}
+    known = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
+    closed = {finding.file for finding in of_files if finding.kind in _CLOSED}
+    chosen = choose_samples([(finding.file, finding) for finding in of_files if finding.file not in closed], [])
+    samples = []
+    for file in [*chosen, *(file for file in known if file not in chosen and file not in closed)]:
+        sample = known.get(file, dict(annotations=[], captions=[]))
+        samples.append(dict(
+            file=file, captions=[*chosen.get(file, []), *sample['captions']],
+            annotations=[dict(a, name=names.get(a['category_id'], '?')) for a in sample['annotations']]))
+    return samples
 
 
 def _roots(root, dataset, *keys):
@@ -101,9 +118,8 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
     users = {}
     for loader in loaders:
         for dataset in datasets(cfg, [loader]):
-            key = repr([dataset.get(name) for name in (
-                'type', 'data_root', 'ann_file', 'data_prefix', 'metainfo', 'reduce_zero_label')]
-                + [loads_masks(dataset), turns_images(dataset)])
+            key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED),
+                        loads_masks(dataset), turns_images(dataset)])
             users.setdefault(key, (dataset, []))[1].append(loader)
     return {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache)
             for dataset, names in users.values()}
@@ -134,14 +150,17 @@ def check_before_training(cfg, on_findings: str = 'stop'):
             print_log(f'the data check found in {shown.summary()}', logger='current', level=logging.WARNING)
     if not errors:
         return
-    command = f'python -m xcit_dense check_data {cfg.filename or "CONFIG"}'
-    if cfg.get('data_root'):
-        command += f' --data-root {cfg.data_root}'
-    lines = [f'  {finding.sentence}' for finding in errors[:_SHOWN]]
+    command = ['python', '-m', 'xcit_dense', 'check_data', cfg.filename or 'CONFIG']
+    roots = {dataset.get('data_root') for dataset in datasets(cfg, LOADERS)}
+    if len(roots) == 1 and all(roots):
+        command += ['--data-root', *roots]
+    lines = [f'  {errors[place].sentence}' for place in each_kind_first(errors)[:_SHOWN]]
     if len(errors) > _SHOWN:
         lines.append(f'  and {len(errors) - _SHOWN:,} more')
-    text = (f'the data has {len(errors):,} faults that training would not survive, or would learn:\n' + '\n'.join(lines)
-            + f'\nSee all: {command}\nIts --drop DIR writes annotations without them.')
+    text = (f'the data has {counted(len(errors), "faults")} that training would not survive, or would learn:\n'
+            + '\n'.join(lines) + f'\nSee all, with the --cfg-options of this run if it has any: {shlex.join(command)}')
+    if any(finding.drops and finding.part in PARTS for finding in errors):
+        text += '\nIts --drop DIR writes annotations without what can be left out.'
     if any(finding.kind == 'class-missing' for finding in errors):
         text += ('\nFor classes of your own use one of the *_custom configs, or set classes_from_data = True in '
                  'yours.')

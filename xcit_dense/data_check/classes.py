@@ -3,8 +3,9 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
-from ..engine.data import LOADERS, datasets, walk
-from .findings import Finding
+from ..data_files import Unreadable, read_class_list
+from ..engine.data import LOADERS, datasets, difference_of, listed, walk
+from .findings import Finding, counted
 
 
 def type_of(dataset):
@@ -52,34 +53,29 @@ def check_names(source, wanted, found) -> list:
     if wanted is None:
         return []
     findings = []
+    missing = [name for name in wanted if name not in found]
     unused = [name for name in found if name not in wanted]
-    lowered = {name.lower(): name for name in unused}
-    for name in wanted:
-        if name not in found:
-            near = get_close_matches(name.lower(), lowered, 1)
-            findings.append(Finding('class-missing', str(source), value=repr(name) + (
-                f'; the nearest that it has is {lowered[near[0]]!r}' if near else '')))
-    findings += [Finding('class-unused', str(source), value=repr(name)) for name in unused]
-    if not any(finding.kind == 'class-missing' for finding in findings):
-        order = [name for name in found if name in wanted]
-        if order != list(wanted) and len(order) == len(set(order)):
-            place = next(i for i, (a, b) in enumerate(zip(order, wanted, strict=True)) if a != b)
-            findings.append(Finding('class-order', str(source),
-                                    value=f'class {place} is {order[place]!r}, the config says {wanted[place]!r}'))
+    if missing:
+        lowered = {name.lower(): name for name in unused}
+        near = {name: get_close_matches(name.lower(), lowered, 1) for name in missing}
+        words = (repr(name) + (f' (it has {lowered[near[name][0]]!r})' if near[name] else '') for name in missing)
+        findings.append(Finding('class-missing', str(source), value=(
+            f'{len(missing)} of the {counted(len(wanted), "classes")} of the config: {listed(words)}')))
+    if unused:
+        findings.append(Finding('class-unused', str(source), value=(
+            f'{counted(len(unused), "classes")} that the config does not use: {listed(map(repr, unused))}')))
+    order = [name for name in found if name in wanted]
+    if not missing and len(order) == len(set(order)) and (difference := difference_of(order, wanted)):
+        findings.append(Finding('class-order', str(source), value=difference))
     return findings
 
 
 def listed_names(path):
     """Return the names of a ``classes.txt``, None where there is no such file, and findings."""
-    if not path.is_file():
-        return None, []
     try:
-        names = tuple(line.strip() for line in path.read_text().strip().splitlines())
-    except (OSError, ValueError) as error:
+        return read_class_list(path), []
+    except Unreadable as error:
         return None, [Finding('class-list', str(path), value=str(error))]
-    if not names or not all(names) or len(set(names)) < len(names):
-        return None, [Finding('class-list', str(path), value=repr(list(names)))]
-    return names, []
 
 
 def check_classes(cfg) -> list:
@@ -103,7 +99,8 @@ def check_classes(cfg) -> list:
     def visit(node):
         if node.get('num_classes', len(wanted)) != len(wanted):
             findings.append(Finding('class-count', f'model.{node.get("type")}', value=(
-                f'has num_classes = {node["num_classes"]}, and the training data has {len(wanted)} classes')))
+                f'has num_classes = {node["num_classes"]}, and the training data has '
+                f'{counted(len(wanted), "classes")}')))
 
     walk(cfg.model, visit)
     for loader, members in sets.items():
@@ -111,5 +108,5 @@ def check_classes(cfg) -> list:
             names = wanted_classes(dataset, from_data)
             if names is not None and names != wanted:
                 findings.append(Finding('class-count', loader, value=(
-                    f'has other classes than the training data, or another order: {list(names)}, not {list(wanted)}')))
+                    f'has other classes than the training data, or another order: {difference_of(names, wanted)}')))
     return findings

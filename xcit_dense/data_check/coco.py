@@ -1,13 +1,14 @@
 """The checks of a COCO annotation file: all that can be told without its images."""
 import gc
-import json
 from collections import Counter
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 
-from .findings import Finding, shown
+from ..data_files import read_json
+from .findings import ERROR, Finding, choose_samples, shown
 from .masks import FAR, check_masks
 from .records import columns_of
 
@@ -18,8 +19,8 @@ PARTS = dict(
 )
 #: Boxes that stick out by less are rounded coordinates.
 _ROUNDING = 1.
-#: Images whose annotations are kept for drawing.
-_SAMPLES = 32
+#: Boxes with faults are drawn where no number is larger.
+_DRAWN = 1e5
 
 
 def check_coco(path, with_mask: bool) -> dict:
@@ -32,21 +33,24 @@ def check_coco(path, with_mask: bool) -> dict:
     Returns:
         ``findings``; ``images``, a list of place, id, file name, width and height of those that can be used;
         ``categories``, a list of place, id, name, number of images and of annotations; ``counts``; ``samples``, some
-        images with annotations that have no fault. JSON can hold all of it.
+        images with their annotations and captions. JSON can hold all of it.
     """
     with _without_garbage_collection():
-        content, fault = read_coco(path)
-        if fault:
-            kind = 'not-there' if content is None and not Path(path).exists() else 'not-coco'
-            return dict(findings=[Finding(kind, str(path), value=fault)], images=[], categories=[], counts={},
-                        samples=[])
-        return _Check(path, content).run(with_mask)
+        return _check(path, with_mask)  # which lets go of the content before the search is on again
+
+
+def _check(path, with_mask):
+    content, fault = read_coco(path)
+    if fault:
+        kind = 'not-coco' if Path(path).exists() else 'not-there'
+        return dict(findings=[Finding(kind, str(path), value=fault)], images=[], categories=[], counts={}, samples=[])
+    return _Check(path, content).run(with_mask)
 
 
 def read_coco(path):
     """Return the content of an annotation file, and what keeps it from being one or None."""
     try:
-        content = json.loads(Path(path).read_text(encoding='utf-8'))
+        content = read_json(path)
     except (OSError, RecursionError) as error:
         return None, f'it cannot be read: {error}'
     except ValueError as error:
@@ -111,7 +115,7 @@ class _Check:
         self.check_boxes(np.flatnonzero(known), sizes[image[known]])
         if with_mask:
             self.check_masks(np.flatnonzero(known), sizes[image[known]])
-        return self.summary(image, category)
+        return self.summary(image, category, with_mask)
 
     def check_names(self):
         """Find category ids and names, image ids and files that are there more than once."""
@@ -170,7 +174,7 @@ class _Check:
                 seen.add((index, kind))
                 self.add(kind, 'annotations', rows[index], self.columns['annotations']['id'][places[index]], value)
 
-    def summary(self, image, category):
+    def summary(self, image, category, with_mask):
         """Return what `check_coco` does. ``image`` and ``category`` are the places of those of each annotation."""
         images, categories = self.columns['images'], self.columns['categories']
         known = (image >= 0) & (category >= 0)
@@ -188,32 +192,41 @@ class _Check:
             counts={'images': len(self.content['images']),
                     'images without annotations': len(images['id']) - len(with_objects),
                     'annotations': len(self.content['annotations']), 'categories': len(self.content['categories'])},
-            samples=self.samples(image))
+            samples=self.samples(image, with_mask))
 
-    def samples(self, image):
-        """Return some images, spread over the file, with their annotations, where none has a fault."""
-        faulty = np.zeros(len(self.content['annotations']), bool)
-        faulty[[f.row for f in self.findings if f.part == 'annotations' and f.severity == 'error']] = True
-        faulty = faulty[self.rows['annotations']]
-        usable = self.usable.copy()
-        usable[image[faulty & (image >= 0)]] = False
-        drawable = np.unique(image[~faulty & (image >= 0)])
-        drawable = drawable[usable[drawable]]
-        chosen = drawable[np.unique(np.linspace(0, len(drawable) - 1, _SAMPLES).round().astype(int))] if len(
-            drawable) else drawable
-        found = {row: [] for row in chosen.tolist()}
-        places = np.flatnonzero(np.isin(image, chosen) & ~faulty)
-        for place in places.tolist():
-            record = self.content['annotations'][self.rows['annotations'][place]]
-            found[int(image[place])].append({key: record.get(key) for key in ('category_id', 'bbox', 'segmentation')})
-        return [dict(file=self.columns['images']['file_name'][row], annotations=annotations)
-                for row, annotations in found.items()]
+    def samples(self, image, with_mask):
+        """Return some images with their annotations, first those that have findings."""
+        known = image >= 0  # annotations of images whose size is none are not looked at, nor are those images
+        known[known] = self.usable[image[known]]
+        found = []
+        for part, owners in (('images', np.where(self.usable, np.arange(len(self.usable)), -1)),
+                             ('annotations', np.where(known, image, -1))):
+            of_row = np.full(len(self.content[part]), -1)
+            of_row[self.rows[part]] = owners
+            found += [(int(of_row[f.row]), f) for f in self.findings if f.part == part and of_row[f.row] >= 0]
+        rows = self.rows['annotations']
+        wrong = [f for _, f in found if f.part == 'annotations']
+        marked = np.isin(rows, [f.row for f in wrong])
+        faulty = np.isin(rows, [f.row for f in wrong if f.severity == ERROR])
+        good = np.setdiff1d(image[known & ~faulty], image[known & faulty])
+        chosen = choose_samples(found, good.tolist())
+        annotations = {place: [] for place in chosen}
+        boxes = self.columns['annotations']['bbox']
+        with np.errstate(invalid='ignore'):
+            drawable = known & (~faulty | (np.abs(boxes) < _DRAWN).all(1) & (boxes[:, 2:] >= 0).all(1))
+        for place in np.flatnonzero(np.isin(image, list(chosen)) & drawable).tolist():
+            record = self.content['annotations'][rows[place]]
+            annotations[int(image[place])].append(dict(
+                category_id=record['category_id'], bbox=record['bbox'], marked=bool(marked[place]),
+                segmentation=record.get('segmentation') if with_mask and not faulty[place] else None))
+        return [dict(file=self.columns['images']['file_name'][place], annotations=annotations[place],
+                     captions=captions) for place, captions in chosen.items()]
 
 
 def _places(ids, wanted):
     """Return the place of each wanted id among the ids, the last where several are the same, -1 where there is none."""
     index = {id: place for place, id in enumerate(ids)}
-    return np.fromiter((index.get(id, -1) for id in wanted), np.int64, len(wanted))
+    return np.fromiter(map(index.get, wanted, repeat(-1)), np.int64, len(wanted))
 
 
 def _repeated(ids):

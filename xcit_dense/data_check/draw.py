@@ -1,11 +1,12 @@
 """A contact sheet: some images of a data set with their annotations, to look at before training."""
 from pathlib import Path
+from textwrap import wrap
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from ..engine.data import palette_of
-from .findings import printable
+from .findings import counted, printable
 from .label_maps import IGNORED_NAME
 
 _COLUMNS, _ROWS = 4, 4
@@ -13,39 +14,49 @@ _WIDTH, _HEIGHT = 480, 360
 _CAPTION = 44
 _GAP = 12
 _PAPER, _INK, _FRAME = (250, 250, 248), (30, 30, 30), (225, 225, 222)
+_ALARM, _WHITE = (176, 0, 32), (255, 255, 255)
+_NO_CLASS = '(no class)'
+#: Lines for a finding.
+_LINES = 3
 #: An image with more objects has names on the largest alone.
 _NAMED = 14
 
 
-def draw_contact_sheet(report, out_file) -> int:
-    """Draw images with boxes, masks and names, or with their label maps in colours.
+def draw_contact_sheet(report, out_file, first_names=()) -> int:
+    """Draw images with boxes, masks and names, or with their label maps in colours; those with findings come first.
 
     Args:
         report: Of a data set; its ``samples`` are drawn, as many as there is room for.
         out_file: The picture, PNG.
+        first_names: Classes that get their colours before those of the report; with the same ones here, sheets of
+            several data sets have the same colours.
 
     Returns:
         How many images were drawn; without any there is no picture.
     """
     names = [name for name, *_ in report.classes if name != IGNORED_NAME]
-    colours = dict(zip(names, palette_of(names), strict=True))
+    coloured = list(dict.fromkeys([*first_names, *names]))
+    colours = {**dict(zip(coloured, palette_of(coloured), strict=True)), _NO_CLASS: _ALARM}
+    found = [sample for sample in report.samples if sample['captions']]
+    good = [sample for sample in report.samples if not sample['captions']]
+    found = found[:_COLUMNS * _ROWS - min(_COLUMNS, len(good))]  # a row is for good ones
+    # spread over the data set, as they are
+    places = np.linspace(0, len(good) - 1, min(_COLUMNS * _ROWS - len(found), len(good))).round().astype(int)
     cells = []
-    # spread over the data set, as the samples are
-    room = _COLUMNS * _ROWS
-    places = np.linspace(0, len(report.samples) - 1, min(room, len(report.samples))).round().astype(int)
-    for sample in [report.samples[place] for place in places]:
+    for sample in [*found, *(good[place] for place in places)]:
         try:
             with Image.open(sample['file']) as image:
                 picture = ImageOps.exif_transpose(image).convert('RGB')
-            cells.append(_draw_map(picture, sample, names, colours) if 'map' in sample else
-                         _draw_objects(picture, sample, colours))
+            cell = (_draw_map(picture, sample, names, colours) if 'map' in sample else
+                    _draw_objects(picture, sample, colours))
         except (OSError, Image.DecompressionBombError):  # damage that headers do not show
             continue
+        cells.append(_below_captions(cell, sample['captions']) if found else cell)
     if not cells:
         return 0
     columns = min(_COLUMNS, len(cells))
     rows = -(-len(cells) // columns)
-    step_x, step_y = _WIDTH + _GAP, _HEIGHT + _CAPTION + _GAP
+    step_x, step_y = _WIDTH + _GAP, cells[0].height + _GAP
     sheet = Image.new('RGB', (columns * step_x + _GAP, rows * step_y + _GAP), _PAPER)
     for index, cell in enumerate(cells):
         sheet.paste(cell, (_GAP + index % columns * step_x, _GAP + index // columns * step_y))
@@ -67,12 +78,12 @@ def _cell(picture, title):
 
 def _draw_objects(picture, sample, colours):
     objects = sorted(sample['annotations'], key=lambda a: -a['bbox'][2] * a['bbox'][3])
-    title = f'{Path(sample["file"]).name}   {picture.width} x {picture.height}   {len(objects)} objects'
+    title = f'{Path(sample["file"]).name}   {picture.width} x {picture.height}   {counted(len(objects), "objects")}'
     cell, fitted, scale = _cell(picture, title)
     layer = Image.new('RGBA', fitted.size)
     draw = ImageDraw.Draw(layer)
     for found in objects:  # the smallest last, on top
-        colour = colours.get(found['name'], (255, 255, 255))
+        colour = colours.get(found['name'], _WHITE)
         for polygon in found['segmentation'] if isinstance(found['segmentation'], list) else []:
             corners = [(x * scale, y * scale) for x, y in zip(polygon[::2], polygon[1::2], strict=True)]
             draw.polygon(corners, fill=(*colour, 110))
@@ -82,11 +93,13 @@ def _draw_objects(picture, sample, colours):
             layer.paste(colour, mask=mask)
     for found in objects:
         x, y, width, height = (v * scale for v in found['bbox'])
-        draw.rectangle((x, y, x + width, y + height), outline=(*colours.get(found['name'], (255, 255, 255)), 255),
-                       width=2)
+        outline = (x, y, x + width, y + height)
+        if found['marked']:
+            draw.rectangle(outline, outline=(*_ALARM, 255), width=6)
+        draw.rectangle(outline, outline=(*colours.get(found['name'], _WHITE), 255), width=2)
     for found in objects[:_NAMED][::-1]:  # the largest on top
         _name(draw, layer.size, found['bbox'][0] * scale, found['bbox'][1] * scale, found['name'],
-              colours.get(found['name'], (255, 255, 255)))
+              colours.get(found['name'], _WHITE))
     fitted = Image.alpha_composite(fitted.convert('RGBA'), layer).convert('RGB')
     cell.paste(fitted, ((_WIDTH - fitted.width) // 2, (_HEIGHT - fitted.height) // 2))
     names = list(dict.fromkeys(found['name'] for found in objects))
@@ -99,16 +112,32 @@ def _draw_map(picture, sample, names, colours):
     if sample['map'] is not None:
         with Image.open(sample['map']) as image:
             labels = np.asarray(image.resize(fitted.size, Image.Resampling.NEAREST)).astype(np.int64) - sample['first']
-        known = (labels >= 0) & (labels < len(names))
-        table = np.array([colours[name] for name in names])
-        tint = table[np.where(known, labels, 0)]
+        ignored = np.isin(labels + sample['first'], sample['ignored'])
+        labels = np.where(ignored, -1, np.minimum(labels, len(names)))
+        table = np.array([*(colours[name] for name in names), _WHITE, (0, 0, 0)])  # 0: what is ignored is dark
         pixels = np.asarray(fitted)
-        mixed = np.where(known[..., None], 0.4 * pixels + 0.6 * tint, 0.25 * pixels)  # what is ignored is dark
+        mixed = np.where(ignored[..., None], 0.25 * pixels, 0.4 * pixels + 0.6 * table[labels])
+        y, x = np.indices(labels.shape)
+        mixed[(labels == len(names)) & ((x + y) // 4 % 2 == 0)] = _ALARM
         fitted = Image.fromarray(mixed.astype(np.uint8))
-        used, counts = np.unique(labels[known], return_counts=True)
-        _legend(cell, [names[label] for label in used[np.argsort(-counts)]], colours)
+        used, counts = np.unique(labels[~ignored], return_counts=True)
+        _legend(cell, [[*names, _NO_CLASS][label] for label in used[np.argsort(-counts)]], colours)
     cell.paste(fitted, ((_WIDTH - fitted.width) // 2, (_HEIGHT - fitted.height) // 2))
     return cell
+
+
+def _below_captions(cell, captions):
+    """Return a cell with a band above it: the first finding of the image, and how many more it has."""
+    band, font = 6 + 17 * _LINES, _font(13)
+    result = Image.new('RGB', (cell.width, cell.height + band), _PAPER)
+    result.paste(cell, (0, band))
+    if captions:
+        more = f' (and {len(captions) - 1} more)' if len(captions) > 1 else ''
+        draw = ImageDraw.Draw(result)
+        draw.rectangle((0, 0, _WIDTH - 1, band - 1), fill=_ALARM)
+        for number, line in enumerate(wrap(captions[0] + more, 66, max_lines=_LINES, placeholder=f' ...{more}')):
+            draw.text((4, 3 + 17 * number), _fit(line, font, _WIDTH - 8), fill=_WHITE, font=font)
+    return result
 
 
 def _legend(cell, names, colours):
@@ -120,7 +149,7 @@ def _legend(cell, names, colours):
         if x + width > _WIDTH - 40 and place < len(names) - 1 or x + width > _WIDTH:
             draw.text((x, y), f'+{len(names) - place}', fill=_INK, font=font)
             return
-        draw.rectangle((x, y + 2, x + 11, y + 13), fill=colours.get(name, (255, 255, 255)), outline=_INK)
+        draw.rectangle((x, y + 2, x + 11, y + 13), fill=colours.get(name, _WHITE), outline=_INK)
         draw.text((x + 16, y), text, fill=_INK, font=font)
         x += width
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..checkpoint.files import written_whole
 from ..errors import DataError
 from .coco import PARTS, read_coco
-from .findings import KINDS, printable
+from .findings import counted, printable
 
 
 def drop_findings(report, out) -> str:
@@ -28,27 +28,28 @@ def drop_findings(report, out) -> str:
     if target.exists():
         raise DataError(f'{target} is there already, and --drop overwrites nothing: choose another folder')
     if source.is_dir():
-        bad = sorted({finding.row for finding in report.findings if KINDS[finding.kind].drops})
+        bad = sorted({finding.row for finding in report.findings if finding.drops})
         if not bad:
             return f'{source}: nothing to leave out'
         _write(target, ''.join(f'{path}\n' for path in bad))
-        return f'{target}: {len(bad):,} images to take out of {source}, with their label maps'
+        return f'{target}: {counted(len(bad), "images")} to take out of {source}, with the label maps'
     content, fault = read_coco(source)
     if fault:
         raise DataError(f'{source} cannot be cleaned: {fault}')
-    if not any(KINDS[finding.kind].drops for finding in report.findings):
+    dropped = [finding for finding in report.findings if finding.drops]
+    if not dropped:
         return printable(f'{source}: nothing to leave out')
-    rows = {part: {f.row for f in report.findings if f.part == part and KINDS[f.kind].drops} for part in PARTS}
+    rows = {part: {finding.row for finding in dropped if finding.part == part} for part in PARTS}
     kept = {part: [record for row, record in enumerate(content[part]) if row not in rows[part]] for part in PARTS}
     # what belongs to an image that is gone goes too
     ids = {record['id'] for record in kept['images']}
     before = len(kept['annotations'])
     kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
     _write(target, json.dumps({**content, **kept}))
-    kinds = Counter(finding.kind for finding in report.findings if KINDS[finding.kind].drops)
-    words = [f'{len(rows[part]):,} {part}' for part in PARTS if rows[part]]
+    kinds = Counter(finding.kind for finding in dropped)
+    words = [counted(len(rows[part]), part) for part in PARTS if rows[part]]
     if before > len(kept['annotations']):
-        words.append(f'{before - len(kept["annotations"]):,} annotations of images that are gone')
+        words.append(f'{counted(before - len(kept["annotations"]), "annotations")} of images that are gone')
     reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
     return printable(f'{target}: without {", ".join(words)} ({reasons})')
 

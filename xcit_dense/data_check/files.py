@@ -1,111 +1,15 @@
-"""Looking at many files at once: where they lie, what is in them, and only at those that changed since last time."""
+"""Looking at the image files of a data set."""
 import os
-import stat
-import warnings
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, NamedTuple
 
 from PIL import Image
-from tqdm import tqdm
 
-from .cache import recall, remember
+from ..data_files import FORMATS, Unreadable, read_files
 from .findings import shown
 
-#: What OpenCV reads too; PIL knows formats that run other programs.
-FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
 _ORIENTATION = 0x0112
 #: What a whole file has near its end; cameras write something behind it.
 _END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
 _TAIL = 4096
-_AT_ONCE = 32
-
-
-class FileState(NamedTuple):
-    """One file: ``fault`` is '', ``missing``, ``outside`` or ``unreadable``, with its words in ``value``; ``content``
-    is what was read of it."""
-    fault: str
-    value: str
-    content: Any = None
-
-
-class Unreadable(Exception):
-    """A reader's word that a file cannot be used."""
-
-
-def read_files(paths, read, roots, kind, source, use_cache: bool, name: str = 'files') -> list:
-    """Look at files in several threads, with a progress bar.
-
-    Args:
-        paths: Theirs.
-        read: Called with the path of a regular file inside a root; what it returns can be held by JSON. It raises
-            `Unreadable` or `OSError`.
-        roots: Folders; a file that really lies in none of them is not read.
-        kind: What is read, for the cache.
-        source: The data set, for the cache.
-        use_cache: Whether to believe what was read of a file that has the same size and time.
-        name: What the progress bar calls them.
-
-    Returns:
-        A `FileState` for each path.
-    """
-    known = recall(kind, source) if use_cache else None
-    known = known if isinstance(known, dict) else {}
-    roots = [os.path.realpath(root) for root in roots]
-    folders = {}  # where they really are: a look at a link for each part of a path, once for all files in it
-
-    def really(path):
-        folder, name = os.path.split(path)
-        if name in ('', '.', '..') or os.path.islink(path):
-            return os.path.realpath(path)
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        return os.path.join(folders[folder], name)
-
-    def look(path):
-        try:
-            real = really(path)
-            # before anything is said of what may lie there
-            if not any(real == root or real.startswith(os.path.join(root, '')) for root in roots):
-                return ['outside', real], None
-            state = os.stat(real)
-        except (OSError, ValueError):  # a name with a zero byte, or one that no file system has
-            return ['missing', ''], None
-        if not stat.S_ISREG(state.st_mode):
-            return ['unreadable', 'it is no regular file'], None
-        stamp = [state.st_size, state.st_mtime_ns]
-        if path in known and known[path][0] == stamp:
-            return known[path][1], stamp
-        try:
-            return ['', '', read(path)], stamp
-        except Unreadable as error:
-            return ['unreadable', str(error)], stamp
-        except Exception as error:  # PIL's readers raise whatever the bytes lead them to
-            return ['unreadable', str(error) or type(error).__name__], None  # the disk may do better next time
-
-    paths = [str(path) for path in paths]
-    results = _in_threads(look, paths, name)
-    seen = {path: [stamp, state] for path, (state, stamp) in zip(paths, results, strict=True) if stamp}
-    if use_cache and seen != known:
-        remember(kind, source, seen)
-    return [FileState(*state) for state, _ in results]
-
-
-def _in_threads(function, items, name):
-    groups = [items[i:i + _AT_ONCE] for i in range(0, len(items), _AT_ONCE)]
-    results = []
-    Image.init()  # not in all threads at once
-    pool = ThreadPoolExecutor(min(16, 4 * (os.cpu_count() or 1)))
-    try:
-        with warnings.catch_warnings(), tqdm(total=len(items), desc=name, unit=' files', leave=False,
-                                             disable=None) as bar:
-            warnings.simplefilter('ignore', Image.DecompressionBombWarning)
-            for group in pool.map(lambda group: [function(item) for item in group], groups):
-                results += group
-                bar.update(len(group))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return results
 
 
 def read_header(path) -> dict:
@@ -181,16 +85,13 @@ def faults_of_header(header):
 def turns_images(dataset) -> bool:
     """Whether the pipeline of a data set reads images turned as their EXIF marks ask."""
     steps = [step for step in dataset.get('pipeline') or [] if step.get('type') == 'LoadImageFromFile']
-    kind = steps[0].get('color_type', 'color') if steps else 'color'
-    return kind != 'unchanged' and 'ignore_orientation' not in kind
+    step = steps[0] if steps else {}
+    kind = step.get('color_type', 'color')
+    return (kind != 'unchanged' and 'ignore_orientation' not in kind
+            and step.get('imdecode_backend') not in ('turbojpeg', 'tifffile'))
 
 
 def loads_masks(dataset) -> bool:
     """Whether the pipeline of a data set reads masks; one without any step of loading counts as one that does."""
     steps = [step for step in dataset.get('pipeline') or [] if step.get('type') == 'LoadAnnotations']
     return not steps or any(step.get('with_mask') for step in steps)
-
-
-def folder_of(dataset, key) -> Path:
-    """Return the folder of a key of ``data_prefix``."""
-    return Path(dataset.get('data_root') or '', dataset.get('data_prefix', {}).get(key) or '').expanduser()

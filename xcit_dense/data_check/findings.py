@@ -1,6 +1,9 @@
 """What the data check can find, in words, and what it says of one data set."""
+import os
 from collections import Counter
 from typing import NamedTuple
+
+import numpy as np
 
 ERROR, WARNING = 'error', 'warning'
 
@@ -12,6 +15,8 @@ class Kind(NamedTuple):
     text: str
 
 
+#: Images with findings, and as many without, are kept for drawing.
+_SAMPLES = 16
 _LEFT_OUT = 'which training leaves out without a word'
 
 #: Every kind by its name. What training survives, because the framework clips or leaves it out, is a warning.
@@ -41,7 +46,7 @@ KINDS = {
     # masks
     'mask-missing': Kind(ERROR, True, 'has no segmentation, and the pipeline of the config loads masks'),
     'mask-malformed': Kind(ERROR, True, 'has a segmentation that is neither polygons nor RLE: {value}'),
-    'polygon-points': Kind(ERROR, True, 'has a polygon of {value} numbers: it must be 6 or more, and an even number'),
+    'polygon-points': Kind(ERROR, True, 'has a polygon of {value}: it must have 6 or more, and an even number'),
     'polygon-not-finite': Kind(ERROR, True, 'has a polygon with coordinates that are no finite numbers: {value}'),
     'polygon-absurd': Kind(ERROR, True, 'has a polygon more than 10 times as far away as its image is long: {value}'),
     'polygon-outside': Kind(ERROR, True, 'has its polygons wholly outside its image: {value}'),
@@ -70,10 +75,11 @@ KINDS = {
                                     '{value}, colours'),
     'map-size': Kind(ERROR, True, 'has another size than its image: {value}'),
     'map-labels': Kind(ERROR, True, 'has labels that no class has: {value}'),
+    'map-ignored': Kind(WARNING, True, 'has no pixel with a class: nothing is learned from it'),
     'map-without-image': Kind(WARNING, False, 'is the label map of no image'),
     # classes
-    'class-missing': Kind(ERROR, False, 'does not have the class {value}'),
-    'class-unused': Kind(WARNING, False, 'has the class {value}, which the config does not use'),
+    'class-missing': Kind(ERROR, False, 'does not have {value}'),
+    'class-unused': Kind(WARNING, False, 'has {value}'),
     'class-order': Kind(ERROR, False, 'has the classes in another order than the config, and the framework numbers '
                                       'them in the order of the file: {value}'),
     'class-list': Kind(ERROR, False, 'must have one class name a line, each once, none empty: {value}'),
@@ -105,14 +111,28 @@ class Finding(NamedTuple):
         return KINDS[self.kind].severity
 
     @property
+    def drops(self) -> bool:
+        """Whether ``--drop`` leaves its record out."""
+        return KINDS[self.kind].drops
+
+    @property
     def sentence(self) -> str:
         """The finding in words, without control characters out of the data."""
-        where = self.file
-        if self.part in ('images', 'annotations', 'categories'):
-            record = dict(images='image', annotations='annotation', categories='category')[self.part]
-            name = f'{self.part}[{self.row}]' if self.id is None else repr(self.id)
-            where += f': the {record} {name}'
-        return printable(f'{where} {KINDS[self.kind].text.format(value=self.value)}')
+        return self._say(f'{self.file}: ' if self._record else self.file)
+
+    @property
+    def caption(self) -> str:
+        """Likewise, without what the picture of the image says already."""
+        return self._say('' if self._record else os.path.basename(self.file))
+
+    @property
+    def _record(self):
+        if self.part not in ('images', 'annotations', 'categories'):
+            return ''
+        return f'the {_singular(self.part)} ' + (f'{self.part}[{self.row}]' if self.id is None else repr(self.id))
+
+    def _say(self, where):
+        return printable(f'{where}{self._record} {KINDS[self.kind].text.format(value=self.value)}')
 
 
 class Report:
@@ -147,7 +167,7 @@ class Report:
 
     def summary(self, first: int = 3) -> str:
         """Return counts, and the findings grouped by kind, errors before warnings, with the first few of each."""
-        numbers = ', '.join(f'{number:,} {name}' for name, number in self.counts.items())
+        numbers = ', '.join(counted(number, name) for name, number in self.counts.items())
         lines = [printable(f'{self.source}: {numbers or "nothing to count"}')]
         grouped = Counter(finding.kind for finding in self.findings)
         for kind in sorted(grouped, key=lambda kind: (KINDS[kind].severity, -grouped[kind])):
@@ -174,6 +194,48 @@ class Report:
         if without:
             lines.append(f'  without any: {", ".join(without)}')
         return '\n'.join(line.rstrip() for line in lines)
+
+
+def each_kind_first(findings) -> list:
+    """Return the places of findings in another order: the first of each kind, errors before warnings, the second..."""
+    seen, order = Counter(), []
+    for finding in findings:
+        order.append((seen[finding.kind], finding.severity))
+        seen[finding.kind] += 1
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def choose_samples(found, good) -> dict:
+    """Choose images to draw: some that have findings, of every kind, then some others, spread over the data set.
+
+    Args:
+        found: Pairs of an image and its `Finding`.
+        good: Images that have no errors.
+
+    Returns:
+        The captions by the image.
+    """
+    captions = {}
+    for place in each_kind_first([finding for _, finding in found]):
+        image, finding = found[place]
+        if image in captions or len(captions) < _SAMPLES:
+            captions.setdefault(image, []).append(finding.caption)
+    good = [image for image in good if image not in captions]
+    spread = np.linspace(0, len(good) - 1, min(_SAMPLES, len(good))).round().astype(int)
+    return {**captions, **{good[place]: [] for place in spread.tolist()}}
+
+
+def counted(number, plural) -> str:
+    """Return a number with what is counted: ``1 image without annotations``, ``1,234 classes``."""
+    word, *rest = plural.split(' ')
+    return ' '.join([f'{number:,}', _singular(word) if number == 1 else word, *rest])
+
+
+def _singular(plural):
+    for end, single in (('ies', 'y'), ('sses', 'ss'), ('s', '')):
+        if plural.endswith(end):
+            return plural.removesuffix(end) + single
+    return plural
 
 
 def printable(text) -> str:

@@ -2,27 +2,13 @@
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from .files import FORMATS, faults_of_header, folder_of, read_files, read_header, turns_images
-from .findings import Finding, Report, shown
+from ..data_files import IGNORED, read_files, read_maps
+from ..engine.data import folder_of
+from .files import faults_of_header, read_header, turns_images
+from .findings import ERROR, Finding, Report, choose_samples, shown
 
-#: The label of a pixel without a class.
-IGNORED = 255
 IGNORED_NAME = '(ignored)'
-_SAMPLES = 32
-
-
-def read_map(path) -> dict:
-    """Return the ``size`` of a label map, its ``mode``, and ``labels``, pairs of a label and its number of pixels;
-    without labels where a pixel is more than one number of 8 bits."""
-    with Image.open(path, formats=FORMATS) as image:
-        content = dict(size=list(image.size), mode=image.mode)
-        if image.mode in ('L', 'P', '1'):
-            counts = np.bincount(np.asarray(image).ravel().astype(np.uint8))
-            labels = np.flatnonzero(counts)
-            content['labels'] = np.stack([labels, counts[labels]], 1).tolist()
-    return content
 
 
 def check_label_maps(dataset, names, roots, suffixes, exact: bool, use_cache: bool) -> Report:
@@ -43,14 +29,14 @@ def check_label_maps(dataset, names, roots, suffixes, exact: bool, use_cache: bo
     maps = None
     if dataset.get('data_prefix', {}).get('seg_map_path'):
         maps = [check.map_of(image) for image in images]
-        states = read_files(maps, read_map, roots, 'maps', maps_folder, use_cache, 'label maps')
+        states = read_maps(maps, maps_folder, roots, use_cache)
     for place, (image, header) in enumerate(zip(images, headers, strict=True)):
         check.image(image, header)
         if maps:
             check.label_map(image, header, maps[place], states[place])
     if maps:
         check.pairs(images, maps)
-    return check.report(images, maps)
+    return check.report(images)
 
 
 class _Check:
@@ -63,15 +49,14 @@ class _Check:
         self.first = 1 if dataset.get('reduce_zero_label') else 0
         self.ignored = {dataset.get('ignore_index', IGNORED), IGNORED, *range(self.first)}
         self.turned = turns_images(dataset)
-        self.findings, self.faulty = [], set()
+        self.findings = []
+        self.drawn = {}  # the label map of each image, or None, where both can be opened
+        self.total_without = 0
         self.totals = np.zeros((256, 2), np.int64)  # images and pixels of each label
         self.total_ignored = np.zeros(2, np.int64)
 
     def add(self, kind, file, image='', value=''):
-        finding = Finding(kind, str(file), 'image' if image else '', str(image) or None, None, value)
-        self.findings.append(finding)
-        if finding.severity == 'error':
-            self.faulty.add(image)
+        self.findings.append(Finding(kind, str(file), 'image' if image else '', str(image) or None, None, value))
 
     def images(self, suffixes):
         """Return the images as the data set lists them, and find those that it does not see."""
@@ -109,6 +94,8 @@ class _Check:
         else:
             for kind, value in faults_of_header(header.content):
                 self.add(kind, path, path, value)
+            if 'size' in header.content:
+                self.drawn[str(path)] = None
 
     def label_map(self, image, header, path, state):
         """Add the faults of a label map, and count its labels."""
@@ -132,8 +119,13 @@ class _Check:
             wrong = [label for label in labels[:, 0].tolist()
                      if label not in self.ignored and label >= self.first + len(self.names)]
             if wrong:
-                self.add('map-labels', path, image, f'{shown(wrong)}; there are {len(self.names)} classes, labels '
-                         f'{self.first} to {self.first + len(self.names) - 1}; {sorted(self.ignored)} are ignored')
+                self.add('map-labels', path, image, f'{shown(wrong)}; the labels of classes are {self.first} to '
+                         f'{self.first + len(self.names) - 1}, and ignored ones {sorted(self.ignored)}')
+        if len(ignored) == len(labels):
+            self.total_without += 1
+            self.add('map-ignored', path, image)
+        if str(image) in self.drawn:
+            self.drawn[str(image)] = str(path)
 
     def pairs(self, images, maps):
         """Find label maps of two images and of none."""
@@ -147,17 +139,18 @@ class _Check:
                 if path not in owners:
                     self.add('map-without-image', path)
 
-    def report(self, images, maps):
-        """Return the report, with some images to draw that have no fault."""
+    def report(self, images):
+        """Return the report, with some images to draw."""
         used = np.flatnonzero(self.totals[:, 0]).tolist()
         highest = max((label for label in used if label not in self.ignored), default=-1)
         names = self.names if self.names is not None else [str(label) for label in range(self.first, highest + 1)]
         classes = [(name, *self.totals[label].tolist()) for label, name in enumerate(names, self.first) if label < 256]
         if self.total_ignored.any():
             classes.append((IGNORED_NAME, *self.total_ignored.tolist()))
-        good = [(image, maps and maps[place]) for place, image in enumerate(images) if image not in self.faulty]
-        chosen = np.linspace(0, len(good) - 1, _SAMPLES).round().astype(int) if good else []
-        samples = [dict(file=str(image), map=path and str(path), first=self.first)
-                   for image, path in (good[place] for place in sorted(set(chosen)))]
-        return Report(self.folder, self.findings, {'images': len(images), 'classes': len(names)}, classes, 'pixels',
-                      samples)
+        faulty = {finding.row for finding in self.findings if finding.severity == ERROR}
+        chosen = choose_samples([(finding.row, finding) for finding in self.findings if finding.row in self.drawn],
+                                [image for image in self.drawn if image not in faulty])
+        counts = {'images': len(images), 'images without labels': self.total_without, 'classes': len(names)}
+        return Report(self.folder, self.findings, counts, classes, 'pixels', [
+            dict(file=image, map=self.drawn[image], first=self.first, ignored=sorted(self.ignored), captions=captions)
+            for image, captions in chosen.items()])

@@ -4,7 +4,7 @@ from itertools import repeat
 
 import numpy as np
 
-from .findings import shown
+from .findings import counted, shown
 
 #: Coordinates more than so many times the longer side of the image away from its corner are absurd.
 FAR = 10
@@ -62,7 +62,7 @@ def _check_polygons(owners, polygons, widths, heights):
         if type(polygon) is not list:
             yield owner, 'mask-malformed', shown(polygon)
         elif len(polygon) < 6 or len(polygon) % 2:
-            yield owner, 'polygon-points', str(len(polygon))
+            yield owner, 'polygon-points', counted(len(polygon), 'numbers')
         else:
             try:
                 numbers.fromlist(polygon)
@@ -108,7 +108,7 @@ def _check_counts(counts, size):
 
 
 def _total(total, size):
-    return f'their sum is {shown(total)}, the mask has {size} pixels'
+    return f'their sum is {shown(total)}, the mask has {counted(size, "pixels")}'
 
 
 def sums_of_coded(texts) -> np.ndarray:

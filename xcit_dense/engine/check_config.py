@@ -1,11 +1,14 @@
 """What is wrong with a config, all at once and before anything is built.
 
-Keys that nothing reads, types that are not there, channels and strides that do not fit, rules for parameters that are
-not there.
+Keys that nothing reads, types that are not there, numbers out of range, channels and strides that do not fit, rules
+for parameters that are not there, schedules that do not fit the run.
 """
 import inspect
+import logging
 import re
 
+from mmengine.config import Config
+from mmengine.logging import print_log
 from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, RUNNERS
 from mmengine.runner import Runner
@@ -14,6 +17,7 @@ from torch import nn
 from ..errors import ConfigError
 from .check_shapes import check_shapes
 from .config_walk import ConfigWalker, finding, near
+from .data import LOADERS
 from .signatures import mentioned_names
 
 #: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.
@@ -28,9 +32,15 @@ _OLD = dict(
     lr_config='param_scheduler', optimizer='optim_wrapper.optimizer', optimizer_config='optim_wrapper.clip_grad',
     resume_from='load_from together with resume = True', runner='train_cfg', seed='randomness.seed',
     total_epochs='train_cfg.max_epochs', workflow='val_cfg')
+#: Least values of the numbers that users set, by path; those of whole numbers are whole.
+_LEAST = {
+    **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},
+    'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
+    'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1,
+    'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.}
 
 
-def check_config(cfg):
+def check_config(cfg, earlier=()):
     """Check a config before its runner is built.
 
     Every dict with a ``type`` is compared with the arguments of its class, as far as its code tells them surely, and
@@ -41,50 +51,88 @@ def check_config(cfg):
 
     Args:
         cfg: The config, its custom imports done (`load_config` does them).
+        earlier: Findings to tell first, such as `find_new_keys` has.
 
     Raises:
         ConfigError: It lists all findings, each with path, value and mend.
     """
     walker = ConfigWalker(cfg)
     walker.check_all()
-    _raise_all(_check_top_level(cfg, walker.resolve) + walker.findings + check_shapes(cfg, walker.resolve))
+    missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
+    if missing:
+        missing = [f'{", ".join(missing)}: not there; a config of your own takes them over from the one that it names '
+                   'as its _base_']
+    raise_findings([*earlier, *missing, *_check_top_level(cfg, walker.resolve), *find_numbers(cfg), *walker.findings,
+                    *check_shapes(cfg, walker.resolve)])
 
 
-def check_new_keys(cfg, options):
-    """Check dotted options against the config that they will be merged into.
+def find_new_keys(cfg, options) -> dict:
+    """Compare dotted options with the config that they will be merged into.
 
     A top-level key is a finding unless something reads it: a variable of the file was used up when the file was read.
     So is a new key beside one of nearly the same name, in a dict without a ``type``; the others are `check_config`'s.
+    And so is a key below what is no dict or list, or beyond the end of a list.
 
     Args:
         cfg: The config, before the options.
-        options: Values by dotted key, as mmengine's ``DictAction`` gives them.
+        options: Values by dotted key, as mmengine's ``DictAction`` gives them, or None.
 
-    Raises:
-        ConfigError: It lists all findings.
+    Returns:
+        Findings by dotted key.
     """
-    findings = []
+    findings = {}
     for path, value in (options or {}).items():
         name = path.partition('.')[0]
         if name not in _known_names(cfg):
             if name in cfg:
-                findings.append(finding(path, value, 'a variable of the config file, which was used up when the file '
-                                         'was read; set the keys that it was used for'))
+                findings[path] = finding(path, value, 'a variable of the config file, which was used up when the file '
+                                         'was read; set the keys that it was used for')
             else:
-                findings.append(finding(path, value, 'nothing reads it', name, _known_names(cfg)))
+                findings[path] = finding(path, value, 'nothing reads it', name, _known_names(cfg))
             continue
         node, done = dict(cfg.items()), []
         for part in path.split('.'):
+            parent = '.'.join(done)
             done.append(part)
-            if isinstance(node, (list, tuple)) and part.isdigit() and int(part) < len(node):
-                node = node[int(part)]
-            elif isinstance(node, dict) and part in node:
+            if isinstance(node, dict) and part in node:
                 node = node[part]
-            else:
-                if isinstance(node, dict) and 'type' not in node and 'custom_keys' not in done and near(part, node):
-                    findings.append(finding('.'.join(done), value, 'there is no such key', part, node))
+            elif isinstance(node, dict):
+                if 'type' not in node and 'custom_keys' not in done and near(part, node):
+                    findings[path] = finding('.'.join(done), value, 'there is no such key', part, node)
                 break
-    _raise_all(findings)
+            elif isinstance(node, list) and part.isdigit() and int(part) < len(node) and len(done) <= path.count('.'):
+                node = node[int(part)]
+            elif f'{parent}._delete_' not in options:
+                findings[path] = finding(path, value, (
+                    f'{parent} is a list of {len(node)}, counted from 0: set a key of one, or the whole list'
+                    if isinstance(node, list) else f'{parent} is {node!r} and has no keys'))
+                break
+    return findings
+
+
+def find_numbers(cfg) -> list:
+    """Return a finding for each of the numbers that users set, such as batch sizes, that is none or out of range."""
+    schedulers = list(_schedulers(cfg.get('param_scheduler'), 'param_scheduler'))
+    places = [(path, _at(cfg, path.rpartition('.')[0]), least) for path, least in _LEAST.items()]
+    places += [(f'{path}.{name}', node, 0.) for path, node in schedulers for name in ('begin', 'end', 'T_max')
+               if node.get(name) is not None]
+    findings = []
+    for path, node, least in places:
+        name, whole = path.rpartition('.')[2], isinstance(least, int)
+        value = node.get(name, least) if isinstance(node, dict) else least
+        if not _is_number(value) or not least <= value < float('inf') or whole and value != int(value):
+            findings.append(finding(path, value, f'it must be a {"whole " * whole}number, {least:g} or more'))
+    for path, node in schedulers:
+        steps = node.get('milestones', [])
+        if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
+            findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
+    return findings
+
+
+def _at(node, path):
+    for part in path.split('.'):
+        node = node.get(part) if isinstance(node, (dict, Config)) else None
+    return node
 
 
 def check_paramwise(cfg, model):
@@ -122,7 +170,68 @@ def check_paramwise(cfg, model):
         if rules.get(key) is not None and not any(applies(*part) for part in others):
             findings.append(finding(f'{path}.{key}', rules[key], 'no trained parameter of the model is of this kind '
                                      'and outside of custom_keys'))
-    _raise_all(findings)
+    raise_findings(findings)
+
+
+def check_schedule(cfg):
+    """Warn, in the log, of schedulers that do not fit the length of the run: it changes without them.
+
+    Compared is what counts in the unit of the run, epochs or iterations. The shape of steps and exponentials does not
+    depend on their end, so that one beyond the run is none.
+
+    Args:
+        cfg: A config that `check_config` finds nothing in.
+    """
+    unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+    length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
+    if length is None:
+        return  # a loop of the user's own
+    lines, ends = [], []
+    for path, node in _schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        by_epoch, kind = node.get('by_epoch', True), str(node['type'])
+        name, run = f'{path} ({kind})', f'{length} {unit}; {_stretch(path, node, length)}'
+        warm_up = re.search('Linear|Constant|Warmup', kind)
+        if by_epoch != (unit == 'epochs'):
+            if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
+                lines.append(f'{name} counts epochs and this run iterations: set {path}.by_epoch=False')
+            if not warm_up:
+                ends.append((length, None))  # it may go on to the end
+            continue
+        end = node.get('end') or node.get('T_max') or length
+        if late := [m for m in node.get('milestones', []) if m >= length]:
+            lines.append(f'{name} has the milestones {late} beyond the run of {run}')
+        elif end > length and not re.search('Step|Exponential|Plateau', kind):
+            lines.append(f'{name} ends at {end}, beyond the run of {run}')
+        ends.append((node.get('end', length), None if late or warm_up else f'{name} ends at {end} of {run}'))
+    last, early = max(ends, default=(length, None), key=lambda pair: pair[0])
+    if last < 0.9 * length and early:
+        lines.append(early)
+    if lines:
+        print_log('the schedule does not fit the run:\n' + '\n'.join(f'  {line}' for line in lines), logger='current',
+                  level=logging.WARNING)
+
+
+def _schedulers(node, path):
+    """Yield path and dict of each scheduler; there may be one, several, or several for each optimizer."""
+    if isinstance(node, dict) and 'type' in node:
+        yield path, node
+    elif isinstance(node, (dict, list, tuple)):
+        for key, part in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _schedulers(part, f'{path}.{key}')
+
+
+def _stretch(path, node, length):
+    """Return the options that stretch a scheduler to the length of a run."""
+    steps = node.get('milestones') or []
+    factor = length / (node.get('end') or node.get('T_max') or max(steps, default=length) / 0.9 or length)
+    values = {key: round(node[key] * factor) for key in ('T_max', 'end') if node.get(key)}
+    if steps:
+        values['milestones'] = '"[' + ','.join(str(round(step * factor)) for step in steps) + ']"'
+    return 'stretch it with --cfg-options ' + ' '.join(f'{path}.{key}={value}' for key, value in values.items())
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_norm(module):
@@ -175,7 +284,8 @@ def _holds(node, value):
     return node == value or isinstance(node, (list, tuple)) and any(_holds(part, value) for part in node)
 
 
-def _raise_all(findings):
+def raise_findings(findings):
+    """Raise `ConfigError` with all findings, unless there is none."""
     if findings:
         title = 'one thing in the config' if len(findings) == 1 else f'{len(findings)} things in the config'
         raise ConfigError(f'{title} cannot be right:\n' + '\n'.join(f'  {line}' for line in findings))

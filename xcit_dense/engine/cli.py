@@ -1,12 +1,46 @@
 """What the command-line tools share: options, and errors as one line instead of a traceback."""
 import os
+import re
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
 from mmengine.config import DictAction
 
+from ..catalog import find_config
 from ..errors import ConfigError, MetricError, Stopped, XCiTDenseError
+
+
+class ConfigOptions(DictAction):
+    """mmengine's action, with one error for what it cannot take."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Add the items ``KEY=VALUE`` to the dict.
+
+        Raises:
+            ConfigError: An item is none, or holds a dict, or its brackets do not match.
+        """
+        for item in values:
+            key, equals, value = item.partition('=')
+            if not key or not equals:
+                raise ConfigError(f'{option_string} takes KEY=VALUE, such as train_cfg.val_interval=2, got {item!r}')
+            if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
+                base = find_config(getattr(namespace, 'config', None) or 'maskrcnn_xcit_s12_p8_coco').absolute()
+                raise ConfigError(f'{option_string} takes no dicts, got {item!r}. Write it into a config file of '
+                                  f"your own and give that as CONFIG:\n  _base_ = '{base}'\n  {_as_python(key, value)}")
+            try:
+                super().__call__(parser, namespace, [item], option_string)
+            except AssertionError:
+                raise ConfigError(f'{option_string} {item!r}: the brackets do not match; a list is written '
+                                  f'"{key}=[1,2]"') from None
+
+
+def _as_python(key, value):
+    """Return the line of a config file that does what an option was meant to."""
+    first, *parts = key.split('.')
+    for part in reversed(parts):
+        value = f'dict({part}={value})'
+    return f'{first} = {value}'
 
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
@@ -17,7 +51,7 @@ def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
         parser.add_argument('checkpoint', metavar='CHECKPOINT',
                             help='weights of the whole model: a path, an address, xcit://NAME of the model table, or a '
                             'work dir (its newest)')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions, metavar='KEY=VALUE',
                         help='change the config: a.b=value; lists as a="[1,2]" without blanks')
 
 

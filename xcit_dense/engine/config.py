@@ -1,6 +1,8 @@
 """From a config file and the options of a tool to a config that runs."""
+import importlib
 import os
 import shutil
+import traceback
 from pathlib import Path
 
 import torch
@@ -9,15 +11,15 @@ from mmengine.utils import import_modules_from_strings
 
 from ..catalog import find_config
 from ..compat import check_versions
-from ..errors import ConfigError
-from .check_config import check_new_keys
+from ..errors import ConfigError, XCiTDenseError
+from .check_config import check_config, find_new_keys, find_numbers, raise_findings
 from .data import set_data_root, walk
 
 #: Where each launcher says which process this is.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
 
 
-def load_config(path, *, cfg_options=None, data_root=None, pretrained=True) -> Config:
+def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False) -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
@@ -25,22 +27,26 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True) -> C
         cfg_options: Values by dotted key, as mmengine's ``DictAction`` gives them.
         data_root: Folder of the data set, for all loaders and evaluators at once.
         pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
+        check: Check the whole config with `check_config`, instead of the options and numbers alone.
 
     Raises:
-        ConfigError: There is no such file.
+        ConfigError: There is no such file, or something in it or in the options cannot be.
         SetupError: The framework of the config is missing or of a wrong version.
     """
-    cfg = Config.fromfile(find_config(path), import_custom_modules=False)
-    if cfg_options:
-        check_new_keys(cfg, cfg_options)
-        cfg.merge_from_dict(cfg_options)
+    cfg = _read(find_config(path))
+    wrong = find_new_keys(cfg, cfg_options)
+    cfg.merge_from_dict({key: value for key, value in (cfg_options or {}).items() if key not in wrong})
     # before the imports of the config, which need the framework
     check_versions(*{'mmdet': ('mmdet', ), 'mmseg': ('mmseg', )}.get(cfg.get('default_scope'), ()))
-    import_modules_from_strings(**cfg.get('custom_imports', dict(imports=[])))
+    _import_modules(cfg)
     if data_root is not None:
         set_data_root(cfg, data_root)
-    if not pretrained:
+    if not pretrained and 'model' in cfg:
         _drop_pretrained(cfg.model)
+    if check:
+        check_config(cfg, wrong.values())
+    else:
+        raise_findings([*wrong.values(), *find_numbers(cfg)])
     return cfg
 
 
@@ -99,6 +105,67 @@ def set_show_dir(cfg: Config, folder):
     hook.draw = True
     # the hooks join this to a folder of their own unless it is absolute
     hook.test_out_dir = str(Path(folder).absolute())
+
+
+def _read(path):
+    try:
+        return Config.fromfile(path, import_custom_modules=False)
+    except XCiTDenseError:
+        raise
+    except Exception as error:  # a config is a program: anything may happen in it
+        raise ConfigError(_explain(error, path)) from error
+
+
+def _explain(error, path):
+    """Say in which file and line a config, or one of those that it is based on, cannot be read, and why."""
+    steps = list(traceback.walk_tb(error.__traceback__))
+    # what mmengine was reading: each of these files names the next one as its base
+    files = [path, *(frame.f_locals['filename'] for frame, _ in steps
+                     if frame.f_code.co_name in ('_file2dict', '_is_lazy_import', '_parse_lazy_import'))]
+    *parents, file = dict.fromkeys(map(os.path.abspath, files))
+    if os.path.isfile(file):
+        lines = [number for frame, number in steps if os.path.abspath(frame.f_code.co_filename) == file]
+        line = lines[-1] if lines else getattr(error, 'lineno', None)
+        problem = f'{type(error).__name__}: {getattr(error, "msg", error)}'
+    else:
+        problem, name, file = f'there is no {file}, which it names as its _base_', Path(file).name, parents[-1]
+        line = next((i for i, text in enumerate(Path(file).read_text().splitlines(), 1) if name in text), None)
+    return f'{file}{f", line {line}" if line else ""}: {problem}'
+
+
+def _import_modules(cfg):
+    custom = cfg.get('custom_imports') or {}
+    names = custom.get('imports') or []
+    for name in [names] if isinstance(names, str) else names:
+        try:
+            import_modules_from_strings(name, custom.get('allow_failed_imports', False))
+        except XCiTDenseError:
+            raise
+        except Exception as error:
+            # mmengine's own error says less
+            cause = error.__context__ if isinstance(error, ImportError) and error.__context__ else error
+            ours = (__file__, import_modules_from_strings.__code__.co_filename, importlib.__file__)
+            places = [f'{frame.f_code.co_filename}, line {number}: '
+                      for frame, number in traceback.walk_tb(cause.__traceback__)
+                      if frame.f_code.co_filename not in ours and '<frozen' not in frame.f_code.co_filename]
+            inside = places[-1] if places else ''
+            hint = '. The folder of a module of your own belongs into the variable PYTHONPATH' \
+                if isinstance(cause, ModuleNotFoundError) and not places else ''
+            raise ConfigError(f'{_last_place(cfg, name)}: custom_imports cannot import {name}: {inside}'
+                              f'{type(cause).__name__}: {cause}{hint}') from error
+
+
+def _last_place(cfg, word):
+    """Return file and line of the last line with a word; before the text of each file mmengine puts its path."""
+    file, number, place = cfg.filename, 0, cfg.filename
+    for line in cfg.text.splitlines():
+        if line.endswith('.py') and Path(line).is_file():
+            file, number = line, 0
+            continue
+        number += 1
+        if str(word) in line:
+            place = f'{file}, line {number}'
+    return place
 
 
 def _drop_pretrained(model):

@@ -1,23 +1,20 @@
 """The data set of a config: where it lies, what it holds, which classes it has."""
 import colorsys
+from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
 from mmengine.config import Config
-from mmengine.fileio import load
 from mmengine.logging import print_log
 from mmengine.utils import is_seq_of
-from PIL import Image
-from tqdm import tqdm
 
 from ..checkpoint import classes_of_checkpoint
+from ..data_files import IGNORED, Unreadable, read_class_list, read_json, read_maps
 from ..errors import DataError
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 _EVALUATORS = ('val_evaluator', 'test_evaluator')
-#: The label of a pixel without a class.
-_IGNORED = 255
+_LISTED = 5
 
 
 def set_data_root(cfg: Config, data_root):
@@ -89,10 +86,35 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2])
         wanted, origin = dict(classes=classes_of_checkpoint(checkpoint, source)), source
     for dataset in others:
         found = classes_of_data(dataset, wanted['classes'])
-        if found['classes'] != wanted['classes'] or found != {**found, **wanted}:
+        differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
+        words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
+        if words:
             raise DataError(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
-                            f'{found}, not {wanted}. Make them the same.')
+                            f'{words}. Make them the same.')
     set_classes(cfg, **wanted)
+
+
+def difference_of(found, wanted) -> str:
+    """Say how one list of classes differs from another: what is missing, what is too much, or where the order differs.
+
+    Args:
+        found: Names or ids.
+        wanted: Likewise.
+
+    Returns:
+        It in words; '' where they are the same.
+    """
+    sides = (('without', [name for name in wanted if name not in found]),
+             ('with', [name for name in found if name not in wanted]))
+    words = [f'{word} {listed(map(repr, names))}' for word, names in sides if names]
+    pairs = enumerate(zip_longest(found, wanted))
+    return ' and '.join(words) or next((f'class {i} is {a!r}, not {b!r}' for i, (a, b) in pairs if a != b), '')
+
+
+def listed(words) -> str:
+    """Return the first few of some words, and how many more there are."""
+    words = list(words)
+    return ', '.join(words[:_LISTED]) + (f' and {len(words) - _LISTED:,} more' if len(words) > _LISTED else '')
 
 
 def set_classes(cfg: Config, classes, **metainfo):
@@ -125,7 +147,7 @@ def classes_of_data(dataset, known=None) -> dict:
     if not dataset.get('ann_file'):
         return dict(classes=_classes_of_folders(dataset, path, known))
     try:
-        categories = load(path)['categories']
+        categories = read_json(path)['categories']
         return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f'{path} is no COCO annotation file: {error}') from error
@@ -136,40 +158,38 @@ def _source_of_classes(dataset):
 
 
 def _classes_of_folders(dataset, names_file, known):
-    folder = Path(dataset.data_root, dataset.data_prefix.seg_map_path).absolute()
-    labels = _labels_of_maps(folder)
+    folder = folder_of(dataset, 'seg_map_path').absolute()
+    labels = _labels_of_maps(folder, dataset.get('seg_map_suffix', '.png'))
     highest = max(labels, default=-1)
-    if names_file.is_file():
-        names = tuple(name.strip() for name in names_file.read_text().strip().splitlines())
-        if not names or not all(names) or len(set(names)) < len(names):
-            raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {list(names)}')
-    else:
+    try:
+        names = read_class_list(names_file)
+    except Unreadable as error:
+        raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {error}') from error
+    if names is None:
         names = known or tuple(map(str, range(highest + 1)))
         if not known:
             print_log(f'no {names_file}: the classes are the labels 0 to {highest} in {folder}', logger='current')
+    if len(names) < 2:
+        raise DataError(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
+                        f'needs two. A pixel is the number of its class from 0; {IGNORED} is ignored, so that an '
+                        'object drawn as 255 on 0 must be written as 1')
     if highest >= len(names):
         raise DataError(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels 0 to '
-                        f'{len(names) - 1}, and {_IGNORED} is ignored')
-    if len(names) < 2:
-        raise DataError(f'the label maps in {folder} have {len(names)} class, and segmentation needs two. A pixel is '
-                        f'the number of its class from 0; {_IGNORED} is ignored, so that an object drawn as 255 on 0 '
-                        'must be written as 1')
+                        f'{len(names) - 1}, and {IGNORED} is ignored')
     return names
 
 
-def _labels_of_maps(folder):
+def _labels_of_maps(folder, suffix):
     """Return every label below a folder but the ignored one, with a file that has it."""
-    found = {}
-    for path in tqdm(sorted(folder.rglob('*.png')), desc='label maps', leave=False, disable=None):
-        try:
-            with Image.open(path) as image:
-                mode, values = image.mode, np.unique(np.asarray(image))
-        except OSError as error:
-            raise DataError(f'{path} cannot be read: {error}') from error
-        if mode not in ('L', 'P', '1'):
+    paths, found = sorted(folder.rglob(f'*{suffix}')), {}
+    # links may lead anywhere, as they may when the framework reads: to refuse those is the data check's part
+    for path, state in zip(paths, read_maps(paths, folder, [folder.anchor]), strict=True):
+        if state.fault:
+            raise DataError(f'{path} cannot be read: {state.value or "it is not there"}')
+        if 'labels' not in state.content:
             raise DataError(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
-                            f'mode {mode}')
-        found.update((label, path) for label in values.tolist() if label != _IGNORED)
+                            f'mode {state.content["mode"]}')
+        found.update((label, path) for label, _ in state.content['labels'] if label != IGNORED)
     return found
 
 
@@ -201,6 +221,11 @@ def datasets(cfg: Config, loaders) -> list:
         if not inner:
             found.append(dataset)
     return found
+
+
+def folder_of(dataset, key) -> Path:
+    """Return the folder of a key of ``data_prefix``."""
+    return Path(dataset.get('data_root') or '', dataset.get('data_prefix', {}).get(key) or '').expanduser()
 
 
 def walk(node, visit):

@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 from mmengine.dist import get_dist_info
+from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import DataError
@@ -54,13 +55,7 @@ class ResumableLoader(DataLoader):
 
     def explain(self, error: RuntimeError):
         """Raise a `DataError` that names the file if it was a worker that failed; torch tells of that anywhere."""
-        text = str(error)
-        if text.startswith('Caught DataError in DataLoader worker'):  # with the worker's traceback
-            raise DataError(text.partition('DataError: ')[2].strip()) from error
-        if text.startswith('DataLoader worker'):
-            raise DataError(f'a worker of the data loader died ({text.strip()}). It was reading one of: '
-                            f'{", ".join(self.dataset.open_files()) or "unknown"}. If memory ran out: fewer workers '
-                            '(--cfg-options train_dataloader.num_workers=0) or smaller images.') from error
+        explain(error, 'train_dataloader', self.dataset.open_files())
 
     def state_dict(self) -> dict:
         """Return the position as numbers."""
@@ -69,6 +64,23 @@ class ResumableLoader(DataLoader):
     def load_state_dict(self, state: dict):
         """Go to a position; the next iteration starts there."""
         self.passes, self.batches = state['passes'], state['batches']
+
+
+def explain(error: RuntimeError, loader: str, open_files=()):
+    """Raise a `DataError` if an error is of a worker of a data loader; return where it is not.
+
+    Args:
+        error: What was raised in this process.
+        loader: The loader's name in the config.
+        open_files: What the workers were told to read last, if that is known.
+    """
+    text = str(error)
+    if text.startswith('Caught DataError in DataLoader worker'):  # with the worker's traceback
+        raise DataError(text.partition('DataError: ')[2].strip()) from error
+    if text.startswith('DataLoader worker'):
+        files = f' It was reading one of: {", ".join(open_files)}.' if open_files else ''
+        raise DataError(f'a worker of the {loader} died ({text.strip()}).{files} If memory ran out: fewer workers '
+                        f'(--cfg-options {loader}.num_workers=0) or smaller images.') from error
 
 
 def _start_worker(init, number):
@@ -105,26 +117,11 @@ class _Places(Sampler):
         return len(self.inner)
 
 
-class _SeededDataset(Dataset):
-    """A data set whose samples are drawn by place; everything else is the inner data set's."""
+class _Around(Dataset):
+    """A data set around another, whose attributes it has."""
 
-    def __init__(self, dataset, seed, num_workers):
-        self.inner = dataset
-        self._seed = seed
-        self._open = torch.full((max(num_workers, 1), ), -1).share_memory_()  # index that each worker reads
-
-    def __getitem__(self, place):
-        if not isinstance(place, tuple):
-            return self.inner[place]
-        index, *numbers = place
-        worker = torch.utils.data.get_worker_info()
-        self._open[worker.id if worker else 0] = index if isinstance(index, int) else -1
-        with kept_apart(self._seed, *numbers):
-            try:
-                return self.inner[index]
-            except Exception as error:
-                raise DataError(f'cannot read sample {index} of the training data, {file_of(self.inner, index)}: '
-                                f'{type(error).__name__}: {error}') from error
+    def __init__(self, dataset):
+        vars(self)['inner'] = dataset
 
     def __len__(self):
         return len(self.inner)
@@ -134,11 +131,40 @@ class _SeededDataset(Dataset):
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def __setattr__(self, name, value):
-        if name in ('inner', '_seed', '_open'):
-            super().__setattr__(name, value)
-        else:  # such as a hook's new pipeline
-            setattr(self.inner, name, value)
+    def __setattr__(self, name, value):  # such as a hook's new pipeline
+        setattr(self.inner, name, value)
+
+
+class NamedErrors(_Around):
+    """A data set, built from its config, whose errors name the sample and its file."""
+
+    def __init__(self, dataset):
+        super().__init__(DATASETS.build(dataset))
+
+    def __getitem__(self, index):
+        try:
+            return self.inner[index]
+        except Exception as error:
+            raise DataError(f'cannot read sample {index}, {file_of(self.inner, index)}: '
+                            f'{type(error).__name__}: {error}') from error
+
+
+class _SeededDataset(_Around):
+    """A data set whose samples are drawn by place."""
+
+    def __init__(self, dataset, seed, num_workers):
+        super().__init__(dataset)
+        opened = torch.full((max(num_workers, 1), ), -1).share_memory_()  # index that each worker reads
+        vars(self).update(_seed=seed, _open=opened)
+
+    def __getitem__(self, place):
+        if not isinstance(place, tuple):
+            return self.inner[place]
+        index, *numbers = place
+        worker = torch.utils.data.get_worker_info()
+        self._open[worker.id if worker else 0] = index if isinstance(index, int) else -1
+        with kept_apart(self._seed, *numbers):
+            return self.inner[index]
 
     def open_files(self):
         """Return the files that the workers were told to read last."""

@@ -1,20 +1,22 @@
 """Training loops that can stop and go on anywhere, and that stop by themselves where going on would be wrong."""
+import math
 import os
 import signal
 import threading
 
 import torch
-from mmengine.dist import all_reduce, is_distributed
+from mmengine.dist import all_gather_object, all_reduce, is_distributed
 from mmengine.hooks import EMAHook
-from mmengine.model import is_model_wrapper
 from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch.utils.data import DataLoader
 
+from ..checkpoint.files import first_line
 from ..errors import ConfigError, LossError, OutOfMemory, Stopped
-from .loading import ResumableLoader
+from .loading import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook
+from .sharding import unwrapped
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,6 +42,8 @@ class _DenseLoop:
         self._resumed = None  # random state to go on with
         self._steps = None  # of the optimizer wrapper, which skipped batches do not count in
         self._signal = None
+        self._pid = os.getpid()  # the workers of the data loader inherit the handlers of signals
+        self._checks = 0  # batches of a validation after which the processes ask each other for signals
 
     def state_dict(self) -> dict:
         """Return the position in the run beyond mmengine's epoch and iteration; the random state is of this process."""
@@ -56,12 +60,11 @@ class _DenseLoop:
 
     def run(self):
         """Train, from where the run stands."""
-        module = self.runner.model.module if is_model_wrapper(self.runner.model) else self.runner.model
+        module = unwrapped(self.runner.model)
         previous = {}
         if threading.current_thread() is threading.main_thread():  # Python takes signals in no other
             previous = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
         module.parse_losses = _checked(module.parse_losses)
-        self._pid = os.getpid()
         if self._steps is not None:
             self.runner.optim_wrapper._inner_count = self._steps
         try:
@@ -86,16 +89,21 @@ class _DenseLoop:
             self._bad_loss(error, args, buffers)
         except RuntimeError as error:
             self.dataloader.explain(error)
-            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
-                raise
-            raise OutOfMemory(_describe_memory(error, batch, self._iter + 1)) from error
+            if _is_out_of_memory(error):
+                raise OutOfMemory(_describe_memory(error, batch, self._iter + 1)) from error
+            raise
         if self._agree(self._signal is not None):
             self._stop()
 
     def _bad_loss(self, error, args, buffers):
         index, batch = (args[0] if len(args) > 1 else self._iter), args[-1]
-        terms = ', '.join(f'{name} {value:g}' for name, value in error.terms.items())
-        what = f'iteration {self._iter + 1}: the loss is not finite ({terms}). Images: {", ".join(_images(batch))}'
+        parts = []
+        for process, (terms, images) in enumerate(all_gather_object((error.terms, _images(batch)))):
+            if not all(map(math.isfinite, terms.values())):
+                where = f'process {process}: ' if is_distributed() else ''
+                terms = ', '.join(f'{name} {value:g}' for name, value in terms.items())
+                parts.append(f'{where}{terms}; images: {", ".join(images)}')
+        what = f'iteration {self._iter + 1}: the loss is not finite. {". ".join(parts)}'
         if self.bad_loss == 'stop':
             raise LossError(f'{what}. The checkpoints before it are kept. Look at these images and their annotations, '
                             'or lower the learning rate; --cfg-options train_cfg.bad_loss=skip goes on without such '
@@ -124,6 +132,13 @@ class _DenseLoop:
             for hook in self.runner.hooks:
                 if isinstance(hook, EMAHook):
                     hook.after_val_epoch(self.runner)  # gives the model its own parameters back
+        except RuntimeError as error:
+            explain(error, 'val_dataloader')
+            if _is_out_of_memory(error):
+                raise OutOfMemory(f'validation after iteration {self._iter}: {first_line(error)}. The checkpoints '
+                                  'before it are kept. What helps: a smaller val_dataloader.batch_size, or smaller '
+                                  'scales in the val_dataloader.') from error
+            raise
         set_random_state(self._outside)
         self._outside = None
         if stopped:
@@ -254,10 +269,14 @@ def _images(batch):
     return [str(getattr(sample, 'img_path', 'unknown')) for sample in samples] or ['unknown']
 
 
+def _is_out_of_memory(error):
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def _describe_memory(error, batch, iteration):
     inputs = batch.get('inputs', []) if isinstance(batch, dict) else []
     sizes = ', '.join('x'.join(map(str, image.shape[-2:])) for image in inputs) or 'unknown sizes'
     return (f'iteration {iteration}: out of memory with a batch of {len(inputs)} images ({sizes} pixels; '
-            f'{", ".join(_images(batch))}): {str(error).splitlines()[0]}. What helps: --cfg-options '
+            f'{", ".join(_images(batch))}): {first_line(error)}. What helps: --cfg-options '
             'model.backbone.with_cp=True (activation checkpointing), --amp on a GPU, a smaller '
             'train_dataloader.batch_size (with --auto-scale-lr), smaller scales in the train_pipeline.')

@@ -124,7 +124,8 @@ class SegmentationPredictor(Predictor):
         labels = sample.pred_sem_seg.data[0].numpy() + self.first_label
         path = Path(out_dir, 'labels', name).with_suffix('.png')  # as data sets name them
         path.parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(path), labels.astype(np.uint8 if labels.max() < 256 else np.uint16))
+        data = cv2.imencode('.png', labels.astype(np.uint8 if labels.max() < 256 else np.uint16))[1]
+        path.write_bytes(data.tobytes())  # imwrite says nothing where it cannot write
         self.count += 1
 
     def close(self, out_dir):
@@ -158,10 +159,9 @@ def predict_files(predictor, root, paths, out_dir):
         What was written, in words.
 
     Raises:
-        DataError: ``out_dir`` is ``root``; two images have the same name but for the suffix; or some could not be
-            read, and the others are done all the same.
+        DataError: ``out_dir`` is ``root`` or cannot be written into; two images have the same name but for the
+            suffix; or some could not be read, and the others are done all the same.
     """
-    unreadable = []
     if Path(out_dir).resolve() == Path(root).resolve():
         raise DataError(f'{out_dir} holds the images, and the pictures would overwrite them; give another folder')
     names = Counter(str(path.relative_to(root).with_suffix('')) for path in paths)
@@ -171,7 +171,19 @@ def predict_files(predictor, root, paths, out_dir):
                         f'{", ".join(doubled[:5])}. Rename one of each.')
     stems = [path.stem for path in paths]
     numbered = all(stem.isdecimal() for stem in stems) and len(set(map(int, stems))) == len(stems)
-    Path(out_dir).mkdir(parents=True, exist_ok=True)
+    try:
+        written, unreadable = _predict_all(predictor, root, paths, numbered, out_dir)
+    except OSError as error:
+        raise DataError(f'cannot write into {out_dir}: {error}') from error
+    if unreadable:
+        raise DataError('\n  '.join([f'{len(unreadable)} of {len(paths)} images could not be read; wrote {written}. '
+                                    'These could not:', *map(str, unreadable)]))
+    return written
+
+
+def _predict_all(predictor, root, paths, numbered, out_dir):
+    """Return what was written, in words, and the images that could not be read."""
+    unreadable, count = [], 0
     try:
         for position, path in enumerate(track_iter_progress(paths), start=1):
             image = cv2.imread(str(path))
@@ -179,13 +191,11 @@ def predict_files(predictor, root, paths, out_dir):
                 unreadable.append(path)
             else:
                 predictor.write(image, int(path.stem) if numbered else position, path.relative_to(root), out_dir)
+                count += 1
     finally:
         print()  # the progress bar ends without a line break
-        results = predictor.close(out_dir)
-    if unreadable:
-        raise DataError(f'{len(unreadable)} of {len(paths)} images could not be read: '
-                        + ', '.join(map(str, unreadable[:5])))
-    return f'{len(paths)} pictures and {results} in {out_dir}'
+        written = f'{count} pictures and {predictor.close(out_dir)} in {out_dir}' if count else 'nothing'
+    return written, unreadable
 
 
 def _category_ids(classes):

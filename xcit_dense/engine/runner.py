@@ -1,31 +1,41 @@
 """mmengine's runner with checkpoints that are read safely and loaded strictly."""
 import difflib
+import errno
+import logging
 import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import mmengine
 import torch
+from mmengine.device import get_device
 from mmengine.dist import (
+    all_gather,
     all_gather_object,
-    all_reduce,
     broadcast_object_list,
     get_rank,
     get_world_size,
     is_main_process,
 )
+from mmengine.hooks import EarlyStoppingHook
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
+from torch.utils.data import DataLoader
 
 from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
-from ..errors import CheckpointError, ConfigError, DataError
+from ..errors import CheckpointError, ConfigError, DataError, XCiTDenseError
+from . import sharding
 from .check_config import check_paramwise
+from .loading import NamedErrors, explain
 from .saving import lock_work_dir, write_checkpoint
 
 #: Settings that may differ from those of the run that is resumed.
 _PLACES = ('resume', 'load_from', 'work_dir', 'launcher')
+
+#: Errors of writing that name no file.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @RUNNERS.register_module()
@@ -38,7 +48,7 @@ class DenseRunner(Runner):
     """
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
-        randomness, self._resumed = dict(randomness or dict(seed=None)), None
+        randomness, self._resumed, self._sharding = dict(randomness or dict(seed=None)), None, None
         if resume:
             load_from = str(_find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
@@ -46,8 +56,14 @@ class DenseRunner(Runner):
                 raise CheckpointError(f'{load_from} holds weights but no state of a training run to resume. To start '
                                       'from these weights: --cfg-options load_from=FILE, without --resume.')
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
-        super().__init__(*args, resume=resume, load_from=load_from, work_dir=work_dir, randomness=randomness, **kwargs)
-        self.logger.addFilter(_is_news)
+        try:
+            super().__init__(*args, resume=resume, load_from=load_from, work_dir=work_dir, randomness=randomness,
+                             **kwargs)
+        except OSError as error:  # of the folders, the log and the config that mmengine writes
+            if error.errno not in _NO_ROOM and not str(error.filename).startswith(str(Path(work_dir).absolute())):
+                raise
+            raise CheckpointError(f'cannot write into the work dir {work_dir}: {error.strerror}. Make room or '
+                                  'writable, or name another --work-dir.') from error
         if resume:
             self._compare_settings(self._resumed['meta'].get('cfg'))
 
@@ -60,6 +76,15 @@ class DenseRunner(Runner):
         changed = [line for line in lines if not line.startswith(('---', '+++', '@@'))]
         if changed:
             self.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed[:40]))
+
+    def build_logger(self, *args, **kwargs):
+        """Build the logger: its file tells all, the console not what the file is for."""
+        logger = super().build_logger(*args, **kwargs)
+        logger.addFilter(_is_news)
+        for handler in logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.addFilter(_is_for_console)
+        return logger
 
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
@@ -75,9 +100,17 @@ class DenseRunner(Runner):
         super().setup_env(env_cfg)
 
     def wrap_model(self, model_wrapper_cfg, model):
-        """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms."""
-        if self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model):
+        """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms.
+
+        A model to be sharded is left as it is: `train` does that once the weights are in it.
+        """
+        on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
+        if on_cpus:
             model = revert_sync_batchnorm(model)
+        if self.distributed and sharding.asks_for_sharding(model_wrapper_cfg):
+            self._sharding = model_wrapper_cfg
+            return model.to(get_device())
+        if on_cpus:
             defaults = dict(broadcast_buffers=False,
                             find_unused_parameters=self.cfg.get('find_unused_parameters', False))
             model_wrapper_cfg = {**defaults, **(model_wrapper_cfg or {}), 'device_ids': None}
@@ -85,9 +118,12 @@ class DenseRunner(Runner):
 
     @staticmethod
     def build_dataloader(dataloader, seed=None, diff_rank_seed=False):
-        """Build a data loader; a data set that is empty after filtering is an error that says why."""
+        """Build a data loader that raises named errors: no image is left after filtering, or one cannot be read."""
+        if isinstance(dataloader, DataLoader):
+            return dataloader
+        named = dict(type=NamedErrors, dataset=dataloader['dataset'])
         try:
-            return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
+            return Runner.build_dataloader({**dataloader, 'dataset': named}, seed, diff_rank_seed)
         except ValueError as error:
             if 'need at least one array to concatenate' not in str(error):
                 raise
@@ -103,7 +139,11 @@ class DenseRunner(Runner):
             ConfigError: A key for the learning rates or weight decays of some parameters matches none.
         """
         check_paramwise(self.cfg, self.model)
-        return super().build_optim_wrapper(optim_wrapper)
+        wrapper = super().build_optim_wrapper(optim_wrapper)
+        clips = getattr(wrapper, 'clip_func', None)
+        if sharding.is_sharded(self.model) and clips is torch.nn.utils.clip_grad_norm_:
+            wrapper.clip_func = sharding.clip_grad_norm(self.model)
+        return wrapper
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):
         """Scale the learning rate linearly with the batch size, the one in the log (``base_lr``) too."""
@@ -138,8 +178,11 @@ class DenseRunner(Runner):
             # mmengine would run the text as Python when it resumes
             checkpoint['meta'] = {k: v for k, v in checkpoint['meta'].items() if k not in ('cfg', 'config')}
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        model = self.model.module if is_model_wrapper(self.model) else self.model
-        load_model(model, checkpoint, filename)
+        if sharding.is_sharded(self.model):  # its weights came before
+            checkpoint['optimizer'] = sharding.own_optimizer_state(self.model, self.optim_wrapper,
+                                                                   checkpoint['optimizer'])
+        else:
+            load_model(sharding.unwrapped(self.model), checkpoint, filename)
         self._has_loaded = True
         return checkpoint
 
@@ -149,9 +192,31 @@ class DenseRunner(Runner):
         Raises:
             ConfigError: Another training runs in the work dir.
         """
-        lock = lock_work_dir(self.work_dir) if is_main_process() else nullcontext()
-        with lock:
+        with _on_first(lock_work_dir, self.work_dir) or nullcontext():
+            if self._sharding:
+                self._shard()
             return super().train()
+
+    def _shard(self):
+        """Shard the model with its first weights in it; mmengine's `train` would fill in the shares of each process."""
+        super()._init_model_weights()
+        if self._load_from is not None:
+            checkpoint = self._resumed or read_checkpoint(fetch(str(self._load_from)))
+            load_model(self.model, checkpoint, self._load_from)
+            self._has_loaded = not self._resume
+        self.model = sharding.shard(self.model, self._sharding, self.optim_wrapper, self.hooks)
+
+    def _init_model_weights(self):
+        if not sharding.is_sharded(self.model):
+            super()._init_model_weights()
+
+    def test(self):
+        """Test; an image that cannot be read is an error that names it, with workers too."""
+        try:
+            return super().test()
+        except RuntimeError as error:
+            explain(error, 'test_dataloader')
+            raise
 
     def resume(self, filename, *args, **kwargs):
         """Go on from a checkpoint, and with mmengine's state also with the position in the data and random numbers."""
@@ -164,6 +229,9 @@ class DenseRunner(Runner):
             raise DataError(f'{filename} has the classes {saved}, this run {found}: the outputs of the model would '
                             'change their meaning. Give the data of the run before, or start anew with load_from.')
         super().resume(filename, *args, **kwargs)
+        if self.iter >= self.max_iters:
+            self.logger.warning(f'{filename} is the end of a run of {self.iter} iterations: there is nothing left to '
+                                'train. For a longer one give more in train_cfg, and in param_scheduler.')
         loop, state = self.train_loop, checkpoint.get('training')
         if not hasattr(loop, 'load_state_dict'):
             return
@@ -172,10 +240,7 @@ class DenseRunner(Runner):
                                 f'processes, this run has {get_world_size()}: it goes on, but not exactly as it would '
                                 'have without the stop.')
         if state is not None:
-            loop.load_state_dict(state['loops'][min(get_rank(), len(state['loops']) - 1)])
-            for name, parameter in self.model.named_parameters():
-                if name in state['gradients']:
-                    parameter.grad = state['gradients'][name].to(parameter)
+            self._restore_training(state)
         elif isinstance(loop, EpochBasedTrainLoop):
             loop.dataloader.load_state_dict(dict(passes=self.epoch, batches=0))
 
@@ -190,51 +255,75 @@ class DenseRunner(Runner):
             CheckpointError: It cannot be written; what was there stays.
         """
         training = self._training_state() if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
-        failed = [None]
-        if is_main_process():
-            try:
-                self._write_checkpoint(Path(out_dir, filename), meta, by_epoch, save_optimizer, save_param_scheduler,
-                                       training)
-            except CheckpointError as error:
-                failed = [str(error)]
-        broadcast_object_list(failed)  # no process goes on before the file is there
-        if failed[0]:
-            raise CheckpointError(failed[0])
+        checkpoint = dict(state_dict=sharding.model_state(self.model))
+        if save_optimizer:
+            checkpoint['optimizer'] = sharding.optimizer_state(self.model, self.optim_wrapper)
+        if save_param_scheduler and self.param_schedulers is not None:
+            checkpoint['param_schedulers'] = _states(self.param_schedulers)
+        if training:
+            checkpoint['training'] = training
+        _on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
 
-    def _write_checkpoint(self, path, meta, by_epoch, save_optimizer, save_param_scheduler, training):
-        model = self.model.module if is_model_wrapper(self.model) else self.model
+    def _write_checkpoint(self, checkpoint, path, meta, by_epoch):
         meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
                     time=time.strftime('%Y%m%d_%H%M%S'), mmengine_version=mmengine.__version__)
         meta.setdefault('epoch', self.epoch + by_epoch)  # as mmengine counts in its hooks
         meta.setdefault('iter', self.iter + (not by_epoch))
         if hasattr(self.train_dataloader.dataset, 'metainfo'):
             meta['dataset_meta'] = self.train_dataloader.dataset.metainfo
-        checkpoint = dict(meta=meta, state_dict=model.state_dict(),
-                          message_hub=self.message_hub.state_dict())
-        if save_optimizer:
-            checkpoint['optimizer'] = self.optim_wrapper.state_dict()
-        if save_param_scheduler and self.param_schedulers is not None:
-            checkpoint['param_schedulers'] = _states(self.param_schedulers)
-        if training:
-            checkpoint['training'] = training
+        checkpoint = dict(meta=meta, message_hub=self.message_hub.state_dict(), **checkpoint)
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
         checkpoint = apply_to(checkpoint, lambda x: hasattr(x, 'cpu'), lambda x: x.cpu())
         write_checkpoint(checkpoint, path, torch.save)
 
     def _training_state(self):
-        loops = all_gather_object(self.train_loop.state_dict())
-        gradients, wrapper = {}, self.optim_wrapper
-        if getattr(wrapper, 'inner_count', 0) % getattr(wrapper, '_accumulative_counts', 1):
-            for name, parameter in self.model.named_parameters():
-                if parameter.grad is not None:
-                    gradients[name] = parameter.grad.detach().clone()
-                    all_reduce(gradients[name], 'mean')
-        return dict(loops=loops, gradients=gradients)
+        loops, gradients = all_gather_object(self.train_loop.state_dict()), {}
+        if getattr(self.optim_wrapper, 'inner_count', 0) % getattr(self.optim_wrapper, '_accumulative_counts', 1):
+            for name, parameter in self._trained():
+                own = parameter.grad
+                if own is None and get_world_size() > 1:  # another process may have one
+                    own = torch.zeros_like(parameter)
+                if own is not None:
+                    parts = all_gather(own.detach())
+                    gradients[name] = [part.cpu() for part in parts] if is_main_process() else []
+        waiting = [dict(best_score=float(hook.best_score), wait_count=hook.wait_count)
+                   for hook in self.hooks if isinstance(hook, EarlyStoppingHook)]
+        return dict(loops=loops, gradients=gradients, early_stopping=waiting)
+
+    def _restore_training(self, state):
+        processes, process = get_world_size(), get_rank()
+        self.train_loop.load_state_dict(state['loops'][min(process, len(state['loops']) - 1)])
+        for name, parameter in self._trained():
+            if name in state['gradients']:
+                parts = state['gradients'][name]
+                own = parts[process] if len(parts) == processes else torch.stack(parts).mean(0)
+                parameter.grad = own.to(parameter)
+        hooks = [hook for hook in self.hooks if isinstance(hook, EarlyStoppingHook)]
+        for hook, waiting in zip(hooks, state['early_stopping'], strict=False):
+            vars(hook).update(waiting)
+
+    def _trained(self):
+        return [(name, p) for name, p in sharding.unwrapped(self.model).named_parameters() if p.requires_grad]
 
 
 def build_runner(cfg):
     """Build the runner that ``cfg.runner_type`` names, which is `DenseRunner` in the configs of this package."""
     return RUNNERS.build(cfg)
+
+
+def _on_first(function, *args):
+    """Call a function on the first process; the others wait, get None, and share its `XCiTDenseError`."""
+    result, failed = None, [None]
+    if is_main_process():
+        try:
+            result = function(*args)
+        except XCiTDenseError as error:
+            failed = [(type(error), str(error))]
+    broadcast_object_list(failed)
+    if failed[0]:
+        kind, text = failed[0]
+        raise kind(text)
+    return result
 
 
 def _find_resumed(checkpoint, work_dir):
@@ -257,3 +346,10 @@ def _is_news(record):
     """Filter for the log: not one line per parameter, no deprecations of mmengine's own hooks."""
     noise = ('paramwise_options -- ', '"FileClient" will be deprecated', '"HardDiskBackend" is the alias')
     return not record.getMessage().startswith(noise)
+
+
+def _is_for_console(record):
+    """Filter for the console: no versions of compilers, no config and no table of hooks, of hundreds of lines."""
+    kept = ('\n' + '-' * 60 + '\nSystem environment', 'Config:\n', 'Hooks will be executed', 'Exp name: ',
+            'Distributed training is not used, all SyncBatchNorm')
+    return record.levelno > logging.INFO or not record.getMessage().startswith(kept)

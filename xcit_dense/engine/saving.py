@@ -23,13 +23,16 @@ class DenseCheckpointHook(CheckpointHook):
         on_write_error: What to do where a checkpoint cannot be written: ``stop``, or ``continue`` with an error in
             the log. What was there before stays in both cases.
 
-    Other arguments are those of `mmengine.hooks.CheckpointHook`.
+    Other arguments are those of `mmengine.hooks.CheckpointHook` but for those that name another place.
     """
 
     def __init__(self, *args, on_write_error: str = 'stop', **kwargs):
         if on_write_error not in ('stop', 'continue'):
             raise ConfigError(f"on_write_error must be 'stop' or 'continue', got {on_write_error!r}")
         super().__init__(*args, **kwargs)
+        if self.out_dir or self.backend_args or self.file_client_args:
+            raise ConfigError('DenseCheckpointHook writes to the work dir of the run, where --resume looks: name that '
+                              'with --work-dir DIR instead of out_dir, backend_args or file_client_args')
         self.on_write_error = on_write_error
 
     def before_train(self, runner):

@@ -1,9 +1,8 @@
 """What a training is about to do, in one block of the log."""
-import importlib
+import sys
 
 import torch
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.model import is_model_wrapper
 from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
 from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop
@@ -11,6 +10,7 @@ from mmengine.runner import IterBasedTrainLoop
 from .. import __version__
 from .hooks import CompileHook
 from .measure import describe_machine
+from .sharding import is_sharded, unwrapped
 
 
 @HOOKS.register_module()
@@ -31,7 +31,7 @@ def describe_run(runner) -> str:
     Args:
         runner: A runner whose training has begun: optimizer, loops and weights are there.
     """
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    model = unwrapped(runner.model)
     lines = dict(
         versions=_versions(runner),
         device=_device(runner),
@@ -55,7 +55,9 @@ def describe_run(runner) -> str:
 
 def _versions(runner):
     names = dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', str(runner.default_scope.scope_name)])
-    versions = [f'{name} {importlib.import_module(name).__version__}' for name in names]
+    # a scope of the user's own may be no module
+    modules = [sys.modules[name] for name in names if hasattr(sys.modules.get(name), '__version__')]
+    versions = [f'{module.__name__} {module.__version__}' for module in modules]
     return ', '.join([f'xcit_dense {__version__}', f'python {describe_machine()["python"]}', *versions])
 
 
@@ -85,8 +87,9 @@ def _parameters(runner, model):
     decayed = sum(p.numel() for g in groups if g.get('weight_decay') for p in g['params'] if p.requires_grad)
     trained = sum(p.numel() for g in groups for p in g['params'] if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
-    return (f'{total:,}: {trained:,} trained, {decayed:,} of them with weight decay and {trained - decayed:,} without; '
+    text = (f'{total:,}: {trained:,} trained, {decayed:,} of them with weight decay and {trained - decayed:,} without; '
             f'{total - trained:,} frozen')
+    return f'this process holds {text}' if is_sharded(runner.model) else text
 
 
 def _weights(runner, model):
@@ -103,6 +106,8 @@ def _weights(runner, model):
 
 
 def _batch(runner):
+    if _batch_size(runner.train_dataloader) is None:
+        return 'as large as the batch sampler makes it'
     images, counts = _images_per_step(runner)
     return f'{images} images a step ({counts})'
 
@@ -115,7 +120,8 @@ def _images_per_step(runner):
 
 
 def _batch_size(loader):
-    return loader.batch_size or loader.batch_sampler.batch_size  # torch has it where there is no batch sampler
+    # torch has it where there is no batch sampler; one of the user's own may have none
+    return loader.batch_size or getattr(loader.batch_sampler, 'batch_size', None)
 
 
 def _learning_rate(runner):
@@ -125,6 +131,8 @@ def _learning_rate(runner):
         text = f'{rates[-1]:g}' if len(rates) == 1 else f'{rates[0]:g} to {rates[-1]:g} by parameter'
         texts.append(f'{name} {text}'.strip())
     scale = runner.auto_scale_lr or {}
+    if _batch_size(runner.train_dataloader) is None:
+        return '; '.join(texts)
     if scale.get('enable'):
         real = _batch_size(runner.train_dataloader) * runner.world_size
         texts.append(f'scaled by {real / scale["base_batch_size"]:g}: {real} images a batch, the config is for '

@@ -1,0 +1,111 @@
+"""Models that are too large for one device: parameters, gradients and optimizer spread over the processes (FSDP).
+
+``model_wrapper_cfg = dict(type='MMFullyShardedDataParallel', auto_wrap_policy='xcit_blocks')`` asks for it, which is
+``configs/_base_/fsdp.py``. mmengine's other way, its FlexibleRunner and strategies, reads checkpoints as
+pickles and runs the text of a config in them; here `DenseRunner` stays, and with it all that it promises. Checkpoints
+hold whole tensors under plain names, so a run may go on with or without sharding.
+"""
+from mmengine.hooks import EMAHook
+from mmengine.model import is_model_wrapper
+from mmengine.optim import AmpOptimWrapper
+from mmengine.registry import FUNCTIONS, MODEL_WRAPPERS
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from ..errors import ConfigError
+from ..layers import XCABlock
+from .hooks import CompileHook
+
+
+@FUNCTIONS.register_module(name='xcit_blocks')
+def wrap_blocks(module, recurse, nonwrapped_numel) -> bool:
+    """Wrap each XCiT block by itself, for `torch.distributed.fsdp`; heads and the rest are the outermost unit."""
+    return recurse or isinstance(module, XCABlock)
+
+
+def asks_for_sharding(wrapper_cfg) -> bool:
+    """Whether a ``model_wrapper_cfg`` shards the model."""
+    kind = (wrapper_cfg or {}).get('type')
+    kind = MODEL_WRAPPERS.get(kind) if isinstance(kind, str) else kind
+    return isinstance(kind, type) and issubclass(kind, FSDP)
+
+
+def is_sharded(model) -> bool:
+    """Whether a model was made by `shard`."""
+    return isinstance(model, FSDP)
+
+
+def shard(model, wrapper_cfg, wrapper, hooks):
+    """Spread a model with its weights over the processes of the run.
+
+    Args:
+        model: The model, the same in every process.
+        wrapper_cfg: The config's ``model_wrapper_cfg``.
+        wrapper: The config of the optimizer wrapper; mixed precision is told of the sharding.
+        hooks: The hooks of the run.
+
+    Raises:
+        ConfigError: The run does what sharded parameters do not allow.
+    """
+    refused = {
+        'EMAHook': any(isinstance(hook, EMAHook) for hook in hooks),
+        '--compile (CompileHook)': any(isinstance(hook, CompileHook) for hook in hooks),
+        'optim_wrapper.accumulative_counts': wrapper.get('accumulative_counts', 1) > 1,
+        'optim_wrapper.paramwise_cfg.flat_decay_mult': 'flat_decay_mult' in (wrapper.get('paramwise_cfg') or {}),
+    }
+    if any(refused.values()):
+        raise ConfigError(f'{", ".join(name for name, found in refused.items() if found)} does not go with a sharded '
+                          'model (model_wrapper_cfg): leave out one of the two')
+    if wrapper.get('type') in ('AmpOptimWrapper', AmpOptimWrapper):
+        wrapper['use_fsdp'] = True
+    device = next(model.parameters()).device
+    model = MODEL_WRAPPERS.build(dict(wrapper_cfg), default_args=dict(module=model, device_id=device))
+    # on a CPU torch takes the offloaded tensors out of a buffer that it uses again for the next ones
+    gathered = dict(rank0_only=True, offload_to_cpu=device.type != 'cpu')
+    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(**gathered),
+                             FullOptimStateDictConfig(**gathered))
+    return model
+
+
+def unwrapped(model):
+    """Return a model without the wrapper that makes it one of several processes."""
+    return model.module if is_model_wrapper(model) else model
+
+
+def model_state(model) -> dict:
+    """Return the tensors of a model by plain name; of a sharded one every process must ask, and the first gets them."""
+    return (model if is_sharded(model) else unwrapped(model)).state_dict()
+
+
+def optimizer_state(model, wrapper) -> dict:
+    """Return the state of an optimizer wrapper as of a model that is not sharded; every process must ask."""
+    state = wrapper.state_dict()
+    if not is_sharded(model):
+        return state
+    whole = FSDP.optim_state_dict(model, wrapper.optimizer)
+    if whole:  # on the first process
+        numbers = {name: i for i, name in enumerate(n for group in whole['param_groups'] for n in group['params'])}
+        state['state'] = {numbers[name]: value for name, value in whole['state'].items()}
+    return state
+
+
+def own_optimizer_state(model, wrapper, state) -> dict:
+    """Return this process's part of what `optimizer_state` gave."""
+    if not is_sharded(model):
+        return state
+    places = {id(p): i for i, p in enumerate(p for g in wrapper.optimizer.param_groups for p in g['params'])}
+    names = {places[id(p)]: name.replace('_fsdp_wrapped_module.', '') for name, p in model.named_parameters()
+             if id(p) in places}
+    whole = dict(state={names[i]: value for i, value in state['state'].items()},
+                 param_groups=[dict(group, params=[names[i] for i in group['params']])
+                               for group in state['param_groups']])
+    return dict(state, **FSDP.optim_state_dict_to_load(model, wrapper.optimizer, whole))
+
+
+def clip_grad_norm(model):
+    """Return what stands in for `torch.nn.utils.clip_grad_norm_`: each process holds a part of every gradient."""
+
+    def clip(parameters, **options):
+        return model.clip_grad_norm_(**options)
+
+    return clip
