@@ -206,7 +206,8 @@ def test_data_without_the_classes_of_the_config(demo_data, tmp_path):
     done = run_tool('train.py', MAIN_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--no-pretrained',
                     check=False)
     assert done.returncode == 1
-    assert "does not have the class 'bicycle'" in done.stdout and 'classes_from_data' in done.stdout
+    assert "does not have 80 of the 80 classes of the config: 'person', 'bicycle'" in done.stdout
+    assert 'classes_from_data' in done.stdout
     assert 'Traceback' not in done.stdout and 'Epoch(train)' not in done.stdout
 
 
