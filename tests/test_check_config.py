@@ -3,7 +3,7 @@ import pytest
 from conftest import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from mmengine.config import Config
 from mmengine.model import BaseModule
-from mmengine.registry import HOOKS, MODELS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, OPTIMIZERS, init_default_scope
 
 from xcit_dense import list_models
 from xcit_dense.engine import check_config as check_config_module
@@ -298,11 +298,11 @@ def schedule_warning(monkeypatch):
     said = []
     monkeypatch.setattr(check_config_module, 'print_log', lambda text, **_: said.append(text))
 
-    def warning(name, options=None):
+    def warning(name, options=None, epoch_length=None):
         said.clear()
         cfg = load_config(name)
         cfg.merge_from_dict(options or {})
-        check_schedule(cfg)
+        check_schedule(cfg, epoch_length)
         assert len(said) < 2
         return ''.join(said)
 
@@ -353,6 +353,13 @@ def test_schedule_left_behind_by_the_run(kind, options, words, schedule_warning)
 ])
 def test_schedules_that_may_be_meant(kind, options, schedule_warning):
     assert not schedule_warning(CONFIGS[kind], options)
+
+
+def test_a_warm_up_longer_than_a_run_of_epochs(schedule_warning):
+    assert not schedule_warning(CONFIGS['retina'], epoch_length=14)
+    assert schedule_warning(CONFIGS['retina'], epoch_length=13).endswith(
+        'param_scheduler.0 (LinearLR) ends at iteration 500, beyond the run of 468 iterations; stretch it with '
+        '--cfg-options param_scheduler.0.end=468')
 
 
 def test_rules_that_reach_no_parameter():
@@ -412,3 +419,23 @@ def test_nothing_is_built(monkeypatch):
     monkeypatch.setattr(module.MODELS, 'build', None)
     monkeypatch.setattr(module.DATASETS, 'build', None)
     check_config(load_config(CONFIGS['cascade']))
+
+
+def test_none_is_a_learning_rate_where_it_is_the_optimizers_default():
+
+    @OPTIMIZERS.register_module(name='OwnPace')
+    class OwnPace:
+        def __init__(self, params, lr=None, weight_decay=0.):
+            pass
+
+    def check(**optimizer):
+        cfg = load_config(TINY_CONFIG)
+        cfg.optim_wrapper.optimizer = optimizer
+        check_config(cfg)
+
+    try:
+        check(type='OwnPace', lr=None)
+        assert 'weight_decay = None' in raised(lambda: check(type='OwnPace', weight_decay=None))[0]
+        assert 'lr = None' in raised(lambda: check(type='SGD', lr=None))[0]
+    finally:
+        OPTIMIZERS.module_dict.pop('OwnPace')

@@ -11,6 +11,8 @@ import mmcv
 import numpy as np
 import pytest
 from conftest import MAIN_CONFIG, ROOT, SAMPLES, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
+from mmdet.datasets.transforms import LoadAnnotations
+from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as mask_api
 
@@ -31,7 +33,7 @@ from xcit_dense.data_check.masks import sums_of_coded
 from xcit_dense.data_files import read_map
 from xcit_dense.demo_data import CLASSES
 from xcit_dense.engine.config import load_config
-from xcit_dense.engine.data import difference_of, palette_of, take_classes
+from xcit_dense.engine.data import check_data, classes_of_data, difference_of, palette_of, take_classes
 from xcit_dense.errors import ConfigError, DataError
 
 ANNOTATIONS = 'annotations/instances_train2017.json'
@@ -178,9 +180,11 @@ FAULTS = (
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), 'neither'),
     ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
-    ('polygon-points', polygon(1, 1, 5, 5), 'polygon of 4 numbers'),
-    ('polygon-points', polygon(1, 1, 5, 5, 1, 5, 3), 'polygon of 7 numbers'),
-    ('polygon-points', polygon(), 'polygon of 0 numbers'),
+    ('polygon-none', polygon(1, 1, 5, 5), 'polygon of 4 numbers and none of 6'),
+    ('polygon-none', polygon(1, 1, 5, 5, 1, 5, 3), 'polygon of 7 numbers and none of 6'),
+    ('polygon-none', polygon(), 'polygon of 0 numbers and none of 6'),
+    ('polygon-points', fields('annotations', 0, segmentation=[[1, 1, 5, 5, 1, 5], [1, 2, 3, 4]]),
+     'polygon of 4 numbers, which training leaves out without a word'),
     ('polygon-not-finite', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
     ('polygon-not-finite', polygon(1, 1, 5, -INFINITE, 1, 5), '-inf'),
     ('polygon-absurd', polygon(1, 1, 5, 1e30, 1, 5), '1e+30'),
@@ -224,6 +228,31 @@ def test_fault_of_an_annotation_file(root, kind, plant, words, monkeypatch):
     assert {finding.kind for finding in report.findings} <= expected, report.summary()
     again = check_data_set(coco(root))  # out of the cache
     assert repr(again.findings) == repr(report.findings)
+
+
+@pytest.mark.parametrize('polygons', (
+    [[1, 2, 3, 4]], [[1, 2, 3, 4], [1, 1, 9, 1, 9, 9]], [[]], [[], [1, 1, 9, 1, 9, 9]], [[1, 1, 9, 1, 9]],
+    [[1, 1, 9, 1, 9, 9, 3]], [[1, 1, 9, 1, 9, 9], [1, 2, 3, 4]]), ids=str)
+def test_short_polygons_are_no_error_where_the_framework_goes_on(root, polygons):
+    rewrite(root, fields('annotations', 0, segmentation=polygons))
+    # training leaves them out, and the object where none is left
+    instance = dict(mask=polygons, ignore_flag=0)
+    masks = LoadAnnotations(with_mask=True)._process_masks(dict(instances=[instance]))
+    kind = 'polygon-none' if instance['ignore_flag'] else 'polygon-points'
+    finding, = only(check_data_set(coco(root)), kind)
+    assert finding.severity == 'warning' and len(masks[0]) == 1 and finding.drops == bool(instance['ignore_flag'])
+    # the evaluation reads the file itself
+    try:
+        mask_api.frPyObjects(polygons, 64, 64)
+        ends = False
+    except Exception:
+        ends = True
+    report = check_data_set(coco(root, test_mode=True))
+    assert kinds_of(report) == {kind, *(['polygon-first'] if ends else [])}
+    assert bool(report.errors) == ends
+    assert only(check_data_set(coco(root)), kind) == [finding]  # the cache keeps the two apart
+    both = dict(train_dataloader=dict(dataset=coco(root)), val_dataloader=dict(dataset=coco(root, test_mode=True)))
+    assert len(check_data_sets(both)) == 2
 
 
 def test_masks_do_not_count_where_nothing_reads_them(root):
@@ -297,6 +326,8 @@ def test_images_that_cannot_be_used(root, monkeypatch):
     first.write_bytes(b'no picture')
     assert 'no image of a kind' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
     first.write_bytes(whole[:len(whole) // 2])
+    assert 'cut off: a JPEG without its end' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    first.write_bytes(whole + bytes(5000))  # mmcv reads it
     assert only(check_data_set(coco(root)), 'image-cut-off')[0].severity == 'warning'
     first.unlink()
     (root / 'pipe').rename(first)
@@ -428,6 +459,77 @@ def test_classes_of_label_maps(root):
     assert report.findings == [] and [name for name, *_ in report.classes] == list('012345')
     ade = folders(root, type='ADE20KDataset', reduce_zero_label=True, metainfo=dict(classes=('wall', 'bilding')))
     assert "'bilding' (it has 'building')" in only(check_data_set(ade), 'class-missing')[0].sentence
+
+
+def test_layout_that_the_class_of_a_data_set_knows(root):
+    """Suffixes and the first label are those of the class where the config does not say them."""
+    street = dict(type='CityscapesDataset', data_root=str(root), data_prefix=dict(
+        img_path='leftImg8bit/train', seg_map_path='gtFine/train'))
+    images, maps = (root / street['data_prefix'][key] / 'town' for key in ('img_path', 'seg_map_path'))
+    for folder in (images, maps):
+        folder.mkdir(parents=True)
+    for number in range(2):
+        Image.new('RGB', (40, 30)).save(images / f'town_{number}_leftImg8bit.png')
+        Image.fromarray(np.full((30, 40), [18, 255][number], np.uint8)).save(
+            maps / f'town_{number}_gtFine_labelTrainIds.png')
+        Image.new('RGBA', (40, 30)).save(maps / f'town_{number}_gtFine_color.png')
+    report = check_data_set(street)
+    only(report, 'map-ignored')
+    assert report.counts['images'] == 2 and report.classes[18] == ('bicycle', 1, 1200)
+    assert 'no-images' in kinds_of(check_data_set(dict(street, img_suffix='.jpg')))  # what the config says goes first
+    (root / 'classes.txt').unlink()
+    assert classes_of_data(Config(street))['classes'] == tuple(map(str, range(19)))  # the colours are no label maps
+    # 0 is unlabelled, 150 the last class
+    save_map(lambda m: np.where(m == 0, 150, 0).astype(np.uint8))(*image_and_map(root))
+    ade = folders(root, type='ADE20KDataset', metainfo=None)
+    report = check_data_set(ade)
+    assert report.findings == [] and report.classes[149][:2] == ('flag', 1)
+    only(check_data_set(dict(ade, reduce_zero_label=False)), 'map-labels')
+
+
+def test_config_without_prefixes_and_names(root):
+    assert check_data_set(coco(root, metainfo=None), from_data=True).findings == []
+    bare = dict(type='ImageFolderDataset', data_root=str(root / 'images'), data_prefix=None, metainfo=None)
+    report = check_data_set(bare)
+    assert report.findings == [] and report.counts['images'] > 6
+    check_data(Config(dict(train_dataloader=dict(dataset=bare))))
+    only(check_data_set(folders(root, type='CocoPanopticDataset', data_prefix=None)), 'not-checked')
+
+
+@pytest.mark.parametrize('harm', (lambda path: None, lambda path: path.mkdir(), lambda path: path.write_bytes(b'\xff')))
+def test_file_of_names_that_cannot_be_read(root, tmp_path, harm):
+    names = tmp_path / 'names.txt'
+    names.write_text('\n'.join(CLASSES))
+    dataset = coco(root, metainfo=dict(classes=str(names)))
+    assert check_data_set(dataset).findings == []
+    names.unlink()
+    harm(names)
+    with pytest.raises(DataError, match=f'metainfo.classes .*{names}'):
+        check_data_set(dataset)
+
+
+def test_heads_whose_classes_are_not_those_of_the_data(root):
+    cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
+    cfg.classes_from_data = False
+    cfg.model.rpn_head.num_classes = 1
+    cfg.model.backbone.num_classes = 1000
+    cfg.model.roi_head.semantic_head = dict(type='SCNetSemanticHead', num_classes=183)
+    cfg.model.auxiliary_head = [dict(type=kind, num_classes=number) for kind, number in (
+        ('STDCHead', 2), ('mmdet.FusedSemanticHead', 9), ('FCNHead', 80))]
+    assert check_classes(cfg) == []
+    cfg.model.auxiliary_head[2].num_classes = 79
+    assert [finding.file for finding in check_classes(cfg)] == ['model.FCNHead']
+    cfg.classes_from_data = True
+    take_classes(cfg)
+    assert [head.num_classes for head in (
+        cfg.model.rpn_head, cfg.model.backbone, cfg.model.roi_head.semantic_head, *cfg.model.auxiliary_head,
+        cfg.model.roi_head.bbox_head, cfg.model.roi_head.mask_head)] == [1, 1000, 183, 2, 9, 5, 5, 5]
+    # of panoptic data the heads know the things alone
+    things = Config(dict(model=dict(bbox_head=dict(type='FCOSHead', num_classes=80)), train_dataloader=dict(
+        dataset=coco(root, type='CocoPanopticDataset', metainfo={}))))
+    assert check_classes(things) == []
+    things.model.bbox_head.num_classes = 133
+    assert [finding.file for finding in check_classes(things)] == ['model.FCOSHead']
 
 
 def test_heads_with_another_number_of_classes(root):

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -435,6 +436,9 @@ def test_newest_checkpoint(tmp_path):
     (tmp_path / 'last_checkpoint').write_text('/elsewhere/run/epoch_9.pth')
     assert newest_checkpoint(tmp_path).name == 'epoch_9.pth'
     assert fetch(str(tmp_path)).name == 'epoch_9.pth'
+    (tmp_path / 'last_checkpoint').unlink()
+    torch.save(dict(number=8), tmp_path / 'best_mIoU_iter_8.pth')  # copied last
+    assert newest_checkpoint(tmp_path).name == 'epoch_10.pth'
 
 
 def test_zoo_holds_every_published_file():
@@ -623,3 +627,35 @@ torch.distributed.destroy_process_group()
     errors = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], errors
     assert len(requests) == 2
+
+
+def test_redirects_follow_the_rule_for_addresses(server, tmp_path, monkeypatch):
+    folder, address, requests = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    resolve, port = socket.getaddrinfo, address.rpartition(':')[2]
+    monkeypatch.setattr(socket, 'getaddrinfo', lambda host, *rest, **named: resolve('127.0.0.1', *rest, **named))
+
+    class Redirect(http.server.BaseHTTPRequestHandler):
+
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header('Location', self.path.partition('?to=')[2])
+            self.end_headers()
+
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Redirect) as second:
+        threading.Thread(target=second.serve_forever, args=(0.02, ), daemon=True).start()
+        start = f'http://127.0.0.1:{second.server_port}/in1k.pth?to='
+        for target in (f'http://weights.host:{port}/in1k.pth', f'ftp://127.0.0.1:{port}/in1k.pth',
+                       f'{start}http://weights.host:{port}/in1k.pth'):
+            with pytest.raises(CheckpointError) as caught:
+                fetch(start + target)
+            refused = target.rpartition('?to=')[2]
+            assert f': {refused} comes without encryption' in str(caught.value), caught.value
+        assert requests == cached(tmp_path) == []
+        assert fetch(f'{start}{address}/in1k.pth').is_file() and requests == ['/in1k.pth']
+        second.shutdown()
+
+
+def test_a_user_name_is_no_host():
+    with pytest.raises(CheckpointError, match='without encryption'):
+        fetch('http://127.0.0.1:secret@host/xcit.pth')

@@ -86,6 +86,7 @@ def test_a_model_in_shares_learns_what_a_whole_one_does(demo_data, tmp_path):
     train(whole, tmp_path / 'whole', demo_data)
     done = train(shares, tmp_path / 'shares', demo_data)
     assert 'this process holds' in done.stdout and 'mIoU' in done.stdout
+    assert '4 iterations, 2.67 times the data;' in done.stdout  # 6 images, 4 a step
     got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('shares', 'whole'))
     for part in (lambda c: c['state_dict'], lambda c: {i: s['exp_avg'] for i, s in c['optimizer']['state'].items()}):
         assert part(got).keys() == part(wanted).keys()
@@ -103,10 +104,14 @@ def test_a_model_in_shares_learns_what_a_whole_one_does(demo_data, tmp_path):
 
 def test_what_does_not_go_with_shares_is_refused(demo_data, tmp_path):
     config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'EMAHook'", more=(
-        "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel')\noptim_wrapper = dict(accumulative_counts=2)\n"))
+        "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel')\nmodel = dict(test_cfg=dict(mode='slide'))\n"
+        'optim_wrapper = dict(accumulative_counts=2, clip_grad=dict(error_if_nonfinite=True), paramwise_cfg=dict(\n'
+        "    custom_keys={'blocks.1.norm1': dict(decay_mult=0.)}))\n"))
     done = train(config, tmp_path / 'run', demo_data, check=False)
     assert done.returncode
-    assert 'error: EMAHook, optim_wrapper.accumulative_counts does not go with a sharded model' in done.stdout
+    assert ('error: a sharded model (model_wrapper_cfg) does not go with EMAHook, optim_wrapper.accumulative_counts, '
+            'optim_wrapper.clip_grad but for max_norm and norm_type, a name within a block in '
+            "optim_wrapper.paramwise_cfg.custom_keys, model.test_cfg.mode = 'slide': leave") in done.stdout
 
 
 def test_a_bad_loss_names_the_images_of_its_process(demo_data, tmp_path):

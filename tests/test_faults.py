@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_SEG_CONFIG
+from conftest import ROOT, TINY_SEG_CONFIG, run_tool
 from mmengine.hooks import Hook
 from runs import At, assert_same, assert_same_value, die, make_config, train, whole_run
 
@@ -155,29 +155,37 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
     shutil.copytree(demo_data, root)
     cfg = make_config(TINY_SEG_CONFIG, root, tmp_path / 'run', workers, **{'val_dataloader.num_workers': workers})
     victim = sorted((root / 'images' / folder).iterdir())[2]
+    whole = victim.read_bytes()
     victim.write_bytes(b'no image')
-    with pytest.raises(DataError, match=f'^cannot read sample 2, .*{victim.name}'):
+    with pytest.raises(DataError, match=f'^cannot read sample 2, .*{victim.name}') as error:
         train(cfg)
+    if folder == 'training':  # what was trained is not lost
+        assert re.search(r'Saved .*iter_\d.pth; once that is mended, --resume goes on', str(error.value))
+        victim.write_bytes(whole)
+        assert train(cfg, resume=True)['meta']['iter'] == 4
     if folder == 'validation':
         cfg.test_dataloader.num_workers = workers
         with pytest.raises(DataError, match=f'^cannot read sample 2, .*{victim.name}'):
             build_runner(cfg).test()
 
 
-@pytest.mark.parametrize('delay', (0, 0.5))
-def test_a_dead_worker_names_its_file(delay, demo_data, tmp_path):
+@pytest.mark.parametrize(('loader', 'delay'), (('train', 0), ('train', 0.5), ('val', 0)))
+def test_a_dead_worker_names_its_file(loader, delay, demo_data, tmp_path):
     """Whatever the main process does meanwhile."""
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2)
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{'val_dataloader.num_workers': 2})
     runner = build_runner(cfg)
+    folder, last = ('training', 4) if loader == 'train' else ('validation', 1)
 
     class Killer(Hook):
 
         def before_train(self, runner):
-            dataset = runner.train_dataloader.dataset.inner.inner
+            dataset = getattr(runner, f'{loader}_dataloader').dataset
+            while hasattr(dataset, 'inner'):
+                dataset = dataset.inner
             read = type(dataset).__getitem__
 
             def kill(self, index):
-                if index == 4:
+                if index == last:
                     time.sleep(delay)
                     os.kill(os.getpid(), signal.SIGKILL)
                 return read(self, index)
@@ -186,9 +194,36 @@ def test_a_dead_worker_names_its_file(delay, demo_data, tmp_path):
 
     runner.register_hook(Killer())
     runner.register_hook(At(1, lambda _: time.sleep(1)))
-    victim = sorted((demo_data / 'images/training').iterdir())[4].name
-    with pytest.raises(DataError, match=f'a worker of the train_dataloader died .*{victim}'):
+    victim = sorted((demo_data / 'images' / folder).iterdir())[last].name
+    with pytest.raises(DataError, match=f'a worker of the {loader}_dataloader died .*{victim}'):
         runner.train()
+
+
+def test_a_loader_of_a_built_data_set(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    runner = build_runner(cfg)
+    dataset = runner.val_dataloader.dataset.inner
+    loader = runner.build_dataloader({**cfg.val_dataloader, 'dataset': dataset})
+    assert len(list(loader.dataset)) == len(dataset) == 3
+
+
+def test_overwrite_puts_the_earlier_checkpoints_aside(trained_segmentor, demo_data, tmp_path):
+    """A new run that dies before its first checkpoint must not be resumed from the run before it."""
+    work_dir = shutil.copytree(trained_segmentor[0], tmp_path / 'run')
+    before = sorted(path.name for path in work_dir.glob('*.pth'))
+    config = tmp_path / 'config.py'
+    config.write_text(f"_base_ = '{TINY_SEG_CONFIG}'\n"
+                      "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.engine.segmentation', 'rank_dump'])\n"
+                      "custom_hooks = [dict(type='SignalHook', rank=0, iteration=1, number='SIGKILL')]\n")
+    options = (config, '--data-root', demo_data, '--work-dir', work_dir, '--no-pretrained')
+    env = dict(PYTHONPATH=str(ROOT / 'tests'))
+    done = run_tool('train.py', *options, env=env, check=False)
+    assert done.returncode == 1 and 'holds checkpoints of an earlier run' in done.stdout
+    assert run_tool('train.py', *options, '--overwrite', env=env, check=False).returncode == -signal.SIGKILL
+    aside, = work_dir.glob('before_*')
+    assert sorted(path.name for path in aside.glob('*.pth')) == before and (aside / 'last_checkpoint').is_file()
+    done = run_tool('train.py', *options, '--resume', env=env, check=False)
+    assert done.returncode == 1 and 'nothing to resume: no checkpoint in' in done.stdout
 
 
 @pytest.mark.parametrize(('iteration', 'where', 'said'), (
@@ -204,6 +239,12 @@ def test_out_of_memory_says_what_helps(iteration, where, said, demo_data, tmp_pa
         train(cfg, At(iteration, exhaust, where=where))
 
 
+def test_a_metric_that_is_not_there_is_named(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint.save_best': 'mIou'})
+    with pytest.raises(ConfigError, match='save_best: there is no metric mIou; there are aAcc, mIoU, mAcc'):
+        train(cfg)
+
+
 def test_wrong_options_are_named(demo_data, tmp_path):
     with pytest.raises(ConfigError, match='bad_loss'):
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'no'}))
@@ -211,3 +252,5 @@ def test_wrong_options_are_named(demo_data, tmp_path):
         DenseCheckpointHook(on_write_error='no')
     with pytest.raises(ConfigError, match='--work-dir DIR instead of out_dir'):
         DenseCheckpointHook(out_dir=str(tmp_path))
+    with pytest.raises(ConfigError, match='published_keys'):
+        DenseCheckpointHook(published_keys=['state_dict'])

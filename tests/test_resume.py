@@ -18,7 +18,8 @@ from runs import CASES, DROPPING, At, assert_same, die, make_config, terminate, 
 
 from xcit_dense.checkpoint import newest_checkpoint, read_checkpoint
 from xcit_dense.engine import build_runner
-from xcit_dense.errors import CheckpointError, DataError, Stopped
+from xcit_dense.engine.settings import differences
+from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 
 
 @pytest.mark.parametrize(('name', 'stop'), [
@@ -65,6 +66,13 @@ def test_stopped_during_validation(ema, demo_data, tmp_path):
     got = train(cfg, StopInValidation(), resume=True)
     assert calls[2:5] == [2, 2, 2]  # the validation that was cut off, again
     assert_same(got, wanted)
+
+
+def test_ctrl_c_saves_where_it_stands(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    with pytest.raises(Stopped, match='SIGINT after iteration 1. Saved'):
+        train(cfg, At(1, lambda _: os.kill(os.getpid(), signal.SIGINT)))
+    assert newest_checkpoint(tmp_path).name == 'iter_1.pth'
 
 
 def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
@@ -213,7 +221,44 @@ def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd
     assert 'other settings' not in ''.join(capfd.readouterr())
     cfg.train_cfg.max_iters = 5
     train(cfg, resume=True)
-    assert re.search(r'other settings than before:\n-.*max_iters=4.*\n\+.*max_iters=5', ''.join(capfd.readouterr()))
+    assert 'other settings than before:\n  train_cfg.max_iters: 4 -> 5\n' in ''.join(capfd.readouterr())
+    # the checkpoint has its own
+    cfg.optim_wrapper.optimizer.lr, cfg.param_scheduler[1].end = 0.5, 9
+    with pytest.raises(ConfigError, match=r'change nothing:\n  optim_wrapper.optimizer.lr: 0.002 -> 0.5\n'
+                                          r'  param_scheduler.1.end: \d+ -> 9\n.*load_from=.*iter_5.pth'):
+        train(cfg, resume=True)
+
+
+def test_differences_of_settings_by_key():
+    before = "a = dict(b=[dict(c=1, d='x'), dict(c=2)], e={'f.g': 3}, h=[1, 2])\nk = dict()\n"
+    after = "a = dict(b=[dict(c=1, d='y')], e={'f.g': 4}, h=[1, 2])\nk = dict(l=None)\n"
+    assert differences(before, before.replace("'", '"')) == {}
+    assert differences(before, after) == {
+        'a.b.0.d': ("'x'", "'y'"), 'a.b.1.c': ('2', 'not set'), 'a.e.f.g': ('3', '4'), 'k': ('dict()', 'not set'),
+        'k.l': ('not set', 'None')}
+    assert differences('a = (', after) == {} == differences('a = ' + '(' * 10000, after)
+
+
+@pytest.mark.parametrize('size', (1, 3, 4))
+def test_another_batch_size_leaves_out_no_image(size, demo_data, tmp_path):
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+
+    def loader_of(size):
+        cfg.train_dataloader.update(batch_size=size, sampler=dict(type='DefaultSampler', shuffle=True),
+                                    batch_sampler=None)
+        return build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
+
+    def images(batches):
+        return [sample.img_id for batch in batches for sample in batch['data_samples']]
+
+    first, second = loader_of(2), loader_of(size)
+    batches = iter(first)
+    seen = images(next(batches) for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    rest = images(second)
+    assert sorted({*seen, *rest}) == sorted(images(loader_of(2))) and len(seen) + len(rest) < 6 + size
+
+
 
 
 def test_best_checkpoints_are_not_resumed(demo_data, tmp_path):

@@ -22,15 +22,18 @@ if [ $# -eq 0 ] || [ -z "${WORK_DIR:-}" ]; then
 fi
 processes=${SLURM_GPUS_ON_NODE:-1}  # without GPUs: one process a node
 port=$((20000 + SLURM_JOB_ID % 10000))  # two jobs may share a node
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+read -r head < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=110  # seconds to save in
 resume=()
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [ -e "$WORK_DIR/last_checkpoint" ]; then
     resume=(--resume)
 fi
 stopped=
-trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM  # to the training, which saves and ends
-srun python -m torch.distributed.run --nnodes "$SLURM_NNODES" --nproc_per_node "$processes" --rdzv_id "$SLURM_JOB_ID" \
+# to the training, which saves and ends; another signal must not end the wait for that
+trap 'trap "" TERM; stopped=1; scancel --signal=TERM "$SLURM_JOB_ID" || true' TERM
+# since Slurm 22.05 srun does not take the CPUs over from sbatch
+srun --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+    python -m torch.distributed.run --nnodes "$SLURM_NNODES" --nproc_per_node "$processes" --rdzv_id "$SLURM_JOB_ID" \
     --rdzv_backend c10d --rdzv_endpoint "$head:$port" -m xcit_dense train "$@" --launcher pytorch --work-dir "$WORK_DIR" \
     ${resume[@]+"${resume[@]}"} &
 code=0

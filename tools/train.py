@@ -3,8 +3,7 @@ import argparse
 
 from xcit_dense.data_check import check_before_training
 from xcit_dense.engine import build_runner, cli, config, data
-from xcit_dense.engine.check_config import check_schedule
-from xcit_dense.engine.saving import check_work_dir
+from xcit_dense.engine.saving import check_work_dir, set_aside
 
 
 def parse_args():
@@ -13,7 +12,8 @@ def parse_args():
     cli.add_run_options(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
-    parser.add_argument('--overwrite', action='store_true', help='start anew in a work dir that holds checkpoints')
+    parser.add_argument('--overwrite', action='store_true', help='start anew in a work dir that holds '
+                        'checkpoints, which are moved into a folder in it')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
     parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
                         help='what to do about faults in the data, see check_data (default: stop)')
@@ -46,9 +46,9 @@ def main():
     if args.resume:
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
-    runner = build_runner(cfg)
-    check_schedule(cfg)  # the log is there now
-    runner.train()
+    if args.overwrite and not args.resume and config.is_first_process(cfg):
+        set_aside(cfg.work_dir)
+    build_runner(cfg).train()
 
 
 if __name__ == '__main__':

@@ -42,8 +42,7 @@ def fetch(source: str) -> Path:
     if scheme.lower() not in ('http', 'https'):
         return _local(source)
     source = scheme.lower() + colon + rest  # one address, one place
-    if scheme.lower() == 'http' and re.match(r'(localhost|127\.[\d.]+|\[::1\])([:/]|$)', rest) is None:
-        raise CheckpointError(f'{source} comes without encryption, so that anyone on the way can change it: use https')
+    _check_encrypted(source)
     path = _place(source)
     error = None
     if not path.is_file():
@@ -72,7 +71,9 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
         CheckpointError: There is none.
     """
     work_dir = Path(work_dir)
-    files = sorted(work_dir.glob('*.pth'), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+    # best checkpoints are copies of older ones, whenever they were written or copied
+    files = sorted(work_dir.glob('*.pth'), key=lambda p: (not p.name.startswith('best_'), p.stat().st_mtime_ns),
+                   reverse=True)
     if to_resume:
         files = [path for path in files if not path.name.startswith('best_')]
     pointer = work_dir / 'last_checkpoint'
@@ -97,6 +98,21 @@ def _local(source):
     if not os.path.isfile(path):
         raise CheckpointError(f'there is no file {path.absolute()}')
     return path
+
+
+def _check_encrypted(url):
+    """Raise `CheckpointError` unless an address is one of ``https``, or of ``http`` on this machine."""
+    own = r'http://(localhost|127\.[\d.]+|\[::1\])(:\d*)?([/?#]|$)'  # and no user:password@host
+    if re.match(f'https://|{own}', url, re.ASCII | re.IGNORECASE) is None:
+        raise CheckpointError(f'{url} comes without encryption, so that anyone on the way can change it: use https')
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follow redirects, which may lead from ``https`` to anything, by the rule for the first address."""
+
+    def redirect_request(self, request, file, code, message, headers, url):
+        _check_encrypted(url)
+        return super().redirect_request(request, file, code, message, headers, url)
 
 
 def _place(url):
@@ -140,14 +156,15 @@ def _download(url, path):
                 raise OSError(f'the SHA-256 of what came is {digest}, not {wanted}')
             if kind_of_file(part) not in CHECKPOINT_KINDS:
                 raise OSError(f'what came is {kind_of_file(part)}')
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except (CheckpointError, OSError, ValueError, http.client.HTTPException) as error:
         return error
 
 
 def _transfer(url, part, title):
     """Write what an address answers to the file ``part``, with a progress bar, and return its SHA-256."""
     digest = hashlib.sha256()
-    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, open(part, 'wb') as file:
+    opener = urllib.request.build_opener(_Redirects)
+    with opener.open(url, timeout=_TIMEOUT) as answer, open(part, 'wb') as file:
         size = int(answer.headers.get('Content-Length') or 0)
         with tqdm(total=size or None, desc=title, unit='B', unit_scale=True) as bar:
             while block := answer.read(1 << 20):

@@ -8,9 +8,9 @@ from mmengine.logging import print_log
 
 from ..data_files import recall, remember, stamp_of
 from ..engine.config import is_first_process
-from ..engine.data import IMAGE_SUFFIXES, LOADERS, datasets, folder_of
+from ..engine.data import IMAGE_SUFFIXES, LOADERS, datasets, folder_of, prefixes_of, type_of
 from ..errors import ConfigError, DataError
-from .classes import check_classes, check_names, listed_names, type_of, wanted_classes
+from .classes import check_classes, check_names, listed_names, wanted_classes
 from .coco import PARTS, check_coco
 from .files import check_images, loads_masks, turns_images
 from .findings import Finding, Report, choose_samples, counted, each_kind_first
@@ -18,7 +18,7 @@ from .label_maps import check_label_maps
 
 _SHOWN = 10
 #: What does not change what is found in a data set; of the pipeline two things do.
-_NOT_CHECKED = ('pipeline', 'filter_cfg', 'test_mode')
+_NOT_CHECKED = ('pipeline', 'filter_cfg')
 #: An image file with one of these is not opened again, to be drawn.
 _CLOSED = ('image-missing', 'image-outside', 'image-unreadable', 'image-huge')
 
@@ -64,14 +64,14 @@ def _reader(kind):
 
 def _check_coco_set(dataset, wanted, root, use_cache):
     path = root / Path(dataset.get('ann_file') or '').expanduser()
-    with_mask = loads_masks(dataset)
-    kind = 'coco with masks' if with_mask else 'coco'
+    with_mask, tested = loads_masks(dataset), bool(dataset.get('test_mode'))
+    kind = 'coco boxes' if not with_mask else 'coco masks, tested' if tested else 'coco masks'
     stamp = stamp_of(path) if path.is_file() else None
     known = recall(kind, path) if use_cache else None
     if stamp and known and known['stamp'] == stamp:
         found = known['found']
     else:
-        found = check_coco(path, with_mask)
+        found = check_coco(path, with_mask, tested)
         if stamp and use_cache:
             remember(kind, path, dict(stamp=stamp, found=found))
     findings = [Finding(*finding) for finding in found['findings']]
@@ -105,7 +105,7 @@ def _samples(found, folder, of_files):
 def _roots(root, dataset, *keys):
     """Return the folders that files must lie in: the data root, and what the config itself names, which may be a link
     to somewhere else. Without a data root there are only these."""
-    folders = [folder_of(dataset, key).absolute() for key in keys if dataset.get('data_prefix', {}).get(key)]
+    folders = [folder_of(dataset, key).absolute() for key in keys if prefixes_of(dataset).get(key)]
     return [*([root] if dataset.get('data_root') else []), *folders] or [root]
 
 

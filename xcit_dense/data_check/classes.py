@@ -1,27 +1,11 @@
 """The classes of a data set: those that its config wants, those that it has, and those that the heads are for."""
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 
 from ..data_files import Unreadable, read_class_list
-from ..engine.data import LOADERS, datasets, difference_of, listed, walk
+from ..engine.data import LOADERS, datasets, difference_of, heads_of_classes, listed, type_of
+from ..errors import DataError
 from .findings import Finding, counted
-
-
-def type_of(dataset):
-    """Return the class of a data set's config, or None where no framework has it."""
-    kind = dataset['type']
-    if not isinstance(kind, str):
-        return kind
-    scopes = ('mmseg', 'mmdet') if 'seg_map_path' in dataset.get('data_prefix', {}) else ('mmdet', 'mmseg')
-    for scope in scopes:
-        try:
-            found = import_module(f'{scope}.registry').DATASETS.get(kind)
-        except ImportError:  # a stack with one of them alone
-            continue
-        if found is not None:
-            return found
-    return None
 
 
 def wanted_classes(dataset, from_data: bool):
@@ -30,10 +14,17 @@ def wanted_classes(dataset, from_data: bool):
     Args:
         dataset: The config.
         from_data: Whether the names are those that are found in the data, unless the config has some already.
+
+    Raises:
+        DataError: The config names a file of classes that cannot be read.
     """
-    names = dataset.get('metainfo', {}).get('classes')
+    names = (dataset.get('metainfo') or {}).get('classes')
     if isinstance(names, str):
-        names = Path(names).read_text().splitlines()
+        try:
+            names = Path(names).read_text().splitlines()
+        except (OSError, ValueError) as error:
+            raise DataError('metainfo.classes must be a list of names, or a file with one name a line; '
+                            f'{names!r} cannot be read: {error}') from error
     if names is None and not from_data:
         names = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
     return None if names is None else tuple(names)
@@ -95,14 +86,13 @@ def check_classes(cfg) -> list:
     if wanted is None:
         return []
     findings = []
-
-    def visit(node):
-        if node.get('num_classes', len(wanted)) != len(wanted):
-            findings.append(Finding('class-count', f'model.{node.get("type")}', value=(
-                f'has num_classes = {node["num_classes"]}, and the training data has '
-                f'{counted(len(wanted), "classes")}')))
-
-    walk(cfg.model, visit)
+    # heads for boxes and masks know the things of panoptic data alone
+    number = len(getattr(type_of(sets[LOADERS[0]][0]), 'METAINFO', {}).get('thing_classes') or wanted)
+    for head in heads_of_classes(cfg.model):
+        if head['num_classes'] != number:
+            findings.append(Finding('class-count', f'model.{head.get("type")}', value=(
+                f'has num_classes = {head["num_classes"]}, and the training data has '
+                f'{counted(number, "classes")}')))
     for loader, members in sets.items():
         for dataset in members:
             names = wanted_classes(dataset, from_data)

@@ -23,12 +23,13 @@ _ROUNDING = 1.
 _DRAWN = 1e5
 
 
-def check_coco(path, with_mask: bool) -> dict:
+def check_coco(path, with_mask: bool, tested: bool) -> dict:
     """Check an annotation file without its images.
 
     Args:
         path: The file.
         with_mask: Whether the masks are used too.
+        tested: Whether a model is tested with it; pycocotools then reads what training leaves out.
 
     Returns:
         ``findings``; ``images``, a list of place, id, file name, width and height of those that can be used;
@@ -36,15 +37,15 @@ def check_coco(path, with_mask: bool) -> dict:
         images with their annotations and captions. JSON can hold all of it.
     """
     with _without_garbage_collection():
-        return _check(path, with_mask)  # which lets go of the content before the search is on again
+        return _check(path, with_mask, tested)  # which lets go of the content before the search is on again
 
 
-def _check(path, with_mask):
+def _check(path, with_mask, tested):
     content, fault = read_coco(path)
     if fault:
         kind = 'not-coco' if Path(path).exists() else 'not-there'
         return dict(findings=[Finding(kind, str(path), value=fault)], images=[], categories=[], counts={}, samples=[])
-    return _Check(path, content).run(with_mask)
+    return _Check(path, content).run(with_mask, tested)
 
 
 def read_coco(path):
@@ -99,7 +100,7 @@ class _Check:
         for place in np.flatnonzero(wrong).tolist():
             self.add(kind, part, self.rows[part][place], self.columns[part]['id'][place], values(place))
 
-    def run(self, with_mask):
+    def run(self, with_mask, tested):
         self.check_names()
         self.check_images()
         annotations = self.columns['annotations']
@@ -114,7 +115,7 @@ class _Check:
         known[known] = self.usable[image[known]]
         self.check_boxes(np.flatnonzero(known), sizes[image[known]])
         if with_mask:
-            self.check_masks(np.flatnonzero(known), sizes[image[known]])
+            self.check_masks(np.flatnonzero(known), sizes[image[known]], tested)
         return self.summary(image, category, with_mask)
 
     def check_names(self):
@@ -164,13 +165,13 @@ class _Check:
                          self.columns['annotations']['id'][place],
                          f'{_words(boxes[place])} in an image of {width:g} x {height:g}')
 
-    def check_masks(self, places, sizes):
+    def check_masks(self, places, sizes, tested):
         """Find masks of the annotations at ``places``, of which the sizes of the images are known."""
         records, rows = self.content['annotations'], self.rows['annotations'][places]
         segmentations = [records[row].get('segmentation') for row in rows.tolist()]
         seen = set()
         for index, kind, value in check_masks(segmentations, sizes[:, 0], sizes[:, 1]):
-            if (index, kind) not in seen:
+            if (index, kind) not in seen and (tested or kind != 'polygon-first'):
                 seen.add((index, kind))
                 self.add(kind, 'annotations', rows[index], self.columns['annotations']['id'][places[index]], value)
 

@@ -46,7 +46,11 @@ KINDS = {
     # masks
     'mask-missing': Kind(ERROR, True, 'has no segmentation, and the pipeline of the config loads masks'),
     'mask-malformed': Kind(ERROR, True, 'has a segmentation that is neither polygons nor RLE: {value}'),
-    'polygon-points': Kind(ERROR, True, 'has a polygon of {value}: it must have 6 or more, and an even number'),
+    'polygon-points': Kind(WARNING, False, f'has a polygon of {{value}}, {_LEFT_OUT}: it must have 6 or more, and an '
+                                           'even number'),
+    'polygon-none': Kind(WARNING, True, 'has a polygon of {value} and none of 6 or more, and an even number: an object '
+                                        f'{_LEFT_OUT}'),
+    'polygon-first': Kind(ERROR, True, 'begins with a polygon of {value}: fewer than 5 end the evaluation'),
     'polygon-not-finite': Kind(ERROR, True, 'has a polygon with coordinates that are no finite numbers: {value}'),
     'polygon-absurd': Kind(ERROR, True, 'has a polygon more than 10 times as far away as its image is long: {value}'),
     'polygon-outside': Kind(ERROR, True, 'has its polygons wholly outside its image: {value}'),

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data_files import IGNORED, read_files, read_maps
-from ..engine.data import folder_of
+from ..engine.data import folder_of, prefixes_of, setting_of
 from .files import faults_of_header, read_header, turns_images
 from .findings import ERROR, Finding, Report, choose_samples, shown
 
@@ -27,7 +27,7 @@ def check_label_maps(dataset, names, roots, suffixes, exact: bool, use_cache: bo
     images = check.images(suffixes)
     headers = read_files(images, read_header, roots, 'headers', folder, use_cache, 'images')
     maps = None
-    if dataset.get('data_prefix', {}).get('seg_map_path'):
+    if prefixes_of(dataset).get('seg_map_path'):
         maps = [check.map_of(image) for image in images]
         states = read_maps(maps, maps_folder, roots, use_cache)
     for place, (image, header) in enumerate(zip(images, headers, strict=True)):
@@ -44,10 +44,10 @@ class _Check:
     def __init__(self, dataset, names, folder, maps_folder, exact):
         self.dataset, self.names = dataset, names
         self.folder, self.maps_folder = folder, maps_folder
-        self.suffix = dataset.get('img_suffix', '.jpg') if exact else None
-        self.map_suffix = dataset.get('seg_map_suffix', '.png')
-        self.first = 1 if dataset.get('reduce_zero_label') else 0
-        self.ignored = {dataset.get('ignore_index', IGNORED), IGNORED, *range(self.first)}
+        self.suffix = setting_of(dataset, 'img_suffix', '.jpg') if exact else None
+        self.map_suffix = setting_of(dataset, 'seg_map_suffix', '.png')
+        self.first = 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
+        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first)}
         self.turned = turns_images(dataset)
         self.findings = []
         self.drawn = {}  # the label map of each image, or None, where both can be opened

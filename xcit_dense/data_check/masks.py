@@ -34,6 +34,8 @@ def _check_chunk(segmentations, widths, heights):
         if not segmentation and (segmentation is None or isinstance(segmentation, (list, dict))):
             yield index, 'mask-missing', ''
         elif type(segmentation) is list:
+            if type(segmentation[0]) is list and len(segmentation[0]) < 5:
+                yield index, 'polygon-first', counted(len(segmentation[0]), 'numbers')
             polygons += segmentation
             owners += repeat(index, len(segmentation))
         elif type(segmentation) is dict:
@@ -57,12 +59,12 @@ def _check_chunk(segmentations, widths, heights):
 
 
 def _check_polygons(owners, polygons, widths, heights):
-    numbers, lengths, kept = array('d'), [], []
+    numbers, lengths, kept, short = array('d'), [], [], {}
     for owner, polygon in zip(owners, polygons, strict=True):
         if type(polygon) is not list:
             yield owner, 'mask-malformed', shown(polygon)
         elif len(polygon) < 6 or len(polygon) % 2:
-            yield owner, 'polygon-points', counted(len(polygon), 'numbers')
+            short.setdefault(owner, counted(len(polygon), 'numbers'))
         else:
             try:
                 numbers.fromlist(polygon)
@@ -71,6 +73,9 @@ def _check_polygons(owners, polygons, widths, heights):
                 continue
             lengths.append(len(polygon))
             kept.append(owner)
+    others = set(kept)
+    for owner, value in short.items():
+        yield owner, 'polygon-points' if owner in others else 'polygon-none', value
     if not kept:
         return
     lengths, kept, numbers = np.array(lengths), np.array(kept), np.array(numbers)

@@ -10,7 +10,7 @@ import re
 from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.optim import DefaultOptimWrapperConstructor
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, RUNNERS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS, RUNNERS
 from mmengine.runner import Runner
 from torch import nn
 
@@ -120,6 +120,8 @@ def find_numbers(cfg) -> list:
     for path, node, least in places:
         name, whole = path.rpartition('.')[2], isinstance(least, int)
         value = node.get(name, least) if isinstance(node, dict) else least
+        if value is None and path.startswith('optim_wrapper.optimizer.') and _takes_none(cfg, node, name):
+            continue
         if not _is_number(value) or not least <= value < float('inf') or whole and value != int(value):
             findings.append(finding(path, value, f'it must be a {"whole " * whole}number, {least:g} or more'))
     for path, node in schedulers:
@@ -127,6 +129,13 @@ def find_numbers(cfg) -> list:
         if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
             findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
     return findings
+
+
+def _takes_none(cfg, optimizer, name):
+    """Whether None is the optimizer's own default of an argument, as Adafactor's of transformers is for its rate."""
+    kind = ConfigWalker(cfg).resolve(optimizer.get('type'), OPTIMIZERS)
+    parameter = inspect.signature(kind).parameters.get(name) if kind else None
+    return parameter is not None and parameter.default is None
 
 
 def _at(node, path):
@@ -173,7 +182,7 @@ def check_paramwise(cfg, model):
     raise_findings(findings)
 
 
-def check_schedule(cfg):
+def check_schedule(cfg, epoch_length: int = None):
     """Warn, in the log, of schedulers that do not fit the length of the run: it changes without them.
 
     Compared is what counts in the unit of the run, epochs or iterations. The shape of steps and exponentials does not
@@ -181,6 +190,7 @@ def check_schedule(cfg):
 
     Args:
         cfg: A config that `check_config` finds nothing in.
+        epoch_length: The iterations of an epoch, for what counts iterations in a run of epochs.
     """
     unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
     length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
@@ -194,6 +204,10 @@ def check_schedule(cfg):
         if by_epoch != (unit == 'epochs'):
             if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
                 lines.append(f'{name} counts epochs and this run iterations: set {path}.by_epoch=False')
+            iterations = length * epoch_length if epoch_length and unit == 'epochs' else None
+            if iterations and node.get('end', 0) > iterations and not re.search('Step|Exponential', kind):
+                lines.append(f'{name} ends at iteration {node["end"]}, beyond the run of {iterations} iterations; '
+                             + _stretch(path, node, iterations))
             if not warm_up:
                 ends.append((length, None))  # it may go on to the end
             continue

@@ -5,6 +5,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
+import torch
 from mmengine.config import DictAction
 
 from ..catalog import find_config
@@ -101,12 +102,22 @@ def run(main):
     """Call a tool's ``main``; what a user can mend ends with one message and exit code 1, a signal with its own."""
     try:
         main()
+        _leave_processes()
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
+        _leave_processes()
         sys.exit(128 + stopped.number)
     except XCiTDenseError as error:
         sys.exit(f'error: {error}')
     except KeyboardInterrupt:
         training = Path(sys.argv[0]).stem == 'train'
-        print('stopped' + ('; --resume goes on from the last checkpoint' if training else ''), file=sys.stderr)
+        hint = '; --resume goes on from the last checkpoint, if there is one' if training else ''
+        print(f'stopped{hint}', file=sys.stderr)
         sys.exit(130)
+
+
+def _leave_processes():
+    """End the group of processes, whose threads otherwise now and then abort a process that ends."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()

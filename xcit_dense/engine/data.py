@@ -1,5 +1,6 @@
 """The data set of a config: where it lies, what it holds, which classes it has."""
 import colorsys
+from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 
@@ -10,11 +11,16 @@ from mmengine.utils import is_seq_of
 from ..checkpoint import classes_of_checkpoint
 from ..data_files import IGNORED, Unreadable, read_class_list, read_json, read_maps
 from ..errors import DataError
+from .signatures import default_of
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 _EVALUATORS = ('val_evaluator', 'test_evaluator')
 _LISTED = 5
+#: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
+#: any object, those of a backbone's own classifier, those of stuff, and a boundary.
+_OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
+_OTHER_CLASSES_TYPES = ('FusedSemanticHead', 'STDCHead')
 
 
 def set_data_root(cfg: Config, data_root):
@@ -43,11 +49,10 @@ def check_data(cfg: Config, loaders=LOADERS):
     needed = {}
     for dataset in datasets(cfg, loaders):
         root = Path(dataset.get('data_root') or '')
-        prefixes = dataset.get('data_prefix', {}).values()
-        for part in filter(None, (dataset.get('ann_file'), *prefixes)):
+        for part in filter(None, (dataset.get('ann_file'), *prefixes_of(dataset).values())):
             needed[root / part] = root
     states = {path: _state_of(path) for path in needed}
-    if set(states.values()) == {'found'}:
+    if set(states.values()) <= {'found'}:
         return
     lines = [f'  {state:7}  {path.absolute()}' for path, state in states.items()]
     roots = ' and '.join(dict.fromkeys(str(root.absolute()) for root in needed.values()))
@@ -122,11 +127,27 @@ def set_classes(cfg: Config, classes, **metainfo):
     for dataset in datasets(cfg, LOADERS):
         dataset.metainfo = dict(classes=tuple(classes), palette=palette_of(classes), **metainfo)
 
-    def visit(node):
-        if 'num_classes' in node:
-            node['num_classes'] = len(classes)
+    for head in heads_of_classes(cfg.model):
+        head['num_classes'] = len(classes)
 
-    walk(cfg.model, visit)
+
+def heads_of_classes(node, key=''):
+    """Yield every dict in a model's config whose ``num_classes`` is the number of classes of the data.
+
+    Args:
+        node: The config, or a part of it.
+        key: The key that holds the part.
+    """
+    if isinstance(node, dict):
+        kind = node.get('type')
+        name = kind.rpartition('.')[2] if isinstance(kind, str) else getattr(kind, '__name__', '')
+        if key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES:
+            return
+        if 'num_classes' in node:
+            yield node
+    for key, value in node.items() if isinstance(node, dict) else [(key, value) for value in node]:
+        if isinstance(value, (dict, list, tuple)):
+            yield from heads_of_classes(value, str(key))
 
 
 def classes_of_data(dataset, known=None) -> dict:
@@ -159,7 +180,7 @@ def _source_of_classes(dataset):
 
 def _classes_of_folders(dataset, names_file, known):
     folder = folder_of(dataset, 'seg_map_path').absolute()
-    labels = _labels_of_maps(folder, dataset.get('seg_map_suffix', '.png'))
+    labels = _labels_of_maps(folder, setting_of(dataset, 'seg_map_suffix', '.png'))
     highest = max(labels, default=-1)
     try:
         names = read_class_list(names_file)
@@ -225,7 +246,36 @@ def datasets(cfg: Config, loaders) -> list:
 
 def folder_of(dataset, key) -> Path:
     """Return the folder of a key of ``data_prefix``."""
-    return Path(dataset.get('data_root') or '', dataset.get('data_prefix', {}).get(key) or '').expanduser()
+    return Path(dataset.get('data_root') or '', prefixes_of(dataset).get(key) or '').expanduser()
+
+
+def prefixes_of(dataset) -> dict:
+    """Return the ``data_prefix`` of a data set's config; that it has none may be written out as None."""
+    return dataset.get('data_prefix') or {}
+
+
+def type_of(dataset):
+    """Return the class of a data set's config, or None where no framework has it."""
+    kind = dataset['type']
+    if not isinstance(kind, str):
+        return kind
+    scopes = ('mmseg', 'mmdet') if 'seg_map_path' in prefixes_of(dataset) else ('mmdet', 'mmseg')
+    for scope in scopes:
+        try:
+            found = import_module(f'{scope}.registry').DATASETS.get(kind)
+        except ImportError:  # a stack with one of them alone
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def setting_of(dataset, name, default):
+    """Return an argument of a data set: what its config says, or the default of its class, or else ``default``."""
+    if name in dataset:
+        return dataset[name]
+    found = default_of(type_of(dataset) or object, name)
+    return default if found is None else found
 
 
 def walk(node, visit):

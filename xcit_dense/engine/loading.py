@@ -34,7 +34,7 @@ class ResumableLoader(DataLoader):
         self.passes = self.batches = 0
         self._seed = seed
         super().__init__(
-            _SeededDataset(loader.dataset, seed, loader.num_workers), batch_sampler=_Places(loader.batch_sampler),
+            _SeededDataset(loader.dataset, seed), batch_sampler=_Places(loader.batch_sampler),
             num_workers=loader.num_workers, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory,
             timeout=loader.timeout, worker_init_fn=partial(_start_worker, loader.worker_init_fn),
             prefetch_factor=loader.prefetch_factor,
@@ -55,32 +55,39 @@ class ResumableLoader(DataLoader):
 
     def explain(self, error: RuntimeError):
         """Raise a `DataError` that names the file if it was a worker that failed; torch tells of that anywhere."""
-        explain(error, 'train_dataloader', self.dataset.open_files())
+        explain(error, 'train_dataloader', self)
 
     def state_dict(self) -> dict:
-        """Return the position as numbers."""
-        return dict(passes=self.passes, batches=self.batches)
+        """Return the position as numbers, with those of images in a step of all processes."""
+        return dict(passes=self.passes, batches=self.batches, images=self._images())
 
     def load_state_dict(self, state: dict):
         """Go to a position; the next iteration starts there."""
         self.passes, self.batches = state['passes'], state['batches']
+        before, now = state.get('images'), self._images()
+        if before and now:  # another size of batches must leave out no image
+            self.batches = self.batches * before // now
+
+    def _images(self):
+        size = self.batch_sampler.batch_size
+        return size * get_dist_info()[1] if isinstance(size, int) else None
 
 
-def explain(error: RuntimeError, loader: str, open_files=()):
+def explain(error: RuntimeError, name: str, loader: DataLoader):
     """Raise a `DataError` if an error is of a worker of a data loader; return where it is not.
 
     Args:
         error: What was raised in this process.
-        loader: The loader's name in the config.
-        open_files: What the workers were told to read last, if that is known.
+        name: The loader's name in the config.
+        loader: The loader.
     """
     text = str(error)
     if text.startswith('Caught DataError in DataLoader worker'):  # with the worker's traceback
         raise DataError(text.partition('DataError: ')[2].strip()) from error
     if text.startswith('DataLoader worker'):
-        files = f' It was reading one of: {", ".join(open_files)}.' if open_files else ''
-        raise DataError(f'a worker of the {loader} died ({text.strip()}).{files} If memory ran out: fewer workers '
-                        f'(--cfg-options {loader}.num_workers=0) or smaller images.') from error
+        files = ', '.join(getattr(loader.dataset, 'open_files', list)()) or 'unknown'
+        raise DataError(f'a worker of the {name} died ({text.strip()}). It was reading one of: {files}. If memory ran '
+                        f'out: fewer workers (--cfg-options {name}.num_workers=0) or smaller images.') from error
 
 
 def _start_worker(init, number):
@@ -136,39 +143,46 @@ class _Around(Dataset):
 
 
 class NamedErrors(_Around):
-    """A data set, built from its config, whose errors name the sample and its file."""
+    """A data set, given built or as a config, whose errors name the sample and its file.
 
-    def __init__(self, dataset):
-        super().__init__(DATASETS.build(dataset))
+    Args:
+        dataset: The data set.
+        num_workers: Those of its loader.
+    """
+
+    def __init__(self, dataset, num_workers: int = 0):
+        super().__init__(DATASETS.build(dataset) if isinstance(dataset, dict) else dataset)
+        vars(self)['_open'] = torch.full((max(num_workers, 1), ), -1).share_memory_()  # index that each worker reads
 
     def __getitem__(self, index):
+        worker = torch.utils.data.get_worker_info()
+        self._open[worker.id if worker else 0] = index if isinstance(index, int) else -1
         try:
             return self.inner[index]
         except Exception as error:
+            if isinstance(error, IndexError) and isinstance(index, int) and index >= len(self):
+                raise  # how Python's loops find the end
             raise DataError(f'cannot read sample {index}, {file_of(self.inner, index)}: '
                             f'{type(error).__name__}: {error}') from error
+
+    def open_files(self):
+        """Return the files that the workers were told to read last."""
+        return [file_of(self.inner, index) for index in self._open.tolist() if index >= 0]
 
 
 class _SeededDataset(_Around):
     """A data set whose samples are drawn by place."""
 
-    def __init__(self, dataset, seed, num_workers):
+    def __init__(self, dataset, seed):
         super().__init__(dataset)
-        opened = torch.full((max(num_workers, 1), ), -1).share_memory_()  # index that each worker reads
-        vars(self).update(_seed=seed, _open=opened)
+        vars(self)['_seed'] = seed
 
     def __getitem__(self, place):
         if not isinstance(place, tuple):
             return self.inner[place]
         index, *numbers = place
-        worker = torch.utils.data.get_worker_info()
-        self._open[worker.id if worker else 0] = index if isinstance(index, int) else -1
         with kept_apart(self._seed, *numbers):
             return self.inner[index]
-
-    def open_files(self):
-        """Return the files that the workers were told to read last."""
-        return [file_of(self.inner, index) for index in self._open.tolist() if index >= 0]
 
 
 def file_of(dataset, index) -> str:

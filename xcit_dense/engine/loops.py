@@ -12,7 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch.utils.data import DataLoader
 
 from ..checkpoint.files import first_line
-from ..errors import ConfigError, LossError, OutOfMemory, Stopped
+from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
 from .loading import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook
@@ -70,6 +70,13 @@ class _DenseLoop:
         try:
             self._decide_current_val_interval()
             return self._run()
+        except DataError as error:
+            # the other processes of a run would not come to save; validation has exchanged parameters and random state
+            if is_distributed() or self._outside is not None or not self._iter:
+                raise
+            path = self._save()
+            raise DataError(f'{error}. ' + (f'Saved {path}; once that is mended, --resume goes on' if path else
+                                            'Nothing saved: no DenseCheckpointHook')) from error
         finally:
             del module.parse_losses  # what is left is the class's
             for number, handler in previous.items():
@@ -133,7 +140,7 @@ class _DenseLoop:
                 if isinstance(hook, EMAHook):
                     hook.after_val_epoch(self.runner)  # gives the model its own parameters back
         except RuntimeError as error:
-            explain(error, 'val_dataloader')
+            explain(error, 'val_dataloader', self.runner.val_dataloader)
             if _is_out_of_memory(error):
                 raise OutOfMemory(f'validation after iteration {self._iter}: {first_line(error)}. The checkpoints '
                                   'before it are kept. What helps: a smaller val_dataloader.batch_size, or smaller '
@@ -172,16 +179,21 @@ class _DenseLoop:
             raise _StopValidation
 
     def _stop(self):
-        hook = next((hook for hook in self.runner.hooks if isinstance(hook, DenseCheckpointHook)), None)
         number = self._signal or signal.SIGTERM
         said = f'stopped by {signal.Signals(number).name} after iteration {self._iter}'
+        path = self._save()
+        raise Stopped(f'{said}. Saved {path}; go on with --resume' if path else
+                      f'{said}; no DenseCheckpointHook, nothing saved', number)
+
+    def _save(self):
+        """Save the run where it stands; return the file, or None without a hook that does it."""
+        hook = next((hook for hook in self.runner.hooks if isinstance(hook, DenseCheckpointHook)), None)
         if hook is None:
-            raise Stopped(f'{said}; no DenseCheckpointHook, nothing saved', number)
+            return None
         if threading.current_thread() is threading.main_thread():  # nothing may cut the writing off
             for ignored in _SIGNALS:
                 signal.signal(ignored, signal.SIG_IGN)
-        path = hook.save_stopped(self.runner, self._iter)
-        raise Stopped(f'{said}. Saved {path}; go on with --resume', number)
+        return hook.save_stopped(self.runner, self._iter)
 
 
 @LOOPS.register_module()

@@ -1,5 +1,4 @@
 """mmengine's runner with checkpoints that are read safely and loaded strictly."""
-import difflib
 import errno
 import logging
 import time
@@ -12,7 +11,6 @@ from mmengine.device import get_device
 from mmengine.dist import (
     all_gather,
     all_gather_object,
-    broadcast_object_list,
     get_rank,
     get_world_size,
     is_main_process,
@@ -25,14 +23,17 @@ from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
 from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
-from ..errors import CheckpointError, ConfigError, DataError, XCiTDenseError
+from ..errors import CheckpointError, ConfigError, DataError
 from . import sharding
 from .check_config import check_paramwise
 from .loading import NamedErrors, explain
-from .saving import lock_work_dir, write_checkpoint
+from .saving import lock_work_dir, on_first, write_checkpoint
+from .settings import differences
 
 #: Settings that may differ from those of the run that is resumed.
 _PLACES = ('resume', 'load_from', 'work_dir', 'launcher')
+#: Settings whose values stand in a checkpoint, where a resumed run takes them from.
+_KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 
 #: Errors of writing that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -48,7 +49,7 @@ class DenseRunner(Runner):
     """
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
-        randomness, self._resumed, self._sharding = dict(randomness or dict(seed=None)), None, None
+        randomness, self._resumed = dict(randomness or dict(seed=None)), None
         if resume:
             load_from = str(_find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
@@ -68,23 +69,18 @@ class DenseRunner(Runner):
             self._compare_settings(self._resumed['meta'].get('cfg'))
 
     def _compare_settings(self, before):
-        """Warn of lines of the config that differ from those of the run to resume; the text is only compared."""
-        if not isinstance(before, str):
-            return
-        lines = difflib.unified_diff(*([line for line in text.splitlines() if not line.startswith(_PLACES)]
-                                       for text in (before, self.cfg.pretty_text)), n=0, lineterm='')
-        changed = [line for line in lines if not line.startswith(('---', '+++', '@@'))]
+        """Warn of settings that differ from those of the run to resume, and refuse those that could have no effect."""
+        changed = differences(before, self.cfg.pretty_text) if isinstance(before, str) else {}
+        changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
+                   if not key.startswith(_PLACES)}
+        kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
+        if kept:
+            raise ConfigError('a resumed run goes on with the optimizer and the schedule that the checkpoint holds, so '
+                              'that these settings would change nothing:\n' + '\n'.join(kept) + '\nTake them back, or '
+                              'start a new run from the weights, without --resume: --cfg-options '
+                              f'load_from={self._load_from}')
         if changed:
-            self.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed[:40]))
-
-    def build_logger(self, *args, **kwargs):
-        """Build the logger: its file tells all, the console not what the file is for."""
-        logger = super().build_logger(*args, **kwargs)
-        logger.addFilter(_is_news)
-        for handler in logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(_is_for_console)
-        return logger
+            self.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed.values()))
 
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
@@ -107,8 +103,8 @@ class DenseRunner(Runner):
         on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
         if on_cpus:
             model = revert_sync_batchnorm(model)
-        if self.distributed and sharding.asks_for_sharding(model_wrapper_cfg):
-            self._sharding = model_wrapper_cfg
+        self._sharding = self.distributed and sharding.asks_for_sharding(model_wrapper_cfg)
+        if self._sharding:
             return model.to(get_device())
         if on_cpus:
             defaults = dict(broadcast_buffers=False,
@@ -121,13 +117,13 @@ class DenseRunner(Runner):
         """Build a data loader that raises named errors: no image is left after filtering, or one cannot be read."""
         if isinstance(dataloader, DataLoader):
             return dataloader
-        named = dict(type=NamedErrors, dataset=dataloader['dataset'])
+        dataset = dataloader['dataset']
+        named = dict(type=NamedErrors, dataset=dataset, num_workers=dataloader.get('num_workers', 0))
         try:
             return Runner.build_dataloader({**dataloader, 'dataset': named}, seed, diff_rank_seed)
         except ValueError as error:
-            if 'need at least one array to concatenate' not in str(error):
+            if 'need at least one array to concatenate' not in str(error) or not isinstance(dataset, dict):
                 raise
-            dataset = dataloader['dataset']
             raise DataError(f'no image of the data set {dataset.get("data_root")} {dataset.get("ann_file")} has an '
                             'object of the classes that the config expects. Class names are matched by name: set '
                             "the data set's metainfo.classes, or classes_from_data = True.") from error
@@ -192,7 +188,7 @@ class DenseRunner(Runner):
         Raises:
             ConfigError: Another training runs in the work dir.
         """
-        with _on_first(lock_work_dir, self.work_dir) or nullcontext():
+        with on_first(lock_work_dir, self.work_dir) or nullcontext():
             if self._sharding:
                 self._shard()
             return super().train()
@@ -204,7 +200,7 @@ class DenseRunner(Runner):
             checkpoint = self._resumed or read_checkpoint(fetch(str(self._load_from)))
             load_model(self.model, checkpoint, self._load_from)
             self._has_loaded = not self._resume
-        self.model = sharding.shard(self.model, self._sharding, self.optim_wrapper, self.hooks)
+        self.model = sharding.shard(self)
 
     def _init_model_weights(self):
         if not sharding.is_sharded(self.model):
@@ -215,7 +211,7 @@ class DenseRunner(Runner):
         try:
             return super().test()
         except RuntimeError as error:
-            explain(error, 'test_dataloader')
+            explain(error, 'test_dataloader', self.test_dataloader)
             raise
 
     def resume(self, filename, *args, **kwargs):
@@ -231,7 +227,8 @@ class DenseRunner(Runner):
         super().resume(filename, *args, **kwargs)
         if self.iter >= self.max_iters:
             self.logger.warning(f'{filename} is the end of a run of {self.iter} iterations: there is nothing left to '
-                                'train. For a longer one give more in train_cfg, and in param_scheduler.')
+                                'train. More in train_cfg goes on with the schedule as it ended; for another one start '
+                                f'a new run from the weights: --cfg-options load_from={filename}, without --resume.')
         loop, state = self.train_loop, checkpoint.get('training')
         if not hasattr(loop, 'load_state_dict'):
             return
@@ -262,7 +259,7 @@ class DenseRunner(Runner):
             checkpoint['param_schedulers'] = _states(self.param_schedulers)
         if training:
             checkpoint['training'] = training
-        _on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
+        on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
 
     def _write_checkpoint(self, checkpoint, path, meta, by_epoch):
         meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
@@ -311,21 +308,6 @@ def build_runner(cfg):
     return RUNNERS.build(cfg)
 
 
-def _on_first(function, *args):
-    """Call a function on the first process; the others wait, get None, and share its `XCiTDenseError`."""
-    result, failed = None, [None]
-    if is_main_process():
-        try:
-            result = function(*args)
-        except XCiTDenseError as error:
-            failed = [(type(error), str(error))]
-    broadcast_object_list(failed)
-    if failed[0]:
-        kind, text = failed[0]
-        raise kind(text)
-    return result
-
-
 def _find_resumed(checkpoint, work_dir):
     if checkpoint is not None and not Path(checkpoint).is_dir():
         return fetch(str(checkpoint))
@@ -333,7 +315,7 @@ def _find_resumed(checkpoint, work_dir):
         return newest_checkpoint(checkpoint or work_dir, to_resume=True)
     except CheckpointError as error:
         raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or start '
-                              'anew without --resume.') from error
+                              'anew without --resume (with --overwrite where checkpoints lie).') from error
 
 
 def _states(schedulers):

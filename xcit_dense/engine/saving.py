@@ -2,17 +2,18 @@
 import fcntl
 import logging
 import os
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from mmengine.dist import is_main_process
+from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
 from mmengine.visualization import LocalVisBackend
 
 from ..checkpoint.files import written_whole
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError, ConfigError, XCiTDenseError
 
 
 @HOOKS.register_module()
@@ -23,7 +24,8 @@ class DenseCheckpointHook(CheckpointHook):
         on_write_error: What to do where a checkpoint cannot be written: ``stop``, or ``continue`` with an error in
             the log. What was there before stays in both cases.
 
-    Other arguments are those of `mmengine.hooks.CheckpointHook` but for those that name another place.
+    Other arguments are those of `mmengine.hooks.CheckpointHook`, but for ``published_keys`` and those that name another
+    place.
     """
 
     def __init__(self, *args, on_write_error: str = 'stop', **kwargs):
@@ -33,6 +35,9 @@ class DenseCheckpointHook(CheckpointHook):
         if self.out_dir or self.backend_args or self.file_client_args:
             raise ConfigError('DenseCheckpointHook writes to the work dir of the run, where --resume looks: name that '
                               'with --work-dir DIR instead of out_dir, backend_args or file_client_args')
+        if self.published_keys:
+            raise ConfigError('DenseCheckpointHook writes no second file for published_keys: convert_checkpoint takes '
+                              'the weights out of a checkpoint')
         self.on_write_error = on_write_error
 
     def before_train(self, runner):
@@ -76,10 +81,7 @@ class DenseCheckpointHook(CheckpointHook):
             runner.save_checkpoint(self.out_dir, name, save_optimizer=self.save_optimizer,
                                    save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
                                    backend_args=self.backend_args, **self.args)
-            if is_main_process():
-                with _named_errors(Path(runner.work_dir, 'last_checkpoint')) as pointer, \
-                        written_whole(pointer) as part:
-                    part.write_text(self.last_ckpt)
+            on_first(_write_pointer, runner.work_dir, self.last_ckpt)
         except CheckpointError:
             hub.update_info('kept_checkpoints', before)
             hub.update_info('last_ckpt', last)
@@ -93,6 +95,10 @@ class DenseCheckpointHook(CheckpointHook):
         """Save the best checkpoint; those before are deleted here, where mmengine deletes them before it writes."""
         if not self.save_best:
             return
+        unknown = [key for key in self.key_indicators if key not in (*metrics, 'auto')]
+        if metrics and unknown:
+            raise ConfigError(f'default_hooks.checkpoint.save_best: there is no metric {", ".join(unknown)}; there are '
+                              f'{", ".join(metrics)}')
         hub, before = runner.message_hub, self._best()
         infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
         self._set_best({})
@@ -125,6 +131,11 @@ class DenseCheckpointHook(CheckpointHook):
             self.best_ckpt_path_dict = {key: paths.get(key) for key in self.key_indicators}
 
 
+def _write_pointer(work_dir, checkpoint):
+    with _named_errors(Path(work_dir, 'last_checkpoint')) as pointer, written_whole(pointer) as part:
+        part.write_text(checkpoint)
+
+
 @contextmanager
 def _named_errors(path):
     """Turn errors of writing to ``path`` into one that names it."""
@@ -148,6 +159,21 @@ def write_checkpoint(checkpoint, path, save):
         save(checkpoint, file)
 
 
+def on_first(function, *args):
+    """Call a function on the first process; the others wait, get None, and share its `XCiTDenseError`."""
+    result, failed = None, [None]
+    if is_main_process():
+        try:
+            result = function(*args)
+        except XCiTDenseError as error:
+            failed = [(type(error), str(error))]
+    broadcast_object_list(failed)
+    if failed[0]:
+        kind, text = failed[0]
+        raise kind(text)
+    return result
+
+
 def lock_work_dir(work_dir):
     """Keep other trainings out of a folder, as long as the returned file is open; the system frees it with the process.
 
@@ -157,8 +183,9 @@ def lock_work_dir(work_dir):
         CheckpointError: The folder cannot be written to.
         ConfigError: A training runs there.
     """
-    with _named_errors(Path(work_dir, '.running')) as path:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with _named_errors(Path(work_dir)) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / '.running'
         file = open(path, 'a+')  # noqa: SIM115
     os.register_at_fork(after_in_child=file.close)  # workers may outlive the process by seconds
     try:
@@ -193,6 +220,25 @@ def check_work_dir(work_dir, new: bool):
     if new and (found := sorted(Path(work_dir).glob('*.pth'))):
         raise ConfigError(f'{Path(work_dir).absolute()} holds checkpoints of an earlier run, such as {found[0].name}: '
                           'go on with --resume, name another --work-dir, or start anew there with --overwrite')
+
+
+def set_aside(work_dir) -> int:
+    """Move the checkpoints of an earlier run into a folder of their own, so that none is resumed by mistake.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+    """
+    old = sorted(Path(work_dir).glob('*.pth'))
+    if old:
+        with _named_errors(Path(work_dir, time.strftime('before_%Y%m%d_%H%M%S'))) as folder:
+            folder.mkdir()
+            for path in [*Path(work_dir).glob('last_checkpoint'), *old]:  # without the pointer all are as good as gone
+                path.rename(folder / path.name)
+        print_log(f'moved the {len(old)} checkpoints of an earlier run into {folder}', logger='current')
+    return len(old)
 
 
 @VISBACKENDS.register_module()

@@ -1,10 +1,12 @@
-"""Models that are too large for one device: parameters, gradients and optimizer spread over the processes (FSDP).
+"""Training states that are too large for one device: parameters, gradients and optimizer in shares (FSDP).
 
 ``model_wrapper_cfg = dict(type='MMFullyShardedDataParallel', auto_wrap_policy='xcit_blocks')`` asks for it, which is
 ``configs/_base_/fsdp.py``. mmengine's other way, its FlexibleRunner and strategies, reads checkpoints as
 pickles and runs the text of a config in them; here `DenseRunner` stays, and with it all that it promises. Checkpoints
 hold whole tensors under plain names, so a run may go on with or without sharding.
 """
+import re
+
 from mmengine.hooks import EMAHook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import AmpOptimWrapper
@@ -35,31 +37,42 @@ def is_sharded(model) -> bool:
     return isinstance(model, FSDP)
 
 
-def shard(model, wrapper_cfg, wrapper, hooks):
-    """Spread a model with its weights over the processes of the run.
+def shard(runner):
+    """Spread a runner's model, the same in every process and with its weights, over the processes; return it.
 
-    Args:
-        model: The model, the same in every process.
-        wrapper_cfg: The config's ``model_wrapper_cfg``.
-        wrapper: The config of the optimizer wrapper; mixed precision is told of the sharding.
-        hooks: The hooks of the run.
+    Mixed precision is told of it.
 
     Raises:
-        ConfigError: The run does what sharded parameters do not allow.
+        ConfigError: The run does what does not go with shares.
     """
+    model, cfg, wrapper = runner.model, runner.cfg, runner.optim_wrapper
+    rules = wrapper.get('paramwise_cfg') or {}
+    sampler = (cfg.get('val_dataloader') or {}).get('sampler') or {}
     refused = {
-        'EMAHook': any(isinstance(hook, EMAHook) for hook in hooks),
-        '--compile (CompileHook)': any(isinstance(hook, CompileHook) for hook in hooks),
+        'EMAHook': any(isinstance(hook, EMAHook) for hook in runner.hooks),
+        '--compile (CompileHook)': any(isinstance(hook, CompileHook) for hook in runner.hooks),
+        'sync_bn': cfg.get('sync_bn'),
         'optim_wrapper.accumulative_counts': wrapper.get('accumulative_counts', 1) > 1,
-        'optim_wrapper.paramwise_cfg.flat_decay_mult': 'flat_decay_mult' in (wrapper.get('paramwise_cfg') or {}),
+        'optim_wrapper.clip_grad but for max_norm and norm_type':
+            {**(wrapper.get('clip_grad') or {})}.keys() - {'type', 'max_norm', 'norm_type'},
+        # they look at shapes and whole names of parameters
+        'optim_wrapper.constructor': wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
+            != 'DefaultOptimWrapperConstructor',
+        'optim_wrapper.paramwise_cfg.flat_decay_mult': 'flat_decay_mult' in rules,
+        'a name within a block in optim_wrapper.paramwise_cfg.custom_keys':
+            any(re.search(r'blocks\.\d+\.', key) for key in rules.get('custom_keys') or {}),
+        # the processes wait for each other at every block
+        "model.test_cfg.mode = 'slide'": (getattr(model, 'test_cfg', None) or {}).get('mode') == 'slide',
+        'val_dataloader.sampler.round_up = False': sampler.get('round_up') is False,
     }
-    if any(refused.values()):
-        raise ConfigError(f'{", ".join(name for name, found in refused.items() if found)} does not go with a sharded '
-                          'model (model_wrapper_cfg): leave out one of the two')
+    refused = [name for name, found in refused.items() if found]
+    if refused:
+        raise ConfigError(f'a sharded model (model_wrapper_cfg) does not go with {", ".join(refused)}: leave out one '
+                          'of the two')
     if wrapper.get('type') in ('AmpOptimWrapper', AmpOptimWrapper):
         wrapper['use_fsdp'] = True
     device = next(model.parameters()).device
-    model = MODEL_WRAPPERS.build(dict(wrapper_cfg), default_args=dict(module=model, device_id=device))
+    model = MODEL_WRAPPERS.build(dict(cfg.model_wrapper_cfg), default_args=dict(module=model, device_id=device))
     # on a CPU torch takes the offloaded tensors out of a buffer that it uses again for the next ones
     gathered = dict(rank0_only=True, offload_to_cpu=device.type != 'cpu')
     FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(**gathered),

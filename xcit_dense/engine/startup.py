@@ -8,6 +8,7 @@ from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop
 
 from .. import __version__
+from .check_config import check_schedule
 from .hooks import CompileHook
 from .measure import describe_machine
 from .sharding import is_sharded, unwrapped
@@ -20,8 +21,9 @@ class StartupHook(Hook):
     priority = 'LOWEST'  # the other hooks have set up what is told here
 
     def before_train(self, runner):
-        """Log the block."""
+        """Log the block, and what does not fit in the schedule."""
         if runner.rank == 0:
+            check_schedule(runner.cfg, len(runner.train_dataloader))
             runner.logger.info('\n' + describe_run(runner))
 
 
@@ -120,8 +122,9 @@ def _images_per_step(runner):
 
 
 def _batch_size(loader):
-    # torch has it where there is no batch sampler; one of the user's own may have none
-    return loader.batch_size or getattr(loader.batch_sampler, 'batch_size', None)
+    """Return the images of a batch of one process, or None where a batch sampler of the user's own does not tell."""
+    size = loader.batch_size or getattr(loader.batch_sampler, 'batch_size', None)
+    return size if isinstance(size, int) else None
 
 
 def _learning_rate(runner):
@@ -145,11 +148,13 @@ def _learning_rate(runner):
 
 def _schedule(runner):
     loop = runner.train_loop
-    length = len(loop.dataloader)
     if isinstance(loop, IterBasedTrainLoop):
-        text = f'{loop.max_iters} iterations, {loop.max_iters / length:.3g} times the data'
+        text, batch = f'{loop.max_iters} iterations', _batch_size(runner.train_dataloader)
+        if batch:
+            images = loop.max_iters * batch * runner.world_size
+            text += f', {images / len(runner.train_dataloader.dataset):.3g} times the data'
     else:
-        text = f'{loop.max_epochs} epochs of {length} iterations, {loop.max_iters} in all'
+        text = f'{loop.max_epochs} epochs of {len(loop.dataloader)} iterations, {loop.max_iters} in all'
     schedulers = runner.param_schedulers or []
     if isinstance(schedulers, dict):
         schedulers = [part for parts in schedulers.values() for part in parts]

@@ -1,0 +1,38 @@
+"""What differs between two configs, by key. Their text may come out of a checkpoint: it is parsed, and never run."""
+import ast
+
+
+def differences(before: str, after: str) -> dict:
+    """Compare the texts of two configs, as mmengine's ``Config.pretty_text`` writes them.
+
+    Returns:
+        Old and new value, as written, by dotted key; ``not set`` where there is none. Empty where a text is no config.
+    """
+    try:
+        before, after = _flatten(before), _flatten(after)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    return {key: (before.get(key, 'not set'), after.get(key, 'not set')) for key in {**before, **after}
+            if before.get(key) != after.get(key)}
+
+
+def _flatten(text):
+    values = {}
+    for line in ast.parse(text).body:
+        if isinstance(line, ast.Assign):
+            _visit(line.targets[0].id, line.value, values)
+    return values
+
+
+def _visit(path, node, values):
+    parts = []
+    if isinstance(node, ast.Call):  # dict(key=value)
+        parts = [(part.arg, part.value) for part in node.keywords]
+    elif isinstance(node, ast.Dict):
+        parts = [(ast.literal_eval(key), value) for key, value in zip(node.keys, node.values, strict=True)]
+    elif isinstance(node, (ast.List, ast.Tuple)) and any(isinstance(part, (ast.Call, ast.Dict)) for part in node.elts):
+        parts = list(enumerate(node.elts))
+    if not parts:
+        values[path] = ast.unparse(node)
+    for key, part in parts:
+        _visit(f'{path}.{key}', part, values)
