@@ -276,6 +276,7 @@ def test_options_that_cannot_have_an_effect():
     ('det', 'optim_wrapper.optimizer.lr', 'abc', 'a number, 0 or more'),
     ('det', 'optim_wrapper.optimizer.lr', float('nan'), 'a number, 0 or more'),
     ('det', 'optim_wrapper.optimizer.weight_decay', True, 'a number, 0 or more'),
+    ('det', 'optim_wrapper.clip_grad.max_norm', -1, 'a number, 0 or more'),
     ('det', 'default_hooks.checkpoint.interval', 'often', 'a whole number, -1 or more'),
     ('det', 'auto_scale_lr.base_batch_size', None, 'a whole number, 1 or more'),
     ('det', 'param_scheduler.1.end', 'late', 'a number, 0 or more'),

@@ -37,7 +37,8 @@ _LEAST = {
     **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},
     'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
     'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1,
-    'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.}
+    'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.,
+    'optim_wrapper.clip_grad.max_norm': 0.}
 
 
 def check_config(cfg, earlier=()):

@@ -95,7 +95,8 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2])
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
             raise DataError(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
-                            f'{words}. Make them the same.')
+                            f'{words}. Make them the same'
+                            + (', or give a checkpoint of a model for this data.' if checkpoint else '.'))
     set_classes(cfg, **wanted)
 
 

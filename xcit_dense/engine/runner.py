@@ -8,13 +8,7 @@ from pathlib import Path
 import mmengine
 import torch
 from mmengine.device import get_device
-from mmengine.dist import (
-    all_gather,
-    all_gather_object,
-    get_rank,
-    get_world_size,
-    is_main_process,
-)
+from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_size, is_main_process
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
@@ -34,7 +28,6 @@ from .settings import differences
 _PLACES = ('resume', 'load_from', 'work_dir', 'launcher')
 #: Settings whose values stand in a checkpoint, where a resumed run takes them from.
 _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
-
 #: Errors of writing that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 

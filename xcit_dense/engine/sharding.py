@@ -103,9 +103,7 @@ def optimizer_state(model, wrapper) -> dict:
 
 
 def own_optimizer_state(model, wrapper, state) -> dict:
-    """Return this process's part of what `optimizer_state` gave."""
-    if not is_sharded(model):
-        return state
+    """Return this process's part, of a sharded model, of what `optimizer_state` gave."""
     places = {id(p): i for i, p in enumerate(p for g in wrapper.optimizer.param_groups for p in g['params'])}
     names = {places[id(p)]: name.replace('_fsdp_wrapped_module.', '') for name, p in model.named_parameters()
              if id(p) in places}
