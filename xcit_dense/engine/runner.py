@@ -75,6 +75,15 @@ class DenseRunner(Runner):
         if changed:
             self.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed.values()))
 
+    def build_logger(self, *args, **kwargs):
+        """Build the logger: its file tells all, the console not what the file is for."""
+        logger = super().build_logger(*args, **kwargs)
+        logger.addFilter(_is_news)
+        for handler in logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.addFilter(_is_for_console)
+        return logger
+
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
 

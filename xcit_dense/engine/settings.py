@@ -10,9 +10,10 @@ def differences(before: str, after: str) -> dict:
     """
     try:
         before, after = _flatten(before), _flatten(after)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except Exception:  # of any type: the text may be anything
         return {}
-    return {key: (before.get(key, 'not set'), after.get(key, 'not set')) for key in {**before, **after}
+    keys = {**before, **after} if before else {}
+    return {key: (before.get(key, 'not set'), after.get(key, 'not set')) for key in keys
             if before.get(key) != after.get(key)}
 
 
