@@ -23,7 +23,8 @@ class StartupHook(Hook):
     def before_train(self, runner):
         """Log the block, and what does not fit in the schedule."""
         if runner.rank == 0:
-            check_schedule(runner.cfg, len(runner.train_dataloader))
+            if runner.iter == 0:  # the schedule of a resumed run cannot be changed
+                check_schedule(runner.cfg, len(runner.train_dataloader))
             runner.logger.info('\n' + describe_run(runner))
 
 
