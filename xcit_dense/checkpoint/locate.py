@@ -18,6 +18,9 @@ from .. import zoo
 from ..errors import CheckpointError
 from .files import CHECKPOINT_KINDS, damage, first_line, kind_of_file, written_whole
 
+#: The file of a work dir that names its newest checkpoint, as mmengine calls it.
+POINTER = 'last_checkpoint'
+
 _TIMEOUT = 30  # seconds without a byte
 _PATIENCE = 3600  # seconds for another process to fetch a file
 
@@ -76,7 +79,7 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
                    reverse=True)
     if to_resume:
         files = [path for path in files if not path.name.startswith('best_')]
-    pointer = work_dir / 'last_checkpoint'
+    pointer = work_dir / POINTER
     if pointer.is_file():  # the folder may have been moved
         name = os.path.basename(pointer.read_text().strip())
         if name and not (work_dir / name).is_file():

@@ -13,6 +13,7 @@ from mmengine.registry import HOOKS, VISBACKENDS
 from mmengine.visualization import LocalVisBackend
 
 from ..checkpoint.files import written_whole
+from ..checkpoint.locate import POINTER
 from ..errors import CheckpointError, ConfigError, XCiTDenseError
 
 
@@ -132,7 +133,7 @@ class DenseCheckpointHook(CheckpointHook):
 
 
 def _write_pointer(work_dir, checkpoint):
-    with _named_errors(Path(work_dir, 'last_checkpoint')) as pointer, written_whole(pointer) as part:
+    with _named_errors(Path(work_dir, POINTER)) as pointer, written_whole(pointer) as part:
         part.write_text(checkpoint)
 
 
@@ -222,11 +223,8 @@ def check_work_dir(work_dir, new: bool):
                           'go on with --resume, name another --work-dir, or start anew there with --overwrite')
 
 
-def set_aside(work_dir) -> int:
+def set_aside(work_dir):
     """Move the checkpoints of an earlier run into a folder of their own, so that none is resumed by mistake.
-
-    Returns:
-        How many there were.
 
     Raises:
         CheckpointError: The folder cannot be written to.
@@ -235,10 +233,9 @@ def set_aside(work_dir) -> int:
     if old:
         with _named_errors(Path(work_dir, time.strftime('before_%Y%m%d_%H%M%S'))) as folder:
             folder.mkdir()
-            for path in [*Path(work_dir).glob('last_checkpoint'), *old]:  # without the pointer all are as good as gone
+            for path in [*Path(work_dir).glob(POINTER), *old]:
                 path.rename(folder / path.name)
         print_log(f'moved the {len(old)} checkpoints of an earlier run into {folder}', logger='current')
-    return len(old)
 
 
 @VISBACKENDS.register_module()
