@@ -10,7 +10,7 @@ from torch import nn
 from weight_files import build, randomise
 
 from xcit_dense import XCiT, arch_names, get_arch
-from xcit_dense.layers import FourierPositions
+from xcit_dense.models.block import FourierPositions
 
 ARCHITECTURES = json.loads((Path(__file__).parent / 'golden/architectures.json').read_text())['archs']
 TOLERANCE = 5e-6

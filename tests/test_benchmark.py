@@ -13,8 +13,8 @@ from weight_files import relative_error
 from xcit_dense import get_arch
 from xcit_dense.benchmark import cells, detector, growth, models
 from xcit_dense.benchmark.costs import multiply_adds
-from xcit_dense.benchmark.plain import PlainXCiT
 from xcit_dense.errors import ConfigError
+from xcit_dense.models.reference import PlainXCiT
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))

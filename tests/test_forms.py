@@ -8,11 +8,11 @@ from torch import nn
 from torch.func import functional_call
 from weight_files import build, randomise, relative_error
 
-from xcit_dense import convs, lpi, pieces
-from xcit_dense.benchmark import plain
-from xcit_dense.ffn import FFN
-from xcit_dense.lpi import LPI
-from xcit_dense.xca import XCA
+from xcit_dense.models import reference as plain
+from xcit_dense.models.fast import convs, lpi, pieces
+from xcit_dense.models.fast.ffn import FFN
+from xcit_dense.models.fast.lpi import LPI
+from xcit_dense.models.fast.xca import XCA
 
 CUTTINGS = ('pieces', 'whole')
 

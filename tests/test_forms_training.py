@@ -13,10 +13,10 @@ from torch import nn
 from weight_files import randomise, relative_error
 
 from xcit_dense import XCiT
-from xcit_dense.benchmark import plain
-from xcit_dense.benchmark.plain import PlainXCiT
-from xcit_dense.layers import XCABlock
-from xcit_dense.lpi import LPI
+from xcit_dense.models import reference as plain
+from xcit_dense.models.block import XCABlock
+from xcit_dense.models.fast.lpi import LPI
+from xcit_dense.models.reference import PlainXCiT
 
 #: Grids of patch 8: 9 x 7 tokens take the Gram form.
 IMAGE = (70, 50)

@@ -8,7 +8,7 @@ from test_forms import choose_form
 from weight_files import build, randomise, relative_error
 
 from xcit_dense import XCiT
-from xcit_dense.benchmark import plain
+from xcit_dense.models import reference as plain
 
 GRID = (23, 13)
 TOKENS = GRID[0] * GRID[1]

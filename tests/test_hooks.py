@@ -9,11 +9,12 @@ from test_backbone import error
 from torch import nn
 from weight_files import build, randomise
 
-from xcit_dense import XCiT, pieces
+from xcit_dense import XCiT
 from xcit_dense.engine import CompileHook, build_runner, fuse_backbones
 from xcit_dense.engine.config import add_hook, load_config
 from xcit_dense.engine.data import take_classes
 from xcit_dense.engine.predict import build_predictor
+from xcit_dense.models.fast import pieces
 
 EXACT = 1e-5
 

@@ -39,7 +39,7 @@ init_default_scope('{scope}')
 from {scope}.registry import MODELS
 print(type(MODELS.build(dict(type='XCiT', arch='nano_12_p8'))).__module__)
 ''')
-    assert out.strip().endswith('xcit_dense.backbone')
+    assert out.strip().endswith('xcit_dense.models.backbone')
 
 
 def test_backbone_trains_a_model_of_a_plain_mmdet_config():

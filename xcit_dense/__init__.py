@@ -7,7 +7,7 @@ _prepare()  # before anything imports torch or mmcv's ops
 
 from . import engine  # noqa: E402, F401
 from .archs import Arch, arch_names, get_arch  # noqa: E402
-from .backbone import XCiT  # noqa: E402
 from .catalog import get_config, list_models  # noqa: E402
+from .models.backbone import XCiT  # noqa: E402
 
 __all__ = ['Arch', 'XCiT', 'arch_names', 'get_arch', 'get_config', 'list_models']

@@ -4,9 +4,9 @@ from time import perf_counter
 import torch
 from mmengine.device import get_device
 
-from .. import pieces
 from ..archs import get_arch
-from ..pyramid import PYRAMID_STRIDES
+from ..models.fast import pieces
+from ..models.pyramid import PYRAMID_STRIDES
 
 #: Rows, inner side, columns of the products that are timed: a square one, and the FFN of small 12 on 16,000 tokens.
 _SHAPES = ((2048, 2048, 2048), (16000, 384, 1536), (16000, 1536, 384))

@@ -8,8 +8,8 @@ from mmengine.structures import InstanceData
 
 from ..catalog import get_config
 from ..errors import ConfigError
+from ..models.reference import PlainXCiT
 from .cells import DTYPES, say, time_interleaved
-from .plain import PlainXCiT
 
 
 def _xcit(kind, patch_size):

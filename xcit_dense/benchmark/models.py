@@ -4,10 +4,10 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
-from ..backbone import XCiT
 from ..compat import check_versions
 from ..errors import SetupError
-from .plain import PlainXCiT
+from ..models.backbone import XCiT
+from ..models.reference import PlainXCiT
 
 MODES = ('inference', 'training')
 

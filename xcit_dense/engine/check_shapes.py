@@ -6,8 +6,8 @@ from typing import NamedTuple
 from mmengine.registry import MODELS
 
 from ..archs import check_out_indices, get_arch
-from ..backbone import XCiT
-from ..pyramid import PYRAMID_STRIDES
+from ..models.backbone import XCiT
+from ..models.pyramid import PYRAMID_STRIDES
 from .signatures import default_of
 
 

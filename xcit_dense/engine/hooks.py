@@ -2,7 +2,7 @@
 from mmengine.hooks import EMAHook, Hook
 from mmengine.registry import HOOKS
 
-from ..backbone import XCiT
+from ..models.backbone import XCiT
 
 
 def fuse_backbones(model):

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 from ..errors import ConfigError
-from ..layers import XCABlock
+from ..models.block import XCABlock
 from .hooks import CompileHook
 
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from .archs import check_out_indices, get_arch
-from .checkpoint import load_backbone
-from .layers import ConvPatchEmbed, FourierPositions, XCABlock, make_norm_factory
-from .lpi import map_to_tokens, tokens_to_map
+from ..archs import check_out_indices, get_arch
+from ..checkpoint import load_backbone
+from .block import ConvPatchEmbed, FourierPositions, XCABlock, make_norm_factory
+from .fast.lpi import map_to_tokens, tokens_to_map
 from .pyramid import PYRAMID_STRIDES, build_level, fuse_level
 
 

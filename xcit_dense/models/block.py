@@ -12,13 +12,13 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from . import pieces
-from .archs import Arch
-from .convs import StridedConv2d
-from .ffn import FFN
-from .lpi import LPI
-from .norms import is_fusable, norm_act
-from .xca import XCA
+from ..archs import Arch
+from .fast import pieces
+from .fast.convs import StridedConv2d
+from .fast.ffn import FFN
+from .fast.lpi import LPI
+from .fast.norms import is_fusable, norm_act
+from .fast.xca import XCA
 
 
 def make_norm_factory(norm_cfg: dict):

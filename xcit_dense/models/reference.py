@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..backbone import XCiT
-from ..pyramid import PYRAMID_STRIDES
+from .backbone import XCiT
+from .pyramid import PYRAMID_STRIDES
 
 
 class PlainXCiT(XCiT):

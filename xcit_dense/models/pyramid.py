@@ -2,8 +2,8 @@
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from .convs import Upsample2
-from .norms import is_fusable, norm_act
+from .fast.convs import Upsample2
+from .fast.norms import is_fusable, norm_act
 
 #: Strides that the pyramid can give, in the order of the released names fpn1 to fpn4.
 PYRAMID_STRIDES = (4, 8, 16, 32)
