@@ -10,7 +10,7 @@ from torch import nn
 from weight_files import build, randomise
 
 from xcit_dense import XCiT, arch_names, get_arch
-from xcit_dense.models.block import FourierPositions
+from xcit_dense.models.positions import FourierPositions
 
 ARCHITECTURES = json.loads((Path(__file__).parent / 'golden/architectures.json').read_text())['archs']
 TOLERANCE = 5e-6
@@ -292,15 +292,16 @@ def test_positions_are_the_papers_code():
         turn = torch.sin if channel % 2 == 0 else torch.cos
         grid[channel] = turn(y / wave)[:, None]
         grid[32 + channel] = turn(x / wave)[None]
-    assert error(positions(height, width), positions.token_projection(grid[None])[0]) < 1e-12
+    x = torch.empty(1, 16, height, width, dtype=torch.float64)
+    assert error(positions(x), positions.token_projection(grid[None])) < 1e-12
 
 
 @pytest.mark.parametrize('dtype, tolerance', ((torch.float16, 5e-4), (torch.bfloat16, 3.5e-3)))
 def test_positions_in_half_types_count_to_large_grids(dtype, tolerance):
     """70,000 is beyond float16; a bfloat16 counts by 256 there. What is left is the rounding of the code."""
-    positions = FourierPositions(16)
+    positions, x = FourierPositions(16), torch.empty(1, 16, 70000, 5)
     with torch.no_grad():
-        assert error(copy.deepcopy(positions).to(dtype)(70000, 5), positions(70000, 5)) < tolerance
+        assert error(copy.deepcopy(positions).to(dtype)(x.to(dtype)), positions(x)) < tolerance
 
 
 def test_fresh_weights_follow_the_release():

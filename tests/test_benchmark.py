@@ -10,11 +10,10 @@ from mmengine.device import get_device
 from torch.utils.flop_counter import FlopCounterMode
 from weight_files import relative_error
 
-from xcit_dense import get_arch
+from xcit_dense import ReferenceXCiT, get_arch
 from xcit_dense.benchmark import cells, detector, growth, models
 from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.errors import ConfigError
-from xcit_dense.models.reference import PlainXCiT
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
@@ -24,7 +23,7 @@ on_a_cpu = pytest.mark.skipif(get_device() != 'cpu', reason='there is a GPU')
 
 def golden_plain(golden):
     patch_size, tensors = golden
-    model = PlainXCiT(dict(TINY, patch_size=patch_size), **BN)
+    model = ReferenceXCiT(dict(TINY, patch_size=patch_size), **BN)
     model.load_state_dict({n.removeprefix('state/'): v for n, v in tensors.items() if n.startswith('state/')})
     return model, tensors
 
@@ -54,7 +53,7 @@ def test_plain_training_equals_the_release_tensor_by_tensor(golden):
 
 
 def test_plain_skips_branches_of_single_samples_and_makes_up_for_them():
-    model = PlainXCiT(ARCH, drop_path_rate=0.5, out_strides=None, norm_eval=True, **BN)
+    model = ReferenceXCiT(ARCH, drop_path_rate=0.5, out_strides=None, norm_eval=True, **BN)
     image = torch.randn(1, 3, 40, 40).expand(256, -1, -1, -1)
     with torch.no_grad():
         never, often = model.eval()(image)[0], model.train()(image)[0]
@@ -69,7 +68,7 @@ def test_plain_skips_branches_of_single_samples_and_makes_up_for_them():
 def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, training):
     counter = FlopCounterMode(display=False)
     with torch.device('meta'), torch.set_grad_enabled(training), counter:
-        levels = PlainXCiT(name, **BN).train(training)(torch.empty(1, 3, *size))
+        levels = ReferenceXCiT(name, **BN).train(training)(torch.empty(1, 3, *size))
         if training:
             sum(level.square().mean() for level in levels).backward()
     counted, arch = counter.get_total_flops() // 2, get_arch(name)
@@ -124,14 +123,14 @@ def test_cell_compares_models_of_the_same_parameters(mode, dtype):
 
 
 def test_a_wrong_model_shows_in_the_error(monkeypatch):
-    monkeypatch.setattr(PlainXCiT, 'load_state_dict', lambda self, state: None)
+    monkeypatch.setattr(ReferenceXCiT, 'load_state_dict', lambda self, state: None)
     cell = cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode='inference', names=['ours', 'plain'],
                                   runs=1)
     assert cell['rows'][0]['error'] > 1e-2
 
 
 def test_models_that_do_not_fit_are_left_out(monkeypatch):
-    class TooLarge(PlainXCiT):
+    class TooLarge(ReferenceXCiT):
 
         def forward(self, x):
             raise torch.OutOfMemoryError
@@ -190,7 +189,7 @@ def test_peak_memory_is_that_of_the_step():
     """A fresh process: neither what this one used before nor the model counts."""
     torch.ones(2**28).sum()
     peak = growth.peak_bytes('plain', ARCH, (512, 512), batch=1, dtype='float32', mode='training')
-    kept = cells.saved_bytes(PlainXCiT(ARCH, **BN), torch.randn(1, 3, 512, 512), 'float32')
+    kept = cells.saved_bytes(ReferenceXCiT(ARCH, **BN), torch.randn(1, 3, 512, 512), 'float32')
     assert kept < peak < 3 * kept
 
 

@@ -8,11 +8,13 @@ from torch import nn
 from torch.func import functional_call
 from weight_files import build, randomise, relative_error
 
-from xcit_dense.models import reference as plain
-from xcit_dense.models.fast import convs, lpi, pieces
-from xcit_dense.models.fast.ffn import FFN
-from xcit_dense.models.fast.lpi import LPI
-from xcit_dense.models.fast.xca import XCA
+from xcit_dense.models import reference
+from xcit_dense.models.fast import convs, ffn, lpi, pieces, xca
+from xcit_dense.models.ffn import FFN
+from xcit_dense.models.lpi import LPI
+from xcit_dense.models.xca import XCA
+
+FORMS = {XCA: xca, LPI: lpi, FFN: ffn}
 
 CUTTINGS = ('pieces', 'whole')
 
@@ -28,7 +30,7 @@ def cut_as(cutting, monkeypatch, floats=500):
 
 
 def choose_form(monkeypatch, gram):
-    monkeypatch.setattr(XCA, '_gram_is_cheaper', lambda self, x: gram)
+    monkeypatch.setattr(xca, 'is_cheaper', lambda x: gram)
 
 
 class Branch(nn.Module):
@@ -43,13 +45,16 @@ class Branch(nn.Module):
         randomise(self)
 
     def forward(self, x, keep, grid):
-        return self.branch.residual(x, self.norm, self.gamma, keep, *(grid if isinstance(self.branch, LPI) else ()))
+        """The fast form."""
+        args = grid if isinstance(self.branch, LPI) else ()
+        return FORMS[type(self.branch)].residual(self.norm, self.branch, x, self.gamma, keep, *args)
 
     def in_parts(self, x, keep, grid):
         """The same in ordinary operations."""
         args = grid if isinstance(self.branch, LPI) else ()
-        attend = self.branch.token_form if isinstance(self.branch, XCA) else self.branch
-        return pieces.add_scaled(x, attend(self.norm(x), *args), self.gamma, keep)
+        y = self.branch(self.norm(x), *args)
+        y = y if self.gamma is None else self.gamma * y
+        return x + (y if keep is None else keep.view(-1, 1, 1) * y)
 
 
 def gradients(out, weights, *inputs):
@@ -66,7 +71,7 @@ def test_gram_form_is_the_token_form(heads, bias, common):
     attention = randomise(XCA(32, heads, bias))
     x = torch.randn(2, 99, 32) + common * torch.randn(1, 1, 32)
     with torch.no_grad():
-        assert relative_error(attention.gram_form(x), attention.token_form(x)) < 5e-6
+        assert relative_error(xca.gram_form(attention, x), attention(x)) < 5e-6
 
 
 @pytest.mark.parametrize('common', (0, 10))
@@ -107,8 +112,8 @@ def test_gram_form_under_autocast_is_as_exact_as_the_token_form(residual, dtype,
 
         def run(gram, model=model, x=x, weights=weights):
             x = x.clone().requires_grad_()
-            form = (model.forward if gram else model.in_parts) if residual else model.gram_form if gram \
-                else model.token_form
+            form = (model.forward if gram else model.in_parts) if residual else partial(xca.gram_form, model) if gram \
+                else model
             out = form(x, None, None) if residual else form(x)
             return [out, *gradients(out, weights, x, *model.parameters())]
 
@@ -130,24 +135,23 @@ def test_gram_form_under_autocast_is_as_exact_as_the_token_form(residual, dtype,
 def test_form_is_chosen_by_cost(gradient, limit, monkeypatch):
     """One token more than ``limit`` C tips it, and the output does not show it."""
     model = randomise(build(8, out_indices=(0, 1), out_strides=None)).eval().double()
-    taken = []
-    for form in ('token_form', 'gram_form'):
-        run = getattr(XCA, form)
-        monkeypatch.setattr(XCA, form, lambda self, x, form=form, run=run: taken.append(form) or run(self, x))
     tokens = int(limit * 32)
+    calls = []
+    monkeypatch.setattr(xca, 'residual', lambda *args, run=xca.residual: calls.append(args[2].shape[1]) or run(*args))
     with torch.set_grad_enabled(gradient):
-        for count, wanted in ((tokens, 'token_form'), (tokens + 1, 'gram_form')):
-            taken.clear()
-            model.blocks[0].attn(torch.randn(2, count, 32).double())
-            assert taken == [wanted]
         for grid in ((6, tokens // 6), (tokens // 6 + 1, 7)):
+            calls.clear()
             images = torch.randn(2, 3, *(8 * side for side in grid)).double()
             chosen = model(images)
+            count = grid[0] * grid[1]
+            assert calls == ([count] * 2 if count > tokens else [])
             with monkeypatch.context() as patch:
-                choose_form(patch, not model.blocks[0].attn._gram_is_cheaper(torch.empty(2, grid[0] * grid[1], 32)))
+                choose_form(patch, count <= tokens)
                 other = model(images)
             for a, b in zip(chosen, other, strict=True):
                 assert not torch.equal(a, b) and relative_error(a, b) < 1e-12
+        for count, wanted in ((tokens, False), (tokens + 1, True)):
+            assert xca.is_cheaper(torch.empty(2, count, 32)) == wanted
 
 
 # Gradients written by hand
@@ -254,7 +258,7 @@ def test_bands_are_the_whole_map(grid, rows, monkeypatch):
     x = torch.randn(2, grid[0] * grid[1], 32).double()
     with torch.no_grad():
         wanted = branch.in_parts(x, None, grid)
-        got = branch.branch._infer(x, branch.norm, branch.gamma, *grid)
+        got = lpi._infer(x, branch.norm, branch.branch, branch.gamma, *grid)
     assert relative_error(got, wanted) < 1e-12
     assert relative_error(branch(x, None, grid), wanted) < 1e-12  # with gradients
 
@@ -265,19 +269,6 @@ def test_bands_cover_the_grid():
         rows = [(b.start, row) for b, top, bottom in bands for row in range(top, bottom)]
         assert rows == [(b, row) for b in range(2) for row in range(height)]
         assert len(bands) == 2 * -(-height // 8)
-
-
-@pytest.mark.parametrize('grid', GRIDS)
-def test_taps_outside_of_the_map_are_taken_off(grid):
-    """Constant channels under a convolution that pads with zeros."""
-    taps = torch.randn(4, 3, 3).double()
-    wanted = torch.conv2d(torch.ones(2, 4, *grid).double(), taps.unsqueeze(1), padding=1, groups=4)
-    got = taps.sum((1, 2)).view(1, 4, 1, 1).expand(2, 4, *grid).clone()
-    assert torch.allclose(lpi.subtract_outside(got, taps), wanted, rtol=0, atol=1e-12)
-    weights = torch.randn(2, 4, *grid).double()
-    taps.requires_grad_()
-    out = torch.conv2d(torch.ones(2, 4, *grid).double(), taps.unsqueeze(1), padding=1, groups=4)
-    assert torch.allclose(lpi._sum_inside(weights), gradients(out, weights, taps)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize('dtype', (torch.float32, torch.float64))
@@ -330,20 +321,21 @@ def test_saved_for_the_backward():
     """XCA and LPI keep their input, the FFN also its hidden layer; the release's form three times that."""
     block = randomise(build(8, drop_path_rate=0.5)).train().blocks[0]
     x = torch.randn(2, 1200, 32).requires_grad_()
-    keep, parameters, lpi = torch.tensor([0., 2]), list(block.parameters()), block.local_mp
+    keep, parameters = torch.tensor([0., 2]), list(block.parameters())
     small = 0.1  # matrices of C x C, and vectors
     units = {
-        'xca': saved_units(lambda x: block.attn.residual(x, block.norm1, block.gamma1, keep), x, parameters),
-        'lpi': saved_units(lambda x: lpi.residual(x, block.norm3, block.gamma3, keep, 40, 30), x, parameters),
-        'ffn': saved_units(lambda x: block.mlp.residual(x, block.norm2, block.gamma2, keep), x, parameters),
+        'xca': saved_units(lambda x: xca.residual(block.norm1, block.attn, x, block.gamma1, keep), x, parameters),
+        'lpi': saved_units(lambda x: lpi.residual(block.norm3, block.local_mp, x, block.gamma3, keep, 40, 30), x,
+                           parameters),
+        'ffn': saved_units(lambda x: ffn.residual(block.norm2, block.mlp, x, block.gamma2, keep), x, parameters),
         'block': saved_units(lambda x: block(x, 40, 30), x, parameters),
     }
     for name, wanted in dict(xca=1, lpi=1, ffn=5, block=7).items():
         assert wanted <= units[name] < wanted + small, units
 
     def plain_block(x):
-        for gamma, branch in ((block.gamma1, plain._attend), (block.gamma3, plain._mix_locally),
-                              (block.gamma2, plain._feed)):
+        for gamma, branch in ((block.gamma1, reference._attend), (block.gamma3, reference._mix_locally),
+                              (block.gamma2, reference._feed)):
             x = x + gamma * branch(block, x, 40, 30)
         return x
 

@@ -12,11 +12,11 @@ from test_forms import CUTTINGS, Branch, choose_form, cut_as
 from torch import nn
 from weight_files import randomise, relative_error
 
-from xcit_dense import XCiT
-from xcit_dense.models import reference as plain
-from xcit_dense.models.block import XCABlock
-from xcit_dense.models.fast.lpi import LPI
-from xcit_dense.models.reference import PlainXCiT
+from xcit_dense import ReferenceXCiT, XCiT
+from xcit_dense.models import reference
+from xcit_dense.models.drop_path import DropPath
+from xcit_dense.models.fast import ffn, lpi, xca
+from xcit_dense.models.lpi import LPI
 
 #: Grids of patch 8: 9 x 7 tokens take the Gram form.
 IMAGE = (70, 50)
@@ -35,13 +35,15 @@ def _code_in_float64(monkeypatch):
         rows, columns = codes[0][:, :, None].expand(-1, -1, width), codes[1][:, None].expand(-1, height, -1)
         return torch.cat((rows, columns))[None].to(self.pos_embeder.token_projection.weight.dtype)
 
-    monkeypatch.setattr(PlainXCiT, '_code', code)
+    monkeypatch.setattr(ReferenceXCiT, '_code', code)
 
 
 def build_pair(patch_size=8, out_strides=(4, 16), **options):
     """The model as it runs and as it is released, with two blocks and the same random parameters."""
     options = dict(out_indices=(0, 1), out_strides=out_strides, norm_cfg=dict(type='BN')) | options
-    fast, slow = (kind(dict(TINY, patch_size=patch_size), **options).double() for kind in (XCiT, PlainXCiT))
+    arch = dict(TINY, patch_size=patch_size)
+    fast = XCiT(arch, **options).double()
+    slow = ReferenceXCiT(arch, **{name: value for name, value in options.items() if name != 'with_cp'}).double()
     slow.load_state_dict(randomise(fast).state_dict())
     return fast, slow
 
@@ -76,10 +78,10 @@ def assert_same_step(fast, slow, x, tolerance=1e-10):
 
 def draw_as(keep, fast, monkeypatch):
     """Give both models the same draws: row 3 i + j of ``keep`` for branch j of block i, also where it is recomputed."""
-    draws = {id(block): cycle(keep[3 * i:3 * i + 3]) for i, block in enumerate(fast.blocks)}
-    monkeypatch.setattr(XCABlock, '_draw_keep', lambda self, x: next(draws[id(self)]))
+    draws = {id(block.drop_path): cycle(keep[3 * i:3 * i + 3]) for i, block in enumerate(fast.blocks)}
+    monkeypatch.setattr(DropPath, 'draw', lambda self, x: next(draws[id(self)]))
     plain_draws = cycle(keep)
-    monkeypatch.setattr(plain, '_drop_path', lambda x, rate, training: x * next(plain_draws).view(-1, 1, 1))
+    monkeypatch.setattr(reference, '_drop_path', lambda x, rate, training: x * next(plain_draws).view(-1, 1, 1))
 
 
 @pytest.mark.parametrize('cutting', CUTTINGS)
@@ -159,7 +161,7 @@ def test_dropped_samples(gram, cutting, monkeypatch):
     x = torch.randn(2, 63, 32).double().requires_grad_()
     for first, second in ((0, 1.25), (0, 0)):
         keep = torch.tensor([first, second]).double()
-        monkeypatch.setattr(XCABlock, '_draw_keep', lambda self, x, keep=keep: keep)
+        monkeypatch.setattr(DropPath, 'draw', lambda self, x, keep=keep: keep)
         out = block(x, 9, 7)
         assert torch.equal(out[0], x[0]) and torch.equal(out[1], x[1]) == (second == 0)
     block.zero_grad()
@@ -176,21 +178,22 @@ def test_stochastic_depth_needs_training_not_gradients(gradient, norm_eval):
     """A training forward without gradients drops as one with them does."""
     model = build_pair(drop_path_rate=0.5, norm_eval=norm_eval, out_strides=None)[0].train()
     x = torch.randn(64, 9, 32).double()
-    for branch, norm, gamma, grid in (('attn', 'norm1', 'gamma1', ()), ('local_mp', 'norm3', 'gamma3', (3, 3)),
-                                      ('mlp', 'norm2', 'gamma2', ())):
-        block = model.blocks[0]
-        keep = block._draw_keep(x)
+    block = model.blocks[0]
+    for form, branch, norm, gamma, grid in ((xca, 'attn', 'norm1', 'gamma1', ()),
+                                            (lpi, 'local_mp', 'norm3', 'gamma3', (3, 3)),
+                                            (ffn, 'mlp', 'norm2', 'gamma2', ())):
+        keep = block.drop_path.draw(x)
         assert set(keep.tolist()) == {0., 2.}
         with torch.set_grad_enabled(gradient):
-            out = getattr(block, branch).residual(x, getattr(block, norm), getattr(block, gamma), keep, *grid)
+            out = form.residual(getattr(block, norm), getattr(block, branch), x, getattr(block, gamma), keep, *grid)
         assert torch.equal((out == x).flatten(1).all(1), keep == 0), branch
 
 
 def test_draws_of_stochastic_depth():
-    block = build_pair(drop_path_rate=0.2)[0].train().blocks[0]
-    keep = block._draw_keep(torch.empty(4000, 1, 1))
+    drop_path = build_pair(drop_path_rate=0.2)[0].train().blocks[0].drop_path
+    keep = drop_path.draw(torch.empty(4000, 1, 1))
     assert keep.unique().tolist() == [0., 1.25] and abs((keep == 0).double().mean() - 0.2) < 0.03
-    assert block.eval()._draw_keep(torch.empty(4, 1, 1)) is None
+    assert drop_path.eval().draw(torch.empty(4, 1, 1)) is None
 
 
 @pytest.mark.parametrize('cutting', CUTTINGS)

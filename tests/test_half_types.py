@@ -8,7 +8,8 @@ from test_forms import choose_form
 from weight_files import build, randomise, relative_error
 
 from xcit_dense import XCiT
-from xcit_dense.models import reference as plain
+from xcit_dense.models import reference
+from xcit_dense.models.fast import xca
 
 GRID = (23, 13)
 TOKENS = GRID[0] * GRID[1]
@@ -16,8 +17,8 @@ on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')
 
 
 def released(block, x, height, width):
-    for gamma, branch in ((block.gamma1, plain._attend), (block.gamma3, plain._mix_locally),
-                          (block.gamma2, plain._feed)):
+    for gamma, branch in ((block.gamma1, reference._attend), (block.gamma3, reference._mix_locally),
+                          (block.gamma2, reference._feed)):
         x = x + gamma * branch(block, x, height, width)
     return x
 
@@ -88,26 +89,10 @@ def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
     assert relative_error(model(x)[3], outs[0]) > 1e-3
     model.eval()
     assert torch.equal(model(x)[3], model(x)[3])
-    mask = model.train().blocks[0].attn._draw_mask(torch.zeros(9, 1, 32))
+    mask = xca._draw_mask(model.train().blocks[0].attn, torch.zeros(9, 1, 32))
     assert mask.shape == (9, 4, 8, 8) and set(mask.unique().tolist()) == {0., 2.}
     with pytest.raises(ValueError, match='attn_drop_rate'):
         build(8, attn_drop_rate=1)
-
-
-def test_positions_are_made_once_for_a_grid_a_type_and_a_device():
-    model = randomise(build(8))
-    with torch.inference_mode():
-        model.eval()(torch.randn(1, 3, 70, 90))
-    codes = model.pos_embeder._codes
-    made = dict(codes)
-    assert sorted(length for length, *_ in made) == [9, 12]
-    sum(level.mean() for level in model.train()(torch.randn(2, 3, 70, 90))).backward()  # not as inference tensors
-    assert all(codes[key] is code for key, code in made.items()) and len(codes) == 2
-    model.double()(torch.randn(2, 3, 70, 90).double())
-    assert len(codes) == 4
-    for side in range(300):
-        model.pos_embeder._code(side + 1)
-    assert len(codes) <= 256
 
 
 def test_meta_device_and_tracing():
@@ -132,7 +117,7 @@ def test_block_on_a_gpu(dtype):
     x, weights = torch.randn(2, TOKENS, 32), torch.randn(2, TOKENS, 32)
     exact = copy.deepcopy(block).double()
     for each in (block, exact):
-        each._draw_keep = lambda x: torch.tensor([2., 0.5], device=x.device)
+        each.drop_path.draw = lambda x: torch.tensor([2., 0.5], device=x.device)
     wanted = step(exact, exact, x.double(), weights.double())
     block.cuda()
     with torch.autocast('cuda', dtype=dtype, enabled=dtype != torch.float32):

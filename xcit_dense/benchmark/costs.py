@@ -2,11 +2,11 @@
 from time import perf_counter
 
 import torch
+import torch.nn.functional as F
 from mmengine.device import get_device
 
 from ..archs import get_arch
-from ..models.fast import pieces
-from ..models.pyramid import PYRAMID_STRIDES
+from ..models import PYRAMID_STRIDES
 
 #: Rows, inner side, columns of the products that are timed: a square one, and the FFN of small 12 on 16,000 tokens.
 _SHAPES = ((2048, 2048, 2048), (16000, 384, 1536), (16000, 1536, 384))
@@ -21,8 +21,9 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         height: Of the image, in pixels.
         width: Alike.
         training: Count the backward pass too.
-        released: Count what `PlainXCiT` does: XCA on tokens, and positions as a convolution over the grid. Otherwise
-            XCA in its Gram form where that is less, and no positions: they are a product per row and per column.
+        released: Count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the grid.
+            Otherwise XCA in its Gram form where that is less, and no positions: they are a product per row and per
+            column.
     """
     arch = get_arch(arch)
     C, d = arch.embed_dims, arch.embed_dims // arch.num_heads
@@ -74,10 +75,10 @@ def matrix_rate(dtype: torch.dtype) -> float:
     """Return the multiply-adds per second of the fastest of a few matrix products on the device."""
     device, best = get_device(), 0
     for rows, inner, columns in _SHAPES_GPU if device == 'cuda' else _SHAPES:
-        a = torch.randn(rows, inner, device=device).to(dtype)
-        b = torch.randn(inner, columns, device=device).to(dtype)
-        b, c = b[None], b.t().contiguous()
-        seconds = min(_fastest(lambda a=a[None], b=b: a @ b), _fastest(lambda a=a[None], c=c: pieces.linear(a, c)))
+        a = torch.randn(1, rows, inner, device=device).to(dtype)
+        b = torch.randn(1, inner, columns, device=device).to(dtype)
+        image, kernel = a.mT.unsqueeze(2), b[0].t().contiguous()[:, :, None, None]  # the same as a 1x1 convolution
+        seconds = min(_fastest(lambda a=a, b=b: a @ b), _fastest(lambda x=image, w=kernel: F.conv2d(x, w)))
         best = max(best, rows * inner * columns / seconds)
     return best
 

@@ -6,8 +6,7 @@ from torch import nn
 
 from ..compat import check_versions
 from ..errors import SetupError
-from ..models.backbone import XCiT
-from ..models.reference import PlainXCiT
+from ..models import ReferenceXCiT, XCiT
 
 MODES = ('inference', 'training')
 
@@ -49,7 +48,7 @@ def _from_mmdet(**cfg):
 
 #: Other models by name: callables that take the arch of XCiT and give a module from images to a tuple of maps.
 RIVALS = {
-    'plain': lambda arch: PlainXCiT(arch, norm_cfg=dict(type='BN')),
+    'plain': lambda arch: ReferenceXCiT(arch, norm_cfg=dict(type='BN')),
     'timm': TimmXCiT,
     'swin_t': lambda arch: _from_mmdet(type='SwinTransformer', drop_path_rate=0.),  # mmdet's defaults are Swin-T's
     'resnet50': lambda arch: _from_mmdet(type='ResNet', depth=50, norm_eval=False),

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from mmengine.registry import MODELS
 
 from ..archs import check_out_indices, get_arch
-from ..models.backbone import XCiT
-from ..models.pyramid import PYRAMID_STRIDES
+from ..models import PYRAMID_STRIDES, XCiT
 from .signatures import default_of
 
 

@@ -2,7 +2,7 @@
 from mmengine.hooks import EMAHook, Hook
 from mmengine.registry import HOOKS
 
-from ..models.backbone import XCiT
+from ..models import XCiT
 
 
 def fuse_backbones(model):

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 from ..errors import ConfigError
-from ..models.block import XCABlock
+from ..models import XCABlock
 from .hooks import CompileHook
 
 

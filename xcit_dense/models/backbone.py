@@ -1,6 +1,5 @@
 """XCiT as a backbone for dense prediction."""
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+from contextlib import nullcontext
 from numbers import Real
 
 import torch
@@ -12,9 +11,13 @@ from torch.utils.checkpoint import checkpoint
 
 from ..archs import check_out_indices, get_arch
 from ..checkpoint import load_backbone
-from .block import ConvPatchEmbed, FourierPositions, XCABlock, make_norm_factory
-from .fast.lpi import map_to_tokens, tokens_to_map
-from .pyramid import PYRAMID_STRIDES, build_level, fuse_level
+from . import fast
+from .block import XCABlock
+from .norms import make_norm_factory
+from .positions import FourierPositions
+from .pyramid import PYRAMID_STRIDES, build_level
+from .stem import ConvPatchEmbed
+from .tokens import map_to_tokens, tokens_to_map
 
 
 @MODELS.register_module()
@@ -123,7 +126,7 @@ class XCiT(BaseModule):
         self._check_input(x)
         x = self.patch_embed(x)
         height, width = x.shape[-2:]
-        x = map_to_tokens(x + self.pos_embeder(height, width)).contiguous()
+        x = map_to_tokens(x + self.pos_embeder(x)).contiguous()
         outs = []
         for i, block in enumerate(self.blocks):
             x = self._run_block(block, x, height, width)
@@ -131,7 +134,7 @@ class XCiT(BaseModule):
                 outs.append(tokens_to_map(x, height, width))
         if self.out_strides is None:
             return tuple(outs)
-        return tuple(self._level(stride)(out) for stride, out in zip(self.out_strides, outs, strict=True))
+        return tuple(fast.run(self._level(stride), out) for stride, out in zip(self.out_strides, outs, strict=True))
 
     def train(self, mode: bool = True):
         """Set the training mode; frozen parts stay in evaluation mode, batch norms too with ``norm_eval``.
@@ -151,20 +154,17 @@ class XCiT(BaseModule):
                         module.eval()
         return self
 
-    @torch.no_grad()
     def fuse(self):
         """Fold norms and LayerScale into the weights beside them, for inference, and return the model.
 
-        Outputs change by rounding only: in float32 by 1e-5 of them at most, the border of the maps included. There is
-        no way back to training: parameters are gone, and the state dict is another one.
+        Outputs change by rounding only: in float32 by 1e-5 of them at most. What was replaced, wrapped or hooked is
+        left as it is. There is no way back to training: parameters are gone, and the state dict is another one.
         """
         if not self.is_fused:
             self.eval().requires_grad_(False)
-            self.patch_embed.fuse()
-            for block in self.blocks:
-                block.fuse()
-            for stride in self.out_strides or ():
-                fuse_level(self._level(stride))
+            fast.fuse(self.patch_embed.proj if type(self.patch_embed) is ConvPatchEmbed else None,
+                      [block for block in self.blocks if type(block) is XCABlock],
+                      [self._level(stride) for stride in self.out_strides or ()])
             self.is_fused = True
         return self
 
@@ -172,7 +172,7 @@ class XCiT(BaseModule):
         if not (self.with_cp and torch.is_grad_enabled()):
             return block(x, height, width)
         # a compiled graph counts the running statistics once by itself, and takes no such context
-        context = {} if torch.compiler.is_compiling() else dict(context_fn=partial(_recompute_contexts, block))
+        context = {} if torch.compiler.is_compiling() else dict(context_fn=_Recompute(block).contexts)
         return checkpoint(block, x, height, width, use_reentrant=False, **context)
 
     def _level(self, stride):
@@ -188,8 +188,8 @@ class XCiT(BaseModule):
             part.requires_grad_(False)
 
     def _check_input(self, x):
-        if torch.compiler.is_compiling():  # a traced graph takes the sizes that its shape constraints allow
-            return
+        if torch.compiler.is_compiling() or isinstance(x, torch.fx.Proxy):
+            return  # a traced graph takes the sizes that its shape constraints allow
         if x.dim() != 4:
             raise ValueError(f'XCiT takes images of shape (B, {self.in_channels}, H, W), got {tuple(x.shape)}')
         if not x.is_floating_point():
@@ -261,17 +261,33 @@ def _init_linear(module):
             nn.init.zeros_(module.bias)
 
 
-def _recompute_contexts(block):
-    return nullcontext(), _frozen_statistics(block)
+class _Recompute:
+    """Runs a checkpointed block again as it ran: with its buffers and the fast path as they were.
 
+    So a batch is counted once into running statistics, and power iterations start where they started. Each backward
+    through the graph enters it anew.
 
-@contextmanager
-def _frozen_statistics(block):
-    """Keep a recomputed block from counting its batch into the running statistics a second time."""
-    with ExitStack() as stack:
-        for norm in block.modules():
-            if isinstance(norm, _BatchNorm) and norm.training:
-                for name, buffer in list(norm.named_buffers()):
-                    setattr(norm, name, buffer.clone())
-                    stack.callback(setattr, norm, name, buffer)
-        yield
+    Args:
+        block: The block, about to run.
+    """
+
+    def __init__(self, block):
+        self._owners = [(module, name) for module in block.modules() for name in module._buffers
+                        if module._buffers[name] is not None]
+        self._start = [getattr(*owner).clone() for owner in self._owners]
+        self._is_fast = fast.is_on()
+
+    def contexts(self):
+        """Return the contexts of the first run and of the others, as `torch.utils.checkpoint` wants them."""
+        return nullcontext(), self
+
+    def __enter__(self):
+        self._now = [getattr(*owner) for owner in self._owners]
+        for owner, value in zip(self._owners, self._start, strict=True):
+            setattr(*owner, value.clone())
+        self._switch = fast.set_fast(self._is_fast)
+
+    def __exit__(self, *_):
+        self._switch.__exit__()
+        for owner, value in zip(self._owners, self._now, strict=True):
+            setattr(*owner, value)

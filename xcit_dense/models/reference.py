@@ -1,25 +1,35 @@
-"""XCiT in its released form: what `xcit_dense.XCiT` is measured and tested against."""
+"""XCiT as its authors run it, written out in ordinary operations: the reference, and the file to copy.
+
+`XCiT` is tested against this model and measured beside it. To change the network, copy this file into your project,
+give the class a name of its own, register it, and edit what is below ``forward``.
+"""
 import math
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from mmengine.registry import MODELS
 
-from .backbone import XCiT
-from .pyramid import PYRAMID_STRIDES
+from xcit_dense.models.backbone import XCiT
+from xcit_dense.models.pyramid import PYRAMID_STRIDES
 
 
-class PlainXCiT(XCiT):
-    """The model as the authors run it: token-form XCA, LayerScale as a product of its own, everything saved.
+@MODELS.register_module()
+class ReferenceXCiT(XCiT):
+    """The released form: token-form XCA, LayerScale as a product of its own, everything saved for the backward.
 
-    Constructor and state dict are those of `XCiT`. Only the parameters come from there: the forward pass is
-    written out here, in ordinary operations, so that a mistake in one of the two shows. ``with_cp`` and
-    ``attn_drop_rate`` have no effect, and there is nothing to fuse.
+    Constructor, parameters and state dict are those of `XCiT`. The forward pass is written out here, so that a mistake
+    in one of the two shows. The modules `attn`, `local_mp` and `mlp` of a block are not called, their layers are.
     """
 
     def forward(self, x):
-        """Map images (B, in_channels, H, W) to the maps of `XCiT.forward`."""
-        x = _run(self.patch_embed.proj, x)
+        """Map images (B, in_channels, H, W) to the maps of `XCiT.forward`.
+
+        Raises:
+            ValueError: ``with_cp`` is set; the released form keeps everything.
+        """
+        if self.with_cp:
+            raise ValueError('ReferenceXCiT has no activation checkpointing: with_cp must be False, got True')
+        x = self.patch_embed.proj(x)
         height, width = x.shape[-2:]
         x = x.flatten(2).transpose(1, 2)  # (B, N, C)
         positions = self.pos_embeder.token_projection(self._code(height, width))
@@ -27,13 +37,13 @@ class PlainXCiT(XCiT):
         maps = []
         for i, block in enumerate(self.blocks):
             for gamma, branch in ((block.gamma1, _attend), (block.gamma3, _mix_locally), (block.gamma2, _feed)):
-                x = x + _drop_path(gamma * branch(block, x, height, width), block.drop_path_rate, self.training)
+                x = x + _drop_path(gamma * branch(block, x, height, width), block.drop_path.rate, self.training)
             if i in self.out_indices:
                 maps.append(_to_map(x, height, width).contiguous())
         if self.out_strides is None:
             return tuple(maps)
         levels = (getattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}') for stride in self.out_strides)
-        return tuple(_run(level, x) for level, x in zip(levels, maps, strict=True))
+        return tuple(level(x) for level, x in zip(levels, maps, strict=True))
 
     def fuse(self):
         """Return the model as it is."""
@@ -53,19 +63,6 @@ class PlainXCiT(XCiT):
         return torch.cat((rows, columns))[None].to(weight.dtype)
 
 
-def _run(module, x):
-    """Stem or level, with torch's own convolutions."""
-    if isinstance(module, nn.Sequential):
-        for part in module:
-            x = _run(part, x)
-        return x
-    if isinstance(module, nn.ConvTranspose2d):
-        return F.conv_transpose2d(x, module.weight, module.bias, stride=2)
-    if isinstance(module, nn.Conv2d):
-        return F.conv2d(x, module.weight, stride=2, padding=1)
-    return module(x)
-
-
 def _attend(block, x, height, width):
     """XCA with queries, keys and values of every token."""
     attn, x = block.attn, block.norm1(x)
@@ -75,6 +72,7 @@ def _attend(block, x, height, width):
     q, k, v = (part.transpose(-2, -1) for part in qkv)  # (B, h, d, N)
     q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
     attention = (q @ k.transpose(-2, -1) * attn.temperature).softmax(dim=-1)  # (B, h, d, d)
+    attention = F.dropout(attention, attn.drop_rate, attn.training)
     return attn.proj((attention @ v).permute(0, 3, 1, 2).reshape(B, N, C))
 
 

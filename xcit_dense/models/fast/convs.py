@@ -6,40 +6,23 @@ backward on 2 cores of an AMD EPYC, small 12 patch 8 at 800 x 1280: stem 1214 to
 """
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from . import pieces
+from .switch import first_derivative_only
 
 
-class StridedConv2d(nn.Conv2d):
-    """3x3 convolution with stride 2 and padding 1, without bias: (B, C, H, W) to (B, C', ceil(H/2), ceil(W/2))."""
-
-    def __init__(self, in_channels: int, out_channels: int):
-        super().__init__(in_channels, out_channels, kernel_size=3, stride=2, padding=1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if _is_plain(x, self):
-            return super().forward(x)
-        return _Strided.apply(x, self.weight, self.bias, 1, False)
+def strided(x: Tensor, conv) -> Tensor:
+    """Run a 3x3 convolution with stride 2 and padding 1, or a 2x2 transposed one with stride 2."""
+    if _has_no_gain(x, conv):
+        return conv(x)
+    return _Strided.apply(x, conv.weight, conv.bias, conv.padding[0], conv.transposed)
 
 
-class Upsample2(nn.ConvTranspose2d):
-    """2x2 transposed convolution with stride 2: (B, C, H, W) to (B, C, 2H, 2W)."""
-
-    def __init__(self, channels: int):
-        super().__init__(channels, channels, kernel_size=2, stride=2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if _is_plain(x, self):
-            return super().forward(x)
-        return _Strided.apply(x, self.weight, self.bias, 0, True)
-
-
-def _is_plain(x, module):
-    """Whether torch's own layer serves: without a CPU's weight gradient there is nothing to gain."""
-    return (x.device.type != 'cpu' or pieces.is_traced() or not torch.is_grad_enabled()
-            or x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled('cpu')
-            or not module.weight.requires_grad or module.in_channels < 16)
+def _has_no_gain(x, conv):
+    """Whether torch's own layer serves as well: no weight gradient is wanted, or not in a type it is written for."""
+    return (not torch.is_grad_enabled() or x.dtype not in (torch.float32, torch.float64) or pieces.is_autocast(x)
+            or not conv.weight.requires_grad or conv.in_channels < 16)
 
 
 class _Strided(torch.autograd.Function):
@@ -52,8 +35,7 @@ class _Strided(torch.autograd.Function):
         conv = F.conv_transpose2d if transposed else F.conv2d
         return conv(x, weight, bias, stride=2, padding=padding)
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
         grad_x = grad_weight = grad_bias = None

@@ -11,28 +11,17 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from . import pieces
+from .switch import first_derivative_only
 
 
 def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
-    """Norm of a map (B, C, H, W), and GELU behind it if wanted."""
-    if (x.device.type != 'cpu' or pieces.is_traced() or not isinstance(norm, _BatchNorm)
-            or sync_group(norm) is not None):
-        x = norm(x)
-        if not gelu:
-            return x
-        inplace = not torch.is_grad_enabled() and not pieces.is_traced()
-        return torch.ops.aten.gelu_(x) if inplace else F.gelu(x)
+    """Batch norm of a map (B, C, H, W) on a CPU, and GELU behind it if wanted."""
     of_batch = uses_batch(norm)
     statistics = (None, None) if of_batch else (norm.running_mean, (norm.running_var + norm.eps).rsqrt())
     x, mean, rstd = _NormAct.apply(x, norm.weight, norm.bias, norm.eps, gelu, *statistics)
     if of_batch:
         update_running(norm, mean, rstd, x.numel() // x.shape[1])
     return x
-
-
-def is_fusable(norm: nn.Module) -> bool:
-    """Whether a norm is a factor and a shift in evaluation, which the convolution before or behind it can take."""
-    return isinstance(norm, _BatchNorm) and norm.running_mean is not None
 
 
 def uses_batch(norm: _BatchNorm) -> bool:
@@ -48,14 +37,38 @@ def sync_group(norm: _BatchNorm):
     return group if dist.get_world_size(group) > 1 else None
 
 
-def batch_statistics(x: Tensor, eps: float):
-    """Mean and reciprocal deviation of the channels of a map (B, C, H, W), in float32 at least.
+def batch_statistics(x: Tensor, eps: float, group=None):
+    """Mean and reciprocal deviation of the channels of a map (B, C, H, W), and the number of values behind them.
+
+    They are in float32 at least.
+
+    Args:
+        x: The map.
+        eps: Of the norm.
+        group: The processes that share the statistics, or None. What they exchange is what torch's own SyncBatchNorm
+            does, so that a process where that one runs works with one where this does.
 
     Raises:
         ValueError: One value has no deviation.
     """
-    if x.numel() == x.shape[1]:
-        raise ValueError(f'a batch norm in training needs more than one value per channel, got a map {tuple(x.shape)}')
+    count = x.numel() // x.shape[1]
+    if group is None:
+        if count == 1:
+            raise ValueError('a batch norm in training needs more than one value per channel, '
+                             f'got a map {tuple(x.shape)}')
+        return *_own_statistics(x, eps), count
+    own = torch.cat((*_own_statistics(x, eps), x.new_full((1, ), count, dtype=pieces.statistics_dtype(x))))
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(every, own, group)
+    means, rstds, counts = torch.stack(every).split((x.shape[1], x.shape[1], 1), dim=1)
+    variances = torch.where(counts > 0, variance_of(rstds, eps), 0)  # a process without images sends zeros
+    count = counts.sum()
+    mean = (means * counts).sum(0) / count
+    variance = ((variances + (means - mean).square()) * counts).sum(0) / count
+    return mean, (variance + eps).rsqrt(), count
+
+
+def _own_statistics(x, eps):
     if x.is_cuda:
         return torch.batch_norm_stats(x, eps)
     rows, dtype = _rows(x), pieces.statistics_dtype(x)
@@ -69,6 +82,53 @@ def batch_statistics(x: Tensor, eps: float):
     mean = (means * counts).sum(0) / len(rows)
     squares = squares + ((means - mean).square() * counts).sum(0)
     return mean, (squares / len(rows) + eps).rsqrt()
+
+
+def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias) -> Tensor:
+    """Batch norm of a map (B, C, H, W) with given statistics; ``x`` itself is used again where its type allows.
+
+    Factor and shift stay in float32: a channel that hardly varies has large ones of opposite sign, which half types
+    would round apart.
+    """
+    scale, shift = _affine(mean, rstd, weight, bias)
+    scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
+    if x.dtype == scale.dtype:
+        return torch.addcmul(shift, x, scale, out=x)
+    return torch.addcmul(shift, x, scale).to(x.dtype)
+
+
+def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight, count=None, group=None):
+    """Gradients of `normalise`: of x (B, C, H, W), weight (C) and bias (C).
+
+    Args:
+        grad: That of its output.
+        x: Its input.
+        mean, rstd, weight: As in `normalise`.
+        count: Values behind the statistics where they are those of the batch, else None.
+        group: The processes that share them, or None.
+    """
+    rows, grad_rows = _rows(x), _rows(grad)
+    total, product = torch.zeros_like(mean), torch.zeros_like(mean)
+    for part in _parts(rows):
+        total += grad_rows[part].sum(0, dtype=mean.dtype)
+        product += (grad_rows[part] * (rows[part] - mean)).sum(0)
+    grad_weight, grad_bias = product * rstd, total
+    scale = rstd if weight is None else rstd * weight
+    out = torch.empty_like(grad)
+    out_rows = _rows(out)
+    if count is not None:
+        if group is not None:
+            both = torch.cat((total, product))
+            dist.all_reduce(both, group=group)
+            total, product = both.chunk(2)
+        slope = -product * rstd.square() / count
+        shift = -total / count - slope * mean
+    for part in _parts(rows):
+        value = grad_rows[part]
+        if count is not None:
+            value = value + torch.addcmul(shift, rows[part], slope)
+        out_rows[part] = value * scale
+    return out, grad_weight, grad_bias
 
 
 def variance_of(rstd: Tensor, eps: float) -> Tensor:
@@ -94,7 +154,7 @@ def _rows(x):
 
 
 def _parts(rows):
-    return pieces.divide(len(rows), -(-rows.numel() // pieces.PIECE_FLOATS))
+    return pieces.divide(len(rows), -(-rows.numel() // pieces.PIECE_FLOATS) if rows.device.type == 'cpu' else 1)
 
 
 class _NormAct(torch.autograd.Function):
@@ -104,7 +164,7 @@ class _NormAct(torch.autograd.Function):
     def forward(ctx, x, weight, bias, eps, gelu, mean, rstd):
         ctx.gelu, ctx.of_batch = gelu, mean is None
         if ctx.of_batch:
-            mean, rstd = batch_statistics(x, eps)
+            mean, rstd, _ = batch_statistics(x, eps)
         x = x.contiguous(memory_format=torch.channels_last)
         out = torch.empty_like(x)
         rows, out_rows = _rows(x), _rows(out)
@@ -117,27 +177,20 @@ class _NormAct(torch.autograd.Function):
         ctx.mark_non_differentiable(mean, rstd)
         return out, mean, rstd
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivative_only
     def backward(ctx, grad, *_):
         x, weight, bias, mean, rstd = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last)
-        out = torch.empty_like(x)
-        rows, grad_rows, out_rows = _rows(x), _rows(grad), _rows(out)
-        scale, shift = _affine(mean, rstd, weight, bias)
-        grad_bias, grad_weight = torch.zeros_like(mean), torch.zeros_like(mean)
-        for part in _parts(rows):
-            y = grad_rows[part]
-            if ctx.gelu:
-                y = torch.ops.aten.gelu_backward(y, torch.addcmul(shift, rows[part], scale).to(y.dtype))
-            grad_bias += y.sum(0, dtype=mean.dtype)
-            grad_weight += (y * (rows[part] - mean)).sum(0) * rstd
-            out_rows[part] = y
-        for part in _parts(rows):
-            y = out_rows[part]
-            if ctx.of_batch:
-                y = y - grad_bias / len(rows) - (rows[part] - mean) * (rstd * grad_weight / len(rows))
-            out_rows[part] = y * scale
+        if ctx.gelu:
+            out = torch.empty_like(x)
+            rows, grad_rows, out_rows = _rows(x), _rows(grad), _rows(out)
+            scale, shift = _affine(mean, rstd, weight, bias)
+            for part in _parts(rows):
+                y = torch.addcmul(shift, rows[part], scale).to(grad.dtype)
+                out_rows[part] = torch.ops.aten.gelu_backward(grad_rows[part], y)
+            grad = out
+        out, grad_weight, grad_bias = normalise_backward(grad, x, mean, rstd, weight,
+                                                         x.numel() // x.shape[1] if ctx.of_batch else None)
         return (out, None if weight is None else grad_weight, None if bias is None else grad_bias, None, None, None,
                 None)
 

@@ -46,12 +46,15 @@ def like(x: Tensor, keep=None) -> Tensor:
     return out
 
 
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of ``x``."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The type that products on ``x`` run in: autocast's where it is on."""
-    device = x.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(device)
-    return x.dtype
+    return torch.get_autocast_dtype(x.device.type) if is_autocast(x) and x.dtype != torch.float64 else x.dtype
 
 
 def statistics_dtype(x: Tensor) -> torch.dtype:
@@ -65,14 +68,64 @@ def no_autocast(x: Tensor):
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
-def is_traced() -> bool:
-    """Whether a compiler or exporter looks on: it gets ordinary operations, which it orders itself."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
-
-
 def power_of_two(x: Tensor, dims) -> Tensor:
     """The power of two below the largest magnitude over ``dims``, which stay: what keeps float16 in its range."""
-    return x.detach().abs().amax(dims, keepdim=True).clamp_min(1e-30).log2().floor().exp2()
+    return x.detach().abs().amax(dims, keepdim=True).float().clamp_min(1e-30).log2().floor().exp2()
+
+
+def factors(x: Tensor, gamma, keep):
+    """LayerScale (C) and the factors of the samples (B), either None for ones, as a branch on ``x`` takes them.
+
+    A LayerScale of 1e-5 would push the weights that it is folded into out of float16's range: there its power of two
+    moves to ``keep``.
+    """
+    if keep is not None:
+        keep = keep.to(statistics_dtype(x))
+    if gamma is not None and compute_dtype(x) == torch.float16:
+        scale = power_of_two(gamma, 0)
+        gamma, keep = gamma / scale, scale.expand(len(x)) if keep is None else keep * scale
+    return gamma, keep
+
+
+def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
+    """The power of two that `gradient_of_branch` divides by before it rounds to float16; None for other types.
+
+    The gradient of a branch is that of the block's output times a LayerScale of 1e-5 and over thousands of tokens:
+    below the smallest float16 for all but the largest loss scales. What is left of it is up to 1/4, so that
+    sums over tokens stay in range.
+    """
+    if dtype != torch.float16:
+        return None
+    largest = grad.detach().abs().amax((1, 2)).float()
+    if keep is not None:
+        largest = largest * keep.abs()
+    return power_of_two(largest, 0) * 8
+
+
+def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None):
+    """Gradient of a branch from that of what it is added to (B, n, C): times ``keep`` (B), over ``scale``.
+
+    Returns:
+        It as exact as it came, for sums, and in ``dtype``, for products.
+    """
+    if scale is not None:
+        grad = grad.to(statistics_dtype(grad)) / scale
+    if keep is not None:
+        grad = grad * keep.to(grad.dtype).view(-1, 1, 1)
+    return grad, grad.to(dtype)
+
+
+def add_gradient(inner: Tensor, grad: Tensor, scale, out: Tensor):
+    """Write to ``out`` the gradient of a branch's input, taken over ``scale``, plus that of the residual."""
+    if scale is None:
+        torch.add(inner, grad, out=out)
+    else:
+        out.copy_(torch.addcmul(grad.to(scale.dtype), inner.to(scale.dtype), scale))
+
+
+def unscaled(scale, *grads):
+    """Take ``scale`` off gradients of parameters, of which any may be None."""
+    return grads if scale is None else [None if grad is None else grad * scale for grad in grads]
 
 
 def add_branch(x: Tensor, branch: Tensor, keep, out: Tensor):
@@ -149,10 +202,18 @@ def add_to(sums, values):
             total += value
 
 
-def add_scaled(x, branch, gamma, keep):
-    """Return x + keep * gamma * branch on tokens (B, N, C); ``gamma`` (C) and ``keep`` (B) may be None."""
-    if gamma is not None:
-        branch = gamma * branch
-    if keep is not None:
-        branch = keep.to(branch.dtype).view(-1, 1, 1) * branch
-    return x + branch
+def scaled_rows(weight: Tensor, bias: Tensor, gamma):
+    """Take LayerScale (C) into the last layer of a branch: weight (C, ...) and bias (C)."""
+    return (weight, bias) if gamma is None else (weight * _rows_of(gamma, weight), bias * gamma)
+
+
+def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma):
+    """Gradients of weight, bias and gamma, for those of what `scaled_rows` gave."""
+    if gamma is None:
+        return grad_weight, grad_bias, None
+    grad_gamma = (grad_weight * weight).flatten(1).sum(1) + grad_bias * bias
+    return grad_weight * _rows_of(gamma, weight), grad_bias * gamma, grad_gamma
+
+
+def _rows_of(gamma, weight):
+    return gamma.view(-1, *[1] * (weight.dim() - 1))

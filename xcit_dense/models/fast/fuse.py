@@ -1,0 +1,102 @@
+"""Fold norms and LayerScale into the weights beside them, for inference.
+
+Nothing is changed in place: what takes a fold is a copy, put where the original stood. So a layer that two places
+share keeps working in both, and what was touched stays as it is.
+"""
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from ..ffn import FFN
+from ..lpi import LPI
+from ..xca import XCA
+from .untouched import is_batch_norm, is_depthwise, is_doubling, is_halving, is_layer_norm, is_untouched
+
+
+@torch.no_grad()
+def fuse(stem: nn.Module, blocks, levels):
+    """Fold what nobody touched in parts of an XCiT in evaluation mode.
+
+    Args:
+        stem: The sequence of its convolutions.
+        blocks: The blocks.
+        levels: The levels of the pyramid.
+    """
+    for sequence in (stem, *levels):
+        _fuse_sequence(sequence)
+    for block in blocks:
+        _fuse_branch(block, 'norm1', 'attn', 'gamma1', first='qkv', last='proj')
+        # the norm before a convolution that pads with zeros would change the border, and the batch norm, folded, would
+        # leave half types with large numbers that cancel
+        _fuse_branch(block, None, 'local_mp', 'gamma3', first=None, last='conv2')
+        _fuse_branch(block, 'norm2', 'mlp', 'gamma2', first='fc1', last='fc2')
+
+
+def _fuse_sequence(sequence):
+    """Take each batch norm of nested sequences into the convolution before it."""
+    if type(sequence) is not nn.Sequential:
+        return
+    for i, layer in enumerate(sequence):
+        _fuse_sequence(layer)
+        after = sequence[i + 1] if i + 1 < len(sequence) else None
+        if ((is_halving(layer) or is_doubling(layer)) and is_batch_norm(after) and after.running_mean is not None
+                and is_untouched(layer, after)):
+            sequence[i] = fuse_conv_bn_eval(layer, after, transpose=layer.transposed)
+            sequence[i + 1] = nn.Identity()
+
+
+def _fuse_branch(block, norm, branch, gamma, first, last):
+    """Take the affine part of a norm into the first layer of a branch, and LayerScale into the last; by their names."""
+    new, scale = _copy_of(getattr(block, branch)), getattr(block, gamma)
+    if type(new) not in (XCA, LPI, FFN) or not is_untouched(new):
+        return
+    affine = norm and getattr(block, norm)
+    if affine and _is_foldable_norm(affine) and _is_foldable_layer(getattr(new, first)):
+        setattr(new, first, _behind(getattr(new, first), affine))
+        plain = nn.LayerNorm(affine.normalized_shape, affine.eps, elementwise_affine=False)
+        setattr(block, norm, plain.train(affine.training))
+        setattr(block, branch, new)
+    if isinstance(scale, Tensor) and scale.dim() == 1 and _is_foldable_layer(getattr(new, last)):
+        setattr(new, last, _before(getattr(new, last), scale))
+        delattr(block, gamma)
+        setattr(block, gamma, 1.)
+        setattr(block, branch, new)
+
+
+def _is_foldable_norm(norm):
+    return is_layer_norm(norm) and norm.weight is not None and norm.bias is not None and is_untouched(norm)
+
+
+def _is_foldable_layer(layer):
+    return (type(layer) is nn.Linear or is_depthwise(layer)) and is_untouched(layer)
+
+
+def _behind(linear, norm):
+    """A linear layer behind a norm, with the norm's weight and bias in its own."""
+    shift = linear.weight @ norm.bias
+    bias = shift if linear.bias is None else linear.bias + shift
+    return _with(linear, linear.weight * norm.weight, bias)
+
+
+def _before(layer, scale):
+    """A linear layer or convolution with a factor for each of its output channels."""
+    weight = layer.weight * scale.view(-1, *[1] * (layer.weight.dim() - 1))
+    return _with(layer, weight, None if layer.bias is None else layer.bias * scale)
+
+
+def _with(layer, weight, bias):
+    layer = _copy_of(layer)
+    layer.weight = nn.Parameter(weight, False)
+    layer.bias = None if bias is None else nn.Parameter(bias, False)
+    return layer
+
+
+def _copy_of(module):
+    """A module with the same parts, which may be exchanged without changing the original."""
+    new = copy.copy(module)
+    for name in ('_modules', '_parameters', '_buffers'):
+        if name in vars(module):
+            vars(new)[name] = copy.copy(vars(module)[name])
+    return new

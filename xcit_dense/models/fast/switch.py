@@ -1,0 +1,71 @@
+"""The switch that turns the fast path off, and what it cannot do."""
+import functools
+import os
+
+import torch
+
+_VARIABLE = 'XCIT_DENSE_FAST'
+_WORDS = {'': True, '1': True, 'true': True, 'on': True, 'yes': True,
+          '0': False, 'false': False, 'off': False, 'no': False}
+
+
+def _from_environment():
+    word = os.environ.get(_VARIABLE, '')
+    if word.strip().lower() not in _WORDS:
+        raise ValueError(f'the environment variable {_VARIABLE} must be 1 (on) or 0 (off), got {word!r}')
+    return _WORDS[word.strip().lower()]
+
+
+_on = _from_environment()
+
+
+def is_on() -> bool:
+    """Whether the fast path is wanted."""
+    return _on
+
+
+class set_fast:
+    """Turn the fast path on or off for every model of this process, from this call on or for a ``with`` block.
+
+    Off, a model is ordinary modules and torch's own autograd: slower and larger in memory, with second derivatives,
+    `torch.func` and forward mode. Outputs and gradients are the same to rounding. The environment variable
+    ``XCIT_DENSE_FAST=0`` does it from the start.
+
+    Args:
+        enabled: True or False.
+
+    Raises:
+        ValueError: ``enabled`` is anything else.
+    """
+
+    def __init__(self, enabled: bool):
+        global _on
+        if not isinstance(enabled, bool):
+            raise ValueError(f'set_fast takes True or False, got {enabled!r}')
+        self._before = _on
+        _on = enabled
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        global _on
+        _on = self._before
+
+
+def first_derivative_only(backward):
+    """Make a hand-written backward refuse to be differentiated, which would give zeros or worse.
+
+    Its steps are no part of a graph: gradients that are enabled in it mean that a caller wants them to be.
+    """
+
+    @functools.wraps(backward)
+    def run(ctx, *grads):
+        if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+            raise RuntimeError(
+                "XCiT's fast path has no second derivatives (create_graph=True, torch.autograd.functional.hessian, "
+                'a gradient penalty) and no batched ones; turn it off for the forward pass: '
+                'with xcit_dense.set_fast(False): ...')
+        return backward(ctx, *grads)
+
+    return staticmethod(run)

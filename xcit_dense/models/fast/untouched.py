@@ -1,0 +1,96 @@
+"""Is a part of the model still what was built? Only then does its fast form compute the same.
+
+The fast forms read the weights of layers without calling them. A layer that was replaced, wrapped, pruned,
+parametrised or hooked must be called, so each test here asks for the very classes that the block builds: a subclass
+may do anything. The tests run in every forward pass; together they take less than 1% of a block's time.
+"""
+import torch
+from mmengine.model import revert_sync_batchnorm
+from mmengine.utils.dl_utils.parrots_wrapper import SyncBatchNorm
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.modules import module as nn_module
+
+from . import pieces, switch
+
+_PARAMETERS = (nn.Parameter, Tensor)  # FSDP gives views, functional_call gives tensors
+_BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
+                type(revert_sync_batchnorm(nn.SyncBatchNorm(1))))  # what mmengine's runner puts in its place
+
+
+def is_traced() -> bool:
+    """Whether a compiler or exporter looks on: it gets ordinary operations, which it orders itself."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def can_run(x) -> bool:
+    """Whether fast forms may run on ``x``: it is an ordinary tensor that holds something, and nobody looks on."""
+    return (switch.is_on() and type(x) in _PARAMETERS and x.numel() > 0 and not is_traced()
+            and not torch._C._are_functorch_transforms_active()  # vmap, jacrev, ...
+            and forward_ad._current_level < 0
+            and not nn_module._has_any_global_hook())
+
+
+def is_untouched(*modules) -> bool:
+    """Whether nobody has hooked these modules, compiled them alone, or given one a ``forward`` of its own."""
+    for module in modules:
+        if (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+                or module._backward_pre_hooks or module._compiled_call_impl is not None
+                or 'forward' in module.__dict__):
+            return False
+    return True
+
+
+def are_plain(x, *parameters) -> bool:
+    """Whether parameters (or None) are ordinary tensors of a type that the plain modules would take with ``x``."""
+    dtype = None if pieces.is_autocast(x) else x.dtype
+    for parameter in parameters:
+        if parameter is None:
+            continue
+        if type(parameter) not in _PARAMETERS or dtype is not None and parameter.dtype is not dtype:
+            return False
+    return True
+
+
+def is_layer_norm(norm) -> bool:
+    """Whether a module is a layer norm over the channels of tokens."""
+    return type(norm) is nn.LayerNorm and len(norm.normalized_shape) == 1
+
+
+def is_gelu(act) -> bool:
+    """Whether a module is the exact GELU."""
+    return type(act) is nn.GELU and act.approximate == 'none'
+
+
+def is_batch_norm(norm) -> bool:
+    """Whether a module is a batch norm that computes what torch's does."""
+    return type(norm) in _BATCH_NORMS
+
+
+def is_depthwise(conv) -> bool:
+    """Whether a module is a depthwise 3x3 convolution that keeps the size of a map."""
+    return (type(conv) is nn.Conv2d and conv.kernel_size == (3, 3) and conv.stride == conv.padding == (1, 1)
+            and conv.dilation == (1, 1) and conv.groups == conv.in_channels == conv.out_channels
+            and conv.padding_mode == 'zeros')
+
+
+def is_halving(conv) -> bool:
+    """Whether a module is a 3x3 convolution with stride 2 and padding 1."""
+    return (type(conv) is nn.Conv2d and conv.kernel_size == (3, 3) and conv.stride == (2, 2)
+            and conv.padding == (1, 1) and _is_dense(conv))
+
+
+def is_pointwise(conv) -> bool:
+    """Whether a module is a 1x1 convolution."""
+    return (type(conv) is nn.Conv2d and conv.kernel_size == conv.stride == (1, 1) and conv.padding == (0, 0)
+            and _is_dense(conv))
+
+
+def is_doubling(conv) -> bool:
+    """Whether a module is a 2x2 transposed convolution with stride 2."""
+    return (type(conv) is nn.ConvTranspose2d and conv.kernel_size == conv.stride == (2, 2)
+            and conv.padding == conv.output_padding == (0, 0) and _is_dense(conv))
+
+
+def _is_dense(conv):
+    return conv.dilation == (1, 1) and conv.groups == 1 and conv.padding_mode == 'zeros'

@@ -1,0 +1,37 @@
+"""Whole models in pickles of version 0.1, whose modules held other things."""
+import torch
+from torch import nn
+
+from .drop_path import DropPath
+
+
+@torch.no_grad()
+def upgrade_block(block):
+    """Turn a block of version 0.1 into one of today that computes the same.
+
+    Fusing then left None for what it had folded, and for LPI the parts of its biases that each tap adds, as `taps`.
+    """
+    block.drop_path = DropPath(vars(block).pop('drop_path_rate')).train(block.training)
+    for name in ('gamma1', 'gamma2', 'gamma3'):
+        if getattr(block, name) is None:
+            delattr(block, name)
+            setattr(block, name, 1.)
+    lpi = block.local_mp
+    if lpi.taps1 is not None:
+        block.norm3.weight, block.norm3.bias = _split_off(lpi.conv1, lpi.taps1)
+    if lpi.taps2 is not None:
+        lpi.bn = nn.BatchNorm2d(len(lpi.taps2), eps=0).eval()
+        lpi.bn.weight, lpi.bn.bias = _split_off(lpi.conv2, lpi.taps2)
+    del lpi.taps1, lpi.taps2
+
+
+def _split_off(conv, taps):
+    """Take the shift before a depthwise convolution out of its bias; return it as weight (ones) and bias of a norm.
+
+    A tap (C, 3, 3) is weight times shift, so that one tap of each channel tells the shift: the one of largest weight.
+    """
+    conv.bias -= taps.sum((1, 2))
+    weight = conv.weight.flatten(1)
+    largest = weight.abs().argmax(1, keepdim=True)
+    shift = (taps.flatten(1).gather(1, largest) / weight.gather(1, largest)).squeeze(1)
+    return nn.Parameter(torch.ones_like(shift), False), nn.Parameter(shift, False)
