@@ -441,6 +441,13 @@ def test_newest_checkpoint(tmp_path):
     assert newest_checkpoint(tmp_path).name == 'epoch_10.pth'
 
 
+@pytest.mark.parametrize('pointer', (b'\xff\xfe\x00', b'x' * 5000, b'a\0b.pth', b'', b'../epoch_9.pth'))
+def test_a_pointer_that_is_no_name_is_left_out(pointer, tmp_path):
+    path = save(tmp_path / 'epoch_1.pth', dense_state())
+    (tmp_path / 'last_checkpoint').write_bytes(pointer)
+    assert newest_checkpoint(tmp_path) == path
+
+
 def test_zoo_holds_every_published_file():
     published = json.loads((ROOT / 'tests/golden/published.json').read_text())
     wanted = {row['url']: row for row in published['imagenet'] + published['dense']}

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from weight_files import build, randomise, relative_error
 
-from xcit_dense.models import reference
+from xcit_dense.models import fast, reference
 from xcit_dense.models.fast import convs, ffn, lpi, pieces, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
@@ -46,8 +46,10 @@ class Branch(nn.Module):
 
     def forward(self, x, keep, grid):
         """The fast form."""
-        args = grid if isinstance(self.branch, LPI) else ()
-        return FORMS[type(self.branch)].residual(self.norm, self.branch, x, self.gamma, keep, *args)
+        kind = type(self.branch)
+        args = {XCA: (self.branch, ), LPI: (getattr(self.branch, 'bn', None), *(grid or ())), FFN: ()}[kind]
+        norm = self.norm.weight, self.norm.bias, self.norm.eps
+        return FORMS[kind].residual(x, norm, self.gamma, keep, FORMS[kind].parameters_of(self.branch), *args)
 
     def in_parts(self, x, keep, grid):
         """The same in ordinary operations."""
@@ -137,7 +139,7 @@ def test_form_is_chosen_by_cost(gradient, limit, monkeypatch):
     model = randomise(build(8, out_indices=(0, 1), out_strides=None)).eval().double()
     tokens = int(limit * 32)
     calls = []
-    monkeypatch.setattr(xca, 'residual', lambda *args, run=xca.residual: calls.append(args[2].shape[1]) or run(*args))
+    monkeypatch.setattr(xca, 'residual', lambda *args, run=xca.residual: calls.append(args[0].shape[1]) or run(*args))
     with torch.set_grad_enabled(gradient):
         for grid in ((6, tokens // 6), (tokens // 6 + 1, 7)):
             calls.clear()
@@ -258,7 +260,7 @@ def test_bands_are_the_whole_map(grid, rows, monkeypatch):
     x = torch.randn(2, grid[0] * grid[1], 32).double()
     with torch.no_grad():
         wanted = branch.in_parts(x, None, grid)
-        got = lpi._infer(x, branch.norm, branch.branch, branch.gamma, *grid)
+        got = branch(x, None, grid)
     assert relative_error(got, wanted) < 1e-12
     assert relative_error(branch(x, None, grid), wanted) < 1e-12  # with gradients
 
@@ -321,13 +323,12 @@ def test_saved_for_the_backward():
     """XCA and LPI keep their input, the FFN also its hidden layer; the release's form three times that."""
     block = randomise(build(8, drop_path_rate=0.5)).train().blocks[0]
     x = torch.randn(2, 1200, 32).requires_grad_()
-    keep, parameters = torch.tensor([0., 2]), list(block.parameters())
+    parameters = list(block.parameters())
     small = 0.1  # matrices of C x C, and vectors
     units = {
-        'xca': saved_units(lambda x: xca.residual(block.norm1, block.attn, x, block.gamma1, keep), x, parameters),
-        'lpi': saved_units(lambda x: lpi.residual(block.norm3, block.local_mp, x, block.gamma3, keep, 40, 30), x,
-                           parameters),
-        'ffn': saved_units(lambda x: ffn.residual(block.norm2, block.mlp, x, block.gamma2, keep), x, parameters),
+        'xca': saved_units(lambda x: fast.attend(block, x), x, parameters),
+        'lpi': saved_units(lambda x: fast.mix_neighbours(block, x, 40, 30), x, parameters),
+        'ffn': saved_units(lambda x: fast.feed_forward(block, x), x, parameters),
         'block': saved_units(lambda x: block(x, 40, 30), x, parameters),
     }
     for name, wanted in dict(xca=1, lpi=1, ffn=5, block=7).items():

@@ -4,11 +4,12 @@ import io
 
 import pytest
 import torch
+from conftest import TINY
 from test_forms import choose_form
 from weight_files import build, randomise, relative_error
 
-from xcit_dense import XCiT
-from xcit_dense.models import reference
+from xcit_dense import ReferenceXCiT, XCiT
+from xcit_dense.models import fast, reference
 from xcit_dense.models.fast import xca
 
 GRID = (23, 13)
@@ -66,6 +67,56 @@ def test_small_layer_scale_survives_float16():
     """Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of."""
     for name, (ours, theirs) in errors(torch.float16, 1e-5, scale=2.**12).items():
         assert ours < 1.5 * theirs + 2e-3, name
+
+
+@pytest.mark.parametrize('scale', (1, 512, 65536))
+def test_gradients_of_small_layer_scales_survive_float16(scale):
+    """Of a fresh deep model at a loss scale, as a gradient scaler goes through them."""
+    arch = dict(TINY, patch_size=8, eta=1e-5)
+    ours, released, exact = (kind(arch, norm_cfg=dict(type='BN')) for kind in (XCiT, ReferenceXCiT, ReferenceXCiT))
+    for other in (released, exact.double()):
+        other.load_state_dict(ours.state_dict())
+    x, head, labels = torch.randn(2, 3, 96, 112), torch.randn(5, 32), torch.tensor([1, 3])
+    found = []
+    for model, dtype in ((ours, torch.float32), (released, torch.float32), (exact, torch.float64)):
+        with torch.autocast('cpu', dtype=torch.float16, enabled=dtype != torch.float64):
+            levels = model.train()(x.to(dtype))
+        logits = sum(level.to(dtype).mean((2, 3)) for level in levels) @ head.t().to(dtype)
+        (torch.nn.functional.cross_entropy(logits, labels) * scale).backward()
+        found.append({name: p.grad.double() / scale for name, p in model.named_parameters()})
+    for part in ('gamma', 'attn', 'local_mp', 'mlp', 'norm'):
+        got, theirs, wanted = (torch.cat([g.flatten() for n, g in of.items() if part in n]) for of in found)
+        assert relative_error(got, wanted) <= 2 * relative_error(theirs, wanted), part
+        assert 'gamma' not in part or (got == 0).float().mean() < 0.01
+
+
+@pytest.mark.parametrize('mode', ('training', 'evaluation', 'fused'))
+@pytest.mark.parametrize('weight', (1e-3, 0))
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_channels_that_hardly_vary_before_the_batch_norm(dtype, weight, mode):
+    """Their deviation is a division by nearly nothing: rounded apart, factor and shift would leave noise."""
+    block = make_block(1., norm_cfg=dict(type='BN', momentum=1.))
+    conv = block.local_mp.conv1
+    with torch.no_grad():
+        conv.weight[::2] *= weight
+        conv.bias[::2] = 1.5
+    x = torch.randn(2, TOKENS, 32)
+    with torch.no_grad():
+        block(x, *GRID)  # running statistics
+    block.train(mode == 'training')
+    exact = copy.deepcopy(block).double()
+
+    def branch(block, x):
+        return block.gamma3 * reference._mix_locally(block, x, *GRID)
+
+    with torch.no_grad():
+        wanted = branch(exact, x.double())
+        with torch.autocast('cpu', dtype=dtype):
+            theirs = branch(copy.deepcopy(block), x)
+            if mode == 'fused':
+                fast.fuse(None, [block], [])
+            got = fast.mix_neighbours(block, x, *GRID) - x
+    assert relative_error(got, wanted) <= 2 * relative_error(theirs, wanted)
 
 
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))

@@ -1,8 +1,8 @@
-"""What somebody wraps, swaps, prunes, parametrises or hooks takes effect, at every image size, in training and evaluation.
+"""What somebody wraps, swaps, prunes, parametrises or hooks takes effect.
 
-Each touch is compared with the same model with the fast path off, which calls every layer, and with the model before.
+At every image size, in training and evaluation. Each touch is compared with the same model with the fast path off,
+which calls every layer, and with the model before.
 """
-import copy
 
 import pytest
 import torch
@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 from weight_files import build, randomise, relative_error
 
-from xcit_dense import XCiT, set_fast
-from xcit_dense.models import fast
+from xcit_dense import set_fast
 
 #: Grids of patch 8 on both sides of the Gram form's threshold of 1.5 to 1.7 times 32 channels.
 SIZES = ((48, 56), (88, 72))
@@ -112,8 +111,8 @@ def method(layer):
     layer.forward = lambda x, run=layer.forward: 1.5 * run(x)
 
 
-LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_mp.conv1', 'local_mp.act', 'local_mp.bn',
-          'local_mp.conv2', 'norm2', 'mlp', 'mlp.fc1', 'mlp.act', 'mlp.fc2', 'drop_path')
+LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_mp.conv1', 'local_mp.act',
+          'local_mp.bn', 'local_mp.conv2', 'norm2', 'mlp', 'mlp.fc1', 'mlp.act', 'mlp.fc2', 'drop_path')
 
 #: Touches that change what the model computes.
 TOUCHES = {
@@ -132,9 +131,11 @@ TOUCHES = {
     'another attention': in_place_of('attn', lambda _: MeanAttention()),
     'another LPI': in_place_of('local_mp', lambda _: Shift()),
     'another norm': in_place_of('norm2', lambda _: nn.RMSNorm(32)),
-    'one temperature': on_layer('attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.tensor([[[2.]]])))),
+    'one temperature': on_layer(
+        'attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.full((1, 1, 1), 2.)))),
     'LayerScale of one number': on_layer('', lambda block: setattr(block, 'gamma2', nn.Parameter(torch.tensor(0.3)))),
-    'another stem': lambda model: replaced(model, 'patch_embed.proj.0.1', lambda norm: nn.Sequential(norm, nn.Tanh())),
+    'another stem': lambda model: replaced(
+        model, 'patch_embed.proj.0.1', lambda norm: nn.Sequential(norm, nn.Tanh())),
     'another activation in the stem': lambda model: replaced(model, 'patch_embed.proj.1', lambda _: nn.ReLU()),
     'another projection of positions': lambda model: replaced(model, 'pos_embeder.token_projection', Doubled),
     'another level': lambda model: replaced(model, 'fpn1.0', Doubled),

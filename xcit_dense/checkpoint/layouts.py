@@ -85,7 +85,8 @@ def to_official(state: dict):
         its own names. (None, {}, state) if there is no XCiT.
 
     Raises:
-        ValueError: A query, key or value of class attention is missing, or there are several XCiT.
+        ValueError: A query, key or value of class attention is missing, two tensors have the same name in the
+            authors' words, or there are several XCiT.
     """
     if not holds_xcit(state):
         return None, {}, state
@@ -94,10 +95,9 @@ def to_official(state: dict):
     rest = {n: v for n, v in state.items() if not n.startswith(prefix)}
     title = _recognise(inside)
     layout = LAYOUTS[title]
-    old_names = {_renamed(name, layout, back=True): name for name in rest}
-    for name in [n for n, old in old_names.items() if n != old and part_of(n) == 'classifier']:
-        inside[old_names[name]] = rest.pop(old_names[name])
-    inside = {_renamed(name, layout, back=True): value for name, value in inside.items()}
+    for name in [n for n in rest if (new := _renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
+        inside[name] = rest.pop(name)
+    inside = _all_renamed(inside, layout)
     if layout.transposes:  # by name: the square ones have the same shape both ways
         inside = {n: v.t().contiguous() if _LINEAR.match(n) and v.dim() == 2 else v for n, v in inside.items()}
     return title, _joined(inside) if layout.splits_qkv else inside, rest
@@ -153,6 +153,17 @@ def _renamed(name, layout, back=False):
         return name
     pattern = '|'.join(map(re.escape, table))
     return re.sub(pattern, lambda match: table[match[0]], f'.{name}.')[1:-1]
+
+
+def _all_renamed(state, layout):
+    """Return tensors by the authors' names."""
+    old_names = {}
+    for name in state:
+        new = _renamed(name, layout, back=True)
+        if new in old_names:
+            raise ValueError(f'is damaged: it holds {old_names[new]} and {name}, which are the same tensor ({new})')
+        old_names[new] = name
+    return {new: state[name] for new, name in old_names.items()}
 
 
 def _joined(state):

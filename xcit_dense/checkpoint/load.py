@@ -61,7 +61,8 @@ def load_model(model, checkpoint, source):
     """Load a whole model from a checkpoint that `xcit_dense.checkpoint.read_checkpoint` gave, strictly.
 
     Raises:
-        CheckpointError: A tensor is missing, left over or of another shape.
+        CheckpointError: A tensor is missing, left over, of another shape or no weight (integers, NaN, ...). Nothing
+            was changed then.
     """
     state = find_state_dict(checkpoint, source)
     _load_strictly(model, state, source, Contents.of(state, source), f'a whole {type(model).__name__}')
@@ -108,6 +109,7 @@ def load_backbone(model, source, prefix: str = None):
 def _load_strictly(model, state, source, contents, title, may_lack=lambda name: False, may_leave=lambda name: False):
     """Load ``state`` if it fits but for the names that may lack or be left; else raise and change nothing."""
     wanted = model.state_dict()
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     # PASSL and old torch files have no counters of batches; nothing reads them
     lacking = [n for n in wanted if n not in state and not n.endswith('num_batches_tracked')]
     problems = [
@@ -115,6 +117,9 @@ def _load_strictly(model, state, source, contents, title, may_lack=lambda name: 
         _listed('unknown to the model', [n for n in state if n not in wanted and not may_leave(n)]),
         _listed('of another shape', [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
                                      for n in wanted if n in state and state[n].shape != wanted[n].shape]),
+        _listed('of values that are no weights', [
+            f'{n}: {problem}' for n in wanted
+            if n in state and (problem := _value_problem(state[n], wanted[n], n in parameters))]),
     ]
     if any(problems):
         raise CheckpointError(f'{source} does not fit the model: it holds {contents}; wanted {title}; '
@@ -126,6 +131,24 @@ def _load_strictly(model, state, source, contents, title, may_lack=lambda name: 
     # told again at the start of a training
     model.weights_from = f'{len(matched)} of {len(wanted)} tensors from {source} ({contents}){fresh}{left}'
     print_log(f'loaded {model.weights_from}', logger='current')
+
+
+def _value_problem(value, wanted, is_parameter):
+    """Say what makes a tensor of a file no value for the model's tensor ``wanted``, or return None."""
+    for is_other, kind in ((value.is_quantized, 'quantised'), (value.is_nested, 'nested'), (value.is_meta, 'no data'),
+                           (value.layout != torch.strided, 'sparse'), (value.is_complex(), 'complex')):
+        if is_other:
+            return kind
+    if not wanted.is_floating_point():  # counters, which some tools save as floating types
+        return None
+    if not value.is_floating_point():
+        hint = ", as PaddlePaddle stores bfloat16: save it in float32" if value.dtype == torch.uint16 else ''
+        return str(value.dtype).removeprefix('torch.') + hint
+    value = value.float()
+    # one NaN spoils a model as well as many; an infinity may be meant in a buffer, a mask say
+    if value.isnan().any():
+        return 'NaN'
+    return 'infinite' if is_parameter and value.isinf().any() else None
 
 
 def _is_state(value):

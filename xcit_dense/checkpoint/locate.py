@@ -81,8 +81,8 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
         files = [path for path in files if not path.name.startswith('best_')]
     pointer = work_dir / POINTER
     if pointer.is_file():  # the folder may have been moved
-        name = os.path.basename(pointer.read_text().strip())
-        if name and not (work_dir / name).is_file():
+        name = os.path.basename(pointer.read_text(errors='replace').strip())
+        if name and not os.path.isfile(work_dir / name):  # unlike Path.is_file it takes any name
             print_log(f'{pointer} names {name}, which is not there', logger='current', level=logging.WARNING)
         files.sort(key=lambda p: p.name != name)
     for path in files:

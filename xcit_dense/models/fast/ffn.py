@@ -4,17 +4,17 @@ from torch import Tensor, nn
 
 from . import pieces
 from .switch import first_derivative_only
+from .untouched import weight_and_bias
 
 
 def parameters_of(mlp):
     """Return the parameters of an `FFN`."""
-    return mlp.fc1.weight, mlp.fc1.bias, mlp.fc2.weight, mlp.fc2.bias
+    return *weight_and_bias(mlp.fc1), *weight_and_bias(mlp.fc2)
 
 
-def residual(norm, mlp, x: Tensor, gamma, keep) -> Tensor:
+def residual(x: Tensor, norm, gamma, keep, parameters) -> Tensor:
     """Return x + keep * gamma * FFN(norm(x)); arguments as in `xcit_dense.models.fast.xca.residual`."""
-    return _FFNResidual.apply(x, keep, norm.eps, torch.is_grad_enabled(), norm.weight, norm.bias, *parameters_of(mlp),
-                              gamma)
+    return _FFNResidual.apply(x, keep, norm[2], torch.is_grad_enabled(), *norm[:2], *parameters, gamma)
 
 
 class _FFNResidual(torch.autograd.Function):

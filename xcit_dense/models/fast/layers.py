@@ -16,6 +16,7 @@ from .untouched import (
     is_pointwise,
     is_traced,
     is_untouched,
+    weight_and_bias,
 )
 
 
@@ -35,7 +36,7 @@ def run(module: nn.Module, x: Tensor) -> Tensor:
         if not is_untouched(layer):
             x = layer(x)
         elif is_halving(layer) or is_doubling(layer):
-            x = strided(x, layer) if are_plain(x, layer.weight, layer.bias) else layer(x)
+            x = strided(x, layer) if are_plain(weight_and_bias(layer), x.dtype) else layer(x)
         elif is_batch_norm(layer) and sync_group(layer) is None:
             gelu = bool(layers) and is_gelu(layers[0]) and is_untouched(layers[0])
             x = norm_act(x, layer, gelu)

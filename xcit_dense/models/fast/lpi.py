@@ -10,44 +10,47 @@ from ..tokens import map_to_tokens, tokens_to_map
 from . import pieces
 from .norms import batch_statistics, normalise, normalise_backward, sync_group, update_running, uses_batch
 from .switch import first_derivative_only
+from .untouched import weight_and_bias
 
 
 def parameters_of(lpi):
     """Return the parameters of an `LPI`."""
-    return (lpi.conv1.weight, lpi.conv1.bias, lpi.bn.weight, lpi.bn.bias, lpi.conv2.weight, lpi.conv2.bias)
+    return *weight_and_bias(lpi.conv1), *weight_and_bias(lpi.bn), *weight_and_bias(lpi.conv2)
 
 
-def residual(norm, lpi, x: Tensor, gamma, keep, height: int, width: int) -> Tensor:
-    """Return x + keep * gamma * LPI(norm(x)); arguments as in `xcit_dense.models.fast.xca.residual`."""
-    bn = lpi.bn
+def residual(x: Tensor, norm, gamma, keep, parameters, bn, height: int, width: int) -> Tensor:
+    """Return x + keep * gamma * LPI(norm(x)); arguments as in `xcit_dense.models.fast.xca.residual`.
+
+    ``bn`` is the batch norm: its statistics are counted on, or used.
+    """
     of_batch = uses_batch(bn)
     if keep is None and not of_batch and not torch.is_grad_enabled():
-        return _infer(x, norm, lpi, gamma, height, width)
+        return _infer(x, norm, gamma, parameters, bn, height, width)
     statistics = (None, None) if of_batch else _running(bn)
-    out, mean, rstd, count = _LPIResidual.apply(
-        x, keep, height, width, norm.eps, bn.eps, sync_group(bn), *statistics, norm.weight, norm.bias,
-        *parameters_of(lpi), gamma)
+    out, mean, rstd, count = _LPIResidual.apply(x, keep, height, width, norm[2], bn.eps, sync_group(bn), *statistics,
+                                                *norm[:2], *parameters, gamma)
     if of_batch:
         update_running(bn, mean, rstd, count)
     return out
 
 
 @torch.no_grad()
-def _infer(x, norm, lpi, gamma, height, width):
+def _infer(x, norm, gamma, parameters, bn, height, width):
     """`residual` of one band of rows after the other: what lies between the layers stays in the cache."""
     out, dtype = torch.empty_like(x), pieces.compute_dtype(x)
+    weight1, bias1, bn_weight, bn_bias, weight2, bias2 = parameters
     with pieces.no_autocast(x):
-        mean, rstd = _running(lpi.bn)
-        weight, bias = pieces.scaled_rows(lpi.conv2.weight, lpi.conv2.bias, gamma)
+        mean, rstd = _running(bn)
+        weight2, bias2 = pieces.scaled_rows(weight2, bias2, gamma)
         for b, top, bottom in _bands(x, height, width):
             # rows that conv2 reads of the band, and that conv1 reads for those
             top2, bottom2 = max(top - 1, 0), min(bottom + 1, height)
             top1, bottom1 = max(top - 2, 0), min(bottom + 2, height)
-            y = pieces.normalise(x[b, top1 * width:bottom1 * width], norm.weight, norm.bias, norm.eps)[0].to(dtype)
-            y = _depthwise(tokens_to_map(y, bottom1 - top1, width), lpi.conv1.weight, lpi.conv1.bias)
+            y = pieces.normalise(x[b, top1 * width:bottom1 * width], *norm)[0].to(dtype)
+            y = _depthwise(tokens_to_map(y, bottom1 - top1, width), weight1, bias1)
             y = torch.ops.aten.gelu_(y[:, :, top2 - top1:bottom2 - top1])
-            y = normalise(y, mean, rstd, lpi.bn.weight, lpi.bn.bias)
-            y = _depthwise(y, weight, bias)[:, :, top - top2:bottom - top2]
+            y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias), weight2, bias2)
+            y = y[:, :, top - top2:bottom - top2]
             band = slice(top * width, bottom * width)
             torch.add(x[b, band], map_to_tokens(y), out=out[b, band])
     return out

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as nn_module
 
-from . import pieces, switch
+from . import switch
 
 _PARAMETERS = (nn.Parameter, Tensor)  # FSDP gives views, functional_call gives tensors
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
@@ -41,13 +41,19 @@ def is_untouched(*modules) -> bool:
     return True
 
 
-def are_plain(x, *parameters) -> bool:
-    """Whether parameters (or None) are ordinary tensors of a type that the plain modules would take with ``x``."""
-    dtype = None if pieces.is_autocast(x) else x.dtype
+def weight_and_bias(layer):
+    """Return both of a layer; as fast as it goes, for ``layer.weight`` searches three dicts."""
+    parameters = layer._parameters
+    if 'weight' in parameters:  # FSDP puts views in their place, which are none
+        return parameters['weight'], parameters['bias']
+    return layer.weight, layer.bias
+
+
+def are_plain(parameters, dtype) -> bool:
+    """Whether parameters (or None) are ordinary tensors, of the type that the plain modules want; None for any."""
     for parameter in parameters:
-        if parameter is None:
-            continue
-        if type(parameter) not in _PARAMETERS or dtype is not None and parameter.dtype is not dtype:
+        if parameter is not None and (type(parameter) not in _PARAMETERS
+                                      or dtype is not None and parameter.dtype is not dtype):
             return False
     return True
 

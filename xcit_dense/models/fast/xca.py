@@ -26,6 +26,7 @@ from torch import Tensor
 
 from . import pieces
 from .switch import first_derivative_only
+from .untouched import weight_and_bias
 
 
 class CancelsError(Exception):
@@ -56,24 +57,24 @@ def gram_form(attn, x: Tensor) -> Tensor:
 
 def parameters_of(attn):
     """Return the parameters of an `XCA`, as `mix` takes them."""
-    return attn.qkv.weight, attn.qkv.bias, attn.temperature, attn.proj.weight, attn.proj.bias
+    return *weight_and_bias(attn.qkv), attn.temperature, *weight_and_bias(attn.proj)
 
 
-def residual(norm, attn, x: Tensor, gamma, keep) -> Tensor:
+def residual(x: Tensor, norm, gamma, keep, parameters, attn) -> Tensor:
     """Return x + keep * gamma * XCA(norm(x)).
 
     Args:
-        norm: The layer norm before the attention.
-        attn: The `XCA`.
         x: Tokens (B, N, C).
+        norm: Weight, bias and eps of the layer norm before the branch.
         gamma: LayerScale (C), or None for ones.
         keep: Factor of each sample (B), or None for ones: stochastic depth.
+        parameters: Of `parameters_of`.
+        attn: The `XCA`.
 
     Raises:
         CancelsError: The token form must do it.
     """
-    return _GramResidual.apply(x, keep, _draw_mask(attn, x), attn.num_heads, norm.eps, norm.weight, norm.bias,
-                               *parameters_of(attn), gamma)
+    return _GramResidual.apply(x, keep, _draw_mask(attn, x), attn.num_heads, norm[2], *norm[:2], *parameters, gamma)
 
 
 def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
