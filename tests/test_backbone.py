@@ -9,15 +9,15 @@ from conftest import TINY
 from torch import nn
 from weight_files import build, randomise
 
-from xcit_dense import XCiT, arch_names, get_arch
+from xcit_dense import ReferenceXCiT, XCiT, arch_names, get_arch, set_fast
 from xcit_dense.models.positions import FourierPositions
 
 ARCHITECTURES = json.loads((Path(__file__).parent / 'golden/architectures.json').read_text())['archs']
 TOLERANCE = 5e-6
 
 
-def build_golden(patch_size, golden, **options):
-    model = build(patch_size, **options)
+def build_golden(patch_size, golden, kind=XCiT, **options):
+    model = kind(dict(TINY, patch_size=patch_size), **dict(norm_cfg=dict(type='BN')) | options)
     model.load_state_dict({n.removeprefix('state/'): v for n, v in golden.items() if n.startswith('state/')})
     return model
 
@@ -49,13 +49,14 @@ def test_table_of_sizes_is_the_authors(size):
     assert list(arch.out_indices) == wanted['out_indices']
 
 
-def test_evaluation_equals_the_release_block_by_block(golden):
+@pytest.mark.parametrize('is_fast', (True, False))
+def test_evaluation_equals_the_release_block_by_block(golden, is_fast):
     patch_size, tensors = golden
     model = build_golden(patch_size, tensors).eval()
     blocks = []
     for block in model.blocks:
         block.register_forward_hook(lambda module, args, out: blocks.append(out))
-    with torch.no_grad():
+    with torch.no_grad(), set_fast(is_fast):
         levels = model(tensors['input'])
     for i, out in enumerate(blocks):
         assert error(out, tensors[f'eval/block{i}']) < TOLERANCE
@@ -64,11 +65,13 @@ def test_evaluation_equals_the_release_block_by_block(golden):
         assert error(out, tensors[f'eval/level{i}']) < TOLERANCE
 
 
-@pytest.mark.parametrize('with_cp', (False, True))
-def test_training_equals_the_release_to_every_gradient(golden, with_cp):
+@pytest.mark.parametrize('kind, is_fast, with_cp', (
+    (XCiT, True, False), (XCiT, True, True), (XCiT, False, False), (XCiT, False, True), (ReferenceXCiT, True, False)))
+def test_training_equals_the_release_to_every_gradient(golden, kind, is_fast, with_cp):
     patch_size, tensors = golden
-    model = build_golden(patch_size, tensors, with_cp=with_cp).train()
-    levels = model(tensors['input'])
+    model = build_golden(patch_size, tensors, kind, with_cp=with_cp).train()
+    with set_fast(is_fast):
+        levels = model(tensors['input'])
     for i, out in enumerate(levels, start=1):
         assert error(out, tensors[f'train/level{i}']) < TOLERANCE
     loss = loss_of(levels)
@@ -87,16 +90,29 @@ def test_training_equals_the_release_to_every_gradient(golden, with_cp):
         assert error(got, wanted) < TOLERANCE, name
 
 
-def test_float64_equals_the_release_tensor_by_tensor(golden):
+@pytest.mark.parametrize('is_fast', (True, False))
+def test_float64_equals_the_release_tensor_by_tensor(golden, is_fast):
     patch_size, tensors = golden
     model = build_golden(patch_size, tensors).double().train()
-    loss_of(model(tensors['input'].double())).backward()
+    with set_fast(is_fast):
+        loss_of(model(tensors['input'].double())).backward()
     for name, parameter in model.named_parameters():
         wanted = tensors[f'grad/{name}']
         if wanted.norm() < 1e-12:  # exactly 0 but for rounding: the bias between two layers under a batch norm
             assert name == 'fpn1.0.bias' and parameter.grad.norm() < 1e-12
         else:
             assert error(parameter.grad, wanted) < 5e-7, name
+
+
+def test_reference_equals_the_release_in_evaluation(golden):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors, ReferenceXCiT).eval()
+    with torch.no_grad():
+        for i, out in enumerate(model(tensors['input']), start=1):
+            assert error(out, tensors[f'eval/level{i}']) < TOLERANCE
+    model.with_cp = True
+    with pytest.raises(ValueError, match='with_cp'):
+        model(tensors['input'])
 
 
 @pytest.mark.parametrize('patch_size, size, wanted', (
@@ -208,6 +224,84 @@ def test_checkpointing_changes_nothing_but_memory(norm_cfg):
         assert torch.equal(a.grad, b.grad), name
     for (name, a), b in zip(plain.named_buffers(), other.buffers(), strict=True):
         assert torch.equal(a, b), name  # running statistics are counted once
+
+
+@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='IN', affine=True, track_running_stats=True)))
+def test_checkpointing_bears_several_backwards(norm_cfg):
+    """Two losses of one graph, one after the other; statistics are counted once all the same."""
+    plain = randomise(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
+    other = copy.deepcopy(plain)
+    other.with_cp = True
+    x, results = torch.randn(3, 3, 50, 66), []
+    for model in (plain, other):
+        torch.manual_seed(7)
+        first, *_, last = model(x)
+        first.square().mean().backward(retain_graph=True)
+        last.mean().backward()
+        results.append([*(p.grad for p in model.parameters() if p.grad is not None), *model.buffers()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_checkpointing_runs_again_what_ran():
+    """With the switch as it was in the forward pass, and power iterations from where they were."""
+    x, results = torch.randn(2, 3, 72, 80), []
+    for with_cp in (True, False):
+        torch.manual_seed(5)
+        each = randomise(build(8, with_cp=with_cp, out_strides=None))
+        for block in each.blocks:
+            torch.nn.utils.spectral_norm(block.mlp.fc1)
+        with set_fast(False):
+            loss = loss_of(each.train()(x))
+        loss.backward()
+        results.append([*(p.grad for p in each.parameters()), *each.buffers()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize('batch', (1, 2))
+def test_instance_norm_has_right_gradients(batch):
+    """Against one in ordinary operations; torch's own errs for a batch of one with a channels-last gradient."""
+
+    class Plain(nn.Module):
+
+        def __init__(self, norm):
+            super().__init__()
+            self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
+
+        def forward(self, x):
+            variance, mean = torch.var_mean(x, (2, 3), correction=0, keepdim=True)
+            return (x - mean) / (variance + self.eps).sqrt() * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
+
+    model = randomise(build(16, norm_cfg=dict(type='IN', affine=True))).double().train()
+    other = copy.deepcopy(model)
+    for name, norm in list(other.named_modules()):
+        if isinstance(norm, nn.InstanceNorm2d):
+            owner, _, last = name.rpartition('.')
+            setattr(other.get_submodule(owner), last, Plain(norm))
+    x = torch.randn(batch, 3, 100, 120).double()
+    for each in (model, other):
+        loss_of(each(x)).backward()
+    for (name, a), b in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert (a.grad - b.grad).norm() < 1e-9 * b.grad.norm().clamp_min(1), name
+
+
+@pytest.mark.parametrize('mode', ('training', 'evaluation', 'fused', 'plain'))
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_an_empty_batch_gives_empty_maps(patch_size, mode):
+    """And changes nothing; a detector may get one where all images of a process were filtered out."""
+    model = randomise(build(patch_size)).train(mode == 'training')
+    model = model.fuse() if mode == 'fused' else model
+    before = copy.deepcopy(dict(model.named_buffers()))
+    with set_fast(mode != 'plain'):
+        levels = model(torch.empty(0, 3, 133, 77))
+        wanted = model(torch.randn(2, 3, 133, 77)) if mode == 'evaluation' else None
+    if wanted:
+        assert [level.shape for level in levels] == [(0, *level.shape[1:]) for level in wanted]
+    assert all(len(level) == 0 and level.shape[1] == 32 for level in levels)
+    if mode != 'fused':
+        loss_of(levels).nan_to_num().backward()
+        assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+    for name, value in model.named_buffers():  # torch counts it as a batch
+        assert torch.equal(value, before[name]) or name.endswith('num_batches_tracked'), name
 
 
 def test_stochastic_depth_skips_whole_branches_of_single_samples():
@@ -391,6 +485,31 @@ def test_export_with_dynamic_height_and_width(golden):
     x = tensors['input'][:1]
     for out, i in zip(program.module()(x), range(1, 5), strict=True):
         assert error(out, tensors[f'eval/level{i}'][:1]) < TOLERANCE
+
+
+@pytest.mark.parametrize('is_fast', (True, False))
+@pytest.mark.parametrize('training', (True, False))
+def test_compilers_get_one_graph(is_fast, training):
+    """For every size, whatever the switch says; the Gram form in it where it is cheaper and on."""
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    model = randomise(build(8, out_indices=(0, ), out_strides=(4, ), drop_path_rate=0.3)).train(training)
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    with set_fast(is_fast):
+        for size in ((96, 112), (120, 88)):
+            x = torch.randn(2, 3, *size)
+            torch.manual_seed(3)
+            got = compiled(x)
+            torch.manual_seed(3)
+            assert training or error(got[0], model(x)[0]) < TOLERANCE
+    assert len(graphs) == 1
+    products = [node for node in graphs[0].graph.nodes if 'softmax' in str(node.target)]
+    assert products and ('baddbmm' in str(graphs[0].code) or 'unsqueeze(-2)' in str(graphs[0].code)) == is_fast
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from weight_files import build, randomise, relative_error
 
+from xcit_dense import set_fast
 from xcit_dense.models import fast, reference
 from xcit_dense.models.fast import convs, ffn, lpi, pieces, xca
 from xcit_dense.models.ffn import FFN
@@ -154,6 +155,46 @@ def test_form_is_chosen_by_cost(gradient, limit, monkeypatch):
                 assert not torch.equal(a, b) and relative_error(a, b) < 1e-12
         for count, wanted in ((tokens, False), (tokens + 1, True)):
             assert xca.is_cheaper(torch.empty(2, count, 32)) == wanted
+
+
+@pytest.mark.parametrize('ignoring', (64, 8), ids=lambda rows: f'{rows} of 64 queries and keys')
+@pytest.mark.parametrize('times', (1, 20, 50, 500, 5000))
+def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring, monkeypatch):
+    """Where the Gram form would lose digits the token form runs; output and gradients, beside the token form's error.
+
+    Tokens vary ``times`` as much in one direction as in the others.
+    """
+    block = randomise(build(8, out_indices=(0, ), out_strides=None)).blocks[0]
+    direction = nn.functional.normalize(torch.randn(32) - 0.5, dim=0)
+    direction = nn.functional.normalize(direction - direction.mean(), dim=0)  # the layer norm lets it through
+    with torch.no_grad():
+        block.norm1.weight.fill_(1)
+        block.norm1.bias.zero_()
+        block.gamma1.fill_(1e4)  # the branch is what is looked at, not what it is added to
+        weight = block.attn.qkv.weight[:ignoring].normal_().double()
+        block.attn.qkv.weight[:ignoring] = (weight - (weight @ direction.double()).outer(direction.double())).float()
+    x = torch.randn(1, 400, 32) + times * torch.randn(1, 400, 1) * direction
+    weights = torch.randn(1, 400, 32)
+
+    def run(block, x, is_fast):
+        with set_fast(is_fast):
+            x = x.clone().requires_grad_()
+            y = fast.attend(block, x)
+            forms.append(y is not None)
+            y = x + block.gamma1 * block.attn(block.norm1(x)) if y is None else y
+            return [y - x, *gradients(y - x, weights.to(x.dtype), x, block.attn.qkv.weight)]
+
+    forms = []
+    wanted = run(copy.deepcopy(block).double(), x.double(), False)
+    token, ours = run(block, x, False), run(block, x, True)
+    monkeypatch.setattr(xca, 'cancels', lambda *args: False)
+    unguarded = run(block, x, True)
+    errors = [[relative_error(value, exact) for value, exact in zip(of, wanted, strict=True)]
+              for of in (token, ours, unguarded)]
+    assert all(b < max(2 * a, 1e-5) for a, b, _ in zip(*errors, strict=True)), errors
+    assert forms == [False, False, times < 500 or ignoring < 64 and times < 5000, True]
+    if times == 5000:  # what the guard is for
+        assert errors[2][1] > 20 * errors[1][1]
 
 
 # Gradients written by hand

@@ -253,10 +253,10 @@ def run_second(index, folder):
 
 
 def test_statistics_over_processes_are_those_of_the_whole_batch(tmp_path):
-    """Half a batch in each of two processes, then one sample and three."""
+    """Half a batch in each of two processes, one sample and three, one value in one process, one in each."""
     branch = Branch(LPI, 8, norm=nn.SyncBatchNorm).double().train()
-    batches = [([torch.randn(count, 15, 8).double() + 3 * rank for rank, count in enumerate(samples)], (5, 3))
-               for samples in ((2, 2), (1, 3))]
+    batches = [([torch.randn(count, grid[0] * grid[1], 8).double() + 3 * rank for rank, count in enumerate(samples)],
+                grid) for samples, grid in (((2, 2), (5, 3)), ((1, 3), (5, 3)), ((1, 3), (1, 1)), ((1, 1), (1, 1)))]
     torch.save((branch, batches), tmp_path / 'branch.pt')
     second = torch.multiprocessing.spawn(run_second, (tmp_path, ), nprocs=1, join=False)
     ranks = [run_rank(0, tmp_path)]

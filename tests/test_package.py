@@ -1,4 +1,5 @@
 """The package among the frameworks: what it imports, where it is found, and what it says of wrong versions."""
+import ast
 import re
 import shlex
 import shutil
@@ -7,9 +8,13 @@ import sys
 from importlib import metadata
 
 import pytest
+import torch
 from conftest import ROOT
+from mmengine.registry import MODELS
 from packaging.requirements import Requirement
 
+import xcit_dense
+from xcit_dense import models
 from xcit_dense.compat import versions
 from xcit_dense.compat.frameworks import STACKS, requirements
 from xcit_dense.compat.versions import check_versions, reinstall_mmcv
@@ -40,6 +45,59 @@ from {scope}.registry import MODELS
 print(type(MODELS.build(dict(type='XCiT', arch='nano_12_p8'))).__module__)
 ''')
     assert out.strip().endswith('xcit_dense.models.backbone')
+
+
+@pytest.mark.parametrize('path, kind', (
+    ('backbone.XCiT', xcit_dense.XCiT), ('layers.XCABlock', xcit_dense.XCABlock), ('xca.XCA', models.xca.XCA),
+    ('benchmark.plain.PlainXCiT', xcit_dense.ReferenceXCiT),
+))
+def test_import_paths_of_before_lead_to_what_they_named(path, kind):
+    """In a dumped config, a pickle, and an import."""
+    assert type(MODELS.build(dict(type=f'xcit_dense.{path}', **(
+        dict(arch='nano_12_p8') if kind in (xcit_dense.XCiT, xcit_dense.ReferenceXCiT) else
+        dict(embed_dims=8, num_heads=2) if kind is models.xca.XCA else
+        dict(arch=xcit_dense.get_arch('nano_12_p8'), norm=torch.nn.BatchNorm2d))))) is kind
+    module, _, name = f'xcit_dense.{path}'.rpartition('.')
+    out = python(f'from {module} import {name} as found; print(found.__module__, found.__name__)')
+    assert out.split() == [kind.__module__, kind.__name__]
+
+
+@pytest.mark.parametrize('name', ('model', 'fused'))
+def test_models_that_version_0_1_pickled_compute_what_they_did(name):
+    """Also in a process that has not imported the package before; made by commit f1d1645."""
+    path = ROOT / 'tests/golden/models_of_0_1.pt'
+    out = python(f"""
+import torch
+file = torch.load({str(path)!r}, weights_only=False)
+model = file[{name!r}]
+with torch.no_grad():
+    level, = model(file['image'])
+print((level - file['level']).norm().item() / file['level'].norm().item() < 5e-6, model.training,
+      [model.train().blocks[0].drop_path.rate] if {name == 'model'} else model.is_fused)
+""")
+    assert out.split() == ['True', 'False', '[0.1]' if name == 'model' else 'True']
+
+
+def test_the_fast_path_has_one_door():
+    """Nothing outside of models/ imports from models/fast/, and there only what it gives out."""
+    package = ROOT / 'xcit_dense'
+    for path in package.rglob('*.py'):
+        room = path.relative_to(package)
+        if room.parts[:2] == ('models', 'fast'):
+            continue
+        inside = room.parts[0] == 'models'
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = [f'{node.module or ""}.{alias.name}'.strip('.') for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            for name in names:
+                parts = name.split('.')
+                if 'fast' in parts:
+                    behind = parts[parts.index('fast') + 1:]
+                    assert inside and (not behind or behind[0] in models.fast.__all__), f'{room} imports {name}'
 
 
 def test_backbone_trains_a_model_of_a_plain_mmdet_config():

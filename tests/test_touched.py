@@ -3,6 +3,9 @@
 At every image size, in training and evaluation. Each touch is compared with the same model with the fast path off,
 which calls every layer, and with the model before.
 """
+import copy
+import statistics
+from time import perf_counter
 
 import pytest
 import torch
@@ -11,7 +14,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 from weight_files import build, randomise, relative_error
 
-from xcit_dense import set_fast
+from xcit_dense import XCABlock, XCiT, set_fast
+from xcit_dense.models import fast
 
 #: Grids of patch 8 on both sides of the Gram form's threshold of 1.5 to 1.7 times 32 channels.
 SIZES = ((48, 56), (88, 72))
@@ -190,3 +194,184 @@ def test_a_touch_takes_effect(name, training):
                 wanted = touched(TOUCHES[name], training)(images)
             assert all(relative_error(a, b) < EXACT for a, b in zip(after, wanted, strict=True))
             assert max(relative_error(a, b) for a, b in zip(after, before, strict=True)) > 5e-5
+
+
+@pytest.mark.parametrize('training', (True, False))
+def test_a_batch_norm_of_the_registry(training):
+    """A subclass is called, however like its parent it looks."""
+
+    def build_model():
+        return touched(lambda model: None, training, norm_cfg=dict(type='OwnBatchNorm'))
+
+    for size in SIZES:
+        assert_same(build_model(), build_model(), torch.randn(2, 3, *size))
+
+
+@pytest.mark.parametrize('make_norm', (nn.utils.weight_norm, nn.utils.spectral_norm, parametrizations.weight_norm,
+                                       parametrizations.spectral_norm))
+def test_norms_of_weights_train_after_loading(make_norm):
+    """Two steps behind `load_state_dict`, which leaves the weight of before in the layer until it is called."""
+
+    def build_model():
+        return touched(lambda model: [make_norm(layer) for block in model.blocks
+                                      for layer in (block.mlp.fc1, block.attn.proj, block.local_mp.conv1)])
+
+    state = {name: value.clone() for name, value in build_model().state_dict().items()}
+    for name, value in state.items():
+        if value.is_floating_point() and 'blocks' in name and not name.endswith(('_u', '_v', 'running_var')):
+            value += 0.1 * torch.randn(value.shape, generator=torch.Generator().manual_seed(len(name)))
+    for size in SIZES:
+        x, results = torch.randn(2, 3, *size), []
+        for is_on in (True, False):
+            model = build_model()
+            model.load_state_dict(state)
+            optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+            with set_fast(is_on):
+                for _ in range(2):
+                    optimizer.zero_grad()
+                    sum(out.square().mean() for out in model(x)).backward()
+                    optimizer.step()
+                results.append([*model.eval()(x), *model.state_dict().values()])
+        for a, b in zip(*results, strict=True):
+            assert relative_error(a, b) < 2e-5 or (a - b).norm() < 1e-6
+
+
+def test_pruning_made_permanent_is_fast_again():
+    model = touched(TOUCHES['pruning'], False)
+    x = torch.randn(1, 99, 32)
+    assert fast.feed_forward(model.blocks[0], x) is None
+    wanted = model.blocks[0](x, 11, 9)
+    for block in model.blocks:
+        prune.remove(block.mlp.fc1, 'weight')
+    assert fast.feed_forward(model.blocks[0], x) is not None
+    assert relative_error(model.blocks[0](x, 11, 9), wanted) < EXACT
+
+
+@pytest.mark.parametrize('fused', (False, True))
+def test_dynamic_quantisation_takes_effect(fused):
+    """Every linear layer, at both sizes: so far from the model as rounding to 8 bits is, and no nearer."""
+    model = touched(lambda model: None, False)
+    with torch.no_grad():
+        for size in SIZES:
+            x = torch.randn(1, 3, *size)
+            wanted = model(x)
+            quantised = torch.ao.quantization.quantize_dynamic(
+                copy.deepcopy(model).fuse() if fused else model, {nn.Linear}, dtype=torch.qint8)
+            got = quantised(x)
+            with set_fast(False):
+                plain = quantised(x)
+            assert all(relative_error(a, b) < EXACT for a, b in zip(got, plain, strict=True))
+            assert all(1e-3 < relative_error(a, b) < 0.1 for a, b in zip(got, wanted, strict=True))
+
+
+def test_quantisation_aware_layers_take_effect():
+
+    def quantise(model):
+        from torch.ao.nn.qat import Linear
+        for block in model.blocks:
+            block.mlp.fc1.qconfig = torch.ao.quantization.get_default_qat_qconfig('x86')
+            replaced(block, 'mlp.fc1', Linear.from_float)
+
+    for size in SIZES:
+        x = torch.randn(2, 3, *size)
+        models = [touched(quantise) for _ in range(2)]
+        with set_fast(False):
+            wanted = models[1](x)
+        assert all(relative_error(a, b) < EXACT for a, b in zip(models[0](x), wanted, strict=True))
+
+
+@pytest.mark.parametrize('name', TOUCHES)
+def test_fusing_leaves_what_was_touched_working(name):
+    for size in SIZES:
+        x = torch.randn(1, 3, *size)
+        with torch.no_grad():
+            wanted = touched(TOUCHES[name], False)(x)
+            model = touched(TOUCHES[name], False).fuse()
+            for is_on in (True, False):
+                with set_fast(is_on):
+                    assert all(relative_error(a, b) < 1e-5 for a, b in zip(model(x), wanted, strict=True))
+
+
+def share_block(model):
+    model.blocks[1] = model.blocks[0]
+
+
+def share_norms(model):
+    model.blocks[1].norm1 = model.blocks[0].norm2 = model.blocks[0].norm1
+
+
+def share_attention(model):
+    model.blocks[1].attn = model.blocks[0].attn
+
+
+def share_layers(model):
+    model.blocks[1].mlp.fc1, model.blocks[1].local_mp.conv2 = model.blocks[0].mlp.fc1, model.blocks[0].local_mp.conv2
+
+
+def share_parameters(model):
+    model.blocks[1].gamma1 = model.blocks[0].gamma1
+    model.blocks[1].attn.proj.weight = model.blocks[0].attn.proj.weight
+
+
+@pytest.mark.parametrize('share', (share_block, share_norms, share_attention, share_layers, share_parameters))
+def test_fusing_what_two_places_share(share):
+    x, outside = torch.randn(1, 3, *SIZES[1]), nn.Module()
+    with torch.no_grad():
+        wanted = touched(share, False)(x)
+        model = touched(share, False)
+        outside.proj = model.blocks[0].attn.proj  # somebody else's, who must not see it change
+        before = outside.proj.weight.clone()
+        assert all(relative_error(a, b) < 1e-5 for a, b in zip(model.fuse()(x), wanted, strict=True))
+    assert torch.equal(outside.proj.weight, before) and not any('gamma' in name for name in model.state_dict())
+
+
+class OwnBlock(XCABlock):
+    """Somebody's block with a forward of its own: the FFN first."""
+
+    def forward(self, x, height, width):
+        x = x + self.gamma2 * self.mlp(self.norm2(x))
+        x = x + self.gamma1 * self.attn(self.norm1(x))
+        return x + self.gamma3 * self.local_mp(self.norm3(x), height, width)
+
+
+def test_a_block_of_ones_own():
+    def change(model):
+        for block in model.blocks:
+            block.__class__ = OwnBlock
+
+    x = torch.randn(2, 3, *SIZES[1])
+    assert_same(touched(change), touched(change), x)
+    with torch.no_grad():
+        wanted = touched(change, False)(x)
+        assert all(relative_error(a, b) < 1e-5 for a, b in zip(touched(change, False).fuse()(x), wanted, strict=True))
+
+
+def test_mixed_types_are_what_torch_makes_of_them():
+    """Where the plain modules refuse, so does the model."""
+    model = touched(lambda model: model.blocks[0].mlp.fc1.double(), False)
+    with pytest.raises(RuntimeError, match='[Dd]ouble|dtype'):
+        model(torch.randn(1, 3, *SIZES[1]))
+
+
+@pytest.mark.slow
+def test_looking_costs_less_than_a_hundredth_of_a_block(monkeypatch):
+    """Of small 12 patch 16 at 224 pixels, in inference: the time of a block against that of all that is asked of it."""
+    from xcit_dense.models.fast import branches
+    block = XCiT('small_12_p16', norm_cfg=dict(type='BN')).eval().blocks[0]
+    x = torch.randn(1, 196, 384)
+
+    def seconds(call, count):
+        start = perf_counter()
+        for _ in range(count):
+            call()
+        return (perf_counter() - start) / count
+
+    with torch.inference_mode():
+        whole = statistics.median(seconds(lambda: block(x, 14, 14), 5) for _ in range(20))
+        for module in (branches.xca, branches.lpi, branches.ffn):
+            monkeypatch.setattr(module, 'residual', lambda *args: None)
+        monkeypatch.setattr(branches.xca, 'is_cheaper', lambda x: True)
+        looking = statistics.median(seconds(lambda: (
+            fast.attend(block, x), fast.mix_neighbours(block, x, 14, 14), fast.feed_forward(block, x)), 50)
+            for _ in range(20))
+    assert looking < 0.01 * whole

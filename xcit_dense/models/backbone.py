@@ -126,7 +126,7 @@ class XCiT(BaseModule):
         self._check_input(x)
         x = self.patch_embed(x)
         height, width = x.shape[-2:]
-        x = map_to_tokens(x + self.pos_embeder(x)).contiguous()
+        x = map_to_tokens(x + self.pos_embeder(x.detach())).contiguous()  # its sizes, type and device
         outs = []
         for i, block in enumerate(self.blocks):
             x = self._run_block(block, x, height, width)

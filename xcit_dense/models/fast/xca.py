@@ -81,11 +81,11 @@ def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
     """Whether squared lengths (B, I), the diagonals of ``weight`` G ``weight``^T, lost digits to entries of G.
 
     Their relative error is the rounding of G's entries, 6e-8 of its norm, times squared length of the weights over
-    the square: measured, 1e-2 of that, as roundings average out. From 2,000 on, in the mean over queries and keys, an
+    the square: measured, 1e-2 of that, as roundings average out. From 1,000 on, in the mean over queries and keys, an
     output is off by more than 1e-6. Tokens that vary alike in all directions have sqrt(C).
     """
     largest = torch.linalg.vector_norm(gram, dim=(1, 2)).unsqueeze(1) * torch.linalg.vector_norm(weight, dim=1).square()
-    return bool((largest / squares.abs().clamp_min(1e-24)).mean() > 2000)
+    return bool((largest / squares.abs().clamp_min(1e-24)).mean() > 1000)
 
 
 def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma,
