@@ -1,6 +1,7 @@
 """Half types, devices and tracers: where a fast form could be less exact than the released one, or not run at all."""
 import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -144,6 +145,17 @@ def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
     assert mask.shape == (9, 4, 8, 8) and set(mask.unique().tolist()) == {0., 2.}
     with pytest.raises(ValueError, match='attn_drop_rate'):
         build(8, attn_drop_rate=1)
+
+
+def test_positions_keep_nothing():
+    """Neither for a size nor for a trace: what a model keeps goes with its pickles."""
+    model = randomise(build(8)).eval()
+    before = set(vars(model.pos_embeder))
+    held = len(pickle.dumps(model))
+    for side in range(40, 80, 8):
+        model(torch.randn(1, 3, side, 64))
+    torch.jit.trace(model, torch.randn(1, 3, 70, 90))
+    assert set(vars(model.pos_embeder)) == before and len(pickle.dumps(model)) == held
 
 
 def test_meta_device_and_tracing():

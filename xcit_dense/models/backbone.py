@@ -155,7 +155,7 @@ class XCiT(BaseModule):
         return self
 
     def fuse(self):
-        """Fold norms and LayerScale into the weights beside them, for inference, and return the model.
+        """Fold LayerScale and most norms into the weights beside them, for inference, and return the model.
 
         Outputs change by rounding only: in float32 by 1e-5 of them at most. What was replaced, wrapped or hooked is
         left as it is. There is no way back to training: parameters are gone, and the state dict is another one.

@@ -25,7 +25,7 @@ def is_traced() -> bool:
 
 def can_run(x) -> bool:
     """Whether fast forms may run on ``x``: it is an ordinary tensor that holds something, and nobody looks on."""
-    return (switch.is_on() and type(x) in _PARAMETERS and x.numel() > 0 and not is_traced()
+    return (switch.is_on() and not is_traced() and type(x) in _PARAMETERS and x.numel() > 0
             and not torch._C._are_functorch_transforms_active()  # vmap, jacrev, ...
             and forward_ad._current_level < 0
             and not nn_module._has_any_global_hook())

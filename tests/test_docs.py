@@ -1,0 +1,72 @@
+"""The Python of the docs runs as it stands, and says what the text around it says."""
+import re
+
+import pytest
+import torch
+from conftest import ROOT, TINY
+from weight_files import build, randomise, relative_error
+
+PAGE = ROOT / 'docs/changing_the_model.md'
+
+
+def example(title):
+    """The Python under a heading of the page."""
+    section = PAGE.read_text().split(f'\n## {title}')[1].partition('\n## ')[0]
+    return '\n'.join(re.findall(r'```python\n(.*?)```', section, re.S))
+
+
+def run(title):
+    found = {}
+    exec(compile(example(title), title, 'exec'), found)
+    return found
+
+
+def test_turning_the_fast_path_off():
+    found = run('What is fast')
+    assert found['image'].grad is not None and found['image'].grad.any()
+
+
+def test_lora_learns(capsys):
+    found = run('Example: fine-tune with LoRA')
+    names = {name for name, p in found['backbone'].named_parameters() if p.requires_grad}
+    assert names and all('lora_' in name for name in names)
+    assert len(names) == 2 * 4 * 12  # two matrices for each of four layers of a block
+    assert all(p.grad.any() for p in found['learning']) and found['loss'] < 0.3
+    assert 'parameters learn' in capsys.readouterr().out
+
+
+def test_another_attention():
+    found = run('Example: another attention')
+    x = torch.randn(1, 3, 128, 160)
+    model = found['model'].eval()
+    before = model(x)[3]
+    with torch.no_grad():
+        model.blocks[0].attn.gate[2].bias.add_(3.)
+    assert relative_error(model(x)[3], before) > 1e-3
+
+
+def test_features_by_hooks():
+    found = run('Example: features by hooks')
+    assert {tuple(value.shape) for value in found['queries'].values()} == {(1, 24, 128)} and len(found['queries']) == 12
+    assert not any(block.attn.qkv._forward_hooks for block in found['model'].blocks)
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_the_reference_works_as_a_copy(patch_size):
+    """In a file of its own, with another name and another block."""
+    source = (ROOT / 'xcit_dense/models/reference.py').read_text()
+    model = randomise(build(patch_size)).eval()
+    x = torch.randn(1, 3, 133, 77)
+    for name, act, is_same in ((f'Copied{patch_size}', 'gelu', True), (f'Changed{patch_size}', 'relu', False)):
+        found = {}
+        changed = source.replace('class ReferenceXCiT', f'class {name}').replace('F.gelu(block.mlp', f'F.{act}(block.mlp')
+        exec(changed, found)
+        copied = found[name](dict(TINY, patch_size=patch_size), norm_cfg=dict(type='BN')).eval()
+        copied.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            assert (relative_error(copied(x)[3], model(x)[3]) < 5e-6) == is_same
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r'\]\((?!http)([^)#]+)', PAGE.read_text()):
+        assert (PAGE.parent / target).exists(), target
