@@ -1,5 +1,6 @@
 """The Python of the docs runs as it stands, and says what the text around it says."""
 import re
+from functools import reduce
 
 import pytest
 import torch
@@ -59,8 +60,8 @@ def test_the_reference_works_as_a_copy(patch_size):
     x = torch.randn(1, 3, 133, 77)
     for name, act, is_same in ((f'Copied{patch_size}', 'gelu', True), (f'Changed{patch_size}', 'relu', False)):
         found = {}
-        changed = source.replace('class ReferenceXCiT', f'class {name}').replace('F.gelu(block.mlp', f'F.{act}(block.mlp')
-        exec(changed, found)
+        changes = {'class ReferenceXCiT': f'class {name}', 'F.gelu(block.mlp': f'F.{act}(block.mlp'}
+        exec(reduce(lambda text, change: text.replace(*change), changes.items(), source), found)
         copied = found[name](dict(TINY, patch_size=patch_size), norm_cfg=dict(type='BN')).eval()
         copied.load_state_dict(model.state_dict())
         with torch.no_grad():
