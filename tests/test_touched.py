@@ -129,6 +129,8 @@ TOUCHES = {
     'another activation': in_place_of('mlp.act', lambda _: nn.ReLU()),
     'approximate GELU': on_layer('mlp.act', lambda act: setattr(act, 'approximate', 'tanh')),
     'a dilated convolution': on_layer('local_mp.conv1', dilated),
+    'a convolution that pads by reflection': on_layer(
+        'local_mp.conv1', lambda conv: setattr(conv, 'padding_mode', 'reflect')),
     'a convolution in a sequence': in_place_of('local_mp.conv2', lambda conv: nn.Sequential(conv, nn.Tanh())),
     'a subclass of Linear': in_place_of('attn.proj', lambda _: OwnLinear(32, 32)),
     'a method in its place': on_layer('mlp.fc1', method),
