@@ -257,6 +257,70 @@ def test_checkpointing_runs_again_what_ran():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+@pytest.mark.parametrize('when', ('taken off', 'put on'))
+def test_checkpointing_repeats_what_ran_whatever_hooks_did_since(when):
+    x, results = torch.randn(2, 3, 72, 80), []
+    for with_cp in (True, False):
+        torch.manual_seed(5)
+        model = randomise(build(8, with_cp=with_cp, out_strides=None, drop_path_rate=0.3)).train()
+
+        def hook(model=model):
+            return [block.mlp.fc1.register_forward_hook(lambda *args: None) for block in model.blocks]
+
+        handles = hook() if when == 'taken off' else []
+        loss = loss_of(model(x))
+        for handle in handles:
+            handle.remove()
+        if when == 'put on':
+            hook()
+        loss.backward()
+        results.append([*(p.grad for p in model.parameters()), *model.buffers()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_an_evaluation_and_a_training_in_one_backward():
+    """The statistics that the first needs for its gradient are not those that the second counts on.
+
+    (In torch's own batch norm they are: its gradients are wrong then.)
+    """
+    results = []
+    for together in (True, False):
+        torch.manual_seed(5)
+        model, x = randomise(build(16)), torch.randn(2, 3, 144, 160)
+        loss = loss_of(model.eval()(x))
+        if together:
+            loss = loss + loss_of(model.train()(x))
+        loss.backward()
+        if not together:
+            loss_of(model.train()(x)).backward()
+        results.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert error(*results) < TOLERANCE
+
+
+def test_batch_norms_whose_attributes_were_changed(monkeypatch):
+    """After the model was built, to what torch's own takes."""
+    for change in (dict(running_mean=None, running_var=None), dict(num_batches_tracked=None), dict(momentum=None),
+                   dict(momentum=None, num_batches_tracked=None), dict(track_running_stats=False), dict(momentum=0.5)):
+        results = []
+        for is_fast in (True, False):
+            torch.manual_seed(5)
+            model = randomise(build(8)).train()
+            for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
+                for name, value in change.items():
+                    setattr(norm, name, value)
+            with set_fast(is_fast):
+                outs = [*model(torch.randn(2, 3, 72, 80)), *model.eval()(torch.ones(2, 3, 72, 80))]
+            results.append([*outs, *model.buffers()])
+        for a, b in zip(*results, strict=True):
+            assert error(a.float(), b.float()) < TOLERANCE, change
+
+
+def test_tokens_that_are_no_grid_are_refused():
+    block = build(8).eval().blocks[0]
+    with torch.no_grad(), pytest.raises(RuntimeError, match='100'):
+        block(torch.randn(1, 100, 32), 11, 9)
+
+
 @pytest.mark.parametrize('batch', (1, 2))
 def test_instance_norm_has_right_gradients(batch):
     """Against one in ordinary operations; torch's own errs for a batch of one with a channels-last gradient."""
@@ -506,10 +570,10 @@ def test_compilers_get_one_graph(is_fast, training):
             torch.manual_seed(3)
             got = compiled(x)
             torch.manual_seed(3)
-            assert training or error(got[0], model(x)[0]) < TOLERANCE
+            assert error(got[0], model(x)[0]) < TOLERANCE
     assert len(graphs) == 1
-    products = [node for node in graphs[0].graph.nodes if 'softmax' in str(node.target)]
-    assert products and ('baddbmm' in str(graphs[0].code) or 'unsqueeze(-2)' in str(graphs[0].code)) == is_fast
+    # the Gram form alone takes the mean over the tokens
+    assert ('.mean(1)' in graphs[0].code) == is_fast
 
 
 @pytest.mark.slow

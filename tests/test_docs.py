@@ -5,6 +5,7 @@ from functools import reduce
 import pytest
 import torch
 from conftest import ROOT, TINY
+from torchvision.models.feature_extraction import create_feature_extractor
 from weight_files import build, randomise, relative_error
 
 PAGE = ROOT / 'docs/changing_the_model.md'
@@ -37,19 +38,27 @@ def test_lora_learns(capsys):
 
 
 def test_another_attention():
+    """And another block: both are what the model computes with."""
     found = run('Example: another attention')
-    x = torch.randn(1, 3, 128, 160)
-    model = found['model'].eval()
+    x = torch.randn(1, 3, 256, 320)
+    model = found['GatedXCiT']('nano_12_p16').eval()
     before = model(x)[3]
     with torch.no_grad():
         model.blocks[0].attn.gate[2].bias.add_(3.)
     assert relative_error(model(x)[3], before) > 1e-3
+    model = found['model'].eval()
+    other = found['XCiT']('nano_12_p16').eval()
+    other.load_state_dict(model.state_dict())
+    assert relative_error(model(x)[3], other(x)[3]) > 1e-3
 
 
 def test_features_by_hooks():
     found = run('Example: features by hooks')
     assert {tuple(value.shape) for value in found['queries'].values()} == {(1, 24, 128)} and len(found['queries']) == 12
     assert not any(block.attn.qkv._forward_hooks for block in found['model'].blocks)
+    extractor = create_feature_extractor(found['model'], ['blocks.5.attn.softmax'])
+    attention = extractor(torch.randn(1, 3, 64, 96))['blocks.5.attn.softmax']
+    assert attention.shape == (1, 4, 32, 32) and torch.allclose(attention.sum(-1), torch.ones(1, 4, 32))
 
 
 @pytest.mark.parametrize('patch_size', (8, 16))

@@ -93,18 +93,22 @@ def test_gradients_of_small_layer_scales_survive_float16(scale):
 
 @pytest.mark.parametrize('mode', ('training', 'evaluation', 'fused'))
 @pytest.mark.parametrize('weight', (1e-3, 0))
+@pytest.mark.parametrize('bias', (1.5, 40))
+@pytest.mark.parametrize('autocast', (True, False))
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
-def test_channels_that_hardly_vary_before_the_batch_norm(dtype, weight, mode):
+def test_channels_that_hardly_vary_before_the_batch_norm(dtype, autocast, bias, weight, mode):
     """Their deviation is a division by nearly nothing: rounded apart, factor and shift would leave noise."""
     block = make_block(1., norm_cfg=dict(type='BN', momentum=1.))
     conv = block.local_mp.conv1
     with torch.no_grad():
         conv.weight[::2] *= weight
-        conv.bias[::2] = 1.5
+        conv.bias[::2] = bias
     x = torch.randn(2, TOKENS, 32)
     with torch.no_grad():
         block(x, *GRID)  # running statistics
     block.train(mode == 'training')
+    if not autocast:  # the types of the parameters are what is computed in
+        block, x = block.to(dtype), x.to(dtype)
     exact = copy.deepcopy(block).double()
 
     def branch(block, x):
@@ -112,11 +116,12 @@ def test_channels_that_hardly_vary_before_the_batch_norm(dtype, weight, mode):
 
     with torch.no_grad():
         wanted = branch(exact, x.double())
-        with torch.autocast('cpu', dtype=dtype):
-            theirs = branch(copy.deepcopy(block), x)
+        with torch.autocast('cpu', dtype=dtype, enabled=autocast):
+            theirs = x + branch(copy.deepcopy(block), x)
             if mode == 'fused':
                 fast.fuse(None, [block], [])
-            got = fast.mix_neighbours(block, x, *GRID) - x
+            got = fast.mix_neighbours(block, x, *GRID)
+    got, theirs = (out.double() - x.double() for out in (got, theirs))
     assert relative_error(got, wanted) <= 2 * relative_error(theirs, wanted)
 
 

@@ -60,6 +60,9 @@ def test_import_paths_of_before_lead_to_what_they_named(path, kind):
     module, _, name = f'xcit_dense.{path}'.rpartition('.')
     out = python(f'from {module} import {name} as found; print(found.__module__, found.__name__)')
     assert out.split() == [kind.__module__, kind.__name__]
+    out = python(f'import {module}; print({module}.{name}.__name__); '
+                 f'from importlib.util import find_spec; print(find_spec({module!r}).name)')
+    assert out.split() == [kind.__name__, module]
 
 
 @pytest.mark.parametrize('name', ('model', 'fused'))

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from weight_files import build, dense_state, save
+from weight_files import build, dense_state, official_state, save
 
 from xcit_dense.checkpoint import load_backbone, load_model, read_checkpoint
 from xcit_dense.checkpoint.layouts import LAYOUTS, from_official
@@ -22,7 +22,9 @@ from xcit_dense.errors import CheckpointError
     (lambda v: v.index_fill(0, torch.tensor([1]), -float('inf')), 'infinite'),
     (lambda v: v.to_sparse(), 'sparse'),
     (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), 'quantised'),
-    (lambda v: v.to('meta'), 'no data'),
+    (lambda v: v.to('meta'), 'without data'),
+    (lambda v: v.to_sparse_csr() if v.dim() == 2 else v.to_sparse(), 'sparse'),
+    (lambda v: torch.nested.nested_tensor([v, v]), 'nested'),
 ))
 @pytest.mark.parametrize('whole', (False, True))
 def test_tensors_that_are_no_weights_change_nothing(whole, change, words, tmp_path):
@@ -56,6 +58,24 @@ def test_infinite_buffers_are_loaded():
     model.register_buffer('mask', torch.zeros(2))
     load_model(model, {'mask': torch.tensor([0, -float('inf')])}, 'file')
     assert model.mask.isinf().any()
+
+
+def test_counters_are_finite(tmp_path):
+    state = dense_state()
+    name = next(name for name in state if name.endswith('num_batches_tracked'))
+    path = save(tmp_path / 'odd.pth', {**state, name: torch.tensor(float('nan'))})
+    with pytest.raises(CheckpointError, match=f'{name}: not finite'):
+        load_backbone(build(), path)
+
+
+@pytest.mark.parametrize('name', ('blocks.0.mlp.fc1.weight', 'head.weight'))
+def test_sparse_tensors_of_layouts_that_transpose(name, tmp_path):
+    state, _ = from_official(official_state(), {}, LAYOUTS['dense'])
+    state |= {n: v for n, v in official_state().items() if n.startswith('head')}
+    path = save(tmp_path / 'odd.pth', {n.replace('running_mean', '_mean'): v.to_sparse() if n.endswith(name) else v
+                                       for n, v in state.items()})
+    with pytest.raises(CheckpointError, match=f'{name}: sparse'):
+        load_backbone(build(), path)
 
 
 @pytest.mark.parametrize('layout, doubled', (

@@ -10,6 +10,8 @@ from test_touched import SIZES, make
 from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jvp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models.feature_extraction import create_feature_extractor
 from weight_files import relative_error
 
@@ -50,6 +52,11 @@ def test_switch_by_call_and_by_block():
     finally:
         set_fast(True)
     assert is_fast(model)
+    off = set_fast(False)
+    for _ in range(2):  # it can be used again
+        with off:
+            assert not is_fast(model)
+    assert is_fast(model)
     with pytest.raises(ValueError, match="'off'"):
         set_fast('off')
 
@@ -71,6 +78,10 @@ def test_second_derivatives_are_an_error_or_right(training, size):
         torch.autograd.grad(model(x)[0].mean(), x, create_graph=True)
     with pytest.raises(RuntimeError, match='set_fast'):
         torch.autograd.functional.vhp(lambda x: model(x)[0].mean(), x, torch.ones_like(x))
+
+    with pytest.raises(RuntimeError, match='set_fast'):
+        level = model(x)[0]
+        torch.autograd.grad(level, x, torch.ones(2, *level.shape), is_grads_batched=True)
 
     def penalty(model, x):
         found, = torch.autograd.grad(model(x)[0].mean(), x, create_graph=True)
@@ -137,7 +148,7 @@ def test_feature_extraction_of_torchvision(size):
     assert set(seen) == set(names)
     for name in names:
         assert relative_error(got[name], seen[name]) < 5e-6, name
-    levels = create_feature_extractor(make().eval(), ['fpn1.0'])
+    levels = create_feature_extractor(make(norm_cfg=dict(type='SyncBN')).eval(), ['fpn1.0'])  # the default norm
     assert levels(x)['fpn1.0'].shape == wanted[0].shape
     extractor.train()(x)['blocks.1.attn.qkv'].sum().backward()
 
@@ -180,6 +191,26 @@ def test_hooks_on_all_modules_fire(register):
         model(images())
     finally:
         handle.remove()
+    assert {module for module in model.modules() if not isinstance(module, nn.ModuleList)} <= seen
+
+
+def test_tracers_of_operations_see_ordinary_ones():
+    """Through make_fx, torch.jit.trace with hooks for all modules, and a counter of operations."""
+    model, x, seen = make().eval(), images(), set()
+    with torch.no_grad():
+        wanted = model(x)
+        graph = make_fx(model)(x)
+        assert all(relative_error(a, b) < 5e-6 for a, b in zip(graph(x), wanted, strict=True))
+        with set_fast(False), FlopCounterMode(display=False) as plain:
+            model(x)
+        with FlopCounterMode(display=False) as counter:
+            model(x)
+        assert counter.get_total_flops() == plain.get_total_flops() > 0
+        handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.add(module) or None)
+        try:
+            torch.jit.trace(model, x, check_trace=False)
+        finally:
+            handle.remove()
     assert {module for module in model.modules() if not isinstance(module, nn.ModuleList)} <= seen
 
 

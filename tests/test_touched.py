@@ -11,11 +11,15 @@ import pytest
 import torch
 from mmengine.registry import MODELS
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations, parametrize, prune
 from weight_files import build, randomise, relative_error
 
 from xcit_dense import XCABlock, XCiT, set_fast
 from xcit_dense.models import fast
+from xcit_dense.models.drop_path import DropPath
+from xcit_dense.models.ffn import FFN
+from xcit_dense.models.lpi import LPI
+from xcit_dense.models.xca import XCA
 
 #: Grids of patch 8 on both sides of the Gram form's threshold of 1.5 to 1.7 times 32 channels.
 SIZES = ((48, 56), (88, 72))
@@ -107,6 +111,26 @@ def in_place_of(name, make):
     return run
 
 
+def buffer_for_bias(layer):
+    bias = layer.bias.detach() + 0.5
+    del layer.bias
+    layer.register_buffer('bias', bias)
+
+
+class Marked(torch.Tensor):
+    """A subclass, as quantisers have them: its products are doubled."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        out = super().__torch_function__(function, types, args, kwargs or {})
+        return 2 * out.as_subclass(torch.Tensor) if function is nn.functional.linear else out
+
+
+def circular(conv):
+    conv._conv_forward = lambda x, weight, bias: nn.functional.conv2d(
+        nn.functional.pad(x, (1, 1, 1, 1), mode='circular'), weight, bias, groups=conv.groups)
+
+
 def dilated(conv):
     conv.dilation = conv.padding = (2, 2)
 
@@ -131,6 +155,13 @@ TOUCHES = {
     'a dilated convolution': on_layer('local_mp.conv1', dilated),
     'a convolution that pads by reflection': on_layer(
         'local_mp.conv1', lambda conv: setattr(conv, 'padding_mode', 'reflect')),
+    'a convolution that pads around the map': on_layer('local_mp.conv2', circular),
+    'a buffer for a bias': on_layer('mlp.fc1', buffer_for_bias),
+    'a weight of a subclass': on_layer(
+        'mlp.fc2', lambda layer: setattr(layer, 'weight', nn.Parameter(layer.weight.detach().as_subclass(Marked)))),
+    'pruning of LayerScale': on_layer('', lambda block: prune.l1_unstructured(block, 'gamma1', 0.5)),
+    'weight norm of LayerScale': on_layer('', lambda block: parametrize.register_parametrization(
+        block, 'gamma3', Doubled(nn.Identity()))),
     'a convolution in a sequence': in_place_of('local_mp.conv2', lambda conv: nn.Sequential(conv, nn.Tanh())),
     'a subclass of Linear': in_place_of('attn.proj', lambda _: OwnLinear(32, 32)),
     'a method in its place': on_layer('mlp.fc1', method),
@@ -196,6 +227,49 @@ def test_a_touch_takes_effect(name, training):
                 wanted = touched(TOUCHES[name], training)(images)
             assert all(relative_error(a, b) < EXACT for a, b in zip(after, wanted, strict=True))
             assert max(relative_error(a, b) for a, b in zip(after, before, strict=True)) > 5e-5
+
+
+@pytest.mark.parametrize('kind', (XCA, LPI, FFN, DropPath, nn.Linear, nn.LayerNorm, nn.Conv2d, nn.GELU, nn.BatchNorm2d,
+                                  nn.ConvTranspose2d, nn.Sequential, XCABlock))
+def test_a_forward_put_into_a_class_takes_effect(kind, monkeypatch):
+    """The way of many tools that patch attention or explain models; also in a fused model."""
+    for size in SIZES:
+        x = torch.randn(1, 3, *size)
+        model = touched(lambda model: None, False)
+        with torch.no_grad(), monkeypatch.context() as patch:
+            before = model(x)
+            patch.setattr(kind, 'forward', lambda *args, forward=kind.forward: 1.5 * forward(*args))
+            after = model(x)
+            with set_fast(False):
+                wanted = model(x)
+            fused = model.fuse()(x)
+        for a, b, c in zip(after, wanted, fused, strict=True):
+            assert relative_error(a, b) < EXACT and relative_error(c, b) < 1e-5
+        assert max(relative_error(a, b) for a, b in zip(after, before, strict=True)) > 1e-3
+
+
+def test_a_forward_put_into_a_block_takes_effect():
+
+    def touch(model):
+        for block in model.blocks:
+            block.forward = lambda x, height, width, block=block: x + block.norm1(block.gamma1 * block.attn(x))
+
+    x = torch.randn(1, 3, *SIZES[1])
+    with torch.no_grad():
+        wanted = touched(touch, False)(x)
+        assert all(relative_error(a, b) < 1e-5 for a, b in zip(touched(touch, False).fuse()(x), wanted, strict=True))
+
+
+def test_parts_that_are_no_modules():
+    """A function for stochastic depth or a norm is called, and goes with copies."""
+
+    def touch(model):
+        for block in model.blocks:
+            del block.drop_path, block.norm2
+            block.drop_path, block.norm2 = torch.abs, torch.tanh
+
+    for size in SIZES:
+        assert_same(touched(touch), copy.deepcopy(touched(touch)), torch.randn(2, 3, *size))
 
 
 @pytest.mark.parametrize('training', (True, False))

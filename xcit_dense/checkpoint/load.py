@@ -43,7 +43,7 @@ def find_state_dict(checkpoint, source, which: str = None) -> dict:
             ``teacher``, ``student`` and any other. (mmengine saves the averaged weights under ``state_dict``.)
 
     Raises:
-        CheckpointError: There are none, or none in this container.
+        CheckpointError: There are none, or none in this container, or one is sparse, quantised or without data.
     """
     models = find_models(checkpoint)
     if not models:
@@ -54,6 +54,7 @@ def find_state_dict(checkpoint, source, which: str = None) -> dict:
                               f'{", ".join(filter(None, models)) or "a single one without a name"}')
     if which is None:
         which = next((name for name in models if holds_xcit(models[name])), next(iter(models)))
+    _check_dense(models[which], source)
     return models[which]
 
 
@@ -133,14 +134,26 @@ def _load_strictly(model, state, source, contents, title, may_lack=lambda name: 
     print_log(f'loaded {model.weights_from}', logger='current')
 
 
+def _check_dense(state, source):
+    """Raise `CheckpointError` unless every tensor is a plain block of numbers, which all that follows takes it for."""
+    problems = []
+    for name, value in state.items():
+        for is_other, kind in ((value.is_quantized, 'quantised'), (value.is_nested, 'nested'),
+                               (value.is_meta, 'without data'), (value.layout != torch.strided, 'sparse')):
+            if is_other:
+                problems.append(f'{name}: {kind}')
+                break
+    if problems:
+        raise CheckpointError(f'{source} cannot be used: {_listed("tensors are no plain numbers", problems)}; save '
+                              'them as dense tensors of a floating type')
+
+
 def _value_problem(value, wanted, is_parameter):
     """Say what makes a tensor of a file no value for the model's tensor ``wanted``, or return None."""
-    for is_other, kind in ((value.is_quantized, 'quantised'), (value.is_nested, 'nested'), (value.is_meta, 'no data'),
-                           (value.layout != torch.strided, 'sparse'), (value.is_complex(), 'complex')):
-        if is_other:
-            return kind
+    if value.is_complex():
+        return 'complex'
     if not wanted.is_floating_point():  # counters, which some tools save as floating types
-        return None
+        return None if value.float().isfinite().all() else 'not finite'
     if not value.is_floating_point():
         hint = ", as PaddlePaddle stores bfloat16: save it in float32" if value.dtype == torch.uint16 else ''
         return str(value.dtype).removeprefix('torch.') + hint

@@ -1,6 +1,7 @@
 """Import paths of before, which dumped configs and pickles name."""
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 #: Old module to where its public names are now; a name of its own is followed by what takes its place.
@@ -27,4 +28,7 @@ def install_old_paths(package: str):
             place, _, attribute = place.rpartition('.')
             found = import_module(place if place.startswith('torch') else f'{package}.{place}')
             setattr(module, name, getattr(found, attribute))
+        module.__spec__ = ModuleSpec(module.__name__, None)
         sys.modules[module.__name__] = module
+        parent, _, name = module.__name__.rpartition('.')
+        setattr(import_module(parent), name, module)

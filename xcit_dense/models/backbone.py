@@ -1,5 +1,4 @@
 """XCiT as a backbone for dense prediction."""
-from contextlib import nullcontext
 from numbers import Real
 
 import torch
@@ -12,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from ..archs import check_out_indices, get_arch
 from ..checkpoint import load_backbone
 from . import fast
-from .block import XCABlock
+from .block import XCABlock, is_as_built
 from .norms import make_norm_factory
 from .positions import FourierPositions
 from .pyramid import PYRAMID_STRIDES, build_level
@@ -143,7 +142,8 @@ class XCiT(BaseModule):
             ValueError: The model is fused.
         """
         if mode and self.is_fused:
-            raise ValueError('this XCiT is fused, for inference only; build it anew to train it')
+            raise ValueError('this XCiT is fused and stays in evaluation mode; to train it, or to let a tool switch it '
+                             'to training mode, build it anew')
         super().train(mode)
         if mode:
             for part in self._frozen_parts():
@@ -158,12 +158,13 @@ class XCiT(BaseModule):
         """Fold LayerScale and most norms into the weights beside them, for inference, and return the model.
 
         Outputs change by rounding only: in float32 by 1e-5 of them at most. What was replaced, wrapped or hooked is
-        left as it is. There is no way back to training: parameters are gone, and the state dict is another one.
+        left as it is. There is no way back to training: parameters are gone, and the state dict is another one. Fuse a
+        copy where the model, or a part of it, is used elsewhere.
         """
         if not self.is_fused:
             self.eval().requires_grad_(False)
             fast.fuse(self.patch_embed.proj if type(self.patch_embed) is ConvPatchEmbed else None,
-                      [block for block in self.blocks if type(block) is XCABlock],
+                      [block for block in self.blocks if is_as_built(block)],
                       [self._level(stride) for stride in self.out_strides or ()])
             self.is_fused = True
         return self
@@ -262,10 +263,10 @@ def _init_linear(module):
 
 
 class _Recompute:
-    """Runs a checkpointed block again as it ran: with its buffers and the fast path as they were.
+    """Runs a checkpointed block again as it ran: with its buffers as they were, in the same forms.
 
-    So a batch is counted once into running statistics, and power iterations start where they started. Each backward
-    through the graph enters it anew.
+    So a batch is counted once into running statistics, power iterations start where they started, and a hook that was
+    taken off or a switch that was turned since changes nothing. Each backward through the graph enters it anew.
 
     Args:
         block: The block, about to run.
@@ -275,19 +276,20 @@ class _Recompute:
         self._owners = [(module, name) for module in block.modules() for name in module._buffers
                         if module._buffers[name] is not None]
         self._start = [getattr(*owner).clone() for owner in self._owners]
-        self._is_fast = fast.is_on()
+        self._routes = fast.Routes()
 
     def contexts(self):
         """Return the contexts of the first run and of the others, as `torch.utils.checkpoint` wants them."""
-        return nullcontext(), self
+        return self._routes.recorded(), self
 
     def __enter__(self):
         self._now = [getattr(*owner) for owner in self._owners]
         for owner, value in zip(self._owners, self._start, strict=True):
             setattr(*owner, value.clone())
-        self._switch = fast.set_fast(self._is_fast)
+        self._repetition = self._routes.repeated()
+        self._repetition.__enter__()
 
-    def __exit__(self, *_):
-        self._switch.__exit__()
+    def __exit__(self, *error):
+        self._repetition.__exit__(*error)
         for owner, value in zip(self._owners, self._now, strict=True):
             setattr(*owner, value)

@@ -2,6 +2,7 @@
 import torch
 from mmcv.cnn import build_norm_layer
 from mmengine.registry import MODELS
+from mmengine.utils.dl_utils.parrots_wrapper import SyncBatchNorm
 from torch import Tensor, nn
 
 
@@ -27,6 +28,8 @@ def make_norm_factory(norm_cfg: dict):
             raise ValueError(f'norm_cfg must be a norm of maps (B, C, H, W) such as BN, SyncBN or GN, got {norm_cfg!r}')
         if type(norm) is nn.InstanceNorm2d:
             norm.__class__ = InstanceNorm2d
+        if type(norm) is SyncBatchNorm:  # the same, and a class of torch's own, which torch.fx does not look into
+            norm.__class__ = nn.SyncBatchNorm
         return norm
 
     return build

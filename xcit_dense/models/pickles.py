@@ -33,5 +33,6 @@ def _split_off(conv, taps):
     conv.bias -= taps.sum((1, 2))
     weight = conv.weight.flatten(1)
     largest = weight.abs().argmax(1, keepdim=True)
-    shift = (taps.flatten(1).gather(1, largest) / weight.gather(1, largest)).squeeze(1)
+    weight = weight.gather(1, largest)
+    shift = torch.where(weight == 0, 0, taps.flatten(1).gather(1, largest) / weight).squeeze(1)
     return nn.Parameter(torch.ones_like(shift), False), nn.Parameter(shift, False)

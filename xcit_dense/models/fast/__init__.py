@@ -7,6 +7,6 @@ somebody looks on who needs ordinary operations (compilers, `torch.func`, forwar
 from .branches import attend, feed_forward, mix_neighbours
 from .fuse import fuse
 from .layers import project_code, run
-from .switch import is_on, set_fast
+from .switch import Routes, is_on, set_fast
 
-__all__ = ['attend', 'feed_forward', 'fuse', 'is_on', 'mix_neighbours', 'project_code', 'run', 'set_fast']
+__all__ = ['Routes', 'attend', 'feed_forward', 'fuse', 'is_on', 'mix_neighbours', 'project_code', 'run', 'set_fast']

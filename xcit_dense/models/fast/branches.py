@@ -6,11 +6,12 @@ from ..drop_path import DropPath
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
-from . import ffn, lpi, pieces, xca
-from .switch import is_on
+from . import ffn, lpi, pieces, switch, xca
 from .untouched import (
     are_plain,
+    are_traceable,
     can_run,
+    can_trace,
     is_batch_norm,
     is_depthwise,
     is_gelu,
@@ -23,38 +24,51 @@ from .untouched import (
 
 def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
+    return switch.routed(_attend, block, x)
+
+
+def mix_neighbours(block, x: Tensor, height: int, width: int):
+    """Return x + drop_path(gamma3 * local_mp(norm3(x), height, width)) of tokens (B, N, C), or None."""
+    return switch.routed(_mix_neighbours, block, x, height, width)
+
+
+def feed_forward(block, x: Tensor):
+    """Return x + drop_path(gamma2 * mlp(norm2(x))) of tokens (B, N, C), or None."""
+    return switch.routed(_feed_forward, block, x)
+
+
+def _attend(block, x):
     parts = block._modules  # as fast as it goes: block.attn searches three dicts
-    attn = parts['attn']
-    if is_traced():  # the Gram form in ordinary operations
-        if not (is_on() and xca.is_cheaper(x) and _is_attention(attn)):
+    attn, traced = parts.get('attn'), is_traced()
+    if not ((can_trace() if traced else can_run(x)) and xca.is_cheaper(x) and _is_attention(attn)):
+        return None
+    parameters = xca.parameters_of(attn)
+    if traced:  # the Gram form in ordinary operations
+        if not are_traceable(parameters):
             return None
         return x + block.drop_path(block.gamma1 * xca.gram_form(attn, block.norm1(x)))
-    if not (can_run(x) and xca.is_cheaper(x) and _is_attention(attn)):
-        return None
-    args = _arguments(x, parts['norm1'], block.gamma1, parts['drop_path'], xca.parameters_of(attn))
+    args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
     try:
         return args and xca.residual(*args, attn)
     except xca.CancelsError:
         return None
 
 
-def mix_neighbours(block, x: Tensor, height: int, width: int):
-    """Return x + drop_path(gamma3 * local_mp(norm3(x), height, width)) of tokens (B, N, C), or None."""
+def _mix_neighbours(block, x, height, width):
     parts = block._modules
-    branch = parts['local_mp']
-    if not (can_run(x) and _is_interaction(branch)):
+    branch = parts.get('local_mp')
+    if not (can_run(x) and x.shape[1] == height * width and _is_interaction(branch)):
         return None
-    args = _arguments(x, parts['norm3'], block.gamma3, parts['drop_path'], lpi.parameters_of(branch))
+    args = _arguments(x, parts.get('norm3'), block.gamma3, parts.get('drop_path'), lpi.parameters_of(branch))
     return args and lpi.residual(*args, branch.bn, height, width)
 
 
-def feed_forward(block, x: Tensor):
-    """Return x + drop_path(gamma2 * mlp(norm2(x))) of tokens (B, N, C), or None."""
+def _feed_forward(block, x):
     parts = block._modules
-    mlp = parts['mlp']
+    mlp = parts.get('mlp')
     if not (can_run(x) and _is_feed_forward(mlp)):
         return None
-    args = _arguments(x, parts['norm2'], block.gamma2, parts['drop_path'], ffn.parameters_of(mlp))
+    args = _arguments(x, parts.get('norm2'), block.gamma2, parts.get('drop_path'), ffn.parameters_of(mlp))
     return args and ffn.residual(*args)
 
 
@@ -83,7 +97,7 @@ def _is_attention(attn):
     if type(attn) is not XCA:
         return False
     parts = attn._modules
-    qkv, proj = parts['qkv'], parts['proj']
+    qkv, proj = parts.get('qkv'), parts.get('proj')
     return type(qkv) is type(proj) is nn.Linear and is_untouched(attn, qkv, proj) and proj.bias is not None
 
 
@@ -91,7 +105,7 @@ def _is_interaction(lpi):
     if type(lpi) is not LPI:
         return False
     parts = lpi._modules
-    conv1, act, bn, conv2 = parts['conv1'], parts['act'], parts['bn'], parts['conv2']
+    conv1, act, bn, conv2 = parts.get('conv1'), parts.get('act'), parts.get('bn'), parts.get('conv2')
     return (is_depthwise(conv1) and is_gelu(act) and is_batch_norm(bn) and is_depthwise(conv2)
             and is_untouched(lpi, conv1, act, bn, conv2) and conv1.bias is not None and conv2.bias is not None)
 
@@ -100,6 +114,6 @@ def _is_feed_forward(mlp):
     if type(mlp) is not FFN:
         return False
     parts = mlp._modules
-    fc1, act, fc2 = parts['fc1'], parts['act'], parts['fc2']
+    fc1, act, fc2 = parts.get('fc1'), parts.get('act'), parts.get('fc2')
     return (type(fc1) is type(fc2) is nn.Linear and is_gelu(act) and is_untouched(mlp, fc1, act, fc2)
             and fc1.bias is not None and fc2.bias is not None)

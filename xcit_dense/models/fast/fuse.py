@@ -1,18 +1,27 @@
 """Fold norms and LayerScale into the weights beside them, for inference.
 
-Nothing is changed in place: what takes a fold is a copy, put where the original stood. So a layer that two places
+No layer is changed in place: what takes a fold is a copy, put where the original stood. So a layer that two places
 share keeps working in both, and what was touched stays as it is.
 """
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
-from .untouched import is_batch_norm, is_depthwise, is_doubling, is_halving, is_layer_norm, is_untouched
+from .untouched import (
+    are_plain,
+    is_batch_norm,
+    is_depthwise,
+    is_doubling,
+    is_halving,
+    is_layer_norm,
+    is_untouched,
+    weight_and_bias,
+)
 
 
 @torch.no_grad()
@@ -49,16 +58,18 @@ def _fuse_sequence(sequence):
 
 def _fuse_branch(block, norm, branch, gamma, first, last):
     """Take the affine part of a norm into the first layer of a branch, and LayerScale into the last; by their names."""
-    new, scale = _copy_of(getattr(block, branch)), getattr(block, gamma)
-    if type(new) not in (XCA, LPI, FFN) or not is_untouched(new):
+    old = getattr(block, branch)
+    if type(old) not in (XCA, LPI, FFN) or not is_untouched(old):
         return
-    affine = norm and getattr(block, norm)
+    new, affine, scale = _copy_of(old), norm and getattr(block, norm), block._parameters.get(gamma)
     if affine and _is_foldable_norm(affine) and _is_foldable_layer(getattr(new, first)):
         setattr(new, first, _behind(getattr(new, first), affine))
         plain = nn.LayerNorm(affine.normalized_shape, affine.eps, elementwise_affine=False)
         setattr(block, norm, plain.train(affine.training))
         setattr(block, branch, new)
-    if isinstance(scale, Tensor) and scale.dim() == 1 and _is_foldable_layer(getattr(new, last)):
+    # a hook before the block may make its LayerScale anew, as pruning does
+    if (scale is not None and scale.dim() == 1 and not block._forward_pre_hooks
+            and _is_foldable_layer(getattr(new, last))):
         setattr(new, last, _before(getattr(new, last), scale))
         delattr(block, gamma)
         setattr(block, gamma, 1.)
@@ -70,7 +81,8 @@ def _is_foldable_norm(norm):
 
 
 def _is_foldable_layer(layer):
-    return (type(layer) is nn.Linear or is_depthwise(layer)) and is_untouched(layer)
+    return ((type(layer) is nn.Linear or is_depthwise(layer)) and is_untouched(layer)
+            and are_plain(weight_and_bias(layer), layer.weight.dtype))
 
 
 def _behind(linear, norm):

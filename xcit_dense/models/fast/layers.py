@@ -5,10 +5,10 @@ from torch import Tensor, nn
 
 from .convs import strided
 from .norms import norm_act, sync_group
-from .switch import is_on
 from .untouched import (
     are_plain,
     can_run,
+    can_trace,
     is_batch_norm,
     is_doubling,
     is_gelu,
@@ -37,10 +37,11 @@ def run(module: nn.Module, x: Tensor) -> Tensor:
             x = layer(x)
         elif is_halving(layer) or is_doubling(layer):
             x = strided(x, layer) if are_plain(weight_and_bias(layer), x.dtype) else layer(x)
-        elif is_batch_norm(layer) and sync_group(layer) is None:
+        elif is_batch_norm(layer) and sync_group(layer) is None and are_plain(weight_and_bias(layer), None):
             gelu = bool(layers) and is_gelu(layers[0]) and is_untouched(layers[0])
             x = norm_act(x, layer, gelu)
-            del layers[:gelu]
+            if gelu:
+                layers.pop(0)
         else:
             x = layer(x)
     return x
@@ -59,7 +60,8 @@ def project_code(conv: nn.Module, rows: Tensor, columns: Tensor):
     Over concatenated codes it is the sum of a linear map of the row and one of the column, so the code of the grid is
     never built.
     """
-    if not (is_traced() or can_run(rows)) or not is_on() or not is_pointwise(conv) or not is_untouched(conv):
+    ready = can_trace() if is_traced() else can_run(rows)
+    if not (ready and is_pointwise(conv) and is_untouched(conv) and are_plain(weight_and_bias(conv), None)):
         return None
     weight_rows, weight_columns = conv.weight.flatten(1).split(rows.shape[1], dim=1)
     y, x = F.linear(rows, weight_rows), F.linear(columns, weight_columns, conv.bias)  # (H, C), (W, C)

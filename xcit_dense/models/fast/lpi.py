@@ -8,7 +8,15 @@ from torch import Tensor
 
 from ..tokens import map_to_tokens, tokens_to_map
 from . import pieces
-from .norms import batch_statistics, normalise, normalise_backward, sync_group, update_running, uses_batch
+from .norms import (
+    batch_statistics,
+    normalise,
+    normalise_backward,
+    running_statistics,
+    sync_group,
+    update_running,
+    uses_batch,
+)
 from .switch import first_derivative_only
 from .untouched import weight_and_bias
 
@@ -26,7 +34,7 @@ def residual(x: Tensor, norm, gamma, keep, parameters, bn, height: int, width: i
     of_batch = uses_batch(bn)
     if keep is None and not of_batch and not torch.is_grad_enabled():
         return _infer(x, norm, gamma, parameters, bn, height, width)
-    statistics = (None, None) if of_batch else _running(bn)
+    statistics = (None, None) if of_batch else running_statistics(bn)
     out, mean, rstd, count = _LPIResidual.apply(x, keep, height, width, norm[2], bn.eps, sync_group(bn), *statistics,
                                                 *norm[:2], *parameters, gamma)
     if of_batch:
@@ -40,7 +48,7 @@ def _infer(x, norm, gamma, parameters, bn, height, width):
     out, dtype = torch.empty_like(x), pieces.compute_dtype(x)
     weight1, bias1, bn_weight, bn_bias, weight2, bias2 = parameters
     with pieces.no_autocast(x):
-        mean, rstd = _running(bn)
+        mean, rstd = running_statistics(bn)
         weight2, bias2 = pieces.scaled_rows(weight2, bias2, gamma)
         for b, top, bottom in _bands(x, height, width):
             # rows that conv2 reads of the band, and that conv1 reads for those
@@ -54,11 +62,6 @@ def _infer(x, norm, gamma, parameters, bn, height, width):
             band = slice(top * width, bottom * width)
             torch.add(x[b, band], map_to_tokens(y), out=out[b, band])
     return out
-
-
-def _running(bn):
-    """Mean and reciprocal deviation that a batch norm has kept."""
-    return bn.running_mean, (bn.running_var + bn.eps).rsqrt()
 
 
 def _bands(x, height, width):

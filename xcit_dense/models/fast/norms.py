@@ -17,7 +17,7 @@ from .switch import first_derivative_only
 def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
     """Batch norm of a map (B, C, H, W) on a CPU, and GELU behind it if wanted."""
     of_batch = uses_batch(norm)
-    statistics = (None, None) if of_batch else (norm.running_mean, (norm.running_var + norm.eps).rsqrt())
+    statistics = (None, None) if of_batch else running_statistics(norm)
     x, mean, rstd = _NormAct.apply(x, norm.weight, norm.bias, norm.eps, gelu, *statistics)
     if of_batch:
         update_running(norm, mean, rstd, x.numel() // x.shape[1])
@@ -27,6 +27,15 @@ def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
 def uses_batch(norm: _BatchNorm) -> bool:
     """Whether a batch norm takes the statistics of the batch."""
     return norm.training or norm.running_mean is None
+
+
+def running_statistics(norm: _BatchNorm):
+    """Mean and reciprocal deviation that a batch norm has kept, in float32 at least.
+
+    They are copies: a training forward pass may count on before the backward needs them.
+    """
+    dtype = pieces.statistics_dtype(norm.running_mean)
+    return norm.running_mean.to(dtype, copy=True), (norm.running_var.to(dtype) + norm.eps).rsqrt()
 
 
 def sync_group(norm: _BatchNorm):
@@ -113,7 +122,7 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
         total += grad_rows[part].sum(0, dtype=mean.dtype)
         product += (grad_rows[part] * (rows[part] - mean)).sum(0)
     grad_weight, grad_bias = product * rstd, total
-    scale = rstd if weight is None else rstd * weight
+    scale, _ = _affine(mean, rstd, weight, None)
     out = torch.empty_like(grad)
     out_rows = _rows(out)
     if count is not None:
@@ -141,8 +150,12 @@ def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
     """Count a batch of ``count`` values a channel into the running statistics, as torch's batch norms do."""
     if not (norm.training and norm.track_running_stats):
         return
-    norm.num_batches_tracked += 1
-    momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+    momentum = norm.momentum or 0.
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked += 1
+        momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else momentum
+    if norm.running_mean is None:
+        return
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
     unbiased = variance_of(rstd, norm.eps) * (count / (count - 1))
     norm.running_var.lerp_(unbiased.to(norm.running_var.dtype), momentum)
@@ -196,5 +209,5 @@ class _NormAct(torch.autograd.Function):
 
 
 def _affine(mean, rstd, weight, bias):
-    scale = rstd if weight is None else rstd * weight
-    return scale, -mean * scale if bias is None else bias - mean * scale
+    scale = rstd if weight is None else rstd * weight.to(rstd.dtype)
+    return scale, -mean * scale if bias is None else bias.to(mean.dtype) - mean * scale

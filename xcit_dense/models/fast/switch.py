@@ -1,8 +1,12 @@
 """The switch that turns the fast path off, and what it cannot do."""
 import functools
 import os
+import threading
+from contextlib import contextmanager
 
 import torch
+
+from ...errors import SetupError
 
 _VARIABLE = 'XCIT_DENSE_FAST'
 _WORDS = {'': True, '1': True, 'true': True, 'on': True, 'yes': True,
@@ -12,7 +16,7 @@ _WORDS = {'': True, '1': True, 'true': True, 'on': True, 'yes': True,
 def _from_environment():
     word = os.environ.get(_VARIABLE, '')
     if word.strip().lower() not in _WORDS:
-        raise ValueError(f'the environment variable {_VARIABLE} must be 1 (on) or 0 (off), got {word!r}')
+        raise SetupError(f'the environment variable {_VARIABLE} must be 1 (on) or 0 (off), got {word!r}')
     return _WORDS[word.strip().lower()]
 
 
@@ -43,9 +47,11 @@ class set_fast:
         if not isinstance(enabled, bool):
             raise ValueError(f'set_fast takes True or False, got {enabled!r}')
         self._before = _on
-        _on = enabled
+        self._enabled = _on = enabled
 
     def __enter__(self):
+        global _on
+        _on = self._enabled
         return self
 
     def __exit__(self, *_):
@@ -61,11 +67,67 @@ def first_derivative_only(backward):
 
     @functools.wraps(backward)
     def run(ctx, *grads):
-        if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        if (torch.is_grad_enabled() or torch._C._are_functorch_transforms_active()
+                or any(torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads if grad is not None)):
             raise RuntimeError(
-                "XCiT's fast path has no second derivatives (create_graph=True, torch.autograd.functional.hessian, "
-                'a gradient penalty) and no batched ones; turn it off for the forward pass: '
-                'with xcit_dense.set_fast(False): ...')
+                "XCiT's fast path cannot be differentiated twice (create_graph=True, a gradient penalty, "
+                'torch.autograd.functional.hessian) or for a batch of gradients (is_grads_batched=True). Run the '
+                'forward pass, not only the backward, inside: with xcit_dense.set_fast(False):')
         return backward(ctx, *grads)
 
     return staticmethod(run)
+
+
+class Routes:
+    """Which branches of a block ran in their fast forms, so that a repetition takes the same ones."""
+
+    def __init__(self):
+        self._is_fast = is_on()
+        self._taken = []
+
+    @contextmanager
+    def recorded(self):
+        """The first run."""
+        _now.routes, _now.repeated = self, None
+        try:
+            yield
+        finally:
+            _now.routes = None
+
+    @contextmanager
+    def repeated(self):
+        """Another one, with the switch as it was in the first."""
+        _now.routes, _now.repeated = self, iter(self._taken)
+        try:
+            with set_fast(self._is_fast):
+                yield
+        finally:
+            _now.routes = _now.repeated = None
+
+    def run(self, form, args):
+        """Call a fast form, unless the plain line ran the first time."""
+        if _now.repeated is not None:
+            return form(*args) if next(_now.repeated, True) else None
+        y = form(*args)
+        self._taken.append(y is not None)
+        return y
+
+
+class _Now(threading.local):
+    """What this thread is in: a backward pass may repeat a block in a thread of its own."""
+    routes = repeated = None
+
+
+_now = _Now()
+
+
+def routed(form, *args):
+    """Return what a fast form gives, as the routes of this thread say if there are any."""
+    if torch.compiler.is_compiling() or _now.routes is None:
+        return form(*args)
+    return _now.routes.run(form, args)
+
+
+def is_repeating() -> bool:
+    """Whether a checkpointed block runs again."""
+    return not torch.compiler.is_compiling() and _now.repeated is not None

@@ -1,8 +1,9 @@
 """Is a part of the model still what was built? Only then does its fast form compute the same.
 
 The fast forms read the weights of layers without calling them. A layer that was replaced, wrapped, pruned,
-parametrised or hooked must be called, so each test here asks for the very classes that the block builds: a subclass
-may do anything. The tests run in every forward pass; together they take less than 1% of a block's time.
+parametrised or hooked must be called, so each test here asks for the very classes that the block builds, with the very
+``forward`` that they had when this package was imported: anything else may do anything. The tests run in every forward
+pass; together they take less than 1% of a block's time.
 """
 import torch
 from mmengine.model import revert_sync_batchnorm
@@ -10,12 +11,20 @@ from mmengine.utils.dl_utils.parrots_wrapper import SyncBatchNorm
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as nn_module
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ..drop_path import DropPath
+from ..ffn import FFN
+from ..lpi import LPI
+from ..xca import XCA
 from . import switch
 
-_PARAMETERS = (nn.Parameter, Tensor)  # FSDP gives views, functional_call gives tensors
+_ORDINARY = (nn.Parameter, Tensor)  # of parameters too: FSDP makes views of them, functional_call takes tensors
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
                 type(revert_sync_batchnorm(nn.SyncBatchNorm(1))))  # what mmengine's runner puts in its place
+_FORWARDS = {kind: kind.forward for kind in (XCA, LPI, FFN, DropPath, nn.Linear, nn.Conv2d, nn.ConvTranspose2d,
+                                             nn.LayerNorm, nn.GELU, nn.Sequential, *_BATCH_NORMS)}
+_CONV_FORWARD = nn.Conv2d._conv_forward
 
 
 def is_traced() -> bool:
@@ -25,18 +34,30 @@ def is_traced() -> bool:
 
 def can_run(x) -> bool:
     """Whether fast forms may run on ``x``: it is an ordinary tensor that holds something, and nobody looks on."""
-    return (switch.is_on() and not is_traced() and type(x) in _PARAMETERS and x.numel() > 0
+    return (switch.is_on() and not is_traced() and type(x) in _ORDINARY and x.numel() > 0
             and not torch._C._are_functorch_transforms_active()  # vmap, jacrev, ...
+            and torch._C._len_torch_dispatch_stack() == 0  # make_fx, counters of operations, ...
             and forward_ad._current_level < 0
             and not nn_module._has_any_global_hook())
 
 
+def can_trace() -> bool:
+    """Whether a compiler or exporter may get other operations than those of the plain lines."""
+    return switch.is_on() and not nn_module._has_any_global_hook()
+
+
 def is_untouched(*modules) -> bool:
-    """Whether nobody has hooked these modules, compiled them alone, or given one a ``forward`` of its own."""
+    """Whether nobody has hooked these modules, compiled them alone, or given one or its class another ``forward``.
+
+    Hooks do not count while a checkpointed block is repeated: it must do what it did.
+    """
+    is_repeated = switch.is_repeating()
     for module in modules:
+        kind = type(module)
+        if _FORWARDS.get(kind) is not kind.forward or 'forward' in module.__dict__:
+            return False
         if (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-                or module._backward_pre_hooks or module._compiled_call_impl is not None
-                or 'forward' in module.__dict__):
+                or module._backward_pre_hooks or module._compiled_call_impl is not None) and not is_repeated:
             return False
     return True
 
@@ -44,7 +65,7 @@ def is_untouched(*modules) -> bool:
 def weight_and_bias(layer):
     """Return both of a layer; as fast as it goes, for ``layer.weight`` searches three dicts."""
     parameters = layer._parameters
-    if 'weight' in parameters:  # FSDP puts views in their place, which are none
+    if 'weight' in parameters and 'bias' in parameters:  # FSDP puts views in their place, somebody buffers
         return parameters['weight'], parameters['bias']
     return layer.weight, layer.bias
 
@@ -52,10 +73,15 @@ def weight_and_bias(layer):
 def are_plain(parameters, dtype) -> bool:
     """Whether parameters (or None) are ordinary tensors, of the type that the plain modules want; None for any."""
     for parameter in parameters:
-        if parameter is not None and (type(parameter) not in _PARAMETERS
+        if parameter is not None and (type(parameter) not in _ORDINARY
                                       or dtype is not None and parameter.dtype is not dtype):
             return False
     return True
+
+
+def are_traceable(parameters) -> bool:
+    """Whether parameters (or None) are tensors that a tracer sees through: no quantised or otherwise packed ones."""
+    return all(p is None or isinstance(p, Tensor) and not is_traceable_wrapper_subclass(p) for p in parameters)
 
 
 def is_layer_norm(norm) -> bool:
@@ -77,7 +103,7 @@ def is_depthwise(conv) -> bool:
     """Whether a module is a depthwise 3x3 convolution that keeps the size of a map."""
     return (type(conv) is nn.Conv2d and conv.kernel_size == (3, 3) and conv.stride == conv.padding == (1, 1)
             and conv.dilation == (1, 1) and conv.groups == conv.in_channels == conv.out_channels
-            and conv.padding_mode == 'zeros')
+            and _is_zero_padded(conv))
 
 
 def is_halving(conv) -> bool:
@@ -99,4 +125,10 @@ def is_doubling(conv) -> bool:
 
 
 def _is_dense(conv):
-    return conv.dilation == (1, 1) and conv.groups == 1 and conv.padding_mode == 'zeros'
+    return conv.dilation == (1, 1) and conv.groups == 1 and _is_zero_padded(conv)
+
+
+def _is_zero_padded(conv):
+    """Also where ``_conv_forward`` decides, which some replace to pad in another way."""
+    return (conv.padding_mode == 'zeros' and '_conv_forward' not in conv.__dict__
+            and nn.Conv2d._conv_forward is _CONV_FORWARD)
