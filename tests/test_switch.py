@@ -63,8 +63,9 @@ def test_switch_by_call_and_by_block():
 
 @pytest.mark.parametrize('value, wanted', (('0', 'False'), ('off', 'False'), ('1', 'True'), ('', 'True'), ('2', "'2'")))
 def test_switch_by_environment(value, wanted):
-    done = subprocess.run([sys.executable, '-c', 'from xcit_dense.models.fast import is_on; print(is_on())'], text=True,
-                          capture_output=True, env={**os.environ, 'XCIT_DENSE_FAST': value})
+    code = 'from xcit_dense.models.fast.switch import is_on; print(is_on())'
+    done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True,
+                          env={**os.environ, 'XCIT_DENSE_FAST': value})
     assert wanted in (done.stderr if done.returncode else done.stdout)
     assert done.returncode == (value == '2')
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-#: Old module to where its public names are now; a name of its own is followed by what takes its place.
+#: Old module to its public names, and for each the place of what it is now.
 _MOVED = {
     'backbone': {'XCiT': 'models.backbone.XCiT'},
     'layers': {'ConvPatchEmbed': 'models.stem.ConvPatchEmbed', 'FourierPositions': 'models.positions.FourierPositions',

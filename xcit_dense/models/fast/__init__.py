@@ -7,6 +7,7 @@ somebody looks on who needs ordinary operations (compilers, `torch.func`, forwar
 from .branches import attend, feed_forward, mix_neighbours
 from .fuse import fuse
 from .layers import project_code, run
-from .switch import Routes, is_on, set_fast
+from .routes import Routes
+from .switch import set_fast
 
-__all__ = ['Routes', 'attend', 'feed_forward', 'fuse', 'is_on', 'mix_neighbours', 'project_code', 'run', 'set_fast']
+__all__ = ['Routes', 'attend', 'feed_forward', 'fuse', 'mix_neighbours', 'project_code', 'run', 'set_fast']

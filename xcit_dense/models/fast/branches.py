@@ -6,12 +6,13 @@ from ..drop_path import DropPath
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
-from . import ffn, lpi, pieces, switch, xca
+from . import ffn, lpi, pieces, xca
+from .routes import routed
 from .untouched import (
     are_plain,
     are_traceable,
     can_run,
-    can_trace,
+    can_run_or_be_traced,
     is_batch_norm,
     is_depthwise,
     is_gelu,
@@ -24,23 +25,23 @@ from .untouched import (
 
 def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
-    return switch.routed(_attend, block, x)
+    return routed(_attend, block, x)
 
 
 def mix_neighbours(block, x: Tensor, height: int, width: int):
     """Return x + drop_path(gamma3 * local_mp(norm3(x), height, width)) of tokens (B, N, C), or None."""
-    return switch.routed(_mix_neighbours, block, x, height, width)
+    return routed(_mix_neighbours, block, x, height, width)
 
 
 def feed_forward(block, x: Tensor):
     """Return x + drop_path(gamma2 * mlp(norm2(x))) of tokens (B, N, C), or None."""
-    return switch.routed(_feed_forward, block, x)
+    return routed(_feed_forward, block, x)
 
 
 def _attend(block, x):
     parts = block._modules  # as fast as it goes: block.attn searches three dicts
     attn, traced = parts.get('attn'), is_traced()
-    if not ((can_trace() if traced else can_run(x)) and xca.is_cheaper(x) and _is_attention(attn)):
+    if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)):
         return None
     parameters = xca.parameters_of(attn)
     if traced:  # the Gram form in ordinary operations

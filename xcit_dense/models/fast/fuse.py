@@ -12,6 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
+from .pieces import scaled_rows
 from .untouched import (
     are_plain,
     is_batch_norm,
@@ -70,7 +71,8 @@ def _fuse_branch(block, norm, branch, gamma, first, last):
     # a hook before the block may make its LayerScale anew, as pruning does
     if (scale is not None and scale.dim() == 1 and not block._forward_pre_hooks
             and _is_foldable_layer(getattr(new, last))):
-        setattr(new, last, _before(getattr(new, last), scale))
+        layer = getattr(new, last)
+        setattr(new, last, _with(layer, *scaled_rows(layer.weight, layer.bias, scale)))
         delattr(block, gamma)
         setattr(block, gamma, 1.)
         setattr(block, branch, new)
@@ -90,12 +92,6 @@ def _behind(linear, norm):
     shift = linear.weight @ norm.bias
     bias = shift if linear.bias is None else linear.bias + shift
     return _with(linear, linear.weight * norm.weight, bias)
-
-
-def _before(layer, scale):
-    """A linear layer or convolution with a factor for each of its output channels."""
-    weight = layer.weight * scale.view(-1, *[1] * (layer.weight.dim() - 1))
-    return _with(layer, weight, None if layer.bias is None else layer.bias * scale)
 
 
 def _with(layer, weight, bias):

@@ -8,13 +8,12 @@ from .norms import norm_act, sync_group
 from .untouched import (
     are_plain,
     can_run,
-    can_trace,
+    can_run_or_be_traced,
     is_batch_norm,
     is_doubling,
     is_gelu,
     is_halving,
     is_pointwise,
-    is_traced,
     is_untouched,
     weight_and_bias,
 )
@@ -60,8 +59,8 @@ def project_code(conv: nn.Module, rows: Tensor, columns: Tensor):
     Over concatenated codes it is the sum of a linear map of the row and one of the column, so the code of the grid is
     never built.
     """
-    ready = can_trace() if is_traced() else can_run(rows)
-    if not (ready and is_pointwise(conv) and is_untouched(conv) and are_plain(weight_and_bias(conv), None)):
+    if not (can_run_or_be_traced(rows) and is_pointwise(conv) and is_untouched(conv)
+            and are_plain(weight_and_bias(conv), None)):
         return None
     weight_rows, weight_columns = conv.weight.flatten(1).split(rows.shape[1], dim=1)
     y, x = F.linear(rows, weight_rows), F.linear(columns, weight_columns, conv.bias)  # (H, C), (W, C)

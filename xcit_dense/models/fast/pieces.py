@@ -202,9 +202,11 @@ def add_to(sums, values):
             total += value
 
 
-def scaled_rows(weight: Tensor, bias: Tensor, gamma):
-    """Take LayerScale (C) into the last layer of a branch: weight (C, ...) and bias (C)."""
-    return (weight, bias) if gamma is None else (weight * _rows_of(gamma, weight), bias * gamma)
+def scaled_rows(weight: Tensor, bias, gamma):
+    """Take LayerScale (C) or None into the last layer of a branch: weight (C, ...) and bias (C) or None."""
+    if gamma is None:
+        return weight, bias
+    return weight * _rows_of(gamma, weight), None if bias is None else bias * gamma
 
 
 def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma):

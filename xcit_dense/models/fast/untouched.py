@@ -18,6 +18,7 @@ from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
 from . import switch
+from .routes import is_repeating
 
 _ORDINARY = (nn.Parameter, Tensor)  # of parameters too: FSDP makes views of them, functional_call takes tensors
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
@@ -41,9 +42,11 @@ def can_run(x) -> bool:
             and not nn_module._has_any_global_hook())
 
 
-def can_trace() -> bool:
-    """Whether a compiler or exporter may get other operations than those of the plain lines."""
-    return switch.is_on() and not nn_module._has_any_global_hook()
+def can_run_or_be_traced(x) -> bool:
+    """`can_run`, for forms in ordinary operations: a compiler or exporter may get those instead of the plain lines."""
+    if is_traced():
+        return switch.is_on() and not nn_module._has_any_global_hook()
+    return can_run(x)
 
 
 def is_untouched(*modules) -> bool:
@@ -51,7 +54,7 @@ def is_untouched(*modules) -> bool:
 
     Hooks do not count while a checkpointed block is repeated: it must do what it did.
     """
-    is_repeated = switch.is_repeating()
+    is_repeated = is_repeating()
     for module in modules:
         kind = type(module)
         if _FORWARDS.get(kind) is not kind.forward or 'forward' in module.__dict__:

@@ -1,0 +1,62 @@
+"""Which branches ran fast in a checkpointed block, which runs again in the backward and must do what it did."""
+import threading
+from contextlib import contextmanager
+
+import torch
+
+from .switch import is_on, set_fast
+
+
+class Routes:
+    """Which branches of a block ran in their fast forms, so that a repetition takes the same ones."""
+
+    def __init__(self):
+        self._is_fast = is_on()
+        self._taken = []
+
+    @contextmanager
+    def recorded(self):
+        """The first run."""
+        _now.routes, _now.repeated = self, None
+        try:
+            yield
+        finally:
+            _now.routes = None
+
+    @contextmanager
+    def repeated(self):
+        """Another one, with the switch as it was in the first."""
+        _now.routes, _now.repeated = self, iter(self._taken)
+        try:
+            with set_fast(self._is_fast):
+                yield
+        finally:
+            _now.routes = _now.repeated = None
+
+    def run(self, form, args):
+        """Call a fast form, unless the plain line ran the first time."""
+        if _now.repeated is not None:
+            return form(*args) if next(_now.repeated, True) else None
+        y = form(*args)
+        self._taken.append(y is not None)
+        return y
+
+
+class _Now(threading.local):
+    """What this thread is in: a backward pass may repeat a block in a thread of its own."""
+    routes = repeated = None
+
+
+_now = _Now()
+
+
+def routed(form, *args):
+    """Return what a fast form gives, as the routes of this thread say if there are any."""
+    if torch.compiler.is_compiling() or _now.routes is None:
+        return form(*args)
+    return _now.routes.run(form, args)
+
+
+def is_repeating() -> bool:
+    """Whether a checkpointed block runs again."""
+    return not torch.compiler.is_compiling() and _now.repeated is not None
