@@ -25,8 +25,11 @@ def write_config(path, base, *hooks, more=''):
 
 def train(config, work_dir, demo_data, *options, processes=2, check=True):
     python, launcher = (TWO, ('--launcher', 'pytorch')) if processes == 2 else ((), ())
-    return run_tool('train.py', config, '--data-root', demo_data, '--work-dir', work_dir, *launcher, *options,
+    done = run_tool('train.py', config, '--data-root', demo_data, '--work-dir', work_dir, *launcher, *options,
                     python=python, env=ENV, check=check)
+    if check or 'stopped by' in done.stdout:
+        assert done.stdout.count('threads of gloo at the end: 0') == processes
+    return done
 
 
 def test_two_cpu_processes_train_one_model(demo_data, tmp_path):

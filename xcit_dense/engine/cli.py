@@ -1,4 +1,5 @@
 """What the command-line tools share: options, and errors as one line instead of a traceback."""
+import gc
 import os
 import re
 import sys
@@ -100,13 +101,12 @@ def check_minima(metrics, minima):
 
 def run(main):
     """Call a tool's ``main``; what a user can mend ends with one message and exit code 1, a signal with its own."""
+    code = 0
     try:
         main()
-        _leave_processes()
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
-        _leave_processes()
-        sys.exit(128 + stopped.number)
+        code = 128 + stopped.number
     except XCiTDenseError as error:
         sys.exit(f'error: {error}')
     except KeyboardInterrupt:
@@ -114,10 +114,18 @@ def run(main):
         hint = '; --resume goes on from the last checkpoint, if there is one' if training else ''
         print(f'stopped{hint}', file=sys.stderr)
         sys.exit(130)
+    _leave_processes()  # behind the exception, whose traceback holds the runner
+    if code:
+        sys.exit(code)
 
 
 def _leave_processes():
-    """End the group of processes, whose threads otherwise now and then abort a process that ends."""
+    """End the group of processes and its threads.
+
+    A thread of gloo that lets go of a tensor while the interpreter ends aborts the process, after all was done. The
+    group lives on in the model that it wrapped, and its threads with it, until the model is collected.
+    """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
+        gc.collect()
