@@ -24,7 +24,9 @@ from safetensors.torch import save_file
 from weight_files import build, dense_state, official_state, prefixed, randomise, save
 
 from xcit_dense import zoo
-from xcit_dense.checkpoint import (
+from xcit_dense.engine.config import load_config
+from xcit_dense.errors import CheckpointError
+from xcit_dense.weights import (
     classes_of_checkpoint,
     fetch,
     find_state_dict,
@@ -34,8 +36,6 @@ from xcit_dense.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
 )
-from xcit_dense.engine.config import load_config
-from xcit_dense.errors import CheckpointError
 
 
 def values(model):
@@ -622,7 +622,7 @@ def test_distributed_runs_fetch_once_on_every_machine(server, tmp_path):
     code = """
 import sys
 import torch
-from xcit_dense.checkpoint import read_checkpoint
+from xcit_dense.weights import read_checkpoint
 torch.distributed.init_process_group('gloo', f'file://{sys.argv[1]}/meeting', rank=int(sys.argv[2]), world_size=3)
 read_checkpoint(sys.argv[3])
 torch.distributed.destroy_process_group()

@@ -12,12 +12,12 @@ from mmengine.registry import DefaultScope
 from weight_files import build, dense_state, official_state, prefixed, randomise, relative_error, save
 
 from xcit_dense import XCiT, arch_names
-from xcit_dense.checkpoint import classes_of_checkpoint, load_backbone, read_checkpoint
-from xcit_dense.checkpoint.convert import TARGETS, convert, inspect
-from xcit_dense.checkpoint.describe import Contents
-from xcit_dense.checkpoint.meta import get_dataset_meta
-from xcit_dense.checkpoint.safe import _ArrayReader
 from xcit_dense.errors import CheckpointError
+from xcit_dense.weights import classes_of_checkpoint, load_backbone, read_checkpoint
+from xcit_dense.weights.convert import TARGETS, convert, inspect
+from xcit_dense.weights.describe import Contents
+from xcit_dense.weights.meta import get_dataset_meta
+from xcit_dense.weights.safe import _ArrayReader
 
 TOLERANCE = 5e-6
 NECK = {'neck.conv.weight': torch.ones(3), 'roi_head.bias': torch.ones(2)}

@@ -11,7 +11,6 @@ from conftest import ROOT, SAMPLES, TINY_SEG_CONFIG, run_tool
 from mmengine.registry import DATASETS, init_default_scope
 from mmseg.structures import SegDataSample
 
-from xcit_dense.checkpoint import read_checkpoint
 from xcit_dense.demo_data import CLASSES
 from xcit_dense.engine import data
 from xcit_dense.engine.config import load_config
@@ -19,6 +18,7 @@ from xcit_dense.engine.curves import read_curves
 from xcit_dense.engine.predict import build_predictor
 from xcit_dense.engine.segmentation import LowMemoryEncoderDecoder
 from xcit_dense.errors import DataError
+from xcit_dense.weights import read_checkpoint
 
 NAMES = ('background', *CLASSES)
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from weight_files import build, dense_state, official_state, save
 
-from xcit_dense.checkpoint import load_backbone, load_model, read_checkpoint
-from xcit_dense.checkpoint.layouts import LAYOUTS, from_official
 from xcit_dense.errors import CheckpointError
+from xcit_dense.weights import load_backbone, load_model, read_checkpoint
+from xcit_dense.weights.layouts import LAYOUTS, from_official
 
 
 @pytest.mark.parametrize('change, words', (

@@ -9,8 +9,8 @@ import torch
 from conftest import MAIN_CONFIG, ROOT, SAMPLES, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
 from pycocotools.coco import COCO
 
-from xcit_dense.checkpoint import read_checkpoint
 from xcit_dense.engine.curves import read_curves
+from xcit_dense.weights import read_checkpoint
 
 
 def test_training_shows_progress_evaluates_and_saves(trained):

@@ -4,8 +4,8 @@ Every layout is recognised by itself, PASSL's .pdparams and wrapped weights (DIN
 """
 import argparse
 
-from xcit_dense.checkpoint.convert import TARGETS, convert, inspect
 from xcit_dense.engine import cli
+from xcit_dense.weights.convert import TARGETS, convert, inspect
 
 
 def parse_args():

@@ -1,8 +1,8 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
 
-from xcit_dense.checkpoint import read_checkpoint
 from xcit_dense.engine import build_runner, cli, config, data
+from xcit_dense.weights import read_checkpoint
 
 
 def parse_args():

@@ -8,9 +8,9 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.utils import is_seq_of
 
-from ..checkpoint import classes_of_checkpoint
 from ..data_files import IGNORED, Unreadable, read_class_list, read_json, read_maps
 from ..errors import DataError
+from ..weights import classes_of_checkpoint
 from .signatures import default_of
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')

@@ -11,8 +11,8 @@ from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch.utils.data import DataLoader
 
-from ..checkpoint.files import first_line
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
+from ..weights.files import first_line
 from .loading import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook

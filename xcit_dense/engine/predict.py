@@ -11,9 +11,9 @@ from mmengine.device import get_device
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.utils import track_iter_progress
 
-from ..checkpoint import fetch, load_model, read_checkpoint
-from ..checkpoint.meta import get_dataset_meta
 from ..errors import DataError
+from ..weights import fetch, load_model, read_checkpoint
+from ..weights.meta import get_dataset_meta
 from .data import take_classes
 from .hooks import fuse_backbones
 

@@ -16,8 +16,8 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
-from ..checkpoint import fetch, load_model, newest_checkpoint, read_checkpoint
 from ..errors import CheckpointError, ConfigError, DataError
+from ..weights import fetch, load_model, newest_checkpoint, read_checkpoint
 from . import sharding
 from .check_config import check_paramwise
 from .loading import NamedErrors, explain
@@ -156,7 +156,7 @@ class DenseRunner(Runner):
         """Load the model's weights from a file.
 
         Args:
-            filename: As for `xcit_dense.checkpoint.read_checkpoint`.
+            filename: As for `xcit_dense.weights.read_checkpoint`.
             map_location: As for `torch.load`.
             strict: Kept for mmengine's callers; loading is always strict.
             revise_keys: Likewise; ``module.`` prefixes are always taken off.

@@ -12,9 +12,9 @@ from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
 from mmengine.visualization import LocalVisBackend
 
-from ..checkpoint.files import written_whole
-from ..checkpoint.locate import POINTER
 from ..errors import CheckpointError, ConfigError, XCiTDenseError
+from ..weights.fetching import POINTER
+from ..weights.files import written_whole
 
 
 @HOOKS.register_module()

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from ..archs import check_out_indices, get_arch
-from ..checkpoint import load_backbone
+from ..weights import load_backbone
 from . import fast
 from .block import XCABlock, is_as_built
 from .norms import make_norm_factory
@@ -44,7 +44,7 @@ class XCiT(BaseModule):
             so that one token map per block is kept.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a file of the authors,
             of timm, mmpretrain or PASSL, or from a whole model; loading is strict
-            (`xcit_dense.checkpoint.load_backbone`, which also says what ``prefix`` is for).
+            (`xcit_dense.weights.load_backbone`, which also says what ``prefix`` is for).
 
     Raises:
         ValueError: An argument, or the input of a call, is wrong; the message gives the value and

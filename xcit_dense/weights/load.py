@@ -37,7 +37,7 @@ def find_state_dict(checkpoint, source, which: str = None) -> dict:
     """Return the tensors of a model by name, without ``module.`` prefixes.
 
     Args:
-        checkpoint: What `xcit_dense.checkpoint.read_checkpoint` gave.
+        checkpoint: What `xcit_dense.weights.read_checkpoint` gave.
         source: Its file, for the error.
         which: Container of the model. Default: the first that holds an XCiT of ``state_dict``, ``model``,
             ``teacher``, ``student`` and any other. (mmengine saves the averaged weights under ``state_dict``.)
@@ -59,7 +59,7 @@ def find_state_dict(checkpoint, source, which: str = None) -> dict:
 
 
 def load_model(model, checkpoint, source):
-    """Load a whole model from a checkpoint that `xcit_dense.checkpoint.read_checkpoint` gave, strictly.
+    """Load a whole model from a checkpoint that `xcit_dense.weights.read_checkpoint` gave, strictly.
 
     Raises:
         CheckpointError: A tensor is missing, left over, of another shape or no weight (integers, NaN, ...). Nothing
@@ -70,14 +70,14 @@ def load_model(model, checkpoint, source):
 
 
 def load_backbone(model, source, prefix: str = None):
-    """Load weights of any layout of `xcit_dense.checkpoint.layouts` into an `XCiT`, strictly.
+    """Load weights of any layout of `xcit_dense.weights.layouts` into an `XCiT`, strictly.
 
     Every parameter and statistic must be in the file with the same shape. Allowed gaps: a classifier
     has no pyramid; the model has no classifier, and may have fewer levels or blocks than the file.
 
     Args:
         model: The `XCiT` to fill.
-        source: As for `xcit_dense.checkpoint.read_checkpoint`. The backbone of a whole detector or segmentor
+        source: As for `xcit_dense.weights.read_checkpoint`. The backbone of a whole detector or segmentor
             is found by itself.
         prefix: What the names of the weights begin with, where the file holds several models.
 

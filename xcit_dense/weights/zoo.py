@@ -6,8 +6,8 @@ nor hashes of their files; ``sha256`` is for those that become known.
 import difflib
 from dataclasses import dataclass
 
-from .archs import arch_names
-from .errors import CheckpointError
+from ..archs import arch_names
+from ..errors import CheckpointError
 
 PREFIX = 'xcit://'
 _HOST = 'https://dl.fbaipublicfiles.com/xcit'
@@ -84,5 +84,5 @@ def get_weights(name: str) -> Weights:
         near = difflib.get_close_matches(short, WEIGHTS, n=3)
         raise CheckpointError(f'no published weights are named {name!r}; '
                               + (f'did you mean {" or ".join(near)}? ' if near else '')
-                              + "xcit_dense.zoo.WEIGHTS lists the names, such as 'small_12_p8_384_dist'")
+                              + "xcit_dense.weights.zoo.WEIGHTS lists the names, such as 'small_12_p8_384_dist'")
     return WEIGHTS[short]

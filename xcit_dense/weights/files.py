@@ -9,7 +9,7 @@ from uuid import uuid4
 #: How a file that torch wrote before version 1.6 begins; a pickle, as other files are too.
 _OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
-#: The kinds that `kind_of_file` knows and `xcit_dense.checkpoint.read_checkpoint` reads.
+#: The kinds that `kind_of_file` knows and `xcit_dense.weights.read_checkpoint` reads.
 CHECKPOINT_KINDS = ('torch', 'safetensors', 'pickle')
 
 

@@ -1,6 +1,6 @@
 """Weight files: fetch them, read them safely, recognise their layout, load them strictly."""
+from .fetching import fetch, newest_checkpoint
 from .load import find_state_dict, load_backbone, load_model
-from .locate import fetch, newest_checkpoint
 from .meta import classes_of_checkpoint
 from .read import read_checkpoint
 

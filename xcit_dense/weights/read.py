@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from ..errors import CheckpointError
+from .fetching import fetch
 from .files import first_line, kind_of_file
-from .locate import fetch
 from .safe import mmengine_globals, read_arrays, to_arrays
 
 #: Where the metadata of a safetensors file, which is text only, keeps class names and palette as JSON.
@@ -26,7 +26,7 @@ def read_checkpoint(source, map_location='cpu'):
 
     Args:
         source: A path, a work dir (its newest checkpoint), an ``https://`` address (kept in torch's
-            cache), or ``xcit://NAME`` of `xcit_dense.zoo`.
+            cache), or ``xcit://NAME`` of `xcit_dense.weights.zoo`.
         map_location: As for `torch.load`.
 
     Returns:

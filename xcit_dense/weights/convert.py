@@ -6,10 +6,10 @@ import torch
 
 from ..errors import CheckpointError
 from .describe import Contents
+from .fetching import fetch
 from .files import written_whole
 from .layouts import LAYOUTS, from_official
 from .load import find_models, find_state_dict
-from .locate import fetch
 from .meta import get_dataset_meta, get_meta
 from .read import META_KEY, import_safetensors, read_checkpoint
 

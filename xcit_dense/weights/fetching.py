@@ -14,8 +14,8 @@ from mmengine.dist import barrier, is_distributed
 from mmengine.logging import print_log
 from tqdm import tqdm
 
-from .. import zoo
 from ..errors import CheckpointError
+from . import zoo
 from .files import CHECKPOINT_KINDS, damage, first_line, kind_of_file, written_whole
 
 #: The file of a work dir that names its newest checkpoint, as mmengine calls it.
@@ -33,7 +33,7 @@ def fetch(source: str) -> Path:
 
     Args:
         source: A path, a work dir (its newest checkpoint), an ``https://`` address, or ``xcit://NAME``
-            of `xcit_dense.zoo`. ``http://`` is for servers on this machine only.
+            of `xcit_dense.weights.zoo`. ``http://`` is for servers on this machine only.
 
     Raises:
         CheckpointError: There is no such file, or it cannot be fetched; the message names the place
