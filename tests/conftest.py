@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from xcit_dense.demo_data import make_demo_data
+from xcit_dense.data.demo import make_demo_data
 
 ROOT = Path(__file__).parents[1]
 #: Real samples that lie beside a developer's checkout; tests that use them are skipped elsewhere.

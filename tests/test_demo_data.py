@@ -8,7 +8,7 @@ import pytest
 from pycocotools.coco import COCO
 
 from xcit_dense import demo_data
-from xcit_dense.demo_data import CLASSES, make_demo_data
+from xcit_dense.data.demo import CLASSES, make_demo_data
 
 
 @pytest.fixture(scope='module')

@@ -11,7 +11,7 @@ from conftest import ROOT, SAMPLES, TINY_SEG_CONFIG, run_tool
 from mmengine.registry import DATASETS, init_default_scope
 from mmseg.structures import SegDataSample
 
-from xcit_dense.demo_data import CLASSES
+from xcit_dense.data.demo import CLASSES
 from xcit_dense.engine import data
 from xcit_dense.engine.config import load_config
 from xcit_dense.engine.curves import read_curves

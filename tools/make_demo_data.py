@@ -1,7 +1,7 @@
 """Make a small data set, textured scenes with overlapping objects of five classes, in COCO's and ADE20k's layout."""
 import argparse
 
-from xcit_dense.demo_data import make_demo_data
+from xcit_dense.data.demo import make_demo_data
 from xcit_dense.engine import cli
 
 

@@ -54,8 +54,8 @@ def get_config(name, **options):
         DataError: The data does not say which classes it has.
         SetupError: Its framework is missing or of a wrong version.
     """
+    from .data.datasets import take_classes
     from .engine.config import load_config
-    from .engine.data import take_classes
     cfg = load_config(name, **options)
     if options.get('data_root'):
         take_classes(cfg)

@@ -14,10 +14,10 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS, RUNNERS
 from mmengine.runner import Runner
 from torch import nn
 
+from ..data.datasets import LOADERS
 from ..errors import ConfigError
 from .check_shapes import check_shapes
 from .config_walk import ConfigWalker, finding, near
-from .data import LOADERS
 from .signatures import mentioned_names
 
 #: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.

@@ -10,9 +10,9 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
+from ..data.datasets import datasets, find_images
 from ..errors import DataError
 from .curves import read_curves
-from .data import datasets, find_images
 from .runner import build_runner
 
 

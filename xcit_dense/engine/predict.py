@@ -11,10 +11,10 @@ from mmengine.device import get_device
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.utils import track_iter_progress
 
+from ..data.datasets import take_classes
 from ..errors import DataError
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
-from .data import take_classes
 from .hooks import fuse_backbones
 
 #: The category ids of COCO 2017 are 1 to 90 without these.

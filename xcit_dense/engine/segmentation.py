@@ -11,8 +11,8 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.models import EncoderDecoder
 from mmseg.registry import DATASETS, HOOKS, MODELS
 
+from ..data.datasets import find_images
 from ..errors import DataError
-from .data import find_images
 
 
 @DATASETS.register_module()

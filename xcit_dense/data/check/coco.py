@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data_files import read_json
+from ..files import read_json
 from .findings import ERROR, Finding, choose_samples, shown
 from .masks import FAR, check_masks
 from .records import columns_of

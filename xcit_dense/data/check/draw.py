@@ -5,7 +5,7 @@ from textwrap import wrap
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from ..engine.data import palette_of
+from ..datasets import palette_of
 from .findings import counted, printable
 from .label_maps import IGNORED_NAME
 

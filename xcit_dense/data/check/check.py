@@ -6,10 +6,10 @@ from pathlib import Path
 
 from mmengine.logging import print_log
 
-from ..data_files import recall, remember, stamp_of
-from ..engine.config import is_first_process
-from ..engine.data import IMAGE_SUFFIXES, LOADERS, datasets, folder_of, prefixes_of, type_of
-from ..errors import ConfigError, DataError
+from ...engine.config import is_first_process
+from ...errors import ConfigError, DataError
+from ..datasets import IMAGE_SUFFIXES, LOADERS, datasets, folder_of, prefixes_of, type_of
+from ..files import recall, remember, stamp_of
 from .classes import check_classes, check_names, listed_names, wanted_classes
 from .coco import PARTS, check_coco
 from .files import check_images, loads_masks, turns_images
@@ -27,7 +27,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True) -> 
     """Check one data set: its annotation file, its images, its label maps and the names of its classes.
 
     Args:
-        dataset: The config of a data set that holds no other, as `xcit_dense.engine.data.datasets` gives it: of COCO,
+        dataset: The config of a data set that holds no other, as `xcit_dense.data.datasets.datasets` gives it: of COCO,
             or of images and label maps.
         from_data: Whether its classes come from the data, as with ``classes_from_data``.
         use_cache: Whether to believe what was found in files that have the same size and time.
@@ -128,7 +128,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
 def check_before_training(cfg, on_findings: str = 'stop'):
     """Check the data that a training will use; in a run of several processes the first one does.
 
-    Call it before `xcit_dense.engine.data.take_classes`, which stops at the first fault.
+    Call it before `xcit_dense.data.datasets.take_classes`, which stops at the first fault.
 
     Args:
         cfg: The config, with its launcher.

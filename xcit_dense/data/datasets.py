@@ -8,10 +8,10 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.utils import is_seq_of
 
-from ..data_files import IGNORED, Unreadable, read_class_list, read_json, read_maps
+from ..engine.signatures import default_of
 from ..errors import DataError
 from ..weights import classes_of_checkpoint
-from .signatures import default_of
+from .files import IGNORED, Unreadable, read_class_list, read_json, read_maps
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')

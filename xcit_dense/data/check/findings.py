@@ -148,7 +148,7 @@ class Report:
         counts: Numbers by name: ``images``, ``images without annotations`` and so on.
         classes: For each class its name, the images that have it, and its annotations or pixels.
         unit: What the last of these is: ``annotations`` or ``pixels``.
-        samples: What `xcit_dense.data_check.draw` draws.
+        samples: What `xcit_dense.data.check.draw` draws.
     """
 
     def __init__(self, source, findings=(), counts=None, classes=(), unit='annotations', samples=()):

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from pycocotools import mask as mask_api
 
-from .errors import ConfigError
+from ..errors import ConfigError
 
 #: Category names in the order of their ids, from 1.
 CLASSES = ('disc', 'square', 'triangle', 'star', 'cross')

@@ -16,7 +16,7 @@ import orjson
 from PIL import Image
 from tqdm import tqdm
 
-from .weights.files import written_whole
+from ..weights.files import written_whole
 
 #: What OpenCV reads too; PIL knows formats that run other programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')

@@ -2,9 +2,9 @@
 from difflib import get_close_matches
 from pathlib import Path
 
-from ..data_files import Unreadable, read_class_list
-from ..engine.data import LOADERS, datasets, difference_of, heads_of_classes, listed, type_of
-from ..errors import DataError
+from ...errors import DataError
+from ..datasets import LOADERS, datasets, difference_of, heads_of_classes, listed, type_of
+from ..files import Unreadable, read_class_list
 from .findings import Finding, counted
 
 
@@ -72,7 +72,7 @@ def listed_names(path):
 def check_classes(cfg) -> list:
     """Compare the number of classes of the heads, and the classes of the other data, with those of the training data.
 
-    With ``classes_from_data`` there is nothing to compare before `xcit_dense.engine.data.take_classes`.
+    With ``classes_from_data`` there is nothing to compare before `xcit_dense.data.datasets.take_classes`.
 
     Args:
         cfg: The config.

@@ -3,8 +3,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from ..errors import DataError
-from ..weights.files import written_whole
+from ...errors import DataError
+from ...weights.files import written_whole
 from .coco import PARTS, read_coco
 from .findings import counted, printable
 

@@ -5,7 +5,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ..data_files import FORMATS, Unreadable, read_files
+from ..files import FORMATS, Unreadable, read_files
 from .findings import shown
 
 _ORIENTATION = 0x0112

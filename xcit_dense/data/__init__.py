@@ -1,0 +1,1 @@
+"""Data sets of a config: where they lie, what they hold, which classes they have."""
