@@ -18,6 +18,7 @@ from pycocotools import mask as mask_api
 
 import xcit_dense.engine.segmentation  # noqa: F401  registers ImageFolderDataset
 from xcit_dense import data_check, data_files
+from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import (
     KINDS,
     check,
@@ -33,7 +34,6 @@ from xcit_dense.data.check.masks import sums_of_coded
 from xcit_dense.data.datasets import check_data, classes_of_data, difference_of, palette_of, take_classes
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.files import read_map
-from xcit_dense.engine.config import load_config
 from xcit_dense.errors import ConfigError, DataError
 
 ANNOTATIONS = 'annotations/instances_train2017.json'

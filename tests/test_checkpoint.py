@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from weight_files import build, dense_state, official_state, prefixed, randomise, save
 
 from xcit_dense import zoo
-from xcit_dense.engine.config import load_config
+from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import (
     classes_of_checkpoint,

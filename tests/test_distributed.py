@@ -8,7 +8,7 @@ import torch
 from conftest import ROOT, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
 from runs import assert_same
 
-from xcit_dense.engine.config import load_config
+from xcit_dense.config.loading import load_config
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 TWO = ('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2')

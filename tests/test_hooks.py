@@ -10,9 +10,9 @@ from torch import nn
 from weight_files import build, randomise
 
 from xcit_dense import XCiT
+from xcit_dense.config.loading import add_hook, load_config
 from xcit_dense.data.datasets import take_classes
 from xcit_dense.engine import CompileHook, build_runner, fuse_backbones
-from xcit_dense.engine.config import add_hook, load_config
 from xcit_dense.engine.predict import build_predictor
 from xcit_dense.models.fast import pieces
 

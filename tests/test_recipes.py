@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData, PixelData
 
 from xcit_dense import arch_names, get_arch
-from xcit_dense.engine.config import load_config
+from xcit_dense.config.loading import load_config
 from xcit_dense.engine.model_table import config_name
 
 PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row

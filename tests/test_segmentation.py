@@ -11,9 +11,9 @@ from conftest import ROOT, SAMPLES, TINY_SEG_CONFIG, run_tool
 from mmengine.registry import DATASETS, init_default_scope
 from mmseg.structures import SegDataSample
 
+from xcit_dense.config.loading import load_config
+from xcit_dense.data import datasets as data
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.engine import data
-from xcit_dense.engine.config import load_config
 from xcit_dense.engine.curves import read_curves
 from xcit_dense.engine.predict import build_predictor
 from xcit_dense.engine.segmentation import LowMemoryEncoderDecoder

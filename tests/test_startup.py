@@ -11,9 +11,9 @@ from conftest import TINY_CONFIG, TINY_SEG_CONFIG
 from mmengine.hooks import Hook
 from weight_files import official_state, save
 
+from xcit_dense.config.loading import add_hook, load_config
 from xcit_dense.data.datasets import take_classes
 from xcit_dense.engine import build_runner
-from xcit_dense.engine.config import add_hook, load_config
 from xcit_dense.engine.startup import StartupHook, describe_run
 
 

@@ -7,7 +7,8 @@ from mmengine.device import get_device
 
 from xcit_dense.archs import PATCH_SIZES, SIZES
 from xcit_dense.benchmark import cells, detector, growth, models, report
-from xcit_dense.engine import cli, config
+from xcit_dense.config import loading as config
+from xcit_dense.engine import cli
 from xcit_dense.engine.measure import describe_machine
 
 

@@ -4,7 +4,9 @@ import json
 import tempfile
 from pathlib import Path
 
-from xcit_dense.engine import cli, config, data, measure
+from xcit_dense.config import loading as config
+from xcit_dense.data import datasets as data
+from xcit_dense.engine import cli, measure
 
 
 def parse_args():

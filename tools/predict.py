@@ -1,8 +1,9 @@
 """Draw the predictions of a checkpoint on images; write COCO results (detection) or label maps (segmentation)."""
 import argparse
 
+from xcit_dense.config import loading as config
 from xcit_dense.data.datasets import find_images
-from xcit_dense.engine import cli, config
+from xcit_dense.engine import cli
 from xcit_dense.engine.predict import build_predictor, predict_files
 
 

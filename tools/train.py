@@ -1,8 +1,10 @@
 """Train the model of a config, on the GPU if there is one."""
 import argparse
 
+from xcit_dense.config import loading as config
+from xcit_dense.data import datasets as data
 from xcit_dense.data.check import check_before_training
-from xcit_dense.engine import build_runner, cli, config, data
+from xcit_dense.engine import build_runner, cli
 from xcit_dense.engine.saving import check_work_dir, set_aside
 
 

@@ -4,7 +4,7 @@ import difflib
 import runpy
 import sys
 
-from .catalog import package_root
+from .config.catalog import package_root
 
 
 def _describe(tools):

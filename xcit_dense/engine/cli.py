@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from mmengine.config import DictAction
 
-from ..catalog import find_config
+from ..config.catalog import find_config
 from ..errors import ConfigError, MetricError, Stopped, XCiTDenseError
 
 

@@ -8,7 +8,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from ..archs import arch_names
 from ..benchmark.costs import multiply_adds
-from ..catalog import get_config
+from ..config.catalog import get_config
 from ..weights.zoo import PREFIX, WEIGHTS
 
 #: Prefix of the configs: the data set in their names, and what the metafile says of the family.

@@ -25,7 +25,7 @@ class Predictor:
     """A model with its weights, its image pipeline and its class names. Use `build_predictor`.
 
     Args:
-        cfg: A config as `xcit_dense.engine.config.load_config` gives it.
+        cfg: A config as `xcit_dense.config.loading.load_config` gives it.
         checkpoint: Path or address of the weights of the whole model.
 
     Raises:

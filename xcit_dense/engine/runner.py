@@ -16,13 +16,13 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
+from ..config.differences import differences
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, load_model, newest_checkpoint, read_checkpoint
 from . import sharding
 from .check_config import check_paramwise
 from .loading import NamedErrors, explain
 from .saving import lock_work_dir, on_first, write_checkpoint
-from .settings import differences
 
 #: Settings that may differ from those of the run that is resumed.
 _PLACES = ('resume', 'load_from', 'work_dir', 'launcher')

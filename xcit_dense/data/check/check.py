@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mmengine.logging import print_log
 
-from ...engine.config import is_first_process
+from ...config.loading import is_first_process
 from ...errors import ConfigError, DataError
 from ..datasets import IMAGE_SUFFIXES, LOADERS, datasets, folder_of, prefixes_of, type_of
 from ..files import recall, remember, stamp_of

@@ -9,11 +9,11 @@ import torch
 from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
-from ..catalog import find_config
 from ..compat import check_versions
 from ..data.datasets import set_data_root, walk
+from ..engine.check_config import check_config, find_new_keys, find_numbers, raise_findings
 from ..errors import ConfigError, XCiTDenseError
-from .check_config import check_config, find_new_keys, find_numbers, raise_findings
+from .catalog import find_config
 
 #: Where each launcher says which process this is.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')

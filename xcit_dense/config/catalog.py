@@ -2,7 +2,7 @@
 import difflib
 from pathlib import Path
 
-from .errors import ConfigError
+from ..errors import ConfigError
 
 
 def package_root() -> Path:
@@ -46,7 +46,7 @@ def get_config(name, **options):
 
     Args:
         name: As for `find_config`.
-        **options: Those of `xcit_dense.engine.config.load_config`, such as ``pretrained=False``. Configs that take
+        **options: Those of `xcit_dense.config.loading.load_config`, such as ``pretrained=False``. Configs that take
             their classes from the data do so where ``data_root`` is given.
 
     Raises:
@@ -54,8 +54,8 @@ def get_config(name, **options):
         DataError: The data does not say which classes it has.
         SetupError: Its framework is missing or of a wrong version.
     """
-    from .data.datasets import take_classes
-    from .engine.config import load_config
+    from ..data.datasets import take_classes
+    from .loading import load_config
     cfg = load_config(name, **options)
     if options.get('data_root'):
         take_classes(cfg)
