@@ -9,7 +9,7 @@ from mmengine.hooks import Hook
 
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.datasets import take_classes
-from xcit_dense.engine import build_runner
+from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 DROPPING = dict(drop_path_rate=0.3, attn_drop_rate=0.1)

@@ -7,11 +7,11 @@ from mmengine.registry import HOOKS, MODELS, OPTIMIZERS, init_default_scope
 
 from xcit_dense import list_models
 from xcit_dense.config.loading import load_config
-from xcit_dense.engine import check_config as check_config_module
-from xcit_dense.engine import config_walk as module
 from xcit_dense.engine.check_config import check_config, check_paramwise, check_schedule, find_new_keys
 from xcit_dense.engine.signatures import accepted_keys
 from xcit_dense.errors import ConfigError
+from xcit_dense.train import check_config as check_config_module
+from xcit_dense.train import config_walk as module
 
 CONFIGS = dict(det=TINY_CONFIG, seg=TINY_SEG_CONFIG, retina=ROOT / 'configs/retinanet_xcit_s12_p16_coco.py',
                cascade=ROOT / 'configs/cascade_maskrcnn_xcit_s12_p16_coco.py',

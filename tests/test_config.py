@@ -8,9 +8,9 @@ import torch
 from conftest import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG, run_tool
 
 from xcit_dense import get_config, list_models
+from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data import datasets as data
-from xcit_dense.engine import cli
 from xcit_dense.errors import ConfigError, DataError
 
 

@@ -7,8 +7,8 @@ from conftest import TINY_CONFIG, TINY_SEG_CONFIG, run_tool
 from matplotlib.figure import Figure
 from runs import At, make_config, terminate, train
 
-from xcit_dense.engine.curves import plot_curves, read_curves
 from xcit_dense.errors import DataError, Stopped
+from xcit_dense.train.curves import plot_curves, read_curves
 
 
 def write_logs(work_dir, *runs):

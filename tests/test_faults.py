@@ -13,9 +13,9 @@ from conftest import ROOT, TINY_SEG_CONFIG, run_tool
 from mmengine.hooks import Hook
 from runs import At, assert_same, assert_same_value, die, make_config, train, whole_run
 
-from xcit_dense.engine import DenseCheckpointHook, build_runner
-from xcit_dense.engine.saving import DenseVisBackend
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, LossError, OutOfMemory
+from xcit_dense.train import DenseCheckpointHook, build_runner
+from xcit_dense.train.saving import DenseVisBackend
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import damage
 

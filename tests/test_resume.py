@@ -17,8 +17,8 @@ from mmengine.hooks import Hook
 from runs import CASES, DROPPING, At, assert_same, die, make_config, terminate, train, whole_run
 
 from xcit_dense.config.differences import differences
-from xcit_dense.engine import build_runner
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
+from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 

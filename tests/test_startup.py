@@ -13,8 +13,8 @@ from weight_files import official_state, save
 
 from xcit_dense.config.loading import add_hook, load_config
 from xcit_dense.data.datasets import take_classes
-from xcit_dense.engine import build_runner
-from xcit_dense.engine.startup import StartupHook, describe_run
+from xcit_dense.train import build_runner
+from xcit_dense.train.startup import StartupHook, describe_run
 
 
 class _Started(Exception):

@@ -9,7 +9,7 @@ import torch
 from conftest import MAIN_CONFIG, ROOT, SAMPLES, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG, run_tool
 from pycocotools.coco import COCO
 
-from xcit_dense.engine.curves import read_curves
+from xcit_dense.train.curves import read_curves
 from xcit_dense.weights import read_checkpoint
 
 

@@ -7,9 +7,9 @@ from mmengine.device import get_device
 
 from xcit_dense.archs import PATCH_SIZES, SIZES
 from xcit_dense.benchmark import cells, detector, growth, models, report
+from xcit_dense.benchmark.measure import describe_machine
+from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
-from xcit_dense.engine import cli
-from xcit_dense.engine.measure import describe_machine
 
 
 def image_size(text):

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from xcit_dense import data_check
+from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data import datasets as data
-from xcit_dense.engine import cli
 from xcit_dense.errors import DataError
 
 

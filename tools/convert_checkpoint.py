@@ -4,7 +4,7 @@ Every layout is recognised by itself, PASSL's .pdparams and wrapped weights (DIN
 """
 import argparse
 
-from xcit_dense.engine import cli
+from xcit_dense.cli import common as cli
 from xcit_dense.weights.convert import TARGETS, convert, inspect
 
 

@@ -1,8 +1,8 @@
 """Make a small data set, textured scenes with overlapping objects of five classes, in COCO's and ADE20k's layout."""
 import argparse
 
+from xcit_dense.cli import common as cli
 from xcit_dense.data.demo import make_demo_data
-from xcit_dense.engine import cli
 
 
 def parse_args():

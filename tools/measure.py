@@ -4,9 +4,10 @@ import json
 import tempfile
 from pathlib import Path
 
+from xcit_dense.benchmark import measure
+from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data import datasets as data
-from xcit_dense.engine import cli, measure
 
 
 def parse_args():

@@ -3,7 +3,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from xcit_dense.engine import cli
+from xcit_dense.cli import common as cli
 from xcit_dense.engine.model_table import make_files
 
 

@@ -1,8 +1,8 @@
 """Plot the loss and metric curves of a training run."""
 import argparse
 
-from xcit_dense.engine import cli
-from xcit_dense.engine.curves import plot_curves
+from xcit_dense.cli import common as cli
+from xcit_dense.train.curves import plot_curves
 
 
 def parse_args():

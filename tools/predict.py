@@ -1,10 +1,10 @@
 """Draw the predictions of a checkpoint on images; write COCO results (detection) or label maps (segmentation)."""
 import argparse
 
+from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data.datasets import find_images
-from xcit_dense.engine import cli
-from xcit_dense.engine.predict import build_predictor, predict_files
+from xcit_dense.predict.predictor import build_predictor, predict_files
 
 
 def parse_args():

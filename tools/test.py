@@ -1,9 +1,10 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
 
+from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data import datasets as data
-from xcit_dense.engine import build_runner, cli
+from xcit_dense.train import build_runner
 from xcit_dense.weights import read_checkpoint
 
 

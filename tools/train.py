@@ -1,11 +1,12 @@
 """Train the model of a config, on the GPU if there is one."""
 import argparse
 
+from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data import datasets as data
 from xcit_dense.data.check import check_before_training
-from xcit_dense.engine import build_runner, cli
-from xcit_dense.engine.saving import check_work_dir, set_aside
+from xcit_dense.train import build_runner
+from xcit_dense.train.saving import check_work_dir, set_aside
 
 
 def parse_args():

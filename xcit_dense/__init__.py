@@ -5,7 +5,7 @@ from .compat import prepare as _prepare
 
 _prepare()  # before anything imports torch or mmcv's ops
 
-from . import engine  # noqa: E402, F401
+from . import train  # noqa: E402, F401
 from .archs import Arch, arch_names, get_arch  # noqa: E402
 from .compat.moved import install_old_paths as _install_old_paths  # noqa: E402
 from .config.catalog import get_config, list_models  # noqa: E402

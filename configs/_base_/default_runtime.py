@@ -1,6 +1,6 @@
 # What every run shares, whatever the framework and the task.
 custom_imports = dict(imports=['xcit_dense'], allow_failed_imports=False)
-runner_type = 'DenseRunner'  # safe and strict loading, see xcit_dense/engine/runner.py
+runner_type = 'DenseRunner'  # safe and strict loading, see xcit_dense/train/runner.py
 
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),

@@ -76,7 +76,7 @@ def check_compiler():
 
 
 def add_hook(cfg: Config, kind):
-    """Add a hook of `xcit_dense.engine.hooks` by its name."""
+    """Add a hook of `xcit_dense.train.hooks` by its name."""
     cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type=kind)]
 
 

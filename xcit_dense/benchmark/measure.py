@@ -12,8 +12,8 @@ from mmengine.registry import MODELS
 
 from ..data.datasets import datasets, find_images
 from ..errors import DataError
-from .curves import read_curves
-from .runner import build_runner
+from ..train.curves import read_curves
+from ..train.runner import build_runner
 
 
 def describe_machine():

@@ -13,9 +13,9 @@ from mmengine.utils import track_iter_progress
 
 from ..data.datasets import take_classes
 from ..errors import DataError
+from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
-from .hooks import fuse_backbones
 
 #: The category ids of COCO 2017 are 1 to 90 without these.
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)

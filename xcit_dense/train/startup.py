@@ -8,9 +8,9 @@ from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop
 
 from .. import __version__
-from .check_config import check_schedule
+from ..benchmark.measure import describe_machine
+from ..engine.check_config import check_schedule
 from .hooks import CompileHook
-from .measure import describe_machine
 from .sharding import is_sharded, unwrapped
 
 

@@ -17,11 +17,11 @@ from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
 from ..config.differences import differences
+from ..engine.check_config import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, load_model, newest_checkpoint, read_checkpoint
 from . import sharding
-from .check_config import check_paramwise
-from .loading import NamedErrors, explain
+from .loaders import NamedErrors, explain
 from .saving import lock_work_dir, on_first, write_checkpoint
 
 #: Settings that may differ from those of the run that is resumed.

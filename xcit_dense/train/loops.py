@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
 from ..weights.files import first_line
-from .loading import ResumableLoader, explain
+from .loaders import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook
 from .sharding import unwrapped

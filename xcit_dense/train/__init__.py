@@ -1,4 +1,4 @@
-"""What runs a config: the runner, its options, prediction, plots and measurements."""
+"""What trains and tests a config: the runner, its loops and hooks, saving and resuming."""
 from .hooks import CompileHook, FuseHook, fuse_backbones
 from .loops import DenseEpochLoop, DenseIterLoop
 from .runner import DenseRunner, build_runner

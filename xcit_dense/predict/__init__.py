@@ -1,0 +1,1 @@
+"""Predictions: for image files, beside the ground truth, and of large images in little memory."""
