@@ -16,7 +16,7 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as mask_api
 
-import xcit_dense.engine.segmentation  # noqa: F401  registers ImageFolderDataset
+import xcit_dense.for_mmseg  # noqa: F401  registers ImageFolderDataset
 from xcit_dense import data_check, data_files
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import (

@@ -17,7 +17,7 @@ ENV = dict(OMP_NUM_THREADS='1', PYTHONPATH=str(ROOT / 'tests'))
 
 def write_config(path, base, *hooks, more=''):
     hooks = ', '.join(f'dict(type={hook})' for hook in hooks)
-    imports = "'xcit_dense', 'xcit_dense.engine.segmentation', 'rank_dump'"
+    imports = "'xcit_dense', 'xcit_dense.for_mmseg', 'rank_dump'"
     path.write_text(f"_base_ = '{base}'\ncustom_imports = dict(imports=[{imports}])\n"
                     f'custom_hooks = [{hooks}]\n{more}')
     return path

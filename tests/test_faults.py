@@ -213,7 +213,7 @@ def test_overwrite_puts_the_earlier_checkpoints_aside(trained_segmentor, demo_da
     before = sorted(path.name for path in work_dir.glob('*.pth'))
     config = tmp_path / 'config.py'
     config.write_text(f"_base_ = '{TINY_SEG_CONFIG}'\n"
-                      "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.engine.segmentation', 'rank_dump'])\n"
+                      "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmseg', 'rank_dump'])\n"
                       "custom_hooks = [dict(type='SignalHook', rank=0, iteration=1, number='SIGKILL')]\n")
     options = (config, '--data-root', demo_data, '--work-dir', work_dir, '--no-pretrained')
     env = dict(PYTHONPATH=str(ROOT / 'tests'))

@@ -14,8 +14,8 @@ from mmseg.structures import SegDataSample
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import datasets as data
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.engine.segmentation import LowMemoryEncoderDecoder
 from xcit_dense.errors import DataError
+from xcit_dense.for_mmseg import LowMemoryEncoderDecoder
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.train.curves import read_curves
 from xcit_dense.weights import read_checkpoint

@@ -8,6 +8,7 @@ from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data import datasets as data
 from xcit_dense.errors import DataError
+from xcit_dense.text import counted
 
 
 def parse_args():
@@ -34,7 +35,7 @@ def main():
         print(f'{names}\n{report.summary()}\n{report.histogram()}')
         sheet = out / f'{names.split(",")[0]}.png'
         if count := data_check.draw_contact_sheet(report, sheet, names_of_classes):
-            print(f'  contact sheet of {data_check.counted(count, "images")}: {sheet}')
+            print(f'  contact sheet of {counted(count, "images")}: {sheet}')
         print()
     findings = [finding for report in reports.values() for finding in report.findings]
     classes = data_check.Report(args.config)
@@ -52,7 +53,7 @@ def main():
     if args.drop:
         drop(cfg, reports, args.drop)
     errors = sum(finding.severity == data_check.ERROR for finding in findings)
-    numbers = (data_check.counted(errors, 'errors'), data_check.counted(len(findings) - errors, 'warnings'))
+    numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
     message = f'{" and ".join(numbers)}, all in {out / "findings.json"}'
     if errors or findings and args.strict:
         raise DataError(message)

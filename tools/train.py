@@ -5,6 +5,7 @@ from xcit_dense.cli import common as cli
 from xcit_dense.config import loading as config
 from xcit_dense.data import datasets as data
 from xcit_dense.data.check import check_before_training
+from xcit_dense.processes import is_first_process
 from xcit_dense.train import build_runner
 from xcit_dense.train.saving import check_work_dir, set_aside
 
@@ -34,7 +35,7 @@ def main():
     cfg = config.load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                              pretrained=pretrained, check=True)
     cli.set_run_options(cfg, args)
-    if config.is_first_process(cfg):
+    if is_first_process(args.launcher):
         check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
     data.check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
     check_before_training(cfg, args.data_findings)
@@ -49,7 +50,7 @@ def main():
     if args.resume:
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
-    if args.overwrite and not args.resume and config.is_first_process(cfg):
+    if args.overwrite and not args.resume and is_first_process(args.launcher):
         set_aside(cfg.work_dir)
     build_runner(cfg).train()
 

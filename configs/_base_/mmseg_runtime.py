@@ -2,7 +2,7 @@
 _base_ = './default_runtime.py'
 
 default_scope = 'mmseg'
-custom_imports = dict(imports=['xcit_dense', 'xcit_dense.engine.segmentation'], allow_failed_imports=False)
+custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmseg'], allow_failed_imports=False)
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),
     checkpoint=dict(by_epoch=False, interval=8000),

@@ -1,16 +1,15 @@
 """What the command-line tools share: options, and errors as one line instead of a traceback."""
-import gc
 import os
 import re
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-import torch
 from mmengine.config import DictAction
 
 from ..config.catalog import find_config
 from ..errors import ConfigError, MetricError, Stopped, XCiTDenseError
+from ..processes import leave_group
 
 
 class ConfigOptions(DictAction):
@@ -114,18 +113,6 @@ def run(main):
         hint = '; --resume goes on from the last checkpoint, if there is one' if training else ''
         print(f'stopped{hint}', file=sys.stderr)
         sys.exit(130)
-    _leave_processes()  # behind the exception, whose traceback holds the runner
+    leave_group()  # behind the exception, whose traceback holds the runner
     if code:
         sys.exit(code)
-
-
-def _leave_processes():
-    """End the group of processes and its threads.
-
-    A thread of gloo that lets go of a tensor while the interpreter ends aborts the process, after all was done. The
-    group lives on in the model that it wrapped, and its threads with it, until the model is collected.
-    """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
-        gc.collect()

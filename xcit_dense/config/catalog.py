@@ -1,8 +1,8 @@
 """Which configs there are, by name, in a checkout and in an installed package alike."""
-import difflib
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..text import nearest
 
 
 def package_root() -> Path:
@@ -32,9 +32,9 @@ def find_config(name) -> Path:
     stem = path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return package_root() / 'configs' / f'{stem}.py'
-    near = difflib.get_close_matches(stem, [p.stem for p in path.parent.glob('*.py')] + names, n=3)
+    near = nearest(stem, [p.stem for p in path.parent.glob('*.py')] + names, 3)
     raise ConfigError(f'there is no config {name}'
-                      + (f'; did you mean {" or ".join(dict.fromkeys(near))}?' if near else
+                      + (f'; did you mean {" or ".join(near)}?' if near else
                          '; xcit_dense.list_models() names those of this package'))
 
 

@@ -15,9 +15,6 @@ from ..engine.check_config import check_config, find_new_keys, find_numbers, rai
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
 
-#: Where each launcher says which process this is.
-_RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
-
 
 def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False) -> Config:
     """Read a config file and apply what the options of every tool ask for.
@@ -48,11 +45,6 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     else:
         raise_findings([*wrong.values(), *find_numbers(cfg)])
     return cfg
-
-
-def is_first_process(cfg: Config) -> bool:
-    """Whether this process does what one does for all, before the run's processes know each other."""
-    return int(os.environ.get(_RANKS.get(cfg.get('launcher'), ''), 0)) == 0
 
 
 def set_amp(cfg: Config):

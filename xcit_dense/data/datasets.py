@@ -10,13 +10,13 @@ from mmengine.utils import is_seq_of
 
 from ..engine.signatures import default_of
 from ..errors import DataError
+from ..text import listed
 from ..weights import classes_of_checkpoint
 from .files import IGNORED, Unreadable, read_class_list, read_json, read_maps
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 _EVALUATORS = ('val_evaluator', 'test_evaluator')
-_LISTED = 5
 #: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
 #: any object, those of a backbone's own classifier, those of stuff, and a boundary.
 _OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
@@ -115,12 +115,6 @@ def difference_of(found, wanted) -> str:
     words = [f'{word} {listed(map(repr, names))}' for word, names in sides if names]
     pairs = enumerate(zip_longest(found, wanted))
     return ' and '.join(words) or next((f'class {i} is {a!r}, not {b!r}' for i, (a, b) in pairs if a != b), '')
-
-
-def listed(words) -> str:
-    """Return the first few of some words, and how many more there are."""
-    words = list(words)
-    return ', '.join(words[:_LISTED]) + (f' and {len(words) - _LISTED:,} more' if len(words) > _LISTED else '')
 
 
 def set_classes(cfg: Config, classes, **metainfo):

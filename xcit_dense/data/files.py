@@ -16,7 +16,7 @@ import orjson
 from PIL import Image
 from tqdm import tqdm
 
-from ..weights.files import written_whole
+from ..files import atomic_write
 
 #: What OpenCV reads too; PIL knows formats that run other programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
@@ -191,7 +191,7 @@ def remember(kind, path, content):
     """Keep a result in the user's cache folder for the next run, where that can be written; losing it costs time."""
     text = json.dumps(content)
     try:
-        with written_whole(_cache_file(kind, path)) as part:
+        with atomic_write(_cache_file(kind, path)) as part:
             part.write_text(f'{hashlib.sha256(text.encode()).hexdigest()}\n{text}')
     except (OSError, RuntimeError):  # a read-only home, a full disk, no home at all
         pass

@@ -12,7 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch.utils.data import DataLoader
 
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
-from ..weights.files import first_line
+from ..text import first_line
 from .loaders import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook

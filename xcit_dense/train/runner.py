@@ -8,7 +8,7 @@ from pathlib import Path
 import mmengine
 import torch
 from mmengine.device import get_device
-from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_size, is_main_process
+from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_size
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader
 from ..config.differences import differences
 from ..engine.check_config import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
+from ..processes import is_first_process, run_on_first
 from ..weights import fetch, load_model, newest_checkpoint, read_checkpoint
 from . import sharding
 from .loaders import NamedErrors, explain
-from .saving import lock_work_dir, on_first, write_checkpoint
+from .saving import lock_work_dir, write_checkpoint
 
 #: Settings that may differ from those of the run that is resumed.
 _PLACES = ('resume', 'load_from', 'work_dir', 'launcher')
@@ -190,7 +191,7 @@ class DenseRunner(Runner):
         Raises:
             ConfigError: Another training runs in the work dir.
         """
-        with on_first(lock_work_dir, self.work_dir) or nullcontext():
+        with run_on_first(lock_work_dir, self.work_dir) or nullcontext():
             if self._sharding:
                 self._shard()
             return super().train()
@@ -261,7 +262,7 @@ class DenseRunner(Runner):
             checkpoint['param_schedulers'] = _states(self.param_schedulers)
         if training:
             checkpoint['training'] = training
-        on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
+        run_on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
 
     def _write_checkpoint(self, checkpoint, path, meta, by_epoch):
         meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
@@ -284,7 +285,7 @@ class DenseRunner(Runner):
                     own = torch.zeros_like(parameter)
                 if own is not None:
                     parts = all_gather(own.detach())
-                    gradients[name] = [part.cpu() for part in parts] if is_main_process() else []
+                    gradients[name] = [part.cpu() for part in parts] if is_first_process() else []
         waiting = [dict(best_score=float(hook.best_score), wait_count=hook.wait_count)
                    for hook in self.hooks if isinstance(hook, EarlyStoppingHook)]
         return dict(loops=loops, gradients=gradients, early_stopping=waiting)

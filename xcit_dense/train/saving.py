@@ -6,15 +6,15 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
 from mmengine.visualization import LocalVisBackend
 
-from ..errors import CheckpointError, ConfigError, XCiTDenseError
+from ..errors import CheckpointError, ConfigError
+from ..files import atomic_write
+from ..processes import is_first_process, run_on_first
 from ..weights.fetching import POINTER
-from ..weights.files import written_whole
 
 
 @HOOKS.register_module()
@@ -82,13 +82,13 @@ class DenseCheckpointHook(CheckpointHook):
             runner.save_checkpoint(self.out_dir, name, save_optimizer=self.save_optimizer,
                                    save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
                                    backend_args=self.backend_args, **self.args)
-            on_first(_write_pointer, runner.work_dir, self.last_ckpt)
+            run_on_first(_write_pointer, runner.work_dir, self.last_ckpt)
         except CheckpointError:
             hub.update_info('kept_checkpoints', before)
             hub.update_info('last_ckpt', last)
             self.last_ckpt = last
             raise
-        if is_main_process():
+        if is_first_process():
             for old in set(before) - set(keep):
                 Path(self.out_dir, old).unlink(missing_ok=True)
 
@@ -118,7 +118,7 @@ class DenseCheckpointHook(CheckpointHook):
         self._set_best(after)
         for old in set(before.values()) - set(after.values()) - {None}:
             # one elsewhere is of the run that this one was resumed from
-            if is_main_process() and Path(old).parent == Path(self.out_dir):
+            if is_first_process() and Path(old).parent == Path(self.out_dir):
                 Path(old).unlink(missing_ok=True)
 
     def _best(self):
@@ -133,7 +133,7 @@ class DenseCheckpointHook(CheckpointHook):
 
 
 def _write_pointer(work_dir, checkpoint):
-    with _named_errors(Path(work_dir, POINTER)) as pointer, written_whole(pointer) as part:
+    with _named_errors(Path(work_dir, POINTER)) as pointer, atomic_write(pointer) as part:
         part.write_text(checkpoint)
 
 
@@ -156,23 +156,8 @@ def write_checkpoint(checkpoint, path, save):
     Raises:
         CheckpointError: The disk is full or read-only; nothing was changed.
     """
-    with _named_errors(Path(path)) as path, written_whole(path) as part, open(part, 'wb') as file:
+    with _named_errors(Path(path)) as path, atomic_write(path) as part, open(part, 'wb') as file:
         save(checkpoint, file)
-
-
-def on_first(function, *args):
-    """Call a function on the first process; the others wait, get None, and share its `XCiTDenseError`."""
-    result, failed = None, [None]
-    if is_main_process():
-        try:
-            result = function(*args)
-        except XCiTDenseError as error:
-            failed = [(type(error), str(error))]
-    broadcast_object_list(failed)
-    if failed[0]:
-        kind, text = failed[0]
-        raise kind(text)
-    return result
 
 
 def lock_work_dir(work_dir):

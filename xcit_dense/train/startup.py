@@ -10,6 +10,7 @@ from mmengine.runner import IterBasedTrainLoop
 from .. import __version__
 from ..benchmark.measure import describe_machine
 from ..engine.check_config import check_schedule
+from ..processes import is_first_process
 from .hooks import CompileHook
 from .sharding import is_sharded, unwrapped
 
@@ -22,7 +23,7 @@ class StartupHook(Hook):
 
     def before_train(self, runner):
         """Log the block, and what does not fit in the schedule."""
-        if runner.rank == 0:
+        if is_first_process():
             if runner.iter == 0:  # the schedule of a resumed run cannot be changed
                 check_schedule(runner.cfg, len(runner.train_dataloader))
             runner.logger.info('\n' + describe_run(runner))

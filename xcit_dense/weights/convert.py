@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 
 from ..errors import CheckpointError
+from ..files import atomic_write
 from .describe import Contents
 from .fetching import fetch
-from .files import written_whole
 from .layouts import LAYOUTS, from_official
 from .load import find_models, find_state_dict
 from .meta import get_dataset_meta, get_meta
@@ -75,7 +75,7 @@ def inspect(source) -> list:
 
 def _write(out, state, layout, dataset_meta):
     try:
-        with written_whole(out) as part:
+        with atomic_write(out) as part:
             if out.suffix == '.safetensors':
                 # tensors that are parts of one piece of memory are refused
                 own = {n: v.clone(memory_format=torch.contiguous_format) for n, v in state.items()}

@@ -15,8 +15,11 @@ from mmengine.logging import print_log
 from tqdm import tqdm
 
 from ..errors import CheckpointError
+from ..files import atomic_write
+from ..processes import is_first_of_machine
+from ..text import first_line
 from . import zoo
-from .files import CHECKPOINT_KINDS, damage, first_line, kind_of_file, written_whole
+from .files import CHECKPOINT_KINDS, damage, kind_of_file
 
 #: The file of a work dir that names its newest checkpoint, as mmengine calls it.
 POINTER = 'last_checkpoint'
@@ -49,7 +52,7 @@ def fetch(source: str) -> Path:
     path = _place(source)
     error = None
     if not path.is_file():
-        if _is_first_of_node():
+        if is_first_of_machine():
             error = _download(source, path)
         elif not is_distributed():
             _wait_for(path)
@@ -132,11 +135,6 @@ def _place(url):
     return folder / name
 
 
-def _is_first_of_node():
-    """Whether this process fetches for the others on its machine, which may share no disk with other machines."""
-    return int(os.environ.get('LOCAL_RANK', 0)) == 0  # the launcher's, known before the processes know each other
-
-
 def _wait_for(path):
     """Wait for a file that the first process of this machine fetches; there is no group to wait in yet."""
     print_log(f'waiting for the first process of this machine (LOCAL_RANK=0) to fetch {path}', logger='current')
@@ -152,7 +150,7 @@ def _download(url, path):
     """
     print_log(f'fetching {url} into {path}', logger='current')
     try:
-        with written_whole(path) as part:
+        with atomic_write(path) as part:
             digest = _transfer(url, part, path.name)
             wanted = _known_hash(url, path.name)
             if not digest.startswith(wanted):

@@ -1,10 +1,8 @@
-"""Files on the disk: what kind they are, and written whole or not at all."""
-import os
+"""Weight files on the disk: what kind they are, and whether they are whole."""
 import re
 import zipfile
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from uuid import uuid4
+
+from ..text import first_line
 
 #: How a file that torch wrote before version 1.6 begins; a pickle, as other files are too.
 _OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
@@ -47,32 +45,6 @@ def _kind_of_zip(path):
     return 'torch' if 'data.pkl' in names else 'a zip archive'
 
 
-@contextmanager
-def written_whole(path: Path):
-    """Give a name to write to beside ``path``; it becomes ``path`` at the end, or is gone after an error.
-
-    What ``path`` was before stays until the new content lies on the disk, through a loss of power too.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f'{path.name}.{uuid4().hex[:8]}.part')
-    try:
-        yield part
-        _flush(part)
-        os.replace(part, path)
-        with suppress(OSError):  # some network file systems cannot; the content is there
-            _flush(path.parent)  # the name
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _flush(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def damage(path) -> str | None:
     """Say what is wrong with a file of torch, by the check sums that its archive holds; None if it is whole.
 
@@ -87,8 +59,3 @@ def damage(path) -> str | None:
     except Exception as error:  # of several types, for whatever the bytes are
         return first_line(error)
     return f'the check sum of {broken} is wrong' if broken else None
-
-
-def first_line(error) -> str:
-    """Return the first line of an error, or its type where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from ..errors import CheckpointError
+from ..text import first_line
 from .fetching import fetch
-from .files import first_line, kind_of_file
+from .files import kind_of_file
 from .safe import mmengine_globals, read_arrays, to_arrays
 
 #: Where the metadata of a safetensors file, which is text only, keeps class names and palette as JSON.

@@ -3,11 +3,11 @@
 Source: the tables of the authors' README (facebookresearch/xcit, commit 82f5291). The authors publish neither sizes
 nor hashes of their files; ``sha256`` is for those that become known.
 """
-import difflib
 from dataclasses import dataclass
 
 from ..archs import arch_names
 from ..errors import CheckpointError
+from ..text import nearest
 
 PREFIX = 'xcit://'
 _HOST = 'https://dl.fbaipublicfiles.com/xcit'
@@ -81,7 +81,7 @@ def get_weights(name: str) -> Weights:
     """
     short = name.removeprefix(PREFIX)
     if short not in WEIGHTS:
-        near = difflib.get_close_matches(short, WEIGHTS, n=3)
+        near = nearest(short, WEIGHTS, 3)
         raise CheckpointError(f'no published weights are named {name!r}; '
                               + (f'did you mean {" or ".join(near)}? ' if near else '')
                               + "xcit_dense.weights.zoo.WEIGHTS lists the names, such as 'small_12_p8_384_dist'")

@@ -3,7 +3,7 @@ from .check import check_before_training, check_data_set, check_data_sets
 from .classes import check_classes
 from .draw import draw_contact_sheet
 from .drop import drop_findings
-from .findings import ERROR, KINDS, WARNING, Finding, Report, counted
+from .findings import ERROR, KINDS, WARNING, Finding, Report
 
 __all__ = ['ERROR', 'KINDS', 'WARNING', 'Finding', 'Report', 'check_before_training', 'check_classes',
-           'check_data_set', 'check_data_sets', 'counted', 'draw_contact_sheet', 'drop_findings']
+           'check_data_set', 'check_data_sets', 'draw_contact_sheet', 'drop_findings']

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from mmengine.logging import print_log
 
-from ...config.loading import is_first_process
 from ...errors import ConfigError, DataError
+from ...processes import is_first_process
+from ...text import counted
 from ..datasets import IMAGE_SUFFIXES, LOADERS, datasets, folder_of, prefixes_of, type_of
 from ..files import recall, remember, stamp_of
 from .classes import check_classes, check_names, listed_names, wanted_classes
 from .coco import PARTS, check_coco
 from .files import check_images, loads_masks, turns_images
-from .findings import Finding, Report, choose_samples, counted, each_kind_first
+from .findings import Finding, Report, choose_samples, each_kind_first
 from .label_maps import check_label_maps
 
 _SHOWN = 10
@@ -140,7 +141,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     """
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
-    if not is_first_process(cfg):
+    if not is_first_process(cfg.get('launcher')):
         return
     reports = check_data_sets(cfg, LOADERS[:2])
     errors = [*check_classes(cfg), *(finding for report in reports.values() for finding in report.errors)]

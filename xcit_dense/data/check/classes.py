@@ -1,11 +1,11 @@
 """The classes of a data set: those that its config wants, those that it has, and those that the heads are for."""
-from difflib import get_close_matches
 from pathlib import Path
 
 from ...errors import DataError
-from ..datasets import LOADERS, datasets, difference_of, heads_of_classes, listed, type_of
+from ...text import counted, listed, nearest
+from ..datasets import LOADERS, datasets, difference_of, heads_of_classes, type_of
 from ..files import Unreadable, read_class_list
-from .findings import Finding, counted
+from .findings import Finding
 
 
 def wanted_classes(dataset, from_data: bool):
@@ -48,7 +48,7 @@ def check_names(source, wanted, found) -> list:
     unused = [name for name in found if name not in wanted]
     if missing:
         lowered = {name.lower(): name for name in unused}
-        near = {name: get_close_matches(name.lower(), lowered, 1) for name in missing}
+        near = {name: nearest(name.lower(), lowered) for name in missing}
         words = (repr(name) + (f' (it has {lowered[near[name][0]]!r})' if near[name] else '') for name in missing)
         findings.append(Finding('class-missing', str(source), value=(
             f'{len(missing)} of the {counted(len(wanted), "classes")} of the config: {listed(words)}')))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ...text import shown
 from ..files import read_json
-from .findings import ERROR, Finding, choose_samples, shown
+from .findings import ERROR, Finding, choose_samples
 from .masks import FAR, check_masks
 from .records import columns_of
 

@@ -5,8 +5,8 @@ from textwrap import wrap
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from ...text import counted, printable
 from ..datasets import palette_of
-from .findings import counted, printable
 from .label_maps import IGNORED_NAME
 
 _COLUMNS, _ROWS = 4, 4

@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 from ...errors import DataError
-from ...weights.files import written_whole
+from ...files import atomic_write
+from ...text import counted, printable
 from .coco import PARTS, read_coco
-from .findings import counted, printable
 
 
 def drop_findings(report, out) -> str:
@@ -55,5 +55,5 @@ def drop_findings(report, out) -> str:
 
 
 def _write(target, text):
-    with written_whole(target) as part:
+    with atomic_write(target) as part:
         part.write_text(text)

@@ -5,8 +5,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from ...text import shown
 from ..files import FORMATS, Unreadable, read_files
-from .findings import shown
 
 _ORIENTATION = 0x0112
 #: What a whole file has near its end; cameras write something behind it.

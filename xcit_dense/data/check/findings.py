@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...text import counted, printable, singular
+
 ERROR, WARNING = 'error', 'warning'
 
 
@@ -133,7 +135,7 @@ class Finding(NamedTuple):
     def _record(self):
         if self.part not in ('images', 'annotations', 'categories'):
             return ''
-        return f'the {_singular(self.part)} ' + (f'{self.part}[{self.row}]' if self.id is None else repr(self.id))
+        return f'the {singular(self.part)} ' + (f'{self.part}[{self.row}]' if self.id is None else repr(self.id))
 
     def _say(self, where):
         return printable(f'{where}{self._record} {KINDS[self.kind].text.format(value=self.value)}')
@@ -227,27 +229,3 @@ def choose_samples(found, good) -> dict:
     good = [image for image in good if image not in captions]
     spread = np.linspace(0, len(good) - 1, min(_SAMPLES, len(good))).round().astype(int)
     return {**captions, **{good[place]: [] for place in spread.tolist()}}
-
-
-def counted(number, plural) -> str:
-    """Return a number with what is counted: ``1 image without annotations``, ``1,234 classes``."""
-    word, *rest = plural.split(' ')
-    return ' '.join([f'{number:,}', _singular(word) if number == 1 else word, *rest])
-
-
-def _singular(plural):
-    for end, single in (('ies', 'y'), ('sses', 'ss'), ('s', '')):
-        if plural.endswith(end):
-            return plural.removesuffix(end) + single
-    return plural
-
-
-def printable(text) -> str:
-    """Return a text with escapes for what a terminal would act on or cannot show."""
-    return ''.join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
-
-
-def shown(value, length: int = 80) -> str:
-    """Return a value out of the data as Python writes it, cut to a length."""
-    text = repr(value)
-    return text if len(text) <= length else f'{text[:length]}...'

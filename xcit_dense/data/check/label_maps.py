@@ -3,10 +3,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ...text import shown
 from ..datasets import folder_of, prefixes_of, setting_of
 from ..files import IGNORED, read_files, read_maps
 from .files import faults_of_header, read_header, turns_images
-from .findings import ERROR, Finding, Report, choose_samples, shown
+from .findings import ERROR, Finding, Report, choose_samples
 
 IGNORED_NAME = '(ignored)'
 

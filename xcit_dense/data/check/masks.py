@@ -4,7 +4,7 @@ from itertools import repeat
 
 import numpy as np
 
-from .findings import counted, shown
+from ...text import counted, shown
 
 #: Coordinates more than so many times the longer side of the image away from its corner are absurd.
 FAR = 10

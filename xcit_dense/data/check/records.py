@@ -5,7 +5,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from .findings import shown
+from ...text import shown
 
 #: Records are looked at this many at a time; only groups that hold a bad one are looked at more closely.
 _CHUNK = 4096

@@ -1,0 +1,36 @@
+"""A data set of plain image folders, which mmseg lacks; imported by the segmentation configs, needs mmseg."""
+from pathlib import Path
+
+from mmseg.datasets import BaseSegDataset
+from mmseg.registry import DATASETS
+
+from ..errors import DataError
+from .datasets import find_images
+
+
+@DATASETS.register_module()
+class ImageFolderDataset(BaseSegDataset):
+    """Images of any usual format, and label maps of the same names in another folder.
+
+    Raises:
+        DataError: An image has no label map, or two images have the same name but for the suffix.
+    """
+
+    def load_data_list(self):
+        """Return one record per image, in the order of their paths, as mmseg's transforms expect it."""
+        folder, paths = find_images(self.data_prefix['img_path'])
+        records, seen = [], {}
+        for path in paths:
+            record = dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,
+                          seg_fields=[])
+            if self.data_prefix.get('seg_map_path'):
+                name = path.relative_to(folder).with_suffix(self.seg_map_suffix)
+                label_map = Path(self.data_prefix['seg_map_path'], name)
+                if not label_map.is_file():
+                    raise DataError(f'the image {path} has no label map {label_map}')
+                if label_map in seen:
+                    raise DataError(f'the images {seen[label_map]} and {path} have the same label map {label_map}')
+                seen[label_map] = path
+                record['seg_map_path'] = str(label_map)
+            records.append(record)
+        return records
