@@ -1,4 +1,4 @@
-"""The branches of a block in the forms that run fast: Gram against token form, gradients, pieces, bands, memory."""
+"""The branches of a block in the forms that run fast: Gram against token form, gradients, chunks, bands, memory."""
 import copy
 from functools import partial
 
@@ -10,23 +10,23 @@ from weight_files import build, randomise, relative_error
 
 from xcit_dense import set_fast
 from xcit_dense.models import fast, reference
-from xcit_dense.models.fast import convs, ffn, lpi, pieces, xca
+from xcit_dense.models.fast import convs, ffn, lpi, ops, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
 
 FORMS = {XCA: xca, LPI: lpi, FFN: ffn}
 
-CUTTINGS = ('pieces', 'whole')
+CUTTINGS = ('chunks', 'whole')
 
 
 def cut_as(cutting, monkeypatch, floats=500):
-    """Small pieces, so that tiny inputs have several; or one for the batch, as on a GPU, with nothing copied before."""
-    if cutting == 'pieces':
-        monkeypatch.setattr(pieces, 'PIECE_FLOATS', floats)
+    """Small chunks, so that tiny inputs have several; or one for the batch, as on a GPU, with nothing copied before."""
+    if cutting == 'chunks':
+        monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
     else:
-        monkeypatch.setattr(pieces, 'cut', lambda x, keep=None: [(slice(None), slice(None))])
-        monkeypatch.setattr(pieces, 'like', lambda x, keep=None: torch.full_like(x, torch.nan))
+        monkeypatch.setattr(ops, 'chunks', lambda x, keep=None: [(slice(None), slice(None))])
+        monkeypatch.setattr(ops, 'empty_output', lambda x, keep=None: torch.full_like(x, torch.nan))
         monkeypatch.setattr(lpi, '_bands', lambda x, height, width: [(slice(None), 0, height)])
 
 
@@ -80,7 +80,7 @@ def test_gram_form_is_the_token_form(heads, bias, common):
 @pytest.mark.parametrize('common', (0, 10))
 @pytest.mark.parametrize('cutting', CUTTINGS)
 def test_gram_residual_is_the_token_form_in_float32(cutting, common, monkeypatch):
-    """Behind the norm, from pieces whose means differ, to every gradient."""
+    """Behind the norm, from chunks whose means differ, to every gradient."""
     cut_as(cutting, monkeypatch)
     choose_form(monkeypatch, True)
     branch = Branch(XCA, 32, 4)
@@ -233,7 +233,7 @@ def test_gradients_of_branches(kind, options, keep, cutting, monkeypatch):
 @pytest.mark.parametrize('height, width', ((1, 1), (3, 7), (6, 3), (2, 5)))
 @pytest.mark.parametrize('transposed', (False, True))
 def test_gradients_of_strided_convolutions(transposed, height, width, monkeypatch):
-    cut_as('pieces', monkeypatch, floats=9)
+    cut_as('chunks', monkeypatch, floats=9)
     x = torch.randn(2, 3, height, width).double().requires_grad_()
     size, bias = (2, torch.randn(2).double().requires_grad_()) if transposed else (3, None)
     weight = torch.randn(*((3, 2) if transposed else (2, 3)), size, size).double().requires_grad_()
@@ -293,7 +293,7 @@ GRIDS = ((1, 1), (1, 7), (7, 1), (2, 3), (9, 5), (17, 3))
 @pytest.mark.parametrize('rows', ('one', 'least'))
 def test_bands_are_the_whole_map(grid, rows, monkeypatch):
     """In bands as low as they get, and in those of one row, which need all of their neighbours' rows."""
-    cut_as('pieces', monkeypatch, floats=1)
+    cut_as('chunks', monkeypatch, floats=1)
     if rows == 'one':
         monkeypatch.setattr(lpi, '_bands', lambda x, height, width: [
             (slice(b, b + 1), top, top + 1) for b in range(len(x)) for top in range(height)])
@@ -308,7 +308,7 @@ def test_bands_are_the_whole_map(grid, rows, monkeypatch):
 
 def test_bands_cover_the_grid():
     for height in (1, 7, 8, 9, 31):
-        bands = lpi._bands(torch.empty(2, height * 5, pieces.PIECE_FLOATS), height, 5)
+        bands = lpi._bands(torch.empty(2, height * 5, ops.CHUNK_FLOATS), height, 5)
         rows = [(b.start, row) for b, top, bottom in bands for row in range(top, bottom)]
         assert rows == [(b, row) for b in range(2) for row in range(height)]
         assert len(bands) == 2 * -(-height // 8)
@@ -322,9 +322,9 @@ def test_linear_is_a_linear_layer(batch, per_sample, dtype):
     weight, bias = (torch.randn(*([batch] if per_sample else []), *shape, dtype=dtype) for shape in ((4, 5), (4, )))
     wanted = torch.einsum('bni,boi->bno', x, weight.expand(batch, 4, 5))
     grad = torch.randn(batch, 7, 4, dtype=dtype)
-    assert relative_error(pieces.linear(x, weight), wanted) < 1e-6
-    assert relative_error(pieces.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
-    assert relative_error(pieces.linear_backward(grad, x, weight), gradients(wanted, grad, x)[0]) < 1e-6
+    assert relative_error(ops.linear(x, weight), wanted) < 1e-6
+    assert relative_error(ops.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
+    assert relative_error(ops.linear_backward(grad, x, weight), gradients(wanted, grad, x)[0]) < 1e-6
 
 
 @pytest.mark.parametrize('dtype', (torch.float16, torch.bfloat16, torch.float32))
@@ -332,7 +332,7 @@ def test_sums_of_half_factors_are_not_half(dtype):
     a, b = torch.randn(2, 999, 3).to(dtype), torch.randn(2, 999, 4).to(dtype)
     total = torch.randn(2, 3, 4)
     wanted = total.double() + a.double().mT @ b.double()
-    assert pieces.add_gram(total, a, b) is total and relative_error(total, wanted) < 1e-6
+    assert ops.add_gram(total, a, b) is total and relative_error(total, wanted) < 1e-6
 
 
 # Memory

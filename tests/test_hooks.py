@@ -12,7 +12,7 @@ from weight_files import build, randomise
 from xcit_dense import XCiT
 from xcit_dense.config.loading import add_hook, load_config
 from xcit_dense.data.datasets import take_classes
-from xcit_dense.models.fast import pieces
+from xcit_dense.models.fast import ops
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.train import CompileHook, build_runner, fuse_backbones
 
@@ -24,7 +24,7 @@ EXACT = 1e-5
                                       dict(type='BN', track_running_stats=False)))
 @pytest.mark.parametrize('floats', (500, 10**6))
 def test_fused_equals_unfused_to_the_border(monkeypatch, patch_size, norm_cfg, floats):
-    monkeypatch.setattr(pieces, 'PIECE_FLOATS', floats)
+    monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
     model = randomise(build(patch_size, norm_cfg=norm_cfg)).eval()
     fused = copy.deepcopy(model).fuse()
     x = torch.randn(2, 3, 133, 203)

@@ -7,7 +7,7 @@ from xcit_dense.data import datasets as data
 from xcit_dense.data.check import check_before_training
 from xcit_dense.processes import is_first_process
 from xcit_dense.train import build_runner
-from xcit_dense.train.saving import check_work_dir, set_aside
+from xcit_dense.train.saving import check_work_dir, move_old_checkpoints
 
 
 def parse_args():
@@ -51,7 +51,7 @@ def main():
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
     if args.overwrite and not args.resume and is_first_process(args.launcher):
-        set_aside(cfg.work_dir)
+        move_old_checkpoints(cfg.work_dir)
     build_runner(cfg).train()
 
 

@@ -15,7 +15,7 @@ from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import DataError
-from .randomness import kept_apart
+from .randomness import isolated_random_state
 
 #: Linux's number for: send me a signal when my parent ends.
 _PR_SET_PDEATHSIG = 1
@@ -181,7 +181,7 @@ class _SeededDataset(_Around):
         if not isinstance(place, tuple):
             return self.inner[place]
         index, *numbers = place
-        with kept_apart(self._seed, *numbers):
+        with isolated_random_state(self._seed, *numbers):
             return self.inner[index]
 
 

@@ -32,7 +32,7 @@ def set_random_state(state: dict):
 
 
 @contextmanager
-def kept_apart(*seed: int):
+def isolated_random_state(*seed: int):
     """Context whose random numbers depend on ``seed`` alone and change nothing outside.
 
     The generator of a GPU is left alone: what runs in here either belongs to a data set or draws nothing there.

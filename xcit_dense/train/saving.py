@@ -208,7 +208,7 @@ def check_work_dir(work_dir, new: bool):
                           'go on with --resume, name another --work-dir, or start anew there with --overwrite')
 
 
-def set_aside(work_dir):
+def move_old_checkpoints(work_dir):
     """Move the checkpoints of an earlier run into a folder of their own, so that none is resumed by mistake.
 
     Raises:

@@ -6,7 +6,7 @@ from ..drop_path import DropPath
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
-from . import ffn, lpi, pieces, xca
+from . import ffn, lpi, ops, xca
 from .routes import routed
 from .untouched import (
     are_plain,
@@ -86,12 +86,12 @@ def _arguments(x, norm, gamma, drop_path, parameters):
     elif not isinstance(gamma, Tensor) or gamma.dim() != 1:
         return None
     dtype = x.dtype
-    if pieces.is_autocast(x):  # the stem gives a half type, to which the plain lines add what is none
+    if ops.is_autocast(x):  # the stem gives a half type, to which the plain lines add what is none
         x, dtype = x.to(torch.promote_types(dtype, parameters[0].dtype)), None
     weight, bias = weight_and_bias(norm)
     if not are_plain((weight, bias, gamma, *parameters), dtype):
         return None
-    return x, (weight, bias, norm.eps), *pieces.factors(x, gamma, drop_path.draw(x)), parameters
+    return x, (weight, bias, norm.eps), *ops.factors(x, gamma, drop_path.draw(x)), parameters
 
 
 def _is_attention(attn):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import pieces
+from . import ops
 from .switch import first_derivative_only
 
 
@@ -21,7 +21,7 @@ def strided(x: Tensor, conv) -> Tensor:
 
 def _has_no_gain(x, conv):
     """Whether torch's own layer serves as well: no weight gradient is wanted, or not in a type it is written for."""
-    return (not torch.is_grad_enabled() or x.dtype not in (torch.float32, torch.float64) or pieces.is_autocast(x)
+    return (not torch.is_grad_enabled() or x.dtype not in (torch.float32, torch.float64) or ops.is_autocast(x)
             or not conv.weight.requires_grad or conv.in_channels < 16)
 
 
@@ -59,10 +59,10 @@ def _weight_gradient(small, large, size, padding):
     B, rows_out, height, width = small.shape
     J = large.shape[1]
     total = small.new_zeros(rows_out, size * size * J)
-    rows = max(1, pieces.PIECE_FLOATS // (2 * width * J))
+    rows = max(1, ops.CHUNK_FLOATS // (2 * width * J))
     for b in range(B):
         source = large[b].permute(1, 2, 0)  # (H, W, J)
-        for part in pieces.divide(height, -(-height // rows)):
+        for part in ops.split_range(height, -(-height // rows)):
             patches = small.new_zeros(part.stop - part.start, width, size, size, J)
             for i in range(size):
                 to_rows, from_rows = _overlap(part.start, part.stop, i - padding, source.shape[0])

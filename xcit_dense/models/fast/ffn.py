@@ -1,8 +1,8 @@
-"""The FFN of a block in pieces of tokens: the hidden layer is kept for the backward, nothing else."""
+"""The FFN of a block in chunks of tokens: the hidden layer is kept for the backward, nothing else."""
 import torch
 from torch import Tensor, nn
 
-from . import pieces
+from . import ops
 from .switch import first_derivative_only
 from .untouched import weight_and_bias
 
@@ -22,21 +22,21 @@ class _FFNResidual(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, keep, eps, train, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma):
-        ctx.eps, ctx.dtype = eps, pieces.compute_dtype(x)
+        ctx.eps, ctx.dtype = eps, ops.compute_dtype(x)
         train = train and any(ctx.needs_input_grad)
         hidden = x.new_empty(*x.shape[:2], len(weight1), dtype=ctx.dtype) if train else None
-        out = pieces.like(x, keep)
-        with pieces.no_autocast(x):
-            weight, bias = pieces.scaled_rows(weight2, bias2, gamma)
-            for b, n in pieces.cut(x, keep):
-                part = pieces.normalise(x[b, n], norm_weight, norm_bias, eps)[0].to(ctx.dtype)
-                part = pieces.linear(part, weight1, bias1)
+        out = ops.empty_output(x, keep)
+        with ops.no_autocast(x):
+            weight, bias = ops.scaled_rows(weight2, bias2, gamma)
+            for b, n in ops.chunks(x, keep):
+                part = ops.normalise(x[b, n], norm_weight, norm_bias, eps)[0].to(ctx.dtype)
+                part = ops.linear(part, weight1, bias1)
                 if train:
                     hidden, part = _store(hidden, part, (b, n)), nn.functional.gelu(part)
                 else:
                     part = torch.ops.aten.gelu_(part)
-                part = pieces.linear(part, weight, bias)
-                pieces.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
+                part = ops.linear(part, weight, bias)
+                ops.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
         ctx.save_for_backward(x, keep, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma, hidden)
         return out
 
@@ -44,30 +44,30 @@ class _FFNResidual(torch.autograd.Function):
     def backward(ctx, grad):
         x, keep, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma, hidden = ctx.saved_tensors
         grad = grad.contiguous()
-        scale = pieces.gradient_scale(grad, keep, ctx.dtype)
-        grad_x = pieces.like(grad, keep)
-        with pieces.no_autocast(x):
-            scaled, _ = pieces.scaled_rows(weight2, bias2, gamma)
-            grad_norm = pieces.zeros_like(norm_weight, norm_bias)
-            grad1, grad_bias1, grad2, grad_bias2 = pieces.zeros_like(weight1, bias1, weight2.t(), bias2)
-            for b, n in pieces.cut(x, keep):
-                normed, mean, rstd = pieces.normalise(x[b, n], norm_weight, norm_bias, ctx.eps)
+        scale = ops.gradient_scale(grad, keep, ctx.dtype)
+        grad_x = ops.empty_output(grad, keep)
+        with ops.no_autocast(x):
+            scaled, _ = ops.scaled_rows(weight2, bias2, gamma)
+            grad_norm = ops.zeros_like(norm_weight, norm_bias)
+            grad1, grad_bias1, grad2, grad_bias2 = ops.zeros_like(weight1, bias1, weight2.t(), bias2)
+            for b, n in ops.chunks(x, keep):
+                normed, mean, rstd = ops.normalise(x[b, n], norm_weight, norm_bias, ctx.eps)
                 before = hidden[b, n]
-                part, rounded = pieces.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype,
+                part, rounded = ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype,
                                                           scale)
                 grad_bias2 += part.sum((0, 1), dtype=grad_bias2.dtype)
                 after = nn.functional.gelu(before)
                 _add_gram(grad2, after, rounded)
-                inner = torch.ops.aten.gelu_backward(pieces.linear_backward(rounded, after, scaled), before)
+                inner = torch.ops.aten.gelu_backward(ops.linear_backward(rounded, after, scaled), before)
                 grad_bias1 += inner.sum((0, 1), dtype=grad_bias1.dtype)
                 normed = normed.to(ctx.dtype)
                 _add_gram(grad1, inner, normed)
-                inner = pieces.linear_backward(inner, normed, weight1).to(x.dtype)
-                inner, *sums = pieces.normalise_backward(inner, x[b, n], mean, rstd, norm_weight, norm_bias)
-                pieces.add_to(grad_norm, sums)
-                pieces.add_gradient(inner, grad[b, n], scale, grad_x[b, n])
-            grad2, grad_bias2, grad_gamma = pieces.scaled_rows_backward(grad2.t(), grad_bias2, weight2, bias2, gamma)
-        return grad_x, None, None, None, *pieces.unscaled(scale, *grad_norm, grad1, grad_bias1, grad2, grad_bias2,
+                inner = ops.linear_backward(inner, normed, weight1).to(x.dtype)
+                inner, *sums = ops.normalise_backward(inner, x[b, n], mean, rstd, norm_weight, norm_bias)
+                ops.add_to(grad_norm, sums)
+                ops.add_gradient(inner, grad[b, n], scale, grad_x[b, n])
+            grad2, grad_bias2, grad_gamma = ops.scaled_rows_backward(grad2.t(), grad_bias2, weight2, bias2, gamma)
+        return grad_x, None, None, None, *ops.unscaled(scale, *grad_norm, grad1, grad_bias1, grad2, grad_bias2,
                                                           grad_gamma)
 
 
@@ -80,4 +80,4 @@ def _store(whole, part, where):
 
 
 def _add_gram(total, a, b):
-    pieces.add_gram(total.unsqueeze(0), a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]))
+    ops.add_gram(total.unsqueeze(0), a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]))

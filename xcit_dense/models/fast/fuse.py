@@ -12,7 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
-from .pieces import scaled_rows
+from .ops import scaled_rows
 from .untouched import (
     are_plain,
     is_batch_norm,

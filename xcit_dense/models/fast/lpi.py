@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..tokens import map_to_tokens, tokens_to_map
-from . import pieces
+from . import ops
 from .norms import (
     batch_statistics,
     normalise,
@@ -45,16 +45,16 @@ def residual(x: Tensor, norm, gamma, keep, parameters, bn, height: int, width: i
 @torch.no_grad()
 def _infer(x, norm, gamma, parameters, bn, height, width):
     """`residual` of one band of rows after the other: what lies between the layers stays in the cache."""
-    out, dtype = torch.empty_like(x), pieces.compute_dtype(x)
+    out, dtype = torch.empty_like(x), ops.compute_dtype(x)
     weight1, bias1, bn_weight, bn_bias, weight2, bias2 = parameters
-    with pieces.no_autocast(x):
+    with ops.no_autocast(x):
         mean, rstd = running_statistics(bn)
-        weight2, bias2 = pieces.scaled_rows(weight2, bias2, gamma)
+        weight2, bias2 = ops.scaled_rows(weight2, bias2, gamma)
         for b, top, bottom in _bands(x, height, width):
             # rows that conv2 reads of the band, and that conv1 reads for those
             top2, bottom2 = max(top - 1, 0), min(bottom + 1, height)
             top1, bottom1 = max(top - 2, 0), min(bottom + 2, height)
-            y = pieces.normalise(x[b, top1 * width:bottom1 * width], *norm)[0].to(dtype)
+            y = ops.normalise(x[b, top1 * width:bottom1 * width], *norm)[0].to(dtype)
             y = _depthwise(tokens_to_map(y, bottom1 - top1, width), weight1, bias1)
             y = torch.ops.aten.gelu_(y[:, :, top2 - top1:bottom2 - top1])
             y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias), weight2, bias2)
@@ -68,10 +68,10 @@ def _bands(x, height, width):
     """Cut the grid of tokens (B, N, C) into ``(samples, first row, row behind the last)``."""
     if x.device.type != 'cpu':
         return [(slice(None), 0, height)]
-    # four rows more are computed than used, so that bands are taller than other pieces
-    rows = max(8, 4 * pieces.PIECE_FLOATS // (width * x.shape[2]))
+    # four rows more are computed than used, so that bands are taller than other chunks
+    rows = max(8, 4 * ops.CHUNK_FLOATS // (width * x.shape[2]))
     return [(slice(b, b + 1), part.start, part.stop) for b in range(len(x))
-            for part in pieces.divide(height, -(-height // rows))]
+            for part in ops.split_range(height, -(-height // rows))]
 
 
 def _depthwise(x, weight, bias=None):
@@ -94,16 +94,16 @@ class _LPIResidual(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, keep, height, width, eps, bn_eps, group, mean, rstd, norm_weight, norm_bias, weight1, bias1,
                 bn_weight, bn_bias, weight2, bias2, gamma):
-        ctx.shape, ctx.eps, ctx.group, ctx.dtype = (height, width), eps, group, pieces.compute_dtype(x)
+        ctx.shape, ctx.eps, ctx.group, ctx.dtype = (height, width), eps, group, ops.compute_dtype(x)
         ctx.count = None
-        with pieces.no_autocast(x):
-            normed = pieces.normalise(x, norm_weight, norm_bias, eps)[0].to(ctx.dtype)
+        with ops.no_autocast(x):
+            normed = ops.normalise(x, norm_weight, norm_bias, eps)[0].to(ctx.dtype)
             y = torch.ops.aten.gelu_(_depthwise(tokens_to_map(normed, height, width), weight1, bias1))
             if mean is None:
                 mean, rstd, ctx.count = batch_statistics(y, bn_eps, group)
-            weight, bias = pieces.scaled_rows(weight2, bias2, gamma)
+            weight, bias = ops.scaled_rows(weight2, bias2, gamma)
             y = map_to_tokens(_depthwise(normalise(y, mean, rstd, bn_weight, bn_bias), weight, bias))
-            out = pieces.add_branch(x, y, keep, torch.empty_like(x))
+            out = ops.add_branch(x, y, keep, torch.empty_like(x))
         ctx.save_for_backward(x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2,
                               bias2, gamma)
         mean, rstd = mean.clone(), rstd.clone()  # an output that is an input would count as changed in place
@@ -116,28 +116,28 @@ class _LPIResidual(torch.autograd.Function):
         x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2, bias2, gamma = \
             ctx.saved_tensors
         grad = grad.contiguous()
-        scale = pieces.gradient_scale(grad, keep, ctx.dtype)
-        with pieces.no_autocast(x):
-            normed, mean_x, rstd_x = pieces.normalise(x, norm_weight, norm_bias, ctx.eps)
+        scale = ops.gradient_scale(grad, keep, ctx.dtype)
+        with ops.no_autocast(x):
+            normed, mean_x, rstd_x = ops.normalise(x, norm_weight, norm_bias, ctx.eps)
             normed = tokens_to_map(normed.to(ctx.dtype), *ctx.shape)
             before = _depthwise(normed, weight1, bias1)
             y = F.gelu(before)
-            part, inner = pieces.gradient_of_branch(grad, keep, ctx.dtype, scale)
+            part, inner = ops.gradient_of_branch(grad, keep, ctx.dtype, scale)
             grad_bias2 = part.sum((0, 1), dtype=mean.dtype)
             inner = tokens_to_map(inner, *ctx.shape)
-            weight, _ = pieces.scaled_rows(weight2, bias2, gamma)
+            weight, _ = ops.scaled_rows(weight2, bias2, gamma)
             inner, grad2 = _depthwise_backward(inner, normalise(y.clone(), mean, rstd, bn_weight, bn_bias), weight)
-            grad2, grad_bias2, grad_gamma = pieces.scaled_rows_backward(grad2.to(mean.dtype), grad_bias2, weight2,
+            grad2, grad_bias2, grad_gamma = ops.scaled_rows_backward(grad2.to(mean.dtype), grad_bias2, weight2,
                                                                         bias2, gamma)
             inner, *grad_bn = normalise_backward(inner, y, mean, rstd, bn_weight, ctx.count, ctx.group)
             inner = torch.ops.aten.gelu_backward(inner, before)
             grad_bias1 = inner.sum((0, 2, 3), dtype=mean.dtype)
             inner, grad1 = _depthwise_backward(inner, normed, weight1)
             inner = map_to_tokens(inner).to(x.dtype)
-            inner, *grad_norm = pieces.normalise_backward(inner, x, mean_x, rstd_x, norm_weight, norm_bias)
+            inner, *grad_norm = ops.normalise_backward(inner, x, mean_x, rstd_x, norm_weight, norm_bias)
             grad_x = torch.empty_like(grad)
-            pieces.add_gradient(inner, grad, scale, grad_x)
+            ops.add_gradient(inner, grad, scale, grad_x)
         grads = (*grad_norm, grad1, grad_bias1, *grad_bn, grad2, grad_bias2, grad_gamma)
         wanted = (norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2, bias2, gamma)
         grads = [None if p is None else g for p, g in zip(wanted, grads, strict=True)]
-        return (grad_x, None, None, None, None, None, None, None, None, *pieces.unscaled(scale, *grads))
+        return (grad_x, None, None, None, None, None, None, None, None, *ops.unscaled(scale, *grads))

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import pieces
+from . import ops
 from .switch import first_derivative_only
 from .untouched import weight_and_bias
 
@@ -44,9 +44,9 @@ def is_cheaper(x: Tensor) -> bool:
 
 def gram_form(attn, x: Tensor) -> Tensor:
     """Map normed tokens (B, N, C) as an `XCA` does, in ordinary operations, for compilers."""
-    dtype = pieces.compute_dtype(x)
-    with pieces.no_autocast(x):
-        full = x.to(pieces.statistics_dtype(x))
+    dtype = ops.compute_dtype(x)
+    with ops.no_autocast(x):
+        full = x.to(ops.statistics_dtype(x))
         mean = full.mean(1)
         centred = (full - mean.unsqueeze(1)).to(dtype)
         gram = centred.mT @ centred if centred.dtype == mean.dtype else _Gram.apply(centred)
@@ -138,7 +138,7 @@ def _draw_mask(attn, x):
     if not attn.training or attn.drop_rate == 0:
         return None
     width = x.shape[2] // attn.num_heads
-    ones = torch.ones(len(x), attn.num_heads, width, width, dtype=pieces.statistics_dtype(x), device=x.device)
+    ones = torch.ones(len(x), attn.num_heads, width, width, dtype=ops.statistics_dtype(x), device=x.device)
     return F.dropout(ones, attn.drop_rate)
 
 
@@ -149,7 +149,7 @@ class _Gram(torch.autograd.Function):
     def forward(ctx, centred):
         ctx.save_for_backward(centred)
         B, _, C = centred.shape
-        return pieces.add_gram(centred.new_zeros(B, C, C, dtype=pieces.statistics_dtype(centred)), centred, centred)
+        return ops.add_gram(centred.new_zeros(B, C, C, dtype=ops.statistics_dtype(centred)), centred, centred)
 
     @first_derivative_only
     def backward(ctx, grad):
@@ -162,18 +162,18 @@ class _GramResidual(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, keep, mask, num_heads, eps, norm_weight, norm_bias, *weights):
-        ctx.eps, ctx.num_heads, ctx.dtype = eps, num_heads, pieces.compute_dtype(x)
+        ctx.eps, ctx.num_heads, ctx.dtype = eps, num_heads, ops.compute_dtype(x)
         norm = norm_weight, norm_bias, eps
-        with pieces.no_autocast(x):
+        with ops.no_autocast(x):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so that the token form loses as much
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
             matrix, offset = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
-            out = pieces.like(x, keep)
-            for b, n in pieces.cut(x, keep):
+            out = ops.empty_output(x, keep)
+            for b, n in ops.chunks(x, keep):
                 part = centred if centred is not None else _centre(x[b, n], norm, mean[b], ctx.dtype)[0]
-                part = pieces.linear(part, matrix[b], offset[b])
-                pieces.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
+                part = ops.linear(part, matrix[b], offset[b])
+                ops.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
         ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, gram, *weights)
         return out
 
@@ -183,19 +183,19 @@ class _GramResidual(torch.autograd.Function):
         N = x.shape[1]
         norm = norm_weight, norm_bias, ctx.eps
         grad = grad.contiguous()
-        scale = pieces.gradient_scale(grad, keep, ctx.dtype)
+        scale = ops.gradient_scale(grad, keep, ctx.dtype)
 
         def of_branch(b, n):
-            return pieces.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype, scale)
+            return ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype, scale)
 
-        with pieces.no_autocast(x):
+        with ops.no_autocast(x):
             grad_matrix, grad_offset = torch.zeros_like(gram), torch.zeros_like(mean)
-            parts = pieces.cut(x, keep)
+            parts = ops.chunks(x, keep)
             for b, n in parts:
                 centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
                 part, rounded = of_branch(b, n)
                 grad_offset[b] += part.sum(1, dtype=mean.dtype)
-                pieces.add_gram(grad_matrix[b], rounded, centred[0])
+                ops.add_gram(grad_matrix[b], rounded, centred[0])
             with torch.enable_grad():  # the C x C matrices again, which are small beside the tokens
                 leaves = [None if t is None else t.detach().requires_grad_() for t in (mean, gram, *weights)]
                 matrix, offset = mix(*leaves[:2], N, mask, ctx.num_heads, *leaves[2:])
@@ -207,54 +207,54 @@ class _GramResidual(torch.autograd.Function):
             row = (grad_mean - (grad_offset.unsqueeze(1) @ matrix).squeeze(1)) / N
             matrix, range_ = matrix.detach(), None
             if ctx.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
-                range_ = pieces.power_of_two(symmetric, (1, 2))
+                range_ = ops.power_of_two(symmetric, (1, 2))
                 symmetric, row = symmetric / range_, row / range_.squeeze(2)
-            grad_x = pieces.like(grad, keep)
-            grad_norm = pieces.zeros_like(norm_weight, norm_bias)
+            grad_x = ops.empty_output(grad, keep)
+            grad_norm = ops.zeros_like(norm_weight, norm_bias)
             for b, n in parts:
-                if len(parts) > 1:  # one piece is still at hand
+                if len(parts) > 1:  # one chunk is still at hand
                     centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
                     _, rounded = of_branch(b, n)
                 tokens, mean_x, rstd_x = centred
-                inner = pieces.linear(tokens, symmetric[b], row[b])  # the matrix is symmetric
+                inner = ops.linear(tokens, symmetric[b], row[b])  # the matrix is symmetric
                 if range_ is not None:
                     inner = inner * range_[b]
-                inner = inner + pieces.linear_backward(rounded, tokens, matrix[b])
-                inner, *sums = pieces.normalise_backward(inner.to(x.dtype), x[b, n], mean_x, rstd_x, norm_weight,
+                inner = inner + ops.linear_backward(rounded, tokens, matrix[b])
+                inner, *sums = ops.normalise_backward(inner.to(x.dtype), x[b, n], mean_x, rstd_x, norm_weight,
                                                          norm_bias)
-                pieces.add_to(grad_norm, sums)
-                pieces.add_gradient(inner, grad[b, n], scale, grad_x[b, n])
-        return grad_x, None, None, None, None, *pieces.unscaled(scale, *grad_norm, *grad_weights)
+                ops.add_to(grad_norm, sums)
+                ops.add_gradient(inner, grad[b, n], scale, grad_x[b, n])
+        return grad_x, None, None, None, None, *ops.unscaled(scale, *grad_norm, *grad_weights)
 
 
 def _centre(x, norm, mean, dtype):
-    """Normed tokens of a piece less their mean, in ``dtype``, and what the backward of the norm takes."""
-    x, mean_x, rstd_x = pieces.normalise(x, *norm)
+    """Normed tokens of a chunk less their mean, in ``dtype``, and what the backward of the norm takes."""
+    x, mean_x, rstd_x = ops.normalise(x, *norm)
     return x.to(mean.dtype).sub_(mean.unsqueeze(1)).to(dtype), mean_x, rstd_x
 
 
 def _moments(x, norm, dtype, keep):
-    """Mean (B, C) and Gram matrix (B, C, C) of the normed tokens; also the centred ones if they are one piece.
+    """Mean (B, C) and Gram matrix (B, C, C) of the normed tokens; also the centred ones if they are one chunk.
 
     Pieces are centred by their own means; what lies between these is added at the end (Chan, Golub and LeVeque 1979),
     so that every difference is taken once and exactly.
     """
     B, N, C = x.shape
-    mean = x.new_zeros(B, C, dtype=pieces.statistics_dtype(x))
+    mean = x.new_zeros(B, C, dtype=ops.statistics_dtype(x))
     gram = x.new_zeros(B, C, C, dtype=mean.dtype)
-    parts, means = pieces.cut(x, keep), {}
+    parts, means = ops.chunks(x, keep), {}
     for b, n in parts:
-        piece = pieces.normalise(x[b, n], *norm)[0].to(mean.dtype)
-        own = piece.mean(1)
-        centred = piece.sub_(own.unsqueeze(1)).to(dtype)
-        pieces.add_gram(gram[b], centred, centred)
+        chunk = ops.normalise(x[b, n], *norm)[0].to(mean.dtype)
+        own = chunk.mean(1)
+        centred = chunk.sub_(own.unsqueeze(1)).to(dtype)
+        ops.add_gram(gram[b], centred, centred)
         if len(parts) == 1:
             mean[b] = own
             return mean, gram, centred
         means.setdefault(b.start, []).append((n.stop - n.start, own))
     for b, found in means.items():
         counts = torch.tensor([count for count, _ in found], dtype=mean.dtype).unsqueeze(1)
-        found = torch.cat([own for _, own in found])  # (pieces, C)
+        found = torch.cat([own for _, own in found])  # (chunks, C)
         mean[b] = (found * counts).sum(0) / N
         between = (found - mean[b]) * counts.sqrt()
         gram[b].addmm_(between.t(), between)

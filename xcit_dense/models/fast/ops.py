@@ -1,10 +1,10 @@
-"""What the branches of a block are made of: pieces of tokens, types, norms, products, and the sum with the residual.
+"""What the branches of a block share: chunks of tokens, types, norms, products, and the sum with the residual.
 
-On a CPU a branch runs in pieces of tokens that stay in the cache.
+On a CPU a branch runs in chunks of tokens that stay in the cache.
 
-What is computed from a piece and thrown away again (a norm, the hidden layer of an FFN) never reaches the main
+What is computed from a chunk and thrown away again (a norm, the hidden layer of an FFN) never reaches the main
 memory, and no large block is asked of the operating system, which takes longer to hand out 98 MB (25 to 110 ms) than
-GELU to fill them (8 ms). On other devices everything is one piece.
+GELU to fill them (8 ms). On other devices everything is one chunk.
 """
 from contextlib import nullcontext
 from itertools import pairwise
@@ -13,32 +13,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Floats in a piece of C channels: 6.4 MB in float32, and four times that in the hidden layer of the FFN. Half as many
+#: Floats in a chunk of C channels: 6.4 MB in float32, and four times that in the hidden layer of the FFN. Half as many
 #: were 1 to 10% slower, twice as many 1 to 4% faster in training and 1 to 7% slower in inference (2 cores of an EPYC).
-PIECE_FLOATS = 1_600_000
+CHUNK_FLOATS = 1_600_000
 
 
-def cut(x: Tensor, keep=None):
-    """Cut tokens (B, N, C) into indices ``(samples, tokens)`` of pieces.
+def chunks(x: Tensor, keep=None):
+    """Cut tokens (B, N, C) into indices ``(samples, tokens)`` of chunks.
 
-    On a CPU a piece is a run of tokens of one sample, and samples with ``keep`` (B) of zero are left out: a branch
+    On a CPU a chunk is a run of tokens of one sample, and samples with ``keep`` (B) of zero are left out: a branch
     that stochastic depth drops costs nothing there. Elsewhere to look at ``keep`` would stop the device.
     """
     samples, tokens, channels = x.shape
     if x.device.type != 'cpu':
         return [(slice(None), slice(None))]
     kept = range(samples) if keep is None else keep.nonzero().flatten().tolist()
-    return [(slice(b, b + 1), part) for b in kept for part in divide(tokens, -(-tokens * channels // PIECE_FLOATS))]
+    parts = split_range(tokens, -(-tokens * channels // CHUNK_FLOATS))
+    return [(slice(b, b + 1), part) for b in kept for part in parts]
 
 
-def divide(length: int, count: int):
+def split_range(length: int, count: int):
     """Cut ``range(length)`` into slices of equal length, but for one."""
     bounds = [length * i // count for i in range(count + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
-def like(x: Tensor, keep=None) -> Tensor:
-    """A tensor of the size of ``x`` to write `cut` to; samples that they leave out are copied."""
+def empty_output(x: Tensor, keep=None) -> Tensor:
+    """A tensor of the size of ``x`` to write `chunks` to; samples that they leave out are copied."""
     out = torch.empty_like(x)
     if keep is not None and x.device.type == 'cpu':
         for b in (keep == 0).nonzero().flatten().tolist():
