@@ -16,7 +16,7 @@ VERSION = next(line.split("'")[1] for line in (ROOT / 'xcit_dense/__init__.py').
 FRAMEWORKS = runpy.run_path(str(ROOT / 'xcit_dense/compat/frameworks.py'))
 
 class BuildWithConfigs(build_py):
-    """Adds configs, tools and the model index as ``xcit_dense/.mim``, where mim and xcit_dense.config.catalog look."""
+    """Adds configs, tools and the model index as ``xcit_dense/.mim``, where mim and xcit_dense look."""
 
     def run(self):
         super().run()

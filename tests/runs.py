@@ -8,7 +8,7 @@ from conftest import TINY_CONFIG, TINY_SEG_CONFIG
 from mmengine.hooks import Hook
 
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.datasets import take_classes
+from xcit_dense.data.classes import take_classes
 from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 

@@ -6,9 +6,9 @@ from mmengine.model import BaseModule
 from mmengine.registry import HOOKS, MODELS, OPTIMIZERS, init_default_scope
 
 from xcit_dense import list_models
+from xcit_dense.config.check.everything import check_config, check_paramwise, check_schedule, find_new_keys
+from xcit_dense.config.check.signatures import accepted_keys
 from xcit_dense.config.loading import load_config
-from xcit_dense.engine.check_config import check_config, check_paramwise, check_schedule, find_new_keys
-from xcit_dense.engine.signatures import accepted_keys
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import check_config as check_config_module
 from xcit_dense.train import config_walk as module

@@ -31,7 +31,8 @@ from xcit_dense.data.check import (
     files,
 )
 from xcit_dense.data.check.masks import sums_of_coded
-from xcit_dense.data.datasets import check_data, classes_of_data, difference_of, palette_of, take_classes
+from xcit_dense.data.classes import classes_of_data, difference_of, palette_of, take_classes
+from xcit_dense.data.datasets import check_data
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.files import read_map
 from xcit_dense.errors import ConfigError, DataError

@@ -1,26 +1,28 @@
 """Configs, and what the tools' options do to them."""
-import argparse
+import ast
 import json
 import shutil
+import sys
 
 import pytest
 import torch
 from conftest import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG, run_tool
 
 from xcit_dense import get_config, list_models
-from xcit_dense.cli import common as cli
-from xcit_dense.config import loading as config
-from xcit_dense.data import datasets as data
+from xcit_dense.config import loading, options
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import classes_of_data, set_classes, take_classes
+from xcit_dense.data.datasets import check_data
 from xcit_dense.errors import ConfigError, DataError
 
 
 @pytest.fixture
 def main():
-    return config.load_config(MAIN_CONFIG)
+    return load_config(MAIN_CONFIG)
 
 
 def test_data_root_reaches_all_loaders_and_evaluators(tmp_path):
-    cfg = config.load_config(MAIN_CONFIG, data_root=tmp_path)
+    cfg = load_config(MAIN_CONFIG, data_root=tmp_path)
     for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
         assert loader.dataset.data_root == str(tmp_path)
     for evaluator in (cfg.val_evaluator, cfg.test_evaluator):
@@ -35,15 +37,15 @@ def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(tmp_path):
                     "type='ConcatDataset', datasets=[dict(type='CocoDataset', data_root='data/coco/',"
                     "ann_file='a.json', data_prefix=dict(img='i/'))])))\n"
                     "val_evaluator = [dict(type='CocoMetric', ann_file='data/coco/annotations/v.json')]\n")
-    cfg = config.load_config(path, data_root='/elsewhere')
+    cfg = load_config(path, data_root='/elsewhere')
     assert cfg.train_dataloader.dataset.dataset.datasets[0].data_root == '/elsewhere'
     assert cfg.val_evaluator[0].ann_file == '/elsewhere/annotations/v.json'
-    data.set_classes(cfg, ['a', 'b'])
+    set_classes(cfg, ['a', 'b'])
     assert cfg.train_dataloader.dataset.dataset.datasets[0].metainfo.classes == ('a', 'b')
 
 
 def test_no_pretrained_takes_every_start_weight_out():
-    cfg = config.load_config(MAIN_CONFIG, pretrained=False)
+    cfg = load_config(MAIN_CONFIG, pretrained=False)
     assert cfg.model.backbone.init_cfg is None
     assert 'Pretrained' not in cfg.model.__repr__()
 
@@ -51,9 +53,9 @@ def test_no_pretrained_takes_every_start_weight_out():
 def test_missing_data_is_one_error_with_the_layout(main, tmp_path):
     (tmp_path / 'annotations').mkdir()
     (tmp_path / 'annotations/instances_train2017.json').touch()
-    cfg = config.load_config(MAIN_CONFIG, data_root=tmp_path)
+    cfg = load_config(MAIN_CONFIG, data_root=tmp_path)
     with pytest.raises(DataError) as caught:
-        data.check_data(cfg)
+        check_data(cfg)
     text = str(caught.value)
     assert f'found    {tmp_path}/annotations/instances_train2017.json' in text
     for part in ('annotations/instances_val2017.json', 'train2017', 'val2017'):
@@ -62,8 +64,8 @@ def test_missing_data_is_one_error_with_the_layout(main, tmp_path):
 
 
 def test_classes_come_from_the_data(demo_data):
-    cfg = config.load_config(SMALL_CONFIG, data_root=demo_data)
-    data.take_classes(cfg)
+    cfg = load_config(SMALL_CONFIG, data_root=demo_data)
+    take_classes(cfg)
     classes = ('disc', 'square', 'triangle', 'star', 'cross')
     assert cfg.model.roi_head.bbox_head.num_classes == cfg.model.roi_head.mask_head.num_classes == 5
     assert cfg.val_dataloader.dataset.metainfo.classes == classes
@@ -75,8 +77,8 @@ def test_classes_keep_the_order_of_the_file_as_mmdet_does(demo_data, tmp_path):
     content = json.loads((demo_data / 'annotations/instances_train2017.json').read_text())
     content['categories'].reverse()
     (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps(content))
-    cfg = config.load_config(SMALL_CONFIG, data_root=tmp_path)
-    assert data.classes_of_data(cfg.train_dataloader.dataset) == dict(
+    cfg = load_config(SMALL_CONFIG, data_root=tmp_path)
+    assert classes_of_data(cfg.train_dataloader.dataset) == dict(
         classes=('cross', 'star', 'triangle', 'square', 'disc'), category_ids=(5, 4, 3, 2, 1))
 
 
@@ -89,15 +91,15 @@ def test_categories_in_another_order_are_refused(change, demo_data, tmp_path):
     change(content['categories'])
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=f'{path} has other classes than the training data, or another order'):
-        data.take_classes(config.load_config(SMALL_CONFIG, data_root=tmp_path))
+        take_classes(load_config(SMALL_CONFIG, data_root=tmp_path))
 
 
 def test_classes_of_a_checkpoint_are_compared_with_the_data(demo_data):
-    cfg = config.load_config(SMALL_CONFIG, data_root=demo_data)
+    cfg = load_config(SMALL_CONFIG, data_root=demo_data)
     checkpoint = dict(meta=dict(dataset_meta=dict(classes=('square', 'disc', 'triangle', 'star', 'cross'))))
     with pytest.raises(DataError, match=r'other classes than run\.pth'):
-        data.take_classes(cfg, checkpoint, 'run.pth', loaders=['test_dataloader'])
-    data.take_classes(cfg, checkpoint, 'run.pth', loaders=[])
+        take_classes(cfg, checkpoint, 'run.pth', loaders=['test_dataloader'])
+    take_classes(cfg, checkpoint, 'run.pth', loaders=[])
     assert cfg.test_dataloader.dataset.metainfo.classes[0] == 'square'
 
 
@@ -110,19 +112,19 @@ def test_empty_folders_are_named(tmp_path):
         for split in ('training', 'validation'):
             (tmp_path / part / split).mkdir(parents=True)
     with pytest.raises(DataError, match=f'empty    {tmp_path}/images/training'):
-        data.check_data(config.load_config('semfpn_xcit_n12_p16_ade20k', data_root=tmp_path))
+        check_data(load_config('semfpn_xcit_n12_p16_ade20k', data_root=tmp_path))
 
 
 def test_file_that_is_no_coco_file(demo_data, tmp_path):
     (tmp_path / 'annotations').mkdir()
     (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps([1, 2]))
     with pytest.raises(DataError, match='instances_train2017.json is no COCO'):
-        data.take_classes(config.load_config(SMALL_CONFIG, data_root=tmp_path))
+        take_classes(load_config(SMALL_CONFIG, data_root=tmp_path))
 
 
 def test_misspelt_config_is_told_the_near_ones():
     with pytest.raises(ConfigError, match='did you mean maskrcnn_xcit_s12_p8_coco'):
-        config.load_config(MAIN_CONFIG.with_name('maskrcn_xcit_s12_p8_coco.py'))
+        load_config(MAIN_CONFIG.with_name('maskrcn_xcit_s12_p8_coco.py'))
 
 
 def test_configs_have_names():
@@ -138,7 +140,7 @@ def test_configs_have_names():
 def test_data_roots_are_compared_by_folders(tmp_path):
     path = tmp_path / 'other.py'
     path.write_text(f"_base_ = '{SMALL_CONFIG}'\nval_evaluator = dict(ann_file='data/coco2/v.json')\n")
-    assert config.load_config(path, data_root='/elsewhere').val_evaluator.ann_file == 'data/coco2/v.json'
+    assert load_config(path, data_root='/elsewhere').val_evaluator.ann_file == 'data/coco2/v.json'
 
 
 @pytest.mark.parametrize('text, line, problem', (
@@ -162,7 +164,7 @@ def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem,
     (tmp_path / 'unfinished.py').write_text('x = (1\n')
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=problem) as caught:
-        config.load_config(tmp_path / 'child.py' if as_base else path)
+        load_config(tmp_path / 'child.py' if as_base else path)
     assert str(caught.value).startswith(f'{path}{f", line {line}" if line else ""}: ')
 
 
@@ -170,12 +172,12 @@ def test_options_and_config_are_told_of_at_once(tmp_path):
     path = tmp_path / 'mine.py'
     path.write_text(f"_base_ = '{TINY_CONFIG}'\nmodel = dict(backbone=dict(with_pc=True))\n")
     with pytest.raises(ConfigError) as caught:
-        config.load_config(path, check=True, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
+        load_config(path, check=True, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
     title, *lines = str(caught.value).splitlines()
     assert title.startswith('3 things') and [line.split()[0] for line in lines] == [
         'modle.x', 'val_dataloader.batch_size', 'model.backbone.with_pc']
     with pytest.raises(ConfigError, match='2 things'):  # the tools that do not train
-        config.load_config(path, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
+        load_config(path, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
 
 
 @pytest.mark.parametrize('item, words', (
@@ -190,25 +192,25 @@ def test_options_that_cannot_be_read(item, words, call_tool):
     assert code == 1 and message.startswith('error: --cfg-options') and message.endswith(words)
 
 
-def test_options_with_braces_that_are_no_dicts():
-    parser = argparse.ArgumentParser()
-    cli.add_config_options(parser)
-    args = parser.parse_args(['x', '--cfg-options', 'a.b={}.pth', 'c=iter_{}.pth', 'd=[1,(2,3)]', 'e=k=v'])
-    assert args.cfg_options == {'a.b': '{}.pth', 'c': 'iter_{}.pth', 'd': [1, (2, 3)], 'e': 'k=v'}
+def test_options_with_braces_that_are_no_dicts(call_tool, monkeypatch):
+    monkeypatch.setattr(loading, 'load_config', lambda config, cfg_options, **_: sys.exit(str(cfg_options)))
+    _, message = call_tool('train.py', 'x', '--cfg-options', 'a.b={}.pth', 'c=iter_{}.pth', '--cfg-options',
+                           'd=[1,(2,3)]', 'e=k=v')
+    assert ast.literal_eval(message) == {'a.b': '{}.pth', 'c': 'iter_{}.pth', 'd': [1, (2, 3)], 'e': 'k=v'}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
 def test_amp_without_a_gpu_is_refused(main):
     with pytest.raises(ConfigError, match='--amp needs a GPU'):
-        config.set_amp(main)
+        options.set_amp(main)
 
 
 def test_auto_scale_lr_needs_a_base(main):
-    config.set_auto_scale_lr(main)
+    options.set_auto_scale_lr(main)
     assert main.auto_scale_lr.enable
     main._cfg_dict.pop('auto_scale_lr')
     with pytest.raises(ConfigError, match='base_batch_size'):
-        config.set_auto_scale_lr(main)
+        options.set_auto_scale_lr(main)
 
 
 def test_readme_table_and_metafiles_are_up_to_date():

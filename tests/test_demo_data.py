@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from xcit_dense import demo_data
+from xcit_dense.data import demo
 from xcit_dense.data.demo import CLASSES, make_demo_data
 
 
@@ -93,7 +93,7 @@ def test_label_maps_hold_what_is_seen(data):
 
 
 def test_hidden_objects_are_not_annotated(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_data, '_MIN_VISIBLE', 0)
+    monkeypatch.setattr(demo, '_MIN_VISIBLE', 0)
     make_demo_data(tmp_path, num_train=30, num_val=1, size=96, seed=3)
     areas = []
     for root in (data, tmp_path):

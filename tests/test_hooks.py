@@ -11,7 +11,7 @@ from weight_files import build, randomise
 
 from xcit_dense import XCiT
 from xcit_dense.config.loading import add_hook, load_config
-from xcit_dense.data.datasets import take_classes
+from xcit_dense.data.classes import take_classes
 from xcit_dense.models.fast import ops
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.train import CompileHook, build_runner, fuse_backbones

@@ -325,7 +325,7 @@ def test_tool_converts_and_inspects(tmp_path, tool):
     (('{}', 'out.pth'), 2),
     (('{}', '--to', 'timm'), 2),
     (('{}', 'out.pth', '--to', 'timm', '--inspect'), 2),
-    (('{}', 'out.pth', '--to', 'PASSL'), 2),
+    (('{}', 'out.pth', '--to', 'PASSL'), "error: --to takes dense, official, timm, mmpretrain, got 'PASSL'"),
 ))
 def test_tool_says_what_is_wrong(tmp_path, tool, args, words):
     source = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3)})

@@ -1,6 +1,7 @@
 """Every config: builds, holds the published recipe, and runs through its whole model."""
 import itertools
 import json
+import runpy
 
 import pytest
 import torch
@@ -11,11 +12,11 @@ from mmengine.structures import InstanceData, PixelData
 
 from xcit_dense import arch_names, get_arch
 from xcit_dense.config.loading import load_config
-from xcit_dense.engine.model_table import config_name
 
 PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
              for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
 ARCHITECTURES = json.loads((ROOT / 'tests/golden/architectures.json').read_text())['archs']
+config_name = runpy.run_path(ROOT / 'tools/model_table.py')['config_name']
 FAMILIES = ('maskrcnn', 'semfpn', 'upernet')
 RECIPES = list(itertools.product(FAMILIES, arch_names()))
 

@@ -12,7 +12,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmseg.structures import SegDataSample
 
 from xcit_dense.config.loading import load_config
-from xcit_dense.data import datasets as data
+from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import LowMemoryEncoderDecoder
@@ -110,14 +110,14 @@ def config_of(root):
 def test_class_names_come_from_the_list(tmp_path):
     (folders(tmp_path) / 'classes.txt').write_text('sky\nsea\nboat\n\n')
     cfg = config_of(tmp_path)
-    data.take_classes(cfg)
+    take_classes(cfg)
     assert cfg.val_dataloader.dataset.metainfo.classes == ('sky', 'sea', 'boat')
     assert cfg.model.decode_head.num_classes == 3
 
 
 def test_without_a_list_classes_are_the_labels(tmp_path):
     cfg = config_of(folders(tmp_path, labels=(0, 4, 255)))
-    data.take_classes(cfg)
+    take_classes(cfg)
     assert cfg.train_dataloader.dataset.metainfo.classes == ('0', '1', '2', '3', '4')
 
 
@@ -126,7 +126,7 @@ def test_without_a_list_classes_are_the_labels(tmp_path):
 def test_bad_list_of_classes(tmp_path, text, words):
     (folders(tmp_path) / 'classes.txt').write_bytes(text)
     with pytest.raises(DataError, match=words):
-        data.take_classes(config_of(tmp_path))
+        take_classes(config_of(tmp_path))
 
 
 @pytest.mark.parametrize('listed', (True, False))
@@ -138,14 +138,14 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
     path = tmp_path / f'annotations/{part}/b.png'
     cv2.imwrite(str(path), np.zeros((4, 6, 3), np.uint8))
     with pytest.raises(DataError, match=f'{path} is no label map.*RGB'):
-        data.take_classes(config_of(tmp_path))
+        take_classes(config_of(tmp_path))
     cv2.imwrite(str(path), np.full((4, 6), 7, np.uint8))
     if listed or part == 'validation':
         with pytest.raises(DataError, match=f'{path} has the label 7; there are 2 classes'):
-            data.take_classes(config_of(tmp_path))
+            take_classes(config_of(tmp_path))
     path.write_bytes(b'no picture')
     with pytest.raises(DataError, match=f'{path} cannot be read'):
-        data.take_classes(config_of(tmp_path))
+        take_classes(config_of(tmp_path))
 
 
 def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
@@ -159,22 +159,22 @@ def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
     cfg = config_of(tmp_path / 'data')
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
         loader.dataset.seg_map_suffix = '_labels.png'
-    data.take_classes(cfg)
+    take_classes(cfg)
     assert cfg.model.decode_head.num_classes == 3
     (tmp_path / 'training_b.png').unlink()
     with pytest.raises(DataError, match='b_labels.png cannot be read: it is not there'):
-        data.take_classes(cfg)
+        take_classes(cfg)
 
 
 @pytest.mark.parametrize('labels', ((255, ), (0, 255)))
 def test_one_class_is_refused(labels, tmp_path):
     with pytest.raises(DataError, match='segmentation needs two.*255 is ignored'):
-        data.take_classes(config_of(folders(tmp_path, labels=labels)))
+        take_classes(config_of(folders(tmp_path, labels=labels)))
 
 
 def build_dataset(root):
     cfg = config_of(root)
-    data.take_classes(cfg)
+    take_classes(cfg)
     init_default_scope('mmseg')
     return DATASETS.build(cfg.train_dataloader.dataset)
 
@@ -226,7 +226,7 @@ def test_full_configs_train_and_evaluate_real_images(name, tmp_path):
 def test_large_images_are_predicted_with_some_classes_at_a_time(trained_segmentor, demo_data, monkeypatch):
     """The same labels as mmseg's, through padding, a flip and both resizes."""
     cfg = load_config(TINY_SEG_CONFIG, data_root=str(demo_data), pretrained=False)
-    data.take_classes(cfg)
+    take_classes(cfg)
     model = build_predictor(cfg, trained_segmentor[0]).model
     assert isinstance(model, LowMemoryEncoderDecoder) and model.decode_head.out_channels == 6
     images = torch.randn(2, 3, 64, 96)

@@ -1,30 +1,5 @@
 """Draw the predictions of a checkpoint on images; write COCO results (detection) or label maps (segmentation)."""
-import argparse
-
-from xcit_dense.cli import common as cli
-from xcit_dense.config import loading as config
-from xcit_dense.data.datasets import find_images
-from xcit_dense.predict.predictor import build_predictor, predict_files
-
-
-def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__)
-    cli.add_config_options(parser, checkpoint=True)
-    parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
-    parser.add_argument('--out', required=True, metavar='DIR',
-                        help='gets one picture an image, and results.json (detection) or labels/*.png (segmentation)')
-    parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
-                        help='detection: draw objects from this score up (default: 0.3); results.json holds all')
-    return parser.parse_args()
-
-
-def main():
-    args = parse_args()
-    cfg = config.load_config(args.config, cfg_options=args.cfg_options, pretrained=False)
-    root, paths = find_images(args.images)
-    predictor = build_predictor(cfg, args.checkpoint, args.score_thr)
-    print(predict_files(predictor, root, paths, args.out))
-
+from xcit_dense.cli.predict import main
 
 if __name__ == '__main__':
-    cli.run(main)
+    main()

@@ -6,7 +6,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 
-from ..config.catalog import get_config
+from ..config.loading import get_config
 from ..errors import ConfigError
 from ..models import ReferenceXCiT
 from .cells import DTYPES, say, time_interleaved

@@ -1,7 +1,6 @@
 """What a config does on this machine: is the backbone right, how fast does it train, with how much memory."""
 import copy
 import json
-import platform
 import resource
 import statistics
 from pathlib import Path
@@ -14,17 +13,6 @@ from ..data.datasets import datasets, find_images
 from ..errors import DataError
 from ..train.curves import read_curves
 from ..train.runner import build_runner
-
-
-def describe_machine():
-    """Return the device and the versions that a measurement depends on."""
-    if torch.cuda.is_available():
-        device = torch.cuda.get_device_name()
-    else:
-        names = [line.split(':')[1].strip() for line in Path('/proc/cpuinfo').read_text().splitlines()
-                 if line.startswith('model name')] if Path('/proc/cpuinfo').exists() else [platform.processor()]
-        device = f'{names[0]}, {torch.get_num_threads()} threads'
-    return dict(device=device, torch=torch.__version__, python=platform.python_version())
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):

@@ -1,1 +1,42 @@
-"""The command line."""
+"""The command line: a module with ``main(argv=None)`` for each tool.
+
+``python -m xcit_dense TOOL``, ``xcit-dense TOOL`` and ``python tools/TOOL.py`` are the same.
+"""
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from ..text import nearest
+
+
+def tool_names() -> list:
+    """Return the names of all tools."""
+    return sorted(path.stem for path in Path(__file__).parent.glob('*.py') if path.stem not in ('__init__', 'common'))
+
+
+def main(argv=None):
+    """Run the tool that the first argument names.
+
+    Args:
+        argv: The arguments; by default those of the process.
+    """
+    name, *rest = (sys.argv[1:] if argv is None else argv) or [None]
+    program = 'xcit-dense' if Path(sys.argv[0]).stem == 'xcit-dense' else 'python -m xcit_dense'
+    if name in ('-h', '--help'):
+        print(_describe(program))
+    elif name is None:
+        sys.exit(_describe(program))
+    elif name not in tool_names():
+        meant = nearest(name, tool_names())
+        sys.exit(f'error: there is no tool {name}; '
+                 + (f'did you mean {meant[0]}?' if meant else f'there are {", ".join(tool_names())}'))
+    else:
+        sys.argv = [f'{program} {name}', *rest]  # what its help calls it
+        import_module(f'{__name__}.{name}').main()
+
+
+def _describe(program):
+    width = max(map(len, tool_names()))
+    lines = (f'  {name:<{width}}  {import_module(f"{__name__}.{name}").__doc__.splitlines()[0]}'
+             for name in tool_names())
+    return '\n'.join([f'usage: {program} TOOL ...', '', *lines, '', 'TOOL --help says more.'])

@@ -1,47 +1,48 @@
-"""What the command-line tools share: options, and errors as one line instead of a traceback."""
+"""What the tools share: options, and errors as one line instead of a traceback.
+
+Nothing here or at the top of a tool imports torch or a framework, so that help is there at once.
+"""
 import os
 import re
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-from mmengine.config import DictAction
-
-from ..config.catalog import find_config
-from ..errors import ConfigError, MetricError, Stopped, XCiTDenseError
-from ..processes import leave_group
+from ..errors import ConfigError, Stopped, XCiTDenseError
+from ..text import nearest
 
 
-class ConfigOptions(DictAction):
-    """mmengine's action, with one error for what it cannot take."""
+def run_tool(run, args):
+    """Run a tool.
 
-    def __call__(self, parser, namespace, values, option_string=None):
-        """Add the items ``KEY=VALUE`` to the dict.
+    What a user can mend ends with one message and exit code 1, a signal with its own.
 
-        Raises:
-            ConfigError: An item is none, or holds a dict, or its brackets do not match.
-        """
-        for item in values:
-            key, equals, value = item.partition('=')
-            if not key or not equals:
-                raise ConfigError(f'{option_string} takes KEY=VALUE, such as train_cfg.val_interval=2, got {item!r}')
-            if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
-                base = find_config(getattr(namespace, 'config', None) or 'maskrcnn_xcit_s12_p8_coco').absolute()
-                raise ConfigError(f'{option_string} takes no dicts, got {item!r}. Write it into a config file of '
-                                  f"your own and give that as CONFIG:\n  _base_ = '{base}'\n  {_as_python(key, value)}")
-            try:
-                super().__call__(parser, namespace, [item], option_string)
-            except AssertionError:
-                raise ConfigError(f'{option_string} {item!r}: the brackets do not match; a list is written '
-                                  f'"{key}=[1,2]"') from None
+    Args:
+        run: Called with ``args``, once the package is loaded.
+        args: The values of the tool's options.
 
-
-def _as_python(key, value):
-    """Return the line of a config file that does what an option was meant to."""
-    first, *parts = key.split('.')
-    for part in reversed(parts):
-        value = f'dict({part}={value})'
-    return f'{first} = {value}'
+    Raises:
+        SystemExit: The tool did not end well.
+    """
+    code = 0
+    try:
+        from .. import interface  # noqa: F401  registers everything
+        if 'cfg_options' in args:
+            args.cfg_options = _read_config_options(args.cfg_options, args.config)
+        run(args)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        code = 128 + stopped.number
+    except XCiTDenseError as error:
+        sys.exit(f'error: {error}')
+    except KeyboardInterrupt:
+        hint = '; --resume goes on from the last checkpoint, if there is one' if 'resume' in args else ''
+        print(f'stopped{hint}', file=sys.stderr)
+        sys.exit(130)
+    from ..processes import leave_group
+    leave_group()  # behind the exception, whose traceback holds the runner
+    if code:
+        sys.exit(code)
 
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
@@ -52,7 +53,7 @@ def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
         parser.add_argument('checkpoint', metavar='CHECKPOINT',
                             help='weights of the whole model: a path, an address, xcit://NAME of the model table, or a '
                             'work dir (its newest)')
-    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions, metavar='KEY=VALUE',
+    parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE',
                         help='change the config: a.b=value; lists as a="[1,2]" without blanks')
 
 
@@ -66,6 +67,15 @@ def add_run_options(parser: ArgumentParser):
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
 
 
+def check_choices(option: str, values, known):
+    """Raise `ConfigError` unless all values of an option are known; for choices that torch must be loaded to know."""
+    for value in values:
+        if value not in known:
+            meant = nearest(value, known)
+            raise ConfigError(f'{option} takes {", ".join(known)}, got {value!r}'
+                              + (f'; did you mean {meant[0]}?' if meant else ''))
+
+
 def set_run_options(cfg, args):
     """Put the values of `add_run_options` into the config; the data root is `load_config`'s."""
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
@@ -76,43 +86,37 @@ def set_run_options(cfg, args):
         cfg.work_dir = str(Path('work_dirs', Path(args.config).stem))
 
 
-def parse_minimum(text):
-    """Turn ``METRIC=VALUE`` into a name and a number.
+def _read_config_options(items, config):
+    """Turn items ``KEY=VALUE`` into a dict, with values as mmengine reads them.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: An item is none, or holds a dict, or its brackets do not match.
     """
-    name, _, value = text.partition('=')
-    try:
-        return name, float(value)
-    except ValueError:
-        raise ConfigError(f'--at-least takes METRIC=VALUE with a number, got {text!r}') from None
+    from mmengine.config import DictAction
+
+    from ..config.catalog import find_config
+    options = {}
+    for item in items or []:
+        key, equals, value = item.partition('=')
+        if not key or not equals:
+            raise ConfigError(f'--cfg-options takes KEY=VALUE, such as train_cfg.val_interval=2, got {item!r}')
+        if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
+            base = find_config(config).absolute()
+            raise ConfigError(f'--cfg-options takes no dicts, got {item!r}. Write it into a config file of your own '
+                              f"and give that as CONFIG:\n  _base_ = '{base}'\n  {_as_python(key, value)}")
+        reader = ArgumentParser()
+        reader.add_argument('--read', nargs='+', action=DictAction)
+        try:
+            options.update(reader.parse_args(['--read', item]).read)
+        except AssertionError:
+            raise ConfigError(f'--cfg-options {item!r}: the brackets do not match; a list is written "{key}=[1,2]"'
+                              ) from None
+    return options
 
 
-def check_minima(metrics, minima):
-    """Raise `MetricError` unless every metric reaches its minimum."""
-    for name, least in minima:
-        if name not in metrics:
-            raise MetricError(f'--at-least {name}: there is no such metric; there are {", ".join(metrics) or "none"}')
-        if not metrics[name] >= least:  # NaN falls short too
-            raise MetricError(f'{name} is {metrics[name]:.3f}, below the {least:g} asked for')
-
-
-def run(main):
-    """Call a tool's ``main``; what a user can mend ends with one message and exit code 1, a signal with its own."""
-    code = 0
-    try:
-        main()
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        code = 128 + stopped.number
-    except XCiTDenseError as error:
-        sys.exit(f'error: {error}')
-    except KeyboardInterrupt:
-        training = Path(sys.argv[0]).stem == 'train'
-        hint = '; --resume goes on from the last checkpoint, if there is one' if training else ''
-        print(f'stopped{hint}', file=sys.stderr)
-        sys.exit(130)
-    leave_group()  # behind the exception, whose traceback holds the runner
-    if code:
-        sys.exit(code)
+def _as_python(key, value):
+    """Return the line of a config file that does what an option was meant to."""
+    first, *parts = key.split('.')
+    for part in reversed(parts):
+        value = f'dict({part}={value})'
+    return f'{first} = {value}'

@@ -1,34 +1,68 @@
-"""Import paths of before, which dumped configs and pickles name."""
+"""Import paths of before, which dumped configs, pickles and other people's code name."""
 import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
 
-#: Old module to its public names, and for each the place of what it is now.
+_PACKAGE = __name__.partition('.')[0]
+
+#: Old module to the modules that have its names now; or, where names changed too, to the place of each.
 _MOVED = {
-    'backbone': {'XCiT': 'models.backbone.XCiT'},
+    # version 0.1 in its first months
+    'backbone': 'models.backbone',
     'layers': {'ConvPatchEmbed': 'models.stem.ConvPatchEmbed', 'FourierPositions': 'models.positions.FourierPositions',
                'XCABlock': 'models.block.XCABlock', 'make_norm_factory': 'models.norms.make_norm_factory'},
-    'xca': {'XCA': 'models.xca.XCA'},
-    'lpi': {'LPI': 'models.lpi.LPI', 'map_to_tokens': 'models.tokens.map_to_tokens',
-            'tokens_to_map': 'models.tokens.tokens_to_map'},
-    'ffn': {'FFN': 'models.ffn.FFN'},
+    'xca': 'models.xca',
+    'lpi': 'models.lpi models.tokens',
+    'ffn': 'models.ffn',
     'convs': {'StridedConv2d': 'torch.nn.Conv2d', 'Upsample2': 'torch.nn.ConvTranspose2d'},
     'pyramid': {'PYRAMID_STRIDES': 'models.pyramid.PYRAMID_STRIDES', 'UpsampleTwice': 'torch.nn.Sequential',
                 'build_level': 'models.pyramid.build_level'},
     'benchmark.plain': {'PlainXCiT': 'models.reference.ReferenceXCiT'},
+    # before the rooms weights, data, config, train, predict and cli
+    'catalog': 'config.catalog config.loading',
+    'zoo': 'weights.zoo',
+    'checkpoint': 'weights',
+    **{f'checkpoint.{name}': f'weights.{name}' for name in ('convert', 'describe', 'layouts', 'load', 'meta', 'read')},
+    'checkpoint.locate': 'weights.fetching',
+    'demo_data': 'data.demo',
+    'data_check': 'data.check',
+    'engine': 'train',
+    'engine.config': 'config.loading config.options',
+    'engine.data': 'data.datasets data.classes config.options',
+    'engine.loading': 'train.loaders',
+    **{f'engine.{name}': f'train.{name}' for name in ('curves', 'hooks', 'loops', 'randomness', 'runner', 'saving',
+                                                      'sharding', 'startup')},
+    'engine.measure': 'benchmark.measure',
+    'engine.predict': 'predict.predictor',
+    'engine.segmentation': 'for_mmseg',
 }
 
 
-def install_old_paths(package: str):
-    """Let modules of before be imported from ``package``; its new ones must be loaded."""
-    for old, names in _MOVED.items():
-        module = ModuleType(f'{package}.{old}', 'Names that have moved; kept for configs and pickles of before.')
-        for name, place in names.items():
-            place, _, attribute = place.rpartition('.')
-            found = import_module(place if place.startswith('torch') else f'{package}.{place}')
-            setattr(module, name, getattr(found, attribute))
-        module.__spec__ = ModuleSpec(module.__name__, None)
-        sys.modules[module.__name__] = module
-        parent, _, name = module.__name__.rpartition('.')
-        setattr(import_module(parent), name, module)
+class _OldPaths(MetaPathFinder, Loader):
+    """Makes a module of before when it is asked for; it has what its names lead to now."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        package, _, old = fullname.partition('.')
+        if package == _PACKAGE and old in _MOVED:
+            return ModuleSpec(fullname, self, is_package=any(name.startswith(f'{old}.') for name in _MOVED))
+        return None
+
+    def exec_module(self, module):
+        now = _MOVED[module.__name__.partition('.')[2]]
+        if isinstance(now, dict):
+            for name, place in now.items():
+                place, _, attribute = place.rpartition('.')
+                found = import_module(place if place.startswith('torch') else f'{_PACKAGE}.{place}')
+                setattr(module, name, getattr(found, attribute))
+            return
+        for place in now.split():
+            for name, value in vars(import_module(f'{_PACKAGE}.{place}')).items():
+                if not name.startswith('__'):
+                    vars(module).setdefault(name, value)
+
+
+def install_old_paths():
+    """Let modules of before be imported."""
+    if not any(isinstance(finder, _OldPaths) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _OldPaths())  # first: folders of before may be left in a checkout, with caches in them

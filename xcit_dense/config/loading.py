@@ -1,19 +1,18 @@
 """From a config file and the options of a tool to a config that runs."""
 import importlib
 import os
-import shutil
 import traceback
 from pathlib import Path
 
-import torch
 from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
 from ..compat import check_versions
-from ..data.datasets import set_data_root, walk
-from ..engine.check_config import check_config, find_new_keys, find_numbers, raise_findings
+from ..data.classes import take_classes
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
+from .check.everything import check_config, find_new_keys, find_numbers, raise_findings
+from .options import drop_pretrained, set_data_root
 
 
 def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False) -> Config:
@@ -39,7 +38,7 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     if data_root is not None:
         set_data_root(cfg, data_root)
     if not pretrained and 'model' in cfg:
-        _drop_pretrained(cfg.model)
+        drop_pretrained(cfg.model)
     if check:
         check_config(cfg, wrong.values())
     else:
@@ -47,56 +46,26 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     return cfg
 
 
-def set_amp(cfg: Config):
-    """Train in mixed precision, as ``--amp`` asks.
+def get_config(name, **options):
+    """Return a config of this package.
+
+    To build its model: ``init_default_scope(cfg.default_scope)``, then ``MODELS.build(cfg.model)``, both of
+    ``mmengine.registry``.
+
+    Args:
+        name: As for `find_config`.
+        **options: Those of `load_config`, such as ``pretrained=False``. Configs that take
+            their classes from the data do so where ``data_root`` is given.
 
     Raises:
-        ConfigError: There is no GPU: mmengine's loss scaling needs one.
+        ConfigError: There is no such config.
+        DataError: The data does not say which classes it has.
+        SetupError: Its framework is missing or of a wrong version.
     """
-    if not torch.cuda.is_available():
-        raise ConfigError('--amp needs a GPU, and torch sees none. Train without it; the CPU computes in float32.')
-    cfg.optim_wrapper.type = 'AmpOptimWrapper'
-    cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
-
-
-def check_compiler():
-    """Raise `ConfigError` where `torch.compile` would find no C++ compiler that it needs on a CPU."""
-    compiler = os.environ.get('CXX', 'g++')
-    if not torch.cuda.is_available() and not shutil.which(compiler):
-        raise ConfigError(f'--compile needs a C++ compiler on a CPU, and there is no {compiler}: install it, or name '
-                          'another in the variable CXX')
-
-
-def add_hook(cfg: Config, kind):
-    """Add a hook of `xcit_dense.train.hooks` by its name."""
-    cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type=kind)]
-
-
-def set_auto_scale_lr(cfg: Config):
-    """Scale the learning rate linearly with the batch size, as ``--auto-scale-lr`` asks.
-
-    Raises:
-        ConfigError: The config does not say for which batch size its learning rate is.
-    """
-    if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
-        raise ConfigError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config: the batch size that '
-                          'its learning rate is for')
-    cfg.auto_scale_lr.enable = True
-
-
-def set_show_dir(cfg: Config, folder):
-    """Draw every tested image, ground truth beside predictions, into ``folder``.
-
-    Raises:
-        ConfigError: The config has no hook that draws.
-    """
-    hook = cfg.get('default_hooks', {}).get('visualization')
-    if hook is None:
-        raise ConfigError('--show-dir needs default_hooks.visualization in the config, such as '
-                          "dict(type='DetVisualizationHook') of mmdet or dict(type='SegDrawingHook') of this package")
-    hook.draw = True
-    # the hooks join this to a folder of their own unless it is absolute
-    hook.test_out_dir = str(Path(folder).absolute())
+    cfg = load_config(name, **options)
+    if options.get('data_root'):
+        take_classes(cfg)
+    return cfg
 
 
 def _read(path):
@@ -158,13 +127,3 @@ def _last_place(cfg, word):
         if str(word) in line:
             place = f'{file}, line {number}'
     return place
-
-
-def _drop_pretrained(model):
-
-    def visit(node):
-        parts = node.get('init_cfg') or []
-        if any(part.get('type') == 'Pretrained' for part in (parts if isinstance(parts, list) else [parts])):
-            node['init_cfg'] = None
-
-    walk(model, visit)

@@ -11,7 +11,7 @@ from mmengine.device import get_device
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.utils import track_iter_progress
 
-from ..data.datasets import take_classes
+from ..data.classes import take_classes
 from ..errors import DataError
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint

@@ -16,8 +16,8 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
+from ..config.check.everything import check_paramwise
 from ..config.differences import differences
-from ..engine.check_config import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process, run_on_first
 from ..weights import fetch, load_model, newest_checkpoint, read_checkpoint

@@ -8,8 +8,8 @@ from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop
 
 from .. import __version__
-from ..benchmark.measure import describe_machine
-from ..engine.check_config import check_schedule
+from ..compat.machine import describe_machine
+from ..config.check.everything import check_schedule
 from ..processes import is_first_process
 from .hooks import CompileHook
 from .sharding import is_sharded, unwrapped

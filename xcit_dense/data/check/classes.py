@@ -3,7 +3,8 @@ from pathlib import Path
 
 from ...errors import DataError
 from ...text import counted, listed, nearest
-from ..datasets import LOADERS, datasets, difference_of, heads_of_classes, type_of
+from ..classes import difference_of, heads_of_classes
+from ..datasets import LOADERS, datasets, type_of
 from ..files import Unreadable, read_class_list
 from .findings import Finding
 

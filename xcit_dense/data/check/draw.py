@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from ...text import counted, printable
-from ..datasets import palette_of
+from ..classes import palette_of
 from .label_maps import IGNORED_NAME
 
 _COLUMNS, _ROWS = 4, 4

@@ -32,7 +32,7 @@ from mmengine.utils.dl_utils import set_multi_processing
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.utils.data import DataLoader
 
-from ..data.datasets import LOADERS
+from ...data.datasets import LOADERS
 from .signatures import accepted_keys, ignores_others, mentioned_names, mentioned_texts
 
 _DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')

@@ -14,11 +14,11 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS, RUNNERS
 from mmengine.runner import Runner
 from torch import nn
 
-from ..data.datasets import LOADERS
-from ..errors import ConfigError
-from .check_shapes import check_shapes
-from .config_walk import ConfigWalker, finding, near
+from ...data.datasets import LOADERS
+from ...errors import ConfigError
+from .shapes import check_shapes
 from .signatures import mentioned_names
+from .walk import ConfigWalker, finding, near
 
 #: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.
 _TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'custom_imports', 'efficient_conv_bn_eval',

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from mmengine.registry import MODELS
 
-from ..archs import check_out_indices, get_arch
-from ..models import PYRAMID_STRIDES, XCiT
+from ...archs import check_out_indices, get_arch
+from ...models import PYRAMID_STRIDES, XCiT
 from .signatures import default_of
 
 

@@ -1,0 +1,83 @@
+"""Check the data set of a config: print every fault, count the classes, draw a contact sheet."""
+import argparse
+import json
+from pathlib import Path
+
+from ..errors import DataError
+from ..text import counted
+from .common import add_config_options, run_tool
+
+
+def main(argv=None):
+    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    run_tool(_run, _read_options(argv))
+
+
+def _read_options(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_config_options(parser)
+    parser.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all loaders')
+    parser.add_argument('--strict', action='store_true', help='exit with 1 for warnings too')
+    parser.add_argument('--drop', metavar='DIR', help='write annotation files without what is wrong into DIR; for '
+                        'label maps a list of the images to take away. The data set itself stays as it is')
+    parser.add_argument('--no-cache', action='store_true', help='look at every file again')
+    parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='gets findings.json and a contact '
+                        'sheet of each data set (default: work_dirs/check_data)')
+    return parser.parse_args(argv)
+
+
+def _run(args):
+    from ..config.loading import load_config
+    from ..data import check
+    from ..data.classes import take_classes
+    from ..data.datasets import LOADERS
+    cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
+    names_of_classes = [name for report in reports.values() for name, *_ in report.classes]  # the training data first
+    for names, report in reports.items():
+        print(f'{names}\n{report.summary()}\n{report.histogram()}')
+        sheet = out / f'{names.split(",")[0]}.png'
+        if count := check.draw_contact_sheet(report, sheet, names_of_classes):
+            print(f'  contact sheet of {counted(count, "images")}: {sheet}')
+        print()
+    findings = [finding for report in reports.values() for finding in report.findings]
+    classes = check.Report(args.config)
+    if not any(finding.kind.startswith(('not-', 'map-', 'class-list')) for finding in findings):
+        try:  # are they the same in all data sets?
+            take_classes(cfg, loaders=LOADERS)
+        except DataError as error:
+            classes.findings.append(check.Finding('class-count', args.config, value=f'cannot be used: {error}'))
+    classes.findings += check.check_classes(cfg)
+    if classes.findings:
+        print(f'{classes.summary()}\n')
+    findings += classes.findings
+    (out / 'findings.json').write_text(json.dumps([
+        dict(f._asdict(), severity=f.severity, sentence=f.sentence) for f in findings], indent=1))
+    if args.drop:
+        _write_dropped(cfg, reports, args.drop)
+    errors = sum(finding.severity == check.ERROR for finding in findings)
+    numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
+    message = f'{" and ".join(numbers)}, all in {out / "findings.json"}'
+    if errors or findings and args.strict:
+        raise DataError(message)
+    print(message)
+
+
+def _write_dropped(cfg, reports, folder):
+    from ..data.check import drop_findings
+    for names, report in reports.items():
+        names = names.split(', ')
+        target = Path(folder, names[0]).absolute()  # files of two data sets may have one name
+        try:
+            print(drop_findings(report, target))
+        except DataError as error:  # nothing to write, or nowhere; the other data sets go on
+            print(f'not dropped: {error}')
+            continue
+        file = target / Path(report.source).name
+        if file.is_file():
+            evaluators = [name.replace('dataloader', 'evaluator') for name in names]
+            keys = [f'{name}.dataset' for name in names]
+            keys += [name for name in evaluators if 'ann_file' in (cfg.get(name) or {})]
+            print('  to use it: --cfg-options ' + ' '.join(f'{key}.ann_file={file}' for key in keys))

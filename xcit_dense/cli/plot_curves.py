@@ -1,0 +1,21 @@
+"""Plot the loss and metric curves of a training run."""
+import argparse
+
+from .common import run_tool
+
+
+def main(argv=None):
+    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    run_tool(_run, _read_options(argv))
+
+
+def _read_options(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('work_dir', metavar='WORK_DIR', help='the --work-dir of the run')
+    parser.add_argument('--out', metavar='FILE', help='the picture (default: WORK_DIR/curves.png)')
+    return parser.parse_args(argv)
+
+
+def _run(args):
+    from ..train.curves import plot_curves
+    print(f'wrote {plot_curves(args.work_dir, args.out)}')

@@ -1,0 +1,30 @@
+"""Draw the predictions of a checkpoint on images; write COCO results (detection) or label maps (segmentation)."""
+import argparse
+
+from .common import add_config_options, run_tool
+
+
+def main(argv=None):
+    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    run_tool(_run, _read_options(argv))
+
+
+def _read_options(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_config_options(parser, checkpoint=True)
+    parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
+    parser.add_argument('--out', required=True, metavar='DIR',
+                        help='gets one picture an image, and results.json (detection) or labels/*.png (segmentation)')
+    parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
+                        help='detection: draw objects from this score up (default: 0.3); results.json holds all')
+    return parser.parse_args(argv)
+
+
+def _run(args):
+    from ..config.loading import load_config
+    from ..data.datasets import find_images
+    from ..predict.predictor import build_predictor, predict_files
+    cfg = load_config(args.config, cfg_options=args.cfg_options, pretrained=False)
+    root, paths = find_images(args.images)
+    predictor = build_predictor(cfg, args.checkpoint, args.score_thr)
+    print(predict_files(predictor, root, paths, args.out))

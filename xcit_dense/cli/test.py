@@ -1,0 +1,63 @@
+"""Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
+import argparse
+
+from ..errors import ConfigError, MetricError
+from .common import add_config_options, add_run_options, run_tool, set_run_options
+
+
+def main(argv=None):
+    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    run_tool(_run, _read_options(argv))
+
+
+def _read_options(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_config_options(parser, checkpoint=True)
+    add_run_options(parser)
+    parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR')
+    parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
+                        help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47 or mIoU=44')
+    return parser.parse_args(argv)
+
+
+def _run(args):
+    from ..config import options
+    from ..config.loading import load_config
+    from ..data.classes import take_classes
+    from ..data.datasets import check_data
+    from ..train.runner import build_runner
+    from ..weights import read_checkpoint
+    at_least = [_parse_minimum(text) for text in args.at_least]
+    cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
+    set_run_options(cfg, args)
+    check_data(cfg, loaders=('test_dataloader', ))
+    if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
+        take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint, loaders=['test_dataloader'])
+    if args.show_dir:
+        options.set_show_dir(cfg, args.show_dir)
+    cfg.load_from = args.checkpoint
+    options.add_hook(cfg, 'FuseHook')
+    metrics = build_runner(cfg).test()
+    _check_minima(metrics, at_least)
+
+
+def _parse_minimum(text):
+    """Turn ``METRIC=VALUE`` into a name and a number.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    name, _, value = text.partition('=')
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f'--at-least takes METRIC=VALUE with a number, got {text!r}') from None
+
+
+def _check_minima(metrics, minima):
+    """Raise `MetricError` unless every metric reaches its minimum."""
+    for name, least in minima:
+        if name not in metrics:
+            raise MetricError(f'--at-least {name}: there is no such metric; there are {", ".join(metrics) or "none"}')
+        if not metrics[name] >= least:  # NaN falls short too
+            raise MetricError(f'{name} is {metrics[name]:.3f}, below the {least:g} asked for')

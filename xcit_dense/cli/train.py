@@ -1,0 +1,61 @@
+"""Train the model of a config, on the GPU if there is one."""
+import argparse
+
+from .common import add_config_options, add_run_options, run_tool, set_run_options
+
+
+def main(argv=None):
+    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    run_tool(_run, _read_options(argv))
+
+
+def _read_options(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_config_options(parser)
+    add_run_options(parser)
+    parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
+                        help='go on from a checkpoint; without FILE from the newest in the work dir')
+    parser.add_argument('--overwrite', action='store_true', help='start anew in a work dir that holds '
+                        'checkpoints, which are moved into a folder in it')
+    parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
+    parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
+                        help='what to do about faults in the data, see check_data (default: stop)')
+    parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
+    parser.add_argument('--compile', action='store_true', help='train the backbone under torch.compile')
+    parser.add_argument('--auto-scale-lr', action='store_true',
+                        help='scale the learning rate linearly with the batch size over all processes')
+    return parser.parse_args(argv)
+
+
+def _run(args):
+    from ..config import options
+    from ..config.loading import load_config
+    from ..data.check import check_before_training
+    from ..data.classes import take_classes
+    from ..data.datasets import check_data
+    from ..processes import is_first_process
+    from ..train.runner import build_runner
+    from ..train.saving import check_work_dir, move_old_checkpoints
+    # a resumed run takes its weights from the checkpoint: nothing to fetch
+    pretrained = not args.no_pretrained and not args.resume
+    cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=pretrained,
+                      check=True)
+    set_run_options(cfg, args)
+    if is_first_process(args.launcher):
+        check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
+    check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
+    check_before_training(cfg, args.data_findings)
+    take_classes(cfg)
+    if args.amp:
+        options.set_amp(cfg)
+    if args.compile:
+        options.check_compiler()
+        options.add_hook(cfg, 'CompileHook')
+    if args.auto_scale_lr:
+        options.set_auto_scale_lr(cfg)
+    if args.resume:
+        cfg.resume = True
+        cfg.load_from = None if args.resume == 'auto' else args.resume
+    if args.overwrite and not args.resume and is_first_process(args.launcher):
+        move_old_checkpoints(cfg.work_dir)
+    build_runner(cfg).train()

@@ -1,0 +1,1 @@
+"""What a config may not say."""

@@ -1,0 +1,109 @@
+"""What the options of the tools change in a config."""
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.utils import is_seq_of
+
+from ..data.datasets import LOADERS, datasets
+from ..errors import ConfigError
+
+_EVALUATORS = ('val_evaluator', 'test_evaluator')
+
+
+def set_data_root(cfg: Config, data_root):
+    """Point every data set, and every path of an evaluator below the old data root, to ``data_root``."""
+    data_root = str(Path(data_root).expanduser())
+    old_roots = set()
+    for dataset in datasets(cfg, LOADERS):
+        if dataset.get('data_root'):
+            old_roots.add(dataset.data_root)
+        dataset.data_root = data_root
+    for evaluator in _evaluators(cfg):
+        for key, value in evaluator.items():
+            old = next((old for old in old_roots if isinstance(value, str) and Path(value).is_relative_to(old)), None)
+            if old:
+                evaluator[key] = str(Path(data_root, Path(value).relative_to(old)))
+    if 'data_root' in cfg:
+        cfg.data_root = data_root  # what the dumped config says
+
+
+def drop_pretrained(model):
+    """Take every ``init_cfg`` of type ``Pretrained`` out of a model's config."""
+
+    def visit(node):
+        parts = node.get('init_cfg') or []
+        if any(part.get('type') == 'Pretrained' for part in (parts if isinstance(parts, list) else [parts])):
+            node['init_cfg'] = None
+
+    _walk(model, visit)
+
+
+def set_amp(cfg: Config):
+    """Train in mixed precision, as ``--amp`` asks.
+
+    Raises:
+        ConfigError: There is no GPU: mmengine's loss scaling needs one.
+    """
+    if not torch.cuda.is_available():
+        raise ConfigError('--amp needs a GPU, and torch sees none. Train without it; the CPU computes in float32.')
+    cfg.optim_wrapper.type = 'AmpOptimWrapper'
+    cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+
+
+def check_compiler():
+    """Raise `ConfigError` where `torch.compile` would find no C++ compiler that it needs on a CPU."""
+    compiler = os.environ.get('CXX', 'g++')
+    if not torch.cuda.is_available() and not shutil.which(compiler):
+        raise ConfigError(f'--compile needs a C++ compiler on a CPU, and there is no {compiler}: install it, or name '
+                          'another in the variable CXX')
+
+
+def add_hook(cfg: Config, kind):
+    """Add a hook of `xcit_dense.train.hooks` by its name."""
+    cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type=kind)]
+
+
+def set_auto_scale_lr(cfg: Config):
+    """Scale the learning rate linearly with the batch size, as ``--auto-scale-lr`` asks.
+
+    Raises:
+        ConfigError: The config does not say for which batch size its learning rate is.
+    """
+    if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
+        raise ConfigError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config: the batch size that '
+                          'its learning rate is for')
+    cfg.auto_scale_lr.enable = True
+
+
+def set_show_dir(cfg: Config, folder):
+    """Draw every tested image, ground truth beside predictions, into ``folder``.
+
+    Raises:
+        ConfigError: The config has no hook that draws.
+    """
+    hook = cfg.get('default_hooks', {}).get('visualization')
+    if hook is None:
+        raise ConfigError('--show-dir needs default_hooks.visualization in the config, such as '
+                          "dict(type='DetVisualizationHook') of mmdet or dict(type='SegDrawingHook') of this package")
+    hook.draw = True
+    # the hooks join this to a folder of their own unless it is absolute
+    hook.test_out_dir = str(Path(folder).absolute())
+
+
+def _walk(node, visit):
+    """Call ``visit`` on every dict inside ``node``."""
+    if isinstance(node, dict):
+        visit(node)
+        node = list(node.values())
+    if isinstance(node, (list, tuple)):
+        for value in node:
+            _walk(value, visit)
+
+
+def _evaluators(cfg):
+    for name in _EVALUATORS:
+        evaluators = cfg.get(name) or []
+        yield from evaluators if is_seq_of(evaluators, dict) else [evaluators]

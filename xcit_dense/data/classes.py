@@ -1,0 +1,168 @@
+"""The classes of a config's data sets: read from the data or a checkpoint, compared, and made known to the heads."""
+import colorsys
+from itertools import zip_longest
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.logging import print_log
+
+from ..errors import DataError
+from ..text import listed
+from ..weights import classes_of_checkpoint
+from .datasets import LOADERS, datasets, folder_of, setting_of
+from .files import IGNORED, Unreadable, read_class_list, read_json, read_maps
+
+#: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
+#: any object, those of a backbone's own classifier, those of stuff, and a boundary.
+_OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
+_OTHER_CLASSES_TYPES = ('FusedSemanticHead', 'STDCHead')
+
+
+def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2]):
+    """Fill in the classes of a config with ``classes_from_data``; others stay as they are.
+
+    Args:
+        cfg: The config; its data sets and heads are changed.
+        checkpoint: A checkpoint that was trained with the classes. Without it they come from the training data.
+        source: The file of the checkpoint, for errors.
+        loaders: The data that will be used; it must have the same classes in the same order, for frameworks count
+            classes and never compare their names.
+
+    Raises:
+        CheckpointError: The checkpoint holds no class names.
+        DataError: Data does not say which classes it has, or has others.
+    """
+    if not cfg.get('classes_from_data'):
+        return
+    others = datasets(cfg, loaders)
+    if checkpoint is None:
+        first = datasets(cfg, LOADERS[:1])[0]
+        others = [dataset for dataset in others if dataset is not first]
+        wanted, origin = classes_of_data(first), 'the training data'
+    else:
+        wanted, origin = dict(classes=classes_of_checkpoint(checkpoint, source)), source
+    for dataset in others:
+        found = classes_of_data(dataset, wanted['classes'])
+        differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
+        words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
+        if words:
+            raise DataError(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
+                            f'{words}. Make them the same'
+                            + (', or give a checkpoint of a model for this data.' if checkpoint else '.'))
+    set_classes(cfg, **wanted)
+
+
+def difference_of(found, wanted) -> str:
+    """Say how one list of classes differs from another: what is missing, what is too much, or where the order differs.
+
+    Args:
+        found: Names or ids.
+        wanted: Likewise.
+
+    Returns:
+        It in words; '' where they are the same.
+    """
+    sides = (('without', [name for name in wanted if name not in found]),
+             ('with', [name for name in found if name not in wanted]))
+    words = [f'{word} {listed(map(repr, names))}' for word, names in sides if names]
+    pairs = enumerate(zip_longest(found, wanted))
+    return ' and '.join(words) or next((f'class {i} is {a!r}, not {b!r}' for i, (a, b) in pairs if a != b), '')
+
+
+def set_classes(cfg: Config, classes, **metainfo):
+    """Make data sets and heads know ``classes`` (names, in the order of the model's outputs)."""
+    for dataset in datasets(cfg, LOADERS):
+        dataset.metainfo = dict(classes=tuple(classes), palette=palette_of(classes), **metainfo)
+
+    for head in heads_of_classes(cfg.model):
+        head['num_classes'] = len(classes)
+
+
+def heads_of_classes(node, key=''):
+    """Yield every dict in a model's config whose ``num_classes`` is the number of classes of the data.
+
+    Args:
+        node: The config, or a part of it.
+        key: The key that holds the part.
+    """
+    if isinstance(node, dict):
+        kind = node.get('type')
+        name = kind.rpartition('.')[2] if isinstance(kind, str) else getattr(kind, '__name__', '')
+        if key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES:
+            return
+        if 'num_classes' in node:
+            yield node
+    for key, value in node.items() if isinstance(node, dict) else [(key, value) for value in node]:
+        if isinstance(value, (dict, list, tuple)):
+            yield from heads_of_classes(value, str(key))
+
+
+def classes_of_data(dataset, known=None) -> dict:
+    """Return what a data set says of its classes.
+
+    Args:
+        dataset: Its config.
+        known: Names for label maps without ``classes.txt``; by default their numbers are their names.
+
+    Returns:
+        ``classes``, their names; of a COCO file also ``category_ids``. The order is that of the file, which is
+        mmdet's, or that of the labels.
+
+    Raises:
+        DataError: The annotation file is no COCO file, or ``classes.txt`` or a label map cannot be used.
+    """
+    path = _source_of_classes(dataset)
+    if not dataset.get('ann_file'):
+        return dict(classes=_classes_of_folders(dataset, path, known))
+    try:
+        categories = read_json(path)['categories']
+        return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f'{path} is no COCO annotation file: {error}') from error
+
+
+def _source_of_classes(dataset):
+    return Path(dataset.data_root, dataset.get('ann_file') or 'classes.txt').absolute()
+
+
+def _classes_of_folders(dataset, names_file, known):
+    folder = folder_of(dataset, 'seg_map_path').absolute()
+    labels = _labels_of_maps(folder, setting_of(dataset, 'seg_map_suffix', '.png'))
+    highest = max(labels, default=-1)
+    try:
+        names = read_class_list(names_file)
+    except Unreadable as error:
+        raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {error}') from error
+    if names is None:
+        names = known or tuple(map(str, range(highest + 1)))
+        if not known:
+            print_log(f'no {names_file}: the classes are the labels 0 to {highest} in {folder}', logger='current')
+    if len(names) < 2:
+        raise DataError(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
+                        f'needs two. A pixel is the number of its class from 0; {IGNORED} is ignored, so that an '
+                        'object drawn as 255 on 0 must be written as 1')
+    if highest >= len(names):
+        raise DataError(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels 0 to '
+                        f'{len(names) - 1}, and {IGNORED} is ignored')
+    return names
+
+
+def _labels_of_maps(folder, suffix):
+    """Return every label below a folder but the ignored one, with a file that has it."""
+    paths, found = sorted(folder.rglob(f'*{suffix}')), {}
+    # links may lead anywhere, as they may when the framework reads: to refuse those is the data check's part
+    for path, state in zip(paths, read_maps(paths, folder, [folder.anchor]), strict=True):
+        if state.fault:
+            raise DataError(f'{path} cannot be read: {state.value or "it is not there"}')
+        if 'labels' not in state.content:
+            raise DataError(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
+                            f'mode {state.content["mode"]}')
+        found.update((label, path) for label, _ in state.content['labels'] if label != IGNORED)
+    return found
+
+
+def palette_of(classes):
+    """Return an RGB colour for each class; neighbours are far apart in hue, the background is grey."""
+    hues = [(i * 0.618034) % 1 for i in range(len(classes))]
+    colours = [tuple(round(c * 255) for c in colorsys.hsv_to_rgb(hue, 0.85, 0.95)) for hue in hues]
+    return [(90, 90, 90) if name == 'background' else colour for name, colour in zip(classes, colours, strict=True)]

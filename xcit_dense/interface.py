@@ -1,0 +1,10 @@
+"""The public interface. Importing it checks the frameworks and registers everything."""
+from .compat import prepare
+
+prepare()  # before anything imports torch or mmcv's ops
+
+from . import train  # noqa: E402, F401
+from .archs import Arch, arch_names, get_arch  # noqa: E402, F401
+from .config.catalog import list_models  # noqa: E402, F401
+from .config.loading import get_config  # noqa: E402, F401
+from .models import ReferenceXCiT, XCABlock, XCiT, set_fast  # noqa: E402, F401
