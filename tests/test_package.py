@@ -288,7 +288,8 @@ def test_mmdet_is_not_needed_unless_asked_for(installed):
 def test_missing_framework_is_the_one_thing_said(entry, framework):
     """Really without it: gone for the metadata and for imports, in a fresh process."""
     code = {
-        'tool': f'import runpy; sys.argv = ["train.py", "x"]; runpy.run_path({str(ROOT / "tools/train.py")!r}, run_name="__main__")',
+        'tool': 'import runpy; sys.argv = ["train.py", "x"]\n'
+                f'runpy.run_path({str(ROOT / "tools/train.py")!r}, run_name="__main__")',
         'config': 'from mmengine.config import Config\n'
                   'Config.fromstring("custom_imports = dict(imports=[\'xcit_dense\'])", ".py")',
     }.get(entry, entry)
