@@ -6,12 +6,12 @@ from mmengine.model import BaseModule
 from mmengine.registry import HOOKS, MODELS, OPTIMIZERS, init_default_scope
 
 from xcit_dense import list_models
+from xcit_dense.config.check import everything as check_config_module
+from xcit_dense.config.check import walk as module
 from xcit_dense.config.check.everything import check_config, check_paramwise, check_schedule, find_new_keys
 from xcit_dense.config.check.signatures import accepted_keys
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
-from xcit_dense.train import check_config as check_config_module
-from xcit_dense.train import config_walk as module
 
 CONFIGS = dict(det=TINY_CONFIG, seg=TINY_SEG_CONFIG, retina=ROOT / 'configs/retinanet_xcit_s12_p16_coco.py',
                cascade=ROOT / 'configs/cascade_maskrcnn_xcit_s12_p16_coco.py',

@@ -17,8 +17,9 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 import xcit_dense.for_mmseg  # noqa: F401  registers ImageFolderDataset
-from xcit_dense import data_check, data_files
 from xcit_dense.config.loading import load_config
+from xcit_dense.data import check as data_check
+from xcit_dense.data import files as data_files
 from xcit_dense.data.check import (
     KINDS,
     check,

@@ -23,18 +23,18 @@ from mmengine.registry import MODELS, DefaultScope
 from safetensors.torch import save_file
 from weight_files import build, dense_state, official_state, prefixed, randomise, save
 
-from xcit_dense import zoo
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import (
     classes_of_checkpoint,
     fetch,
+    fetching,
     find_state_dict,
     load_backbone,
     load_model,
-    locate,
     newest_checkpoint,
     read_checkpoint,
+    zoo,
 )
 
 
@@ -609,7 +609,7 @@ def test_a_process_waits_for_the_first_before_there_is_a_group(server, tmp_path,
     threading.Timer(0.5, lambda: os.replace(source, path)).start()  # what the first process does
     assert fetch(address) == path
     path.unlink()
-    monkeypatch.setattr(locate, '_PATIENCE', 0.1)
+    monkeypatch.setattr(fetching, '_PATIENCE', 0.1)
     with pytest.raises(CheckpointError, match='see the first process of this machine'):
         fetch(address)
     assert len(requests) == 1

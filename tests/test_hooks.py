@@ -10,7 +10,8 @@ from torch import nn
 from weight_files import build, randomise
 
 from xcit_dense import XCiT
-from xcit_dense.config.loading import add_hook, load_config
+from xcit_dense.config.loading import load_config
+from xcit_dense.config.options import add_hook
 from xcit_dense.data.classes import take_classes
 from xcit_dense.models.fast import ops
 from xcit_dense.predict.predictor import build_predictor

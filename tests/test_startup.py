@@ -11,7 +11,8 @@ from conftest import TINY_CONFIG, TINY_SEG_CONFIG
 from mmengine.hooks import Hook
 from weight_files import official_state, save
 
-from xcit_dense.config.loading import add_hook, load_config
+from xcit_dense.config.loading import load_config
+from xcit_dense.config.options import add_hook
 from xcit_dense.data.classes import take_classes
 from xcit_dense.train import build_runner
 from xcit_dense.train.startup import StartupHook, describe_run
