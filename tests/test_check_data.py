@@ -27,7 +27,6 @@ from xcit_dense.data.check import (
     check_classes,
     check_data_set,
     check_data_sets,
-    counted,
     draw_contact_sheet,
     files,
 )
@@ -37,6 +36,7 @@ from xcit_dense.data.datasets import check_data
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.files import read_map
 from xcit_dense.errors import ConfigError, DataError
+from xcit_dense.text import counted
 
 ANNOTATIONS = 'annotations/instances_train2017.json'
 NAN, INFINITE = float('nan'), float('inf')
