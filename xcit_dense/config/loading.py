@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
 from ..compat import check_versions
+from ..compat.mmengine_private import CONFIG_READERS
 from ..data.classes import take_classes
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
@@ -82,7 +83,7 @@ def _explain(error, path):
     steps = list(traceback.walk_tb(error.__traceback__))
     # what mmengine was reading: each of these files names the next one as its base
     files = [path, *(frame.f_locals['filename'] for frame, _ in steps
-                     if frame.f_code.co_name in ('_file2dict', '_is_lazy_import', '_parse_lazy_import'))]
+                     if frame.f_code.co_name in CONFIG_READERS)]
     *parents, file = dict.fromkeys(map(os.path.abspath, files))
     if os.path.isfile(file):
         lines = [number for frame, number in steps if os.path.abspath(frame.f_code.co_filename) == file]

@@ -11,6 +11,7 @@ from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch.utils.data import DataLoader
 
+from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
 from ..text import first_line
 from .loaders import ResumableLoader, explain
@@ -21,7 +22,7 @@ from .sharding import unwrapped
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class _DenseLoop:
+class _DenseLoop(OpenLoop):
     """What both loops share.
 
     Args:
@@ -33,7 +34,7 @@ class _DenseLoop:
             raise ConfigError(f"train_cfg.bad_loss must be 'stop' or 'skip', got {bad_loss!r}")
         if not isinstance(dataloader, DataLoader):
             dataloader = runner.build_dataloader(dataloader, runner.seed,
-                                                 runner._randomness_cfg.get('diff_rank_seed', False))
+                                                 randomness_of(runner).get('diff_rank_seed', False))
         super().__init__(runner, ResumableLoader(dataloader, runner.seed), *args, **kwargs)
         self.bad_loss = bad_loss
         self.skipped = 0
@@ -47,9 +48,10 @@ class _DenseLoop:
 
     def state_dict(self) -> dict:
         """Return the position in the run beyond mmengine's epoch and iteration; the random state is of this process."""
-        validated = self._validated if self._outside is None else self._iter  # hooks save when its metrics are there
+        # hooks save when the metrics of a validation are there
+        validated = self._validated if self._outside is None else self.iterations
         return dict(data=self.dataloader.state_dict(), validated=validated, skipped=self.skipped,
-                    steps=getattr(self.runner.optim_wrapper, '_inner_count', None),
+                    steps=steps_of(self.runner.optim_wrapper),
                     random=self._outside or self._resumed or random_state())
 
     def load_state_dict(self, state: dict):
@@ -66,13 +68,13 @@ class _DenseLoop:
             previous = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
         module.parse_losses = _checked(module.parse_losses)
         if self._steps is not None:
-            self.runner.optim_wrapper._inner_count = self._steps
+            set_steps(self.runner.optim_wrapper, self._steps)
         try:
-            self._decide_current_val_interval()
+            self.update_val_interval()
             return self._run()
         except DataError as error:
             # the other processes of a run would not come to save; validation has exchanged parameters and random state
-            if is_distributed() or self._outside is not None or not self._iter:
+            if is_distributed() or self._outside is not None or not self.iterations:
                 raise
             path = self._save()
             raise DataError(f'{error}. ' + (f'Saved {path}; once that is mended, --resume goes on' if path else
@@ -97,20 +99,20 @@ class _DenseLoop:
         except RuntimeError as error:
             self.dataloader.explain(error)
             if _is_out_of_memory(error):
-                raise OutOfMemory(_describe_memory(error, batch, self._iter + 1)) from error
+                raise OutOfMemory(_describe_memory(error, batch, self.iterations + 1)) from error
             raise
         if self._agree(self._signal is not None):
             self._stop()
 
     def _bad_loss(self, error, args, buffers):
-        index, batch = (args[0] if len(args) > 1 else self._iter), args[-1]
+        index, batch = (args[0] if len(args) > 1 else self.iterations), args[-1]
         parts = []
         for process, (terms, images) in enumerate(all_gather_object((error.terms, _images(batch)))):
             if not all(map(math.isfinite, terms.values())):
                 where = f'process {process}: ' if is_distributed() else ''
                 terms = ', '.join(f'{name} {value:g}' for name, value in terms.items())
                 parts.append(f'{where}{terms}; images: {", ".join(images)}')
-        what = f'iteration {self._iter + 1}: the loss is not finite. {". ".join(parts)}'
+        what = f'iteration {self.iterations + 1}: the loss is not finite. {". ".join(parts)}'
         if self.bad_loss == 'stop':
             raise LossError(f'{what}. The checkpoints before it are kept. Look at these images and their annotations, '
                             'or lower the learning rate; --cfg-options train_cfg.bad_loss=skip goes on without such '
@@ -120,11 +122,11 @@ class _DenseLoop:
         self.skipped += 1
         self.runner.logger.warning(f'skipped {self.skipped} batches so far; {what}')
         self.runner.call_hook('after_train_iter', batch_idx=index, data_batch=batch, outputs=None)
-        self._iter += 1
+        self.iterations += 1
 
     def _validate(self, due):
         """Run validation where it is due; its random numbers change nothing in the training."""
-        if self.runner.val_loop is None or not due or self._validated == self._iter:
+        if self.runner.val_loop is None or not due or self._validated == self.iterations:
             return
         self._outside, stopped = self._resumed or random_state(), False
         self._checks = len(self.runner.val_dataloader)
@@ -142,7 +144,7 @@ class _DenseLoop:
         except RuntimeError as error:
             explain(error, 'val_dataloader', self.runner.val_dataloader)
             if _is_out_of_memory(error):
-                raise OutOfMemory(f'validation after iteration {self._iter}: {first_line(error)}. The checkpoints '
+                raise OutOfMemory(f'validation after iteration {self.iterations}: {first_line(error)}. The checkpoints '
                                   'before it are kept. What helps: a smaller val_dataloader.batch_size, or smaller '
                                   'scales in the val_dataloader.') from error
             raise
@@ -150,7 +152,7 @@ class _DenseLoop:
         self._outside = None
         if stopped:
             self._stop()
-        self._validated = self._iter
+        self._validated = self.iterations
         if self._agree(self._signal is not None):
             self._stop()
 
@@ -180,7 +182,7 @@ class _DenseLoop:
 
     def _stop(self):
         number = self._signal or signal.SIGTERM
-        said = f'stopped by {signal.Signals(number).name} after iteration {self._iter}'
+        said = f'stopped by {signal.Signals(number).name} after iteration {self.iterations}'
         path = self._save()
         raise Stopped(f'{said}. Saved {path}; go on with --resume' if path else
                       f'{said}; no DenseCheckpointHook, nothing saved', number)
@@ -193,7 +195,7 @@ class _DenseLoop:
         if threading.current_thread() is threading.main_thread():  # nothing may cut the writing off
             for ignored in _SIGNALS:
                 signal.signal(ignored, signal.SIG_IGN)
-        return hook.save_stopped(self.runner, self._iter)
+        return hook.save_stopped(self.runner, self.iterations)
 
 
 @LOOPS.register_module()
@@ -202,11 +204,11 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
 
     def _run(self):
         self.runner.call_hook('before_train')
-        if self._iter and self.dataloader.batches == 0:
+        if self.iterations and self.dataloader.batches == 0:
             self._validate(self._due())
-        while self._epoch < self._max_epochs and not self.stop_training:
+        while self.epochs < self.max_epochs and not self.stop_training:
             self.run_epoch()
-            self._decide_current_val_interval()
+            self.update_val_interval()
             self._validate(self._due())
         self.runner.call_hook('after_train')
         return self.runner.model
@@ -218,11 +220,11 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         for batch in self.dataloader:
             self.run_iter(self.dataloader.batches - 1, batch)
         self.runner.call_hook('after_train_epoch')
-        self._epoch += 1
+        self.epochs += 1
 
     def _due(self):
-        return self._epoch >= self.val_begin and (self._epoch % self.val_interval == 0
-                                                  or self._epoch == self._max_epochs)
+        return self.epochs >= self.val_begin and (self.epochs % self.val_interval == 0
+                                                  or self.epochs == self.max_epochs)
 
 
 @LOOPS.register_module()
@@ -232,20 +234,20 @@ class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
     def _run(self):
         self.runner.call_hook('before_train')
         self.runner.call_hook('before_train_epoch')
-        if self._iter:
+        if self.iterations:
             self._validate(self._due())
-        while self._iter < self._max_iters and not self.stop_training:
+        while self.iterations < self.max_iters and not self.stop_training:
             self.runner.model.train()
             self.run_iter(next(self.dataloader_iterator))
-            self._decide_current_val_interval()
+            self.update_val_interval()
             self._validate(self._due())
         self.runner.call_hook('after_train_epoch')
         self.runner.call_hook('after_train')
         return self.runner.model
 
     def _due(self):
-        return self._iter >= self.val_begin and (self._iter % self.val_interval == 0
-                                                 or self._iter == self._max_iters)
+        return self.iterations >= self.val_begin and (self.iterations % self.val_interval == 0
+                                                 or self.iterations == self.max_iters)
 
 
 class _BadLoss(Exception):

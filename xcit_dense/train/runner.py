@@ -8,33 +8,28 @@ from pathlib import Path
 import mmengine
 import torch
 from mmengine.device import get_device
-from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_size
-from mmengine.hooks import EarlyStoppingHook
+from mmengine.dist import get_world_size
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
+from ..compat.mmengine_private import OpenRunner
 from ..config.check.everything import check_paramwise
-from ..config.differences import differences
 from ..errors import CheckpointError, ConfigError, DataError
-from ..processes import is_first_process, run_on_first
-from ..weights import fetch, load_model, newest_checkpoint, read_checkpoint
-from . import sharding
+from ..processes import run_on_first
+from ..weights import fetch, load_model, read_checkpoint
+from . import resuming, sharding
 from .loaders import NamedErrors, explain
 from .saving import lock_work_dir, write_checkpoint
 
-#: Settings that may differ from those of the run that is resumed.
-_PLACES = ('resume', 'load_from', 'work_dir', 'launcher')
-#: Settings whose values stand in a checkpoint, where a resumed run takes them from.
-_KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 #: Errors of writing that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @RUNNERS.register_module()
-class DenseRunner(Runner):
+class DenseRunner(OpenRunner):
     """Runner of every config of this package (``runner_type = 'DenseRunner'``).
 
     Unlike mmengine's own, it resumes checkpoints with torch 2.6 and later, evaluates no text out of
@@ -45,7 +40,7 @@ class DenseRunner(Runner):
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
         randomness, self._resumed = dict(randomness or dict(seed=None)), None
         if resume:
-            load_from = str(_find_resumed(load_from, work_dir))
+            load_from = str(resuming.find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
             if not isinstance(self._resumed, dict) or not self._resumed.keys() >= {'meta', 'optimizer'}:
                 raise CheckpointError(f'{load_from} holds weights but no state of a training run to resume. To start '
@@ -60,21 +55,7 @@ class DenseRunner(Runner):
             raise CheckpointError(f'cannot write into the work dir {work_dir}: {error.strerror}. Make room or '
                                   'writable, or name another --work-dir.') from error
         if resume:
-            self._compare_settings(self._resumed['meta'].get('cfg'))
-
-    def _compare_settings(self, before):
-        """Warn of settings that differ from those of the run to resume, and refuse those that could have no effect."""
-        changed = differences(before, self.cfg.pretty_text) if isinstance(before, str) else {}
-        changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
-                   if not key.startswith(_PLACES)}
-        kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
-        if kept:
-            raise ConfigError('a resumed run goes on with the optimizer and the schedule that the checkpoint holds, so '
-                              'that these settings would change nothing:\n' + '\n'.join(kept) + '\nTake them back, or '
-                              'start a new run from the weights, without --resume: --cfg-options '
-                              f'load_from={self._load_from}')
-        if changed:
-            self.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed.values()))
+            resuming.compare_settings(self, self._resumed['meta'].get('cfg'))
 
     def build_logger(self, *args, **kwargs):
         """Build the logger: its file tells all, the console not what the file is for."""
@@ -92,8 +73,8 @@ class DenseRunner(Runner):
             ConfigError: There is no GPU, and the processes were not started by torch's launcher.
         """
         if self.distributed and not torch.cuda.is_available() and not torch.distributed.is_initialized():
-            if self._launcher != 'pytorch':
-                raise ConfigError(f'--launcher {self._launcher} needs GPUs, and torch sees none. On CPUs start the '
+            if self.launcher != 'pytorch':
+                raise ConfigError(f'--launcher {self.launcher} needs GPUs, and torch sees none. On CPUs start the '
                                   'processes with python -m torch.distributed.run and give --launcher pytorch.')
             torch.distributed.init_process_group('gloo')
         super().setup_env(env_cfg)
@@ -182,7 +163,7 @@ class DenseRunner(Runner):
                                                                    checkpoint['optimizer'])
         else:
             load_model(sharding.unwrapped(self.model), checkpoint, filename)
-        self._has_loaded = True
+        self.has_loaded = True
         return checkpoint
 
     def train(self):
@@ -198,16 +179,17 @@ class DenseRunner(Runner):
 
     def _shard(self):
         """Shard the model with its first weights in it; mmengine's `train` would fill in the shares of each process."""
-        super()._init_model_weights()
-        if self._load_from is not None:
-            checkpoint = self._resumed or read_checkpoint(fetch(str(self._load_from)))
-            load_model(self.model, checkpoint, self._load_from)
-            self._has_loaded = not self._resume
+        super().init_weights()
+        if self.loads_from is not None:
+            checkpoint = self._resumed or read_checkpoint(fetch(str(self.loads_from)))
+            load_model(self.model, checkpoint, self.loads_from)
+            self.has_loaded = not self.resumes
         self.model = sharding.shard(self)
 
-    def _init_model_weights(self):
+    def init_weights(self):
+        """Fill in the weights, unless the model is sharded and has them."""
         if not sharding.is_sharded(self.model):
-            super()._init_model_weights()
+            super().init_weights()
 
     def test(self):
         """Test; an image that cannot be read is an error that names it, with workers too."""
@@ -222,11 +204,7 @@ class DenseRunner(Runner):
         if self._resumed is None:
             self._resumed = read_checkpoint(filename)
         checkpoint = self._resumed
-        saved, found = (list((meta or {}).get('classes') or []) for meta in (
-            checkpoint['meta'].get('dataset_meta'), getattr(self.train_dataloader.dataset, 'metainfo', None)))
-        if saved and found and saved != found:
-            raise DataError(f'{filename} has the classes {saved}, this run {found}: the outputs of the model would '
-                            'change their meaning. Give the data of the run before, or start anew with load_from.')
+        resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
         if self.iter >= self.max_iters:
             self.logger.warning(f'{filename} is the end of a run of {self.iter} iterations: there is nothing left to '
@@ -240,7 +218,7 @@ class DenseRunner(Runner):
                                 f'processes, this run has {get_world_size()}: it goes on, but not exactly as it would '
                                 'have without the stop.')
         if state is not None:
-            self._restore_training(state)
+            resuming.restore_training(self, state)
         elif isinstance(loop, EpochBasedTrainLoop):
             loop.dataloader.load_state_dict(dict(passes=self.epoch, batches=0))
 
@@ -254,7 +232,7 @@ class DenseRunner(Runner):
         Raises:
             CheckpointError: It cannot be written; what was there stays.
         """
-        training = self._training_state() if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
+        training = resuming.training_state(self) if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
         checkpoint = dict(state_dict=sharding.model_state(self.model))
         if save_optimizer:
             checkpoint['optimizer'] = sharding.optimizer_state(self.model, self.optim_wrapper)
@@ -276,49 +254,11 @@ class DenseRunner(Runner):
         checkpoint = apply_to(checkpoint, lambda x: hasattr(x, 'cpu'), lambda x: x.cpu())
         write_checkpoint(checkpoint, path, torch.save)
 
-    def _training_state(self):
-        loops, gradients = all_gather_object(self.train_loop.state_dict()), {}
-        if getattr(self.optim_wrapper, 'inner_count', 0) % getattr(self.optim_wrapper, '_accumulative_counts', 1):
-            for name, parameter in self._trained():
-                own = parameter.grad
-                if own is None and get_world_size() > 1:  # another process may have one
-                    own = torch.zeros_like(parameter)
-                if own is not None:
-                    parts = all_gather(own.detach())
-                    gradients[name] = [part.cpu() for part in parts] if is_first_process() else []
-        waiting = [dict(best_score=float(hook.best_score), wait_count=hook.wait_count)
-                   for hook in self.hooks if isinstance(hook, EarlyStoppingHook)]
-        return dict(loops=loops, gradients=gradients, early_stopping=waiting)
-
-    def _restore_training(self, state):
-        processes, process = get_world_size(), get_rank()
-        self.train_loop.load_state_dict(state['loops'][min(process, len(state['loops']) - 1)])
-        for name, parameter in self._trained():
-            if name in state['gradients']:
-                parts = state['gradients'][name]
-                own = parts[process] if len(parts) == processes else torch.stack(parts).mean(0)
-                parameter.grad = own.to(parameter)
-        hooks = [hook for hook in self.hooks if isinstance(hook, EarlyStoppingHook)]
-        for hook, waiting in zip(hooks, state['early_stopping'], strict=False):
-            vars(hook).update(waiting)
-
-    def _trained(self):
-        return [(name, p) for name, p in sharding.unwrapped(self.model).named_parameters() if p.requires_grad]
 
 
 def build_runner(cfg):
     """Build the runner that ``cfg.runner_type`` names, which is `DenseRunner` in the configs of this package."""
     return RUNNERS.build(cfg)
-
-
-def _find_resumed(checkpoint, work_dir):
-    if checkpoint is not None and not Path(checkpoint).is_dir():
-        return fetch(str(checkpoint))
-    try:
-        return newest_checkpoint(checkpoint or work_dir, to_resume=True)
-    except CheckpointError as error:
-        raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or start '
-                              'anew without --resume (with --overwrite where checkpoints lie).') from error
 
 
 def _states(schedulers):

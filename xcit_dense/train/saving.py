@@ -6,11 +6,10 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
-from mmengine.visualization import LocalVisBackend
 
+from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..errors import CheckpointError, ConfigError
 from ..files import atomic_write
 from ..processes import is_first_process, run_on_first
@@ -18,7 +17,7 @@ from ..weights.fetching import POINTER
 
 
 @HOOKS.register_module()
-class DenseCheckpointHook(CheckpointHook):
+class DenseCheckpointHook(OpenCheckpointHook):
     """mmengine's hook, but nothing is deleted before what replaces it lies on the disk.
 
     Args:
@@ -58,11 +57,12 @@ class DenseCheckpointHook(CheckpointHook):
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Let a training stop during validation."""
-        check = getattr(runner._train_loop, 'check_validation', None)  # none in a run without training
+        check = getattr(built_train_loop(runner), 'check_validation', None)  # none in a run without training
         if check:
             check(batch_idx)
 
-    def _save_checkpoint_with_step(self, runner, step, meta):
+    def save_step(self, runner, step, meta):
+        """Save a checkpoint; a failure ends the training or is logged, as ``on_write_error`` says."""
         try:
             self._write(runner, self.filename_tmpl.format(step), meta)
         except CheckpointError as error:
@@ -92,7 +92,7 @@ class DenseCheckpointHook(CheckpointHook):
             for old in set(before) - set(keep):
                 Path(self.out_dir, old).unlink(missing_ok=True)
 
-    def _save_best_checkpoint(self, runner, metrics):
+    def save_best_of(self, runner, metrics):
         """Save the best checkpoint; those before are deleted here, where mmengine deletes them before it writes."""
         if not self.save_best:
             return
@@ -104,7 +104,7 @@ class DenseCheckpointHook(CheckpointHook):
         infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
         self._set_best({})
         try:
-            super()._save_best_checkpoint(runner, metrics)
+            super().save_best_of(runner, metrics)
         except CheckpointError as error:
             for key in [key for key in hub.runtime_info if key.startswith('best_')]:
                 hub.runtime_info.pop(key)
@@ -224,11 +224,12 @@ def move_old_checkpoints(work_dir):
 
 
 @VISBACKENDS.register_module()
-class DenseVisBackend(LocalVisBackend):
+class DenseVisBackend(OpenVisBackend):
     """mmengine's local files of curves, but a full disk costs lines of them, not the training."""
 
-    def _dump(self, *args, **kwargs):
+    def write_line(self, *args, **kwargs):
+        """Write scalars; a failure is logged."""
         try:
-            super()._dump(*args, **kwargs)
+            super().write_line(*args, **kwargs)
         except OSError as error:
             print_log(f'cannot write the curves: {error}', logger='current', level=logging.WARNING)

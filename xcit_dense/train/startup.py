@@ -9,6 +9,7 @@ from mmengine.runner import IterBasedTrainLoop
 
 from .. import __version__
 from ..compat.machine import describe_machine
+from ..compat.mmengine_private import accumulated_steps
 from ..config.check.everything import check_schedule
 from ..processes import is_first_process
 from .hooks import CompileHook
@@ -118,7 +119,7 @@ def _batch(runner):
 
 def _images_per_step(runner):
     per_process = _batch_size(runner.train_dataloader)
-    accumulated = next(iter(_wrappers(runner).values()))._accumulative_counts
+    accumulated = accumulated_steps(next(iter(_wrappers(runner).values())))
     return per_process * runner.world_size * accumulated, (
         f'{per_process} a process x {runner.world_size} x {accumulated} accumulated')
 

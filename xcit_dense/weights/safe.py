@@ -10,6 +10,8 @@ from collections import OrderedDict
 import numpy as np
 from mmengine.logging import HistoryBuffer
 
+from ..compat.mmengine_private import HISTORIES, restore_history
+
 
 def mmengine_globals():
     """What checkpoints of training runs need beyond tensors, each with the name in the file.
@@ -84,12 +86,12 @@ class _SavedHistory(HistoryBuffer):
         raise ValueError('refused: a log buffer built by hand')
 
     def __setstate__(self, state):
-        histories = {name: state[name] for name in ('_log_history', '_count_history')}
+        histories = {name: state[name] for name in HISTORIES}
         if type(state['max_length']) is not int or not all(isinstance(v, _Array) for v in histories.values()):
             raise ValueError('refused: a log buffer of other things than numbers')
         self.__class__ = HistoryBuffer
-        self._set_default_statistics()
-        self.__dict__.update({name: array.value for name, array in histories.items()}, max_length=state['max_length'])
+        arrays = {name: array.value for name, array in histories.items()}
+        restore_history(self, dict(arrays, max_length=state['max_length']))
 
 
 @_stand_in

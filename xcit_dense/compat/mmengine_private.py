@@ -1,0 +1,111 @@
+"""Every name of mmengine that begins with an underscore and is used here, under a public one.
+
+Read from mmengine 0.10.7; onedl-mmengine 0.10.12 has the same. Whoever moves to another version looks here first.
+"""
+from mmengine.hooks import CheckpointHook
+from mmengine.logging import HistoryBuffer
+from mmengine.runner import Runner
+from mmengine.visualization import LocalVisBackend
+
+#: Functions of `mmengine.config.Config` whose frames hold, as ``filename``, the file that they read.
+CONFIG_READERS = ('_file2dict', '_is_lazy_import', '_parse_lazy_import')
+
+
+def _public(name):
+    """A property that is another attribute, for reading and writing."""
+    return property(lambda self: getattr(self, name), lambda self, value: setattr(self, name, value))
+
+
+class OpenRunner(Runner):
+    """Runner with a public way to what it is told, and to the initialisation of its weights."""
+
+    #: File or address of the weights to start from, or None.
+    loads_from = _public('_load_from')
+    #: Whether the training goes on from that file.
+    resumes = _public('_resume')
+    #: Whether the weights are in the model already.
+    has_loaded = _public('_has_loaded')
+
+    def init_weights(self):
+        """Fill in the weights that the config asks for."""
+        super()._init_model_weights()
+
+    def _init_model_weights(self):
+        self.init_weights()
+
+
+def randomness_of(runner) -> dict:
+    """Return the ``randomness`` of the config of any runner."""
+    return runner._randomness_cfg
+
+
+def built_train_loop(runner):
+    """Return the training loop of a runner, its config, or None in a run without training; nothing is built."""
+    return runner._train_loop
+
+
+class OpenLoop:
+    """Comes before one of mmengine's training loops, whose counters can then be written."""
+
+    #: Iterations done.
+    iterations = _public('_iter')
+    #: Epochs done.
+    epochs = _public('_epoch')
+
+    def update_val_interval(self):
+        """Take the validation interval of the present epoch or iteration."""
+        self._decide_current_val_interval()
+
+
+class OpenCheckpointHook(CheckpointHook):
+    """Hook with public names for the two methods that write."""
+
+    def save_step(self, runner, step, meta):
+        """Save the checkpoint of an epoch or iteration."""
+        super()._save_checkpoint_with_step(runner, step, meta)
+
+    def save_best_of(self, runner, metrics):
+        """Save a checkpoint whose metrics are the best so far."""
+        super()._save_best_checkpoint(runner, metrics)
+
+    def _save_checkpoint_with_step(self, runner, step, meta):
+        self.save_step(runner, step, meta)
+
+    def _save_best_checkpoint(self, runner, metrics):
+        self.save_best_of(runner, metrics)
+
+
+class OpenVisBackend(LocalVisBackend):
+    """Local files of curves, with a public name for the writing of a line."""
+
+    def write_line(self, *args, **kwargs):
+        """Write scalars to a file."""
+        super()._dump(*args, **kwargs)
+
+    def _dump(self, *args, **kwargs):
+        self.write_line(*args, **kwargs)
+
+
+def accumulated_steps(optim_wrapper) -> int:
+    """Return how many iterations an optimizer wrapper adds the gradients of."""
+    return getattr(optim_wrapper, '_accumulative_counts', 1)
+
+
+def steps_of(optim_wrapper):
+    """Return how many iterations an optimizer wrapper has seen, or None where it does not count."""
+    return getattr(optim_wrapper, '_inner_count', None)
+
+
+def set_steps(optim_wrapper, steps: int):
+    """Set what `steps_of` returns."""
+    optim_wrapper._inner_count = steps
+
+
+#: The attributes of a log buffer that hold arrays of numbers, as a checkpoint names them.
+HISTORIES = ('_log_history', '_count_history')
+
+
+def restore_history(buffer: HistoryBuffer, state: dict):
+    """Fill a log buffer with the attributes that a checkpoint holds: `HISTORIES` and ``max_length``."""
+    buffer._set_default_statistics()
+    vars(buffer).update({name: state[name] for name in (*HISTORIES, 'max_length')})

@@ -1,0 +1,91 @@
+"""What a resumed run takes from its checkpoint beyond mmengine's: position, random states, waiting gradients."""
+from pathlib import Path
+
+import torch
+from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_size
+from mmengine.hooks import EarlyStoppingHook
+
+from ..compat.mmengine_private import accumulated_steps
+from ..config.differences import differences
+from ..errors import CheckpointError, ConfigError, DataError
+from ..processes import is_first_process
+from ..weights import fetch, newest_checkpoint
+from .sharding import unwrapped
+
+#: Settings that may differ from those of the run that is resumed: where things are.
+_PLACES = ('resume', 'load_from', 'work_dir', 'launcher', 'custom_imports')
+#: Settings whose values stand in a checkpoint, where a resumed run takes them from.
+_KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
+
+
+def find_resumed(checkpoint, work_dir) -> Path:
+    """Return the file to resume from: the one that is named, or the newest of a work dir.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    if checkpoint is not None and not Path(checkpoint).is_dir():
+        return fetch(str(checkpoint))
+    try:
+        return newest_checkpoint(checkpoint or work_dir, to_resume=True)
+    except CheckpointError as error:
+        raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or start '
+                              'anew without --resume (with --overwrite where checkpoints lie).') from error
+
+
+def compare_settings(runner, before):
+    """Warn of settings that differ from those of the run to resume, and refuse those that could have no effect."""
+    changed = differences(before, runner.cfg.pretty_text) if isinstance(before, str) else {}
+    changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
+               if not key.startswith(_PLACES)}
+    kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
+    if kept:
+        raise ConfigError('a resumed run goes on with the optimizer and the schedule that the checkpoint holds, so '
+                          'that these settings would change nothing:\n' + '\n'.join(kept) + '\nTake them back, or '
+                          'start a new run from the weights, without --resume: --cfg-options '
+                          f'load_from={runner.loads_from}')
+    if changed:
+        runner.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed.values()))
+
+
+def check_classes(runner, checkpoint, filename):
+    """Raise `DataError` if a run has other classes than its checkpoint."""
+    saved, found = (list((meta or {}).get('classes') or []) for meta in (
+        checkpoint['meta'].get('dataset_meta'), getattr(runner.train_dataloader.dataset, 'metainfo', None)))
+    if saved and found and saved != found:
+        raise DataError(f'{filename} has the classes {saved}, this run {found}: the outputs of the model would '
+                        'change their meaning. Give the data of the run before, or start anew with load_from.')
+
+
+def training_state(runner) -> dict:
+    """Return what a run needs to go on exactly, of all processes; every process must ask."""
+    loops, gradients = all_gather_object(runner.train_loop.state_dict()), {}
+    if getattr(runner.optim_wrapper, 'inner_count', 0) % accumulated_steps(runner.optim_wrapper):
+        for name, parameter in _trained(runner):
+            own = parameter.grad
+            if own is None and get_world_size() > 1:  # another process may have one
+                own = torch.zeros_like(parameter)
+            if own is not None:
+                parts = all_gather(own.detach())
+                gradients[name] = [part.cpu() for part in parts] if is_first_process() else []
+    waiting = [dict(best_score=float(hook.best_score), wait_count=hook.wait_count)
+               for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
+    return dict(loops=loops, gradients=gradients, early_stopping=waiting)
+
+
+def restore_training(runner, state: dict):
+    """Put back what `training_state` returned."""
+    processes, process = get_world_size(), get_rank()
+    runner.train_loop.load_state_dict(state['loops'][min(process, len(state['loops']) - 1)])
+    for name, parameter in _trained(runner):
+        if name in state['gradients']:
+            parts = state['gradients'][name]
+            own = parts[process] if len(parts) == processes else torch.stack(parts).mean(0)
+            parameter.grad = own.to(parameter)
+    hooks = [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
+    for hook, waiting in zip(hooks, state['early_stopping'], strict=False):
+        vars(hook).update(waiting)
+
+
+def _trained(runner):
+    return [(name, p) for name, p in unwrapped(runner.model).named_parameters() if p.requires_grad]
