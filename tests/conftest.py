@@ -50,6 +50,13 @@ def run_tool(name, *args, cwd=ROOT, check=True, env=None, python=()):
     return done
 
 
+def python(code):
+    """Run code in a fresh process and return what it prints."""
+    done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.fixture
 def call_tool(monkeypatch, capsys):
     """A function that runs a tool in this process, for calls that end before any work: code and output."""

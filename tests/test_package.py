@@ -8,24 +8,15 @@ import sys
 from importlib import metadata
 
 import pytest
-import torch
-from conftest import ROOT
-from mmengine.registry import MODELS
+from conftest import ROOT, python
 from packaging.requirements import Requirement
 
-import xcit_dense
 from xcit_dense import models
 from xcit_dense.cli import tool_names
 from xcit_dense.compat import versions
 from xcit_dense.compat.frameworks import STACKS, requirements
 from xcit_dense.compat.versions import check_versions, reinstall_mmcv
 from xcit_dense.errors import SetupError
-
-
-def python(code):
-    done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_package_imports_without_mmdet_and_mmseg():
@@ -46,40 +37,6 @@ from {scope}.registry import MODELS
 print(type(MODELS.build(dict(type='XCiT', arch='nano_12_p8'))).__module__)
 ''')
     assert out.strip().endswith('xcit_dense.models.backbone')
-
-
-@pytest.mark.parametrize('path, kind', (
-    ('backbone.XCiT', xcit_dense.XCiT), ('layers.XCABlock', xcit_dense.XCABlock), ('xca.XCA', models.xca.XCA),
-    ('benchmark.plain.PlainXCiT', xcit_dense.ReferenceXCiT),
-))
-def test_import_paths_of_before_lead_to_what_they_named(path, kind):
-    """In a dumped config, a pickle, and an import."""
-    assert type(MODELS.build(dict(type=f'xcit_dense.{path}', **(
-        dict(arch='nano_12_p8') if kind in (xcit_dense.XCiT, xcit_dense.ReferenceXCiT) else
-        dict(embed_dims=8, num_heads=2) if kind is models.xca.XCA else
-        dict(arch=xcit_dense.get_arch('nano_12_p8'), norm=torch.nn.BatchNorm2d))))) is kind
-    module, _, name = f'xcit_dense.{path}'.rpartition('.')
-    out = python(f'from {module} import {name} as found; print(found.__module__, found.__name__)')
-    assert out.split() == [kind.__module__, kind.__name__]
-    out = python(f'import {module}; print({module}.{name}.__name__); '
-                 f'from importlib.util import find_spec; print(find_spec({module!r}).name)')
-    assert out.split() == [kind.__name__, module]
-
-
-@pytest.mark.parametrize('name', ('model', 'fused'))
-def test_models_that_version_0_1_pickled_compute_what_they_did(name):
-    """Also in a process that has not imported the package before; made by commit f1d1645."""
-    path = ROOT / 'tests/golden/models_of_0_1.pt'
-    out = python(f"""
-import torch
-file = torch.load({str(path)!r}, weights_only=False)
-model = file[{name!r}]
-with torch.no_grad():
-    level, = model(file['image'])
-print((level - file['level']).norm().item() / file['level'].norm().item() < 5e-6, model.training,
-      [model.train().blocks[0].drop_path.rate] if {name == 'model'} else model.is_fused)
-""")
-    assert out.split() == ['True', 'False', '[0.1]' if name == 'model' else 'True']
 
 
 def test_the_fast_path_has_one_door():

@@ -1,0 +1,75 @@
+"""What was made before modules moved: imports, pickles, a dumped config and the checkpoint of its run."""
+import json
+import re
+
+import pytest
+import torch
+from conftest import ROOT, python
+from mmengine.registry import MODELS
+
+import xcit_dense
+from xcit_dense import models
+from xcit_dense.cli import train
+
+
+@pytest.mark.parametrize('path, kind', (
+    ('backbone.XCiT', xcit_dense.XCiT), ('layers.XCABlock', xcit_dense.XCABlock), ('xca.XCA', models.xca.XCA),
+    ('benchmark.plain.PlainXCiT', xcit_dense.ReferenceXCiT),
+))
+def test_import_paths_of_before_lead_to_what_they_named(path, kind):
+    """In a dumped config, a pickle, and an import."""
+    assert type(MODELS.build(dict(type=f'xcit_dense.{path}', **(
+        dict(arch='nano_12_p8') if kind in (xcit_dense.XCiT, xcit_dense.ReferenceXCiT) else
+        dict(embed_dims=8, num_heads=2) if kind is models.xca.XCA else
+        dict(arch=xcit_dense.get_arch('nano_12_p8'), norm=torch.nn.BatchNorm2d))))) is kind
+    module, _, name = f'xcit_dense.{path}'.rpartition('.')
+    out = python(f'from {module} import {name} as found; print(found.__module__, found.__name__)')
+    assert out.split() == [kind.__module__, kind.__name__]
+    out = python(f'import {module}; print({module}.{name}.__name__); '
+                 f'from importlib.util import find_spec; print(find_spec({module!r}).name)')
+    assert out.split() == [kind.__name__, module]
+
+
+@pytest.mark.parametrize('name', ('model', 'fused'))
+def test_models_that_version_0_1_pickled_compute_what_they_did(name):
+    """Also in a process that has not imported the package before; made by commit f1d1645."""
+    path = ROOT / 'tests/golden/models_of_0_1.pt'
+    out = python(f"""
+import torch
+file = torch.load({str(path)!r}, weights_only=False)
+model = file[{name!r}]
+with torch.no_grad():
+    level, = model(file['image'])
+print((level - file['level']).norm().item() / file['level'].norm().item() < 5e-6, model.training,
+      [model.train().blocks[0].drop_path.rate] if {name == 'model'} else model.is_fused)
+""")
+    assert out.split() == ['True', 'False', '[0.1]' if name == 'model' else 'True']
+
+
+@pytest.mark.parametrize('old', (
+    'catalog.get_config', 'zoo.WEIGHTS', 'checkpoint.read_checkpoint', 'checkpoint.convert.convert',
+    'demo_data.make_demo_data', 'data_check.check_data_set', 'engine.build_runner', 'engine.config.load_config',
+    'engine.config.set_amp', 'engine.data.take_classes', 'engine.data.find_images', 'engine.hooks.FuseHook',
+    'engine.loops.DenseIterLoop', 'engine.runner.DenseRunner', 'engine.saving.DenseCheckpointHook',
+    'engine.startup.StartupHook', 'engine.sharding.wrap_blocks', 'engine.segmentation.ImageFolderDataset',
+    'engine.predict.build_predictor', 'engine.loading.ResumableLoader', 'engine.check_config.check_config'))
+def test_names_of_before_the_rooms(old):
+    """In a process that has loaded nothing else, as users import them."""
+    module, _, name = f'xcit_dense.{old}'.rpartition('.')
+    assert python(f'from {module} import {name} as found; print(found is not None)').split() == ['True']
+
+
+def test_a_run_of_version_0_1_goes_on_from_its_dumped_config_and_checkpoint(demo_data, tmp_path, monkeypatch):
+    """Made by commit 0324f58, which also went on without the stop: its losses are those below."""
+    monkeypatch.chdir(tmp_path)
+    golden = ROOT / 'tests/golden'
+    train.main([str(golden / 'run_of_0_1.py'), '--resume', str(golden / 'run_of_0_1.pth'), '--data-root',
+                str(demo_data), '--work-dir', 'run', '--cfg-options', 'train_cfg.max_iters=4'])
+    file, = tmp_path.glob('run/*/vis_data/scalars.json')
+    losses = {line['step']: line['loss'] for line in map(json.loads, file.read_text().splitlines()) if 'loss' in line}
+    assert losses == pytest.approx({3: 1.7762670119603474, 4: 1.7833096385002136}, rel=1e-5)
+    log, = tmp_path.glob('run/*/*.log')
+    changed, = re.findall(r'other settings than before:\n((?:  .*\n)+)', log.read_text())
+    assert [line.split(':')[0].strip() for line in changed.splitlines()] == [
+        'data_root', 'test_dataloader.dataset.data_root', 'train_cfg.max_iters', 'train_dataloader.dataset.data_root',
+        'val_dataloader.dataset.data_root']

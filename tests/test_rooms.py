@@ -1,0 +1,120 @@
+"""The rooms of the package: what may import what, and how large each is."""
+import ast
+from collections import Counter
+from importlib.util import resolve_name
+
+import pytest
+from conftest import ROOT
+
+PACKAGE = ROOT / 'xcit_dense'
+#: From the ground up: a room may import those before it.
+FLOORS = ('errors', 'archs', 'text', 'files', 'compat', 'processes', 'weights', 'models.fast', 'models', 'data',
+          'data.check', 'config.check', 'config', 'train', 'predict', 'benchmark', 'for_mmseg', 'interface', 'cli')
+#: Files that are no part of a room: they lead into it.
+DOORS = ('__init__', '__main__')
+
+
+def module_of(path):
+    parts = path.relative_to(PACKAGE).with_suffix('').parts
+    return '.'.join(part for part in parts if part != '__init__') or '__init__'
+
+
+def room_of(module):
+    return max((room for room in FLOORS if f'{module}.'.startswith(f'{room}.')), key=len, default=None)
+
+
+def floor_of(module):
+    return FLOORS.index(room_of(module).replace('models.fast', 'models'))  # a folder of it, which knows its layers
+
+
+def imports():
+    """Pairs of a module and one that it imports, at its top or inside a function."""
+    modules = {module_of(path): path for path in PACKAGE.rglob('*.py')}
+    for module, path in modules.items():
+        package = '.'.join(path.relative_to(ROOT).parent.parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                base = resolve_name('.' * node.level + (node.module or ''), package) if node.level else node.module
+                names = [f'{base}.{alias.name}' for alias in node.names]
+            for name in names:
+                first, _, inner = name.partition('.')
+                if first == 'xcit_dense':
+                    found = next((m for m in (inner, inner.rpartition('.')[0]) if m in modules), '__init__')
+                    if found != module:
+                        yield module, found
+
+
+IMPORTS = sorted(set(imports()))
+
+
+def test_every_module_has_a_room():
+    modules = {module_of(path) for path in PACKAGE.rglob('*.py')}
+    assert not {module for module in modules if room_of(module) is None} - set(DOORS)
+    assert len(IMPORTS) > 150  # they are found
+
+
+def test_rooms_import_downward_only():
+    upward = [f'{a} imports {b}' for a, b in IMPORTS if a not in DOORS and b not in DOORS
+              and floor_of(b) > floor_of(a)]
+    assert not upward
+
+
+def test_the_doors_are_imported_for_the_version_alone():
+    assert [a for a, b in IMPORTS if b == '__init__'] == ['train.startup']
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    after = {}
+    for a, b in IMPORTS:
+        if b not in DOORS:
+            after.setdefault(a, set()).add(b)
+
+    def visit(module, way):
+        assert module not in way, f'circle: {" -> ".join([*way[way.index(module):], module])}'
+        for other in () if module in done else sorted(after.get(module, ())):
+            visit(other, [*way, module])
+        done.add(module)
+
+    done = set()
+    for module in after:
+        visit(module, [])
+
+
+def test_files_and_rooms_stay_small():
+    lines = {module_of(path): len(path.read_text().splitlines()) for path in PACKAGE.rglob('*.py')}
+    assert {module: count for module, count in lines.items() if count > 300} == {}
+    rooms = Counter()
+    for module, count in lines.items():
+        rooms[room_of(module)] += count
+    assert {room: count for room, count in rooms.items() if count > 0.2 * sum(lines.values())} == {}
+
+
+def test_private_names_of_mmengine_stand_in_one_file():
+    """A name with an underscore that an object of this package does not have is one of a framework."""
+    allowed = {'torch': {'_BatchNorm', '_InstanceNorm', '_dynamo'}, 'os': {'_exit'}, 'NamedTuple': {'_asdict'}}
+    found = []
+    for path in PACKAGE.rglob('*.py'):
+        tree = ast.parse(path.read_text())
+        if path.parts[-2:] in (('compat', 'mmengine_private.py'), ('compat', 'mmcv_ops.py')) or 'models' in path.parts:
+            continue  # the latter read private names of torch
+        own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == 'self'}
+        own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own |= {node.slice.value for node in ast.walk(tree) if isinstance(node, ast.Subscript)
+                and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)}
+        found += [f'{path.name}: {ast.unparse(node)}' for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+                  and node.attr.startswith('_') and not node.attr.startswith('__')
+                  and node.attr not in own.union(*allowed.values())]
+    assert not found
+
+
+@pytest.mark.parametrize('room', ['train.runner', 'train.loops', 'train.saving', 'train.loaders'])
+def test_no_private_method_of_mmengine_is_replaced_elsewhere(room):
+    module = __import__(f'xcit_dense.{room}', fromlist=['x'])
+    for kind in vars(module).values():
+        if isinstance(kind, type) and kind.__module__ == module.__name__:
+            theirs = {name for base in kind.__mro__ if base.__module__.startswith('mmengine') for name in vars(base)}
+            assert not [name for name in vars(kind) if name.startswith('_') and not name.startswith('__')
+                        and name in theirs - {'_abc_impl'}], kind
