@@ -20,6 +20,9 @@ def _read_options(argv):
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
     parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
                         help='what to do about faults in the data, see check_data (default: stop)')
+    parser.add_argument('--config-findings', choices=('stop', 'warn'), default='stop',
+                        help='what to do about what cannot be right in the config or in --cfg-options: stop, or warn '
+                        'and go on without options that name nothing (default: stop)')
     parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
     parser.add_argument('--compile', action='store_true', help='train the backbone under torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
@@ -39,7 +42,7 @@ def _run(args):
     # a resumed run takes its weights from the checkpoint: nothing to fetch
     pretrained = not args.no_pretrained and not args.resume
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=pretrained,
-                      check=True)
+                      check=True, findings=args.config_findings)
     set_run_options(cfg, args)
     if is_first_process(args.launcher):
         check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)

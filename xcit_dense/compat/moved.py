@@ -31,9 +31,11 @@ _MOVED = {
     'engine.config': 'config.loading config.options',
     'engine.data': 'data.datasets data.classes config.options',
     'engine.loading': 'train.loaders',
-    **{f'engine.{name}': f'train.{name}' for name in ('curves', 'hooks', 'loops', 'randomness', 'runner', 'saving',
+    **{f'engine.{name}': f'train.{name}' for name in ('curves', 'hooks', 'loops', 'runner', 'saving',
                                                       'sharding', 'startup')},
+    'engine.check_config': 'config.check',
     'engine.measure': 'benchmark.measure',
+    'engine.randomness': 'randomness',
     'engine.predict': 'predict.predictor',
     'engine.segmentation': 'for_mmseg',
 }

@@ -12,11 +12,12 @@ from ..compat.mmengine_private import CONFIG_READERS
 from ..data.classes import take_classes
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
-from .check.everything import check_config, find_new_keys, find_numbers, raise_findings
+from .check import check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
 
 
-def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False) -> Config:
+def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False,
+                findings='stop') -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
@@ -25,6 +26,8 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
         data_root: Folder of the data set, for all loaders and evaluators at once.
         pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
+        findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on. Options that name
+            nothing are then left out.
 
     Raises:
         ConfigError: There is no such file, or something in it or in the options cannot be.
@@ -41,9 +44,9 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     if not pretrained and 'model' in cfg:
         drop_pretrained(cfg.model)
     if check:
-        check_config(cfg, wrong.values())
+        check_config(cfg, wrong.values(), findings)
     else:
-        raise_findings([*wrong.values(), *find_numbers(cfg)])
+        tell([*wrong.values(), *find_numbers(cfg)], findings)
     return cfg
 
 

@@ -1,10 +1,10 @@
 """The data sets of a config: which there are, where they lie, what is there."""
+import inspect
 from importlib import import_module
 from pathlib import Path
 
 from mmengine.config import Config
 
-from ..config.check.signatures import default_of
 from ..errors import DataError
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
@@ -97,5 +97,15 @@ def setting_of(dataset, name, default):
     """Return an argument of a data set: what its config says, or the default of its class, or else ``default``."""
     if name in dataset:
         return dataset[name]
-    found = default_of(type_of(dataset) or object, name)
+    found = _default_of(type_of(dataset) or object, name)
     return default if found is None else found
+
+
+def _default_of(kind, name):
+    """Return the default of an argument of a class, from the nearest base that has it; None without one."""
+    for owner in kind.__mro__:
+        parameter = inspect.signature(vars(owner)['__init__']).parameters.get(name) \
+            if inspect.isfunction(vars(owner).get('__init__')) else None
+        if parameter is not None:
+            return None if parameter.default is parameter.empty else parameter.default
+    return None

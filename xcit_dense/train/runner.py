@@ -16,7 +16,7 @@ from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
 from ..compat.mmengine_private import OpenRunner
-from ..config.check.everything import check_paramwise
+from ..config.check import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import run_on_first
 from ..weights import fetch, load_model, read_checkpoint

@@ -1,1 +1,62 @@
-"""What a config may not say."""
+"""What is wrong with a config, all at once and before its run begins."""
+import re
+
+from mmengine.registry import MODELS, DefaultScope
+
+from .build import build_on_trial, quiet
+from .findings import tell
+from .numbers import find_numbers
+from .options import find_new_keys
+from .paramwise import check_paramwise
+from .parts import check_init, check_parts, check_settings
+from .schedule import check_schedule
+from .shapes import check_shapes
+from .top_level import check_top_level
+
+__all__ = ['check_config', 'check_paramwise', 'check_schedule', 'find_new_keys', 'find_numbers', 'tell']
+
+
+def check_config(cfg, earlier=(), action='stop'):
+    """Check a config before its runner is built.
+
+    The model, the transforms and the schedulers are built on trial, the model without memory for its parameters, so
+    that their own constructors say what they do not take; a forward of backbone and neck says which maps they give.
+    Of what cannot be built without effects, such as data sets and hooks, the keys are compared with signatures.
+
+    Args:
+        cfg: The config, its custom imports done (`load_config` does them).
+        earlier: Findings to tell first, such as `find_new_keys` has.
+        action: 'stop' or 'warn', see `tell`.
+
+    Raises:
+        ConfigError: It lists all findings, each with path, value and mend.
+    """
+    missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
+    if missing:
+        missing = [f'{", ".join(missing)}: not there; a config of your own takes them over from the one that it names '
+                   'as its _base_']
+    lines = [*earlier, *missing, *check_top_level(cfg), *find_numbers(cfg)]
+    with quiet(), DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+        model = cfg.get('model')
+        if isinstance(model, dict):
+            model = dict(model)
+            if cfg.get('data_preprocessor'):
+                model.setdefault('data_preprocessor', cfg.data_preprocessor)
+            built, found = build_on_trial(model, MODELS, 'model')
+            found += check_init(model, 'model')
+            found += [line for name in ('train_cfg', 'test_cfg')
+                      for line in check_settings(model.get(name), f'model.{name}')]
+            found += check_shapes(model, built) if built is not None else []
+            lines += _others(found, lines)
+        lines += _others(check_parts(cfg), lines)
+    tell(lines, action)
+
+
+def _others(lines, told):
+    """Return the lines on places that are not told of yet, nor a part of them."""
+    places = [_place(line) for line in told]
+    return [line for line in lines if not any(place.startswith(_place(line)) for place in places)]
+
+
+def _place(line):
+    return re.match(r'[\w.]*', line)[0]

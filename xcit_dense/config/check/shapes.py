@@ -1,234 +1,165 @@
-"""Do the channels and strides of a model's parts fit each other? Told from its config; nothing is built."""
-import inspect
-from dataclasses import replace
-from typing import NamedTuple
+"""Do the channels and strides of a built model's parts fit each other?"""
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
-from mmengine.registry import MODELS
+from .findings import finding
 
-from ...archs import check_out_indices, get_arch
-from ...models import PYRAMID_STRIDES, XCiT
-from .signatures import default_of
-
-
-class Level(NamedTuple):
-    """One feature map: its channels, and its stride in pixels; None where it is not known."""
-    channels: int | None
-    stride: float | None
+_NORMS = (F.batch_norm, F.layer_norm, F.group_norm)
+#: A side that the strides of all levels divide.
+_SIDE = 256
 
 
-def check_shapes(cfg, resolve) -> list:
+def check_shapes(node, model) -> list:
     """Compare what each part of a model gives with what the next one takes.
 
-    Looked at are XCiT, the necks FPN, PAFPN and Feature2Pyramid, dense heads with anchors or points, RoI extractors
-    and the heads behind them, and mmseg's decode heads; what is behind anything else is left alone.
+    Forwards on the meta device, which compute shapes alone, tell what backbone and neck give and whether heads take it.
+    Channels are a finding only where a forward fails, so that what a part makes of its settings is its own affair.
 
     Args:
-        cfg: The config of a run.
-        resolve: Callable from a type and a registry to the class, or None.
+        node: The config of the model.
+        model: The model, built from it or from what was left of it without its findings; it goes to the meta device.
 
     Returns:
         One line for each finding, with path, value and mend.
     """
-    model = cfg.get('model')
-    if not isinstance(model, dict) or not isinstance(model.get('backbone'), dict):
+    maps, giver, lines = _forward(getattr(model, 'backbone', None), torch.empty(1, 3, _SIDE, _SIDE, device='meta')), \
+        'the backbone', []
+    if maps and getattr(model, 'neck', None) is not None:
+        given = _forward(model.neck, maps)
+        if isinstance(node['neck'], dict):
+            lines = _check_neck(node['neck'], maps, failed=given is None)
+        maps, giver = None if lines else given, 'the neck'
+    for name in ('rpn_head', 'bbox_head', 'decode_head', 'auxiliary_head'):
+        for part, head, path in _each(node, model, name, 'model') if maps else ():
+            check = _check_decode_head if hasattr(head, 'in_index') else _check_dense_head
+            lines += check(part, head, path, maps, giver)
+    if isinstance(node.get('roi_head'), dict) and not node['roi_head'].get('shared_head'):
+        lines += _check_roi_head(node['roi_head'], model.roi_head, maps, giver)
+    return lines
+
+
+def _check_neck(node, maps, failed):
+    path, wanted, rescales = 'model.neck', node.get('in_channels'), node.get('rescales')
+    if failed and rescales is not None and len(rescales) != len(maps):
+        return [finding(f'{path}.rescales', rescales, f'the backbone gives {len(maps)} maps, and each needs one')]
+    # some take a single map of those
+    lines = _compare(wanted, [m.shape[1] for m in maps], f'{path}.in_channels', 'the backbone') \
+        if failed and isinstance(wanted, (list, tuple)) else []
+    # its transposed convolutions take all on the meta device
+    return lines + _compare(node.get('embed_dim'), _channels(maps), f'{path}.embed_dim', 'the backbone')
+
+
+def _check_dense_head(node, head, path, maps, giver):
+    """Check the head of an RPN or of a detector of one stage, with anchors or points."""
+    if not hasattr(head, 'prior_generator'):
         return []
-    shapes = _Shapes(lambda node: resolve(node.get('type'), MODELS, model.get('_scope_')))
+    lines = []
+    if isinstance(node.get('in_channels'), int) and _forward(head, maps, levels=False) is None:
+        lines = _compare(node['in_channels'], _channels(maps), f'{path}.in_channels', giver)
+    inner = next((name for name in ('anchor_generator', 'prior_generator') if name in node), None)
+    strides, path = (node[inner].get('strides'), f'{path}.{inner}') if inner else (node.get('strides'), path)
+    return lines + (_compare_strides(strides, maps, f'{path}.strides', giver) if strides else [])
+
+
+def _check_decode_head(node, head, path, maps, giver):
+    """Check channels, indices and strides of a head of mmseg."""
+    several = isinstance(head.in_index, (list, tuple))
+    indices = head.in_index if several else [head.in_index]
+    if not all(isinstance(i, int) and -len(maps) <= i < len(maps) for i in indices):
+        return [finding(f'{path}.in_index', head.in_index, f'{giver} gives {len(maps)} maps, 0 to {len(maps) - 1}')]
+    given = [maps[i].shape[1] for i in indices]
+    if _forward(head, maps, levels=False) is None:
+        return _compare(node.get('in_channels'), given if several else given[0], f'{path}.in_channels', giver)
+    strides, known = node.get('feature_strides'), [_stride(maps[i]) for i in indices]
+    # the head looks at how the strides relate
+    if type(head).__name__ == 'FPNHead' and [s / strides[0] for s in strides] != [s / known[0] for s in known]:
+        return [finding(f'{path}.feature_strides', strides, f'the maps have the strides {known}')]
+    return []
+
+
+def _check_roi_head(node, roi_head, maps, giver):
+    """Check RoI extractors against the maps and the heads against their extractors."""
+    lines = []
+    for part in ('bbox', 'mask'):
+        name = f'{part}_roi_extractor' if isinstance(node.get(f'{part}_roi_extractor'), dict) else 'bbox_roi_extractor'
+        extractors = [built for _, built, _ in _each(node, roi_head, name, 'model.roi_head')]
+        if not extractors or type(extractors[0]).__name__ != 'SingleRoIExtractor':
+            continue
+        strides, channels = extractors[0].featmap_strides, extractors[0].out_channels
+        height, width = extractors[0].roi_layers[0].output_size
+        if maps and name.startswith(part):
+            path, used = f'model.roi_head.{name}', maps[:len(strides)]
+            lines += _compare_strides(strides, used, f'{path}.featmap_strides', giver)
+            lines += _compare(channels, _channels(used), f'{path}.out_channels', giver)
+        regions = torch.empty(1, channels, height, width, device='meta')
+        for head_node, head, path in _each(node, roi_head, f'{part}_head', 'model.roi_head'):
+            if _forward(head, regions, levels=False) is None:
+                lines += _compare(head_node.get('in_channels'), channels, f'{path}.in_channels', 'its RoI extractor')
+                size = getattr(head, 'roi_feat_size', None)
+                if part == 'bbox' and size and tuple(size) != (height, width):
+                    lines.append(finding(f'{path}.roi_feat_size', size[0], f'its RoI extractor gives {height} x '
+                                         f'{width}; set it to {height}'))
+    return lines
+
+
+class _ShapesAlone(TorchFunctionMode):
+    """Spares what is slow on the meta device: norms, which change no shape, and ways to interpolate."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in _NORMS:
+            return args[0]
+        if func is F.interpolate:
+            args, kwargs = args[:3], {key: kwargs[key] for key in ('size', 'scale_factor') if key in (kwargs or {})}
+        return func(*args, **(kwargs or {}))
+
+
+def _forward(module, maps, levels=True):
+    """Return what a module gives on the meta device; None where that fails or, with ``levels``, is no list of maps."""
     try:
-        levels = shapes.of_backbone(model['backbone'])
-    except (TypeError, ValueError) as error:
-        return [f'model.backbone: {error}']
-    neck = model.get('neck')
-    if neck is not None:
-        levels, giver = shapes.of_neck(neck, levels), 'the neck'
-    else:
-        giver = 'the backbone'
-    for name in ('rpn_head', 'bbox_head'):
-        shapes.check_dense_head(model.get(name), f'model.{name}', levels, giver)
-    shapes.check_roi_head(model.get('roi_head'), levels, giver)
-    for name in ('decode_head', 'auxiliary_head'):
-        heads = model.get(name)
-        several = isinstance(heads, (list, tuple))
-        for i, head in enumerate(heads if several else [heads]):
-            shapes.check_decode_head(head, f'model.{name}.{i}' if several else f'model.{name}', levels, giver)
-    return shapes.findings
-
-
-class _Shapes:
-    """The findings of `check_shapes`.
-
-    Args:
-        class_of: Callable from a dict with a type to its class, or None.
-    """
-
-    def __init__(self, class_of):
-        self.findings = []
-        self._class_of = class_of
-
-    def of_backbone(self, node):
-        """Return the levels of an XCiT, None for another backbone; raise ``ValueError`` as the XCiT would."""
-        kind = self._class_of(node)
-        if not (inspect.isclass(kind) and issubclass(kind, XCiT)):
-            return None
-        arch = get_arch(_plain(node.get('arch', default_of(kind, 'arch'))))
-        indices = node.get('out_indices')
-        if indices is not None:
-            check_out_indices(indices, arch.depth)
-            arch = replace(arch, out_indices=indices)
-        strides = node.get('out_strides', default_of(kind, 'out_strides'))
-        if strides is None:
-            strides = [arch.patch_size] * len(arch.out_indices)
-        elif len(strides) != len(arch.out_indices) or not set(strides) <= set(PYRAMID_STRIDES):
-            raise ValueError(f'out_strides must be one of {PYRAMID_STRIDES} for each of out_indices '
-                             f'{tuple(arch.out_indices)}, got {strides!r}')
-        return [Level(arch.embed_dims, stride) for stride in strides]
-
-    def of_neck(self, node, levels):
-        """Check what a neck takes and return what it gives, None if that is not known."""
-        kind = self._class_of(node) if isinstance(node, dict) else None
-        name = getattr(kind, '__name__', None)
-        if kind is None or kind.__module__.partition('.')[0] not in ('mmdet', 'mmseg'):
-            return None
-        if name in ('FPN', 'PAFPN'):
-            return self._of_fpn(node, levels, kind)
-        if name == 'Feature2Pyramid':
-            return self._of_feature2pyramid(node, levels, default_of(kind, 'rescales'))
+        module.to('meta')
+        module.eval()
+        with torch.no_grad(), _ShapesAlone():
+            given = module(maps)
+    except Exception:  # it may need data, or more than maps
         return None
-
-    def check_dense_head(self, node, path, levels, giver):
-        """Check the head of an RPN or of a detector of one stage."""
-        kind = self._class_of(node) if isinstance(node, dict) else None
-        if levels is None or not _is_a(kind, 'AnchorHead', 'AnchorFreeHead'):
-            return
-        self._compare(node.get('in_channels'), _single(levels), f'{path}.in_channels',
-                      f'{giver} gives {_channels(levels)} channels')
-        if _is_a(kind, 'AnchorHead'):
-            strides, path = (node.get('anchor_generator') or {}).get('strides'), f'{path}.anchor_generator.strides'
-        else:
-            strides, path = node.get('strides'), f'{path}.strides'
-        self._compare_strides(strides, levels, path, giver)
-
-    def check_roi_head(self, node, levels, giver):
-        """Check RoI extractors against the levels and the heads against their extractors."""
-        if not isinstance(node, dict) or node.get('shared_head'):
-            return
-        for part in ('bbox', 'mask'):
-            extractor, heads = node.get(f'{part}_roi_extractor'), node.get(f'{part}_head')
-            if part == 'mask' and extractor is None:
-                extractor = node.get('bbox_roi_extractor')
-            if not isinstance(extractor, dict) or not _is_a(self._class_of(extractor), 'SingleRoIExtractor'):
-                continue
-            path = f'model.roi_head.{part}_roi_extractor'
-            strides = extractor.get('featmap_strides')
-            if levels is not None and strides is not None and f'{part}_roi_extractor' in node:
-                self._compare_strides(strides, levels[:len(strides)], f'{path}.featmap_strides', giver)
-                self._compare(extractor.get('out_channels'), _single(levels[:len(strides)]), f'{path}.out_channels',
-                              f'{giver} gives {_channels(levels)} channels')
-            several = isinstance(heads, (list, tuple))
-            for i, head in enumerate(heads if several else [heads]):
-                if isinstance(head, dict):
-                    path = f'model.roi_head.{part}_head'
-                    self._check_behind_extractor(head, f'{path}.{i}' if several else path, extractor)
-
-    def check_decode_head(self, node, path, levels, giver):
-        """Check channels, indices and strides of a head of mmseg."""
-        kind = self._class_of(node) if isinstance(node, dict) else None
-        if levels is None or not _is_a(kind, 'BaseDecodeHead'):
-            return
-        index, channels = node.get('in_index', default_of(kind, 'in_index')), node.get('in_channels')
-        indices = index if isinstance(index, (list, tuple)) else [index]
-        if not all(isinstance(i, int) and -len(levels) <= i < len(levels) for i in indices):
-            self._add(f'{path}.in_index', index, f'{giver} gives {len(levels)} maps, 0 to {len(levels) - 1}')
-            return
-        chosen = [levels[i] for i in indices]
-        given = [level.channels for level in chosen]
-        if isinstance(index, (list, tuple)):
-            wanted = list(channels) if isinstance(channels, (list, tuple)) else channels
-        else:
-            wanted, given = channels, given[0]
-        self._compare(wanted, given, f'{path}.in_channels', f'{giver} gives {given}')
-        strides = node.get('feature_strides')
-        if strides is not None and kind.__name__ == 'FPNHead':
-            known = [level.stride for level in chosen]
-            # the head looks at how the strides relate
-            if None not in known and [s / strides[0] for s in strides] != [s / known[0] for s in known]:
-                self._add(f'{path}.feature_strides', strides, f'the maps have the strides {_list(known)}')
-
-    def _check_behind_extractor(self, head, path, extractor):
-        kind = self._class_of(head)
-        if not _is_a(kind, 'BBoxHead', 'FCNMaskHead'):
-            return
-        self._compare(head.get('in_channels'), extractor.get('out_channels'), f'{path}.in_channels',
-                      f'its RoI extractor gives {extractor.get("out_channels")} channels')
-        size = (extractor.get('roi_layer') or {}).get('output_size')
-        if isinstance(size, int) and _is_a(kind, 'BBoxHead'):
-            self._compare(head.get('roi_feat_size', default_of(kind, 'roi_feat_size')), size, f'{path}.roi_feat_size',
-                          f'its RoI extractor gives {size} x {size}')
-
-    def _of_fpn(self, node, levels, kind):
-        path, wanted = 'model.neck', node.get('in_channels')
-        if levels is not None and isinstance(wanted, (list, tuple)):
-            given = [level.channels for level in levels]
-            self._compare(list(wanted), given, f'{path}.in_channels', f'the backbone gives {given}')
-        if not isinstance(wanted, (list, tuple)) or not isinstance(node.get('num_outs'), int):
-            return None
-        strides = [level.stride for level in levels] if levels and len(levels) == len(wanted) else [None] * len(wanted)
-        start, end, outs = node.get('start_level', 0), node.get('end_level', -1), node['num_outs']
-        if end != -1 and end != len(wanted) - 1:
-            return None  # the two frameworks count it in two ways
-        used = strides[start:]
-        if end == -1 and outs < len(used):
-            self._add(f'{path}.num_outs', outs, f'the levels from start_level {start} on are {len(used)}')
-            return None
-        while len(used) < outs:  # each further map is a pooled or convolved one of half the size
-            used.append(None if used[-1] is None else used[-1] * 2)
-        return [Level(node.get('out_channels'), stride) for stride in used[:outs]]
-
-    def _of_feature2pyramid(self, node, levels, rescales):
-        rescales = node.get('rescales', rescales)
-        if levels is None:
-            return None
-        self._compare(node.get('embed_dim'), _single(levels), 'model.neck.embed_dim',
-                      f'the backbone gives {_channels(levels)} channels')
-        if len(rescales) != len(levels):
-            self._add('model.neck.rescales', rescales, f'the backbone gives {len(levels)} maps, and each needs one')
-            return None
-        return [Level(level.channels, level.stride / scale) for level, scale in zip(levels, rescales, strict=True)]
-
-    def _compare_strides(self, strides, levels, path, giver):
-        known = [level.stride for level in levels]
-        if not isinstance(strides, (list, tuple)) or None in known:
-            return
-        plain = [s[0] if isinstance(s, (list, tuple)) and len(set(s)) == 1 else s for s in strides]
-        if plain != known:
-            self._add(path, strides, f'the maps of {giver} have the strides {_list(known)}')
-
-    def _compare(self, wanted, given, path, reason):
-        if wanted is not None and given is not None and wanted != given:
-            self._add(path, wanted, f'{reason}; set it to {given}')
-
-    def _add(self, path, value, problem):
-        self.findings.append(f'{path} = {_plain(value)!r}: {problem}')
+    given = (given, ) if isinstance(given, torch.Tensor) and levels else given
+    are_maps = isinstance(given, (list, tuple)) and all(isinstance(m, torch.Tensor) and m.ndim == 4 for m in given)
+    return given if are_maps or not levels else None
 
 
-def _is_a(kind, *names):
-    """Whether a class of the frameworks, or one made from it, has one of these names."""
-    return inspect.isclass(kind) and any(base.__name__ in names and base.__module__.partition('.')[0] in (
-        'mmdet', 'mmseg') for base in kind.__mro__)
+def _each(node, model, name, path):
+    """Yield config, module and path of a part or, where there is a list, of each in it."""
+    parts, built = node.get(name), getattr(model, name, None)
+    modules = list(built) if isinstance(built, torch.nn.ModuleList) else [built]
+    if isinstance(parts, dict) and modules and built is not None:
+        yield parts, modules[0], f'{path}.{name}'  # one config may be for several stages
+    elif isinstance(parts, (list, tuple)):
+        yield from ((part, module, f'{path}.{name}.{i}')
+                    for i, (part, module) in enumerate(zip(parts, modules, strict=False)))
 
 
-def _single(levels):
-    """Return the channels that all levels have, or None."""
-    channels = {level.channels for level in levels}
+def _compare(wanted, given, path, giver):
+    wanted = list(wanted) if isinstance(wanted, (list, tuple)) else wanted
+    return [] if None in (wanted, given) or wanted == given else [
+        finding(path, wanted, f'{giver} gives {given}; set it to {given}')]
+
+
+def _compare_strides(strides, maps, path, giver):
+    plain = [s[0] if isinstance(s, (list, tuple)) and len(set(s)) == 1 else s for s in strides]
+    # a map of one pixel has any stride, and strides may be those of images that they do not divide
+    if len(plain) == len(maps) and all(m.shape[3] == 1 or isinstance(s, (int, float)) and 0.7 < s / _stride(m) < 1.4
+                                       for s, m in zip(plain, maps, strict=True)):
+        return []
+    return [finding(path, plain, f'the maps of {giver} have the strides {[_stride(m) for m in maps]}')]
+
+
+def _channels(maps):
+    """Return the channels that all maps have, or None."""
+    channels = {m.shape[1] for m in maps}
     return channels.pop() if len(channels) == 1 else None
 
 
-def _channels(levels):
-    return ', '.join(sorted({str(level.channels) for level in levels}))
-
-
-def _list(strides):
-    return [int(s) if s == int(s) else s for s in strides]
-
-
-def _plain(value):
-    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else value
+def _stride(feature_map):
+    stride = _SIDE / feature_map.shape[3]
+    return int(stride) if stride == int(stride) else stride

@@ -1,0 +1,176 @@
+"""Build a part of a config on trial, and say what its own constructors say against it."""
+import copy
+import logging
+import re
+import traceback
+import warnings
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from importlib.util import find_spec
+from unittest.mock import patch
+
+import torch
+from mmengine.registry import MODELS, TASK_UTILS, build_from_cfg
+from torch.overrides import TorchFunctionMode
+
+from ...randomness import isolated_random_state
+from .findings import finding, near
+from .keys import arguments_of, class_of
+
+#: What constructors raise for wrong arguments. The rest, such as missing packages and files, the run itself tells.
+_REFUSALS = (AssertionError, KeyError, TypeError, ValueError)
+#: Said by some of them of packages that are missing, and of processes that are not joined yet.
+_NOT_OF_THE_CONFIG = 'install|process group'
+_MOST = 50
+
+
+def build_on_trial(node, registry, path, **default_args):
+    """Build a part of a config without memory for its parameters; in the context `quiet` it leaves no trace.
+
+    A key that is refused is taken out and a misspelt type put right, and it is built again, so that all are told.
+
+    Args:
+        node: The part.
+        registry: mmengine's registry for it; the default scope must be that of the run.
+        path: The place of the part in the config.
+        **default_args: What the run gives beside the config.
+
+    Returns:
+        What was built, None where it cannot be; and the findings.
+    """
+    node, findings = copy.deepcopy(node), []
+    while len(findings) < _MOST:
+        built, error = _try(node, registry, default_args, _ParametersOnMeta())
+        if not isinstance(error, _REFUSALS):
+            return built, findings
+        line, mended = (_mend_key(error, node, path, registry) or _mend_type(error, node, path, registry)
+                        or (None, False))
+        # what else is raised may come of the trial itself
+        if line is None and not re.search(_NOT_OF_THE_CONFIG, str(error)) and str(error) == str(
+                _try(node, registry, default_args, nullcontext())[1]):
+            line = _explain(error, node, path)
+        findings += [line] if line else []
+        if not mended:
+            break
+    return None, findings
+
+
+class _ParametersOnMeta(TorchFunctionMode):
+    """Gives parameters, which torch's layers make with `torch.empty`, no memory; constants stay where they are."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **dict(kwargs or {}, device='meta') if func is torch.empty else kwargs or {})
+
+
+@contextmanager
+def quiet():
+    """Context without log, warnings and effects on random numbers outside."""
+    before = logging.root.manager.disable
+    try:
+        with isolated_random_state(0), warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            logging.disable(logging.CRITICAL)
+            yield
+    finally:
+        logging.disable(before)
+
+
+class _Network(BaseException):
+    """A constructor asked for the network; no error, which it could catch to try again and again."""
+
+
+def _try(node, registry, default_args, context):
+
+    def refuse(*args, **kwargs):
+        raise _Network
+
+    try:
+        with patch('socket.getaddrinfo', refuse), context:
+            return registry.build(copy.deepcopy(node), default_args=default_args or None), None
+    except (Exception, _Network) as error:
+        return None, error
+
+
+def _mend_key(error, node, path, registry):
+    """Take out a key that a constructor does not take; return the finding and True, or None for other errors."""
+    match = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    key = match and match[2]
+    places = [(place, part) for place, part in _dicts(node, path) if key in part]
+    if not match or not places:
+        return None
+    builds = [build for build in _builds(error) if key in build['cfg']]
+    # a constructor may hand the key on to what it builds itself
+    types = [build['cfg']['type'] for build in builds]
+    place, part = min(places, key=lambda pair: types.index(pair[1].get('type')) if pair[1].get('type') in types
+                      else len(types))
+    kinds = [kind for kind in (_class_of(kind, registry) for kind in [part.get('type'), *types]) if kind]
+    names = {name for kind in kinds for name in arguments_of(kind)[0]}
+    reader = getattr(kinds[0], '__name__', match[1]) if kinds else match[1]
+    return finding(f'{place}.{key}', part.pop(key), f'{reader} does not take it', key, names), True
+
+
+def _mend_type(error, node, path, registry):
+    """Put a type right that is not registered; return the finding and whether it could be, or None."""
+    match = re.match(r"'(\S+) is not in the .+ registry\.", str(error))
+    places = [(place, part) for place, part in _dicts(node, path) if match and part.get('type') == match[1]]
+    if not places:
+        return None
+    scope, _, name = match[1].rpartition('.')
+    if scope and not find_spec(scope.partition('.')[0]):
+        return None, False  # the type of a package that is not installed
+    place, part = places[0]
+    registry = next((build['registry'] for build in _builds(error)), registry)
+    part['type'] = near(name, registered_names(registry), 0.6)
+    return unknown_type(f'{place}.type', match[1], registry), part['type'] is not None
+
+
+def unknown_type(path, name, registry):
+    """Return the finding of a type that is not in a registry."""
+    return finding(path, name, f'there is no such {registry.name} in {registry.scope}; a type of your own must be '
+                   'registered by a module of custom_imports', str(name).rpartition('.')[2], registered_names(registry))
+
+
+def registered_names(registry) -> set:
+    """Return the names in a registry and those above it."""
+    return set(registry.module_dict) | (registered_names(registry.parent) if registry.parent else set())
+
+
+def _explain(error, node, path):
+    """Return the finding of what a constructor says, with the key that it speaks of."""
+    text = str(error.args[0] if error.args else '')
+    if not text:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = f'its constructor stops at {last.line or last.name!r}'
+    place, part = next(filter(None, (_place_of(build['cfg'], node, path) for build in _builds(error))), (path, node))
+    spoken = [key for key in re.findall(r'\w+', text) if isinstance(part, dict) and key in part and key != 'type']
+    if spoken:
+        return finding(f'{place}.{spoken[0]}', part[spoken[0]], text)
+    return f'{place}: {text}'
+
+
+def _place_of(cfg, node, path):
+    """Return path and dict of what a constructor was given; it may have been changed on the way."""
+    same = [(sum(key in cfg and cfg[key] is value for key, value in part.items()), place, part)
+            for place, part in _dicts(node, path) if part.get('type') == cfg.get('type')]
+    return max(same, key=lambda found: found[0])[1:] if same else None
+
+
+def _builds(error):
+    """Return the variables of mmengine's function that builds, from the innermost call on."""
+    return [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)
+            if frame.f_code is build_from_cfg.__code__][::-1]
+
+
+def _dicts(node, path):
+    """Yield path and dict of every dict in a part."""
+    if isinstance(node, dict):
+        yield path, node
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, (dict, list, tuple)):
+            yield from _dicts(value, f'{path}.{key}')
+
+
+def _class_of(kind, registry):
+    """Return the class of a type; layers and ops are built by other code than mmengine's, from registries of theirs."""
+    return class_of(kind, registry) or class_of(kind, MODELS) or class_of(kind, TASK_UTILS) or getattr(
+        import_module('mmcv.ops'), str(kind), None)

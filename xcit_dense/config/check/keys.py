@@ -1,0 +1,86 @@
+"""Which keys a class takes from a config, by the signatures of its constructors."""
+import inspect
+
+from mmengine.hooks import CheckpointHook
+from mmengine.utils import ManagerMixin
+
+from .findings import finding, near
+
+#: Its ``**kwargs`` end the run at the first checkpoint: the runner gives all that its `save_checkpoint` takes.
+_CLOSED = (CheckpointHook, )
+
+
+def class_of(kind, registry, scope=None):
+    """Return the class or function of a type, None where there is none.
+
+    Args:
+        kind: The type, as a config has it.
+        registry: mmengine's registry for it.
+        scope: The scope to look in; by default the present one.
+    """
+    if not isinstance(kind, str):
+        return kind if callable(kind) else None
+    with registry.switch_scope_and_registry(scope) as inner:
+        try:
+            found = inner.get(kind)
+        except RuntimeError:  # mmengine's way to say that a dotted name is not there
+            return None
+    return found if callable(found) else None
+
+
+def arguments_of(kind):
+    """Return the arguments of a class or function, and what becomes of others.
+
+    Args:
+        kind: The class or function.
+
+    Returns:
+        A set of names; and 'refused', 'passed on' where ``**kwargs`` of a constructor go to a base that takes no more
+        unless they are ignored, or 'taken' where it cannot be known.
+    """
+    if not inspect.isclass(kind):
+        owners = [(None, kind)]
+    else:
+        owners = [(owner, vars(owner)['__init__']) for owner in kind.__mro__ if '__init__' in vars(owner)]
+    names, rest = set(), 'refused'
+    if inspect.isclass(kind) and (type(kind).__call__ is not type.__call__ or kind.__new__ is not object.__new__):
+        rest = 'taken'
+    elif inspect.isclass(kind) and issubclass(kind, ManagerMixin):
+        names = {'name'}
+    for owner, function in owners:
+        if owner is object:
+            return names, rest if rest == 'refused' else 'taken'
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):
+            return names, 'taken'
+        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {'self'}
+        if owner and hasattr(function, '__wrapped__'):
+            rest = 'taken'  # a decorator may rename arguments
+        if owner in _CLOSED or not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return names, rest
+        rest = 'taken' if rest == 'taken' else 'passed on'
+    return names, 'taken'
+
+
+def check_keys(node, path, kind, extra=()) -> list:
+    """Return a finding for each key of a dict that a class or function does not take, or surely does not."""
+    names, rest = arguments_of(kind)
+    if rest == 'taken':
+        return []
+    return check_names(node, path, names | set(extra), kind.__name__, only_near=rest == 'passed on')
+
+
+def check_names(node, path, names, reader, only_near=False) -> list:
+    """Return a finding for each key of a dict that is not among some names.
+
+    Args:
+        node: The dict; anything else has no finding.
+        path: Its place in the config.
+        names: What is read of it.
+        reader: Who does not take other names.
+        only_near: A key is a finding only where it is nearly one of the names.
+    """
+    return [finding(f'{path}.{key}', value, f'{reader} does not take it', key, names)
+            for key, value in (node.items() if isinstance(node, dict) else ())
+            if key not in names and key not in ('type', '_scope_') and (not only_near or near(key, names))]

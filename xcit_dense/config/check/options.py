@@ -1,0 +1,47 @@
+"""Options of the command line: does each one name something?"""
+from .findings import finding, near
+from .top_level import known_names
+
+
+def find_new_keys(cfg, options) -> dict:
+    """Compare dotted options with the config that they will be merged into.
+
+    A top-level key is a finding unless something reads it: a variable of the file was used up when the file was read.
+    So is a new key beside one of nearly the same name, in a dict without a ``type``; the others are `check_config`'s.
+    And so is a key below what is no dict or list, or beyond the end of a list.
+
+    Args:
+        cfg: The config, before the options.
+        options: Values by dotted key, as mmengine's ``DictAction`` gives them, or None.
+
+    Returns:
+        Findings by dotted key.
+    """
+    findings = {}
+    for path, value in (options or {}).items():
+        name = path.partition('.')[0]
+        if name not in known_names(cfg):
+            if name in cfg:
+                findings[path] = finding(path, value, 'a variable of the config file, which was used up when the file '
+                                         'was read; set the keys that it was used for')
+            else:
+                findings[path] = finding(path, value, 'nothing reads it', name, known_names(cfg))
+            continue
+        node, done = dict(cfg.items()), []
+        for part in path.split('.'):
+            parent = '.'.join(done)
+            done.append(part)
+            if isinstance(node, dict) and part in node:
+                node = node[part]
+            elif isinstance(node, dict):
+                if 'type' not in node and 'custom_keys' not in done and near(part, node):
+                    findings[path] = finding('.'.join(done), value, 'there is no such key', part, node)
+                break
+            elif isinstance(node, list) and part.isdigit() and int(part) < len(node) and len(done) <= path.count('.'):
+                node = node[int(part)]
+            elif f'{parent}._delete_' not in options:
+                findings[path] = finding(path, value, (
+                    f'{parent} is a list of {len(node)}, counted from 0: set a key of one, or the whole list'
+                    if isinstance(node, list) else f'{parent} is {node!r} and has no keys'))
+                break
+    return findings

@@ -1,0 +1,196 @@
+"""The parts of a config that are not built on trial, for building them reads data or sets up a run."""
+import inspect
+
+import torch
+from mmengine import registry as R
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.runner import Runner
+from mmengine.utils import import_modules_from_strings
+from mmengine.utils.dl_utils import set_multi_processing
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.utils.data import DataLoader
+
+from ...data.datasets import LOADERS
+from .build import build_on_trial, unknown_type
+from .findings import finding, near
+from .keys import arguments_of, check_keys, check_names, class_of
+from .paramwise import RULES
+from .schedule import schedulers
+
+_DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
+#: What may stand beside the arguments of the class.
+_BESIDE = {R.HOOKS: ['priority'], R.OPTIM_WRAPPERS: ['constructor', 'paramwise_cfg'],
+           R.WEIGHT_INITIALIZERS: ['override']}
+#: Registry of what is under a key, by the registry of the dict that has the key.
+_CHILDREN = {
+    R.DATASETS: {'dataset': R.DATASETS, 'datasets': R.DATASETS, 'pipeline': R.TRANSFORMS},
+    R.EVALUATOR: {'metrics': R.METRICS}, R.VISUALIZERS: {'vis_backends': R.VISBACKENDS},
+    R.OPTIM_WRAPPERS: {'optimizer': R.OPTIMIZERS}}
+#: Packages that build what is under these keys from the registries; classes of others may do as they like.
+_PACKAGES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'xcit_dense')
+#: Well-known names in a model's train_cfg and test_cfg with what they hold, and in a data set's filter_cfg.
+_SETTINGS = (
+    'allowed_border', 'assigner', 'bbox_min_size', 'class_agnostic', 'crop_size', 'filter_empty_gt', 'ga_assigner',
+    'ga_sampler', 'iou_thr', 'iou_threshold', 'iou_topk', 'mask_thr', 'mask_thr_binary', 'max_per_image', 'max_per_img',
+    'min_bbox_size', 'min_size', 'nms_post', 'nms_pre', 'pos_weight', 'rcnn', 'reg_assigner', 'rpn', 'rpn_proposal',
+    'sampler', 'score_thr', 'score_threshold', 'split_thr', 'stride', 'initial_assigner')
+
+
+def check_parts(cfg) -> list:
+    """Return the findings of everything but the model; the default scope must be the config's."""
+    lines = [line for name in LOADERS for line in _check_loader(cfg.get(name), name)]
+    for name in ('train_cfg', 'val_cfg', 'test_cfg'):
+        lines += _check_loop(cfg.get(name), name)
+    lines += _check_optim_wrapper(cfg)
+    lines += _check_schedulers(cfg)
+    for name in ('val_evaluator', 'test_evaluator'):
+        part = cfg.get(name)
+        several = isinstance(part, dict) and 'metrics' in part
+        lines += _visit({'type': 'Evaluator', **part} if several else part, name, R.EVALUATOR if several else R.METRICS)
+    lines += _check_hooks(cfg)
+    lines += _visit(cfg.get('visualizer'), 'visualizer', R.VISUALIZERS)
+    for name, registry, kind in (('log_processor', R.LOG_PROCESSORS, 'LogProcessor'),
+                                 ('model_wrapper_cfg', R.MODEL_WRAPPERS, 'MMDistributedDataParallel')):
+        lines += _visit({'type': kind, **(cfg.get(name) or {})}, name, registry)
+    return lines + _check_plain_dicts(cfg)
+
+
+def check_settings(node, path) -> list:
+    """Return a finding for each key that is nearly a well-known one, in dicts without a type and in those of nms."""
+    if isinstance(node, (list, tuple)):
+        return [line for i, part in enumerate(node) for line in check_settings(part, f'{path}.{i}')]
+    if not isinstance(node, dict) or 'type' in node and not path.endswith('.nms'):
+        return []
+    lines = check_names(node, path, _SETTINGS, 'nothing known', only_near=True)
+    return lines + [line for key, value in node.items() for line in check_settings(value, f'{path}.{key}')]
+
+
+def check_init(node, path) -> list:
+    """Return the findings of every ``init_cfg`` in a model, which its constructors only keep."""
+    lines = []
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if key == 'init_cfg':
+            lines += _visit(value, f'{path}.{key}', R.WEIGHT_INITIALIZERS)
+        elif isinstance(value, (dict, list, tuple)):
+            lines += check_init(value, f'{path}.{key}')
+    return lines
+
+
+def _visit(node, path, registry, known=True):
+    """Return the findings of a dict with a type, or of every one in a list; ``known``: in a list of `_PACKAGES`."""
+    if isinstance(node, (list, tuple)):
+        return [line for i, part in enumerate(node) for line in _visit(part, f'{path}.{i}', registry, known)]
+    if not isinstance(node, dict) or 'type' not in node:
+        return []
+    if registry is R.TRANSFORMS:
+        return build_on_trial(node, registry, path)[1] if known else []
+    kind = class_of(node['type'], registry, node.get('_scope_'))
+    if kind is None:
+        with registry.switch_scope_and_registry(node.get('_scope_')) as inner:
+            return [unknown_type(f'{path}.type', node['type'], inner)] if known else []
+    lines = check_keys(node, path, kind, _BESIDE.get(registry, ()))
+    if registry is R.DATASETS:
+        lines += check_settings(node.get('filter_cfg'), f'{path}.filter_cfg') + _check_metainfo(node, path)
+    known = kind.__module__.partition('.')[0] in _PACKAGES
+    for key, inner in _CHILDREN.get(registry, {}).items():
+        lines += _visit(node.get(key), f'{path}.{key}', inner, known)
+    return lines
+
+
+def _check_metainfo(node, path):
+    metainfo = node.get('metainfo')
+    names = ('classes', 'palette')
+    return [finding(f'{path}.metainfo.{key}', value, 'nothing reads it', key.lower(), names)
+            for key, value in (metainfo.items() if isinstance(metainfo, dict) else ())
+            if key not in names and near(key.lower(), names)]
+
+
+def _check_loader(node, path):
+    if not isinstance(node, dict):
+        return []
+    lines = check_keys(node, path, DataLoader, {'num_batch_per_epoch', 'disable_subprocess_warning'})
+    for name, registry in (('dataset', R.DATASETS), ('sampler', R.DATA_SAMPLERS), ('batch_sampler', R.DATA_SAMPLERS),
+                           ('collate_fn', R.FUNCTIONS), ('worker_init_fn', R.FUNCTIONS)):
+        lines += _visit(node.get(name), f'{path}.{name}', registry)
+    return lines
+
+
+def _check_loop(node, path):
+    if not isinstance(node, dict):
+        return []
+    kind = dict(val_cfg='ValLoop', test_cfg='TestLoop').get(path)
+    if path == 'train_cfg' and 'type' not in node:
+        if 'by_epoch' not in node:
+            return [finding(path, node, "it has no type, such as 'EpochBasedTrainLoop' or 'IterBasedTrainLoop'")]
+        kind = 'EpochBasedTrainLoop' if node['by_epoch'] else 'IterBasedTrainLoop'
+        node = {key: value for key, value in node.items() if key != 'by_epoch'}
+    elif path == 'train_cfg' and 'by_epoch' in node:
+        return [finding(f'{path}.by_epoch', node['by_epoch'], f'{path}.type = {node["type"]!r} says it already; take '
+                        'one of the two out')]
+    return _visit({'type': kind, **node}, path, R.LOOPS)
+
+
+def _check_optim_wrapper(cfg):
+    node, path = cfg.get('optim_wrapper'), 'optim_wrapper'
+    if not isinstance(node, dict) or 'optimizer' not in node:
+        return []  # a constructor of the user's own reads what it likes
+    lines = _visit({'type': 'OptimWrapper', **node}, path, R.OPTIM_WRAPPERS)
+    kind, runner = class_of(node.get('type', 'OptimWrapper'), R.OPTIM_WRAPPERS), cfg.get('runner_type', 'Runner')
+    if inspect.isclass(kind) and not issubclass(kind, OptimWrapper) and issubclass(
+            class_of(runner, R.RUNNERS) or object, Runner):
+        lines.append(finding(f'{path}.type', node['type'], 'it needs the FlexibleRunner and its strategy, and the '
+                             f'config has runner_type = {runner!r}; take OptimWrapper or AmpOptimWrapper'))
+    clip = node.get('clip_grad') or {}
+    clips = dict(norm=clip_grad_norm_, value=clip_grad_value_).get(clip.get('type', 'norm'))
+    lines += check_keys(clip, f'{path}.clip_grad', clips) if clips else []
+    constructor = node.get('constructor', 'DefaultOptimWrapperConstructor')
+    kind, rules = class_of(constructor, R.OPTIM_WRAPPER_CONSTRUCTORS), node.get('paramwise_cfg') or {}
+    if kind is None:
+        with R.OPTIM_WRAPPER_CONSTRUCTORS.switch_scope_and_registry(None) as inner:
+            lines.append(unknown_type(f'{path}.constructor', constructor, inner))
+    elif kind is DefaultOptimWrapperConstructor:
+        lines += check_names(rules, f'{path}.paramwise_cfg', {'custom_keys', 'bypass_duplicate', *RULES}, kind.__name__)
+        optimizer = class_of(node['optimizer'].get('type'), R.OPTIMIZERS)
+        options, rest = arguments_of(optimizer) if optimizer else ((), 'taken')
+        for key, rule in (rules.get('custom_keys') or {}).items() if rest == 'refused' else ():
+            # what is no factor becomes an option of the optimizer for these parameters
+            lines += check_names(rule, f'{path}.paramwise_cfg.custom_keys.{key}',
+                                 {*options, 'lr_mult', 'decay_mult'}, 'a rule of custom_keys')
+    return lines
+
+
+def _check_schedulers(cfg):
+    loop, lines = cfg.get('train_cfg') or {}, []
+    for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
+        # the length of the data is not known; any will do
+        given = dict(optimizer=optimizer, epoch_length=1000, end=loop.get('max_epochs', loop.get('max_iters', 1000)))
+        lines += build_on_trial(node, R.PARAM_SCHEDULERS, path, **given)[1]
+    return lines
+
+
+def _check_hooks(cfg):
+    lines = _visit(cfg.get('custom_hooks'), 'custom_hooks', R.HOOKS)
+    for name, hook in (cfg.get('default_hooks') or {}).items():
+        path = f'default_hooks.{name}'
+        if name not in _DEFAULT_HOOKS and near(name, _DEFAULT_HOOKS):
+            lines.append(finding(path, hook, 'no default hook has this name', name, _DEFAULT_HOOKS))
+        elif hook is None and name not in _DEFAULT_HOOKS:
+            lines.append(finding(path, hook, f'only {", ".join(_DEFAULT_HOOKS)} can be None'))
+        elif isinstance(hook, dict) and 'type' not in hook:
+            lines.append(finding(path, hook, 'it has no type'))
+        else:
+            lines += _visit(hook, path, R.HOOKS)
+    return lines
+
+
+def _check_plain_dicts(cfg):
+    env, lines = cfg.get('env_cfg') or {}, []
+    for node, path, names in (
+            (env, 'env_cfg', {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'}),
+            (env.get('mp_cfg'), 'env_cfg.mp_cfg', arguments_of(set_multi_processing)[0] - {'distributed'}),
+            (cfg.get('randomness'), 'randomness', arguments_of(Runner.set_randomness)[0]),
+            (cfg.get('auto_scale_lr'), 'auto_scale_lr', {'enable', 'base_batch_size'}),
+            (cfg.get('custom_imports'), 'custom_imports', arguments_of(import_modules_from_strings)[0])):
+        lines += check_names(node, path, names, path.partition('.')[0])
+    return lines

@@ -1,0 +1,67 @@
+"""Does the schedule of the learning rate fit the length of the run?"""
+import logging
+import re
+
+from mmengine.logging import print_log
+
+
+def check_schedule(cfg, epoch_length: int = None):
+    """Warn, in the log, of schedulers that do not fit the length of the run: it changes without them.
+
+    Compared is what counts in the unit of the run, epochs or iterations. The shape of steps and exponentials does not
+    depend on their end, so that one beyond the run is none.
+
+    Args:
+        cfg: A config that `check_config` finds nothing in.
+        epoch_length: The iterations of an epoch, for what counts iterations in a run of epochs.
+    """
+    unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+    length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
+    if length is None:
+        return  # a loop of the user's own
+    lines, ends = [], []
+    for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        by_epoch, kind = node.get('by_epoch', True), str(node['type'])
+        name, run = f'{path} ({kind})', f'{length} {unit}; {_stretch(path, node, length)}'
+        warm_up = re.search('Linear|Constant|Warmup', kind)
+        if by_epoch != (unit == 'epochs'):
+            if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
+                lines.append(f'{name} counts epochs and this run iterations: set {path}.by_epoch=False')
+            iterations = length * epoch_length if epoch_length and unit == 'epochs' else None
+            if iterations and node.get('end', 0) > iterations and not re.search('Step|Exponential', kind):
+                lines.append(f'{name} ends at iteration {node["end"]}, beyond the run of {iterations} iterations; '
+                             + _stretch(path, node, iterations))
+            if not warm_up:
+                ends.append((length, None))  # it may go on to the end
+            continue
+        end = node.get('end') or node.get('T_max') or length
+        if late := [m for m in node.get('milestones', []) if m >= length]:
+            lines.append(f'{name} has the milestones {late} beyond the run of {run}')
+        elif end > length and not re.search('Step|Exponential|Plateau', kind):
+            lines.append(f'{name} ends at {end}, beyond the run of {run}')
+        ends.append((node.get('end', length), None if late or warm_up else f'{name} ends at {end} of {run}'))
+    last, early = max(ends, default=(length, None), key=lambda pair: pair[0])
+    if last < 0.9 * length and early:
+        lines.append(early)
+    if lines:
+        print_log('the schedule does not fit the run:\n' + '\n'.join(f'  {line}' for line in lines), logger='current',
+                  level=logging.WARNING)
+
+
+def schedulers(node, path):
+    """Yield path and dict of each scheduler; there may be one, several, or several for each optimizer."""
+    if isinstance(node, dict) and 'type' in node:
+        yield path, node
+    elif isinstance(node, (dict, list, tuple)):
+        for key, part in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from schedulers(part, f'{path}.{key}')
+
+
+def _stretch(path, node, length):
+    """Return the options that stretch a scheduler to the length of a run."""
+    steps = node.get('milestones') or []
+    factor = length / (node.get('end') or node.get('T_max') or max(steps, default=length) / 0.9 or length)
+    values = {key: round(node[key] * factor) for key in ('T_max', 'end') if node.get(key)}
+    if steps:
+        values['milestones'] = '"[' + ','.join(str(round(step * factor)) for step in steps) + ']"'
+    return 'stretch it with --cfg-options ' + ' '.join(f'{path}.{key}={value}' for key, value in values.items())
