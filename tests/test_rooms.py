@@ -9,7 +9,8 @@ from conftest import ROOT
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
 FLOORS = ('errors', 'archs', 'text', 'files', 'compat', 'processes', 'randomness', 'weights', 'models.fast', 'models',
-          'data', 'data.check', 'config.check', 'config', 'train', 'predict', 'benchmark', 'for_mmseg', 'interface', 'cli')
+          'data', 'data.check', 'config.check', 'config', 'train', 'predict', 'benchmark', 'for_mmseg', 'interface',
+          'cli')
 #: Files that are no part of a room: they lead into it.
 DOORS = ('__init__', '__main__')
 
