@@ -80,3 +80,14 @@ def test_the_reference_works_as_a_copy(patch_size):
 def test_links_lead_somewhere():
     for target in re.findall(r'\]\((?!http)([^)#]+)', PAGE.read_text()):
         assert (PAGE.parent / target).exists(), target
+
+
+def test_where_things_happen_names_files_that_are_there():
+    page = (ROOT / 'docs/where_things_happen.md').read_text()
+    names = re.findall(r'`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`', page)
+    assert len(names) > 60
+    assert not [name for name in names if not (ROOT / 'xcit_dense' / name).exists() and not (ROOT / name).exists()]
+    table = page.partition('Four things')[0]
+    rooms = {path.name + '/' * path.is_dir() for path in (ROOT / 'xcit_dense').iterdir()
+             if not path.name.startswith(('_', '.')) and (path.is_file() or any(path.glob('*.py')))}
+    assert rooms == {name for name in re.findall(r'`(\w+(?:\.py|/))`', table) if name != 'xcit_dense/'}
