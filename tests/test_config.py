@@ -216,10 +216,3 @@ def test_auto_scale_lr_needs_a_base(main):
 def test_readme_table_and_metafiles_are_up_to_date():
     done = run_tool('model_table.py', '--check', check=False)
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize('name', ('train.py', 'test.py', 'predict.py', 'plot_curves.py', 'make_demo_data.py',
-                                  'measure.py', 'model_table.py', 'convert_checkpoint.py', 'benchmark.py'))
-def test_every_tool_has_help(name, call_tool):
-    code, output = call_tool(name, '--help')
-    assert code == 0 and output.startswith(f'usage: {name}')

@@ -12,7 +12,6 @@ from conftest import ROOT, python
 from packaging.requirements import Requirement
 
 from xcit_dense import models
-from xcit_dense.cli import tool_names
 from xcit_dense.compat import versions
 from xcit_dense.compat.frameworks import STACKS, requirements
 from xcit_dense.compat.versions import check_versions, reinstall_mmcv
@@ -93,22 +92,6 @@ found = model.predict(data['inputs'], data['data_samples'])
 print(all(p.grad is not None for p in model.backbone.parameters()), len(found))
 ''')
     assert out.strip().endswith('True 2')
-
-
-@pytest.mark.parametrize('args, code, words', (
-    (['--help'], 0, None), (['-h'], 0, None), ([], 1, None),
-    (['trian'], 1, 'error: there is no tool trian; did you mean train?'),
-    (['x'], 1, 'error: there is no tool x; there are benchmark, check_data, '),
-))
-def test_the_package_as_a_command_names_its_tools(args, code, words, tmp_path):
-    done = subprocess.run([sys.executable, '-m', 'xcit_dense', *args], cwd=tmp_path, text=True, capture_output=True)
-    output = done.stderr if code else done.stdout
-    assert done.returncode == code and 'Traceback' not in output
-    if words is None:
-        for name in tool_names():  # a line each
-            assert re.search(rf'^  {name} +[A-Z].*\.$', output, re.M), name
-    else:
-        assert output.startswith(words) and output.count('\n') == 1
 
 
 INSTALLED = {'torch': '2.14.1', 'torchvision': '0.29.2', 'mmengine': '0.10.7', 'mmcv-lite': '2.1.0',

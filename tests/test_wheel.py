@@ -59,6 +59,8 @@ def test_wheel_holds_configs_tools_and_metafiles(installed):
     mim = installed / 'xcit_dense/.mim'
     assert sorted(p.stem for p in (mim / 'configs').glob('*.py')) == list_models()
     assert (mim / 'tools/train.py').is_file()
+    entry, = installed.glob('*.dist-info/entry_points.txt')
+    assert 'xcit-dense = xcit_dense.cli:main' in entry.read_text()
     index = yaml.safe_load((mim / 'model-index.yml').read_text())
     models = [model for name in index['Import'] for model in yaml.safe_load((mim / name).read_text())['Models']]
     assert len(models) == 42
