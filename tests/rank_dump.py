@@ -24,11 +24,15 @@ def _tell_threads_of_gloo():
             break
         time.sleep(0.02)
     print('threads of gloo at the end:', left, flush=True)
+    if RankDumpHook.end:
+        print(f'seconds after training: {time.monotonic() - RankDumpHook.end:.1f}', flush=True)
 
 
 @HOOKS.register_module()
 class RankDumpHook(Hook):
     """Writes the parameters and losses of each process at the end."""
+
+    end = None  # of the training
 
     def before_run(self, runner):
         self.losses = []
@@ -37,6 +41,7 @@ class RankDumpHook(Hook):
         self.losses.append(float(outputs['loss']))
 
     def after_train(self, runner):
+        RankDumpHook.end = time.monotonic()
         torch.save(dict(parameters=dict(runner.model.named_parameters()), losses=self.losses),
                    Path(runner.work_dir, f'rank{get_rank()}.pt'))
 

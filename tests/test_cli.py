@@ -57,8 +57,10 @@ def test_help_comes_at_once(command):
 
 
 @pytest.mark.parametrize('place, run', (
-    ('tools/train.py', 'tools/train.py'), ('theirs/__init__.py', '-m theirs'), ('xcit.py', 'xcit.py')))
+    ('tools/train.py', 'tools/train.py'), ('theirs/__init__.py', '-m theirs'), ('xcit-dense.py', 'xcit-dense.py')))
 def test_programs_of_others_register_the_backbone_by_the_import_alone(place, run, tmp_path):
+    """With the package beside them, as in somebody's copy of mmdet."""
+    (tmp_path / 'xcit_dense').symlink_to(ROOT / 'xcit_dense')
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text('import xcit_dense\nfrom mmengine.registry import HOOKS, MODELS\n'
                                   "print(MODELS.get('XCiT'), HOOKS.get('StartupHook'))\n")

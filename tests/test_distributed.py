@@ -52,7 +52,10 @@ def test_two_processes_learn_what_one_does_with_the_joined_batch(demo_data, tmp_
         'model = dict(backbone=dict(drop_path_rate=0.), decode_head=dict(dropout_ratio=0.))\n'
         "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01))\nval_cfg = None\n"
         "val_dataloader = None\nval_evaluator = None\n"))
-    train(config, tmp_path / 'two', demo_data)
+    done = train(config, tmp_path / 'two', demo_data, '--cfg-options', 'train_dataloader.num_workers=2',
+                 'train_dataloader.persistent_workers=True')
+    # workers that are not told to end are waited for, 5 seconds each
+    assert max(map(float, re.findall(r'seconds after training: ([\d.]+)', done.stdout))) < 4
     train(config, tmp_path / 'one', demo_data, '--cfg-options', 'train_dataloader.batch_size=4', processes=1)
     first, second = (torch.load(tmp_path / f'two/rank{rank}.pt') for rank in (0, 1))
     whole = torch.load(tmp_path / 'one/rank0.pt')

@@ -87,7 +87,7 @@ def test_where_things_happen_names_files_that_are_there():
     names = re.findall(r'`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`', page)
     assert len(names) > 60
     assert not [name for name in names if not (ROOT / 'xcit_dense' / name).exists() and not (ROOT / name).exists()]
-    table = page.partition('Four things')[0]
+    table = page.partition('Five things')[0]
     rooms = {path.name + '/' * path.is_dir() for path in (ROOT / 'xcit_dense').iterdir()
              if not path.name.startswith(('_', '.')) and (path.is_file() or any(path.glob('*.py')))}
     assert rooms == {name for name in re.findall(r'`(\w+(?:\.py|/))`', table) if name != 'xcit_dense/'}

@@ -46,17 +46,29 @@ print((level - file['level']).norm().item() / file['level'].norm().item() < 5e-6
     assert out.split() == ['True', 'False', '[0.1]' if name == 'model' else 'True']
 
 
-@pytest.mark.parametrize('old', (
-    'catalog.get_config', 'zoo.WEIGHTS', 'checkpoint.read_checkpoint', 'checkpoint.convert.convert',
-    'demo_data.make_demo_data', 'data_check.check_data_set', 'engine.build_runner', 'engine.config.load_config',
-    'engine.config.set_amp', 'engine.data.take_classes', 'engine.data.find_images', 'engine.hooks.FuseHook',
-    'engine.loops.DenseIterLoop', 'engine.runner.DenseRunner', 'engine.saving.DenseCheckpointHook',
-    'engine.startup.StartupHook', 'engine.sharding.wrap_blocks', 'engine.segmentation.ImageFolderDataset',
-    'engine.predict.build_predictor', 'engine.loading.ResumableLoader', 'engine.check_config.check_config'))
-def test_names_of_before_the_rooms(old):
-    """In a process that has loaded nothing else, as users import them."""
-    module, _, name = f'xcit_dense.{old}'.rpartition('.')
-    assert python(f'from {module} import {name} as found; print(found is not None)').split() == ['True']
+def test_names_of_before_the_rooms():
+    """In a process that has loaded nothing else, as users import them, and as attributes of the package."""
+    places = {
+        'catalog.get_config': 'config.loading', 'zoo.WEIGHTS': 'weights.zoo',
+        'checkpoint.read_checkpoint': 'weights.read',
+        'checkpoint.convert.convert': 'weights.convert', 'checkpoint.files.kind_of_file': 'weights.files',
+        'demo_data.make_demo_data': 'data.demo', 'data_check.check_data_set': 'data.check.check',
+        'data_check.findings.Finding': 'data.check.findings', 'data_files.read_json': 'data.files',
+        'engine.build_runner': 'train.runner', 'engine.config.load_config': 'config.loading',
+        'engine.config.set_amp': 'config.options', 'engine.data.take_classes': 'data.classes',
+        'engine.data.find_images': 'data.datasets', 'engine.hooks.FuseHook': 'train.hooks',
+        'engine.loops.DenseIterLoop': 'train.loops', 'engine.runner.DenseRunner': 'train.runner',
+        'engine.saving.DenseCheckpointHook': 'train.saving', 'engine.startup.StartupHook': 'train.startup',
+        'engine.sharding.wrap_blocks': 'train.sharding', 'engine.loading.ResumableLoader': 'train.loaders',
+        'engine.segmentation.ImageFolderDataset': 'data.image_folders',
+        'engine.settings.differences': 'config.differences', 'engine.predict.build_predictor': 'predict.predictor',
+        'engine.check_config.check_config': 'config.check'}
+    lines = ['import sys, xcit_dense', 'assert xcit_dense.zoo.WEIGHTS and xcit_dense.engine.build_runner']
+    for old, new in places.items():
+        module, _, name = old.rpartition('.')
+        lines += [f'from xcit_dense.{module} import {name} as old', f'from xcit_dense.{new} import {name} as new',
+                  f'assert old is new, {old!r}']
+    python('\n'.join(lines))
 
 
 def test_a_run_of_version_0_1_goes_on_from_its_dumped_config_and_checkpoint(demo_data, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Measure time and memory of XCiT beside its released form and other backbones, on this machine."""
-from xcit_dense.cli.benchmark import main
+IS_TOOL_OF_XCIT_DENSE = True  # so that the import loads nothing before the help is shown
+
+from xcit_dense.cli.benchmark import main  # noqa: E402
 
 if __name__ == '__main__':
     main()

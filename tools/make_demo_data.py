@@ -1,5 +1,7 @@
 """Make a small data set, textured scenes with overlapping objects of five classes, in COCO's and ADE20k's layout."""
-from xcit_dense.cli.make_demo_data import main
+IS_TOOL_OF_XCIT_DENSE = True  # so that the import loads nothing before the help is shown
+
+from xcit_dense.cli.make_demo_data import main  # noqa: E402
 
 if __name__ == '__main__':
     main()

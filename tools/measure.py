@@ -1,5 +1,7 @@
 """Measure a config on this machine: backbone against float64, training time, memory, loss, metrics."""
-from xcit_dense.cli.measure import main
+IS_TOOL_OF_XCIT_DENSE = True  # so that the import loads nothing before the help is shown
+
+from xcit_dense.cli.measure import main  # noqa: E402
 
 if __name__ == '__main__':
     main()

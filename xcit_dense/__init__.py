@@ -1,9 +1,24 @@
 """XCiT for dense prediction in OpenMMLab. Importing the package registers the backbone."""
+import os
 import re
 import sys
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from .compat.moved import install_old_paths
+from .compat.moved import install_old_paths, is_old_path
+
+if TYPE_CHECKING:
+    from .interface import (
+        Arch,
+        ReferenceXCiT,
+        XCABlock,
+        XCiT,
+        arch_names,
+        get_arch,
+        get_config,
+        list_models,
+        set_fast,
+    )
 
 __version__ = '0.1.0'
 
@@ -14,18 +29,25 @@ __all__ = [
 
 def _is_command_line():
     """Whether this process is a tool of the package, which shows its help before it loads torch and the frameworks."""
-    file = getattr(sys.modules['__main__'], '__file__', None)
+    main = sys.modules.get('__main__')
+    file = getattr(main, '__file__', None)
     if file is None:  # python -m imports a package before its __main__
         return sys.argv[:1] == ['-m'] and re.search(r' -\w*m xcit_dense ', ' '.join([*sys.orig_argv, ''])) is not None
-    file, here = Path(file), Path(__file__).resolve().parent
-    return file.stem == 'xcit-dense' or file.resolve().parent in (here.parent / 'tools', here / '.mim/tools')
+    # the files in tools/ say it; the command is made by pip
+    return getattr(main, 'IS_TOOL_OF_XCIT_DENSE', False) or os.path.basename(file) in ('xcit-dense', 'xcit-dense.exe')
 
 
 def __getattr__(name):
     if name in __all__:
         from . import interface
         return getattr(interface, name)
+    if is_old_path(name):
+        return import_module(f'{__name__}.{name}')
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__():
+    return [*__all__, '__version__']
 
 
 install_old_paths()

@@ -4,6 +4,7 @@ import os
 
 import torch
 from mmengine.dist import broadcast_object_list, get_rank, is_distributed
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from .errors import XCiTDenseError
 
@@ -49,4 +50,7 @@ def leave_group():
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
+        for thing in gc.get_objects():
+            if type(thing) is _MultiProcessingDataLoaderIter:  # collected, it waits 5 seconds for each worker
+                thing._shutdown_workers()
         gc.collect()

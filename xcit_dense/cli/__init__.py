@@ -31,8 +31,11 @@ def main(argv=None):
         sys.exit(f'error: there is no tool {name}; '
                  + (f'did you mean {meant[0]}?' if meant else f'there are {", ".join(tool_names())}'))
     else:
-        sys.argv = [f'{program} {name}', *rest]  # what its help calls it
-        import_module(f'{__name__}.{name}').main()
+        before, sys.argv = sys.argv, [f'{program} {name}', *rest]  # what its help calls it
+        try:
+            import_module(f'{__name__}.{name}').main()
+        finally:
+            sys.argv = before
 
 
 def _describe(program):

@@ -47,8 +47,8 @@ def _run(args):
     from mmengine.device import get_device
 
     from ..benchmark import cells, detector, growth, models, report
-    from ..compat.machine import describe_machine
     from ..config.options import check_compiler
+    from ..machine import describe_machine
     for option, values, known in (('dtype', args.dtype or [], cells.DTYPES), ('modes', args.modes, models.MODES),
                                   ('rivals', args.rivals, models.RIVALS)):
         check_choices(f'--{option}', values, known)

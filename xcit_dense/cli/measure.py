@@ -26,15 +26,15 @@ def _read_options(argv):
 
 def _run(args):
     from ..benchmark import measure
-    from ..compat.machine import describe_machine
     from ..config import options
     from ..config.loading import load_config
     from ..data.classes import take_classes
     from ..data.datasets import check_data
+    from ..machine import describe_machine
     with tempfile.TemporaryDirectory() as folder:
         data_root = Path(folder, 'data')
         cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
-                                 pretrained=args.pretrained)
+                          pretrained=args.pretrained)
         check_data(cfg)
         take_classes(cfg)
         measure.cut_data(cfg, data_root, args.iterations * cfg.train_dataloader.batch_size, args.images)

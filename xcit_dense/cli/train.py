@@ -20,9 +20,10 @@ def _read_options(argv):
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
     parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
                         help='what to do about faults in the data, see check_data (default: stop)')
-    parser.add_argument('--config-findings', choices=('stop', 'warn'), default='stop',
+    parser.add_argument('--config-findings', choices=('stop', 'warn'),
                         help='what to do about what cannot be right in the config or in --cfg-options: stop, or warn '
-                        'and go on without options that name nothing (default: stop)')
+                        'and go on, for where the check errs; a top-level name that nothing reads is left out '
+                        '(default: stop)')
     parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
     parser.add_argument('--compile', action='store_true', help='train the backbone under torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',

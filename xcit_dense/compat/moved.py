@@ -23,19 +23,23 @@ _MOVED = {
     'catalog': 'config.catalog config.loading',
     'zoo': 'weights.zoo',
     'checkpoint': 'weights',
-    **{f'checkpoint.{name}': f'weights.{name}' for name in ('convert', 'describe', 'layouts', 'load', 'meta', 'read')},
+    **{f'checkpoint.{name}': f'weights.{name}' for name in ('convert', 'describe', 'files', 'layouts', 'load', 'meta',
+                                                               'read', 'safe')},
     'checkpoint.locate': 'weights.fetching',
     'demo_data': 'data.demo',
     'data_check': 'data.check',
+    **{f'data_check.{name}': f'data.check.{name}' for name in ('check', 'classes', 'coco', 'draw', 'drop', 'files',
+                                                               'findings', 'label_maps', 'masks', 'records')},
+    'data_files': 'data.files',
     'engine': 'train',
     'engine.config': 'config.loading config.options',
     'engine.data': 'data.datasets data.classes config.options',
     'engine.loading': 'train.loaders',
-    **{f'engine.{name}': f'train.{name}' for name in ('curves', 'hooks', 'loops', 'runner', 'saving',
+    **{f'engine.{name}': f'train.{name}' for name in ('curves', 'hooks', 'loops', 'randomness', 'runner', 'saving',
                                                       'sharding', 'startup')},
     'engine.check_config': 'config.check',
     'engine.measure': 'benchmark.measure',
-    'engine.randomness': 'randomness',
+    'engine.settings': 'config.differences',
     'engine.predict': 'predict.predictor',
     'engine.segmentation': 'for_mmseg',
 }
@@ -62,6 +66,11 @@ class _OldPaths(MetaPathFinder, Loader):
             for name, value in vars(import_module(f'{_PACKAGE}.{place}')).items():
                 if not name.startswith('__'):
                     vars(module).setdefault(name, value)
+
+
+def is_old_path(name: str) -> bool:
+    """Whether a module of before has this name, without that of the package."""
+    return name in _MOVED
 
 
 def install_old_paths():

@@ -17,7 +17,7 @@ from .options import drop_pretrained, set_data_root
 
 
 def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False,
-                findings='stop') -> Config:
+                findings=None) -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
@@ -26,8 +26,8 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
         data_root: Folder of the data set, for all loaders and evaluators at once.
         pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
-        findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on. Options that name
-            nothing are then left out.
+        findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that name
+            nothing are then left out. It becomes ``config_findings`` of the config, which is the default.
 
     Raises:
         ConfigError: There is no such file, or something in it or in the options cannot be.
@@ -39,6 +39,9 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     # before the imports of the config, which need the framework
     check_versions(*{'mmdet': ('mmdet', ), 'mmseg': ('mmseg', )}.get(cfg.get('default_scope'), ()))
     _import_modules(cfg)
+    if findings:
+        cfg.config_findings = findings
+    findings = cfg.get('config_findings', 'stop')
     if data_root is not None:
         set_data_root(cfg, data_root)
     if not pretrained and 'model' in cfg:

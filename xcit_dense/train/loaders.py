@@ -15,7 +15,7 @@ from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import DataError
-from ..randomness import isolated_random_state
+from .randomness import isolated_random_state
 
 #: Linux's number for: send me a signal when my parent ends.
 _PR_SET_PDEATHSIG = 1

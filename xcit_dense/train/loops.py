@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 
 from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
-from ..randomness import random_state, set_random_state
 from ..text import first_line
 from .loaders import ResumableLoader, explain
+from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook
 from .sharding import unwrapped
 

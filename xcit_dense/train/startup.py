@@ -8,9 +8,9 @@ from mmengine.registry import HOOKS
 from mmengine.runner import IterBasedTrainLoop
 
 from .. import __version__
-from ..compat.machine import describe_machine
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
+from ..machine import describe_machine
 from ..processes import is_first_process
 from .hooks import CompileHook
 from .sharding import is_sharded, unwrapped

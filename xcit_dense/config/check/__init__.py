@@ -3,8 +3,9 @@ import re
 
 from mmengine.registry import MODELS, DefaultScope
 
-from .build import build_on_trial, quiet
+from .build import build_on_trial
 from .findings import tell
+from .keys import class_of, is_known
 from .numbers import find_numbers
 from .options import find_new_keys
 from .paramwise import check_paramwise
@@ -12,6 +13,7 @@ from .parts import check_init, check_parts, check_settings
 from .schedule import check_schedule
 from .shapes import check_shapes
 from .top_level import check_top_level
+from .trial import in_child
 
 __all__ = ['check_config', 'check_paramwise', 'check_schedule', 'find_new_keys', 'find_numbers', 'tell']
 
@@ -19,8 +21,8 @@ __all__ = ['check_config', 'check_paramwise', 'check_schedule', 'find_new_keys',
 def check_config(cfg, earlier=(), action='stop'):
     """Check a config before its runner is built.
 
-    The model, the transforms and the schedulers are built on trial, the model without memory for its parameters, so
-    that their own constructors say what they do not take; a forward of backbone and neck says which maps they give.
+    The model, the transforms and the schedulers are built on trial, in a process of their own and without memory for
+    parameters, so that their constructors say what they do not take; a forward says which maps backbone and neck give.
     Of what cannot be built without effects, such as data sets and hooks, the keys are compared with signatures.
 
     Args:
@@ -36,20 +38,30 @@ def check_config(cfg, earlier=(), action='stop'):
         missing = [f'{", ".join(missing)}: not there; a config of your own takes them over from the one that it names '
                    'as its _base_']
     lines = [*earlier, *missing, *check_top_level(cfg), *find_numbers(cfg)]
-    with quiet(), DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
-        model = cfg.get('model')
-        if isinstance(model, dict):
-            model = dict(model)
-            if cfg.get('data_preprocessor'):
-                model.setdefault('data_preprocessor', cfg.data_preprocessor)
-            built, found = build_on_trial(model, MODELS, 'model')
-            found += check_init(model, 'model')
-            found += [line for name in ('train_cfg', 'test_cfg')
-                      for line in check_settings(model.get(name), f'model.{name}')]
-            found += check_shapes(model, built) if built is not None else []
-            lines += _others(found, lines)
-        lines += _others(check_parts(cfg), lines)
+    for check in (_check_model, check_parts):
+        lines += _others(in_child(_in_scope, check, cfg), lines)
     tell(lines, action)
+
+
+def _in_scope(check, cfg):
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+        return check(cfg)
+
+
+def _check_model(cfg):
+    model = cfg.get('model')
+    if not isinstance(model, dict):
+        return []
+    model = dict(model)
+    if cfg.get('data_preprocessor'):
+        model.setdefault('data_preprocessor', cfg.data_preprocessor)
+    built, findings = build_on_trial(model, MODELS, 'model')
+    findings += check_init(model, 'model')
+    kind = class_of(model.get('type'), MODELS)
+    if kind is not None and is_known(kind):  # others may have names of their own
+        findings += [line for name in ('train_cfg', 'test_cfg')
+                     for line in check_settings(model.get(name), f'model.{name}')]
+    return findings + (check_shapes(model, built) if built is not None else [])
 
 
 def _others(lines, told):

@@ -1,31 +1,28 @@
 """Build a part of a config on trial, and say what its own constructors say against it."""
 import copy
-import logging
 import re
 import traceback
-import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
-from unittest.mock import patch
 
 import torch
 from mmengine.registry import MODELS, TASK_UTILS, build_from_cfg
 from torch.overrides import TorchFunctionMode
 
-from ...randomness import isolated_random_state
 from .findings import finding, near
 from .keys import arguments_of, class_of
+from .trial import NoNetwork
 
 #: What constructors raise for wrong arguments. The rest, such as missing packages and files, the run itself tells.
 _REFUSALS = (AssertionError, KeyError, TypeError, ValueError)
 #: Said by some of them of packages that are missing, and of processes that are not joined yet.
-_NOT_OF_THE_CONFIG = 'install|process group'
+_NOT_OF_THE_CONFIG = 'install|process group|is_initialized|world_size|get_rank'
 _MOST = 50
 
 
-def build_on_trial(node, registry, path, **default_args):
-    """Build a part of a config without memory for its parameters; in the context `quiet` it leaves no trace.
+def build_on_trial(node, registry, path, names_only=False, **default_args):
+    """Build a part of a config without memory for its parameters; `in_child` keeps what else that does apart.
 
     A key that is refused is taken out and a misspelt type put right, and it is built again, so that all are told.
 
@@ -33,6 +30,7 @@ def build_on_trial(node, registry, path, **default_args):
         node: The part.
         registry: mmengine's registry for it; the default scope must be that of the run.
         path: The place of the part in the config.
+        names_only: Leave alone what constructors say of values, where they are given others than in the run.
         **default_args: What the run gives beside the config.
 
     Returns:
@@ -41,12 +39,14 @@ def build_on_trial(node, registry, path, **default_args):
     node, findings = copy.deepcopy(node), []
     while len(findings) < _MOST:
         built, error = _try(node, registry, default_args, _ParametersOnMeta())
+        if error and not isinstance(error, (*_REFUSALS, NoNetwork)):  # it may read its parameters
+            built, error = _try(node, registry, default_args, nullcontext())
         if not isinstance(error, _REFUSALS):
             return built, findings
         line, mended = (_mend_key(error, node, path, registry) or _mend_type(error, node, path, registry)
                         or (None, False))
         # what else is raised may come of the trial itself
-        if line is None and not re.search(_NOT_OF_THE_CONFIG, str(error)) and str(error) == str(
+        if line is None and not names_only and not re.search(_NOT_OF_THE_CONFIG, _words(error)) and str(error) == str(
                 _try(node, registry, default_args, nullcontext())[1]):
             line = _explain(error, node, path)
         findings += [line] if line else []
@@ -62,32 +62,11 @@ class _ParametersOnMeta(TorchFunctionMode):
         return func(*args, **dict(kwargs or {}, device='meta') if func is torch.empty else kwargs or {})
 
 
-@contextmanager
-def quiet():
-    """Context without log, warnings and effects on random numbers outside."""
-    before = logging.root.manager.disable
-    try:
-        with isolated_random_state(0), warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            logging.disable(logging.CRITICAL)
-            yield
-    finally:
-        logging.disable(before)
-
-
-class _Network(BaseException):
-    """A constructor asked for the network; no error, which it could catch to try again and again."""
-
-
 def _try(node, registry, default_args, context):
-
-    def refuse(*args, **kwargs):
-        raise _Network
-
     try:
-        with patch('socket.getaddrinfo', refuse), context:
+        with context:
             return registry.build(copy.deepcopy(node), default_args=default_args or None), None
-    except (Exception, _Network) as error:
+    except (Exception, NoNetwork) as error:
         return None, error
 
 
@@ -137,15 +116,19 @@ def registered_names(registry) -> set:
 
 def _explain(error, node, path):
     """Return the finding of what a constructor says, with the key that it speaks of."""
-    text = str(error.args[0] if error.args else '')
-    if not text:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        text = f'its constructor stops at {last.line or last.name!r}'
+    text = _words(error)
     place, part = next(filter(None, (_place_of(build['cfg'], node, path) for build in _builds(error))), (path, node))
     spoken = [key for key in re.findall(r'\w+', text) if isinstance(part, dict) and key in part and key != 'type']
     if spoken:
         return finding(f'{place}.{spoken[0]}', part[spoken[0]], text)
     return f'{place}: {text}'
+
+
+def _words(error):
+    """Return what an error says or, where it says nothing, the line that raised it."""
+    text = str(error.args[0] if error.args else '')
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return text or f'its constructor stops at {last.line or last.name!r}'
 
 
 def _place_of(cfg, node, path):

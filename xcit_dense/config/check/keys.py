@@ -8,6 +8,8 @@ from .findings import finding, near
 
 #: Its ``**kwargs`` end the run at the first checkpoint: the runner gives all that its `save_checkpoint` takes.
 _CLOSED = (CheckpointHook, )
+#: Packages whose classes do with their arguments what is known here; those of others may do as they like.
+_PACKAGES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'xcit_dense')
 
 
 def class_of(kind, registry, scope=None):
@@ -57,10 +59,17 @@ def arguments_of(kind):
         names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {'self'}
         if owner and hasattr(function, '__wrapped__'):
             rest = 'taken'  # a decorator may rename arguments
+        elif owner and not is_known(owner) and any(p.kind is p.VAR_KEYWORD for p in parameters):
+            rest = 'taken'  # it may take keys of its own out of them
         if owner in _CLOSED or not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, rest
         rest = 'taken' if rest == 'taken' else 'passed on'
     return names, 'taken'
+
+
+def is_known(kind) -> bool:
+    """Whether a class or function is of one of the packages that are known here."""
+    return kind.__module__.partition('.')[0] in _PACKAGES
 
 
 def check_keys(node, path, kind, extra=()) -> list:

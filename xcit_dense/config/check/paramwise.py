@@ -15,7 +15,8 @@ def check_paramwise(cfg, model):
         model: The built model, wrapped for a distributed run or not.
 
     Raises:
-        ConfigError: It lists every key of ``custom_keys``, and every ``*_mult``, that changes no parameter.
+        ConfigError: It lists every key of ``custom_keys``, and every ``*_mult``, that changes no parameter; with
+            ``config_findings = 'warn'`` in the config the log does.
     """
     wrapper = cfg.get('optim_wrapper') or {}
     rules = wrapper.get('paramwise_cfg') if isinstance(wrapper, dict) else None
@@ -34,7 +35,7 @@ def check_paramwise(cfg, model):
     for key, value in custom.items():
         if not any(key in name for name, *_ in parameters):
             findings.append(finding(f'{path}.custom_keys.{key}', value,
-                                     'no parameter of the model has this in its name', key, words))
+                                    'no parameter of the model has this in its name', key, words))
         elif not any(key in name for name, *_ in trained):
             findings.append(finding(f'{path}.custom_keys.{key}', value, 'all parameters with this name are frozen'))
     others = [part for part in trained if not any(key in part[0] for key in custom)]
@@ -42,7 +43,7 @@ def check_paramwise(cfg, model):
         if rules.get(key) is not None and not any(applies(*part) for part in others):
             findings.append(finding(f'{path}.{key}', rules[key], 'no trained parameter of the model is of this kind '
                                      'and outside of custom_keys'))
-    tell(findings)
+    tell(findings, cfg.get('config_findings', 'stop'))
 
 
 def _is_norm(module):

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from ...data.datasets import LOADERS
 from .build import build_on_trial, unknown_type
 from .findings import finding, near
-from .keys import arguments_of, check_keys, check_names, class_of
+from .keys import arguments_of, check_keys, check_names, class_of, is_known
 from .paramwise import RULES
 from .schedule import schedulers
 
@@ -26,8 +26,6 @@ _CHILDREN = {
     R.DATASETS: {'dataset': R.DATASETS, 'datasets': R.DATASETS, 'pipeline': R.TRANSFORMS},
     R.EVALUATOR: {'metrics': R.METRICS}, R.VISUALIZERS: {'vis_backends': R.VISBACKENDS},
     R.OPTIM_WRAPPERS: {'optimizer': R.OPTIMIZERS}}
-#: Packages that build what is under these keys from the registries; classes of others may do as they like.
-_PACKAGES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'xcit_dense')
 #: Well-known names in a model's train_cfg and test_cfg with what they hold, and in a data set's filter_cfg.
 _SETTINGS = (
     'allowed_border', 'assigner', 'bbox_min_size', 'class_agnostic', 'crop_size', 'filter_empty_gt', 'ga_assigner',
@@ -61,7 +59,7 @@ def check_settings(node, path) -> list:
         return [line for i, part in enumerate(node) for line in check_settings(part, f'{path}.{i}')]
     if not isinstance(node, dict) or 'type' in node and not path.endswith('.nms'):
         return []
-    lines = check_names(node, path, _SETTINGS, 'nothing known', only_near=True)
+    lines = check_names(node, path, _SETTINGS, 'no framework', only_near=True)
     return lines + [line for key, value in node.items() for line in check_settings(value, f'{path}.{key}')]
 
 
@@ -77,7 +75,7 @@ def check_init(node, path) -> list:
 
 
 def _visit(node, path, registry, known=True):
-    """Return the findings of a dict with a type, or of every one in a list; ``known``: in a list of `_PACKAGES`."""
+    """Return the findings of a dict with a type, or of every one in a list; ``known``: in a list of known packages."""
     if isinstance(node, (list, tuple)):
         return [line for i, part in enumerate(node) for line in _visit(part, f'{path}.{i}', registry, known)]
     if not isinstance(node, dict) or 'type' not in node:
@@ -91,7 +89,7 @@ def _visit(node, path, registry, known=True):
     lines = check_keys(node, path, kind, _BESIDE.get(registry, ()))
     if registry is R.DATASETS:
         lines += check_settings(node.get('filter_cfg'), f'{path}.filter_cfg') + _check_metainfo(node, path)
-    known = kind.__module__.partition('.')[0] in _PACKAGES
+    known = is_known(kind)
     for key, inner in _CHILDREN.get(registry, {}).items():
         lines += _visit(node.get(key), f'{path}.{key}', inner, known)
     return lines
@@ -165,7 +163,7 @@ def _check_schedulers(cfg):
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
         # the length of the data is not known; any will do
         given = dict(optimizer=optimizer, epoch_length=1000, end=loop.get('max_epochs', loop.get('max_iters', 1000)))
-        lines += build_on_trial(node, R.PARAM_SCHEDULERS, path, **given)[1]
+        lines += build_on_trial(node, R.PARAM_SCHEDULERS, path, names_only=True, **given)[1]
     return lines
 
 

@@ -46,8 +46,9 @@ def _check_neck(node, maps, failed):
     # some take a single map of those
     lines = _compare(wanted, [m.shape[1] for m in maps], f'{path}.in_channels', 'the backbone') \
         if failed and isinstance(wanted, (list, tuple)) else []
-    # its transposed convolutions take all on the meta device
-    return lines + _compare(node.get('embed_dim'), _channels(maps), f'{path}.embed_dim', 'the backbone')
+    if str(node.get('type')).endswith('Feature2Pyramid'):  # its transposed convolutions take all on the meta device
+        lines += _compare(node.get('embed_dim'), _channels(maps), f'{path}.embed_dim', 'the backbone')
+    return lines
 
 
 def _check_dense_head(node, head, path, maps, giver):

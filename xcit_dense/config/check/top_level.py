@@ -2,13 +2,16 @@
 import inspect
 import re
 
+from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from .findings import finding, near
+from .keys import class_of, is_known
 
 #: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.
-_TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
-              'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'sync_bn', '_scope_')
+_TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'config_findings', 'custom_imports',
+              'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg', 'runner_type',
+              'sync_bn', '_scope_')
 #: Keys of mmdet 2 and mmseg 0, and what took their place.
 _OLD = dict(
     checkpoint_config='default_hooks.checkpoint', cudnn_benchmark='env_cfg.cudnn_benchmark',
@@ -28,6 +31,8 @@ def check_top_level(cfg) -> list:
     """
     known = known_names(cfg)
     text = re.sub('#.*', '', cfg.text or '')
+    runner = class_of(cfg.get('runner_type', 'Runner'), RUNNERS)
+    knows_runner = runner is None or is_known(runner)  # another may read names of its own
     findings = []
     for name, value in cfg.items():
         used = re.search(rf'''(?<![\w.'"]){re.escape(name)}\b(?!\s*=[^=])|_base_\.{re.escape(name)}\b''', text)
@@ -38,7 +43,7 @@ def check_top_level(cfg) -> list:
             if not any(_holds(cfg[other], value) for other in cfg if other != name):
                 findings.append(finding(name, value, f'nothing reads it since version 2 of the frameworks; its place '
                                         f'is {_OLD[name]}'))
-        elif near(name, known):
+        elif knows_runner and near(name, known):
             findings.append(finding(name, value, 'nothing reads it', name, known))
     return findings
 

@@ -129,7 +129,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
 def check_before_training(cfg, on_findings: str = 'stop'):
     """Check the data that a training will use; in a run of several processes the first one does.
 
-    Call it before `xcit_dense.data.datasets.take_classes`, which stops at the first fault.
+    Call it before `xcit_dense.data.classes.take_classes`, which stops at the first fault.
 
     Args:
         cfg: The config, with its launcher.

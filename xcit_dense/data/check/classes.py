@@ -73,7 +73,7 @@ def listed_names(path):
 def check_classes(cfg) -> list:
     """Compare the number of classes of the heads, and the classes of the other data, with those of the training data.
 
-    With ``classes_from_data`` there is nothing to compare before `xcit_dense.data.datasets.take_classes`.
+    With ``classes_from_data`` there is nothing to compare before `xcit_dense.data.classes.take_classes`.
 
     Args:
         cfg: The config.
