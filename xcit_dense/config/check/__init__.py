@@ -1,6 +1,7 @@
 """What is wrong with a config, all at once and before its run begins."""
 import re
 
+from mmengine import registry
 from mmengine.registry import MODELS, DefaultScope
 
 from .build import build_on_trial
@@ -38,14 +39,18 @@ def check_config(cfg, earlier=(), action='stop'):
         missing = [f'{", ".join(missing)}: not there; a config of your own takes them over from the one that it names '
                    'as its _base_']
     lines = [*earlier, *missing, *check_top_level(cfg), *find_numbers(cfg)]
-    for check in (_check_model, check_parts):
-        lines += _others(in_child(_in_scope, check, cfg), lines)
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
+        for root in vars(registry).values():
+            if isinstance(root, registry.Registry):
+                with root.switch_scope_and_registry(None) as inner:
+                    inner.import_from_location()  # here, for the run needs them too
+        lines += _others(in_child(_check_by_building, cfg), lines)
     tell(lines, action)
 
 
-def _in_scope(check, cfg):
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
-        return check(cfg)
+def _check_by_building(cfg):
+    findings = _check_model(cfg)
+    return findings + _others(check_parts(cfg), findings)
 
 
 def _check_model(cfg):

@@ -1,4 +1,5 @@
 """Run what may have effects, such as constructors of other packages, in a process of its own."""
+import gc
 import logging
 import multiprocessing
 import os
@@ -40,6 +41,13 @@ def in_child(function, *args) -> list:
 
 
 def _run(sender, function, args):
+    gc.disable()  # it would write to all that the copy shares with the process
+    isolate()
+    sender.send(function(*args))
+
+
+def isolate():
+    """Give up, in a process that is there for the check alone, threads, output, log and network."""
     torch.set_num_threads(1)  # others do not live on in a copy
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -47,7 +55,6 @@ def _run(sender, function, args):
     logging.disable(logging.CRITICAL)
     warnings.simplefilter('ignore')
     socket.getaddrinfo = _refuse
-    sender.send(function(*args))
 
 
 def _refuse(*args, **kwargs):
