@@ -12,6 +12,10 @@ from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
 
+def say(line):
+    os.write(1, f'\n{line}\n'.encode())  # at once: the processes of a run share the output
+
+
 @atexit.register
 def _tell_threads_of_gloo():
     """Threads that live on into the interpreter's end, where they now and then abort the process."""
@@ -23,9 +27,9 @@ def _tell_threads_of_gloo():
         if not left:
             break
         time.sleep(0.02)
-    print('threads of gloo at the end:', left, flush=True)
+    say(f'threads of gloo at the end: {left}')
     if RankDumpHook.end:
-        print(f'seconds after training: {time.monotonic() - RankDumpHook.end:.1f}', flush=True)
+        say(f'seconds after training: {time.monotonic() - RankDumpHook.end:.1f}')
 
 
 @HOOKS.register_module()

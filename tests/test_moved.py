@@ -4,12 +4,11 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT, python
+from conftest import ROOT, python, run_tool
 from mmengine.registry import MODELS
 
 import xcit_dense
 from xcit_dense import models
-from xcit_dense.cli import train
 
 
 @pytest.mark.parametrize('path, kind', (
@@ -71,12 +70,12 @@ def test_names_of_before_the_rooms():
     python('\n'.join(lines))
 
 
-def test_a_run_of_version_0_1_goes_on_from_its_dumped_config_and_checkpoint(demo_data, tmp_path, monkeypatch):
+def test_a_run_of_version_0_1_goes_on_from_its_dumped_config_and_checkpoint(demo_data, tmp_path):
     """Made by commit 0324f58, which also went on without the stop: its losses are those below."""
-    monkeypatch.chdir(tmp_path)
     golden = ROOT / 'tests/golden'
-    train.main([str(golden / 'run_of_0_1.py'), '--resume', str(golden / 'run_of_0_1.pth'), '--data-root',
-                str(demo_data), '--work-dir', 'run', '--cfg-options', 'train_cfg.max_iters=4'])
+    done = run_tool('train.py', golden / 'run_of_0_1.py', '--resume', golden / 'run_of_0_1.pth', '--data-root',
+                    demo_data, '--work-dir', 'run', '--cfg-options', 'train_cfg.max_iters=4', cwd=tmp_path)
+    assert 'Failed to search registry' not in done.stdout
     file, = tmp_path.glob('run/*/vis_data/scalars.json')
     losses = {line['step']: line['loss'] for line in map(json.loads, file.read_text().splitlines()) if 'loss' in line}
     assert losses == pytest.approx({3: 1.7762670119603474, 4: 1.7833096385002136}, rel=1e-5)

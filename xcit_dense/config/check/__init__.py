@@ -1,5 +1,7 @@
 """What is wrong with a config, all at once and before its run begins."""
 import re
+from contextlib import suppress
+from importlib import import_module
 
 from mmengine import registry
 from mmengine.registry import MODELS, DefaultScope
@@ -39,13 +41,20 @@ def check_config(cfg, earlier=(), action='stop'):
         missing = [f'{", ".join(missing)}: not there; a config of your own takes them over from the one that it names '
                    'as its _base_']
     lines = [*earlier, *missing, *check_top_level(cfg), *find_numbers(cfg)]
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
-        for root in vars(registry).values():
-            if isinstance(root, registry.Registry):
-                with root.switch_scope_and_registry(None) as inner:
-                    inner.import_from_location()  # here, for the run needs them too
+    scope = cfg.get('default_scope') or 'mmengine'
+    with DefaultScope.overwrite_default_scope(scope):
+        _load_framework(scope)
         lines += _others(in_child(_check_by_building, cfg), lines)
     tell(lines, action)
+
+
+def _load_framework(scope):
+    """Import what fills the registries of a framework: here, as the run needs it too, and not in every copy."""
+    with suppress(ImportError):
+        import_module(f'{scope}.registry')
+        for root in vars(registry).values():
+            if isinstance(root, registry.Registry) and scope in root.children:
+                root.children[scope].import_from_location()
 
 
 def _check_by_building(cfg):
