@@ -1,6 +1,6 @@
 """Every name of mmengine that begins with an underscore and is used here, under a public one.
 
-Read from mmengine 0.10.7; onedl-mmengine 0.10.12 has the same. Whoever moves to another version looks here first.
+Read from mmengine 0.10.7. Whoever moves to another version, or to the fork, looks here first.
 """
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import HistoryBuffer
