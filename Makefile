@@ -1,8 +1,10 @@
 # make demo         set up .venv and run the main job: make data, train, evaluate, draw
 # make demo-seg     the same for segmentation
-# make test         set up .venv and run the tests
+# make test         set up .venv and run the quick tests, in two processes; TESTS=tests/models those of a folder
+# make test-integration  the tests that need processes or environments of their own
 # make test-slow    the tests that take minutes
-# make test-onedl   the tests with the maintained forks, in .venv-onedl
+# make test-onedl   the quick tests with the maintained forks, in .venv-onedl
+# make mutants      plant 200 small mistakes, one at a time, and see which the tests catch: an hour
 # make lint         ruff
 # Another Python: make PYTHON=python3.12 demo
 
@@ -14,10 +16,11 @@ PIP := $(PY) -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
 DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
+TESTS := tests
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
 
-.PHONY: setup demo demo-seg test test-onedl test-slow lint clean
+.PHONY: setup demo demo-seg test test-integration test-slow test-onedl mutants lint clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -46,13 +49,19 @@ demo-seg:
 	$(MAKE) demo DEMO=work_dirs/demo_seg CONFIG=configs/semfpn_xcit_n12_p16_small.py METRIC=mIoU=60 IMAGES=images/validation
 
 test: setup
-	$(PY) -m pytest
+	$(PY) -m pytest $(TESTS) -n 2 --durations=15
+
+test-integration: setup
+	$(PY) -m pytest $(TESTS) -m 'integration and not slow' --durations=15
+
+test-slow: setup
+	$(PY) -m pytest $(TESTS) -m slow --durations=15
 
 test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt
 
-test-slow: setup
-	$(PY) -m pytest -m slow
+mutants: setup
+	$(PY) tests/mutants.py
 
 lint: setup
 	$(PY) -m ruff check .

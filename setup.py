@@ -44,7 +44,7 @@ setup(
     install_requires=['numpy', 'orjson', 'packaging', 'tqdm'],
     extras_require={
         **{stack: sum(FRAMEWORKS['requirements'](stack).values(), []) for stack in FRAMEWORKS['STACKS']},
-        'test': ['pytest', 'safetensors', 'ruff'],
+        'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff'],
     },
     classifiers=[
         'License :: OSI Approved :: Apache Software License',

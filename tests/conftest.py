@@ -1,27 +1,20 @@
-"""What the tests share: a tiny arch, the golden files, generated data, and a run trained on it."""
+"""Fixtures that several rooms share: the golden files, generated data, and runs trained on it."""
+import gc
 import os
-import runpy
-import subprocess
-import sys
-from pathlib import Path
+import random
+import shutil
 
+import numpy as np
 import pytest
 import torch
+from mmengine.config import config
 from safetensors.torch import load_file
 
+from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import forget_run, run_tool
+from helpers.two_processes import TwoProcesses
 from xcit_dense.data.demo import make_demo_data
-
-ROOT = Path(__file__).parents[1]
-#: Real samples that lie beside a developer's checkout; tests that use them are skipped elsewhere.
-SAMPLES = ROOT.parent / 'shared' / 'data'
-SMALL_CONFIG = ROOT / 'configs/maskrcnn_xcit_n12_p16_small.py'
-MAIN_CONFIG = ROOT / 'configs/maskrcnn_xcit_s12_p8_coco.py'
-
-TINY_CONFIG = ROOT / 'tests/maskrcnn_xcit_tiny.py'
-TINY_SEG_CONFIG = ROOT / 'tests/semfpn_xcit_tiny.py'
-
-#: The arch of the golden files, made by the authors' release with randomised parameters.
-TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
+from xcit_dense.processes import end_workers
 
 
 @pytest.fixture(autouse=True, scope='session')
@@ -29,9 +22,31 @@ def _cache(tmp_path_factory):
     os.environ['XDG_CACHE_HOME'] = str(tmp_path_factory.mktemp('cache'))  # of the data checks
 
 
+def pytest_configure(config):
+    """Share the cores where several processes run the tests (pytest -n 2)."""
+    workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', 1))
+    torch.set_num_threads(max(torch.get_num_threads() // workers, 1))
+
+
+@pytest.fixture(autouse=True, scope='session')
+def _without_waiting():
+    """What takes most of the time of a tiny training: formatting one config anew, collecting what was imported."""
+    format_code, known = config.FormatCode, {}
+    config.FormatCode = lambda text, **style: known.get(text) or known.setdefault(text, format_code(text, **style))
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
-def _seed():
+def _fresh():
+    """No test sees the random numbers, the log or the scope of another."""
     torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    forget_run()
+    yield
+    forget_run()
+    end_workers()
 
 
 @pytest.fixture(scope='session', params=(8, 16), ids=('p8', 'p16'))
@@ -41,35 +56,23 @@ def golden(request):
     return request.param, load_file(path)
 
 
-def run_tool(name, *args, cwd=ROOT, check=True, env=None, python=()):
-    """Run a tool as a user does and return what `subprocess.run` gives; output and errors in ``stdout``."""
-    command = [sys.executable, *python, str(ROOT / 'tools' / name), *map(str, args)]
-    done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env={**os.environ, **(env or {})}, timeout=1500)
-    assert not check or done.returncode == 0, done.stdout[-6000:]
-    return done
-
-
-def python(code):
-    """Run code in a fresh process and return what it prints."""
-    done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture
-def call_tool(monkeypatch, capsys):
-    """A function that runs a tool in this process, for calls that end before any work: code and output."""
+def call_tool():
+    """A function that runs a tool and gives its exit code, and the words it ended with or all that it printed."""
 
     def call(name, *args):
-        path = str(ROOT / 'tools' / name)
-        monkeypatch.setattr(sys, 'argv', [path, *map(str, args)])
-        with pytest.raises(SystemExit) as stopped:
-            runpy.run_path(path, run_name='__main__')
-        message = stopped.value.code
-        return (1, message) if isinstance(message, str) else (message, ''.join(capsys.readouterr()))
+        done = run_tool(name, *args, check=False)
+        return done.returncode, done.message or done.stdout
 
     return call
+
+
+@pytest.fixture(scope='session')
+def two_processes():
+    """The `TwoProcesses` of all tests."""
+    processes = TwoProcesses()
+    yield processes
+    processes.stop()
 
 
 @pytest.fixture(scope='session')
@@ -78,6 +81,12 @@ def demo_data(tmp_path_factory):
     root = tmp_path_factory.mktemp('data')
     make_demo_data(root, num_train=6, num_val=3, size=64)
     return root
+
+
+@pytest.fixture
+def root(demo_data, tmp_path):
+    """A copy of the generated data, to break."""
+    return shutil.copytree(demo_data, tmp_path / 'data')
 
 
 @pytest.fixture(scope='session')

@@ -4,9 +4,10 @@ from functools import reduce
 
 import pytest
 import torch
-from conftest import ROOT, TINY
 from torchvision.models.feature_extraction import create_feature_extractor
-from weight_files import build, randomise, relative_error
+
+from helpers.models import TINY, build, randomise, relative_error
+from helpers.paths import ROOT
 
 PAGE = ROOT / 'docs/changing_the_model.md'
 
@@ -91,3 +92,19 @@ def test_where_things_happen_names_files_that_are_there():
     rooms = {path.name + '/' * path.is_dir() for path in (ROOT / 'xcit_dense').iterdir()
              if not path.name.startswith(('_', '.')) and (path.is_file() or any(path.glob('*.py')))}
     assert rooms == {name for name in re.findall(r'`(\w+(?:\.py|/))`', table) if name != 'xcit_dense/'}
+
+
+def test_the_readme_names_a_test_for_every_promise():
+    table = (ROOT / 'README.md').read_text().partition('| fault | what happens | test |')[2].partition('\n\n')[0]
+    rows = [line.rpartition(' | ')[2] for line in table.splitlines()[2:]]
+    assert len(rows) > 12
+    tests = '\n'.join(path.read_text() for path in (ROOT / 'tests').rglob('test_*.py'))
+    files = {path.name for path in (ROOT / 'tests').rglob('test_*.py')}
+    for row in rows:
+        names = re.findall(r'`([^`]+)`', row)
+        assert names, row
+        for name in names:
+            if name.endswith('/'):
+                assert list((ROOT / name).glob('test_*.py')), name
+            else:
+                assert name in files or f'def {name}(' in tests, name

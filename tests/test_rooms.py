@@ -4,7 +4,8 @@ from collections import Counter
 from importlib.util import resolve_name
 
 import pytest
-from conftest import ROOT
+
+from helpers.paths import ROOT
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.

@@ -5,7 +5,8 @@ import subprocess
 import time
 
 import pytest
-from conftest import ROOT
+
+from helpers.paths import ROOT
 
 SCRIPT = ROOT / 'tools/slurm_train.sh'
 COMMAND = '''#!/usr/bin/env bash

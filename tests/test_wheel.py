@@ -9,11 +9,13 @@ from email import message_from_string
 
 import pytest
 import yaml
-from conftest import ROOT
 from packaging.requirements import Requirement
 
+from helpers.paths import ROOT
 from xcit_dense import list_models
 from xcit_dense.compat.frameworks import STACKS, requirements
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope='module')

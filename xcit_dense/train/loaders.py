@@ -6,7 +6,9 @@ another number of workers too, and one process draws what several draw together.
 own, such as a cache of images to mix in, are not covered.
 """
 import ctypes
+import os
 import signal
+import threading
 from functools import partial
 
 import torch
@@ -36,8 +38,7 @@ class ResumableLoader(DataLoader):
         super().__init__(
             _SeededDataset(loader.dataset, seed), batch_sampler=_Places(loader.batch_sampler),
             num_workers=loader.num_workers, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory,
-            timeout=loader.timeout, worker_init_fn=partial(_start_worker, loader.worker_init_fn),
-            prefetch_factor=loader.prefetch_factor,
+            timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers, multiprocessing_context=loader.multiprocessing_context,
             generator=torch.Generator())  # of its own: torch draws the workers' seeds from it
 
@@ -90,11 +91,27 @@ def explain(error: RuntimeError, name: str, loader: DataLoader):
                         f'out: fewer workers (--cfg-options {name}.num_workers=0) or smaller images.') from error
 
 
-def _start_worker(init, number):
-    """Let a worker of the loader end with its process: one that is blocked would stay for ever."""
+def bind_workers(loader: DataLoader):
+    """Let the workers of a loader end with this process and when it says so, and not before.
+
+    One that is blocked would stay for ever. One that a signal to all processes of the run ended would end this process
+    in the middle of what it saves.
+    """
+    loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn, os.getpid())
+
+
+def _start_worker(init, parent, number):
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_wait_for_end, args=(parent, ), daemon=True).start()
     if init:
         init(number)
+
+
+def _wait_for_end(parent):
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)  # as it was told to: torch raises an error for another code
 
 
 class _Places(Sampler):

@@ -21,7 +21,7 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import run_on_first
 from ..weights import fetch, load_model, read_checkpoint
 from . import resuming, sharding
-from .loaders import NamedErrors, explain
+from .loaders import NamedErrors, bind_workers, explain
 from .saving import lock_work_dir, write_checkpoint
 
 #: Errors of writing that name no file.
@@ -104,13 +104,15 @@ class DenseRunner(OpenRunner):
         dataset = dataloader['dataset']
         named = dict(type=NamedErrors, dataset=dataset, num_workers=dataloader.get('num_workers', 0))
         try:
-            return Runner.build_dataloader({**dataloader, 'dataset': named}, seed, diff_rank_seed)
+            loader = Runner.build_dataloader({**dataloader, 'dataset': named}, seed, diff_rank_seed)
         except ValueError as error:
             if 'need at least one array to concatenate' not in str(error) or not isinstance(dataset, dict):
                 raise
             raise DataError(f'no image of the data set {dataset.get("data_root")} {dataset.get("ann_file")} has an '
                             'object of the classes that the config expects. Class names are matched by name: set '
                             "the data set's metainfo.classes, or classes_from_data = True.") from error
+        bind_workers(loader)
+        return loader
 
     def build_optim_wrapper(self, optim_wrapper):
         """Build the optimizer.

@@ -1,0 +1,221 @@
+"""The benchmark on tiny models."""
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from mmengine.device import get_device
+from torch.utils.flop_counter import FlopCounterMode
+
+from helpers.models import TINY
+from helpers.tools import run_tool
+from xcit_dense import ReferenceXCiT, get_arch
+from xcit_dense.benchmark import cells, detector, growth, models
+from xcit_dense.benchmark.costs import multiply_adds
+from xcit_dense.errors import ConfigError
+
+BN = dict(norm_cfg=dict(type='BN'))
+ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
+on_a_cpu = pytest.mark.skipif(get_device() != 'cpu', reason='there is a GPU')
+
+
+@pytest.mark.parametrize('training', (False, True))
+@pytest.mark.parametrize('name, size', (('small_12_p8', (200, 333)), ('nano_12_p16', (65, 64))))
+def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, training):
+    counter = FlopCounterMode(display=False)
+    with torch.device('meta'), torch.set_grad_enabled(training), counter:
+        levels = ReferenceXCiT(name, **BN).train(training)(torch.empty(1, 3, *size))
+        if training:
+            sum(level.square().mean() for level in levels).backward()
+    counted, arch = counter.get_total_flops() // 2, get_arch(name)
+    if training:  # PyTorch takes the gradient of a depthwise convolution's weight for that of a full one
+        tokens, C = levels[1 if arch.patch_size == 8 else 2][0, 0].numel(), arch.embed_dims
+        counted -= arch.depth * 2 * 9 * tokens * C * (C - 1)
+    assert multiply_adds(name, *size, training=training, released=True) == counted
+
+
+def test_multiply_adds_take_the_form_with_fewer():
+    arch, C, d = replace(ARCH, embed_dims=64), 64, 16
+    for N, gram_saves in ((16, 0), (10_000, 2 * 10_000 * C * (C + d) - 3 * C**3 - 2 * C * C * d)):
+        side = round(N**0.5) * 16
+        saved = multiply_adds(arch, side, side, released=True) - multiply_adds(arch, side, side)
+        assert saved == 64 * C * N + arch.depth * gram_saves  # and the positions
+
+
+def test_saved_bytes_are_storages_that_are_neither_given_nor_counted_before():
+    class Model(torch.nn.Module):
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4, 3, 8, 8))
+
+        def forward(self, x):
+            x = x * self.weight  # both factors are given
+            return (x.exp().view(-1) * x.view(-1).exp(), )  # two results of exp, each also a factor
+
+    images = torch.randn(4, 3, 8, 8)
+    assert cells.saved_bytes(Model(), images, 'float32') == 2 * images.nbytes
+
+
+@pytest.mark.parametrize('mode, dtype', (('inference', 'float32'), ('training', 'float32'), ('training', 'bfloat16'),
+                                          ('training', 'float16')))
+def test_cell_compares_models_of_the_same_parameters(mode, dtype):
+    cell = cells.measure_cell(ARCH, (64, 80), batch=2, dtype=dtype, mode=mode, names=['ours', 'plain'], runs=2,
+                                  rates=dict(matrix=1e9, copy=1e9))
+    ours, plain = cell['rows']
+    assert (cell['tokens'], ours['name'], plain['name']) == (20, 'ours', 'plain')
+    for row in cell['rows']:
+        assert 0 < row['fastest'] <= row['seconds'] <= row['slowest']
+        assert row['times_as_fast'] == plain['seconds'] / row['seconds']
+    assert 0 < ours['error'] < (1e-5 if dtype == 'float32' else 5e-2)
+    assert ours['share_of_matrix_rate'] == ours['multiply_adds'] / 1e9 / ours['seconds']
+    assert ours['multiply_adds'] <= plain['multiply_adds'] == 2 * multiply_adds(
+        ARCH, 64, 80, training=mode == 'training', released=True)
+    assert ('error' in plain) == (dtype != 'float32')  # then both err
+    if mode == 'training':
+        assert 0 < ours['gradient_error'] < (1e-5 if dtype == 'float32' else 0.2)
+        assert ours['saved_share'] == ours['saved_bytes'] / plain['saved_bytes']
+        assert plain['saved_bytes'] > 4 * 20 * 32 * 20 * (2 if dtype == 'float32' else 1)
+
+
+def test_a_wrong_model_shows_in_the_error(monkeypatch):
+    monkeypatch.setattr(ReferenceXCiT, 'load_state_dict', lambda self, state: None)
+    cell = cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode='inference', names=['ours', 'plain'],
+                                  runs=1)
+    assert cell['rows'][0]['error'] > 1e-2
+
+
+def test_models_that_do_not_fit_are_left_out(monkeypatch):
+    class TooLarge(ReferenceXCiT):
+
+        def forward(self, x):
+            raise torch.OutOfMemoryError
+
+    monkeypatch.setitem(models.RIVALS, 'plain', lambda arch: TooLarge(arch, **BN))
+    cell = cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode='training', names=['ours', 'plain'],
+                                  runs=1)
+    assert cell['rows'][1] == dict(name='plain', failed='out of memory')
+    assert cell['rows'][0]['seconds'] > 0 and 'times_as_fast' not in cell['rows'][0]
+
+
+def test_steps_are_interleaved_and_warm_up_is_not_counted():
+    calls = []
+    steps = {name: lambda name=name: calls.append(name) for name in 'abc'}
+    seconds = cells.time_interleaved(steps, 3, warmup=2)
+    assert ''.join(calls) == 'abc' * 5
+    assert [len(values) for values in seconds.values()] == [3, 3, 3]
+
+
+@pytest.mark.parametrize('name', ('timm', 'swin_t', 'resnet50'))
+def test_rivals_run(name):
+    model = models.build_models('nano_12_p16', 'inference', [name])[name]
+    with torch.no_grad():
+        maps = model(torch.randn(1, 3, 64, 64, device=get_device()))
+    assert maps[-1].shape == {'timm': (1, 16, 128), 'swin_t': (1, 768, 2, 2), 'resnet50': (1, 2048, 2, 2)}[name]
+
+
+def test_jobs_say_how_far_they_are():
+    lines = []
+    jobs = [(label, cost, lambda label=label: label * 2) for label, cost in (('a', 1), ('b', 3))]
+    assert list(cells.run_jobs(jobs, lines.append)) == ['aa', 'bb']
+    assert lines[0] == '[1/2] a (0:00 min passed)' and lines[1].startswith('[2/2] b (0:00 min passed, 0:0')
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_growth_covers_the_tokens_that_were_asked_for(patch_size):
+    tokens = [(side / patch_size)**2 for side in growth.growth_sizes(patch_size)]
+    assert tokens[0] == pytest.approx(1000, rel=0.05) and tokens[-1] == pytest.approx(400_000, rel=0.01)
+    assert all(2 < b / a < 3.5 for a, b in zip(tokens, tokens[1:], strict=False))
+
+
+def test_exponents_of_powers():
+    tokens = [1000, 3000, 20_000, 400_000]
+    cells = [dict(tokens=n, rows=[dict(name='line', seconds=3e-6 * n, peak_bytes=7 * n),
+                                  dict(name='square', seconds=1e-9 * n**2, peak_bytes=n),
+                                  *([dict(name='once', seconds=1.)] if n == 1000 else [])]) for n in tokens]
+    cells[-1]['rows'][1] = dict(name='square', failed='out of memory')
+    found = growth.exponents(cells)
+    assert found['line'] == pytest.approx(dict(seconds=1, peak_bytes=1))
+    assert found['square'] == pytest.approx(dict(seconds=2, peak_bytes=1))
+    assert all(value != value for value in found['once'].values())  # one point has no slope
+
+
+@pytest.mark.integration
+@on_a_cpu
+def test_peak_memory_is_that_of_the_step():
+    """A fresh process: neither what this one used before nor the model counts."""
+    torch.ones(2**28).sum()
+    peak = growth.peak_bytes('plain', ARCH, (512, 512), batch=1, dtype='float32', mode='training')
+    kept = cells.saved_bytes(ReferenceXCiT(ARCH, **BN), torch.randn(1, 3, 512, 512), 'float32')
+    assert kept < peak < 3 * kept
+
+
+@on_a_cpu
+def test_growth_leaves_out_what_will_not_fit(monkeypatch):
+    monkeypatch.setattr(growth, 'peak_bytes', lambda *args, **options: 100)
+    monkeypatch.setattr(growth, '_available_bytes', lambda: 400)
+    jobs = growth.growth_jobs(ARCH, dtype='float32', mode='inference', names=['ours'], runs=1,
+                                        max_tokens=9000, rates=dict(matrix=1e9))
+    cells = [call() for _, _, call in jobs[:1] + jobs[-2:]]
+    assert cells[0]['rows'][0]['peak_bytes'] == 100 and cells[0]['rows'][0]['seconds'] > 0
+    assert [cell['rows'] for cell in cells[1:]] == [[dict(name='ours', failed='out of memory')]] * 2
+
+
+@pytest.mark.parametrize('most', (0, 1, 2, 3, 7, 8, 63, 100))
+def test_largest_batch(most):
+    tried = []
+
+    def fits(batch):
+        tried.append(batch)
+        return batch <= most
+
+    assert detector.largest(fits, 2, 64) == min(most, 64)
+    assert len(tried) < 14 and max(tried) <= 64
+
+
+def test_detectors_train():
+    row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=1, dtype='float32', runs=1)
+    assert row['name'] == 'resnet50' and row['images_per_second'] == 1 / row['seconds']
+    model, optimizer = detector.build_detector(*detector.BACKBONES['ours small_12_p16'])
+    batch = model.data_preprocessor(detector.make_data(2, (64, 96)), training=True)
+    losses = model(**batch, mode='loss')
+    assert {'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'} <= losses.keys()
+    before = copy.deepcopy(model.backbone.state_dict())
+    detector.make_training_step(model, optimizer, detector.make_data(2, (64, 96)), 'float32')()
+    assert not torch.equal(model.backbone.blocks[0].mlp.fc1.weight, before['blocks.0.mlp.fc1.weight'])
+
+
+@on_a_cpu
+def test_detectors_are_not_measured_on_a_cpu_by_mistake():
+    with pytest.raises(ConfigError, match='--detector any'):
+        detector.check_detector_device(force=False)
+    detector.check_detector_device(force=True)
+
+
+@pytest.mark.slow
+def test_tool_writes_numbers_tables_and_pictures(tmp_path):
+    done = run_tool('benchmark.py', '--sizes', 'nano_12', '--patches', '16', '--images', '64x64', '--runs', '1',
+                    '--batch', '1', '--growth', '--max-tokens', '1050', '--modes', 'inference', '--out', tmp_path)
+    result = json.loads((tmp_path / 'benchmark.json').read_text())
+    cell, = result['cells']
+    assert (cell['arch'], cell['image'], cell['mode'], cell['tokens']) == ('nano_12_p16', [64, 64], 'inference', 16)
+    assert [row['name'] for row in cell['rows']] == ['ours', 'plain'] and cell['rows'][0]['error'] < 5e-2
+    assert result['settings']['runs'] == 1 and result['machine']['rates'][cell['dtype']]['matrix'] > 1e8
+    assert all(row['peak_bytes'] > 0 for point in result['growth'] for row in point['rows'])
+    tables = (tmp_path / 'benchmark.md').read_text()
+    assert tables in done.stdout and '## Inference' in tables and '## Growth: nano_12_p16, inference' in tables
+    picture, = tmp_path.glob('*.png')
+    assert picture.read_bytes().startswith(b'\x89PNG')
+    assert '[1/2] nano_12_p16 64x64 batch 1' in done.stdout
+
+
+@pytest.mark.parametrize('options, words', (
+    (('--images', '800'), ('HEIGHTxWIDTH', "'800'")),
+    (('--images', '8x8'), ('32x32', "'8x8'")),
+    (('--runs', '0'), ('from 1 up', "'0'")),
+    (('--sizes', 'huge_12'), ('huge_12', 'small_12')),
+))
+def test_tool_says_what_it_takes(call_tool, capsys, options, words):
+    code, message = call_tool('benchmark.py', *options)
+    assert code == 2 and all(word in message for word in words), message

@@ -1,0 +1,85 @@
+"""check_data: counts, draws, drops, and ends with what it found."""
+import json
+import re
+
+import pytest
+from PIL import Image
+
+from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, rewrite
+from helpers.paths import MAIN_CONFIG, ROOT, SAMPLES, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.data.check import (
+    check_data_set,
+)
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
+def test_tool_counts_and_draws(demo_data, tmp_path, config):
+    done = run_tool('check_data.py', config, '--data-root', demo_data, '--out', tmp_path / 'out', '--strict')
+    assert '6 images' in done.stdout and re.search(r'star +\d+ +[\d,]+ +[\d.]+%', done.stdout)
+    assert '0 errors and 0 warnings' in done.stdout
+    assert json.loads((tmp_path / 'out/findings.json').read_text()) == []
+    sheet = Image.open(tmp_path / 'out/train_dataloader.png').convert('RGB')
+    assert len(sheet.getcolors(1 << 24)) > 1000
+    assert (tmp_path / 'out/val_dataloader.png').is_file()
+
+
+def test_tool_prints_all_and_ends_with_1(root, tmp_path, call_tool):
+    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
+    rewrite(root, fields('annotations', 1, image_id=77))
+    out = tmp_path / 'out'
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', out)
+    assert code == 1 and message.startswith('error: 2 errors and 0 warnings')
+    found = json.loads((out / 'findings.json').read_text())
+    assert {f['kind'] for f in found} == {'box-not-finite', 'orphan'}
+    assert all(f['file'] == str(root / ANNOTATIONS) and f['sentence'] and f['severity'] == 'error' for f in found)
+
+
+def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, call_tool):
+    rewrite(root, fields('categories', 0, name='Disk'))
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path)
+    assert code == 1 and message.startswith('error: 1 error and 0 warnings, ')
+    finding, = json.loads((tmp_path / 'findings.json').read_text())
+    assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
+
+
+def test_strict_stops_at_warnings(root, tmp_path, call_tool):
+    rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--strict')
+    assert code == 1 and '0 errors and 1 warning, ' in message
+
+
+def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
+    def change(content):
+        for place, values in enumerate((dict(bbox=[NAN] * 4), dict(image_id=77), dict(category_id=77), dict(area=0),
+                                        dict(segmentation=[[1, 2, 3, 4]]), dict(bbox=None))):
+            content['annotations'][place].update(values)
+        content['images'][3]['width'] = 0
+        content['images'][4]['file_name'] = 'no.jpg'
+        content['images'].append(dict(content['images'][5]))
+    rewrite(root, change)
+    before = (root / ANNOTATIONS).read_bytes()
+    args = ('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--drop', tmp_path / 'clean')
+    assert call_tool(*args)[0] == 1
+    clean = tmp_path / 'clean/train_dataloader/instances_train2017.json'
+    assert (root / ANNOTATIONS).read_bytes() == before
+    report = check_data_set(coco(root, ann_file=str(clean)))
+    assert report.findings == [] and report.counts['images'] == 4
+    kept, old = json.loads(clean.read_text()), json.loads(before)
+    gone = {4, 5}
+    assert [a['id'] for a in kept['annotations']] == [a['id'] for a in old['annotations'][6:]
+                                                      if a['image_id'] not in gone]
+    assert kept['info'] == old['info'] and kept['categories'] == old['categories']
+    written = clean.read_bytes()
+    call_tool(*args)
+    assert clean.read_bytes() == written
+    assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no fault
+
+
+@pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')
+@pytest.mark.parametrize('config, folder', (
+    (MAIN_CONFIG, 'coco_sample'),
+    (ROOT / 'configs/semfpn_xcit_s12_p16_ade20k.py', 'ade20k_sample/ADEChallengeData2016')))
+def test_real_data_has_no_errors(tmp_path, config, folder):
+    done = run_tool('check_data.py', config, '--data-root', SAMPLES / folder, '--out', tmp_path)
+    assert re.search(r'^0 errors', done.stdout, re.M) and re.search(r'^  person ', done.stdout, re.M)

@@ -1,0 +1,26 @@
+"""Mistakes at the command line end in one message."""
+import pytest
+
+from helpers.paths import MAIN_CONFIG, ROOT, SMALL_CONFIG
+from helpers.tools import run_tool
+
+
+@pytest.mark.parametrize('tool, args, words', (
+    ('train.py', ['configs/nothing.py'], 'there is no config'),
+    ('train.py', [MAIN_CONFIG, '--data-root', 'nowhere'], 'missing'),
+    ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}'], 'there is no file'),
+    ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}', '--at-least', 'mAP'], "got 'mAP'"),
+    ('predict.py', [MAIN_CONFIG, 'no.pth', '{data}', '--out', 'x'], 'there is no file'),
+    ('predict.py', [MAIN_CONFIG, 'no.pth', 'nowhere', '--out', 'x'], 'there is no image or folder'),
+    ('plot_curves.py', ['nowhere'], 'there is no log'),
+))
+def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, monkeypatch, call_tool):
+    monkeypatch.chdir(tmp_path)
+    code, message = call_tool(tool, *(demo_data if a == '{data}' else a for a in args))
+    assert code == 1 and message.startswith('error: ') and words in message
+
+
+def test_tools_run_without_the_checkout_as_working_folder(tmp_path):
+    assert tmp_path != ROOT
+    run_tool('make_demo_data.py', tmp_path / 'data', '--train', 1, '--val', 1, '--size', 48, cwd=tmp_path)
+    assert (tmp_path / 'data/annotations/instances_val2017.json').is_file()

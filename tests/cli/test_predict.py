@@ -1,0 +1,103 @@
+"""The predict tool as a user runs it."""
+import json
+import shutil
+
+import cv2
+import pytest
+import torch
+from pycocotools.coco import COCO
+
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+
+
+def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_path):
+    work_dir, _ = trained
+    out = tmp_path / 'out'
+    done = run_tool('predict.py', TINY_CONFIG, work_dir, demo_data / 'val2017', '--out', out, '--score-thr', 0,
+                    '--cfg-options', 'model.test_cfg.rcnn.score_thr=0', cwd=tmp_path)
+    assert '3 pictures' in done.stdout
+    image = cv2.imread(str(demo_data / 'val2017/000000000001.jpg'))
+    picture = cv2.imread(str(out / '000000000001.jpg'))
+    assert picture.shape == image.shape and (picture != image).any()
+    records = json.loads((out / 'results.json').read_text())
+    truth = COCO(str(demo_data / 'annotations/instances_val2017.json'))
+    loaded = truth.loadRes(str(out / 'results.json'))  # COCO's own reader takes it
+    assert len(loaded.anns) == len(records) > 0
+    for record in records:
+        info = truth.imgs[record['image_id']]
+        assert record['file_name'] == info['file_name']
+        assert record['category_name'] == truth.cats[record['category_id']]['name']
+        assert record['segmentation']['size'] == [info['height'], info['width']]
+        x, y, width, height = record['bbox']
+        assert 0 <= x <= x + width <= info['width'] + 1e-3 and 0 <= y <= y + height <= info['height'] + 1e-3
+
+
+def test_results_carry_the_category_ids_of_the_data(trained, demo_data, tmp_path):
+    checkpoint = torch.load(trained[0] / 'epoch_2.pth', weights_only=False)
+    meta = checkpoint['meta']['dataset_meta']
+    assert tuple(meta['category_ids']) == (1, 2, 3, 4, 5)
+    meta['category_ids'] = (10, 20, 30, 40, 50)
+    torch.save(checkpoint, tmp_path / 'other.pth')
+    run_tool('predict.py', TINY_CONFIG, tmp_path / 'other.pth', demo_data / 'val2017', '--out', tmp_path,
+             '--cfg-options', 'model.test_cfg.rcnn.score_thr=0')
+    records = json.loads((tmp_path / 'results.json').read_text())
+    assert records and all(meta['classes'][r['category_id'] // 10 - 1] == r['category_name'] for r in records)
+
+
+def test_prediction_goes_on_past_a_broken_image_and_names_it(trained, demo_data, tmp_path):
+    images = tmp_path / 'images'
+    (images / 'deep').mkdir(parents=True)
+    (images / 'a.jpg').write_bytes(b'no image')
+    (images / 'deep/b.png').write_bytes(cv2.imencode('.png', cv2.imread(
+        str(demo_data / 'val2017/000000000001.jpg')))[1].tobytes())
+    done = run_tool('predict.py', TINY_CONFIG, trained[0], images, '--out', tmp_path / 'out',
+                    check=False)
+    assert done.returncode == 1
+    assert '1 of 2 images could not be read' in done.stdout and 'a.jpg' in done.stdout
+    assert (tmp_path / 'out/deep/b.jpg').is_file() and (tmp_path / 'out/results.json').is_file()
+
+
+@pytest.mark.parametrize('out, words', (('images', 'would overwrite them'), ('out', 'one name but for the suffix')))
+def test_prediction_overwrites_nothing(out, words, trained, demo_data, tmp_path):
+    (tmp_path / 'images').mkdir()
+    for suffix in ('jpg', 'JPG'):
+        shutil.copy(demo_data / 'val2017/000000000001.jpg', tmp_path / f'images/a.{suffix}')
+    done = run_tool('predict.py', TINY_CONFIG, trained[0], 'images', '--out', out, cwd=tmp_path, check=False)
+    assert done.returncode == 1 and words in done.stdout and 'Traceback' not in done.stdout
+    assert sorted(p.name for p in (tmp_path / 'images').iterdir()) == ['a.JPG', 'a.jpg']
+
+
+@pytest.mark.parametrize('readable', (0, 1))
+def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, tmp_path, call_tool):
+    images, out = tmp_path / 'images', tmp_path / 'out'
+    images.mkdir()
+    names = [f'broken_{i}.jpg' for i in range(7)]
+    for name in names:
+        (images / name).write_bytes(b'no image')
+    if readable:
+        shutil.copy(demo_data / 'val2017/000000000001.jpg', images)
+    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], images, '--out', out)
+    assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be read; wrote ')
+    assert [line.strip() for line in message.splitlines()[1:]] == [str(images / name) for name in names]
+    if readable:
+        assert '; wrote 1 pictures and ' in message
+        assert {p.name for p in out.iterdir()} == {'000000000001.jpg', 'results.json'}
+    else:
+        assert '; wrote nothing. ' in message and not out.exists()
+
+
+@pytest.mark.parametrize('out', ('file', 'file/out', '/proc/out'))  # the last is closed to root too
+def test_prediction_names_a_folder_that_cannot_be_written(out, trained, demo_data, tmp_path, monkeypatch, call_tool):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'file').write_text('')
+    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], demo_data / 'val2017', '--out', out)
+    assert code == 1 and message.startswith(f'error: cannot write into {out}: ') and len(message.splitlines()) == 1
+
+
+def test_a_label_map_that_cannot_be_written_is_no_success(trained_segmentor, demo_data, tmp_path, call_tool):
+    taken = tmp_path / 'labels/000000000001.png'
+    taken.mkdir(parents=True)
+    code, message = call_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0],
+                              demo_data / 'images/validation/000000000001.jpg', '--out', tmp_path)
+    assert code == 1 and message.startswith('error: cannot write into') and str(taken) in message

@@ -1,0 +1,50 @@
+"""Options of the command line that name nothing, and runs that go on in spite of findings."""
+import logging
+
+import pytest
+from mmengine.config import Config
+
+from helpers.paths import TINY_CONFIG
+from xcit_dense.config.check import find_new_keys
+from xcit_dense.config.check import findings as findings_module
+from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError
+
+
+def test_options_that_cannot_have_an_effect():
+    cfg = Config.fromfile(TINY_CONFIG)
+    assert not find_new_keys(cfg, {
+        'model.backbone.with_cp': True, 'randomness.seed': 1, 'optim_wrapper.optimizer.betas': (0, 1),
+        'optim_wrapper.paramwise_cfg.custom_keys.norm1.lr_mult': 2, 'classes_from_data': False,
+        'param_scheduler.0.end': 3, 'load_from._delete_': True, 'load_from.x': 1})
+    assert not find_new_keys(cfg, None)
+    lines = list(find_new_keys(cfg, {
+        'max_epochs': 5, 'modle.backbone': 1, 'env_cfg.mp_cfg.opencv_num_thread': 1, 'param_scheduler.2.end': 3,
+        'model.neck.in_channels.0': 8, 'train_dataloader.batch_size.x': 3}).values())
+    assert lines[0].startswith('max_epochs = 5: a variable of the config file')
+    assert lines[1].endswith('did you mean model?') and lines[2].endswith('did you mean opencv_num_threads?')
+    # mmengine ends with a traceback when it merges these
+    assert 'param_scheduler is a list of 2' in lines[3] and 'model.neck.in_channels is a list of 4' in lines[4]
+    assert lines[5] == 'train_dataloader.batch_size.x = 3: train_dataloader.batch_size is 2 and has no keys'
+
+
+def test_findings_can_be_warnings(monkeypatch):
+    said = []
+    monkeypatch.setattr(findings_module, 'print_log', lambda text, **how: said.append((text, how)))
+    options = {'modle.backbone': 1, 'param_scheduler.9.end': 3, 'model.neck.num_out': 4,
+               'train_dataloader.batch_size': 0}
+    with pytest.raises(ConfigError, match='4 things'):
+        load_config(TINY_CONFIG, cfg_options=options, check=True)
+    cfg = load_config(TINY_CONFIG, cfg_options=options, check=True, findings='warn')
+    (text, how), = said
+    assert how['level'] == logging.WARNING and text.startswith('4 things') and 'did you mean num_outs?' in text
+    assert 'modle' not in cfg and cfg.model.neck.num_out == 4
+
+
+def test_the_tool_stops_or_warns(call_tool, tmp_path):
+    arguments = (TINY_CONFIG, '--no-pretrained', '--data-root', tmp_path, '--work-dir', tmp_path / 'run',
+                 '--cfg-options', 'modle.backbone=1')
+    code, text = call_tool('train.py', *arguments)
+    assert code == 1 and 'did you mean model?' in text
+    code, text = call_tool('train.py', *arguments, '--config-findings', 'warn')
+    assert code == 1 and 'data set is not complete' in text  # it went on to that

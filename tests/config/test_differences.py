@@ -1,0 +1,13 @@
+"""Settings compared by key."""
+from xcit_dense.config.differences import differences
+
+
+def test_differences_of_settings_by_key():
+    before = "a = dict(b=[dict(c=1, d='x'), dict(c=2)], e={'f.g': 3}, h=[1, 2])\nk = dict()\n"
+    after = "a = dict(b=[dict(c=1, d='y')], e={'f.g': 4}, h=[1, 2])\nk = dict(l=None)\n"
+    assert differences(before, before.replace("'", '"')) == {}
+    assert differences(before, after) == {
+        'a.b.0.d': ("'x'", "'y'"), 'a.b.1.c': ('2', 'not set'), 'a.e.f.g': ('3', '4'), 'k': ('dict()', 'not set'),
+        'k.l': ('not set', 'None')}
+    for text in ('a = (', 'a = ' + '(' * 10000, 'import os\nos.abort()\n', 'a.b = 1', 'a = {**c}'):
+        assert differences(text, after) == {}

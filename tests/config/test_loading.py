@@ -1,0 +1,83 @@
+"""Configs by name and file, and faults in them."""
+import pytest
+
+from helpers.paths import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG
+from xcit_dense import get_config, list_models
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import set_classes
+from xcit_dense.errors import ConfigError
+
+
+def test_data_root_reaches_all_loaders_and_evaluators(tmp_path):
+    cfg = load_config(MAIN_CONFIG, data_root=tmp_path)
+    for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
+        assert loader.dataset.data_root == str(tmp_path)
+    for evaluator in (cfg.val_evaluator, cfg.test_evaluator):
+        assert evaluator.ann_file == str(tmp_path / 'annotations/instances_val2017.json')
+    assert 'data/coco' not in cfg.pretty_text
+
+
+def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(tmp_path):
+    path = tmp_path / 'wrapped.py'
+    path.write_text(f"_base_ = '{SMALL_CONFIG}'\n"
+                    "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict("
+                    "type='ConcatDataset', datasets=[dict(type='CocoDataset', data_root='data/coco/',"
+                    "ann_file='a.json', data_prefix=dict(img='i/'))])))\n"
+                    "val_evaluator = [dict(type='CocoMetric', ann_file='data/coco/annotations/v.json')]\n")
+    cfg = load_config(path, data_root='/elsewhere')
+    assert cfg.train_dataloader.dataset.dataset.datasets[0].data_root == '/elsewhere'
+    assert cfg.val_evaluator[0].ann_file == '/elsewhere/annotations/v.json'
+    set_classes(cfg, ['a', 'b'])
+    assert cfg.train_dataloader.dataset.dataset.datasets[0].metainfo.classes == ('a', 'b')
+
+
+def test_no_pretrained_takes_every_start_weight_out():
+    cfg = load_config(MAIN_CONFIG, pretrained=False)
+    assert cfg.model.backbone.init_cfg is None
+    assert 'Pretrained' not in cfg.model.__repr__()
+
+
+def test_misspelt_config_is_told_the_near_ones():
+    with pytest.raises(ConfigError, match='did you mean maskrcnn_xcit_s12_p8_coco'):
+        load_config(MAIN_CONFIG.with_name('maskrcn_xcit_s12_p8_coco.py'))
+
+
+def test_configs_have_names():
+    assert 'maskrcnn_xcit_s12_p8_coco' in list_models() and 'semfpn_xcit_l24_p16_ade20k' in list_models()
+    cfg = get_config('maskrcnn_xcit_s12_p8_coco', pretrained=False)
+    assert cfg.model.backbone.arch == 'small_12_p8' and cfg.model.backbone.init_cfg is None
+    for name in list_models():
+        assert get_config(name).model.backbone.type == 'XCiT'
+    with pytest.raises(ConfigError, match='list_models'):
+        get_config('yolo')
+
+
+def test_data_roots_are_compared_by_folders(tmp_path):
+    path = tmp_path / 'other.py'
+    path.write_text(f"_base_ = '{SMALL_CONFIG}'\nval_evaluator = dict(ann_file='data/coco2/v.json')\n")
+    assert load_config(path, data_root='/elsewhere').val_evaluator.ann_file == 'data/coco2/v.json'
+
+
+@pytest.mark.parametrize('text, line, problem', (
+    ('x = dict(a=1\n', 2, r"SyntaxError: '\(' was never closed"),
+    ('x = 1\ny = x / 0\n', 3, 'ZeroDivisionError: division by zero'),
+    ("model = dict(bbox=1)\nx = model['box']\n", 3, "KeyError: 'box'"),
+    ("_base_ = [\n    'absent.py']\n", 3, 'there is no .*absent.py, which it names as its _base_'),
+    ('model = 3\ntrain_dataloader = dict(batch_size=dict(a=1))\n', None, 'TypeError: batch_size='),
+    ('custom_imports = dict(imports=["xcit_dense",\n    "absent"])\n', 3, "cannot import absent: .*No module named"),
+    ('custom_imports = dict(imports=["unfinished"])\n', 2, r"cannot import unfinished: SyntaxError: .*\(unfinished.py, "
+     r'line 1\)$'),
+    ('custom_imports = dict(imports=["broken"])\n', 2, 'cannot import broken: .*broken.py, line 2: NameError: .*gone'),
+))
+@pytest.mark.parametrize('as_base', (False, True))
+def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem, as_base, tmp_path, monkeypatch):
+    path = tmp_path / 'mine.py'
+    base = '' if '_base_' in text else f"_base_ = '{TINY_CONFIG}'"
+    path.write_text(f'{base}\n{text}')
+    (tmp_path / 'child.py').write_text("_base_ = 'mine.py'\n")
+    (tmp_path / 'broken.py').write_text('x = 1\ngone\n')
+    (tmp_path / 'unfinished.py').write_text('x = (1\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load_config(tmp_path / 'child.py' if as_base else path)
+    assert str(caught.value).startswith(f'{path}{f", line {line}" if line else ""}: ')

@@ -1,0 +1,130 @@
+"""Every config holds the published recipe."""
+import json
+
+import pytest
+import torch
+from mmengine.optim import build_optim_wrapper
+
+from helpers.paths import ROOT
+from helpers.recipes import FAMILIES, PUBLISHED, RECIPES, build, path_of
+from xcit_dense import get_arch
+from xcit_dense.config.loading import load_config
+
+ARCHITECTURES = json.loads((ROOT / 'tests/golden/architectures.json').read_text())['archs']
+
+
+@pytest.mark.parametrize('family, arch', RECIPES)
+def test_recipe(family, arch):
+    path, row = path_of(family, arch), PUBLISHED.get((family, arch))
+    cfg = load_config(path)
+    backbone, channels = cfg.model.backbone, get_arch(arch).embed_dims
+    assert (backbone.type, backbone.arch) == ('XCiT', arch)
+    assert backbone.init_cfg == dict(type='Pretrained', checkpoint=f'xcit://{arch}_384_dist')
+    assert set(backbone) <= {'type', 'arch', 'init_cfg', 'drop_path_rate'}  # the norm type is the default
+    optimizer = cfg.optim_wrapper.optimizer
+    assert optimizer.type == 'AdamW' and cfg.optim_wrapper.type == 'OptimWrapper'
+    assert 'clip_grad' not in cfg.optim_wrapper
+    assert cfg.auto_scale_lr.base_batch_size == 16 and cfg.train_dataloader.batch_size == 2
+    warm_up, decay = cfg.param_scheduler
+    assert (warm_up.type, warm_up.begin, warm_up.by_epoch, decay.begin) == ('LinearLR', 0, False, 0)
+    if family == 'maskrcnn':
+        assert (optimizer.lr, optimizer.weight_decay) == (1e-4, 0.05)
+        assert (warm_up.start_factor, warm_up.end) == (0.001, 500)
+        assert (decay.type, decay.milestones, decay.gamma, decay.by_epoch) == ('MultiStepLR', [27, 33], 0.1, True)
+        assert cfg.train_cfg.max_epochs == 36
+        assert cfg.model.neck == dict(type='FPN', in_channels=[channels] * 4, out_channels=256, num_outs=5)
+        assert cfg.model.rpn_head.anchor_generator.strides == [4, 8, 16, 32, 64]
+        assert cfg.model.roi_head.bbox_head.num_classes == cfg.model.roi_head.mask_head.num_classes == 80
+    else:
+        iterations = dict(semfpn=80000, upernet=160000)[family]
+        assert (optimizer.lr, optimizer.weight_decay) == (6e-5, 0.01)
+        assert (warm_up.start_factor, warm_up.end) == (1e-6, 1500)
+        assert (decay.type, decay.power, decay.eta_min, decay.end) == ('PolyLR', 1.0, 0, iterations)
+        assert cfg.train_cfg.max_iters == iterations and cfg.model.test_cfg.mode == 'whole'
+        head = cfg.model.decode_head
+        assert head.in_channels == [channels] * 4 and head.num_classes == 150 and head.norm_cfg.type == 'SyncBN'
+        if family == 'semfpn':
+            assert cfg.model.neck == dict(type='FPN', in_channels=[channels] * 4, out_channels=channels, num_outs=4)
+            assert (head.type, head.channels, head.dropout_ratio) == ('FPNHead', 128, 0.1)
+            assert head.feature_strides == [4, 8, 16, 32]
+        else:
+            auxiliary = cfg.model.auxiliary_head
+            assert (head.type, head.channels, head.dropout_ratio) == ('UPerHead', 512, 0.1)
+            assert (auxiliary.type, auxiliary.channels, auxiliary.in_channels) == ('FCNHead', 256, channels)
+            assert (auxiliary.in_index, auxiliary.loss_decode.loss_weight) == (2, 0.4)
+            assert (auxiliary.norm_cfg.type, auxiliary.num_classes) == ('SyncBN', 150)
+    preprocessor = cfg.model.data_preprocessor  # ImageNet's, as the start weights were trained with
+    assert (preprocessor.mean, preprocessor.std) == ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
+    assert preprocessor.bgr_to_rgb
+    text = path.read_text()
+    assert text.count('\n') <= 15
+    header = text[:text.index('_base_')]
+    if row is None:
+        assert 'No result is published' in header
+        return
+    assert (optimizer.lr, optimizer.weight_decay) == (row['lr'], row['weight_decay'])
+    assert backbone.get('drop_path_rate', 0.) == row['drop_path_rate']
+    assert (list(get_arch(arch).out_indices), get_arch(arch).eta) == (row['out_indices'], row['eta'])
+    figure = 'box AP {box_ap}, mask AP {mask_ap}.' if family == 'maskrcnn' else 'mIoU {miou}.'
+    assert 'Published by the authors, not measured here: ' + figure.format(**row) in header
+
+
+def test_there_is_a_config_for_every_published_result():
+    assert set(PUBLISHED) <= set(RECIPES) and len(PUBLISHED) == 24
+
+
+def test_data_of_coco():
+    cfg = load_config(path_of('maskrcnn', 'small_12_p8'))
+    assert cfg.model.data_preprocessor.pad_size_divisor == 32
+    assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(1333, 800), keep_ratio=True)
+    _, _, flip, choice, _ = cfg.train_dataloader.dataset.pipeline
+    assert flip.prob == 0.5
+    multi_scale = [(side, 1333) for side in (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)]
+    assert choice.transforms[0][0].scales == choice.transforms[1][2].scales == multi_scale
+    assert choice.transforms[1][0].scales == [(400, 1333), (500, 1333), (600, 1333)]
+    assert choice.transforms[1][1].crop_size == (384, 600)
+
+
+def test_data_of_ade20k():
+    cfg = load_config(path_of('upernet', 'small_12_p8'))
+    _, _, resize, crop, flip, distortion, _ = cfg.train_dataloader.dataset.pipeline
+    assert (resize.type, resize.scale, resize.ratio_range) == ('RandomResize', (2048, 512), (0.5, 2.0))
+    assert (crop.crop_size, crop.cat_max_ratio) == ((512, 512), 0.75)
+    assert (flip.prob, distortion.type) == (0.5, 'PhotoMetricDistortion')
+    assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(2048, 512), keep_ratio=True)
+    assert all(loader.dataset.reduce_zero_label for loader in (cfg.train_dataloader, cfg.test_dataloader))
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family):
+    cfg = load_config(path_of(family, 'nano_12_p16'))
+    model = build(cfg, 'meta')
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).param_groups
+    spared = {id(p) for g in groups if g['weight_decay'] == 0 for p in g['params']}
+    names = {name for name, p in model.named_parameters() if id(p) in spared}
+    assert names == {f'backbone.blocks.{i}.norm{k}.{part}' for i in range(12) for k in (1, 2, 3)
+                     for part in ('weight', 'bias')}
+    assert {g['weight_decay'] for g in groups} == {0., cfg.optim_wrapper.optimizer.weight_decay}
+
+
+def test_warm_up_is_multiplied_into_the_running_poly():
+    cfg = load_config(path_of('semfpn', 'nano_12_p16'))
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    from mmengine.registry import PARAM_SCHEDULERS
+    optimizer = torch.optim.AdamW([parameter], lr=cfg.optim_wrapper.optimizer.lr)
+    schedulers = [PARAM_SCHEDULERS.build(dict(s, optimizer=optimizer)) for s in cfg.param_scheduler]
+    for iteration in range(1501):
+        if iteration in (0, 750, 1500):
+            warm_up = min(1e-6 + (1 - 1e-6) * iteration / 1499, 1)
+            assert optimizer.param_groups[0]['lr'] == pytest.approx(
+                6e-5 * warm_up * (1 - iteration / 79999), rel=1e-6)
+        optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+
+
+@pytest.mark.parametrize('family, arch', RECIPES)
+def test_whole_model_builds(family, arch):
+    model = build(load_config(path_of(family, arch), pretrained=False), 'meta')
+    size, patch = arch.rsplit('_', 1)
+    assert sum(p.numel() for p in model.backbone.parameters()) == ARCHITECTURES[size]['dense_params'][patch]

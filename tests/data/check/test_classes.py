@@ -1,0 +1,105 @@
+"""Classes of the data against those of the config and the heads."""
+
+import pytest
+from mmengine.config import Config
+
+from helpers.faulty_data import coco, fields, folders, kinds_of, only, rewrite
+from helpers.paths import TINY_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import (
+    check_classes,
+    check_data_set,
+)
+from xcit_dense.data.classes import difference_of, take_classes
+from xcit_dense.data.datasets import check_data
+from xcit_dense.data.demo import CLASSES
+from xcit_dense.errors import DataError
+
+
+def test_classes_are_matched_by_name(root):
+    rewrite(root, fields('categories', 0, name='Disk'))
+    report = check_data_set(coco(root))
+    assert kinds_of(report) == {'class-missing', 'class-unused'}
+    assert "does not have 1 of the 5 classes of the config: 'disc' (it has 'Disk')" in report.errors[0].sentence
+    assert "has 1 class that the config does not use: 'Disk'" in report.warnings[0].sentence
+    assert check_data_set(coco(root, metainfo={}), from_data=True).findings == []
+    many, = check_data_set(coco(root, metainfo={})).errors  # the data set's own are COCO's
+    assert many.sentence.endswith("does not have 80 of the 80 classes of the config: 'person', 'bicycle', 'car', "
+                                  "'motorcycle', 'airplane' and 75 more")
+    order = check_data_set(coco(root, metainfo=dict(classes=('Disk', 'triangle', 'square', 'star', 'cross'))))
+    assert "class 1 is 'square', not 'triangle'" in only(order, 'class-order')[0].sentence
+
+
+def test_classes_of_label_maps(root):
+    names = ('background', *CLASSES)
+    swapped = folders(root, metainfo=dict(classes=(*names[:-2], names[-1], names[-2])))
+    only(check_data_set(swapped), 'class-order')
+    (root / 'classes.txt').write_text('sky\nsky\n')
+    only(check_data_set(folders(root)), 'class-list')
+    (root / 'classes.txt').unlink()
+    report = check_data_set(folders(root, metainfo={}), from_data=True)
+    assert report.findings == [] and [name for name, *_ in report.classes] == list('012345')
+    ade = folders(root, type='ADE20KDataset', reduce_zero_label=True, metainfo=dict(classes=('wall', 'bilding')))
+    assert "'bilding' (it has 'building')" in only(check_data_set(ade), 'class-missing')[0].sentence
+
+
+def test_config_without_prefixes_and_names(root):
+    assert check_data_set(coco(root, metainfo=None), from_data=True).findings == []
+    bare = dict(type='ImageFolderDataset', data_root=str(root / 'images'), data_prefix=None, metainfo=None)
+    report = check_data_set(bare)
+    assert report.findings == [] and report.counts['images'] > 6
+    check_data(Config(dict(train_dataloader=dict(dataset=bare))))
+    only(check_data_set(folders(root, type='CocoPanopticDataset', data_prefix=None)), 'not-checked')
+
+
+@pytest.mark.parametrize('harm', (lambda path: None, lambda path: path.mkdir(), lambda path: path.write_bytes(b'\xff')))
+def test_file_of_names_that_cannot_be_read(root, tmp_path, harm):
+    names = tmp_path / 'names.txt'
+    names.write_text('\n'.join(CLASSES))
+    dataset = coco(root, metainfo=dict(classes=str(names)))
+    assert check_data_set(dataset).findings == []
+    names.unlink()
+    harm(names)
+    with pytest.raises(DataError, match=f'metainfo.classes .*{names}'):
+        check_data_set(dataset)
+
+
+def test_heads_whose_classes_are_not_those_of_the_data(root):
+    cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
+    cfg.classes_from_data = False
+    cfg.model.rpn_head.num_classes = 1
+    cfg.model.backbone.num_classes = 1000
+    cfg.model.roi_head.semantic_head = dict(type='SCNetSemanticHead', num_classes=183)
+    cfg.model.auxiliary_head = [dict(type=kind, num_classes=number) for kind, number in (
+        ('STDCHead', 2), ('mmdet.FusedSemanticHead', 9), ('FCNHead', 80))]
+    assert check_classes(cfg) == []
+    cfg.model.auxiliary_head[2].num_classes = 79
+    assert [finding.file for finding in check_classes(cfg)] == ['model.FCNHead']
+    cfg.classes_from_data = True
+    take_classes(cfg)
+    assert [head.num_classes for head in (
+        cfg.model.rpn_head, cfg.model.backbone, cfg.model.roi_head.semantic_head, *cfg.model.auxiliary_head,
+        cfg.model.roi_head.bbox_head, cfg.model.roi_head.mask_head)] == [1, 1000, 183, 2, 9, 5, 5, 5]
+    # of panoptic data the heads know the things alone
+    things = Config(dict(model=dict(bbox_head=dict(type='FCOSHead', num_classes=80)), train_dataloader=dict(
+        dataset=coco(root, type='CocoPanopticDataset', metainfo={}))))
+    assert check_classes(things) == []
+    things.model.bbox_head.num_classes = 133
+    assert [finding.file for finding in check_classes(things)] == ['model.FCOSHead']
+
+
+def test_heads_with_another_number_of_classes(root):
+    cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
+    assert check_classes(cfg) == []  # they come from the data
+    cfg.classes_from_data = False
+    assert check_classes(cfg) == []  # 80 and 80
+    cfg.train_dataloader.dataset.metainfo = dict(classes=CLASSES)
+    found = check_classes(cfg)
+    assert {f.file for f in found if f.file.startswith('model.')} == {'model.Shared2FCBBoxHead', 'model.FCNMaskHead'}
+    assert 'has num_classes = 80, and the training data has 5 classes' in found[0].sentence
+    assert {f.file for f in found if 'loader' in f.file} == {'val_dataloader', 'test_dataloader'}
+    assert {f.kind for f in found} == {'class-count'}
+    assert any(f.sentence.endswith("another order: without 'disc', 'square', 'triangle', 'star', 'cross' and with "
+                                   "'person', 'bicycle', 'car', 'motorcycle', 'airplane' and 75 more") for f in found)
+    assert difference_of('abc', 'acb') == "class 1 is 'b', not 'c'" and difference_of('ab', 'ab') == ''
+    assert difference_of('aab', 'ab') == "class 1 is 'a', not 'b'" and difference_of('a', 'ab') == "without 'b'"

@@ -1,0 +1,231 @@
+"""Faults of annotation files: each is planted in generated data, found, and named."""
+import json
+import shutil
+
+import numpy as np
+import pytest
+from mmdet.datasets.transforms import LoadAnnotations
+from PIL import Image
+from pycocotools import mask as mask_api
+
+from helpers.faulty_data import (
+    ANNOTATIONS,
+    INFINITE,
+    NAN,
+    append,
+    coco,
+    fields,
+    folders,
+    kinds_of,
+    only,
+    polygon,
+    rewrite,
+)
+from xcit_dense.data.check import (
+    check_data_set,
+    check_data_sets,
+)
+from xcit_dense.data.check.masks import sums_of_coded
+
+
+def test_good_data_has_no_findings(root):
+    report = check_data_set(coco(root))
+    assert report.findings == [] and report.counts['images'] == 6
+    content = json.loads((root / ANNOTATIONS).read_text())
+    assert sum(amount for *_, amount in report.classes) == len(content['annotations']) == report.counts['annotations']
+    for category, (name, images, amount) in zip(content['categories'], report.classes, strict=True):
+        of_class = [a['image_id'] for a in content['annotations'] if a['category_id'] == category['id']]
+        assert (name, images, amount) == (category['name'], len(set(of_class)), len(of_class))
+    report = check_data_set(folders(root))
+    assert report.findings == [] and report.counts == {'images': 6, 'images without labels': 0, 'classes': 6}
+    maps = [np.asarray(Image.open(path)) for path in (root / 'annotations/training').iterdir()]
+    for label, (_, images, pixels) in enumerate(report.classes):
+        assert (images, pixels) == (sum((m == label).any() for m in maps), sum((m == label).sum() for m in maps))
+
+
+@pytest.mark.parametrize('text', (
+    'no json', '', '[]', '{}', '{"images": [', '[' * 100_000, '{"images": {}, "annotations": [], "categories": []}',
+    '{"images": [{}], "annotations": []}', '\ufeff{}', '{"images": [], "annotations": [], "categories": []}'))
+def test_file_that_is_not_coco(root, text):
+    (root / ANNOTATIONS).write_text(text)
+    finding, = only(check_data_set(coco(root)), 'not-coco')
+    assert finding.severity == 'error' and finding.sentence.startswith(str(root / ANNOTATIONS))
+
+
+def test_file_that_is_cut_off_or_no_text(root):
+    whole = (root / ANNOTATIONS).read_bytes()
+    for content in (whole[:-100], b'\xff\xfe' + whole):
+        (root / ANNOTATIONS).write_bytes(content)
+        only(check_data_set(coco(root)), 'not-coco')
+    (root / ANNOTATIONS).unlink()
+    only(check_data_set(coco(root)), 'not-there')
+
+
+def rle(counts, size=None):
+    def change(content):
+        image = content['images'][0]
+        height, width = size or (image['height'], image['width'])
+        total = image['height'] * image['width']
+        content['annotations'][0]['segmentation'] = dict(
+            size=[height, width], counts=counts(total) if callable(counts) else counts)
+    return change
+
+
+def without(key):
+    return lambda content: content['annotations'][0].pop(key)
+
+
+#: Kind, what plants it, and what the finding says: the place or the value.
+FAULTS = (
+    ('bad-record', lambda c: c['annotations'].insert(0, [1]), 'annotations[0]'),
+    ('bad-record', lambda c: c['images'].append(None), 'images[6]'),
+    ('bad-record', without('bbox'), "no 'bbox'"),
+    ('bad-record', without('area'), "no 'area'"),
+    ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id' must be a whole number, not [1]"),
+    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3]), "'bbox' must be a list of 4 numbers"),
+    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), 'list of 4 numbers'),
+    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, 10**400]), 'list of 4 numbers'),
+    ('bad-record', fields('categories', 0, name=3), "'name' must be a text"),
+    ('category-id-twice', append('categories', name='other'), "'other'"),
+    ('category-name-twice', append('categories', id=77), "'disc'"),
+    ('image-id-twice', append('images', file_name='000000000002.jpg'), "'000000000002.jpg'"),
+    ('image-id-twice', lambda c: c['images'].append(dict(c['images'][0])), "'000000000001.jpg'"),
+    ('file-name-twice', append('images', id=77), "'000000000001.jpg'"),
+    ('annotation-id-twice', lambda c: c['annotations'][1].update(id=1), 'annotation 1 '),
+    ('unknown-category', fields('annotations', 0, category_id=77), 'the category 77'),
+    ('orphan', fields('annotations', 0, image_id=77), 'the image 77'),
+    ('image-dimensions', fields('images', 0, width=-64), '-64 x '),
+    ('image-dimensions', fields('images', 0, height=0), ' x 0'),
+    ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
+    ('box-not-finite', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
+    ('box-not-finite', fields('annotations', 0, bbox=[0, 1, INFINITE, 5]), 'inf'),
+    ('box-absurd', fields('annotations', 0, bbox=[1e300, 1, 5, 5]), '1e+300'),
+    ('box-absurd', fields('annotations', 0, bbox=[0, 0, 1e6, 5]), '1e+06'),
+    ('box-negative', fields('annotations', 0, bbox=[5, 5, -4, 4]), '[5, 5, -4, 4]'),
+    ('box-empty', fields('annotations', 0, bbox=[5, 5, 0, 4]), '[5, 5, 0, 4]'),
+    ('box-outside', fields('annotations', 0, bbox=[70, 5, 4, 4]), '[70, 5, 4, 4] in an image of '),
+    ('box-sticks-out', fields('annotations', 0, bbox=[20, 5, 60, 4]), '[20, 5, 60, 4]'),
+    ('area-not-finite', fields('annotations', 0, area=NAN), 'nan'),
+    ('area-empty', fields('annotations', 0, area=0), 'area 0'),
+    ('mask-missing', without('segmentation'), 'annotation 1 '),
+    ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
+    ('mask-malformed', fields('annotations', 0, segmentation='x'), "'x'"),
+    ('mask-malformed', fields('annotations', 0, segmentation=[3]), '3'),
+    ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
+    ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), 'neither'),
+    ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
+    ('polygon-none', polygon(1, 1, 5, 5), 'polygon of 4 numbers and none of 6'),
+    ('polygon-none', polygon(1, 1, 5, 5, 1, 5, 3), 'polygon of 7 numbers and none of 6'),
+    ('polygon-none', polygon(), 'polygon of 0 numbers and none of 6'),
+    ('polygon-points', fields('annotations', 0, segmentation=[[1, 1, 5, 5, 1, 5], [1, 2, 3, 4]]),
+     'polygon of 4 numbers, which training leaves out without a word'),
+    ('polygon-not-finite', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
+    ('polygon-not-finite', polygon(1, 1, 5, -INFINITE, 1, 5), '-inf'),
+    ('polygon-absurd', polygon(1, 1, 5, 1e30, 1, 5), '1e+30'),
+    ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
+    ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
+    ('rle-size', rle(lambda total: [total], size=(4, 4)), '[4, 4], not '),
+    ('rle-size', rle(lambda total: [total], size=('4', None)), "['4', None]"),
+    ('rle-counts', rle(lambda total: [total, 1]), 'the mask has'),
+    ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
+    ('rle-counts', rle('11'), 'their sum is 2'),
+    ('rle-malformed', rle([1, 'x']), "[1, 'x']"),
+    ('rle-malformed', rle('1P'), "'1P'"),
+    ('rle-malformed', rle('1é'), "'1é'"),
+    ('rle-malformed', rle('1 '), "'1 '"),
+    ('rle-malformed', rle(''), "''"),
+    ('rle-malformed', rle('oooooooooooo1'), 'ooooo'),
+    ('image-missing', fields('images', 0, file_name='no.jpg'), 'no.jpg'),
+    ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
+    ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
+    ('image-outside', fields('images', 0, file_name='../../beside.jpg'), 'beside.jpg'),
+    ('image-unreadable', fields('images', 0, file_name=f'../{ANNOTATIONS}'), 'no image of a kind'),
+    ('image-unreadable', fields('images', 0, file_name='.'), 'no regular file'),
+    ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'),
+)
+
+
+@pytest.mark.parametrize('kind, plant, words', FAULTS, ids=[f'{i}-{kind}' for i, (kind, *_) in enumerate(FAULTS)])
+def test_fault_of_an_annotation_file(root, kind, plant, words, monkeypatch):
+    for name in ('frPyObjects', 'decode', 'merge', 'area'):  # C code that such values bring down
+        monkeypatch.setattr(mask_api, name, None)
+    shutil.copy(root / 'train2017/000000000001.jpg', root.parent / 'beside.jpg')
+    rewrite(root, plant)
+    report = check_data_set(coco(root))
+    found = [finding for finding in report.findings if finding.kind == kind]
+    assert any(words in finding.sentence for finding in found), report.summary()
+    # an image that cannot be used takes its annotations with it, and a category its name
+    expected = {kind, *(('image-size', ) if kind == 'image-id-twice' else ())}
+    expected |= {'orphan'} if kind == 'bad-record' and 'images' in words else set()
+    expected |= {'unknown-category', 'class-missing'} if "'name'" in words else set()
+    expected |= {'class-unused'} if kind == 'category-id-twice' else set()
+    assert {finding.kind for finding in report.findings} <= expected, report.summary()
+    again = check_data_set(coco(root))  # out of the cache
+    assert repr(again.findings) == repr(report.findings)
+
+
+@pytest.mark.parametrize('polygons', (
+    [[1, 2, 3, 4]], [[1, 2, 3, 4], [1, 1, 9, 1, 9, 9]], [[]], [[], [1, 1, 9, 1, 9, 9]], [[1, 1, 9, 1, 9]],
+    [[1, 1, 9, 1, 9, 9, 3]], [[1, 1, 9, 1, 9, 9], [1, 2, 3, 4]]), ids=str)
+def test_short_polygons_are_no_error_where_the_framework_goes_on(root, polygons):
+    rewrite(root, fields('annotations', 0, segmentation=polygons))
+    # training leaves them out, and the object where none is left
+    instance = dict(mask=polygons, ignore_flag=0)
+    masks = LoadAnnotations(with_mask=True)._process_masks(dict(instances=[instance]))
+    kind = 'polygon-none' if instance['ignore_flag'] else 'polygon-points'
+    finding, = only(check_data_set(coco(root)), kind)
+    assert finding.severity == 'warning' and len(masks[0]) == 1 and finding.drops == bool(instance['ignore_flag'])
+    # the evaluation reads the file itself
+    try:
+        mask_api.frPyObjects(polygons, 64, 64)
+        ends = False
+    except Exception:
+        ends = True
+    report = check_data_set(coco(root, test_mode=True))
+    assert kinds_of(report) == {kind, *(['polygon-first'] if ends else [])}
+    assert bool(report.errors) == ends
+    assert only(check_data_set(coco(root)), kind) == [finding]  # the cache keeps the two apart
+    both = dict(train_dataloader=dict(dataset=coco(root)), val_dataloader=dict(dataset=coco(root, test_mode=True)))
+    assert len(check_data_sets(both)) == 2
+
+
+def test_masks_do_not_count_where_nothing_reads_them(root):
+    rewrite(root, polygon(1, 1, NAN, 5))
+    pipeline = [dict(type='LoadAnnotations', with_bbox=True)]
+    assert check_data_set(coco(root, pipeline=pipeline)).findings == []
+    assert check_data_set(coco(root)).findings  # the cache keeps the two apart
+
+
+def test_many_faults_are_all_found(root):
+    """More records than are looked at together, and faulty ones among them."""
+    def change(content):
+        one = content['annotations'][0]
+        content['annotations'] = [dict(one, id=i) for i in range(10_000)]
+        for i in range(0, 10_000, 1000):
+            content['annotations'][i] = dict(one, id=i, bbox=None)
+        for i in range(1, 10_000, 1000):
+            content['annotations'][i] = dict(one, id=i, bbox=[NAN] * 4)
+    rewrite(root, change)
+    report = check_data_set(coco(root))
+    assert [f.row for f in report.findings if f.kind == 'bad-record'] == list(range(0, 10_000, 1000))
+    assert [f.row for f in report.findings if f.kind == 'box-not-finite'] == list(range(1, 10_000, 1000))
+    assert len(report.findings) == 20
+    assert 'and 7 more' in report.summary(first=3)
+
+
+def test_sums_of_compressed_masks_are_those_of_pycocotools():
+    random = np.random.default_rng(0)
+    texts, sizes = [], []
+    for height, width in ((1, 1), (7, 5), (64, 48), (480, 640), (1000, 1000)):
+        for share in (0., 0.01, 0.5, 1.):
+            mask = np.asfortranarray(random.random((height, width)) < share).astype(np.uint8)
+            mask[height // 3:height // 2] = 1
+            texts.append(mask_api.encode(np.asfortranarray(mask))['counts'].decode())
+            sizes.append(height * width)
+    assert sums_of_coded(texts).tolist() == sizes
+    texts[3:3] = ['', '1P', 'ä']
+    assert sums_of_coded(texts).tolist() == [*sizes[:3], -1, -1, -1, *sizes[3:]]
+
+
+def test_other_kinds_of_data_sets_say_that_they_are_not_checked(root):
+    only(check_data_set(coco(root, type='CocoPanopticDataset')), 'not-checked')

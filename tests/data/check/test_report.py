@@ -1,0 +1,177 @@
+"""What is made of the findings: a stop, sheets, a clean file."""
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.faulty_data import (
+    ANNOTATIONS,
+    NAN,
+    coco,
+    fields,
+    folders,
+    image_and_map,
+    polygon,
+    rewrite,
+    save_map,
+)
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data import check as data_check
+from xcit_dense.data.check import (
+    KINDS,
+    check,
+    check_before_training,
+    check_data_set,
+    draw_contact_sheet,
+)
+from xcit_dense.data.classes import palette_of
+from xcit_dense.data.demo import CLASSES
+from xcit_dense.errors import ConfigError, DataError
+
+
+def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
+    cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
+    check_before_training(cfg)
+
+    def change(content):
+        for annotation in content['annotations'][:12]:
+            annotation['bbox'] = [NAN] * 4
+    rewrite(root, change)
+    with pytest.raises(DataError) as stopped:
+        check_before_training(cfg)
+    message = str(stopped.value)
+    assert 'the data has 12 faults' in message and 'and 2 more' in message and message.count('box [nan') == 10
+    assert f'run if it has any: python -m xcit_dense check_data {TINY_CONFIG} --data-root {root}\n' in message
+    assert '--drop DIR' in message
+    with pytest.raises(ConfigError, match='on_findings'):
+        check_before_training(cfg, on_findings='no')
+    said = []
+    monkeypatch.setattr(check, 'print_log', lambda text, **options: said.append(text))
+    check_before_training(cfg, on_findings='warn')
+    assert any('the data has 12 faults' in text for text in said)
+    # one process of several looks, and ends the others with itself
+    cfg.launcher = 'pytorch'
+    monkeypatch.setenv('RANK', '1')
+    check_before_training(cfg)
+
+
+def test_first_lines_have_a_fault_of_every_kind_and_drop_where_it_helps(root):
+    def change(content):
+        content['annotations'][0]['segmentation'] = 'x'
+        for annotation in content['annotations'][1:12]:
+            annotation['bbox'] = [NAN] * 4
+
+    def message(config):
+        with pytest.raises(DataError) as stopped:
+            check_before_training(load_config(config, data_root=root, pretrained=False))
+        return str(stopped.value)
+
+    rewrite(root, change)
+    assert 'the data has 12 faults that' in message(TINY_CONFIG) and 'neither polygons' in message(TINY_CONFIG)
+    (root / ANNOTATIONS).write_text('no json')
+    assert 'the data has 1 fault that' in message(TINY_CONFIG) and '--drop' not in message(TINY_CONFIG)
+    image_and_map(root)[1].unlink()
+    assert 'the data has 1 fault that' in message(TINY_SEG_CONFIG) and '--drop' not in message(TINY_SEG_CONFIG)
+
+
+def colours_of(path):
+    return {colour for _, colour in Image.open(path).convert('RGB').getcolors(1 << 24)}
+
+
+def test_sheets_show_what_was_found_first(root, tmp_path):
+    def change(content):
+        content['annotations'][-1].update(bbox=[70, 5, 4, 4])
+        content['images'][4].update(width=640)
+        content['images'][3].update(file_name='../../beside.jpg')
+    shutil.copy(root / 'train2017/000000000001.jpg', root.parent / 'beside.jpg')
+    rewrite(root, change)
+    report = check_data_set(coco(root))
+    content = json.loads((root / ANNOTATIONS).read_text())
+    owner = content['annotations'][-1]['image_id']
+    # what lies outside is not opened
+    assert [Path(sample['file']).name for sample in report.samples] == [
+        f'00000000000{number}.jpg' for number in (5, *dict.fromkeys((owner, 1, 2, 3, 6))) if number != 4]
+    captions = {Path(sample['file']).stem[-1]: sample['captions'] for sample in report.samples}
+    assert 'not 640 x' in captions['5'][0] and 'wholly outside its image' in captions[str(owner)][-1]
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 5
+    alarm = (176, 0, 32)
+    assert alarm in colours_of(tmp_path / 'a.png')
+    assert draw_contact_sheet(check_data_set(coco(root, ann_file=ANNOTATIONS.replace('train', 'val'),
+                                                  data_prefix=dict(img='val2017/'))), tmp_path / 'b.png') == 3
+    assert alarm not in colours_of(tmp_path / 'b.png')
+
+
+def test_masks_that_nothing_has_checked_are_not_drawn(root, tmp_path):
+    rewrite(root, polygon(1, 1, NAN, 5, 3))
+    report = check_data_set(coco(root, pipeline=[dict(type='LoadAnnotations', with_bbox=True)]))
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
+
+
+def test_label_maps_with_faults_are_drawn(root, tmp_path):
+    image, path = image_and_map(root)
+    save_map(lambda m: np.where(m == 0, 77, m).astype(np.uint8))(image, path)
+    save_map(lambda m: np.stack([m] * 3, 2))(image, path.with_name('000000000002.png'))
+    os.rename(path.with_name('000000000003.png'), root.parent / 'm.png')
+    path.with_name('000000000003.png').symlink_to(root.parent / 'm.png')
+    report = check_data_set(folders(root))
+    drawn = {Path(sample['file']).stem[-1]: sample for sample in report.samples}
+    assert [bool(sample['captions']) for sample in report.samples] == [True] * 3 + [False] * 3
+    assert drawn['2']['map'] is None and drawn['3']['map'] is None and drawn['1']['map'] == str(path)
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
+
+
+def test_classes_have_one_colour_in_all_sheets(root, tmp_path):
+    names = ('background', *CLASSES)
+    first, other = (check_data_set(folders(root, metainfo=dict(classes=order))) for order in (names, names[::-1]))
+    for report, file in ((first, 'a.png'), (other, 'b.png')):
+        report.samples = report.samples[:1]
+        report.samples[0].update(captions=[])
+        draw_contact_sheet(report, tmp_path / file, names)
+    # the legend, where colours are not mixed with a picture
+    wanted = set(palette_of(names))
+    assert colours_of(tmp_path / 'a.png') & wanted and colours_of(tmp_path / 'b.png') & wanted
+    assert not colours_of(tmp_path / 'b.png') & (set(palette_of(names[::-1])) - wanted)
+
+
+def test_warnings_are_logged_and_do_not_stop(root, monkeypatch):
+    rewrite(root, fields('annotations', 0, area=0))
+    said = []
+    monkeypatch.setattr(check, 'print_log', lambda text, **options: said.append(text))
+    check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
+    assert len(said) == 1 and 'area-empty' in said[0]
+
+
+def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root, tmp_path):
+    rewrite(root, fields('images', 1, id=1))
+    report = check_data_set(coco(root))
+    words = data_check.drop_findings(report, tmp_path / 'clean')
+    assert 'without 2 images' in words and 'image-id-twice 2' in words
+    kept = json.loads((tmp_path / 'clean/instances_train2017.json').read_text())
+    assert [image['id'] for image in kept['images']] == [3, 4, 5, 6]
+    assert {a['image_id'] for a in kept['annotations']} <= {3, 4, 5, 6}
+    with pytest.raises(DataError, match='overwrites nothing'):
+        data_check.drop_findings(report, tmp_path / 'clean')
+    with pytest.raises(DataError, match='overwrites nothing'):
+        data_check.drop_findings(report, root / 'annotations')
+    (root / ANNOTATIONS).write_text('no json')
+    with pytest.raises(DataError, match='cannot be cleaned'):
+        data_check.drop_findings(check_data_set(coco(root)), tmp_path / 'other')
+
+
+def test_drop_lists_bad_images_of_folders(root, tmp_path):
+    image, path = image_and_map(root)
+    path.unlink()
+    words = data_check.drop_findings(check_data_set(folders(root)), tmp_path / 'clean')
+    assert '1 image to take out of' in words
+    assert (tmp_path / 'clean/take_away.txt').read_text() == f'{image}\n'
+    assert image.is_file()
+
+
+def test_every_kind_of_finding_is_planted_here():
+    text = ''.join(path.read_text() for path in Path(__file__).parent.glob('test_*.py'))
+    assert [kind for kind in KINDS if f"'{kind}'" not in text] == []

@@ -1,0 +1,62 @@
+"""Generated data for the tests of the data check: its configs, and faults to plant in it."""
+import json
+
+import numpy as np
+from PIL import Image
+
+import xcit_dense.for_mmseg  # noqa: F401  registers ImageFolderDataset
+from xcit_dense.data.demo import CLASSES
+
+ANNOTATIONS = 'annotations/instances_train2017.json'
+NAN, INFINITE = float('nan'), float('inf')
+
+
+def coco(root, **changes):
+    """The config of its training set for detection."""
+    pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_mask=True)]
+    return dict(dict(type='CocoDataset', data_root=str(root), ann_file=ANNOTATIONS, metainfo=dict(classes=CLASSES),
+                     data_prefix=dict(img='train2017/'), pipeline=pipeline), **changes)
+
+
+def folders(root, **changes):
+    """The config of its training set for segmentation."""
+    return dict(dict(type='ImageFolderDataset', data_root=str(root),
+                     metainfo=dict(classes=('background', *CLASSES)),
+                     data_prefix=dict(img_path='images/training', seg_map_path='annotations/training')), **changes)
+
+
+def rewrite(root, change):
+    """Change the training annotations."""
+    content = json.loads((root / ANNOTATIONS).read_text())
+    change(content)
+    (root / ANNOTATIONS).write_text(json.dumps(content))
+
+
+def kinds_of(report):
+    return {finding.kind for finding in report.findings}
+
+
+def only(report, kind):
+    """The findings, which must all be of one kind."""
+    assert kinds_of(report) == {kind}, report.summary()
+    return report.findings
+
+
+def fields(part, row, **values):
+    return lambda content: content[part][row].update(values)
+
+
+def append(part, **values):
+    return lambda content: content[part].append({**content[part][0], **values})
+
+
+def polygon(*numbers):
+    return fields('annotations', 0, segmentation=[list(numbers)])
+
+
+def image_and_map(root):
+    return root / 'images/training/000000000001.jpg', root / 'annotations/training/000000000001.png'
+
+
+def save_map(array):
+    return lambda image, path: Image.fromarray(array(np.asarray(Image.open(path)))).save(path)

@@ -1,0 +1,72 @@
+"""A tiny model for the tests, and what the weight files of every project hold of it, with random values."""
+import torch
+
+from xcit_dense import XCiT
+
+#: The arch of the golden files, made by the authors' release with randomised parameters.
+TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
+
+
+def build(patch_size=16, **options):
+    options.setdefault('norm_cfg', dict(type='BN'))
+    return XCiT(dict(TINY, patch_size=patch_size), **options)
+
+
+def randomise(model):
+    """Fresh parameters hide mistakes: gammas, temperatures and batch-norm statistics away from their start."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():
+            value.add_(torch.randn_like(value) * 0.1)
+            if name.endswith('running_var'):
+                value.abs_()
+        else:
+            value.fill_(7)
+    return model
+
+
+def dense_state(patch_size=16):
+    """The backbone of a dense file, by the authors' names."""
+    return randomise(build(patch_size)).state_dict()
+
+
+def official_state(patch_size=16, num_classes=10):
+    """What the authors' ImageNet file of this size holds: no pyramid, but a classifier."""
+    state = {n: v for n, v in dense_state(patch_size).items() if not n.startswith('fpn')}
+    shapes = {'cls_token': (1, 1, 32)}
+    for block in ('cls_attn_blocks.0.', 'cls_attn_blocks.1.'):
+        shapes |= {f'{block}gamma1': (32, ), f'{block}gamma2': (32, )}
+        for layer, shape in (('attn.qkv', (96, 32)), ('attn.proj', (32, 32)), ('mlp.fc1', (128, 32)),
+                             ('mlp.fc2', (32, 128)), ('norm1', (32, )), ('norm2', (32, ))):
+            shapes |= {f'{block}{layer}.weight': shape, f'{block}{layer}.bias': shape[:1]}
+    shapes |= {'norm.weight': (32, ), 'norm.bias': (32, ), 'head.weight': (num_classes, 32),
+               'head.bias': (num_classes, )}
+    return {**state, **{name: torch.randn(shape) for name, shape in shapes.items()}}
+
+
+def prefixed(state, prefix):
+    return {f'{prefix}{name}': value for name, value in state.items()}
+
+
+def save(path, content):
+    torch.save(content, path)
+    return path
+
+
+def relative_error(value, wanted):
+    """In the 2-norm."""
+    return ((value.double() - wanted.double()).norm() / wanted.double().norm()).item()
+
+
+def build_golden(patch_size, golden, kind=XCiT, **options):
+    model = kind(dict(TINY, patch_size=patch_size), **dict(norm_cfg=dict(type='BN')) | options)
+    model.load_state_dict({n.removeprefix('state/'): v for n, v in golden.items() if n.startswith('state/')})
+    return model
+
+
+def loss_of(levels):
+    """The loss of the golden files."""
+    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)).mean() for x in levels)
+
+
+def equal(got, wanted):
+    return list(got) == list(wanted) and all(torch.equal(got[n], v) for n, v in wanted.items())

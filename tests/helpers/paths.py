@@ -1,0 +1,10 @@
+"""Where things lie."""
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: Real samples that lie beside a developer's checkout; tests that use them are skipped elsewhere.
+SAMPLES = ROOT.parent / 'shared' / 'data'
+SMALL_CONFIG = ROOT / 'configs/maskrcnn_xcit_n12_p16_small.py'
+MAIN_CONFIG = ROOT / 'configs/maskrcnn_xcit_s12_p8_coco.py'
+TINY_CONFIG = ROOT / 'tests/maskrcnn_xcit_tiny.py'
+TINY_SEG_CONFIG = ROOT / 'tests/semfpn_xcit_tiny.py'

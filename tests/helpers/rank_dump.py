@@ -1,0 +1,106 @@
+"""Hooks for configs of the tests: what each process holds, and what happens to it."""
+import atexit
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from mmengine.dist import get_rank
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+
+
+def say(line):
+    os.write(1, f'\n{line}\n'.encode())  # at once: the processes of a run share the output
+
+
+def _tell_threads_of_gloo():
+    """Threads that live on into the interpreter's end, where they now and then abort the process."""
+    for _ in range(20):  # the system lists a thread for a moment after its end
+        left = 0
+        for task in Path('/proc/self/task').iterdir():
+            with suppress(OSError):
+                left += 'gloo' in (task / 'comm').read_text()
+        if not left:
+            break
+        time.sleep(0.02)
+    say(f'threads of gloo at the end: {left}')
+    if RankDumpHook.end:
+        say(f'seconds after training: {time.monotonic() - RankDumpHook.end:.1f}')
+
+
+if 'TORCHELASTIC_RUN_ID' in os.environ:  # a process of torch's launcher, not of the tests
+    atexit.register(_tell_threads_of_gloo)
+
+
+@HOOKS.register_module()
+class RankDumpHook(Hook):
+    """Writes the parameters and losses of each process at the end."""
+
+    end = None  # of the training
+
+    def before_run(self, runner):
+        self.losses = []
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        self.losses.append(float(outputs['loss']))
+
+    def after_train(self, runner):
+        RankDumpHook.end = time.monotonic()
+        torch.save(dict(parameters=dict(runner.model.named_parameters()), losses=self.losses),
+                   Path(runner.work_dir, f'rank{get_rank()}.pt'))
+
+
+@HOOKS.register_module()
+class EvalNormsHook(Hook):
+    """Batch norms with running statistics, the same in every process."""
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        for module in runner.model.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+                module.eval()
+
+
+@HOOKS.register_module()
+class SignalHook(Hook):
+    """Sends a signal to one process of the run, by itself, after an iteration."""
+
+    def __init__(self, rank, iteration, number):
+        self.rank, self.iteration, self.number = rank, iteration, number
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if get_rank() == self.rank and runner.iter + 1 == self.iteration:
+            os.kill(os.getpid(), getattr(signal, self.number))
+
+
+@HOOKS.register_module()
+class PoisonHook(Hook):
+    """Makes the loss of one process infinite, at an iteration; all others are its own again if it heals."""
+
+    def __init__(self, rank, iteration, heal=False):
+        self.rank, self.iteration, self.heal, self.kept = rank, iteration, heal, None
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if get_rank() == self.rank and runner.iter + 1 == self.iteration:
+            parameter = next(runner.model.parameters())
+            self.kept = parameter.detach().clone()
+            parameter.data.fill_(float('nan'))
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if self.heal and self.kept is not None:
+            next(runner.model.parameters()).data.copy_(self.kept)
+            self.kept = None
+
+
+@HOOKS.register_module()
+class DieHook(Hook):
+    """Ends the process after an iteration as an error in it does."""
+
+    def __init__(self, iteration):
+        self.iteration = iteration
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if runner.iter + 1 == self.iteration:
+            raise RuntimeError('killed by the test')

@@ -1,0 +1,121 @@
+"""Tools and code run as users run them: in this process, where that is enough, or in one of their own."""
+import os
+import random
+import runpy
+import subprocess
+import sys
+import tempfile
+import traceback
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+import torch
+from mmengine.utils import ManagerMixin
+
+from helpers.paths import ROOT
+
+
+@dataclass
+class Done:
+    """What came of a tool: its exit code, what it printed (errors too), and the words it ended with."""
+
+    returncode: int
+    stdout: str
+    message: str = ''
+
+
+def forget_run():
+    """Drop what mmengine keeps for the whole process: the log, curves and scope of the last run."""
+    kinds = [ManagerMixin]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        for instance in getattr(kind, '_instance_dict', {}).values():
+            for handler in getattr(instance, 'handlers', ()):
+                handler.close()
+        getattr(kind, '_instance_dict', {}).clear()
+
+
+@contextmanager
+def as_in_a_process_of_its_own():
+    """Give a run the state of a fresh process, and take away what it leaves."""
+    kept = dict(os.environ), os.getcwd(), sys.argv, random.getstate(), np.random.get_state(), torch.get_rng_state()
+    forget_run()
+    try:
+        yield
+    finally:
+        forget_run()
+        os.environ.clear()
+        os.environ.update(kept[0])
+        os.chdir(kept[1])
+        sys.argv = kept[2]
+        random.setstate(kept[3])
+        np.random.set_state(kept[4])
+        torch.set_rng_state(kept[5])
+
+
+@contextmanager
+def output_in(file):
+    """Send all that this process prints into a file, that of C code too."""
+    streams = sys.stdout, sys.stderr
+    with suppress(Exception):
+        sys.stdout.flush(), sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    try:
+        with open(1, 'w', 1, closefd=False) as sys.stdout, open(2, 'w', 1, closefd=False) as sys.stderr:
+            yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        for number, copy in enumerate(kept, 1):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def run_tool(name, *args, cwd=None, check=True, env=None):
+    """Run a tool in this process as `python -m xcit_dense` does in its own."""
+    message, code = '', 0
+    with tempfile.TemporaryFile('w+') as file, as_in_a_process_of_its_own():
+        os.environ.update(env or {})
+        os.chdir(cwd or os.getcwd())
+        sys.argv = [str(ROOT / 'tools' / name), *map(str, args)]
+        with output_in(file):
+            try:
+                if name == 'model_table.py':
+                    runpy.run_path(sys.argv[0], run_name='__main__')
+                else:
+                    import_module(f'xcit_dense.cli.{name.removesuffix(".py")}').main(sys.argv[1:])
+            except SystemExit as end:
+                message, code = (end.code, 1) if isinstance(end.code, str) else ('', end.code or 0)
+                print(message, end='\n' if message else '')
+            except Exception:
+                code = 1
+                traceback.print_exc()
+        file.seek(0)
+        done = Done(code, file.read(), message)
+    assert not check or code == 0, done.stdout[-6000:]
+    return done
+
+
+def environment(**more):
+    """The environment for a process that is to run this checkout, whatever is installed."""
+    path = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH'))))
+    return {**os.environ, 'PYTHONPATH': path, **{key: str(value) for key, value in more.items()}}
+
+
+def run_process(name, *args, cwd=ROOT, check=True, env=None, python=()):
+    """Run a tool as a user does, in a process of its own."""
+    command = [sys.executable, *python, str(ROOT / 'tools' / name), *map(str, args)]
+    done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env=environment(**(env or {})), timeout=1500)
+    assert not check or done.returncode == 0, done.stdout[-6000:]
+    return Done(done.returncode, done.stdout)
+
+
+def python(code):
+    """Run code in a fresh process and return what it prints."""
+    done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,163 @@
+"""What somebody does to a model: wraps, swaps, prunes, parametrises, hooks."""
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
+
+from helpers.models import build, randomise
+
+#: Grids of patch 8 on both sides of the Gram form's threshold of 1.5 to 1.7 times 32 channels.
+SIZES = ((48, 56), (88, 72))
+
+
+def make(**options):
+    options = dict(out_indices=(0, 1), out_strides=(4, 16)) | options
+    return randomise(build(8, **options))
+
+
+def replaced(module, name, make):
+    """Put what ``make`` gives for a layer in its place."""
+    owner, _, last = name.rpartition('.')
+    owner = module.get_submodule(owner)
+    setattr(owner, last, make(getattr(owner, last)))
+
+
+class Doubled(nn.Module):
+    """Somebody's wrapper."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args):
+        return 2 * self.inner(*args)
+
+
+class OwnLinear(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 1.5
+
+
+class MeanAttention(nn.Module):
+    def __init__(self, channels=32):
+        super().__init__()
+        self.linear = nn.Linear(channels, channels)
+
+    def forward(self, x):
+        return self.linear(x.mean(1, keepdim=True)).expand_as(x)
+
+
+class Shift(nn.Module):
+    """An LPI of somebody else."""
+
+    def forward(self, x, height, width):
+        return x.unflatten(1, (height, width)).roll((1, 2), (1, 2)).flatten(1, 2)
+
+
+def lora(model):
+    """LoRA as mmpretrain has it."""
+    from mmpretrain.models.peft.lora import LoRALinear
+    for block in model.blocks:
+        for name in ('attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2'):
+            replaced(block, name, lambda layer: LoRALinear(layer, alpha=2, rank=2))
+    for name, parameter in model.named_parameters():
+        if 'lora_' in name:
+            nn.init.normal_(parameter, std=0.2)
+
+
+def lora_of_peft(model):
+    from peft import LoraConfig, inject_adapter_in_model
+    config = LoraConfig(r=2, target_modules=['attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2'], init_lora_weights=False)
+    inject_adapter_in_model(config, model)
+
+
+def on_layer(name, touch):
+    """A touch of one layer of every block."""
+
+    def run(model):
+        for block in model.blocks:
+            touch(block.get_submodule(name))
+
+    return run
+
+
+def in_place_of(name, make):
+    def run(model):
+        for block in model.blocks:
+            replaced(block, name, make)
+
+    return run
+
+
+def buffer_for_bias(layer):
+    bias = layer.bias.detach() + 0.5
+    del layer.bias
+    layer.register_buffer('bias', bias)
+
+
+class Marked(torch.Tensor):
+    """A subclass, as quantisers have them: its products are doubled."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        out = super().__torch_function__(function, types, args, kwargs or {})
+        return 2 * out.as_subclass(torch.Tensor) if function is nn.functional.linear else out
+
+
+def circular(conv):
+    conv._conv_forward = lambda x, weight, bias: nn.functional.conv2d(
+        nn.functional.pad(x, (1, 1, 1, 1), mode='circular'), weight, bias, groups=conv.groups)
+
+
+def dilated(conv):
+    conv.dilation = conv.padding = (2, 2)
+
+
+def method(layer):
+    layer.forward = lambda x, run=layer.forward: 1.5 * run(x)
+
+
+LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_mp.conv1', 'local_mp.act',
+          'local_mp.bn', 'local_mp.conv2', 'norm2', 'mlp', 'mlp.fc1', 'mlp.act', 'mlp.fc2', 'drop_path')
+#: Touches that change what the model computes.
+TOUCHES = {
+    'LoRA of mmpretrain': lora,
+    'LoRA of peft': lora_of_peft,
+    'pruning': on_layer('mlp.fc1', lambda layer: prune.l1_unstructured(layer, 'weight', 0.7)),
+    'pruning of a convolution': on_layer('local_mp.conv2', lambda layer: prune.l1_unstructured(layer, 'weight', 0.7)),
+    'parametrised spectral norm': on_layer('attn.qkv', parametrizations.spectral_norm),
+    'hooked spectral norm': on_layer('mlp.fc2', nn.utils.spectral_norm),
+    'another activation': in_place_of('mlp.act', lambda _: nn.ReLU()),
+    'approximate GELU': on_layer('mlp.act', lambda act: setattr(act, 'approximate', 'tanh')),
+    'a dilated convolution': on_layer('local_mp.conv1', dilated),
+    'a convolution that pads by reflection': on_layer(
+        'local_mp.conv1', lambda conv: setattr(conv, 'padding_mode', 'reflect')),
+    'a convolution that pads around the map': on_layer('local_mp.conv2', circular),
+    'a buffer for a bias': on_layer('mlp.fc1', buffer_for_bias),
+    'a weight of a subclass': on_layer(
+        'mlp.fc2', lambda layer: setattr(layer, 'weight', nn.Parameter(layer.weight.detach().as_subclass(Marked)))),
+    'pruning of LayerScale': on_layer('', lambda block: prune.l1_unstructured(block, 'gamma1', 0.5)),
+    'weight norm of LayerScale': on_layer('', lambda block: parametrize.register_parametrization(
+        block, 'gamma3', Doubled(nn.Identity()))),
+    'a convolution in a sequence': in_place_of('local_mp.conv2', lambda conv: nn.Sequential(conv, nn.Tanh())),
+    'a subclass of Linear': in_place_of('attn.proj', lambda _: OwnLinear(32, 32)),
+    'a method in its place': on_layer('mlp.fc1', method),
+    'another attention': in_place_of('attn', lambda _: MeanAttention()),
+    'another LPI': in_place_of('local_mp', lambda _: Shift()),
+    'another norm': in_place_of('norm2', lambda _: nn.RMSNorm(32)),
+    'one temperature': on_layer(
+        'attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.full((1, 1, 1), 2.)))),
+    'LayerScale of one number': on_layer('', lambda block: setattr(block, 'gamma2', nn.Parameter(torch.tensor(0.3)))),
+    'another stem': lambda model: replaced(
+        model, 'patch_embed.proj.0.1', lambda norm: nn.Sequential(norm, nn.Tanh())),
+    'another activation in the stem': lambda model: replaced(model, 'patch_embed.proj.1', lambda _: nn.ReLU()),
+    'another projection of positions': lambda model: replaced(model, 'pos_embeder.token_projection', Doubled),
+    'another level': lambda model: replaced(model, 'fpn1.0', Doubled),
+} | {f'a wrapper of {name}': in_place_of(name, Doubled) for name in LAYERS if name != 'drop_path'}
+
+
+def touched(touch, training=True, **options):
+    """Equal models at every call: a touched one need not bear copying."""
+    torch.manual_seed(1)
+    model = make(**options)
+    touch(model)
+    return model.train(training)

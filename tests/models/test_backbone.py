@@ -1,0 +1,238 @@
+"""The backbone: sizes, levels, options, and what it refuses."""
+import copy
+
+import pytest
+import torch
+
+from helpers.models import TINY, build, build_golden, loss_of, randomise, relative_error
+from xcit_dense import XCiT, arch_names, set_fast
+from xcit_dense.models.positions import FourierPositions
+
+
+@pytest.mark.parametrize('patch_size, size, wanted', (
+    (16, (500, 333), ((128, 84), (64, 42), (32, 21), (16, 10))),
+    (8, (500, 333), ((126, 84), (63, 42), (31, 21), (15, 10))),
+    (16, (64, 64), ((16, 16), (8, 8), (4, 4), (2, 2))),
+    (8, (25, 40), ((8, 10), (4, 5), (2, 2), (1, 1))),
+    (16, (17, 17), ((8, 8), (4, 4), (2, 2), (1, 1))),
+))
+def test_level_sizes(patch_size, size, wanted):
+    levels = build(patch_size).eval()(torch.randn(1, 3, *size))
+    assert tuple(tuple(x.shape[2:]) for x in levels) == wanted
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_levels_of_the_pyramid_are_chosen_by_stride(patch_size):
+    full, some = build(patch_size).eval(), build(patch_size, out_indices=(1, 3), out_strides=(8, 32)).eval()
+    some.load_state_dict({n: v for n, v in full.state_dict().items() if n in some.state_dict()})
+    tokens = build(patch_size, out_strides=None).eval()
+    tokens.load_state_dict({n: v for n, v in full.state_dict().items() if n in tokens.state_dict()})
+    x = torch.randn(1, 3, 70, 90)
+    with torch.no_grad():
+        wanted, got, plain = full(x), some(x), tokens(x)
+    assert torch.equal(got[0], wanted[1]) and torch.equal(got[1], wanted[3])
+    grid = tuple(-(-side // patch_size) for side in (70, 90))
+    assert [tuple(p.shape) for p in plain] == [(1, 32, *grid)] * 4
+    assert torch.equal(plain[1 if patch_size == 8 else 2], wanted[1 if patch_size == 8 else 2])
+
+
+@pytest.mark.parametrize('depth, wanted', ((24, (7, 11, 15, 23)), (12, (3, 5, 7, 11)), (6, (0, 2, 3, 5))))
+def test_records_of_any_depth_build_all_their_blocks(depth, wanted):
+    model = XCiT(dict(embed_dims=32, depth=depth, num_heads=4))
+    assert len(model.blocks) == depth and model.out_indices == wanted
+
+
+def test_blocks_behind_the_last_map_are_not_built():
+    model = build(out_indices=(1, ), out_strides=(16, ))
+    assert len(model.blocks) == 2
+    model(torch.randn(1, 3, 33, 33))[0].sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize('name', arch_names())
+def test_every_arch_runs_and_gradients_reach_every_parameter(name):
+    model = XCiT(name, norm_cfg=dict(type='BN')).train()
+    levels = model(torch.randn(2, 3, 33, 41))
+    assert all(torch.isfinite(x).all() for x in levels)
+    sum(x.square().mean() for x in levels).backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize('channels', (1, 4))
+def test_in_channels(channels):
+    assert build(in_channels=channels)(torch.randn(2, channels, 40, 40))[0].shape == (2, 32, 12, 12)
+
+
+def test_tokens_that_are_no_grid_are_refused():
+    block = build(8).eval().blocks[0]
+    with torch.no_grad(), pytest.raises(RuntimeError, match='100'):
+        block(torch.randn(1, 100, 32), 11, 9)
+
+
+@pytest.mark.parametrize('mode', ('training', 'evaluation', 'fused', 'plain'))
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_an_empty_batch_gives_empty_maps(patch_size, mode):
+    """And changes nothing; a detector may get one where all images of a process were filtered out."""
+    model = randomise(build(patch_size)).train(mode == 'training')
+    model = model.fuse() if mode == 'fused' else model
+    before = copy.deepcopy(dict(model.named_buffers()))
+    with set_fast(mode != 'plain'):
+        levels = model(torch.empty(0, 3, 133, 77))
+        wanted = model(torch.randn(2, 3, 133, 77)) if mode == 'evaluation' else None
+    if wanted:
+        assert [level.shape for level in levels] == [(0, *level.shape[1:]) for level in wanted]
+    assert all(len(level) == 0 and level.shape[1] == 32 for level in levels)
+    if mode != 'fused':
+        loss_of(levels).nan_to_num().backward()
+        assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+    for name, value in model.named_buffers():  # torch counts it as a batch
+        assert torch.equal(value, before[name]) or name.endswith('num_batches_tracked'), name
+
+
+def test_stochastic_depth_skips_whole_branches_of_single_samples():
+    model = randomise(build(drop_path_rate=0.5, norm_eval=True)).train()
+    block, x = model.blocks[0], torch.randn(64, 9, 32)
+    kept = [(block(x, 3, 3) - x).flatten(1).abs().amax(1) == 0 for _ in range(4)]
+    share = torch.stack(kept).float().mean().item()
+    assert 0.05 < share < 0.22  # all three branches skipped: 1/8
+    model.eval()
+    assert torch.equal(block(x, 3, 3), block(x, 3, 3))
+
+
+@pytest.mark.parametrize('dtype, tolerance', ((torch.float64, 1e-6), (torch.bfloat16, 5e-2), (torch.float16, 5e-3)))
+def test_other_types(golden, dtype, tolerance):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors).eval().to(dtype)
+    with torch.no_grad():
+        levels = model(tensors['input'].to(dtype))
+    for i, out in enumerate(levels, start=1):
+        assert out.dtype == dtype
+        assert relative_error(out, tensors[f'eval/level{i}']) < tolerance
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_autocast_trains(golden, dtype):
+    patch_size, tensors = golden
+    model = build_golden(patch_size, tensors).train()
+    with torch.autocast('cpu', dtype=dtype):
+        levels = model(tensors['input'])
+    loss_of([x.float() for x in levels]).backward()
+    for i, out in enumerate(levels, start=1):
+        assert relative_error(out, tensors[f'train/level{i}']) < (5e-2 if dtype == torch.bfloat16 else 1e-2)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize('dtype', (torch.float16, torch.bfloat16))
+def test_half_types_survive_long_rows_and_dead_channels(dtype):
+    """The length of 65,536 large tokens is beyond float16, and the eps of a channel of zeros is zero in it."""
+    attention = build(8, out_strides=None).blocks[0].attn
+    with torch.no_grad():
+        attention.qkv.weight.mul_(20)
+        attention.qkv.weight[3] = attention.qkv.weight[40] = 0  # a query's and a key's channel
+        x = torch.full((1, 65536, 32), 80.) + torch.randn(1, 65536, 32)
+        assert torch.linalg.vector_norm(attention.qkv(x), dim=1).max() > torch.finfo(torch.float16).max
+        got = copy.deepcopy(attention).to(dtype)(x.to(dtype))
+        assert relative_error(got, attention(x)) < 2e-2
+
+
+def test_positions_are_the_papers_code():
+    """Against the definition written out, on a grid that is neither square nor small."""
+    positions = FourierPositions(16).double()
+    height, width = 37, 211
+    y = torch.arange(1, height + 1).double() / (height + 1e-6) * 2 * torch.pi
+    x = torch.arange(1, width + 1).double() / (width + 1e-6) * 2 * torch.pi
+    grid = torch.zeros(64, height, width, dtype=torch.float64)
+    for channel in range(32):
+        wave = 10000**(2 * (channel // 2) / 32)
+        turn = torch.sin if channel % 2 == 0 else torch.cos
+        grid[channel] = turn(y / wave)[:, None]
+        grid[32 + channel] = turn(x / wave)[None]
+    x = torch.empty(1, 16, height, width, dtype=torch.float64)
+    assert relative_error(positions(x), positions.token_projection(grid[None])) < 1e-12
+
+
+@pytest.mark.parametrize('dtype, tolerance', ((torch.float16, 5e-4), (torch.bfloat16, 3.5e-3)))
+def test_positions_in_half_types_count_to_large_grids(dtype, tolerance):
+    """70,000 is beyond float16; a bfloat16 counts by 256 there. What is left is the rounding of the code."""
+    positions, x = FourierPositions(16), torch.empty(1, 16, 70000, 5)
+    with torch.no_grad():
+        assert relative_error(copy.deepcopy(positions).to(dtype)(x.to(dtype)), positions(x)) < tolerance
+
+
+def test_fresh_weights_follow_the_release():
+    model = XCiT('tiny_24_p16')
+    block = model.blocks[3]
+    assert (block.gamma1 == 1e-5).all() and (block.gamma2 == 1e-5).all() and (block.gamma3 == 1e-5).all()
+    assert (block.attn.temperature == 1).all()
+    for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
+        assert abs(linear.weight.std().item() - 0.02) < 1e-3 and (linear.bias == 0).all()
+    assert (XCiT('tiny_12_p16').blocks[0].gamma1 == 1).all()
+    state = copy.deepcopy(model.state_dict())
+    model.init_weights()
+    assert all(torch.equal(v, state[n]) for n, v in model.state_dict().items())
+
+
+@pytest.mark.parametrize('arch, words', (
+    ('small_12_p12', ('small_12_p12', 'small_12_p8')),
+    ('huge_12_p8', ('huge_12_p8', )),
+    (dict(TINY, patch_size=12), ('12', '(8, 16)')),
+    (dict(TINY, num_heads=5), ('32', '5')),
+    (dict(TINY, eta='1e-5'), ('eta', "'1e-5'")),
+    (dict(TINY, eta=0), ('eta', '0')),
+    (dict(TINY, depth=0), ('depth', '0')),
+    (dict(TINY, embed_dims=32.0), ('embed_dims', '32.0')),
+    (dict(TINY, out_indices=(0, 4)), ('0 to 3', '(0, 4)')),
+    (dict(TINY, width=3), ('width', )),
+    (dict(depth=4, num_heads=4), ('embed_dims', )),
+    (7, ('7', )),
+))
+def test_wrong_arch(arch, words):
+    with pytest.raises(ValueError) as caught:
+        XCiT(arch)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize('options, words', (
+    (dict(out_indices=(0, 1, 2, 4)), ('0 to 3', '(0, 1, 2, 4)')),
+    (dict(out_indices=(0, 1, 1, 2)), ('(0, 1, 1, 2)', )),
+    (dict(out_indices=(2, 1, 0, 3)), ('ascending', )),
+    (dict(out_indices=()), ('()', )),
+    (dict(out_indices=(1, 3)), ('out_strides', '(4, 8, 16, 32)')),
+    (dict(out_strides=(4, 8, 16, 64)), ('64', '(4, 8, 16, 32)')),
+    (dict(out_strides=(8, 4, 16, 32)), ('ascending', )),
+    (dict(drop_path_rate=1.), ('drop_path_rate', '1.0', '[0, 1)')),
+    (dict(drop_path_rate=-0.1), ('-0.1', )),
+    (dict(drop_path_rate='0.1'), ("'0.1'", )),
+    (dict(in_channels=0), ('in_channels', '0')),
+    (dict(frozen_stages=5), ('frozen_stages', '5', '4')),
+    (dict(frozen_stages=-2), ('-2', )),
+    (dict(norm_cfg='BN'), ("'BN'", 'type')),
+    (dict(norm_cfg=dict(type='BatchNrom')), ('BatchNrom', 'BN')),
+    (dict(norm_cfg=dict(type='LN')), ("'LN'", '(B, C, H, W)')),
+    (dict(norm_cfg=dict(type='GN', num_groups=3)), ("'num_groups': 3", '4 channels')),
+    (dict(norm_cfg=dict(type='BN', momentumm=1)), ('momentumm', )),
+    (dict(with_cp='False'), ('with_cp', "'False'")),
+    (dict(norm_eval=1), ('norm_eval', '1')),
+))
+def test_wrong_options(options, words):
+    with pytest.raises(ValueError) as caught:
+        build(**options)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize('patch_size, image, words', (
+    (16, torch.zeros(1, 3, 16, 40), ('17 x 17', '16 x 40')),
+    (8, torch.zeros(1, 3, 40, 24), ('25 x 25', '40 x 24')),
+    (16, torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
+    (16, torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
+    (16, torch.zeros(3, 40, 40), ('(3, 40, 40)', )),
+))
+def test_wrong_images(patch_size, image, words):
+    with pytest.raises(ValueError) as caught:
+        build(patch_size)(image)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_options_are_keyword_only():
+    with pytest.raises(TypeError):
+        XCiT('nano_12_p16', 3)

@@ -1,0 +1,115 @@
+"""Fused models compute what the models compute."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from helpers.models import build, randomise, relative_error
+from helpers.touches import SIZES, TOUCHES, touched
+from xcit_dense import XCiT, set_fast
+from xcit_dense.models.fast import ops
+from xcit_dense.train import fuse_backbones
+
+EXACT = 1e-5
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN'), dict(type='GN', num_groups=2),
+                                      dict(type='BN', track_running_stats=False)))
+@pytest.mark.parametrize('floats', (500, 10**6))
+def test_fused_equals_unfused_to_the_border(monkeypatch, patch_size, norm_cfg, floats):
+    monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
+    model = randomise(build(patch_size, norm_cfg=norm_cfg)).eval()
+    fused = copy.deepcopy(model).fuse()
+    x = torch.randn(2, 3, 133, 203)
+    with torch.no_grad():
+        for got, wanted in zip(fused(x), model(x), strict=True):
+            assert relative_error(got, wanted) < EXACT
+            edge, inner = torch.ones_like(got), (..., slice(1, -1), slice(1, -1))
+            edge[inner] = 0
+            assert relative_error(got * edge, wanted * edge) < EXACT
+    got, wanted = (sum(level.square().mean() for level in each(x)) for each in (fused, model))
+    assert relative_error(got, wanted) < EXACT  # with gradients enabled, as for CAMs
+
+
+def test_fusing_takes_norms_and_layer_scale_away():
+    """But for the norms around LPI's first convolution, which cannot take them."""
+    model = randomise(build(16)).eval()
+    fused = copy.deepcopy(model).fuse()
+    left = [name for name, module in fused.named_modules()
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(module, 'weight', None) is not None
+            and isinstance(module, nn.LayerNorm)]
+    assert sorted(left) == sorted(f'blocks.{i}.{name}' for i in range(4) for name in ('norm3', 'local_mp.bn'))
+    assert not any('gamma' in name for name in fused.state_dict())
+    again = copy.deepcopy(fused.state_dict())
+    fused.fuse()
+    assert all(torch.equal(value, again[name]) for name, value in fused.state_dict().items())
+
+
+def test_qkv_without_bias_gets_one():
+    arch = dict(embed_dims=32, depth=2, num_heads=4, qkv_bias=False)
+    model = randomise(XCiT(arch, out_strides=None, norm_cfg=dict(type='BN'))).eval()
+    x = torch.randn(1, 3, 70, 90)
+    with torch.no_grad():
+        wanted = model(x)
+        for got, level in zip(model.fuse()(x), wanted, strict=True):
+            assert relative_error(got, level) < EXACT
+
+
+def test_a_fused_model_does_not_train():
+    model = build(16).fuse()
+    assert not model.training
+    model.eval()
+    with pytest.raises(ValueError, match='fused'):
+        model.train()
+
+
+def test_backbones_inside_detectors_are_found():
+    model = nn.ModuleDict(dict(backbone=build(16), head=nn.Linear(2, 2)))
+    assert fuse_backbones(model).backbone.is_fused
+
+
+@pytest.mark.parametrize('name', TOUCHES)
+def test_fusing_leaves_what_was_touched_working(name):
+    for size in SIZES:
+        x = torch.randn(1, 3, *size)
+        with torch.no_grad():
+            wanted = touched(TOUCHES[name], False)(x)
+            model = touched(TOUCHES[name], False).fuse()
+            for is_on in (True, False):
+                with set_fast(is_on):
+                    assert all(relative_error(a, b) < 1e-5 for a, b in zip(model(x), wanted, strict=True))
+
+
+def share_block(model):
+    model.blocks[1] = model.blocks[0]
+
+
+def share_norms(model):
+    model.blocks[1].norm1 = model.blocks[0].norm2 = model.blocks[0].norm1
+
+
+def share_attention(model):
+    model.blocks[1].attn = model.blocks[0].attn
+
+
+def share_layers(model):
+    model.blocks[1].mlp.fc1, model.blocks[1].local_mp.conv2 = model.blocks[0].mlp.fc1, model.blocks[0].local_mp.conv2
+
+
+def share_parameters(model):
+    model.blocks[1].gamma1 = model.blocks[0].gamma1
+    model.blocks[1].attn.proj.weight = model.blocks[0].attn.proj.weight
+
+
+@pytest.mark.parametrize('share', (share_block, share_norms, share_attention, share_layers, share_parameters))
+def test_fusing_what_two_places_share(share):
+    x, outside = torch.randn(1, 3, *SIZES[1]), nn.Module()
+    with torch.no_grad():
+        wanted = touched(share, False)(x)
+        model = touched(share, False)
+        outside.proj = model.blocks[0].attn.proj  # somebody else's, who must not see it change
+        before = outside.proj.weight.clone()
+        assert all(relative_error(a, b) < 1e-5 for a, b in zip(model.fuse()(x), wanted, strict=True))
+    assert torch.equal(outside.proj.weight, before) and not any('gamma' in name for name in model.state_dict())

@@ -1,0 +1,208 @@
+"""Half types, devices and tracers: where a fast form could be less exact than the released one, or not run at all."""
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+from helpers.forms import choose_form
+from helpers.models import TINY, build, randomise, relative_error
+from xcit_dense import ReferenceXCiT, XCiT
+from xcit_dense.models import fast, reference
+from xcit_dense.models.fast import xca
+
+GRID = (23, 13)
+TOKENS = GRID[0] * GRID[1]
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')
+
+
+def released(block, x, height, width):
+    for gamma, branch in ((block.gamma1, reference._attend), (block.gamma3, reference._mix_locally),
+                          (block.gamma2, reference._feed)):
+        x = x + gamma * branch(block, x, height, width)
+    return x
+
+
+def make_block(gamma=None, **options):
+    block = randomise(build(8, out_indices=(0, ), out_strides=None, **options)).train().blocks[0]
+    if gamma is not None:
+        for factor in (block.gamma1, block.gamma2, block.gamma3):
+            torch.nn.init.uniform_(factor, gamma, 2 * gamma)
+    return block
+
+
+def step(run, block, x, weights, scale=1.):
+    x = x.clone().requires_grad_()
+    out = run(x, *GRID)
+    grads = torch.autograd.grad(((out - x) * weights).sum() * scale, [x, *block.parameters()])
+    return [out - x, *(g.double() / scale for g in grads)]
+
+
+def errors(dtype, gamma, scale=1.):
+    """Relative errors of the block and of the released form under autocast, by tensor: root mean squares of draws."""
+    found = {}
+    for seed in range(6):
+        torch.manual_seed(seed)
+        block = make_block(gamma)
+        x, weights = torch.randn(2, TOKENS, 32), torch.randn(2, TOKENS, 32)
+        exact = copy.deepcopy(block).double()
+        wanted = step(lambda *args, b=exact: released(b, *args), exact, x.double(), weights.double())
+        with torch.autocast('cpu', dtype=dtype):
+            ours = step(block, block, x, weights, scale)
+            theirs = step(lambda *args, b=block: released(b, *args), block, x, weights, scale)
+        names = ['out', 'x', *dict(block.named_parameters())]
+        for name, *values, right in zip(names, ours, theirs, wanted, strict=True):
+            found.setdefault(name, []).append([relative_error(value, right) for value in values])
+    return {name: torch.tensor(pairs).square().mean(0).sqrt().tolist() for name, pairs in found.items()}
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_whole_block_under_autocast_is_as_exact_as_the_released_form(dtype):
+    for name, (ours, theirs) in errors(dtype, 1.).items():
+        assert ours < 1.5 * theirs + 1e-3, name
+
+
+def test_small_layer_scale_survives_float16():
+    """Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of."""
+    for name, (ours, theirs) in errors(torch.float16, 1e-5, scale=2.**12).items():
+        assert ours < 1.5 * theirs + 2e-3, name
+
+
+@pytest.mark.parametrize('scale', (1, 512, 65536))
+def test_gradients_of_small_layer_scales_survive_float16(scale):
+    """Of a fresh deep model at a loss scale, as a gradient scaler goes through them."""
+    arch = dict(TINY, patch_size=8, eta=1e-5)
+    ours, released, exact = (kind(arch, norm_cfg=dict(type='BN')) for kind in (XCiT, ReferenceXCiT, ReferenceXCiT))
+    for other in (released, exact.double()):
+        other.load_state_dict(ours.state_dict())
+    x, head, labels = torch.randn(2, 3, 96, 112), torch.randn(5, 32), torch.tensor([1, 3])
+    found = []
+    for model, dtype in ((ours, torch.float32), (released, torch.float32), (exact, torch.float64)):
+        with torch.autocast('cpu', dtype=torch.float16, enabled=dtype != torch.float64):
+            levels = model.train()(x.to(dtype))
+        logits = sum(level.to(dtype).mean((2, 3)) for level in levels) @ head.t().to(dtype)
+        (torch.nn.functional.cross_entropy(logits, labels) * scale).backward()
+        found.append({name: p.grad.double() / scale for name, p in model.named_parameters()})
+    for part in ('gamma', 'attn', 'local_mp', 'mlp', 'norm'):
+        got, theirs, wanted = (torch.cat([g.flatten() for n, g in of.items() if part in n]) for of in found)
+        assert relative_error(got, wanted) <= 2 * relative_error(theirs, wanted), part
+        assert 'gamma' not in part or (got == 0).float().mean() < 0.01
+
+
+@pytest.mark.parametrize('mode', ('training', 'evaluation', 'fused'))
+@pytest.mark.parametrize('weight', (1e-3, 0))
+@pytest.mark.parametrize('bias', (1.5, 40))
+@pytest.mark.parametrize('autocast', (True, False))
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_channels_that_hardly_vary_before_the_batch_norm(dtype, autocast, bias, weight, mode):
+    """Their deviation is a division by nearly nothing: rounded apart, factor and shift would leave noise."""
+    block = make_block(1., norm_cfg=dict(type='BN', momentum=1.))
+    conv = block.local_mp.conv1
+    with torch.no_grad():
+        conv.weight[::2] *= weight
+        conv.bias[::2] = bias
+    x = torch.randn(2, TOKENS, 32)
+    with torch.no_grad():
+        block(x, *GRID)  # running statistics
+    block.train(mode == 'training')
+    if not autocast:  # the types of the parameters are what is computed in
+        block, x = block.to(dtype), x.to(dtype)
+    exact = copy.deepcopy(block).double()
+
+    def branch(block, x):
+        return block.gamma3 * reference._mix_locally(block, x, *GRID)
+
+    with torch.no_grad():
+        wanted = branch(exact, x.double())
+        with torch.autocast('cpu', dtype=dtype, enabled=autocast):
+            theirs = x + branch(copy.deepcopy(block), x)
+            if mode == 'fused':
+                fast.fuse(None, [block], [])
+            got = fast.mix_neighbours(block, x, *GRID)
+    got, theirs = (out.double() - x.double() for out in (got, theirs))
+    assert relative_error(got, wanted) <= 2 * relative_error(theirs, wanted)
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_models_of_half_types_train_with_stochastic_depth(dtype):
+    model = randomise(build(8, drop_path_rate=0.5)).to(dtype).train()
+    levels = model(torch.randn(3, 3, 70, 90, dtype=dtype))
+    assert {level.dtype for level in levels} == {dtype}
+    sum(level.float().square().mean() for level in levels).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
+    model = randomise(build(8, attn_drop_rate=0.5)).double().train()
+    x, outs = torch.randn(2, 3, 70, 90).double(), []
+    for gram in (False, True):
+        choose_form(monkeypatch, gram)
+        torch.manual_seed(3)
+        outs.append(model(x)[3])
+    assert relative_error(*outs) < 1e-10
+    torch.manual_seed(4)
+    assert relative_error(model(x)[3], outs[0]) > 1e-3
+    model.eval()
+    assert torch.equal(model(x)[3], model(x)[3])
+    mask = xca._draw_mask(model.train().blocks[0].attn, torch.zeros(9, 1, 32))
+    assert mask.shape == (9, 4, 8, 8) and set(mask.unique().tolist()) == {0., 2.}
+    with pytest.raises(ValueError, match='attn_drop_rate'):
+        build(8, attn_drop_rate=1)
+
+
+def test_positions_keep_nothing():
+    """Neither for a size nor for a trace: what a model keeps goes with its pickles."""
+    model = randomise(build(8)).eval()
+    before = set(vars(model.pos_embeder))
+    held = len(pickle.dumps(model))
+    for side in range(40, 80, 8):
+        model(torch.randn(1, 3, side, 64))
+    torch.jit.trace(model, torch.randn(1, 3, 70, 90))
+    assert set(vars(model.pos_embeder)) == before and len(pickle.dumps(model)) == held
+
+
+def test_meta_device_and_tracing():
+    with torch.device('meta'):
+        assert XCiT('nano_12_p16').eval()(torch.randn(1, 3, 64, 96))[0].shape == (1, 128, 16, 24)
+    model = randomise(build(8)).eval()
+    x = torch.randn(1, 3, 70, 90)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, x)
+        file = io.BytesIO()
+        torch.jit.save(traced, file)
+        file.seek(0)
+        for got, wanted in zip(torch.jit.load(file)(x), model(x), strict=True):
+            assert relative_error(got, wanted) < 5e-6
+
+
+@on_a_gpu
+@pytest.mark.parametrize('dtype', (torch.float32, torch.bfloat16, torch.float16))
+def test_block_on_a_gpu(dtype):
+    """What no CPU runs: one piece, half products summed in float32, statistics by torch's own kernel."""
+    block = make_block(1.)
+    x, weights = torch.randn(2, TOKENS, 32), torch.randn(2, TOKENS, 32)
+    exact = copy.deepcopy(block).double()
+    for each in (block, exact):
+        each.drop_path.draw = lambda x: torch.tensor([2., 0.5], device=x.device)
+    wanted = step(exact, exact, x.double(), weights.double())
+    block.cuda()
+    with torch.autocast('cuda', dtype=dtype, enabled=dtype != torch.float32):
+        got = step(block, block, x.cuda(), weights.cuda())
+    limit = {torch.float32: 1e-4, torch.bfloat16: 6e-2, torch.float16: 1e-2}[dtype]
+    for value, right in zip(got, wanted, strict=True):
+        assert relative_error(value.cpu(), right) < limit
+
+
+@on_a_gpu
+def test_a_training_step_does_not_wait_for_the_gpu():
+    model = build(8, drop_path_rate=0.3).cuda().train()
+    x = torch.randn(2, 3, 96, 128, device='cuda')
+    for mode in ('default', 'error'):  # the first step sets libraries up
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            with torch.autocast('cuda', dtype=torch.bfloat16):
+                loss = sum(level.float().square().mean() for level in model(x))
+            loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode('default')

@@ -1,0 +1,210 @@
+"""XCiT as it runs against its released form, in float64: every option, every gradient."""
+import copy
+import pickle
+from functools import partial
+from itertools import cycle
+
+import pytest
+import torch
+
+from helpers.forms import CUTTINGS, assert_same, choose_form, cut_as
+from helpers.models import TINY, randomise, relative_error
+from xcit_dense import ReferenceXCiT, XCiT
+from xcit_dense.models import fast, reference
+from xcit_dense.models.drop_path import DropPath
+
+#: Grids of patch 8: 9 x 7 tokens take the Gram form.
+IMAGE = (70, 50)
+
+
+@pytest.fixture(autouse=True)
+def _code_in_float64(monkeypatch):
+    """The release makes its position code in float32, which would hide all that is smaller."""
+
+    def code(self, height, width):
+        wave = 10000**(torch.arange(0, 32, 2).double() / 32)
+        codes = []
+        for length in (height, width):
+            angle = 2 * torch.pi * torch.arange(1, length + 1).double()[:, None] / (length + 1e-6) / wave
+            codes.append(torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1).t())
+        rows, columns = codes[0][:, :, None].expand(-1, -1, width), codes[1][:, None].expand(-1, height, -1)
+        return torch.cat((rows, columns))[None].to(self.pos_embeder.token_projection.weight.dtype)
+
+    monkeypatch.setattr(ReferenceXCiT, '_code', code)
+
+
+def build_pair(patch_size=8, out_strides=(4, 16), **options):
+    """The model as it runs and as it is released, with two blocks and the same random parameters."""
+    options = dict(out_indices=(0, 1), out_strides=out_strides, norm_cfg=dict(type='BN')) | options
+    arch = dict(TINY, patch_size=patch_size)
+    fast = XCiT(arch, **options).double()
+    slow = ReferenceXCiT(arch, **{name: value for name, value in options.items() if name != 'with_cp'}).double()
+    slow.load_state_dict(randomise(fast).state_dict())
+    return fast, slow
+
+
+def step(model, x):
+    """Outputs and all gradients of one training step; the loss weights every value differently."""
+    x = x.clone().requires_grad_()
+    outs = model(x)
+    generator = torch.Generator().manual_seed(3)
+    loss = sum((out * torch.randn(out.shape, generator=generator)).sum() for out in outs)
+    loss.backward()
+    return outs, dict(image=x.grad, **{name: p.grad for name, p in model.named_parameters()})
+
+
+def assert_same_step(fast, slow, x, tolerance=1e-10):
+    (outs, grads), (wanted_outs, wanted_grads) = step(fast, x), step(slow, x)
+    assert_same(dict(enumerate(outs)), dict(enumerate(wanted_outs)), tolerance)
+    assert_same(grads, wanted_grads, tolerance)
+    assert_same(dict(fast.named_buffers()), dict(slow.named_buffers()), tolerance)
+    return grads
+
+
+def draw_as(keep, fast, monkeypatch):
+    """Give both models the same draws: row 3 i + j of ``keep`` for branch j of block i, also where it is recomputed."""
+    draws = {id(block.drop_path): cycle(keep[3 * i:3 * i + 3]) for i, block in enumerate(fast.blocks)}
+    monkeypatch.setattr(DropPath, 'draw', lambda self, x: next(draws[id(self)]))
+    plain_draws = cycle(keep)
+    monkeypatch.setattr(reference, '_drop_path', lambda x, rate, training: x * next(plain_draws).view(-1, 1, 1))
+
+
+@pytest.mark.parametrize('cutting', CUTTINGS)
+@pytest.mark.parametrize('options', (
+    {},
+    dict(patch_size=16),
+    dict(norm_eval=True),
+    dict(with_cp=True),
+    dict(with_cp=True, norm_eval=True),
+    dict(frozen_stages=0),
+    dict(frozen_stages=1),
+    dict(norm_cfg=dict(type='SyncBN')),
+    dict(norm_cfg=dict(type='GN', num_groups=2)),
+    dict(norm_cfg=dict(type='BN', momentum=None)),
+    dict(norm_cfg=dict(type='BN', momentum=0.3, eps=0.1)),
+    dict(norm_cfg=dict(type='BN', affine=False)),
+    dict(norm_cfg=dict(type='BN', requires_grad=False)),
+    dict(norm_cfg=dict(type='BN', track_running_stats=False)),
+), ids=str)
+def test_training_is_the_released_form(options, cutting, monkeypatch):
+    cut_as(cutting, monkeypatch)
+    fast, slow = (model.train() for model in build_pair(**options))
+    x = torch.randn(2, 3, *(side * fast.arch.patch_size // 8 for side in IMAGE)).double()
+    for _ in range(2):  # the second counts into statistics that the first has changed
+        grads = assert_same_step(fast, slow, x)
+    frozen = [name for name, grad in grads.items() if grad is None]
+    assert bool(frozen) == ('frozen_stages' in options or 'requires_grad' in options.get('norm_cfg', {}))
+    for mode in (slow, fast):
+        mode.eval()
+    with torch.no_grad():
+        assert_same(dict(enumerate(fast(x))), dict(enumerate(slow(x))))
+    assert_same_step(fast, slow, x)  # gradients with the running statistics
+
+
+@pytest.mark.parametrize('cutting', CUTTINGS)
+def test_training_is_the_released_form_in_float32(cutting, monkeypatch):
+    """Its products run through other functions than those of float64."""
+    cut_as(cutting, monkeypatch)
+    fast, slow = build_pair()
+    x = torch.randn(2, 3, *IMAGE)
+    (outs, grads), (wanted, wanted_grads) = step(fast.float().train(), x), step(slow.train(), x.double())
+    assert all(relative_error(a, b) < 5e-6 for a, b in zip(outs, wanted, strict=True))
+    got, wanted = (torch.cat([g.flatten() for g in of.values()]) for of in (grads, wanted_grads))
+    assert relative_error(got, wanted) < 5e-6
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_autocast_keeps_the_types_of_the_released_form(dtype):
+    """The tokens that the blocks add to stay in float32 behind the first, at every size."""
+    fast, slow = (model.float() for model in build_pair(out_strides=None))
+    for size in (IMAGE, (40, 50)):  # Gram form and token form
+        x = torch.randn(2, 3, *size)
+        with torch.autocast('cpu', dtype=dtype):
+            outs, wanted = fast(x), slow(x)
+        assert [out.dtype for out in outs] == [out.dtype for out in wanted] == [torch.float32] * 2
+
+
+@pytest.mark.parametrize('cutting', CUTTINGS)
+@pytest.mark.parametrize('with_cp', (False, True))
+@pytest.mark.parametrize('norm', ('BN', 'GN'))
+def test_stochastic_depth_is_the_released_form(norm, with_cp, cutting, monkeypatch):
+    cut_as(cutting, monkeypatch)
+    norm_cfg = dict(type='BN') if norm == 'BN' else dict(type='GN', num_groups=2)
+    fast, slow = (model.train() for model in build_pair(drop_path_rate=0.2, with_cp=with_cp, norm_cfg=norm_cfg))
+    kept = torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 1], [0, 0, 0], [1, 1, 1]])
+    draw_as(kept.double() * 1.25, fast, monkeypatch)
+    assert_same_step(fast, slow, torch.randn(3, 3, *IMAGE).double())
+
+
+@pytest.mark.parametrize('cutting', CUTTINGS)
+@pytest.mark.parametrize('gram', (False, True))
+def test_dropped_samples(gram, cutting, monkeypatch):
+    """A sample that every branch drops leaves the block as it came; without any other, gradients are 0, not None."""
+    cut_as(cutting, monkeypatch)
+    choose_form(monkeypatch, gram)
+    block = build_pair(drop_path_rate=0.2)[0].train().blocks[0]
+    x = torch.randn(2, 63, 32).double().requires_grad_()
+    for first, second in ((0, 1.25), (0, 0)):
+        keep = torch.tensor([first, second]).double()
+        monkeypatch.setattr(DropPath, 'draw', lambda self, x, keep=keep: keep)
+        out = block(x, 9, 7)
+        assert torch.equal(out[0], x[0]) and torch.equal(out[1], x[1]) == (second == 0)
+    block.zero_grad()
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    assert torch.equal(x.grad, grad)
+    for name, parameter in block.named_parameters():
+        assert parameter.grad is not None and not parameter.grad.any(), name
+
+
+@pytest.mark.parametrize('norm_eval', (False, True))
+@pytest.mark.parametrize('gradient', (True, False))
+def test_stochastic_depth_needs_training_not_gradients(gradient, norm_eval, monkeypatch):
+    """A training forward without gradients drops as one with them does."""
+    model = build_pair(drop_path_rate=0.5, norm_eval=norm_eval, out_strides=None)[0].train()
+    x = torch.randn(64, 64, 32).double()
+    block = model.blocks[0]
+    for run in (fast.attend, partial(fast.mix_neighbours, height=8, width=8), fast.feed_forward):
+        keep = block.drop_path.draw(x)
+        assert set(keep.tolist()) == {0., 2.}
+        monkeypatch.setattr(block.drop_path, 'draw', lambda x, keep=keep: keep)
+        with torch.set_grad_enabled(gradient):
+            out = run(block, x)
+        assert torch.equal((out == x).flatten(1).all(1), keep == 0), run
+        monkeypatch.undo()
+
+
+def test_draws_of_stochastic_depth():
+    drop_path = build_pair(drop_path_rate=0.2)[0].train().blocks[0].drop_path
+    keep = drop_path.draw(torch.empty(4000, 1, 1))
+    assert keep.unique().tolist() == [0., 1.25] and abs((keep == 0).double().mean() - 0.2) < 0.03
+    assert drop_path.eval().draw(torch.empty(4, 1, 1)) is None
+
+
+@pytest.mark.parametrize('cutting', CUTTINGS)
+@pytest.mark.parametrize('gram', (False, True))
+@pytest.mark.parametrize('grid', ((1, 1), (1, 6), (5, 1), (2, 2), (3, 2)))
+def test_least_grids(grid, gram, cutting, monkeypatch):
+    cut_as(cutting, monkeypatch, floats=32)
+    choose_form(monkeypatch, gram)
+    fast, slow = build_pair(out_strides=None)
+    x = torch.randn(2, 3, *(8 * side for side in grid)).double()
+    for mode in (True, False):
+        assert_same_step(fast.train(mode), slow.train(mode), x)
+    with torch.inference_mode():
+        assert_same(dict(enumerate(fast(x))), dict(enumerate(slow(x))))
+
+
+def test_inference_mode_copies_and_pickles(tmp_path):
+    fast, slow = build_pair()
+    assert fast.state_dict().keys() == slow.state_dict().keys()
+    x = torch.randn(2, 3, *IMAGE).double()
+    step(fast.train(), x)
+    for model in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        torch.save(model.state_dict(), tmp_path / 'state.pt')
+        slow.load_state_dict(torch.load(tmp_path / 'state.pt', weights_only=True))
+        wanted = dict(enumerate(slow.eval()(x)))
+        with torch.inference_mode():
+            assert_same(dict(enumerate(model.eval()(x))), wanted)
+        with torch.no_grad():
+            assert_same(dict(enumerate(model(x))), wanted)

@@ -1,0 +1,36 @@
+"""Large images, some classes at a time."""
+import torch
+from mmseg.structures import SegDataSample
+
+from helpers.paths import TINY_SEG_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import take_classes
+from xcit_dense.for_mmseg import LowMemoryEncoderDecoder
+from xcit_dense.predict.predictor import build_predictor
+
+
+def test_large_images_are_predicted_with_some_classes_at_a_time(trained_segmentor, demo_data, monkeypatch):
+    """The same labels as mmseg's, through padding, a flip and both resizes."""
+    cfg = load_config(TINY_SEG_CONFIG, data_root=str(demo_data), pretrained=False)
+    take_classes(cfg)
+    model = build_predictor(cfg, trained_segmentor[0]).model
+    assert isinstance(model, LowMemoryEncoderDecoder) and model.decode_head.out_channels == 6
+    images = torch.randn(2, 3, 64, 96)
+    torch.nn.init.normal_(model.decode_head.conv_seg.weight)
+    with torch.no_grad():  # every class's mean score is 0, so that several win, whatever was drawn
+        model.decode_head.conv_seg.bias -= model.encode_decode(images, [dict(img_shape=(64, 96))]).mean((0, 2, 3))
+
+    def predict():
+        samples = [SegDataSample(metainfo=dict(ori_shape=shape, img_shape=(60, 90), pad_shape=(64, 96),
+                                               img_padding_size=(0, 6, 0, 4), flip=flip, flip_direction='horizontal'))
+                   for shape, flip in (((120, 181), True), ((57, 80), False))]
+        return model.predict(images, samples)
+
+    with torch.no_grad():
+        wanted = predict()
+        monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
+        got = predict()
+    for a, b in zip(got, wanted, strict=True):
+        assert 'seg_logits' in b and 'seg_logits' not in a
+        assert len(b.pred_sem_seg.data.unique()) > 1
+        assert torch.equal(a.pred_sem_seg.data, b.pred_sem_seg.data)

@@ -1,0 +1,111 @@
+"""The curves of a run: every number at its iteration, however often the run was stopped."""
+import json
+
+import cv2
+import pytest
+from matplotlib.figure import Figure
+
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At, make_config, terminate, train
+from helpers.tools import run_tool
+from xcit_dense.errors import DataError, Stopped
+from xcit_dense.train.curves import plot_curves, read_curves
+
+
+def write_logs(work_dir, *runs):
+    """Write the lines of several starts of one training; text is written as it is."""
+    for i, lines in enumerate(runs):
+        file = work_dir / f'20250101_00000{i}/vis_data/scalars.json'
+        file.parent.mkdir(parents=True)
+        file.write_text('\n'.join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+
+
+def losses(*iterations, value=1., **fields):
+    return [dict(loss=value, iter=i, step=i, **fields) for i in iterations]
+
+
+def test_curves_are_drawn(trained, tmp_path):
+    done = run_tool('plot_curves.py', trained[0], '--out', tmp_path / 'curves.png')
+    assert str(tmp_path / 'curves.png') in done.stdout
+    assert cv2.imread(str(tmp_path / 'curves.png')).std() > 5
+    curves = read_curves(trained[0])
+    assert [step for step, _ in curves['loss']] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(('config', 'stop', 'metric', 'evaluated'), (
+    (TINY_CONFIG, 3, 'coco/bbox_mAP', [3, 6]), (TINY_SEG_CONFIG, 2, 'val/mIoU', [2, 4])))
+def test_an_evaluation_that_was_due_at_the_stop(config, stop, metric, evaluated, demo_data, tmp_path):
+    """The resumed run begins with it."""
+    cfg = make_config(config, demo_data, tmp_path)
+    cfg.visualizer.name = f'{tmp_path} stopped'  # one process has one visualizer of a name, with its first folder
+    with pytest.raises(Stopped):
+        train(cfg, At(stop, terminate))
+    log, = tmp_path.glob('*/vis_data')
+    log.parent.rename(tmp_path / '20250101_000000')  # both runs may begin in one second
+    cfg.visualizer.name = f'{tmp_path} resumed'
+    train(cfg, resume=True)
+    assert len(list(tmp_path.glob('*/vis_data/scalars.json'))) == 2
+    curves = read_curves(tmp_path)
+    assert [step for step, _ in curves['loss']] == list(range(1, evaluated[-1] + 1))
+    assert [step for step, _ in curves[metric]] == evaluated
+
+
+def test_the_later_run_counts(tmp_path):
+    """A run by iterations, killed after 5 with a checkpoint after 4, where the evaluation was due."""
+    write_logs(tmp_path,
+               [*losses(1, 2), dict(mIoU=10., step=0), *losses(3, 4), dict(mIoU=11., step=0), *losses(5), '{"loss": 1'],
+               [dict(mIoU=12., step=0), *losses(5, 6, value=2.), dict(mIoU=13., step=0)])
+    curves = read_curves(tmp_path)
+    assert curves['loss'] == [(1, 1.), (2, 1.), (3, 1.), (4, 1.), (5, 2.), (6, 2.)]
+    assert curves['val/mIoU'] == [(2, 10.), (4, 12.), (6, 13.)]
+
+
+def test_an_evaluation_with_its_iteration_stands_there(tmp_path):
+    """``log_metric_by_epoch=False``, with evaluations between the logged iterations."""
+    write_logs(tmp_path, [dict(mIoU=10., step=20), *losses(50), dict(mIoU=11., step=60), dict(mIoU=12., step=80)],
+               [dict(mIoU=13., step=80), *losses(100)])
+    assert read_curves(tmp_path)['val/mIoU'] == [(20, 10.), (60, 11.), (80, 13.)]
+
+
+def test_an_evaluation_with_its_epoch_stands_at_the_end_of_it(tmp_path):
+    """Also where the resumed run got no further than that, or the part before lies in another work dir."""
+    evaluated = {'coco/bbox_mAP': 0.1, 'step': 2}
+    write_logs(tmp_path / 'killed', [*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)],
+               [evaluated])
+    write_logs(tmp_path / 'elsewhere', [evaluated], [evaluated, *losses(7, 8, 9, epoch=3)])
+    for name in ('killed', 'elsewhere'):
+        assert read_curves(tmp_path / name)['coco/bbox_mAP'] == [(6, 0.1)]
+
+
+def test_the_picture_names_its_axes_and_lines(tmp_path, monkeypatch):
+    write_logs(tmp_path, [*losses(1, 2), dict(mIoU=10., step=0)])
+    drawn = []
+    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
+    plot_curves(tmp_path)
+    left, right = drawn[0].axes
+    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in (left, right)] == [
+        ('iteration', 'loss'), ('iteration', 'per cent')]
+    assert [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (left, right)] == [
+        ['loss'], ['val/mIoU']]
+    assert left.get_xlim() == right.get_xlim()
+
+
+def test_a_log_without_a_line_is_no_log(tmp_path):
+    write_logs(tmp_path, [])
+    with pytest.raises(DataError, match=f'there is no log of a training run in {tmp_path}'):
+        plot_curves(tmp_path)
+
+
+def test_the_picture_has_the_name_asked_for(tmp_path):
+    write_logs(tmp_path, losses(1, 2))
+    assert plot_curves(tmp_path, tmp_path / 'curves') == tmp_path / 'curves'
+    assert cv2.imread(str(tmp_path / 'curves')).std() > 5
+
+
+@pytest.mark.parametrize('out', ('.', 'file/curves.png', 'nowhere/curves.png', '/proc/curves.png', 'curves.nothing'))
+def test_a_picture_that_cannot_be_written_is_named(out, tmp_path, monkeypatch, call_tool):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'file').write_text('')
+    write_logs(tmp_path, losses(1, 2))
+    code, message = call_tool('plot_curves.py', tmp_path, '--out', out)
+    assert code == 1 and message.startswith(f'error: cannot write {out}: ') and len(message.splitlines()) == 1

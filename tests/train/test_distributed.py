@@ -1,0 +1,169 @@
+"""Runs of two processes on a CPU, as on GPUs."""
+import re
+import shutil
+import signal
+import time
+
+import pytest
+import torch
+
+from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import assert_same
+from helpers.tools import run_process, run_tool
+from xcit_dense.config.loading import load_config
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
+
+
+def write_config(path, base, *hooks, more=''):
+    hooks = ', '.join(f'dict(type={hook})' for hook in hooks)
+    imports = "'xcit_dense', 'xcit_dense.for_mmseg', 'helpers.rank_dump'"
+    path.write_text(f"_base_ = '{base}'\ncustom_imports = dict(imports=[{imports}])\n"
+                    f'custom_hooks = [{hooks}]\n{more}')
+    return path
+
+
+@pytest.fixture
+def train(two_processes, demo_data):
+    """A function that trains in two processes; gives what came of the first and the second."""
+
+    def run(config, work_dir, *options, check=True):
+        return two_processes.run_tool('train.py', config, '--data-root', demo_data, '--work-dir', work_dir, *options,
+                                      check=check)
+
+    return run
+
+
+@pytest.fixture
+def launch(demo_data, tmp_path):
+    """A function that trains in two processes started by torch's launcher; gives what came of it."""
+
+    def run(config, *options, check=True):
+        return run_process('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--launcher',
+                           'pytorch', *options, check=check, env=dict(OMP_NUM_THREADS=1), python=(
+                               '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2'))
+
+    return run
+
+
+@pytest.mark.integration
+def test_two_cpu_processes_train_one_model(launch, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_CONFIG, "'RankDumpHook'")
+    done = launch(config, '--auto-scale-lr', '--cfg-options', 'train_cfg.max_epochs=1',
+                  'train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
+    assert 'the current batch size is 4' in done.stdout
+    assert re.search(r'Epoch\(train\) +\[1\]\[2/2\]', done.stdout)  # 3 batches over 2 processes
+    assert done.stdout.count('Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all') == 2  # boxes and masks, once
+    assert (tmp_path / 'run/epoch_1.pth').is_file()
+    first, second = (torch.load(tmp_path / f'run/rank{rank}.pt')['parameters'] for rank in (0, 1))
+    assert first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+    # workers that are not told to end are waited for, 5 seconds each
+    assert max(map(float, re.findall(r'seconds after training: ([\d.]+)', done.stdout))) < 4
+    assert done.stdout.count('threads of gloo at the end: 0') == 2
+
+
+@pytest.mark.integration
+def test_a_killed_process_ends_the_run(launch, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG,
+                          "'SignalHook', rank=1, iteration=3, number='SIGKILL'", more='randomness = dict(seed=1)\n')
+    start = time.monotonic()
+    done = launch(config, check=False)
+    assert done.returncode and time.monotonic() - start < 60
+    assert re.search(r'exitcode\s*: -9', done.stdout) and 'SIGKILL' in done.stdout
+    assert newest_checkpoint(tmp_path / 'run').name == 'iter_2.pth'
+
+
+def test_two_processes_learn_what_one_does_with_the_joined_batch(train, demo_data, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'RankDumpHook'", "'EvalNormsHook'", more=(
+        'randomness = dict(seed=1)\n'
+        'model = dict(backbone=dict(drop_path_rate=0.), decode_head=dict(dropout_ratio=0.))\n'
+        "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01))\nval_cfg = None\n"
+        "val_dataloader = None\nval_evaluator = None\n"))
+    train(config, tmp_path / 'two')
+    run_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / 'one', '--cfg-options',
+             'train_dataloader.batch_size=4')
+    first, second = (torch.load(tmp_path / f'two/rank{rank}.pt') for rank in (0, 1))
+    whole = torch.load(tmp_path / 'one/rank0.pt')
+    assert len(whole['losses']) == 4 and first['losses'] != second['losses']
+    for loss, a, b in zip(whole['losses'], first['losses'], second['losses'], strict=True):
+        assert (a + b) / 2 == pytest.approx(loss, rel=1e-5)
+    wanted = torch.cat([value.flatten() for value in whole['parameters'].values()])
+    got = torch.cat([first['parameters'][f'module.{name}'].flatten() for name in whole['parameters']])
+    assert (got - wanted).norm() < 1e-6 * wanted.norm()
+
+
+def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tmp_path):
+    """Between two iterations whose gradients are added, and which differ from process to process."""
+    more = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
+    plain = write_config(tmp_path / 'plain.py', TINY_SEG_CONFIG, more=more)
+    stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
+                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=more)
+    train(plain, tmp_path / 'whole')
+    for done in train(stopping, tmp_path / 'run', check=False):
+        assert done.returncode == 128 + signal.SIGTERM and 'after iteration 3. Saved' in done.stdout
+    assert newest_checkpoint(tmp_path / 'run').name == 'iter_3.pth'
+    train(plain, tmp_path / 'run', '--resume')
+    assert_same(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
+
+
+def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_path):
+    """The same updates as without sharding, exact resuming, and checkpoints that a plain run goes on from."""
+    more = 'randomness = dict(seed=1)\n'
+    whole = write_config(tmp_path / 'whole.py', TINY_SEG_CONFIG, more=more)
+    sharding = f"{more}model_wrapper_cfg = {load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg}\n"
+    shares = write_config(tmp_path / 'shares.py', TINY_SEG_CONFIG, more=sharding)
+    stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
+                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=sharding)
+    train(whole, tmp_path / 'whole')
+    done, _ = train(shares, tmp_path / 'shares')
+    assert 'this process holds' in done.stdout and 'mIoU' in done.stdout
+    assert '4 iterations, 2.67 times the data;' in done.stdout  # 6 images, 4 a step
+    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('shares', 'whole'))
+    for part in (lambda c: c['state_dict'], lambda c: {i: s['exp_avg'] for i, s in c['optimizer']['state'].items()}):
+        assert part(got).keys() == part(wanted).keys()
+        a, b = (torch.cat([part(c)[name].double().flatten() for name in part(wanted)]) for c in (got, wanted))
+        assert (a - b).norm() < 2e-6 * b.norm()
+    assert all(done.returncode for done in train(stopping, tmp_path / 'run', check=False))
+    plain = tmp_path / 'plain'
+    plain.mkdir()
+    shutil.copy(tmp_path / 'run/iter_3.pth', plain)
+    train(shares, tmp_path / 'run', '--resume')
+    assert_same(read_checkpoint(newest_checkpoint(tmp_path / 'run')), got)
+    done = run_tool('train.py', whole, '--data-root', demo_data, '--work-dir', plain, '--resume')
+    assert 'Iter(train) [4/4]' in done.stdout
+
+
+def test_what_does_not_go_with_shares_is_refused(train, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'EMAHook'", more=(
+        "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel')\nmodel = dict(test_cfg=dict(mode='slide'))\n"
+        'optim_wrapper = dict(accumulative_counts=2, clip_grad=dict(error_if_nonfinite=True), paramwise_cfg=dict(\n'
+        "    custom_keys={'blocks.1.norm1': dict(decay_mult=0.)}))\n"))
+    for done in train(config, tmp_path / 'run', check=False):
+        assert done.returncode == 1 and all(words in done.message for words in (
+            'EMAHook', 'optim_wrapper.accumulative_counts', 'optim_wrapper.clip_grad but for max_norm',
+            'optim_wrapper.paramwise_cfg.custom_keys', "model.test_cfg.mode = 'slide'"))
+
+
+def test_a_bad_loss_in_one_process_ends_all_and_names_its_images(train, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'PoisonHook', rank=1, iteration=2")
+    for done in train(config, tmp_path / 'run', check=False):
+        assert done.returncode == 1
+        assert re.search(r'iteration 2: .* not finite. process 1: .*; images: \S+/images/training/', done.message)
+        assert 'process 0: ' not in done.message
+
+
+def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
+    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'PoisonHook', rank=1, iteration=2, heal=True",
+                          more="train_cfg = dict(bad_loss='skip')\n")
+    train(config, tmp_path / 'run')
+    state = read_checkpoint(newest_checkpoint(tmp_path / 'run'))
+    assert [loop['skipped'] for loop in state['training']['loops']] == [1, 1]
+    assert {int(each['step']) for each in state['optimizer']['state'].values()} == {3}
+
+
+def test_each_image_counts_once(two_processes, trained_segmentor, demo_data, tmp_path):
+    """Three images on two processes: one process pads, and the result must not see it."""
+    args = [TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir']
+    one = run_tool('test.py', *args, tmp_path / 'one')
+    two, _ = two_processes.run_tool('test.py', *args, tmp_path / 'two')
+    found = [re.findall(r'aAcc: ([\d.]+)  mIoU: ([\d.]+)  mAcc: ([\d.]+)', done.stdout)[-1] for done in (one, two)]
+    assert found[0] == found[1]

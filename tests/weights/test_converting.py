@@ -1,0 +1,167 @@
+"""Files of one layout made into another, and described."""
+import runpy
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.models import build, dense_state, equal, official_state, prefixed, save
+from helpers.paths import ROOT
+from xcit_dense import XCiT, arch_names
+from xcit_dense.errors import CheckpointError
+from xcit_dense.weights import classes_of_checkpoint, load_backbone, read_checkpoint
+from xcit_dense.weights.convert import TARGETS, convert, inspect
+from xcit_dense.weights.describe import Contents
+from xcit_dense.weights.meta import get_dataset_meta
+
+NECK = {'neck.conv.weight': torch.ones(3), 'roi_head.bias': torch.ones(2)}
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+@pytest.mark.parametrize('over', ('timm', 'mmpretrain'))
+@pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
+def test_official_files_come_back_bit_for_bit(tmp_path, over, patch_size, suffix):
+    state = official_state(patch_size)
+    source = save(tmp_path / 'in1k.pth', {'model': state})
+    convert(source, tmp_path / f'over{suffix}', over)
+    convert(tmp_path / f'over{suffix}', tmp_path / 'back.pth', 'official')
+    back = read_checkpoint(tmp_path / 'back.pth')
+    assert list(back) == ['model']
+    assert back['model'].keys() == state.keys() and all(torch.equal(back['model'][n], v) for n, v in state.items())
+
+
+def test_tensors_that_share_memory_become_safetensors(tmp_path):
+    state = official_state()
+    state['blocks.0.gamma1'] = state['blocks.0.gamma2']
+    state['head.weight'] = torch.randn(32, 10).t()
+    convert(save(tmp_path / 'in1k.pth', {'model': state}), tmp_path / 'out.safetensors', 'official')
+    out = read_checkpoint(tmp_path / 'out.safetensors')
+    assert out.keys() == state.keys() and all(torch.equal(out[n], v) for n, v in state.items())
+
+
+@pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
+def test_dense_files_keep_pyramid_heads_and_classes(tmp_path, suffix):
+    state = {**prefixed(dense_state(), 'backbone.'), **NECK}
+    source = save(tmp_path / 'old.pth', {'state_dict': state, 'optimizer': {},
+                                           'meta': {'CLASSES': ('cat', 'dog'), 'PALETTE': np.array([[1, 2, 3]] * 2)}})
+    lines = convert(source, tmp_path / f'new{suffix}', 'dense')
+    new = read_checkpoint(tmp_path / f'new{suffix}')
+    assert new['state_dict'].keys() == state.keys()
+    assert all(torch.equal(new['state_dict'][n], v) for n, v in state.items())
+    assert classes_of_checkpoint(new, 'x') == ('cat', 'dog')
+    assert np.array_equal(get_dataset_meta(new)['palette'], [[1, 2, 3]] * 2)
+    assert len(lines) == 2  # nothing was left out
+
+
+@pytest.mark.parametrize('target', TARGETS)
+def test_what_a_layout_has_no_room_for_is_said(tmp_path, target):
+    whole = {'state_dict': {**prefixed(dense_state(), 'backbone.'), **NECK}}
+    classifier = {'model': official_state()}
+    said = '\n'.join(convert(save(tmp_path / 'whole.pth', whole), tmp_path / 'out.pth', target))
+    assert ('left out' in said) == (target != 'dense')
+    if target != 'dense':
+        assert 'fpn1, fpn2, neck, roi_head (13 tensors)' in said
+    said = '\n'.join(convert(save(tmp_path / 'in1k.pth', classifier), tmp_path / 'out.pth', target))
+    assert ('left out' in said) == (target == 'dense')
+    if target == 'dense':
+        assert 'cls_token, cls_attn_blocks, norm, head (33 tensors)' in said
+    load_backbone(build(), tmp_path / 'out.pth')
+
+
+def test_models_under_any_prefix_are_described_and_converted(tmp_path):
+    state = dense_state()
+    path = save(tmp_path / 'one.pth', {'state_dict': prefixed(state, 'encoder.')})
+    convert(path, tmp_path / 'out.pth', 'dense')
+    assert equal(read_checkpoint(tmp_path / 'out.pth')['state_dict'], prefixed(state, 'backbone.'))
+    assert any('XCiT (32 channels, 4 blocks, 4 heads, patch 16) with pyramid' in line for line in inspect(path))
+    path = save(tmp_path / 'two.pth', prefixed(state, 'a.net.') | prefixed(state, 'b.net.'))
+    for ask in (inspect, lambda path: convert(path, tmp_path / 'out.pth', 'timm')):
+        with pytest.raises(CheckpointError, match=r'two\.pth holds several XCiT, .*a\.net\., b\.net\.; .*prefix='):
+            ask(path)
+
+
+def test_the_size_of_a_fragment_is_told_without_an_error():
+    assert Contents.of({'blocks.7.attn.temperature': torch.ones(4)}, 'x').size == \
+        '(None channels, 1 blocks, None heads, patch 1)'
+    assert Contents('dense', {}, {}).size == '(None channels, 0 blocks, None heads, patch 1)'
+
+
+@pytest.mark.parametrize('name', arch_names())
+def test_size_and_patch_are_told_from_shapes(name):
+    with torch.device('meta'):
+        state = XCiT(name).state_dict()
+    assert Contents.of(state, 'x').size == name
+
+
+def test_damage_is_not_converted(tmp_path):
+    convert(save(tmp_path / 'in1k.pth', {'model': official_state()}), tmp_path / 'timm.pth', 'timm')
+    state = read_checkpoint(tmp_path / 'timm.pth')
+    del state['cls_attn_blocks.1.attn.q.weight']
+    with pytest.raises(CheckpointError, match=r'broken\.pth is damaged: q, k and v of cls_attn_blocks\.1\.attn'):
+        convert(save(tmp_path / 'broken.pth', state), tmp_path / 'out.pth', 'official')
+    assert not (tmp_path / 'out.pth').exists()
+
+
+@pytest.mark.parametrize('out, words', (('in1k.pth', 'the file that is read'), ('link.pth', 'the file that is read'),
+                                        ('out.onnx', '.safetensors'), ('folder.pth', 'cannot write')))
+def test_nothing_is_overwritten_by_mistake(tmp_path, out, words):
+    source = save(tmp_path / 'in1k.pth', {'model': official_state()})
+    (tmp_path / 'link.pth').symlink_to(source)
+    (tmp_path / 'folder.pth').mkdir()
+    before, files = source.read_bytes(), sorted(tmp_path.iterdir())
+    with pytest.raises(CheckpointError, match=words):
+        convert(source, tmp_path / out, 'timm')
+    assert source.read_bytes() == before and sorted(tmp_path.iterdir()) == files
+
+
+def test_containers_are_chosen_and_listed(tmp_path):
+    teacher, student = dense_state(), dense_state()
+    path = save(tmp_path / 'dino.pth', {
+        'student': prefixed(student, 'module.backbone.'), 'teacher': prefixed(teacher, 'backbone.'), 'epoch': 3})
+    convert(path, tmp_path / 'default.pth', 'dense')
+    convert(path, tmp_path / 'student.pth', 'dense', which='student')
+    assert equal(read_checkpoint(tmp_path / 'default.pth')['state_dict'], prefixed(teacher, 'backbone.'))
+    assert equal(read_checkpoint(tmp_path / 'student.pth')['state_dict'], prefixed(student, 'backbone.'))
+    with pytest.raises(CheckpointError, match="no model named 'ema'; it holds teacher, student"):
+        convert(path, tmp_path / 'ema.pth', 'dense', which='ema')
+    said = '\n'.join(inspect(path))
+    assert 'teacher: a dense file' in said and 'student: a dense file' in said and 'epoch: 3' in said
+
+
+@pytest.fixture
+def tool(monkeypatch, capsys):
+    """Run the tool as a user does; gives what it prints, or its exit code or error."""
+
+    def run(*args):
+        monkeypatch.setattr(sys, 'argv', ['convert_checkpoint.py', *map(str, args)])
+        try:
+            runpy.run_path(str(ROOT / 'tools/convert_checkpoint.py'), run_name='__main__')
+        except SystemExit as stop:
+            return stop.code
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_tool_converts_and_inspects(tmp_path, tool):
+    source, out = save(tmp_path / 'in1k.pth', {'model': official_state(8), 'epoch': 3}), tmp_path / 'sub/x.safetensors'
+    assert f'wrote {out}: a timm file, 169 tensors' in tool(source, out, '--to', 'timm')
+    said = tool(source, '--inspect')
+    for words in ('model: an official ImageNet file of XCiT (32 channels, 4 blocks, 4 heads, patch 8) with classifier',
+                  '161 tensors, 88,418 parameters, 10 classes', 'epoch: 3'):
+        assert words in said
+
+
+@pytest.mark.parametrize('args, words', (
+    (('{}', 'out.pth', '--to', 'timm'), 'resnet.pth holds no XCiT weights, but 1 tensors such as conv1.weight'),
+    (('no.pth', '--inspect'), 'error: there is no file'),
+    (('{}', 'out.pth'), 2),
+    (('{}', '--to', 'timm'), 2),
+    (('{}', 'out.pth', '--to', 'timm', '--inspect'), 2),
+    (('{}', 'out.pth', '--to', 'PASSL'), "error: --to takes dense, official, timm, mmpretrain, got 'PASSL'"),
+))
+def test_tool_says_what_is_wrong(tmp_path, tool, args, words):
+    source = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3)})
+    said = tool(*(arg.format(source) for arg in args))
+    assert said == words if isinstance(words, int) else words in said

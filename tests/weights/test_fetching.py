@@ -1,0 +1,242 @@
+"""Published files by name and address: fetched once, whole, checked."""
+import hashlib
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from helpers.models import build, official_state, save
+from helpers.paths import ROOT
+from helpers.tools import environment
+from xcit_dense.errors import CheckpointError
+from xcit_dense.weights import (
+    fetch,
+    fetching,
+    load_backbone,
+    read_checkpoint,
+    zoo,
+)
+
+
+def test_zoo_holds_every_published_file():
+    published = json.loads((ROOT / 'tests/golden/published.json').read_text())
+    wanted = {row['url']: row for row in published['imagenet'] + published['dense']}
+    weights = {record.url: record for record in zoo.WEIGHTS.values()}
+    assert len(published['imagenet']) == 46 and len(published['dense']) == 24
+    assert weights.keys() == wanted.keys()
+    for url, row in wanted.items():
+        record = weights[url]
+        assert f'xcit_{record.arch}' == row['arch']
+        assert record.published == {metric: row[metric] for metric in record.published}
+        assert record.published.keys() == {'top1', 'knn', 'linear', 'box_ap', 'mask_ap', 'miou'} & row.keys()
+
+
+def test_names_of_published_files():
+    assert zoo.get_weights('xcit://small_12_p8_384_dist').url == \
+        'https://dl.fbaipublicfiles.com/xcit/xcit_small_12_p8_384_dist.pth'
+    assert zoo.get_weights('maskrcnn_small_12_p8').arch == 'small_12_p8'
+    with pytest.raises(CheckpointError, match='small_12_p9.*did you mean small_12_p'):
+        zoo.get_weights('xcit://small_12_p9_384_dist')
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A web server over a folder, and an empty download cache."""
+    monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path / 'hub'))
+    folder = tmp_path / 'www'
+    folder.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        requests = []
+
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *args):
+            self.requests.append(self.path)
+
+        def do_GET(self):
+            if self.path.startswith('/cut'):  # promises more than it sends
+                self.send_response(200)
+                self.send_header('Content-Length', '100000')
+                self.end_headers()
+                self.wfile.write(b'x' * 1000)
+            else:
+                super().do_GET()
+
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02, ), daemon=True).start()
+    yield folder, f'http://127.0.0.1:{server.server_port}', Handler.requests
+    server.shutdown()
+    server.server_close()
+
+
+def cached(tmp_path):
+    return [path for path in (tmp_path / 'hub').rglob('*') if path.is_file()]
+
+
+def publish(monkeypatch, url, **fields):
+    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', url, {}, **fields))
+
+
+def test_addresses_are_fetched_once_and_read_offline(server, tmp_path, capsys):
+    folder, address, requests = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    load_backbone(build(), f'{address}/in1k.pth')
+    assert '100%' in capsys.readouterr().err  # the progress bar
+    (folder / 'in1k.pth').unlink()
+    load_backbone(build(), f'{address}/in1k.pth')
+    assert requests == ['/in1k.pth'] and len(cached(tmp_path)) == 1
+
+
+def test_addresses_with_one_file_name_stay_apart(server, tmp_path):
+    folder, address, _ = server
+    for name in ('a', 'b'):
+        (folder / name).mkdir()
+        save(folder / name / 'in1k.pth', {'model': {name: torch.zeros(1)}})
+    for name in ('a', 'b', 'a'):
+        assert list(read_checkpoint(f'{address}/{name}/in1k.pth')['model']) == [name]
+
+
+def test_published_files_lie_under_their_own_name_where_torch_caches(server, tmp_path, monkeypatch):
+    folder, address, _ = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    publish(monkeypatch, f'{address}/in1k.pth', sha256=hashlib.sha256((folder / 'in1k.pth').read_bytes()).hexdigest())
+    assert fetch('xcit://test') == fetch(f'{address}/in1k.pth') == tmp_path / 'hub/checkpoints/in1k.pth'
+    # a file put there by hand, as the error message says, needs no network
+    publish(monkeypatch, 'http://127.0.0.1:9/in1k.pth')
+    load_backbone(build(), 'xcit://test')
+
+
+@pytest.mark.parametrize('name, words', (
+    ('missing.pth', '404'),
+    ('cut.pth', 'broke off after 1000 of 100000 bytes'),
+    ('page.pth', 'what came is an HTML page'),
+    ('empty.pth', 'what came is an empty file'),
+    ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd'),
+    ('known.pth', 'SHA-256 .* not 00000000'),
+))
+def test_what_cannot_be_fetched_leaves_nothing_and_names_the_mend(server, tmp_path, monkeypatch, name, words):
+    folder, address, _ = server
+    (folder / 'page.pth').write_text('<html>log in first</html>')
+    (folder / 'empty.pth').touch()
+    for weights in ('weights-0123abcd.pth', 'known.pth'):
+        save(folder / weights, {'model': official_state()})
+    publish(monkeypatch, f'{address}/known.pth', sha256='0' * 64)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        load_backbone(build(), f'{address}/{name}')
+    message = str(caught.value)
+    assert f'{address}/{name}' in message and '--no-pretrained' in message
+    place = message.partition('put the file at ')[2].partition(', or')[0]
+    assert place.startswith(str(tmp_path / 'hub/checkpoints')) and place.endswith(f'/{name}')
+    assert cached(tmp_path) == []
+
+
+@pytest.mark.parametrize('name', (
+    'weights-{}.pth', 'weights-20210609.pth', 'weights-20210609123000.pth', 'weights-1234567890.pth'))
+def test_hashes_in_file_names_are_checked_but_not_dates(server, name):
+    folder, address, _ = server
+    source = save(folder / 'weights.pth', {'model': official_state()})
+    name = name.format(hashlib.sha256(source.read_bytes()).hexdigest()[:10])
+    source.rename(folder / name)
+    assert fetch(f'{address}/{name}').name == name
+
+
+@pytest.mark.parametrize('source, words', (
+    ('https://host/', 'does not end in the name of a file'),
+    ('https://host', 'does not end in the name of a file'),
+    ('https://host/..', 'does not end in the name of a file'),
+    ('https://[::1/x.pth', r'https://\[::1/x\.pth is not an address: Invalid IPv6'),
+    ('HTTP://127.0.0.1:9/xcit.pth', 'weights http://.*--no-pretrained'),
+    ('http://host/xcit.pth', 'without encryption.*use https'),
+    ('http://127.0.0.1.host/xcit.pth', 'without encryption.*use https'),
+    ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
+    ('a' * 1000, 'there is no file'),
+    ('http://127.0.0.1:9/xcit.pth', '--no-pretrained'),  # nothing listens there
+))
+def test_sources_that_are_none(source, words):
+    with pytest.raises(CheckpointError, match=words):
+        fetch(source)
+
+
+def test_cache_that_cannot_be_written_is_one_error(server, tmp_path):
+    folder, address, _ = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    (tmp_path / 'hub').write_text('a file where the folder should be')
+    with pytest.raises(CheckpointError, match='cannot fetch the weights'):
+        fetch(f'{address}/in1k.pth')
+
+
+def test_a_process_waits_for_the_first_before_there_is_a_group(server, tmp_path, monkeypatch):
+    folder, address, requests = server
+    source, address = save(folder / 'in1k.pth', {'model': official_state()}), f'{address}/in1k.pth'
+    path = fetch(address)
+    path.unlink()
+    monkeypatch.setenv('LOCAL_RANK', '1')
+    threading.Timer(0.5, lambda: os.replace(source, path)).start()  # what the first process does
+    assert fetch(address) == path
+    path.unlink()
+    monkeypatch.setattr(fetching, '_PATIENCE', 0.1)
+    with pytest.raises(CheckpointError, match='see the first process of this machine'):
+        fetch(address)
+    assert len(requests) == 1
+
+
+@pytest.mark.integration
+def test_distributed_runs_fetch_once_on_every_machine(server, tmp_path):
+    """Two processes on one machine, one on another, which has a cache of its own."""
+    folder, address, requests = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    code = """
+import sys
+import torch
+from xcit_dense.weights import read_checkpoint
+torch.distributed.init_process_group('gloo', f'file://{sys.argv[1]}/meeting', rank=int(sys.argv[2]), world_size=3)
+read_checkpoint(sys.argv[3])
+torch.distributed.destroy_process_group()
+"""
+    processes = [subprocess.Popen([sys.executable, '-c', code, str(tmp_path), str(rank), f'{address}/in1k.pth'],
+                                  env=environment(LOCAL_RANK=local_rank, TORCH_HOME=tmp_path / machine),
+                                  text=True, stderr=subprocess.PIPE)
+                 for rank, (local_rank, machine) in enumerate((('0', 'a'), ('1', 'a'), ('0', 'b')))]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], errors
+    assert len(requests) == 2
+
+
+def test_redirects_follow_the_rule_for_addresses(server, tmp_path, monkeypatch):
+    folder, address, requests = server
+    save(folder / 'in1k.pth', {'model': official_state()})
+    resolve, port = socket.getaddrinfo, address.rpartition(':')[2]
+    monkeypatch.setattr(socket, 'getaddrinfo', lambda host, *rest, **named: resolve('127.0.0.1', *rest, **named))
+
+    class Redirect(http.server.BaseHTTPRequestHandler):
+
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header('Location', self.path.partition('?to=')[2])
+            self.end_headers()
+
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Redirect) as second:
+        threading.Thread(target=second.serve_forever, args=(0.02, ), daemon=True).start()
+        start = f'http://127.0.0.1:{second.server_port}/in1k.pth?to='
+        for target in (f'http://weights.host:{port}/in1k.pth', f'ftp://127.0.0.1:{port}/in1k.pth',
+                       f'{start}http://weights.host:{port}/in1k.pth'):
+            with pytest.raises(CheckpointError) as caught:
+                fetch(start + target)
+            refused = target.rpartition('?to=')[2]
+            assert f': {refused} comes without encryption' in str(caught.value), caught.value
+        assert requests == cached(tmp_path) == []
+        assert fetch(f'{start}{address}/in1k.pth').is_file() and requests == ['/in1k.pth']
+        second.shutdown()
+
+
+def test_a_user_name_is_no_host():
+    with pytest.raises(CheckpointError, match='without encryption'):
+        fetch('http://127.0.0.1:secret@host/xcit.pth')

@@ -1,0 +1,161 @@
+"""Weights of every project: against timm's and mmpretrain's own models, and PASSL's files."""
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import DefaultScope
+
+from helpers.models import build, equal, official_state, prefixed, randomise, relative_error, save
+from xcit_dense.errors import CheckpointError
+from xcit_dense.weights import load_backbone, read_checkpoint
+from xcit_dense.weights.convert import convert
+from xcit_dense.weights.safe import _ArrayReader
+
+TOLERANCE = 5e-6
+
+
+def timm_model(patch_size):
+    xcit = pytest.importorskip('timm.models.xcit')
+    return randomise(xcit.Xcit(img_size=64, patch_size=patch_size, embed_dim=32, depth=4, num_heads=4, num_classes=10,
+                               tokens_norm=True)).eval()
+
+
+def mmpretrain_model(patch_size):
+    models = pytest.importorskip('mmpretrain.models')
+    backbone = dict(type='XCiT', img_size=64, patch_size=patch_size, embed_dims=32, depth=4, num_heads=4,
+                    tokens_norm=True)
+    head = dict(type='LinearClsHead', num_classes=10, in_channels=32)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return randomise(models.ImageClassifier(backbone=backbone, head=head)).eval()
+
+
+def timm_blocks(model, images):
+    return model.forward_intermediates(images, intermediates_only=True)
+
+
+def mmpretrain_blocks(model, images):
+    backbone = model.backbone
+    backbone.out_type, backbone.out_indices = 'featmap', (0, 1, 2, 3)
+    return backbone(images)
+
+
+OTHERS = pytest.mark.parametrize('make, blocks', ((timm_model, timm_blocks), (mmpretrain_model, mmpretrain_blocks)),
+                                 ids=('timm', 'mmpretrain'))
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+@OTHERS
+def test_weights_of_other_projects_compute_the_same_block_by_block(tmp_path, make, blocks, patch_size):
+    theirs, ours = make(patch_size), build(patch_size, out_strides=None).eval()
+    load_backbone(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
+    images = torch.randn(2, 3, 75, 101)
+    with torch.no_grad():
+        for got, wanted in zip(ours(images), blocks(theirs, images), strict=True):
+            assert got.shape == wanted.shape and relative_error(got, wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+@pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
+def test_one_classifier_in_timm_and_in_mmpretrain(tmp_path, patch_size, suffix):
+    """Our files load into their models strictly, and both compute the same classes: the whole classifier is right."""
+    timm, mmpretrain = timm_model(patch_size), mmpretrain_model(patch_size)
+    source = save(tmp_path / 'in1k.pth', {'model': official_state(patch_size)})
+    convert(source, tmp_path / f'timm{suffix}', 'timm')
+    convert(source, tmp_path / f'mmpretrain{suffix}', 'mmpretrain')
+    timm.load_state_dict(read_checkpoint(tmp_path / f'timm{suffix}'), strict=True)
+    state = read_checkpoint(tmp_path / f'mmpretrain{suffix}')
+    mmpretrain.load_state_dict(state.get('state_dict', state), strict=True)
+    images = torch.randn(2, 3, 64, 96)
+    with torch.no_grad():
+        assert relative_error(mmpretrain(images, mode='tensor'), timm(images)) < TOLERANCE
+
+
+@pytest.mark.parametrize('make, target', ((timm_model, 'timm'), (mmpretrain_model, 'mmpretrain')))
+def test_their_files_come_back_bit_for_bit(tmp_path, make, target):
+    state = make(16).state_dict()
+    source = save(tmp_path / 'theirs.pth', {'state_dict': state} if target == 'mmpretrain' else state)
+    convert(source, tmp_path / 'official.pth', 'official')
+    convert(tmp_path / 'official.pth', tmp_path / 'again.pth', target)
+    again = read_checkpoint(tmp_path / 'again.pth')
+    again = again.get('state_dict', again)
+    assert again.keys() == state.keys() and all(torch.equal(again[n], v) for n, v in state.items())
+
+
+def passl_state(state):
+    """The authors' tensors as PaddlePaddle keeps them: linear weights the other way round, other names."""
+    linear = ('qkv.weight', 'attn.proj.weight', 'fc1.weight', 'fc2.weight', 'head.weight')
+    renamed = {}
+    for name, value in state.items():
+        if name.endswith('num_batches_tracked'):
+            continue
+        value = value.numpy().T if name.endswith(linear) else value.numpy()
+        name = name.replace('running_mean', '_mean').replace('running_var', '_variance')
+        name = name.replace('head.', 'head.fc_cls.') if name.startswith('head.') else f'backbone.{name}'
+        renamed[name] = np.ascontiguousarray(value)
+    return renamed
+
+
+class PaddleTensor:
+    """How PaddlePaddle pickles a tensor inside nested containers."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return tuple, (('linear_0.w_0', self.value), )
+
+
+@pytest.mark.parametrize('protocol', (2, 3, 4))
+@pytest.mark.parametrize('wrap', (
+    lambda s: {**s, 'StructuredToParameterName@@': dict.fromkeys(s, 'linear_0.w_0')},
+    lambda s: {**prefixed({'stem.conv._mean': np.zeros(3), 'head.fc.weight': np.zeros((3, 2))}, 'Teacher.'),
+               **prefixed(s, 'Student.')},
+    lambda s: {'epoch': 3, 'state_dict': {n: PaddleTensor(v) for n, v in s.items()}},
+), ids=('published', 'distilled', 'training'))
+def test_passl_files(tmp_path, wrap, protocol):
+    state = official_state()
+    path = tmp_path / 'xcit.pdparams'
+    path.write_bytes(pickle.dumps(wrap(passl_state(state)), protocol))
+    model = build()
+    load_backbone(model, path)
+    assert all(torch.equal(model.state_dict()[n], v) for n, v in state.items()
+               if n in model.state_dict() and not n.endswith('num_batches_tracked'))
+    convert(path, tmp_path / 'official.pth', 'official')
+    assert equal(read_checkpoint(tmp_path / 'official.pth')['model'],
+                 {n: v for n, v in state.items() if not n.endswith('num_batches_tracked')})
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path), )
+
+
+@pytest.mark.parametrize('content', (
+    lambda trace: Bomb(trace),
+    lambda trace: np.array([object], dtype=object),
+    lambda trace: np.array(['text']),
+    lambda trace: np.dtype([('a', 'f4')]),
+    lambda trace: print,
+), ids=('bomb', 'objects', 'text', 'fields', 'function'))
+@pytest.mark.parametrize('protocol', (2, 4))
+def test_pickles_hold_numbers_or_are_refused(tmp_path, content, protocol):
+    path, trace = tmp_path / 'x.pdparams', tmp_path / 'trace'
+    path.write_bytes(pickle.dumps({'a': np.zeros(3), 'x': content(trace)}, protocol))
+    with pytest.raises(CheckpointError, match='refused'):
+        read_checkpoint(path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize('state', ((None, {'__defaults__': (1, )}), {'__defaults__': (1, )}), ids=('slots', 'dict'))
+@pytest.mark.parametrize('name', _ArrayReader._KNOWN)
+def test_pickles_cannot_change_the_reader(tmp_path, name, state):
+    """Opcodes by hand: set an attribute of what a name stands for."""
+    path, (module, _, inner) = tmp_path / 'x.pdparams', name.rpartition('.')
+    path.write_bytes(b'\x80\x02c%b\n%b\n' % (module.encode(), inner.encode()) + pickle.dumps(state, 2)[2:-1] + b'b.')
+    with pytest.raises(CheckpointError, match='cannot read'):
+        read_checkpoint(path)
