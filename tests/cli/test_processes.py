@@ -88,9 +88,13 @@ def test_a_signal_to_all_processes_saves_and_ends_at_once(number, when, demo_dat
     for line in process.stdout:
         if when in line:
             break
-    start = time.monotonic()
     os.killpg(process.pid, number)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 128 + number and time.monotonic() - start < 8, said
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if 'go on with --resume' in line:
+            start = time.monotonic()
+    assert process.wait() == 128 + number and time.monotonic() - start < 4  # no worker is waited for
+    said = ''.join(said)
     assert re.search(rf'stopped by {number.name} after iteration \d+. Saved .*iter_\d+.pth; go on with --resume', said)
     assert 'Traceback' not in said, said

@@ -15,6 +15,7 @@ from mmengine.hooks import Hook
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import CASES, DROPPING, At, assert_same, die, make_config, terminate, train, whole_run
+from helpers.tools import environment
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
@@ -187,7 +188,7 @@ def test_killed_at_random_points_and_resumed(config, demo_data, tmp_path, tmp_pa
     for _ in range(12):
         resume = ['--resume'] if list(tmp_path.glob('*.pth')) else []
         process = subprocess.Popen([*command[:3], *resume, *command[3:]], stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True)
+                                   stderr=subprocess.STDOUT, text=True, env=environment())
         for line in process.stdout:
             if re.search(r'\(train\)', line) and kills < 4:
                 time.sleep(rng.uniform(0, 0.3))
