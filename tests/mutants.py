@@ -217,7 +217,7 @@ def _run_pytest(copy, args, plugin, folder=None):
 
 
 def tests_of(mutant, reached, limit):
-    """Return the tests to run for a mutant: those of its room and the quickest first, up to some seconds."""
+    """Return the tests for a mutant, those of its room and the quickest first, up to a limit, and their seconds."""
     lines, seconds, fixtures = reached['lines'], reached['seconds'], reached['fixtures']
     room = mutant['file'].split('/')[1].removesuffix('.py')
     contexts = {context for line in range(mutant['first'], mutant['last'] + 1)
@@ -232,7 +232,7 @@ def tests_of(mutant, reached, limit):
         if total + seconds[name] < limit:
             chosen.append(name)
             total += seconds[name]
-    return chosen
+    return chosen, total
 
 
 # Running
@@ -298,16 +298,18 @@ def work(job, folder, todo, done):
     """Plant mutants until there are no more."""
     copy = copy_tree(folder / f'copy{job}')
     while (task := todo.get()) is not None:
-        mutant, tests = task
+        mutant, tests, expected = task
         target = copy / mutant['file']
         kept = target.read_text()
         target.write_text(planted(ROOT / mutant['file'], mutant['number']))
         shutil.rmtree(target.parent / '__pycache__', ignore_errors=True)
         log = folder / f'log{job}.txt'
         code, seconds = (0, 0.) if not tests else in_child(copy, lambda tests=tests: _run_pytest(
-            copy, sorted({name.partition('::')[0] for name in tests}), Chosen(tests)), log, 180)
+            copy, sorted({name.partition('::')[0] for name in tests}), Chosen(tests)), log, 60 + 4 * expected)
         target.write_text(kept)
         shutil.rmtree(target.parent / '__pycache__', ignore_errors=True)
+        if code in (4, 5):  # pytest could not be called, or found none of the tests
+            code, tests = 0, []
         caught = code != 0
         by = next((line for line in log.read_text(errors='replace').splitlines()
                    if line.startswith(('FAILED', 'ERROR'))), f'exit code {code}') if caught else ''
@@ -344,7 +346,7 @@ def main():
     context = get_context('fork')
     todo, done = context.Queue(), context.Queue()
     for mutant in [*drawn, *[None] * args.jobs]:
-        todo.put(mutant and (mutant, tests_of(mutant, reached, args.limit)))
+        todo.put(mutant and (mutant, *tests_of(mutant, reached, args.limit)))
     workers = [context.Process(target=work, args=(job, folder, todo, done)) for job in range(args.jobs)]
     for worker in workers:
         worker.start()
@@ -353,7 +355,8 @@ def main():
         result = done.get()
         results.append(result)
         print(f'[{number}/{len(drawn)}] {"caught  " if result["caught"] else "SURVIVED"} {result["seconds"]:5.1f} s '
-              f'{result["file"]}:{result["line"]} {result["before"]!r}: {result["kind"]} {result["by"]}', flush=True)
+              f'{result["tests"]:>3} tests {result["file"]}:{result["line"]} {result["before"]!r}: {result["kind"]} '
+              f'{result["by"]}', flush=True)
     results.sort(key=lambda result: (result['file'], result['line']))
     (folder / 'mutants.json').write_text(json.dumps(results, indent=1))
     print(report(results))
