@@ -115,6 +115,31 @@ def test_rivals_run(name):
     assert maps[-1].shape == {'timm': (1, 16, 128), 'swin_t': (1, 768, 2, 2), 'resnet50': (1, 2048, 2, 2)}[name]
 
 
+@pytest.mark.parametrize('seconds, text', ((0, '0:00 min'), (59.9, '0:59 min'), (60, '1:00 min'), (3661, '61:01 min')))
+def test_minutes(seconds, text):
+    assert cells._minutes(seconds) == text
+
+
+def test_what_is_left_is_told_by_cost(monkeypatch):
+    """After a minute for a tenth of the work nine are left."""
+    now, lines = [0.], []
+    monkeypatch.setattr(cells, 'perf_counter', lambda: now[0])
+
+    def work(seconds):
+        now[0] += seconds
+
+    jobs = [('a', 1, lambda: work(60)), ('b', 4, lambda: work(200)), ('c', 5, lambda: work(1))]
+    list(cells.run_jobs(jobs, lines.append))
+    assert [line.partition('(')[2] for line in lines] == [
+        '0:00 min passed)', '1:00 min passed, 9:00 min left)', '4:20 min passed, 4:20 min left)']
+
+
+def test_kib_of_the_system_are_bytes(tmp_path):
+    file = tmp_path / 'status'
+    file.write_text('VmHWM:\t    9000 kB\nVmRSS:\t    1728 kB\nVmRSSomething: 1 kB\n')
+    assert growth._kib(file, 'VmRSS') == 1728 * 1024 and growth._kib(file, 'VmHWM') == 9000 * 1024
+
+
 def test_jobs_say_how_far_they_are():
     lines = []
     jobs = [(label, cost, lambda label=label: label * 2) for label, cost in (('a', 1), ('b', 3))]
@@ -175,8 +200,9 @@ def test_largest_batch(most):
 
 
 def test_detectors_train():
-    row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=1, dtype='float32', runs=1)
-    assert row['name'] == 'resnet50' and row['images_per_second'] == 1 / row['seconds']
+    row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=2, dtype='float32', runs=1)
+    assert row['name'] == 'resnet50' and row['images_per_second'] == 2 / row['seconds']
+    assert (row['batch'], row['image']) == (2, [64, 96])
     model, optimizer = detector.build_detector(*detector.BACKBONES['ours small_12_p16'])
     batch = model.data_preprocessor(detector.make_data(2, (64, 96)), training=True)
     losses = model(**batch, mode='loss')

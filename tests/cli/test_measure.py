@@ -1,8 +1,15 @@
-"""The measure tool."""
+"""The measure tool: what it measures, and in which units it says so."""
 import json
+import resource
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.config import Config
 
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
+from xcit_dense.benchmark import measure
 
 
 def test_measuring_prints_what_it_saw(demo_data, tmp_path):
@@ -11,6 +18,51 @@ def test_measuring_prints_what_it_saw(demo_data, tmp_path):
     result = json.loads(out.read_text())
     assert result['backbone_errors']['float32'] < 5e-6 and result['backbone_errors']['float32 gradient'] < 5e-5
     assert result['backbone_errors']['autocast bfloat16'] < 0.1
-    assert len(result['training']['losses']) == 4 and result['training']['seconds_per_iteration'] > 0
-    assert 0.1 < result['training']['peak_memory_gib'] < 8
-    assert f'loss {result["training"]["losses"][0]:.3f} to' in done.stdout
+    assert all(error > 0 for error in result['backbone_errors'].values())
+    training = result['training']
+    assert len(training['losses']) == training['iterations'] == 4 and training['batch_size'] == 2
+    assert 0 < training['seconds_per_iteration'] < 60 and 0 < training['seconds_per_image'] < 60
+    assert 0.1 < training['peak_memory_gib'] < 8
+    assert f'loss {training["losses"][0]:.3f} to {training["losses"][-1]:.3f}' in done.stdout
+
+
+@pytest.mark.parametrize('metrics, said', ((dict(mIoU=43.21), 'mIoU 43.210'), ({}, 'no object')))
+def test_units_of_what_is_printed(metrics, said, demo_data, tmp_path, monkeypatch):
+    """Seconds, GiB and single images, and as many images as the iterations take."""
+    cut, limited = [], []
+    monkeypatch.setattr(measure, 'cut_data', lambda cfg, out, *counts: cut.append(counts))
+    monkeypatch.setattr(measure, 'limit_iterations', lambda cfg, count: limited.append(count))
+    monkeypatch.setattr(measure, 'backbone_errors', lambda cfg: {'float32': 1.5e-6, 'autocast bfloat16': 0.02})
+    training = dict(batch_size=2, iterations=5, seconds_per_iteration=0.25, seconds_per_image=0.0625,
+                    peak_memory_gib=1.5, losses=[4., 9., 2.], metrics=metrics)
+    monkeypatch.setattr(measure, 'train_and_measure', lambda cfg: training)
+    done = run_tool('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 5, '--images', 3, '--out',
+                    tmp_path / 'out.json', '--cfg-options', 'train_dataloader.batch_size=2')
+    assert cut == [(10, 3)] and limited == [5]
+    lines = done.stdout.splitlines()
+    line, = (line for line in lines if ' training' in line and 'batch 2' in line)
+    assert all(words in line for words in (': 0.25 s an iteration', 'peak 1.5 GiB', 'loss 4.000 to 2.000 in 5 iter'))
+    line, = (line for line in lines if 'evaluation' in line)
+    assert '3 images: 0.0625 s an image' in line and said in line
+    assert any('float32' in line and line.endswith(' 1.5e-06') for line in lines)
+    assert any('autocast bfloat16' in line and line.endswith(' 2.0e-02') for line in lines)
+    assert json.loads((tmp_path / 'out.json').read_text())['training'] == training
+
+
+@pytest.mark.parametrize('gpu', (False, True))
+def test_units_of_what_is_measured(gpu, monkeypatch):
+    """The log has seconds of a batch, torch bytes, and Linux KiB."""
+    curves = {'time': [(1, 9.), (2, 0.5), (3, 0.25)], 'loss': [(1, 4.), (2, 3.), (3, 2.)],
+              'val/time': [(1, 7.), (3, 0.75)], 'val/data_time': [(3, 0.1)], 'val/mIoU': [(1, 10.), (3, 20.)],
+              'coco/bbox_mAP': [(3, 0.5)], 'lr': [(1, 1.)]}
+    trained = []
+    monkeypatch.setattr(measure, 'build_runner', lambda cfg: SimpleNamespace(
+        train=lambda: trained.append(True), max_iters=3))
+    monkeypatch.setattr(measure, 'read_curves', lambda folder: curves if trained else {})
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: gpu)
+    monkeypatch.setattr(torch.cuda, 'max_memory_allocated', lambda: 5 * 2**30)
+    monkeypatch.setattr(resource, 'getrusage', lambda _: SimpleNamespace(ru_maxrss=3 * 2**20))
+    cfg = Config(dict(work_dir='run', train_dataloader=dict(batch_size=2), val_dataloader=dict(batch_size=3)))
+    assert measure.train_and_measure(cfg) == dict(
+        batch_size=2, iterations=3, seconds_per_iteration=0.5, seconds_per_image=0.25, peak_memory_gib=5 if gpu else 3,
+        losses=[4., 3., 2.], metrics={'mIoU': 20., 'coco/bbox_mAP': 0.5})

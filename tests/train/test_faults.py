@@ -3,26 +3,10 @@ import pytest
 import torch
 
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import At, make_config, train
+from helpers.runs import At, Poison, make_config, train
 from xcit_dense.errors import ConfigError, LossError, OutOfMemory
 from xcit_dense.train import DenseCheckpointHook
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
-
-
-class Poison(At):
-    """Make the loss of one iteration infinite."""
-
-    def __init__(self, iteration):
-        super().__init__(iteration, self.poison, where='before_train_iter')
-
-    def poison(self, runner):
-        self.parameter = runner.model.backbone.patch_embed.proj[0][0].weight  # before every norm
-        self.kept = self.parameter.detach().clone()
-        self.parameter.data.fill_(float('nan'))
-
-    def after_train_iter(self, runner, *_, **__):
-        if runner.iter + 1 == self.iteration:
-            self.parameter.data.copy_(self.kept)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(demo_data, tmp_path):

@@ -12,6 +12,7 @@ from mmengine.hooks import Hook
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import (
     At,
+    Metrics,
     assert_same,
     assert_same_value,
     die,
@@ -159,22 +160,6 @@ def test_old_checkpoints_go_after_the_new_one_is_there(demo_data, tmp_path):
     assert there[2] == ['iter_1.pth', 'iter_2.pth']  # nothing is gone while the third is written
     assert sorted(p.name for p in tmp_path.glob('*.pth')) == ['iter_3.pth', 'iter_4.pth']
     assert not list(tmp_path.glob('*.part'))
-
-
-class Metrics(Hook):
-    """Give the validations of a run these results, and note the best checkpoints that are there at each saving."""
-
-    priority = 'HIGHEST'
-
-    def __init__(self, folder, *values):
-        self.folder, self.values, self.there = folder, list(values), []
-
-    def after_val_epoch(self, runner, metrics):
-        metrics.clear()
-        metrics['mIoU'] = self.values.pop(0)
-
-    def before_save_checkpoint(self, runner, checkpoint):
-        self.there.append([p.name for p in self.folder.glob('best_*.pth')])
 
 
 @pytest.mark.parametrize('save_best', ('mIoU', 'auto'))

@@ -10,6 +10,7 @@ import torch
 from mmengine.device import get_device
 from mmengine.dist import get_world_size
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
+from mmengine.optim import OptimWrapperDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
@@ -131,10 +132,15 @@ class DenseRunner(OpenRunner):
         """Scale the learning rate linearly with the batch size, the one in the log (``base_lr``) too."""
         if not (auto_scale_lr or {}).get('enable'):
             return
-        before = optim_wrapper.param_groups[0]['lr']
+        wrappers = list(optim_wrapper.values()) if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+        before = [[group['lr'] for group in wrapper.optimizer.param_groups] for wrapper in wrappers]
         super().scale_lr(optim_wrapper, auto_scale_lr)
-        if optim_wrapper.base_param_settings is not None:  # a copy for the log, which mmengine leaves as it was
-            optim_wrapper.base_param_settings['lr'] *= optim_wrapper.param_groups[0]['lr'] / before
+        for wrapper, rates in zip(wrappers, before, strict=True):
+            scales = [group['lr'] / rate for group, rate in zip(wrapper.optimizer.param_groups, rates, strict=True)
+                      if rate]  # some parts may have the rate 0
+            # a copy for the log, which mmengine leaves as it was
+            if scales and wrapper.base_param_settings is not None:
+                wrapper.base_param_settings['lr'] *= scales[0]
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
         """Load the model's weights from a file.

@@ -1,5 +1,6 @@
 """Schedules that do not fit the length of a run are told of, and those that may be meant are not."""
 import pytest
+from mmengine.config import Config
 
 from helpers.paths import ROOT
 from xcit_dense import list_models
@@ -79,3 +80,79 @@ def test_a_warm_up_longer_than_a_run_of_epochs(schedule_warning):
     assert schedule_warning(CONFIGS['retina'], epoch_length=13).endswith(
         'param_scheduler.0 (LinearLR) ends at iteration 500, beyond the run of 468 iterations; stretch it with '
         '--cfg-options param_scheduler.0.end=468')
+
+
+#: The run's length and whether it counts epochs.
+RUNS = [(10, True), (100, False)]
+
+
+@pytest.fixture
+def said_of(monkeypatch):
+    """A function that gives what is said of schedulers in a run of some length."""
+    said = []
+    monkeypatch.setattr(schedule_module, 'print_log', lambda text, **_: said.append(text))
+
+    def warning(length, epochs, *parts, epoch_length=None):
+        said.clear()
+        check_schedule(Config(dict(
+            train_cfg={'max_epochs' if epochs else 'max_iters': length},
+            param_scheduler=[dict(dict(by_epoch=epochs), **part) for part in parts])), epoch_length)
+        return ''.join(said)
+
+    return warning
+
+
+@pytest.mark.parametrize('length, epochs', RUNS)
+def test_a_milestone_counts_up_to_the_last_unit_of_the_run(length, epochs, said_of):
+    unit = 'epochs' if epochs else 'iterations'
+    for milestones, late in (([0], []), ([1], []), ([length // 2, length - 1], []), ([length - 1], []),
+                             ([length], [length]), ([length + 1], [length + 1]),
+                             ([length - 1, length], [length]), ([1, length, length + 1], [length, length + 1])):
+        text = said_of(length, epochs, dict(type='MultiStepLR', milestones=milestones))
+        assert bool(text) == bool(late), (milestones, text)
+        if late:
+            assert 'param_scheduler.0 (MultiStepLR)' in text and f'milestones {late} ' in text
+            assert f'the run of {length} {unit}' in text
+
+
+@pytest.mark.parametrize('length, epochs', RUNS)
+@pytest.mark.parametrize('kind, key', (('CosineAnnealingLR', 'T_max'), ('CosineAnnealingLR', 'end'), ('PolyLR', 'end'),
+                                       ('LinearLR', 'end')))
+def test_an_end_at_the_end_of_the_run_fits_and_one_after_does_not(kind, key, length, epochs, said_of):
+    for end, beyond in ((length - 1, False), (length, False), (length + 1, True)):
+        text = said_of(length, epochs, dict(type=kind, **{key: end}))
+        assert bool(text) == beyond, (end, text)
+        if beyond:
+            assert f'ends at {end}, beyond the run of {length} ' in text and f'param_scheduler.0.{key}={length}' in text
+
+
+@pytest.mark.parametrize('length, epochs', RUNS)
+@pytest.mark.parametrize('kind', ('StepLR', 'ExponentialLR', 'ReduceOnPlateauLR'))
+def test_the_end_of_steps_only_bounds_them(kind, length, epochs, said_of):
+    for end in (length, length + 1, 10 * length):
+        assert not said_of(length, epochs, dict(type=kind, end=end))
+
+
+@pytest.mark.parametrize('length, epochs', RUNS)
+def test_the_last_tenth_of_a_run_may_have_a_constant_rate(length, epochs, said_of):
+    at = length * 9 // 10
+    for end, early in ((at - 1, True), (at, False), (at + 1, False), (length, False)):
+        text = said_of(length, epochs, dict(type='PolyLR', end=end))
+        assert (f'ends at {end} of {length} ' in text) == bool(text) == early, (end, text)
+    # the last of several counts, and a warm-up may end anywhere
+    assert not said_of(length, epochs, dict(type='PolyLR', end=1), dict(type='CosineAnnealingLR', begin=1, end=length))
+    assert not said_of(length, epochs, dict(type='LinearLR', end=1))
+    assert said_of(length, epochs, dict(type='LinearLR', end=1), dict(type='PolyLR', begin=1, end=at - 1))
+
+
+def test_the_unit_of_a_scheduler_and_that_of_the_run(said_of):
+    """Iterations in a run of epochs are compared once the length of an epoch is known."""
+    for end, beyond in ((39, False), (40, False), (41, True)):
+        text = said_of(10, True, dict(type='LinearLR', by_epoch=False, end=end), epoch_length=4)
+        assert bool(text) == beyond
+        assert not beyond or f'iteration {end}, beyond the run of 40 iterations' in text
+        assert not said_of(10, True, dict(type='LinearLR', by_epoch=False, end=end))
+    text = said_of(100, False, dict(type='MultiStepLR', by_epoch=True, milestones=[5]))
+    assert 'counts epochs and this run iterations' in text and 'param_scheduler.0.by_epoch=False' in text
+    assert not said_of(100, False, dict(type='ReduceOnPlateauLR', by_epoch=True))
+    assert not said_of(100, False, dict(type='PolyLR', by_epoch=True, convert_to_iter_based=True))

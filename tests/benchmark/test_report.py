@@ -1,0 +1,128 @@
+"""The tables and pictures of a benchmark: known numbers in, each with its unit out."""
+import json
+
+import pytest
+from matplotlib.figure import Figure
+
+from xcit_dense.benchmark import report
+
+GIB = 2**30
+MACHINE = dict(device='a device', torch='2.9', rates=dict(
+    float32=dict(matrix=1.5e12, copy=25e9), bfloat16=dict(matrix=3e12, copy=26e9)))
+OURS = dict(name='ours', seconds=0.25, fastest=0.125, slowest=0.5, times_as_fast=1.75, multiply_adds=2.5e9,
+            share_of_matrix_rate=0.42, share_of_copy_rate=0.08, saved_bytes=0.5 * GIB, saved_share=0.3,
+            peak_bytes=1.5 * GIB, error=1.5e-6, gradient_error=2.5e-5)
+PLAIN = dict(name='plain', failed='out of memory')
+
+
+def cell(mode, *rows):
+    return dict(arch='nano_12_p16', mode=mode, dtype='float32', image=[64, 96], batch=3, tokens=1234, rows=list(rows))
+
+
+def growth():
+    """Time like the number of tokens, memory like its square, of images of 16 x 16 pixels a token."""
+    points = []
+    for tokens, image in ((1024, (512, 512)), (4096, (1024, 1024)), (16384, (2048, 2048))):
+        rows = [dict(OURS, seconds=1e-3 * tokens, peak_bytes=GIB * (tokens / 1024)**2), PLAIN]
+        points.append(dict(cell('inference', *rows), tokens=tokens, image=list(image), batch=1))
+    return points
+
+
+def result_of(**parts):
+    return dict(dict(machine=MACHINE, settings={}, cells=[], growth=[], detectors=[]), **parts)
+
+
+def tables(text):
+    """Every table of a Markdown text as a list of dicts."""
+    found, lines = [], []
+    for line in [*text.splitlines(), '']:
+        if line.startswith('|'):
+            lines.append([part.strip() for part in line.strip('|').split('|')])
+        elif lines:
+            found.append([dict(zip(lines[0], row, strict=True)) for row in lines[2:]])
+            lines = []
+    return found
+
+
+def test_rates_of_the_machine():
+    first = report.markdown(result_of()).split('\n\n')[1]
+    for words in ('a device', 'torch 2.9', '1.5e+03 G float32 multiply-adds/s', '3e+03 G bfloat16 multiply-adds/s',
+                  'copies 25 GB/s'):
+        assert words in first
+    assert 'copies 26' not in first
+    slow = dict(MACHINE, rates=dict(float32=dict(matrix=2.5e9)))
+    assert '2.5 G float32' in report.markdown(result_of(machine=slow))
+
+
+def test_cells_in_their_units():
+    text = report.markdown(result_of(cells=[cell('training', OURS, PLAIN), cell('inference', dict(
+        name='ours', seconds=1., fastest=1., slowest=1., multiply_adds=None, saved_bytes=0))]))
+    assert text.index('## Inference') < text.index('## Training')
+    (inference, ), (ours, plain) = tables(text)
+    assert ours == {
+        'arch': 'nano_12_p16', 'image': '64x96', 'batch': '3', 'dtype': 'float32', 'model': 'ours',
+        'seconds': '0.25 (0.125 to 0.5)', "times plain's speed": '1.75', 'multiply-adds, G': '2.5', 'share': '42%',
+        'share of copy rate': '8%', 'saved, GiB': '0.5', "of plain's": '0.30', 'peak, GiB': '1.5',
+        'error': '1.5e-06 / 2.5e-05'}
+    assert plain['model'] == 'plain' and plain['seconds'] == 'out of memory'
+    assert not any(plain[name] for name in ('peak, GiB', 'error', 'share', "times plain's speed"))
+    assert inference['saved, GiB'] == '0' and inference['seconds'] == '1 (1 to 1)'  # nothing saved is a number
+    assert not {'multiply-adds, G', 'peak, GiB', 'error'} & inference.keys()  # nobody measured them
+
+
+def test_growth_in_its_units():
+    text = report.markdown(result_of(growth=growth()))
+    assert '## Growth: nano_12_p16, inference, float32, batch 1' in text
+    points, exponents = tables(text)
+    assert [(row['tokens'], row['image'], row['peak, GiB']) for row in points if row['model'] == 'ours'] == [
+        ('1,024', '512x512', '1'), ('4,096', '1024x1024', '16'), ('16,384', '2048x2048', '256')]
+    assert points[0]['seconds'].startswith('1.02 (') and points[1]['seconds'] == 'out of memory'
+    assert exponents[0] == {'model': 'ours', 'exponent of time': '1.00', 'exponent of memory': '2.00'}
+
+
+def test_growths_are_kept_apart():
+    points = growth()
+    points[1]['dtype'], points[2]['mode'] = 'bfloat16', 'training'
+    assert {key: len(cells) for key, cells in report.growths(result_of(growth=points)).items()} == {
+        ('nano_12_p16', 'inference', 'float32'): 1, ('nano_12_p16', 'inference', 'bfloat16'): 1,
+        ('nano_12_p16', 'training', 'float32'): 1}
+
+
+def test_detectors_in_their_units():
+    rows = [dict(OURS, image=[800, 1280], batch=2, dtype='float32', images_per_second=8., largest_batch=13),
+            dict(OURS, name='swin_t', image=[800, 1280], batch=2, dtype='float32', images_per_second=3.14159)]
+    (ours, swin), = tables(report.markdown(result_of(detectors=rows)))
+    assert ours == {'backbone': 'ours', 'image': '800x1280', 'batch': '2', 'dtype': 'float32',
+                    'seconds': '0.25 (0.125 to 0.5)', 'images/s': '8', 'peak, GiB': '1.5', 'largest batch': '13'}
+    assert swin['images/s'] == '3.14' and swin['largest batch'] == ''
+
+
+def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
+    path, = report.plot(result_of(growth=growth()), tmp_path)
+    assert path == tmp_path / 'growth_nano_12_p16_inference_float32.png'
+    for axes, unit, values, power in zip(drawn[0].axes, ('seconds', 'GiB'), ([1.024, 4.096, 16.384], [1, 16, 256]),
+                                         ('1.00', '2.00'), strict=True):
+        assert axes.get_ylabel().endswith(f', {unit}') and axes.get_xlabel() == 'tokens of 16 x 16 pixels'
+        line = axes.lines[0]
+        assert list(line.get_xdata()) == [1024, 4096, 16384] and list(line.get_ydata()) == pytest.approx(values)
+        assert line.get_label() == f'ours: tokens^{power}'
+        assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
+        top, = axes.child_axes
+        side, tokens = top._functions
+        assert side(1024) == pytest.approx(512) and tokens(512) == pytest.approx(1024)
+        assert 'pixels' in top.get_xlabel()
+
+
+@pytest.mark.parametrize('value, text', ((0.5, '0.5'), (9999, '9999'), (10_000, '10k'), (400_000, '400k'),
+                                         (12_500, '12.5k')))
+def test_ticks(value, text):
+    assert report._tick(value, None) == text
+
+
+def test_saved_is_what_is_shown(tmp_path):
+    result = result_of(cells=[cell('training', OURS)])
+    report.save(result, tmp_path)
+    assert json.loads((tmp_path / 'benchmark.json').read_text()) == result
+    assert (tmp_path / 'benchmark.md').read_text() == report.markdown(result)

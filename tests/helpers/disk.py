@@ -1,0 +1,46 @@
+"""What is done on the disk, in its order: which file was flushed, took another's place or went."""
+import os
+import re
+from pathlib import Path
+
+
+class Disk:
+    """Notes calls within a folder as ``(call, names..., size)``; a call whose key is in ``failing`` raises that.
+
+    The random part of a name that stands until the file is whole is ``*``; the folder itself is ``.``. Of a flush the
+    size is noted too: what is written after it may be lost. What deletes nothing is not noted.
+    """
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.calls, self.failing = Path(folder), [], {}
+        for call in ('fsync', 'replace', 'rename', 'unlink', 'remove'):
+            monkeypatch.setattr(os, call, self._noted(call, getattr(os, call)))
+        monkeypatch.setattr(Path, 'unlink', self._noted('unlink', Path.unlink))  # of Python 3.10 goes past the above
+        monkeypatch.setattr(Path, 'rename', self._noted('rename', Path.rename))
+
+    def _noted(self, call, function):
+
+        def noted(*args, **options):
+            entry = self._entry(call, *args)
+            if entry and self.calls[-1:] != [entry]:
+                self.calls.append(entry)
+                for key, error in self.failing.items():
+                    if entry[:len(key)] == key:
+                        raise error
+            return function(*args, **options)
+
+        return noted
+
+    def _entry(self, call, *paths):
+        if call == 'fsync':
+            path = Path(os.readlink(f'/proc/self/fd/{paths[0]}'))
+            more = () if path.is_dir() else (path.stat().st_size, )
+        else:
+            path, more = Path(paths[0]), tuple(map(self._name, paths[1:]))
+        if path.exists() and (path == self.folder or self.folder in path.parents):
+            return {'remove': 'unlink'}.get(call, call), self._name(path), *more
+        return None
+
+    def _name(self, path):
+        name = os.path.relpath(path, self.folder)
+        return re.sub(r'\.[0-9a-f]{8}\.part$', '.*.part', name)
