@@ -43,10 +43,12 @@ def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, ca
     assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
 
 
-def test_strict_stops_at_warnings(root, tmp_path, call_tool):
+def test_strict_alone_stops_at_warnings(root, tmp_path, call_tool):
     rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--strict')
     assert code == 1 and '0 errors and 1 warning, ' in message
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out')
+    assert code == 0 and '0 errors and 1 warning, ' in message
 
 
 def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):

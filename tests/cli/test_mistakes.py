@@ -1,7 +1,7 @@
 """Mistakes at the command line end in one message."""
 import pytest
 
-from helpers.paths import MAIN_CONFIG, ROOT, SMALL_CONFIG
+from helpers.paths import MAIN_CONFIG, SMALL_CONFIG
 from helpers.tools import run_tool
 
 
@@ -21,6 +21,5 @@ def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, mon
 
 
 def test_tools_run_without_the_checkout_as_working_folder(tmp_path):
-    assert tmp_path != ROOT
     run_tool('make_demo_data.py', tmp_path / 'data', '--train', 1, '--val', 1, '--size', 48, cwd=tmp_path)
     assert (tmp_path / 'data/annotations/instances_val2017.json').is_file()

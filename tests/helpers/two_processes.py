@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from helpers.tools import run_tool
+from xcit_dense.processes import is_first_process, run_on_first
 
 
 class TwoProcesses:
@@ -86,6 +87,18 @@ def in_group(function, folder, *args):
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def try_on_first(function, *args):
+    """What `run_on_first` gives, and whether this is the first process; or the type and text of its error."""
+    try:
+        return run_on_first(function, *args), is_first_process()
+    except Exception as error:
+        return type(error), str(error)
+
+
+def fail(kind, text):
+    raise kind(text)
 
 
 def _run_tool(name, args, check):

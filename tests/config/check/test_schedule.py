@@ -1,4 +1,6 @@
 """Schedules that do not fit the length of a run are told of, and those that may be meant are not."""
+import re
+
 import pytest
 from mmengine.config import Config
 
@@ -35,24 +37,28 @@ def test_schedule_of_every_config_fits(name, schedule_warning):
 
 
 @pytest.mark.parametrize('kind, options, words', [
-    ('retina', {'train_cfg.max_epochs': 12}, 'param_scheduler.1 (MultiStepLR) has the milestones [27, 33] beyond the '
-     'run of 12 epochs; stretch it with --cfg-options param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"'),
-    ('retina', {'train_cfg.max_epochs': 72}, 'param_scheduler.1 (MultiStepLR) ends at 36 of 72 epochs; stretch it with '
-     '--cfg-options param_scheduler.1.end=72 param_scheduler.1.milestones="[54,66]"'),
-    ('retina', {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]},
-     'param_scheduler.0 (MultiStepLR) has the milestones [60, 90] beyond the run of 36 epochs; stretch it with '
-     '--cfg-options param_scheduler.0.milestones="[22,32]"'),
-    ('upernet', {'train_cfg.max_iters': 40000}, 'param_scheduler.1 (PolyLR) ends at 160000, beyond the run of 40000 '
-     'iterations; stretch it with --cfg-options param_scheduler.1.end=40000'),
-    ('upernet', {'train_cfg.max_iters': 320000}, 'param_scheduler.1 (PolyLR) ends at 160000 of 320000 iterations'),
-    ('upernet', {'param_scheduler.1.by_epoch': True}, 'param_scheduler.1 (PolyLR) counts epochs and this run '
-     'iterations'),
-    ('upernet', {'param_scheduler': dict(_delete_=True, type='LinearLR', by_epoch=False, end=200000)},
-     'param_scheduler (LinearLR) ends at 200000, beyond'),
+    ('retina', {'train_cfg.max_epochs': 12}, (
+        'param_scheduler.1 (MultiStepLR)', '[27, 33]', 'beyond', '12 epochs', '--cfg-options ',
+        'param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"')),
+    ('retina', {'train_cfg.max_epochs': 72}, (
+        'param_scheduler.1 (MultiStepLR)', 'ends at 36 ', '72 epochs', '--cfg-options ',
+        'param_scheduler.1.end=72 param_scheduler.1.milestones="[54,66]"')),
+    ('retina', {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]}, (
+        'param_scheduler.0 (MultiStepLR)', '[60, 90]', 'beyond', '36 epochs', '--cfg-options ',
+        'param_scheduler.0.milestones="[22,32]"')),
+    ('upernet', {'train_cfg.max_iters': 40000}, (
+        'param_scheduler.1 (PolyLR)', 'ends at 160000,', 'beyond', '40000 iterations', '--cfg-options ',
+        'param_scheduler.1.end=40000')),
+    ('upernet', {'train_cfg.max_iters': 320000}, (
+        'param_scheduler.1 (PolyLR)', 'ends at 160000 ', '320000 iterations', 'param_scheduler.1.end=320000')),
+    ('upernet', {'param_scheduler.1.by_epoch': True}, (
+        'param_scheduler.1 (PolyLR)', 'epochs', 'iterations', 'param_scheduler.1.by_epoch=False')),
+    ('upernet', {'param_scheduler': dict(_delete_=True, type='LinearLR', by_epoch=False, end=200000)}, (
+        'param_scheduler (LinearLR)', 'ends at 200000,', 'beyond', '160000')),
 ])
 def test_schedule_left_behind_by_the_run(kind, options, words, schedule_warning):
     text = schedule_warning(CONFIGS[kind], options)
-    assert words in text and text.count('\n') == 1
+    assert re.search('.*'.join(map(re.escape, words)), text) and text.count('\n') == 1, text
 
 
 @pytest.mark.parametrize('kind, options', [
@@ -77,9 +83,9 @@ def test_schedules_that_may_be_meant(kind, options, schedule_warning):
 
 def test_a_warm_up_longer_than_a_run_of_epochs(schedule_warning):
     assert not schedule_warning(CONFIGS['retina'], epoch_length=14)
-    assert schedule_warning(CONFIGS['retina'], epoch_length=13).endswith(
-        'param_scheduler.0 (LinearLR) ends at iteration 500, beyond the run of 468 iterations; stretch it with '
-        '--cfg-options param_scheduler.0.end=468')
+    text = schedule_warning(CONFIGS['retina'], epoch_length=13)
+    assert all(words in text for words in (
+        'param_scheduler.0 (LinearLR)', 'iteration 500,', '468 iterations', '--cfg-options param_scheduler.0.end=468'))
 
 
 #: The run's length and whether it counts epochs.

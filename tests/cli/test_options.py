@@ -1,0 +1,146 @@
+"""What the options of the tools become: each value where the run reads it."""
+import os
+from argparse import ArgumentTypeError, Namespace
+from types import SimpleNamespace
+
+import pytest
+from mmengine.config import Config
+
+from helpers.paths import TINY_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.cli import benchmark, common
+from xcit_dense.config import options
+from xcit_dense.errors import ConfigError
+from xcit_dense.train import runner as runner_module
+from xcit_dense.train import saving
+
+
+@pytest.fixture
+def ran(monkeypatch, demo_data, tmp_path):
+    """A function that runs the train tool without the training, and gives the config and what was done before."""
+
+    def run(*args, check=True):
+        found = SimpleNamespace(cfg=None, done=[], loaded=[])
+
+        def build(cfg):
+            found.cfg = cfg
+            return SimpleNamespace(train=lambda: found.done.append('trained'))
+
+        monkeypatch.setattr(runner_module, 'build_runner', build)
+        monkeypatch.setattr(saving, 'check_work_dir', lambda folder, new: found.done.append(('checked', folder, new)))
+        monkeypatch.setattr(saving, 'move_old_checkpoints', lambda folder: found.done.append(('moved', folder)))
+        found.tool = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, *args, cwd=tmp_path, check=check,
+                              env=dict(XDG_CACHE_HOME=os.environ['XDG_CACHE_HOME']))
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize('args, new, resume, load_from, moved', (
+    ((), True, False, None, False), (('--resume', ), False, True, None, False),
+    (('--resume', 'a.pth'), False, True, 'a.pth', False), (('--overwrite', ), False, False, None, True),
+    (('--overwrite', '--resume'), False, True, None, False)))
+def test_train_goes_on_or_begins(args, new, resume, load_from, moved, ran):
+    found = ran('--work-dir', 'run', *args)
+    assert found.done == [('checked', 'run', new), *([('moved', 'run')] if moved else []), 'trained']
+    assert found.cfg.get('resume', False) == resume and found.cfg.get('load_from') == load_from
+
+
+def test_train_takes_its_options(ran):
+    cfg = ran('--auto-scale-lr', '--cfg-options', 'train_cfg.max_epochs=7').cfg
+    assert cfg.auto_scale_lr.enable and cfg.train_cfg.max_epochs == 7 and cfg.launcher == 'none'
+    assert cfg.work_dir == f'work_dirs/{TINY_CONFIG.stem}'
+    assert not ran().cfg.auto_scale_lr.get('enable')
+
+
+@pytest.mark.parametrize('args, pretrained', (((), True), (('--no-pretrained', ), False), (('--resume', ), False),
+                                              (('--resume', 'a.pth'), False)))
+def test_train_fetches_weights_for_a_new_run_alone(args, pretrained, ran, monkeypatch):
+    from xcit_dense.config import loading
+    load, asked = loading.load_config, []
+    monkeypatch.setattr(loading, 'load_config', lambda *a, **k: asked.append(k) or load(*a, **k))
+    ran(*args)
+    assert asked[0]['pretrained'] == pretrained and asked[0]['check'] is True
+
+
+def test_only_the_first_process_looks_after_the_work_dir(ran, monkeypatch):
+    monkeypatch.setenv('RANK', '1')
+    assert ran('--launcher', 'pytorch', '--overwrite').done == ['trained']
+    monkeypatch.setenv('RANK', '0')
+    assert len(ran('--launcher', 'pytorch', '--overwrite').done) == 3
+
+
+@pytest.mark.parametrize('given, of_config, wanted', ((None, None, 'work_dirs/name'), (None, 'theirs', 'theirs'),
+                                                      ('mine', None, 'mine'), ('mine', 'theirs', 'mine')))
+def test_the_work_dir(given, of_config, wanted, monkeypatch):
+    monkeypatch.delenv('LOCAL_RANK', raising=False)
+    cfg = Config(dict(work_dir=of_config) if of_config else {})
+    common.set_run_options(cfg, Namespace(work_dir=given, launcher='mpi', local_rank=3, config='configs/name.py'))
+    assert (cfg.work_dir, cfg.launcher, os.environ['LOCAL_RANK']) == (wanted, 'mpi', '3')
+    common.set_run_options(cfg, Namespace(work_dir=given, launcher='none', local_rank=4, config='configs/name.py'))
+    assert os.environ['LOCAL_RANK'] == '3'  # the launcher's counts
+    monkeypatch.delenv('LOCAL_RANK')
+
+
+@pytest.mark.parametrize('items, wanted', (
+    (None, {}), (['a.b=2'], {'a.b': 2}), (['a=x=y'], dict(a='x=y')), (['a=[1,2]', 'b=(3,4)'], dict(a=[1, 2], b=(3, 4))),
+    (['a=1', 'a=2'], dict(a=2)), (['a=None', 'b=True', 'c=0.5'], dict(a=None, b=True, c=0.5))))
+def test_config_options(items, wanted):
+    assert common._read_config_options(items, TINY_CONFIG) == wanted
+
+
+@pytest.mark.parametrize('item', ('a', '=1', 'a=', 'a=dict(b=1)', "a=[{'b': 1}]", 'a=[1,2'))
+def test_config_options_that_are_none(item):
+    if item == 'a=':  # an empty text
+        assert common._read_config_options([item], TINY_CONFIG) == dict(a='')
+        return
+    with pytest.raises(ConfigError, match='--cfg-options'):
+        common._read_config_options([item], str(TINY_CONFIG))
+
+
+@pytest.mark.parametrize('text, wanted', (('800x1280', (800, 1280)), ('32X33', (32, 33)), ('32x32', (32, 32)),
+                                          ('31x32', None), ('32x31', None), ('32', None), ('32x32x3', None)))
+def test_image_sizes_are_height_and_width(text, wanted):
+    if wanted:
+        assert benchmark._image_size(text) == wanted
+    else:
+        with pytest.raises(ArgumentTypeError, match=repr(text)):
+            benchmark._image_size(text)
+
+
+@pytest.mark.parametrize('text, wanted', (('1', 1), ('20', 20), ('0', None), ('-1', None), ('1.5', None), ('', None)))
+def test_whole_numbers_from_one_up(text, wanted):
+    if wanted:
+        assert benchmark._positive(text) == wanted
+    else:
+        with pytest.raises(ArgumentTypeError, match=repr(text)):
+            benchmark._positive(text)
+
+
+@pytest.mark.parametrize('args, complete', (
+    (('in', 'out', '--to', 'timm'), True), (('in', '--inspect'), True), (('in', ), False), (('in', 'out'), False),
+    (('in', '--to', 'timm'), False), (('in', 'out', '--inspect'), False), (('in', '--inspect', '--to', 'timm'), False),
+    (('in', '--inspect', '--which', 'teacher'), False), (('in', 'out', '--to', 'timm', '--which', 'teacher'), True)))
+def test_converting_takes_all_of_its_options_or_none(args, complete, monkeypatch):
+    from xcit_dense.cli import convert_checkpoint
+    monkeypatch.setattr(convert_checkpoint, '_run', lambda args: None)
+    assert run_tool('convert_checkpoint.py', *args, check=False).returncode == (0 if complete else 2)
+
+
+def test_demo_data_has_as_many_and_as_large_images_as_asked(monkeypatch):
+    from xcit_dense.data import demo
+    made = []
+    monkeypatch.setattr(demo, 'make_demo_data', lambda *args: made.append(args))
+    done = run_tool('make_demo_data.py', 'out', '--train', 5, '--val', 4, '--size', 64, '--seed', 3)
+    assert made == [('out', 5, 4, 64, 3)] and '5 training and 4 validation' in done.stdout
+
+
+def test_mixed_precision_is_that_of_a_gpu(monkeypatch):
+    cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper')))
+    monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: False)
+    with pytest.raises(ConfigError, match='--amp needs a GPU'):
+        options.set_amp(cfg)
+    assert cfg.optim_wrapper == dict(type='OptimWrapper')
+    monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: True)
+    options.set_amp(cfg)
+    assert cfg.optim_wrapper == dict(type='AmpOptimWrapper', loss_scale='dynamic')

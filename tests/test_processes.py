@@ -1,0 +1,69 @@
+"""Which process is the first, and what it does for all."""
+import pytest
+
+from helpers.two_processes import fail, in_group, try_on_first
+from xcit_dense import processes
+from xcit_dense.errors import CheckpointError, ConfigError
+from xcit_dense.processes import is_first_of_machine, is_first_process, run_on_first
+
+VARIABLES = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    for name in (*VARIABLES.values(), 'LOCAL_RANK'):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize('launcher', VARIABLES)
+def test_each_launcher_tells_by_a_variable_of_its_own(launcher, monkeypatch):
+    for other in VARIABLES.values():
+        monkeypatch.setenv(other, '0' if other == VARIABLES[launcher] else '1')
+    assert is_first_process(launcher) and is_first_process() and is_first_process('none')
+    for number in ('1', '7'):
+        monkeypatch.setenv(VARIABLES[launcher], number)
+        assert not is_first_process(launcher) and is_first_process('none')
+    monkeypatch.delenv(VARIABLES[launcher])
+    assert is_first_process(launcher)
+
+
+def test_the_first_of_a_machine(monkeypatch):
+    assert is_first_of_machine()
+    monkeypatch.setenv('RANK', '8')
+    monkeypatch.setenv('LOCAL_RANK', '0')
+    assert is_first_of_machine()
+    monkeypatch.setenv('LOCAL_RANK', '1')
+    assert not is_first_of_machine()
+
+
+def test_alone_a_function_is_called_as_it_is():
+    assert run_on_first(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        run_on_first(divmod, 7, 0)
+
+
+def test_the_first_of_two_does_it_and_both_learn_of_its_error(two_processes, tmp_path):
+    path = tmp_path / 'made'
+    # twice would fail
+    assert two_processes.run(in_group, try_on_first, tmp_path, path.mkdir) == [(None, True), (None, False)]
+    (tmp_path / 'meeting').unlink(missing_ok=True)
+    assert two_processes.run(in_group, try_on_first, tmp_path, divmod, 7, 2) == [((3, 1), True), (None, False)]
+    for kind in (ConfigError, CheckpointError):
+        (tmp_path / 'meeting').unlink(missing_ok=True)
+        assert two_processes.run(in_group, try_on_first, tmp_path, fail, kind, 'mend it') == [(kind, 'mend it')] * 2
+
+
+def test_without_a_group_there_is_nothing_to_leave(monkeypatch):
+    monkeypatch.setattr(processes, 'end_workers', lambda: 1 / 0)
+    processes.leave_group()
+
+
+def test_leaving_a_group_waits_for_the_others_and_ends_the_workers(monkeypatch):
+    done = []
+    monkeypatch.setattr(processes.torch.distributed, 'is_initialized', lambda: True)
+    for name in ('barrier', 'destroy_process_group'):
+        monkeypatch.setattr(processes.torch.distributed, name, lambda name=name: done.append(name))
+    monkeypatch.setattr(processes, 'end_workers', lambda: done.append('workers'))
+    monkeypatch.setattr(processes.gc, 'collect', lambda: done.append('collected'))
+    processes.leave_group()
+    assert done == ['barrier', 'destroy_process_group', 'workers', 'collected']
