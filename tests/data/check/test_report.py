@@ -173,5 +173,6 @@ def test_drop_lists_bad_images_of_folders(root, tmp_path):
 
 
 def test_every_kind_of_finding_is_planted_here():
-    text = ''.join(path.read_text() for path in Path(__file__).parent.glob('test_*.py'))
+    files = [path for path in Path(__file__).parent.glob('test_*.py') if path.name != 'test_kinds.py']  # it lists them
+    text = ''.join(path.read_text() for path in files)
     assert [kind for kind in KINDS if f"'{kind}'" not in text] == []

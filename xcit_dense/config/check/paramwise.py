@@ -58,7 +58,7 @@ def _is_plain_bias(name, module, parameter):
 #: What mmengine applies each of these to: name, module and parameter.
 RULES = dict(
     bias_lr_mult=_is_plain_bias,
-    bias_decay_mult=_is_plain_bias,
+    bias_decay_mult=lambda name, module, parameter: name.endswith('.bias'),  # those of norms too
     norm_decay_mult=lambda name, module, parameter: _is_norm(module),
     dwconv_decay_mult=lambda name, module, parameter: (
         isinstance(module, nn.Conv2d) and module.in_channels == module.groups),

@@ -1,0 +1,62 @@
+"""Numbers that users set, at both sides of each limit, and the words of a finding."""
+import pytest
+from mmengine.config import Config
+
+from helpers.paths import TINY_CONFIG
+from xcit_dense.config.check import find_numbers
+from xcit_dense.config.check.findings import finding
+from xcit_dense.config.loading import load_config
+
+#: The least whole numbers and, after them, the least of any kind.
+WHOLE = {'train_dataloader.batch_size': 1, 'val_dataloader.batch_size': 1, 'test_dataloader.batch_size': 1,
+         'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'test_dataloader.num_workers': 0,
+         'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
+         'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1}
+ANY = {'optim_wrapper.optimizer.lr': 0, 'optim_wrapper.optimizer.weight_decay': 0,
+       'optim_wrapper.clip_grad.max_norm': 0, 'param_scheduler.0.begin': 0, 'param_scheduler.0.end': 0,
+       'param_scheduler.1.T_max': 0}
+
+
+def refused(cfg, key, value):
+    """Whether a value is a finding, which names the key and the value and none beside it."""
+    cfg.merge_from_dict({key: value})
+    lines = find_numbers(cfg)
+    assert len(lines) < 2 and all(line.startswith(f'{key} = {value!r}: ') for line in lines)
+    return bool(lines)
+
+
+@pytest.mark.parametrize('key, least, whole', [
+    *((key, least, True) for key, least in WHOLE.items()), *((key, least, False) for key, least in ANY.items())])
+def test_numbers_at_their_limits(key, least, whole):
+    cfg = load_config(TINY_CONFIG)
+    assert find_numbers(cfg) == []
+    assert not refused(cfg, key, least) and not refused(cfg, key, least + 1) and not refused(cfg, key, least + 2.)
+    assert refused(cfg, key, least - 1) and refused(cfg, key, least - 1e-6)
+    assert refused(cfg, key, least + 0.5) == whole
+    assert all(refused(cfg, key, value) for value in (float('inf'), float('nan'), True, '3', [3]))
+
+
+def test_what_is_not_there_is_no_finding():
+    assert find_numbers(Config(dict(model=3))) == []
+    assert find_numbers(Config(dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x')))) == []
+
+
+@pytest.mark.parametrize('steps, right', (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False),
+                                          ([True], False), ('8', False), (8, False)))
+def test_milestones_are_numbers(steps, right):
+    lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
+    assert [line.partition(' ')[0] for line in lines] == ([] if right else ['param_scheduler.1.milestones'])
+
+
+@pytest.mark.parametrize('value, text', (
+    ('x' * 58, repr('x' * 58)), ('x' * 59, "'" + 'x' * 56 + '...'), (Config(dict(a=1))._cfg_dict, "{'a': 1}")))
+def test_values_are_shown_up_to_a_length(value, text):
+    assert finding('a.b', value, 'wrong') == f'a.b = {text}: wrong'
+
+
+@pytest.mark.parametrize('number', (25, 26))
+def test_a_few_names_are_listed_and_the_nearest_goes_first(number):
+    names = [f'{chr(97 + i)}{chr(122 - i)}' for i in range(number)]
+    line = finding('a.b', 1, 'wrong', 'nothing_like_it', names)
+    assert line.endswith(f'; it takes {", ".join(sorted(names))}') if number == 25 else line == 'a.b = 1: wrong'
+    assert finding('a.b', 1, 'wrong', 'batchsize', [*names, 'batch_size']).endswith('wrong; did you mean batch_size?')

@@ -1,0 +1,100 @@
+"""What functions of the options change in a config, value by value, and what they leave alone."""
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+from helpers.paths import MAIN_CONFIG, ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense.config import options
+from xcit_dense.config.catalog import configs_folder, find_config, list_models
+from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError
+
+
+def test_start_weights_are_taken_out_wherever_they_are():
+    loads = dict(type='Pretrained', checkpoint='x')
+    draws = dict(type='Normal', std=0.1)
+    model = dict(init_cfg=draws, backbone=dict(init_cfg=loads), neck=[dict(a=({'init_cfg': [draws, loads]}, ))],
+                 head=dict(init_cfg=[draws, draws]), mask=dict(init_cfg=None), checkpoint='kept')
+    options.drop_pretrained(model)
+    assert model == dict(init_cfg=draws, backbone=dict(init_cfg=None), neck=[dict(a=({'init_cfg': None}, ))],
+                         head=dict(init_cfg=[draws, draws]), mask=dict(init_cfg=None), checkpoint='kept')
+
+
+def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for config in (TINY_CONFIG, TINY_SEG_CONFIG):
+        cfg = load_config(config)
+        options.set_show_dir(cfg, 'shown')
+        hook = cfg.default_hooks.visualization
+        assert hook.draw is True and hook.test_out_dir == str(tmp_path / 'shown')
+        cfg.default_hooks.pop('visualization')
+        with pytest.raises(ConfigError, match='default_hooks.visualization'):
+            options.set_show_dir(cfg, 'shown')
+    with pytest.raises(ConfigError, match='default_hooks.visualization'):
+        options.set_show_dir(Config(dict(model=1)), 'shown')
+
+
+def test_hooks_are_added_behind_those_that_are_there():
+    cfg = Config(dict(custom_hooks=[dict(type='A')]))
+    options.add_hook(cfg, 'B')
+    assert cfg.custom_hooks == [dict(type='A'), dict(type='B')]
+    cfg = Config(dict(a=1))
+    options.add_hook(cfg, 'B')
+    assert cfg.custom_hooks == [dict(type='B')]
+
+
+@pytest.mark.parametrize('gpu', (True, False))
+def test_mixed_precision_keeps_a_loss_scale_of_ones_own(gpu, monkeypatch):
+    monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: gpu)
+    for given, wanted in (({}, 'dynamic'), (dict(loss_scale=512.), 512.)):
+        cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', **given)))
+        if gpu:
+            options.set_amp(cfg)
+            assert cfg.optim_wrapper == dict(type='AmpOptimWrapper', loss_scale=wanted)
+        else:
+            with pytest.raises(ConfigError, match='--amp'):
+                options.set_amp(cfg)
+            assert cfg.optim_wrapper.type == 'OptimWrapper'
+
+
+def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
+    def make():
+        return Config(dict(
+            data_root='old/', train_dataloader=dict(dataset=dict(type='x', data_root='old/', ann_file='a.json')),
+            val_dataloader=dict(dataset=dict(type='x', data_root='other')), test_dataloader=None,
+            val_evaluator=[dict(ann_file='old/b/c.json', number=3, format='old'), dict(ann_file='other/d.json')],
+            test_evaluator=dict(ann_file='elsewhere/old/e.json', prefix='older/f')))
+
+    cfg = make()
+    options.set_data_root(cfg, tmp_path)
+    root = str(tmp_path)
+    assert cfg.train_dataloader.dataset == dict(type='x', data_root=root, ann_file='a.json')
+    assert cfg.val_dataloader.dataset.data_root == root and cfg.data_root == root
+    assert cfg.val_evaluator == [dict(ann_file=f'{root}/b/c.json', number=3, format=root),
+                                 dict(ann_file=f'{root}/d.json')]
+    assert cfg.test_evaluator == dict(ann_file='elsewhere/old/e.json', prefix='older/f')
+    cfg = make()
+    options.set_data_root(cfg, '~/data')
+    assert cfg.train_dataloader.dataset.data_root == str(Path.home() / 'data')
+    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='x'))))  # no root before, and no variable of that name
+    options.set_data_root(cfg, tmp_path)
+    assert cfg.train_dataloader.dataset.data_root == root and 'data_root' not in cfg
+
+
+def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = MAIN_CONFIG.stem
+    assert configs_folder() == ROOT / 'configs' and name in list_models() == sorted(list_models())
+    for text in (name, f'{name}.py', f'configs/{name}.py', MAIN_CONFIG, str(MAIN_CONFIG)):
+        assert find_config(text) == MAIN_CONFIG
+    (tmp_path / f'{name}.py').write_text('')
+    assert find_config(f'{name}.py') == Path(f'{name}.py')  # a file goes before a name
+    for text in (f'elsewhere/{name}.py', f'{name[:-1]}'):
+        with pytest.raises(ConfigError, match=f'did you mean .*{name}'):
+            find_config(text)
+    (tmp_path / 'my_own_model.py').write_text('')
+    with pytest.raises(ConfigError, match='did you mean my_own_model'):
+        find_config('my_own_modle.py')
+    with pytest.raises(ConfigError, match='list_models'):
+        find_config('zzz')

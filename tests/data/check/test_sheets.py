@@ -1,0 +1,194 @@
+"""Contact sheets pixel by pixel: colours, places, and which way up."""
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as mask_api
+
+from helpers.faulty_data import coco, fields, rewrite
+from xcit_dense.data.check import Report, check_data_set, draw, draw_contact_sheet
+from xcit_dense.data.classes import palette_of
+
+#: A cell of the sheet takes a picture of this size as it is; before it is a gap.
+WIDTH, HEIGHT, GAP = 480, 360, 12
+#: A colour (RGB) of which no two channels are alike, so that another order shows.
+PAPER = (20, 90, 200)
+ALARM = (176, 0, 32)
+NAMES = ('disc', 'square', 'star')
+COLOURS = palette_of(NAMES)
+
+
+def image(tmp_path, size=(WIDTH, HEIGHT), name='a.png', colour=PAPER, **how):
+    Image.new('RGB', size, colour).save(tmp_path / name, **how)
+    return str(tmp_path / name)
+
+
+def thing(name, bbox, segmentation=None, marked=False):
+    return dict(name=name, category_id=1, bbox=bbox, segmentation=segmentation, marked=marked)
+
+
+def sheet_of(tmp_path, *samples, names=NAMES, first_names=()):
+    report = Report('x', classes=[(name, 1, 1) for name in names], samples=samples)
+    assert draw_contact_sheet(report, tmp_path / 'sheet.png', first_names) == len(samples)
+    return np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)
+
+
+def picture_of(sheet):
+    """The pixels of the picture in the first cell."""
+    return sheet[GAP:GAP + HEIGHT, GAP:GAP + WIDTH]
+
+
+def mixed(colour, share, paper=PAPER):
+    return share * np.array(colour) + (1 - share) * np.array(paper)
+
+
+def same(pixels, colour, most=1.5):
+    return bool((np.abs(pixels - np.array(colour)) <= most).all())
+
+
+def corner():
+    """A mask like an L, which no turn and no mirror leaves as it is."""
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[40:300, 50:80] = 1
+    mask[260:300, 50:400] = 1
+    return mask
+
+
+def run_lengths(mask):
+    flat = mask.flatten('F')
+    edges = np.flatnonzero(np.diff(flat, prepend=0))
+    return np.diff(edges, prepend=0, append=flat.size).tolist()
+
+
+@pytest.mark.parametrize('kind', ('counts', 'coded', 'polygon'))
+def test_masks_lie_where_they_are_in_the_colour_of_their_class(tmp_path, kind):
+    mask = corner()
+    segmentation = dict(
+        counts=dict(size=[HEIGHT, WIDTH], counts=run_lengths(mask)),
+        coded=dict(size=[HEIGHT, WIDTH], counts=mask_api.encode(np.asfortranarray(mask))['counts'].decode()),
+        polygon=[[50, 40, 80, 40, 80, 260, 400, 260, 400, 300, 50, 300]])[kind]
+    found = thing('square', [50, 40, 350, 260], segmentation)
+    pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], annotations=[found])))
+    inside = np.zeros_like(mask, bool)
+    inside[60:296, 54:76] = inside[264:296, 54:396] = True  # without the edges, which are lines
+    assert same(pixels[inside], mixed(COLOURS[1], 110 / 255))
+    outside = np.ones_like(inside)
+    outside[20:306, 45:405] = False
+    assert same(pixels[outside], PAPER) and same(pixels[60:250, 90:390], PAPER)
+
+
+@pytest.mark.parametrize('scale', (1, 2, 0.5))
+def test_boxes_are_scaled_with_their_picture(tmp_path, scale):
+    """x, y, width, height; the class's colour, and an alarm around what has findings."""
+    size = round(WIDTH / scale), round(HEIGHT / scale)
+    box = [value / scale for value in (100, 60, 300, 200)]
+    for marked in (False, True):
+        found = thing('star', box, marked=marked)
+        pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path, size), captions=[], annotations=[found])))
+        sides = pixels[60, 250:390], pixels[260, 110:390], pixels[70:250, 100], pixels[70:250, 400]
+        assert all(same(side, COLOURS[2]) for side in sides)
+        assert same(pixels[70:250, 110:390], PAPER) and same(pixels[270:, :], PAPER) and same(pixels[:, 410:], PAPER)
+        inner = pixels[64, 250:390]  # under the outline of two pixels
+        assert same(inner, ALARM if marked else PAPER)
+
+
+def test_the_smaller_object_lies_on_top(tmp_path):
+    whole = [[0, 0, 480, 0, 480, 360, 0, 360]]
+    part = [[200, 100, 300, 100, 300, 200, 200, 200]]
+    things = [thing('disc', [200, 100, 100, 100], part), thing('square', [0, 0, 480, 360], whole)]
+    first, second = (picture_of(sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], annotations=order)))
+                     for order in (things, things[::-1]))
+    assert (first == second).all() and not same(first[150, 250], first[300, 250])
+    colour = first[150, 250]
+    assert np.abs(colour - mixed(COLOURS[0], 0.43)).sum() < np.abs(colour - mixed(COLOURS[1], 0.43)).sum()
+
+
+@pytest.mark.parametrize('mark, place', ((1, (0, 0)), (2, (0, 1)), (3, (1, 1)), (4, (1, 0)), (5, (0, 0)), (6, (0, 1)),
+                                         (7, (1, 1)), (8, (1, 0))))
+def test_images_are_drawn_as_mmcv_reads_them(tmp_path, mark, place):
+    """What was stored at the upper left comes where the EXIF mark asks for it; 5 to 8 exchange the sides."""
+    stored = np.full((HEIGHT, WIDTH, 3), PAPER, np.uint8)
+    stored[:HEIGHT // 2, :WIDTH // 2] = (200, 30, 60)
+    exif = Image.Exif()
+    exif[0x0112] = mark
+    Image.fromarray(stored).save(tmp_path / 'a.jpg', exif=exif, quality=95)
+    pixels = picture_of(sheet_of(tmp_path, dict(file=str(tmp_path / 'a.jpg'), captions=[], annotations=[])))
+    width = WIDTH if mark < 5 else HEIGHT * HEIGHT // WIDTH
+    left = (WIDTH - width) // 2
+    quarters = {(y, x): pixels[90 + 180 * y, left + width // 4 + width // 2 * x] for y in (0, 1) for x in (0, 1)}
+    assert same(quarters.pop(place), (200, 30, 60), 12)
+    assert all(same(pixel, PAPER, 12) for pixel in quarters.values())
+    assert same(pixels[:, :left], (225, 225, 222)) and same(pixels[:, left + width:], (225, 225, 222))
+
+
+@pytest.mark.parametrize('first, ignored', ((0, [255]), (1, [0, 255]), (0, [2, 255])))
+def test_label_maps_are_drawn_in_the_colours_of_their_classes(tmp_path, first, ignored):
+    """Each label for itself, also the first and the last; what is ignored is dark, what no class has is striped."""
+    values = [0, 1, 2, 3, 254, 255]
+    labels = np.repeat(np.repeat(np.array(values, np.uint8).reshape(2, 3), HEIGHT // 2, 0), WIDTH // 3, 1)
+    Image.fromarray(labels).save(tmp_path / 'map.png')
+    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), first=first, ignored=ignored)
+    sheet = sheet_of(tmp_path, sample)
+    pixels = picture_of(sheet)
+    legend = sheet[GAP + HEIGHT:, :]
+    for place, value in enumerate(values):
+        y, x = HEIGHT // 2 * (place // 3), WIDTH // 3 * (place % 3)
+        field = pixels[y:y + HEIGHT // 2, x:x + WIDTH // 3]
+        colours = Counter(map(tuple, field.reshape(-1, 3).tolist()))
+        if value in ignored:
+            assert len(colours) == 1 and same(field, mixed((0, 0, 0), 0.75))
+        elif value - first >= len(NAMES):
+            assert len(colours) == 2 and 0.4 < colours[ALARM] / field[..., 0].size < 0.6
+        else:
+            assert len(colours) == 1 and same(field, mixed(COLOURS[value - first], 0.6)), value
+    for place, colour in enumerate(COLOURS):  # the legend names those that are there
+        assert (legend == colour).all(2).any() == (place + first in values and place + first not in ignored)
+    assert (legend == ALARM).all(2).any()
+
+
+def test_a_label_map_of_another_size_is_spread_over_its_image(tmp_path):
+    Image.fromarray(np.array([[0, 1], [2, 0]], np.uint8)).save(tmp_path / 'map.png')
+    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), first=0, ignored=[255])
+    pixels = picture_of(sheet_of(tmp_path, sample))
+    for (y, x), label in {(90, 120): 0, (90, 360): 1, (270, 120): 2, (270, 360): 0}.items():
+        assert same(pixels[y, x], mixed(COLOURS[label], 0.6))
+
+
+def test_cells_stand_in_rows_with_captions_above(tmp_path):
+    """Those with findings first, as many as leave a row for good ones; each has its own picture."""
+    shades = [(10 * i, 90, 250 - 10 * i) for i in range(24)]
+    samples = [dict(file=image(tmp_path, name=f'{i}.png', colour=shade), annotations=[],
+                    captions=['wrong'] * (i % 4 > 0)) for i, shade in enumerate(shades)]
+    report = Report('x', classes=[('disc', 1, 1)], samples=samples)
+    assert draw_contact_sheet(report, tmp_path / 'sheet.png') == 16
+    sheet = np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)
+    band, cell = 6 + 17 * 3, HEIGHT + 44 + 6 + 17 * 3
+    assert sheet.shape == (4 * (cell + GAP) + GAP, 4 * (WIDTH + GAP) + GAP, 3)
+    places = [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 0, 8, 12, 20]  # the last four spread over the good ones
+    for index, place in enumerate(places):
+        top, left = GAP + index // 4 * (cell + GAP), GAP + index % 4 * (WIDTH + GAP)
+        assert same(sheet[top + band + 100, left + 100], shades[place]), index
+        assert same(sheet[top + 2, left + WIDTH - 3], ALARM if index < 12 else (250, 250, 248))
+
+
+def test_data_with_findings_is_drawn_at_their_places(root, tmp_path):
+    """From the file to the picture: the box of the record, in the colour of its category."""
+    Image.new('RGB', (WIDTH, HEIGHT), PAPER).save(root / 'train2017/plain.png')
+    rewrite(root, fields('images', 0, file_name='plain.png', width=WIDTH, height=HEIGHT))
+    rewrite(root, lambda content: content.update(annotations=[dict(
+        id=1, image_id=1, category_id=4, bbox=[100, 60, 380.5, 200], area=5., iscrowd=0,
+        segmentation=[[100, 60, 300, 60, 300, 260]])]))
+    report = check_data_set(coco(root))
+    assert report.findings == []
+    sample = next(sample for sample in report.samples if sample['file'].endswith('plain.png'))
+    report.samples = [sample]
+    draw_contact_sheet(report, tmp_path / 'sheet.png')
+    pixels = picture_of(np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int))
+    star = palette_of([name for name, *_ in report.classes])[3]
+    assert sample['annotations'][0]['name'] == 'star' and same(pixels[70:250, 100], star)
+    assert same(pixels[120, 280], mixed(star, 110 / 255)) and same(pixels[220, 120], PAPER)
+
+
+def test_layout_of_a_cell_is_that_of_these_tests():
+    assert (draw._WIDTH, draw._HEIGHT, draw._GAP, draw._CAPTION) == (WIDTH, HEIGHT, GAP, 44)
