@@ -21,11 +21,12 @@ def test_options_that_cannot_have_an_effect():
     lines = list(find_new_keys(cfg, {
         'max_epochs': 5, 'modle.backbone': 1, 'env_cfg.mp_cfg.opencv_num_thread': 1, 'param_scheduler.2.end': 3,
         'model.neck.in_channels.0': 8, 'train_dataloader.batch_size.x': 3}).values())
-    assert lines[0].startswith('max_epochs = 5: a variable of the config file')
+    assert lines[0].startswith('max_epochs = 5: ') and 'variable' in lines[0]
     assert lines[1].endswith('did you mean model?') and lines[2].endswith('did you mean opencv_num_threads?')
     # mmengine ends with a traceback when it merges these
-    assert 'param_scheduler is a list of 2' in lines[3] and 'model.neck.in_channels is a list of 4' in lines[4]
-    assert lines[5] == 'train_dataloader.batch_size.x = 3: train_dataloader.batch_size is 2 and has no keys'
+    assert lines[3].startswith('param_scheduler.2.end = 3: ') and 'list of 2' in lines[3]
+    assert lines[4].startswith('model.neck.in_channels.0 = 8: ') and 'list of 4' in lines[4]
+    assert lines[5].startswith('train_dataloader.batch_size.x = 3: ') and 'train_dataloader.batch_size is 2' in lines[5]
 
 
 def test_findings_can_be_warnings(monkeypatch):

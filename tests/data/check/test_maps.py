@@ -28,7 +28,7 @@ from xcit_dense.data.files import read_map
     ('map-colour', save_map(lambda m: np.stack([m] * 4, 2)), 'RGBA'),
     ('map-size', save_map(lambda m: m[:-1]), 'not '),
     ('map-labels', save_map(lambda m: np.where(m == 0, 6, m).astype(np.uint8)),
-     '[6]; the labels of classes are 0 to 5, and ignored ones [255]'),
+     '[6]'),
     ('map-ignored', save_map(lambda m: np.full_like(m, 255)), '000000000001.png has no pixel with a class'),
     ('map-shared', lambda image, path: shutil.copy(image, image.with_suffix('.JPEG')), '000000000001.JPEG'),
     ('map-without-image', lambda image, path: shutil.copy(path, path.with_name('x.png')), 'x.png'),
