@@ -42,6 +42,20 @@ def test_records_of_any_depth_build_all_their_blocks(depth, wanted):
     assert len(model.blocks) == depth and model.out_indices == wanted
 
 
+def test_every_field_of_a_record_reaches_the_blocks():
+    """With values that no published size has, and that are no whole numbers where they need not be."""
+    model = XCiT(dict(embed_dims=48, depth=2, num_heads=3, patch_size=8, eta=0.3, mlp_ratio=2.7, qkv_bias=False,
+                      out_indices=[1]), out_strides=None, attn_drop_rate=0.1, drop_path_rate=0.2)
+    assert len(model.blocks) == 2 and model.out_indices == (1, ) and len(model.patch_embed.proj) == 5
+    for block in model.blocks:
+        assert (block.mlp.fc1.weight.shape, block.mlp.fc2.weight.shape) == ((129, 48), (48, 129))
+        assert block.attn.qkv.bias is None and block.attn.proj.bias is not None
+        assert (block.attn.num_heads, block.attn.temperature.shape) == (3, (3, 1, 1))
+        assert all((gamma == 0.3).all() for gamma in (block.gamma1, block.gamma2, block.gamma3))
+        assert (block.attn.drop_rate, block.drop_path.rate) == (0.1, 0.2)
+    assert 'rate=0.2' in str(model)
+
+
 def test_blocks_behind_the_last_map_are_not_built():
     model = build(out_indices=(1, ), out_strides=(16, ))
     assert len(model.blocks) == 2
@@ -204,6 +218,11 @@ def test_wrong_arch(arch, words):
     (dict(drop_path_rate=-0.1), ('-0.1', )),
     (dict(drop_path_rate='0.1'), ("'0.1'", )),
     (dict(in_channels=0), ('in_channels', '0')),
+    (dict(in_channels=True), ('in_channels', 'True')),
+    (dict(in_channels=3.), ('in_channels', '3.0')),
+    (dict(drop_path_rate=False), ('drop_path_rate', 'False')),
+    (dict(attn_drop_rate=1.), ('attn_drop_rate', '1.0', '[0, 1)')),
+    (dict(frozen_stages=True), ('frozen_stages', 'True')),
     (dict(frozen_stages=5), ('frozen_stages', '5', '4')),
     (dict(frozen_stages=-2), ('-2', )),
     (dict(norm_cfg='BN'), ("'BN'", 'type')),
@@ -225,7 +244,8 @@ def test_wrong_options(options, words):
     (8, torch.zeros(1, 3, 40, 24), ('25 x 25', '40 x 24')),
     (16, torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
     (16, torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
-    (16, torch.zeros(3, 40, 40), ('(3, 40, 40)', )),
+    (16, torch.zeros(3, 40, 40), ('(B, 3, H, W)', '(3, 40, 40)')),
+    (16, torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)')),
 ))
 def test_wrong_images(patch_size, image, words):
     with pytest.raises(ValueError) as caught:

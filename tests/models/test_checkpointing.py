@@ -35,7 +35,8 @@ def test_checkpointing_changes_nothing_but_memory(norm_cfg):
         assert torch.equal(a, b), name  # running statistics are counted once
 
 
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='IN', affine=True, track_running_stats=True)))
+@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='BN', track_running_stats=False),
+                                      dict(type='IN', affine=True, track_running_stats=True)))
 def test_checkpointing_bears_several_backwards(norm_cfg):
     """Two losses of one graph, one after the other; statistics are counted once all the same."""
     plain = randomise(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
@@ -48,6 +49,26 @@ def test_checkpointing_bears_several_backwards(norm_cfg):
         first.square().mean().backward(retain_graph=True)
         last.mean().backward()
         results.append([*(p.grad for p in model.parameters() if p.grad is not None), *model.buffers()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize('options', (
+    dict(norm_cfg=dict(type='BN')),
+    dict(norm_cfg=dict(type='SyncBN'), frozen_stages=1),
+    dict(norm_cfg=dict(type='SyncBN'), norm_eval=True, frozen_stages=2),
+    dict(norm_cfg=dict(type='BN', momentum=None)),
+), ids=str)
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_two_forward_passes_before_a_backward_count_both(patch_size, options):
+    """What the repetition of one counts is taken back, and the buffers stay those that others hold."""
+    x, results = torch.randn(2, 2, 3, 72, 56), []
+    for with_cp in (True, False):
+        torch.manual_seed(5)
+        model = randomise(build(patch_size, with_cp=with_cp, drop_path_rate=0.3, **options)).train()
+        held = dict(model.named_buffers())
+        (loss_of(model(x[0])) + loss_of(model(x[1]))).backward()
+        assert all(value is held[name] for name, value in model.named_buffers())
+        results.append([*(p.grad for p in model.parameters() if p.requires_grad), *model.buffers()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 

@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.models import build, randomise, relative_error
+from helpers.models import TINY, build, randomise, relative_error
 from helpers.touches import SIZES, TOUCHES, touched
 from xcit_dense import XCiT, set_fast
+from xcit_dense.models.block import XCABlock
 from xcit_dense.models.fast import ops
+from xcit_dense.models.stem import ConvPatchEmbed
 from xcit_dense.train import fuse_backbones
 
 EXACT = 1e-5
@@ -33,6 +35,36 @@ def test_fused_equals_unfused_to_the_border(monkeypatch, patch_size, norm_cfg, f
     assert relative_error(got, wanted) < EXACT  # with gradients enabled, as for CAMs
 
 
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize('eta', (1., 1e-5))
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_fused_under_autocast_is_as_exact_as_unfused(patch_size, eta, dtype):
+    """Block by block; also of deep models, whose LayerScale of 1e-5 leaves a millionth of the tokens to lose."""
+    model = XCiT(dict(TINY, patch_size=patch_size, eta=eta), out_strides=None, norm_cfg=dict(type='BN')).eval()
+    fused, exact = copy.deepcopy(model).fuse(), copy.deepcopy(model).double()
+    x = torch.randn(2, 99, 32)
+    with torch.no_grad():
+        for blocks in zip(fused.blocks, model.blocks, exact.blocks, strict=True):
+            with torch.autocast('cpu', dtype=dtype):
+                got, theirs = (block(x, 9, 11) for block in blocks[:2])
+            wanted = blocks[2](x.double(), 9, 11)
+            assert relative_error(got, wanted) < 1.5 * relative_error(theirs, wanted) + 1e-6
+            assert 0 < relative_error(got, x) < 1
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_fusing_a_model_with_the_options_of_training(patch_size):
+    """From training mode, with all that a recipe sets; in inference none of it counts."""
+    options = dict(drop_path_rate=0.5, attn_drop_rate=0.5, frozen_stages=1, norm_eval=True, with_cp=True,
+                   norm_cfg=dict(type='SyncBN'))
+    model = randomise(build(patch_size, **options)).train()
+    plain = build(patch_size).eval()
+    plain.load_state_dict(model.state_dict())
+    x = torch.randn(2, 3, 70, 90)
+    for got, wanted in zip(model.fuse()(x), plain(x), strict=True):
+        assert relative_error(got, wanted) < EXACT and not got.requires_grad
+
+
 def test_fusing_takes_norms_and_layer_scale_away():
     """But for the norms around LPI's first convolution, which cannot take them."""
     model = randomise(build(16)).eval()
@@ -50,16 +82,19 @@ def test_fusing_takes_norms_and_layer_scale_away():
 def test_qkv_without_bias_gets_one():
     arch = dict(embed_dims=32, depth=2, num_heads=4, qkv_bias=False)
     model = randomise(XCiT(arch, out_strides=None, norm_cfg=dict(type='BN'))).eval()
+    assert all(block.attn.qkv.bias is None for block in model.blocks)
     x = torch.randn(1, 3, 70, 90)
     with torch.no_grad():
         wanted = model(x)
         for got, level in zip(model.fuse()(x), wanted, strict=True):
             assert relative_error(got, level) < EXACT
+    assert all(block.attn.qkv.bias.any() for block in model.blocks)
 
 
 def test_a_fused_model_does_not_train():
     model = build(16).fuse()
-    assert not model.training
+    assert not any(module.training for module in model.modules() if type(module) is not nn.Identity)
+    assert not any(p.requires_grad for p in model.parameters())  # also of what nothing was folded into
     model.eval()
     with pytest.raises(ValueError, match='fused'):
         model.train()
@@ -80,6 +115,36 @@ def test_fusing_leaves_what_was_touched_working(name):
             for is_on in (True, False):
                 with set_fast(is_on):
                     assert all(relative_error(a, b) < 1e-5 for a, b in zip(model(x), wanted, strict=True))
+
+
+def test_fusing_leaves_blocks_whose_class_has_another_forward(monkeypatch):
+    """Somebody's forward may read what fusing would take away."""
+    model, x = build(8, out_indices=(0, 1), out_strides=None).eval(), torch.randn(1, 3, *SIZES[0])
+    monkeypatch.setattr(XCABlock, 'forward', lambda self, x, height, width: x * self.gamma1 + self.norm2.weight)
+    with torch.no_grad():
+        wanted = model(x)
+        for got, level in zip(copy.deepcopy(model).fuse()(x), wanted, strict=True):
+            assert relative_error(got, level) < EXACT
+
+
+class OwnStem(ConvPatchEmbed):
+    """Reads a norm of its own."""
+
+    def forward(self, x):
+        return super().forward(x) * self.proj[0][1].weight.sum()
+
+
+@pytest.mark.parametrize('kind', ('subclass', 'module'))
+def test_fusing_leaves_a_stem_of_ones_own(kind):
+    model, x = randomise(build(8)).eval(), torch.randn(1, 3, *SIZES[0])
+    if kind == 'subclass':
+        model.patch_embed.__class__ = OwnStem
+    else:
+        model.patch_embed = nn.Conv2d(3, 32, kernel_size=8, stride=8)
+    with torch.no_grad():
+        wanted = model(x)
+        for got, level in zip(model.fuse()(x), wanted, strict=True):
+            assert relative_error(got, level) < EXACT
 
 
 def share_block(model):

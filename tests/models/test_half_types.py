@@ -17,10 +17,11 @@ TOKENS = GRID[0] * GRID[1]
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')
 
 
-def released(block, x, height, width):
+def released(block, x, height, width, keep=None):
     for gamma, branch in ((block.gamma1, reference._attend), (block.gamma3, reference._mix_locally),
                           (block.gamma2, reference._feed)):
-        x = x + gamma * branch(block, x, height, width)
+        y = gamma * branch(block, x, height, width)
+        x = x + (y if keep is None else y * keep.view(-1, 1, 1))
     return x
 
 
@@ -39,33 +40,46 @@ def step(run, block, x, weights, scale=1.):
     return [out - x, *(g.double() / scale for g in grads)]
 
 
-def errors(dtype, gamma, scale=1.):
-    """Relative errors of the block and of the released form under autocast, by tensor: root mean squares of draws."""
+def errors(dtype, gamma, scale=1., keep=None):
+    """Relative errors of the block and of the released form under autocast, by tensor: root mean squares of draws.
+
+    ``keep`` are the factors that stochastic depth gives the two samples.
+    """
     found = {}
     for seed in range(6):
         torch.manual_seed(seed)
         block = make_block(gamma)
         x, weights = torch.randn(2, TOKENS, 32), torch.randn(2, TOKENS, 32)
         exact = copy.deepcopy(block).double()
-        wanted = step(lambda *args, b=exact: released(b, *args), exact, x.double(), weights.double())
+        wanted = step(lambda *args, b=exact: released(b, *args, keep), exact, x.double(), weights.double())
+        block.drop_path.draw = lambda x: keep
         with torch.autocast('cpu', dtype=dtype):
             ours = step(block, block, x, weights, scale)
-            theirs = step(lambda *args, b=block: released(b, *args), block, x, weights, scale)
+            theirs = step(lambda *args, b=block: released(b, *args, keep), block, x, weights, scale)
         names = ['out', 'x', *dict(block.named_parameters())]
         for name, *values, right in zip(names, ours, theirs, wanted, strict=True):
             found.setdefault(name, []).append([relative_error(value, right) for value in values])
     return {name: torch.tensor(pairs).square().mean(0).sqrt().tolist() for name, pairs in found.items()}
 
 
+KEEPS = pytest.mark.parametrize('keep', (None, torch.tensor([0, 1.25]), torch.tensor([2., 0.5])),
+                                ids=('no stochastic depth', 'one dropped', 'both kept'))
+
+
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
-def test_whole_block_under_autocast_is_as_exact_as_the_released_form(dtype):
-    for name, (ours, theirs) in errors(dtype, 1.).items():
+@KEEPS
+def test_whole_block_under_autocast_is_as_exact_as_the_released_form(keep, dtype):
+    for name, (ours, theirs) in errors(dtype, 1., keep=keep).items():
         assert ours < 1.5 * theirs + 1e-3, name
 
 
-def test_small_layer_scale_survives_float16():
-    """Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of."""
-    for name, (ours, theirs) in errors(torch.float16, 1e-5, scale=2.**12).items():
+@KEEPS
+def test_small_layer_scale_survives_float16(keep):
+    """Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of.
+
+    Stochastic depth, which they train with, has factors of its own to keep beside it.
+    """
+    for name, (ours, theirs) in errors(torch.float16, 1e-5, scale=2.**12, keep=keep).items():
         assert ours < 1.5 * theirs + 2e-3, name
 
 
@@ -144,7 +158,12 @@ def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
     torch.manual_seed(4)
     assert relative_error(model(x)[3], outs[0]) > 1e-3
     model.eval()
-    assert torch.equal(model(x)[3], model(x)[3])
+    without = copy.deepcopy(model)
+    for block in without.blocks:
+        block.attn.drop_rate = 0.
+    for gram in (False, True):
+        choose_form(monkeypatch, gram)
+        assert torch.equal(model(x)[3], without(x)[3])
     mask = xca._draw_mask(model.train().blocks[0].attn, torch.zeros(9, 1, 32))
     assert mask.shape == (9, 4, 8, 8) and set(mask.unique().tolist()) == {0., 2.}
     with pytest.raises(ValueError, match='attn_drop_rate'):

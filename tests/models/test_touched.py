@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from helpers.models import relative_error
-from helpers.touches import SIZES, TOUCHES, replaced, touched
+from helpers.touches import SIZES, TOUCHES, on_layer, replaced, touched
 from xcit_dense import XCABlock, XCiT, set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.drop_path import DropPath
@@ -71,6 +71,21 @@ def test_a_touch_takes_effect(name, training):
                 wanted = touched(TOUCHES[name], training)(images)
             assert all(relative_error(a, b) < EXACT for a, b in zip(after, wanted, strict=True))
             assert max(relative_error(a, b) for a, b in zip(after, before, strict=True)) > 5e-5
+
+
+@pytest.mark.parametrize('name', ('attn.qkv', 'attn.proj', 'local_mp.conv1', 'local_mp.conv2', 'mlp.fc1', 'mlp.fc2'))
+def test_layers_without_a_bias(name):
+    """As tools leave them that take biases away; in training, in evaluation, and fused."""
+    touch = on_layer(name, lambda layer: setattr(layer, 'bias', None))
+    x = torch.randn(2, 3, *SIZES[1]).double()
+    for training in (True, False):
+        model, other = (touched(touch, training, out_strides=None).double() for _ in range(2))
+        outs, *grads = outputs_and_gradients(model, x)
+        with set_fast(False):
+            wanted, *wanted_grads = outputs_and_gradients(other, x)
+        assert all(relative_error(a, b) < 1e-10 for a, b in zip(outs, wanted, strict=True))
+        assert relative_error(grads[0], wanted_grads[0]) < 1e-10 and grads[1].keys() == wanted_grads[1].keys()
+    assert all(relative_error(a, b) < 1e-10 for a, b in zip(model.fuse()(x), wanted, strict=True))
 
 
 @pytest.mark.parametrize('kind', (XCA, LPI, FFN, DropPath, nn.Linear, nn.LayerNorm, nn.Conv2d, nn.GELU, nn.BatchNorm2d,

@@ -136,6 +136,30 @@ def test_stochastic_depth_is_the_released_form(norm, with_cp, cutting, monkeypat
     assert_same_step(fast, slow, torch.randn(3, 3, *IMAGE).double())
 
 
+@pytest.mark.parametrize('options', (
+    dict(with_cp=True, norm_eval=True, frozen_stages=1),
+    dict(with_cp=True, frozen_stages=0, out_strides=None),
+    dict(norm_eval=True, frozen_stages=1, norm_cfg=dict(type='BN')),
+    dict(with_cp=True, norm_eval=True, norm_cfg=dict(type='BN', requires_grad=False)),
+), ids=str)
+@pytest.mark.parametrize('patch_size, gram', ((8, True), (16, False), (16, True)))
+def test_options_of_recipes_together_are_the_released_form(patch_size, gram, options, monkeypatch):
+    """Stochastic depth beside checkpointing, frozen stages and norms in evaluation; the default norm but for two."""
+    choose_form(monkeypatch, gram)
+    options = dict(norm_cfg=dict(type='SyncBN'), drop_path_rate=0.2) | options
+    fast, slow = (model.train() for model in build_pair(patch_size, **options))
+    kept = torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 1], [0, 0, 0], [1, 1, 1]])
+    draw_as(kept.double() * 1.25, fast, monkeypatch)
+    x = torch.randn(3, 3, *(side * patch_size // 8 for side in IMAGE)).double()
+    grads = assert_same_step(fast, slow, x)
+    frozen = 'patch_embed', 'pos_embeder', *(f'blocks.{i}.' for i in range(options.get('frozen_stages', 0)))
+    for name, grad in grads.items():
+        of_norm = 'local_mp.bn' in name or 'patch_embed.proj' in name and '.1.' in name or name.startswith('fpn1.1')
+        fixed = name.startswith(frozen) if 'frozen_stages' in options else \
+            of_norm and not options['norm_cfg'].get('requires_grad', True)
+        assert (grad is None) == fixed, name
+
+
 @pytest.mark.parametrize('cutting', CUTTINGS)
 @pytest.mark.parametrize('gram', (False, True))
 def test_dropped_samples(gram, cutting, monkeypatch):

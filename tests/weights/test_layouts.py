@@ -159,3 +159,11 @@ def test_pickles_cannot_change_the_reader(tmp_path, name, state):
     path.write_bytes(b'\x80\x02c%b\n%b\n' % (module.encode(), inner.encode()) + pickle.dumps(state, 2)[2:-1] + b'b.')
     with pytest.raises(CheckpointError, match='cannot read'):
         read_checkpoint(path)
+
+
+def test_a_weight_of_too_many_dimensions_is_of_another_shape_not_turned(tmp_path):
+    state = passl_state(official_state()) | {'backbone.blocks.0.mlp.fc1.weight': np.zeros((2, 3, 4), np.float32)}
+    path = tmp_path / 'xcit.pdparams'
+    path.write_bytes(pickle.dumps(state))
+    with pytest.raises(CheckpointError, match=r'blocks\.0\.mlp\.fc1\.weight \(2, 3, 4\).*\(128, 32\)'):
+        load_backbone(build(), path)

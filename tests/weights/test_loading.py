@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from mmengine.logging import MMLogger
+from mmengine.model import BaseModule
 from mmengine.model.weight_init import PretrainedInit
 from mmengine.registry import MODELS, DefaultScope
 from safetensors.torch import save_file
@@ -113,6 +114,19 @@ def test_init_cfg_loads_strictly_through_init_weights(tmp_path, kind, wrap):
         wrong.init_weights()
 
 
+def test_a_backbone_that_is_loaded_is_not_loaded_again_by_its_detector(tmp_path):
+    """A detector starts its parts one after the other, and passes by what was started before."""
+    model = build(init_cfg=dict(type='Pretrained', checkpoint=str(save(tmp_path / 'in1k.pth', dense_state()))))
+    detector = BaseModule()
+    detector.backbone = model
+    assert not model.is_init
+    model.init_weights()
+    assert model.is_init
+    torch.nn.init.zeros_(model.blocks[0].gamma1)
+    detector.init_weights()
+    assert not model.blocks[0].gamma1.any()
+
+
 def test_prefix_chooses_among_several_models(tmp_path):
     first, second = dense_state(), dense_state()
     path = save(tmp_path / 'two.pth', {'state_dict': prefixed(first, 'a.net.') | prefixed(second, 'b.net.')})
@@ -124,6 +138,13 @@ def test_prefix_chooses_among_several_models(tmp_path):
         load_backbone(model, path, 'c')
     with pytest.raises(CheckpointError, match=r"two\.pth holds several XCiT, .* a\.net\., b\.net\.; .*prefix='a\."):
         load_backbone(model, path)
+
+
+@pytest.mark.parametrize('other', ('', 'ema.backbone.', 'a.'))
+def test_of_several_models_the_backbone_is_meant(tmp_path, other):
+    state, model = dense_state(), build()
+    load_backbone(model, save(tmp_path / 'two.pth', prefixed(dense_state(), other) | prefixed(state, 'backbone.')))
+    assert same(values(model), state)
 
 
 @pytest.mark.parametrize('init_cfg', (
@@ -170,12 +191,11 @@ def test_files_of_another_model_are_refused(tmp_path, change, words):
 
 def test_errors_say_what_the_file_holds_and_what_was_wanted(tmp_path):
     path = save(tmp_path / 'p8.pth', {'model': official_state(8)})
-    with pytest.raises(CheckpointError, match=r'p8\.pth does not fit the model: it holds an official ImageNet file of '
-                       r'XCiT \(32 channels, 4 blocks, 4 heads, patch 8\) with classifier; wanted XCiT \(32 channels, '
-                       r'4 blocks, 4 heads, patch 16\); '):
+    with pytest.raises(CheckpointError, match=r'p8\.pth.* official .*32 channels, 4 blocks, 4 heads, patch 8\).*'
+                       r'classifier.* wanted .*32 channels, 4 blocks, 4 heads, patch 16\)'):
         load_backbone(build(16), path)
     path = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3), 'bn1.weight': torch.zeros(3)})
-    with pytest.raises(CheckpointError, match=r'resnet\.pth holds no XCiT weights, but 2 tensors such as conv1\.w'):
+    with pytest.raises(CheckpointError, match=r'resnet\.pth.* no XCiT.* 2 tensors.*conv1\.weight'):
         load_backbone(build(16), path)
 
 
@@ -218,11 +238,10 @@ def test_whole_models_of_old_frameworks_load_by_name(tmp_path, log, scope):
 
 
 @pytest.mark.parametrize('content, words', (
-    (lambda: {'model': official_state()}, 'it holds an official ImageNet file of XCiT .*with classifier; '
-     'wanted a whole MaskRCNN'),
+    (lambda: {'model': official_state()}, ' official .*classifier.* wanted .*MaskRCNN'),
     (lambda: {'state_dict': prefixed(dense_state(8), 'backbone.') | {'decode_head.conv_seg.bias': torch.zeros(2)}},
-     r'it holds a dense file of XCiT \(.* patch 8\) with pyramid, decode_head; wanted a whole MaskRCNN'),
-    (lambda: {'weight': torch.zeros(2)}, 'it holds no XCiT weights, but 1 tensors such as weight'),
+     r' dense .* patch 8\).*pyramid, decode_head.* wanted .*MaskRCNN'),
+    (lambda: {'weight': torch.zeros(2)}, 'no XCiT.* 1 tensors.* weight'),
 ), ids=('classifier', 'segmentor', 'foreign'))
 def test_whole_models_refuse_other_files_by_what_they_hold(content, words):
     with pytest.raises(CheckpointError, match=words):
@@ -244,5 +263,6 @@ def test_whole_models_load_strictly(tmp_path):
 
 def test_classes_of_checkpoint():
     assert classes_of_checkpoint({'meta': {'dataset_meta': {'classes': ['a', 'b']}}}, 'x') == ('a', 'b')
+    assert classes_of_checkpoint({'meta': {'CLASSES': 'cat'}}, 'x') == ('cat', )  # of mmdet 2, where there is one
     with pytest.raises(CheckpointError, match='class names'):
         classes_of_checkpoint({'meta': {}}, 'x')

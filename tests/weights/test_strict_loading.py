@@ -60,6 +60,16 @@ def test_infinite_buffers_are_loaded():
     assert model.mask.isinf().any()
 
 
+def test_a_parameter_of_two_names_is_one_under_both():
+    model = torch.nn.Module()
+    model.first = model.second = torch.nn.Linear(2, 2, bias=False)
+    state = {'first.weight': torch.zeros(2, 2), 'second.weight': torch.full((2, 2), float('inf'))}
+    before = model.first.weight.clone()
+    with pytest.raises(CheckpointError, match='second.weight: infinite'):
+        load_model(model, state, 'file')
+    assert torch.equal(model.first.weight, before)
+
+
 def test_counters_are_finite(tmp_path):
     state = dense_state()
     name = next(name for name in state if name.endswith('num_batches_tracked'))
