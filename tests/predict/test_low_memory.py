@@ -1,4 +1,5 @@
 """Large images, some classes at a time."""
+import pytest
 import torch
 from mmseg.structures import SegDataSample
 
@@ -34,3 +35,16 @@ def test_large_images_are_predicted_with_some_classes_at_a_time(trained_segmento
         assert 'seg_logits' in b and 'seg_logits' not in a
         assert len(b.pred_sem_seg.data.unique()) > 1
         assert torch.equal(a.pred_sem_seg.data, b.pred_sem_seg.data)
+
+
+@pytest.mark.parametrize('mode, scores, split', (
+    ('whole', 6 * 64 * 96, False), ('whole', 6 * 64 * 96 - 1, True), ('slide', 1000, False)))
+def test_only_large_images_that_are_predicted_whole_are_split(mode, scores, split, trained_segmentor, monkeypatch):
+    """Others are mmseg's, with their scores: what fits, and windows, whose scores are summed up."""
+    model = build_predictor(load_config(TINY_SEG_CONFIG, pretrained=False), trained_segmentor[0]).model
+    model.test_cfg.update(mode=mode, crop_size=(32, 32), stride=(32, 32))
+    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', scores)
+    sample = SegDataSample(metainfo=dict(ori_shape=(60, 90), img_shape=(64, 96), pad_shape=(64, 96)))
+    with torch.no_grad():
+        found, = model.predict(torch.randn(1, 3, 64, 96), [sample])
+    assert ('seg_logits' in found) != split and found.pred_sem_seg.data.shape == (1, 60, 90)
