@@ -1,6 +1,6 @@
 """What the options of the tools become: each value where the run reads it."""
 import os
-from argparse import ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -84,16 +84,20 @@ def test_the_work_dir(given, of_config, wanted, monkeypatch):
 
 @pytest.mark.parametrize('items, wanted', (
     (None, {}), (['a.b=2'], {'a.b': 2}), (['a=x=y'], dict(a='x=y')), (['a=[1,2]', 'b=(3,4)'], dict(a=[1, 2], b=(3, 4))),
-    (['a=1', 'a=2'], dict(a=2)), (['a=None', 'b=True', 'c=0.5'], dict(a=None, b=True, c=0.5))))
+    (['a=1', 'a=2'], dict(a=2)), (['a='], dict(a='')), (['a=None', 'b=True', 'c=0.5'], dict(a=None, b=True, c=0.5))))
 def test_config_options(items, wanted):
     assert common._read_config_options(items, TINY_CONFIG) == wanted
 
 
-@pytest.mark.parametrize('item', ('a', '=1', 'a=', 'a=dict(b=1)', "a=[{'b': 1}]", 'a=[1,2'))
+def test_config_options_may_be_given_twice():
+    parser = ArgumentParser()
+    common.add_config_options(parser)
+    args = parser.parse_args(['config', '--cfg-options', 'a=1', 'b=2', '--cfg-options', 'c=3'])
+    assert common._read_config_options(args.cfg_options, args.config) == dict(a=1, b=2, c=3)
+
+
+@pytest.mark.parametrize('item', ('a', '=1', 'a=dict(b=1)', "a=[{'b': 1}]", 'a=[1,2'))
 def test_config_options_that_are_none(item):
-    if item == 'a=':  # an empty text
-        assert common._read_config_options([item], TINY_CONFIG) == dict(a='')
-        return
     with pytest.raises(ConfigError, match='--cfg-options'):
         common._read_config_options([item], str(TINY_CONFIG))
 

@@ -27,7 +27,7 @@ def test_such_batches_can_be_skipped(demo_data, tmp_path):
 
 
 @pytest.mark.parametrize(('iteration', 'where', 'said'), (
-    (2, 'before_train_iter', 'out of memory with a batch of 2 images .*with_cp=True'),
+    (2, 'before_train_iter', 'iteration 2: out of memory .* 2 images .*with_cp=True'),
     (3, 'before_val_iter', 'validation after iteration 2: .*memory.* a smaller val_dataloader.batch_size')))
 def test_out_of_memory_says_what_helps(iteration, where, said, demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
@@ -50,7 +50,9 @@ def test_wrong_options_are_named(demo_data, tmp_path):
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'no'}))
     with pytest.raises(ConfigError, match='on_write_error'):
         DenseCheckpointHook(on_write_error='no')
-    with pytest.raises(ConfigError, match='--work-dir DIR instead of out_dir'):
-        DenseCheckpointHook(out_dir=str(tmp_path))
+    for place in (dict(out_dir=str(tmp_path)), dict(backend_args=dict(backend='local')),
+                  dict(file_client_args=dict(backend='disk'))):
+        with pytest.raises(ConfigError, match=f'--work-dir DIR.*{next(iter(place))}'):
+            DenseCheckpointHook(**place)
     with pytest.raises(ConfigError, match='published_keys'):
         DenseCheckpointHook(published_keys=['state_dict'])

@@ -1,5 +1,7 @@
 """Parts of the training loops and loaders by themselves: what is due, what is kept, what is said."""
 import multiprocessing
+import signal
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +26,39 @@ def test_validation_is_due(loop, done, end, begin, interval, last, wanted):
     assert due == wanted
 
 
+class Model:
+
+    def parse_losses(self, losses):
+        return sum(losses.values()), dict(losses, extra=torch.tensor(1.))
+
+
+@pytest.mark.parametrize('error', (None, ValueError, KeyboardInterrupt))
+def test_what_a_run_sets_up_goes_with_it(error):
+    """The handlers of signals, and the look at the loss; before it losses that are no number pass."""
+    model, seen = Model(), []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+
+    def run():
+        seen.extend(signal.getsignal(number) for number in numbers)
+        loss, terms = model.parse_losses(dict(a=torch.tensor(2.), b=torch.tensor(3.)))
+        assert loss == 5 and set(terms) == {'a', 'b', 'extra'}
+        for value in (float('nan'), float('inf'), -float('inf')):
+            with pytest.raises(loops._BadLoss) as bad:
+                model.parse_losses(dict(a=torch.tensor(value)))
+            assert bad.value.terms == pytest.approx(dict(a=value, extra=1.), nan_ok=True)
+        if error:
+            raise error
+        return 'done'
+
+    loop = SimpleNamespace(runner=SimpleNamespace(model=model), _steps=None, _run=run, update_val_interval=lambda: None,
+                           _note_signal=lambda *_: None)
+    with pytest.raises(error) if error else nullcontext():
+        assert DenseIterLoop.run(loop) == 'done'
+    assert seen == [loop._note_signal] * 2
+    assert [signal.getsignal(number) for number in numbers] == before and not vars(model)
+
+
 class Numbers(Dataset):
 
     def __len__(self):
@@ -42,7 +77,13 @@ def test_a_loader_keeps_what_the_config_asks_for():
                    prefetch_factor=5, persistent_workers=True, multiprocessing_context=context)
     loader = ResumableLoader(DataLoader(Numbers(), batch_size=2, **options), 3)
     assert {name: getattr(loader, name) for name in options} == options
-    assert loader.generator is not torch.default_generator and len(loader) == 4
+    assert len(loader) == 4
+
+
+def test_a_loader_draws_nothing_from_the_numbers_of_the_training():
+    before = torch.get_rng_state()
+    assert len(list(ResumableLoader(DataLoader(Numbers(), batch_size=2), 3))) == 4
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_positions_count_batches_and_passes():

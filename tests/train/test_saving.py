@@ -176,3 +176,18 @@ def test_the_best_checkpoint_is_replaced_after_it_was_written(save_best, demo_da
     train(cfg, Metrics(tmp_path, 2., 2., 4., 4.), resume=True)
     assert [p.name for p in first.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
     assert [p.name for p in (tmp_path / 'second').glob('best_*.pth')] == ['best_mIoU_iter_6.pth']
+
+
+def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
+    """Within an iteration or epoch that is not counted yet, as mmengine's hooks do."""
+    folder = tmp_path / 'own'
+
+    def save(runner):
+        for by_epoch in (False, True):
+            runner.save_checkpoint(folder, f'{by_epoch}.pth', by_epoch=by_epoch)
+        runner.save_checkpoint(folder, 'given.pth', meta=dict(epoch=7, iter=8))
+
+    train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.max_iters': 2}), At(2, save))
+    places = {path.stem: read_checkpoint(path)['meta'] for path in folder.iterdir()}
+    assert {name: (meta['epoch'], meta['iter']) for name, meta in places.items()} == {
+        'False': (0, 2), 'True': (1, 1), 'given': (7, 8)}
