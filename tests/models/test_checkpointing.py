@@ -1,11 +1,14 @@
 """Activation checkpointing changes nothing but memory."""
 import copy
+import threading
 
 import pytest
 import torch
 
 from helpers.models import build, loss_of, randomise
 from xcit_dense import set_fast
+from xcit_dense.models import fast
+from xcit_dense.models.fast import routes
 
 
 @pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN')))
@@ -85,6 +88,22 @@ def test_checkpointing_runs_again_what_ran():
         loss.backward()
         results.append([*(p.grad for p in each.parameters()), *each.buffers()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_what_a_checkpointed_block_notes_is_seen_by_no_other():
+    """Neither by what runs after it, nor by another thread meanwhile."""
+    loss = loss_of(randomise(build(8, with_cp=True, out_strides=None)).train()(torch.randn(2, 3, 72, 80)))
+    assert routes._now.routes is routes._now.repeated is None
+    loss.backward()
+    assert routes._now.routes is routes._now.repeated is None
+    seen, noted = [], fast.Routes()
+    for context in (noted.recorded, noted.repeated):
+        with context():
+            assert routes._now.routes is noted
+            thread = threading.Thread(target=lambda: seen.append((routes._now.routes, routes._now.repeated)))
+            thread.start()
+            thread.join()
+    assert seen == [(None, None)] * 2
 
 
 @pytest.mark.parametrize('when', ('taken off', 'put on'))

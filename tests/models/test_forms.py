@@ -31,6 +31,17 @@ def test_gram_form_is_the_token_form(heads, bias, common):
         assert relative_error(xca.gram_form(attention, x), attention(x)) < 5e-6
 
 
+def test_gram_form_of_dead_channels_is_the_token_form():
+    """Queries and keys of zeros have no length to be divided by: neither output nor gradients are NaN."""
+    attention = randomise(XCA(32, 4))
+    with torch.no_grad():
+        for dead in (3, 40):  # a query's and a key's channel
+            attention.qkv.weight[dead], attention.qkv.bias[dead] = 0, 0
+    x, weights = torch.randn(2, 99, 32).requires_grad_(), torch.randn(2, 99, 32)
+    got, wanted = ([out, *gradients(out, weights, x)] for out in (xca.gram_form(attention, x), attention(x)))
+    assert all(relative_error(a, b) < 5e-6 for a, b in zip(got, wanted, strict=True))
+
+
 @pytest.mark.parametrize('common', (0, 10))
 @pytest.mark.parametrize('cutting', CUTTINGS)
 def test_gram_residual_is_the_token_form_in_float32(cutting, common, monkeypatch):

@@ -74,6 +74,8 @@ def test_fusing_takes_norms_and_layer_scale_away():
             and isinstance(module, nn.LayerNorm)]
     assert sorted(left) == sorted(f'blocks.{i}.{name}' for i in range(4) for name in ('norm3', 'local_mp.bn'))
     assert not any('gamma' in name for name in fused.state_dict())
+    # what is left of a layer norm divides as before
+    assert {block.norm1.eps for block in fused.blocks} == {block.norm2.eps for block in fused.blocks} == {1e-6}
     again = copy.deepcopy(fused.state_dict())
     fused.fuse()
     assert all(torch.equal(value, again[name]) for name, value in fused.state_dict().items())
@@ -125,6 +127,21 @@ def test_fusing_leaves_blocks_whose_class_has_another_forward(monkeypatch):
         wanted = model(x)
         for got, level in zip(copy.deepcopy(model).fuse()(x), wanted, strict=True):
             assert relative_error(got, level) < EXACT
+
+
+def test_fusing_leaves_layer_scale_to_hooks_before_the_block():
+    def hook(block, args):
+        block.gamma2.data.fill_(0.5)
+
+    def touch(model):
+        for block in model.blocks:
+            block.register_forward_pre_hook(hook)
+
+    x = torch.randn(1, 3, *SIZES[0])
+    with torch.no_grad():
+        wanted, model = touched(touch, False)(x), touched(touch, False).fuse()
+        assert all(relative_error(a, b) < EXACT for a, b in zip(model(x), wanted, strict=True))
+    assert {f'blocks.{i}.gamma{k}' for i in (0, 1) for k in (1, 2, 3)} <= set(model.state_dict())
 
 
 class OwnStem(ConvPatchEmbed):

@@ -8,7 +8,7 @@ import torch
 
 from helpers.forms import choose_form
 from helpers.models import TINY, build, randomise, relative_error
-from xcit_dense import ReferenceXCiT, XCiT
+from xcit_dense import ReferenceXCiT, XCiT, set_fast
 from xcit_dense.models import fast, reference
 from xcit_dense.models.fast import xca
 
@@ -83,6 +83,35 @@ def test_small_layer_scale_survives_float16(keep):
         assert ours < 1.5 * theirs + 2e-3, name
 
 
+def test_a_layer_scale_of_zero_gives_no_nan_in_float16():
+    """And a gradient of zeros, as that of a sample without a box, neither; a branch that is off is off."""
+    block = make_block()
+    for gamma in (block.gamma1, block.gamma2, block.gamma3):
+        torch.nn.init.zeros_(gamma)
+    x = torch.randn(2, TOKENS, 32).requires_grad_()
+    with torch.autocast('cpu', dtype=torch.float16):
+        out = block(x, *GRID)
+    assert torch.equal(out, x)
+    for grad in (torch.randn_like(out), torch.zeros_like(out)):
+        block.zero_grad()
+        found, = torch.autograd.grad(out, x, grad, retain_graph=True)
+        assert torch.equal(found, grad)
+        out.backward(grad, retain_graph=True)
+        assert all(torch.isfinite(p.grad).all() for p in block.parameters())
+    assert not any(p.grad.any() for p in block.parameters())
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_autocast_leaves_float64_alone(dtype):
+    """As torch's own does."""
+    block, x = make_block(1.).double(), torch.randn(2, TOKENS, 32).double()
+    weights = torch.randn(2, TOKENS, 32).double()
+    wanted = step(block, block, x, weights)
+    with torch.autocast('cpu', dtype=dtype):
+        got = step(block, block, x, weights)
+    assert all(relative_error(a, b) < 1e-12 for a, b in zip(got, wanted, strict=True) if b.norm() > 1e-9)
+
+
 @pytest.mark.parametrize('scale', (1, 512, 65536))
 def test_gradients_of_small_layer_scales_survive_float16(scale):
     """Of a fresh deep model at a loss scale, as a gradient scaler goes through them."""
@@ -138,10 +167,12 @@ def test_channels_that_hardly_vary_before_the_batch_norm(dtype, autocast, bias, 
     assert relative_error(got, wanted) <= 2 * relative_error(theirs, wanted)
 
 
+@pytest.mark.parametrize('is_fast', (True, False))
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
-def test_models_of_half_types_train_with_stochastic_depth(dtype):
+def test_models_of_half_types_train_with_stochastic_depth(dtype, is_fast):
     model = randomise(build(8, drop_path_rate=0.5)).to(dtype).train()
-    levels = model(torch.randn(3, 3, 70, 90, dtype=dtype))
+    with set_fast(is_fast):
+        levels = model(torch.randn(3, 3, 70, 90, dtype=dtype))
     assert {level.dtype for level in levels} == {dtype}
     sum(level.float().square().mean() for level in levels).backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())

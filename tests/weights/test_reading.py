@@ -1,5 +1,6 @@
 """Files are read without running anything in them."""
 import argparse
+import codecs
 import os
 import pickle
 import time
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from safetensors import torch as safetensors_torch
 
 from helpers.models import dense_state, equal, save
 from xcit_dense.errors import CheckpointError
@@ -117,7 +119,8 @@ class Call:
     np.dtype([('a', 'f4')]),
     np.array([object], dtype=object),
     np.array(['text']),
-), ids=('pointer', 'array', 'object', 'fields', 'objects', 'text'))
+    np.arange(3, dtype='>f4'),  # other numbers, if its bytes were taken in this machine's order
+), ids=('pointer', 'array', 'object', 'fields', 'objects', 'text', 'byte order'))
 def test_numpy_in_a_file_is_numbers_or_nothing(tmp_path, content):
     with pytest.raises(CheckpointError, match='refused'):
         read_checkpoint(save(tmp_path / 'numpy.pth', {'x': content}))
@@ -180,6 +183,16 @@ def test_log_buffers_hold_numbers_or_are_refused(tmp_path, change):
         read_checkpoint(save(tmp_path / 'hub.pth', {'buffer': buffer}))
 
 
+def test_bytes_as_text_are_of_the_encoding_that_pickle_writes(tmp_path):
+    path = tmp_path / 'x.pdparams'
+    for encoding in ('latin1', 'utf-16'):
+        path.write_bytes(pickle.dumps({'x': Call(codecs.encode, 'text', encoding)}, 2))
+        if encoding == 'latin1':
+            assert read_checkpoint(path)['x'] == b'text'
+    with pytest.raises(CheckpointError, match='refused.*utf-16'):
+        read_checkpoint(path)
+
+
 def test_log_buffers_are_not_built_by_hand(tmp_path):
     with pytest.raises(CheckpointError, match='refused.*by hand'):
         read_checkpoint(save(tmp_path / 'hub.pth', {'buffer': Call(HistoryBuffer, ['text'], ['text'])}))
@@ -224,3 +237,18 @@ def test_a_pointer_that_is_no_name_is_left_out(pointer, tmp_path):
     path = save(tmp_path / 'epoch_1.pth', dense_state())
     (tmp_path / 'last_checkpoint').write_bytes(pointer)
     assert newest_checkpoint(tmp_path) == path
+
+
+@pytest.mark.parametrize('kind', ('torch', 'safetensors', 'pickle'))
+def test_tensors_come_to_the_device_that_is_asked_for(tmp_path, monkeypatch, kind):
+    def load(path, device='cpu', load=safetensors_torch.load_file):  # itself it knows no device without data
+        return {name: value.to(device) for name, value in load(path).items()}
+
+    monkeypatch.setattr(safetensors_torch, 'load_file', load)
+    path, state = tmp_path / 'weights', {'a': torch.ones(2, 3)}
+    if kind == 'pickle':
+        path.write_bytes(pickle.dumps({'a': np.ones((2, 3))}))
+    else:
+        (torch.save if kind == 'torch' else safetensors_torch.save_file)(state, path)
+    assert read_checkpoint(path)['a'].device.type == 'cpu'
+    assert read_checkpoint(path, map_location='meta')['a'].device.type == 'meta'
