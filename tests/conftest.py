@@ -45,7 +45,8 @@ def _without_waiting():
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    """No test sees the random numbers, the log or the scope of another."""
+    """No test sees the random numbers, the environment, the log or the scope of another."""
+    environment = dict(os.environ)
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
@@ -53,6 +54,8 @@ def _fresh():
     yield
     forget_run()
     end_workers()
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 @pytest.fixture(scope='session', params=(8, 16), ids=('p8', 'p16'))
