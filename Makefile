@@ -17,6 +17,7 @@ READY := $(VENV)/.ready
 DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 TESTS := tests
+ORDER :=
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
 
@@ -49,7 +50,7 @@ demo-seg:
 	$(MAKE) demo DEMO=work_dirs/demo_seg CONFIG=configs/semfpn_xcit_n12_p16_small.py METRIC=mIoU=60 IMAGES=images/validation
 
 test: setup
-	$(PY) -m pytest $(TESTS) -n 2 --durations=15
+	$(PY) -m pytest $(TESTS) -n 2 --durations=15 $(ORDER)
 
 test-integration: setup
 	$(PY) -m pytest $(TESTS) -m 'integration and not slow' --durations=15

@@ -35,12 +35,16 @@ def _without_waiting():
     format_code, known = yapf_api.FormatCode, {}
 
     def format_once(text, **style):
-        return known.get(text) or known.setdefault(text, format_code(text, **style))
+        key = text, repr(style)
+        return known.get(key) or known.setdefault(key, format_code(text, **style))
 
-    for module in (yapf_api, config):  # the fork of mmengine takes it from the first, the original from the second
-        module.FormatCode = format_once
-    gc.collect()
-    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (yapf_api, config):  # the fork of mmengine takes it from the first, the original from the second
+            patch.setattr(module, 'FormatCode', format_once, raising=False)
+        gc.collect()
+        gc.freeze()
+        yield
+        gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +84,7 @@ def call_tool():
 def two_processes():
     """The `TwoProcesses` of all tests."""
     processes = TwoProcesses()
+    processes.start()  # here, where no test has changed the environment
     yield processes
     processes.stop()
 

@@ -1,7 +1,7 @@
 """Which process is the first, and what it does for all."""
 import pytest
 
-from helpers.two_processes import fail, in_group, try_on_first
+from helpers.two_processes import fail, try_on_first
 from xcit_dense import processes
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.processes import is_first_of_machine, is_first_process, run_on_first
@@ -45,12 +45,10 @@ def test_alone_a_function_is_called_as_it_is():
 def test_the_first_of_two_does_it_and_both_learn_of_its_error(two_processes, tmp_path):
     path = tmp_path / 'made'
     # twice would fail
-    assert two_processes.run(in_group, try_on_first, tmp_path, path.mkdir) == [(None, True), (None, False)]
-    (tmp_path / 'meeting').unlink(missing_ok=True)
-    assert two_processes.run(in_group, try_on_first, tmp_path, divmod, 7, 2) == [((3, 1), True), (None, False)]
+    assert two_processes.in_group(try_on_first, path.mkdir) == [(None, True), (None, False)]
+    assert two_processes.in_group(try_on_first, divmod, 7, 2) == [((3, 1), True), (None, False)]
     for kind in (ConfigError, CheckpointError):
-        (tmp_path / 'meeting').unlink(missing_ok=True)
-        assert two_processes.run(in_group, try_on_first, tmp_path, fail, kind, 'mend it') == [(kind, 'mend it')] * 2
+        assert two_processes.in_group(try_on_first, fail, kind, 'mend it') == [(kind, 'mend it')] * 2
 
 
 def test_without_a_group_there_is_nothing_to_leave(monkeypatch):

@@ -55,7 +55,9 @@ def leave_group():
 
 
 def end_workers():
-    """End the workers of all data loaders: a loader that is collected waits 5 seconds for each."""
+    """End the workers of all data loaders, also those that are stuck: a loader that is collected waits for each."""
     for thing in gc.get_objects():
-        if type(thing) is _MultiProcessingDataLoaderIter:
+        if type(thing) is _MultiProcessingDataLoaderIter and hasattr(thing, '_shutdown'):  # it was built whole
             thing._shutdown_workers()
+            for worker in thing._workers:
+                worker.kill()

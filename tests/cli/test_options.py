@@ -79,7 +79,6 @@ def test_the_work_dir(given, of_config, wanted, monkeypatch):
     assert (cfg.work_dir, cfg.launcher, os.environ['LOCAL_RANK']) == (wanted, 'mpi', '3')
     common.set_run_options(cfg, Namespace(work_dir=given, launcher='none', local_rank=4, config='configs/name.py'))
     assert os.environ['LOCAL_RANK'] == '3'  # the launcher's counts
-    monkeypatch.delenv('LOCAL_RANK')
 
 
 @pytest.mark.parametrize('items, wanted', (

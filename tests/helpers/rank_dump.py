@@ -31,6 +31,8 @@ def _tell_threads_of_gloo():
         say(f'seconds after training: {time.monotonic() - RankDumpHook.end:.1f}')
 
 
+if 'LONG_WAITS' in os.environ:  # a worker that is waited for shows, however busy the machine is
+    torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 100.
 if 'TORCHELASTIC_RUN_ID' in os.environ:  # a process of torch's launcher, not of the tests
     atexit.register(_tell_threads_of_gloo)
 
@@ -72,6 +74,7 @@ class SignalHook(Hook):
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         if get_rank() == self.rank and runner.iter + 1 == self.iteration:
+            Path(runner.work_dir, 'killed').touch()
             os.kill(os.getpid(), getattr(signal, self.number))
 
 

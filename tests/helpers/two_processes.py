@@ -1,11 +1,12 @@
 """Two processes that are started once and run what the tests of distributed runs give them."""
 import multiprocessing
 import os
+import tempfile
 import time
 import traceback
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 import torch.distributed as dist
@@ -20,36 +21,49 @@ class TwoProcesses:
     def __init__(self):
         self._processes = []
 
-    def run(self, function, *args, seconds=180):
-        """Call a function with some arguments in both, as the processes of a group, and return both results.
+    def start(self):
+        """Start both, where they do not run."""
+        context = multiprocessing.get_context('spawn')
+        for rank in (0, 1) if not self._processes else ():
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(rank, theirs))
+            process.start()
+            theirs.close()
+            self._processes.append((process, ours))
 
-        An error of one is raised here; where one does not come to an end in time both are killed.
+    def run(self, function, *args, seconds=300):
+        """Call a function with some arguments in both, and return both results.
+
+        An error of one is raised here. Where one ends, or not in time, both are killed, and the next call has new ones.
         """
-        if not self._processes:
-            context = multiprocessing.get_context('spawn')
-            for rank in (0, 1):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(rank, theirs), daemon=False)
-                process.start()
-                theirs.close()
-                self._processes.append((process, ours))
-            seconds += 120  # for the imports
-        for _, pipe in self._processes:
-            pipe.send((function, args))
+        self.start()
         results, end = [], time.monotonic() + seconds
-        for _, pipe in self._processes:
-            if not pipe.poll(max(end - time.monotonic(), 0)):
-                self.stop()
-                raise TimeoutError(f'{function.__name__} did not end within {seconds} seconds')
-            results.append(pipe.recv())
+        try:
+            for _, pipe in self._processes:
+                pipe.send((function, args))
+            for _, pipe in self._processes:
+                if not pipe.poll(max(end - time.monotonic(), 0)):
+                    raise TimeoutError(f'{function.__name__} did not end within {seconds} seconds')
+                results.append(pipe.recv())
+        except (EOFError, OSError):  # of which TimeoutError is one
+            self.stop()
+            raise
         for result in results:
             if isinstance(result, _Failed):
                 raise AssertionError(result.text)
         return results
 
+    def in_group(self, function, *args):
+        """Like `run`, with the two in a group, where each has its rank."""
+        with tempfile.TemporaryDirectory() as folder:
+            return self.run(_in_group, folder, function, *args)
+
     def run_tool(self, name, *args, check=True):
         """Run a tool in both with `--launcher pytorch`; gives what came of each."""
-        return self.run(_run_tool, name, (*args, '--launcher', 'pytorch'), check)
+        both = self.in_group(_run_tool, name, (*args, '--launcher', 'pytorch'))
+        for done in both if check else ():
+            assert done.returncode == 0, done.stdout[-6000:]
+        return both
 
     def stop(self):
         for process, pipe in self._processes:
@@ -71,15 +85,14 @@ def _work(rank, pipe):
         while True:
             function, args = pipe.recv()
             try:
-                result = function(*args)
+                result = ForkingPickler.dumps(function(*args))
             except BaseException:
-                result = _Failed(traceback.format_exc())
-            pipe.send(result)
+                result = ForkingPickler.dumps(_Failed(traceback.format_exc()))
+            pipe.send_bytes(result)
 
 
-def in_group(function, folder, *args):
-    """Call a function in a group of the two, which meet at a file in ``folder``; for `TwoProcesses.run`."""
-    # the other process may fail
+def _in_group(folder, function, *args):
+    # 60 seconds, so that the end of the other ends the wait for it
     dist.init_process_group('gloo', f'file://{folder}/meeting', timedelta(seconds=60), rank=int(os.environ['RANK']),
                             world_size=2)
     try:
@@ -101,11 +114,5 @@ def fail(kind, text):
     raise kind(text)
 
 
-def _run_tool(name, args, check):
-    work_dir = Path(args[args.index('--work-dir') + 1])
-    work_dir.mkdir(parents=True, exist_ok=True)
-    meeting = work_dir / 'meeting'
-    done = in_group(lambda: run_tool(name, *args, check=False), work_dir)
-    meeting.unlink(missing_ok=True)
-    assert not check or done.returncode == 0, done.stdout[-6000:]
-    return done
+def _run_tool(name, args):
+    return run_tool(name, *args, check=False)

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from helpers.forms import Branch, assert_same, lpi_step, lpi_steps
-from helpers.two_processes import in_group
 from xcit_dense.models.lpi import LPI
 
 
@@ -15,7 +14,7 @@ def test_statistics_over_processes_are_those_of_the_whole_batch(two_processes, t
     batches = [([torch.randn(count, grid[0] * grid[1], 8).double() + 3 * rank for rank, count in enumerate(samples)],
                 grid) for samples, grid in (((2, 2), (5, 3)), ((1, 3), (5, 3)), ((1, 3), (1, 1)), ((1, 1), (1, 1)))]
     torch.save((branch, batches), tmp_path / 'branch.pt')
-    ranks = two_processes.run(in_group, lpi_steps, tmp_path, tmp_path)
+    ranks = two_processes.in_group(lpi_steps, tmp_path)
     for (parts, grid), *both in zip(batches, *ranks, strict=True):
         tokens, grads, buffers = lpi_step(copy.deepcopy(branch), torch.cat(parts), grid)
         assert_same({name: torch.cat([of[0][name] for of in both]) for name in tokens}, tokens)

@@ -39,7 +39,7 @@ def launch(demo_data, tmp_path):
 
     def run(config, *options, check=True):
         return run_process('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--launcher',
-                           'pytorch', *options, check=check, env=dict(OMP_NUM_THREADS=1), python=(
+                           'pytorch', *options, check=check, env=dict(OMP_NUM_THREADS=1, LONG_WAITS=1), python=(
                                '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2'))
 
     return run
@@ -56,8 +56,8 @@ def test_two_cpu_processes_train_one_model(launch, tmp_path):
     assert (tmp_path / 'run/epoch_1.pth').is_file()
     first, second = (torch.load(tmp_path / f'run/rank{rank}.pt')['parameters'] for rank in (0, 1))
     assert first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
-    # workers that are not told to end are waited for, 5 seconds each
-    assert max(map(float, re.findall(r'seconds after training: ([\d.]+)', done.stdout))) < 4
+    # workers that are not told to end are waited for
+    assert max(map(float, re.findall(r'seconds after training: ([\d.]+)', done.stdout))) < 50
     assert done.stdout.count('threads of gloo at the end: 0') == 2
 
 
@@ -65,9 +65,8 @@ def test_two_cpu_processes_train_one_model(launch, tmp_path):
 def test_a_killed_process_ends_the_run(launch, tmp_path):
     config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG,
                           "'SignalHook', rank=1, iteration=3, number='SIGKILL'", more='randomness = dict(seed=1)\n')
-    start = time.monotonic()
     done = launch(config, check=False)
-    assert done.returncode and time.monotonic() - start < 60
+    assert done.returncode and time.time() - (tmp_path / 'run/killed').stat().st_mtime < 60
     assert re.search(r'exitcode\s*: -9', done.stdout) and 'SIGKILL' in done.stdout
     assert newest_checkpoint(tmp_path / 'run').name == 'iter_2.pth'
 

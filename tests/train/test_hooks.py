@@ -11,10 +11,10 @@ from xcit_dense.train import CompileHook, build_runner
 
 
 @pytest.mark.parametrize('ema', (False, True))
-def test_the_test_tool_fuses(trained, demo_data, monkeypatch, ema):
+def test_the_test_tool_fuses(demo_data, tmp_path, ema):
     """Through the hook, as tools/test.py sets it; with an average of parameters to swap it must not."""
     cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
-    cfg.work_dir = str(trained[0] / 'fused')
+    cfg.work_dir = str(tmp_path)
     cfg.custom_hooks = [dict(type='FuseHook'), *([dict(type='EMAHook')] if ema else [])]
     runner = build_runner(cfg)
     assert any(isinstance(hook, EMAHook) for hook in runner.hooks) == ema

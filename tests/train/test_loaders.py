@@ -1,18 +1,25 @@
 """The loaders: the same batches for any number of workers; unreadable images and dead workers are named."""
+import ctypes
+import multiprocessing
 import os
 import re
 import shutil
 import signal
+import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.hooks import Hook
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, make_config, train
 from xcit_dense.errors import DataError
-from xcit_dense.train import build_runner
+from xcit_dense.processes import end_workers
+from xcit_dense.train import build_runner, loaders
+from xcit_dense.train.loaders import NamedErrors, ResumableLoader, bind_workers, explain
 
 
 def test_hooks_reach_the_data_set_through_the_loader(demo_data, tmp_path):
@@ -121,3 +128,134 @@ def test_a_loader_of_a_built_data_set(demo_data, tmp_path):
     dataset = runner.val_dataloader.dataset.inner
     loader = runner.build_dataloader({**cfg.val_dataloader, 'dataset': dataset})
     assert len(list(loader.dataset)) == len(dataset) == 3
+
+
+class Numbers(Dataset):
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        return index
+
+    def get_data_info(self, index):
+        return dict(img_path=f'{index}.jpg')
+
+
+def test_a_loader_keeps_what_the_config_asks_for():
+    context = multiprocessing.get_context('fork')
+    options = dict(num_workers=2, collate_fn=tuple, pin_memory=True, timeout=7., worker_init_fn=print,
+                   prefetch_factor=5, persistent_workers=True, multiprocessing_context=context)
+    loader = ResumableLoader(DataLoader(Numbers(), batch_size=2, **options), 3)
+    kept = {name: getattr(loader, name) for name in options}
+    assert kept.pop('worker_init_fn').args[0] is options.pop('worker_init_fn') and kept == options
+    assert len(loader) == 4
+
+
+def test_a_loader_draws_nothing_from_the_numbers_of_the_training():
+    before = torch.get_rng_state()
+    assert len(list(ResumableLoader(DataLoader(Numbers(), batch_size=2), 3))) == 4
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_positions_count_batches_and_passes():
+    loader = ResumableLoader(DataLoader(Numbers(), batch_size=2, collate_fn=list), 3)
+    states = [loader.state_dict()]
+    for _ in range(2):
+        for batch in loader:
+            states.append(loader.state_dict())
+            assert batch == [2 * loader.batches - 2, *([2 * loader.batches - 1] if loader.batches < 4 else [])]
+    wanted = [(0, 0), *((0, i) for i in (1, 2, 3, 4)), *((1, i) for i in (1, 2, 3, 4))]
+    assert [(state['passes'], state['batches']) for state in states] == wanted
+    assert loader.state_dict() == dict(passes=2, batches=0, images=2)
+    loader.load_state_dict(dict(passes=5, batches=3, images=2))
+    assert list(loader) == [[6]] and (loader.passes, loader.batches) == (6, 0)
+
+
+@pytest.mark.parametrize('before, now, batches', (
+    (2, 2, 5), (2, 1, 10), (2, 4, 2), (2, 3, 3), (None, 3, 5), (2, None, 5)))
+def test_another_size_of_batches_leaves_out_no_image(before, now, batches):
+    """Rounded down: an image may come twice."""
+    sampler = BatchSampler(SequentialSampler(range(30)), now or 2, False)
+    if now is None:
+        del sampler.batch_size
+        sampler = SimpleNamespace(sampler=sampler.sampler)  # of the user's own, which tells no size
+    loader = ResumableLoader(DataLoader(Numbers(), batch_sampler=sampler), 3)
+    loader.load_state_dict(dict(passes=1, batches=5, images=before))
+    assert (loader.passes, loader.batches) == (1, batches)
+
+
+def test_places_are_those_of_one_process_with_the_joined_batch(monkeypatch):
+    seen = []
+    for rank, world_size, size in ((0, 2, 2), (1, 2, 2), (0, 1, 4)):
+        monkeypatch.setattr(loaders, 'get_dist_info', lambda pair=(rank, world_size): pair)
+        places = loaders._Places(BatchSampler(SequentialSampler(range(12 // world_size)), size, False))
+        places.start(9, 1)
+        batches = list(places)
+        assert {number for batch in batches for _, number, _ in batch} == {9}
+        assert [index for index, *_ in batches[0]] == list(range(size, 2 * size))  # the first was given out
+        seen.append([place for batch in batches for *_, place in batch])
+    assert sorted(seen[0] + seen[1]) == seen[2] == list(range(4, 12))
+
+
+class Stuck(Numbers):
+    """Is read in C code that lets no other thread of its process run."""
+
+    def __init__(self, begun):
+        self.begun = begun
+
+    def __getitem__(self, index):
+        (self.begun / str(index)).touch()
+        ctypes.PyDLL(None).sleep(100)
+
+
+@pytest.fixture
+def start_workers(monkeypatch):
+    """A function that starts the workers of a loader of some data and gives its iterator; nothing waits for long."""
+    monkeypatch.setattr(torch.utils.data._utils, 'MP_STATUS_CHECK_INTERVAL', 0.2)
+
+    def start(dataset, **options):
+        loader = DataLoader(dataset, num_workers=2, multiprocessing_context='fork', **options)
+        for _ in range(2):  # the second time changes nothing
+            bind_workers(loader)
+        return iter(loader)
+
+    return start
+
+
+def test_workers_outlive_signals_of_others_and_end_when_they_are_told(start_workers, tmp_path):
+    batches = start_workers(Numbers(), worker_init_fn=lambda number: (tmp_path / str(number)).touch())
+    assert next(batches) == 0 == next(batches) - 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['0', '1']
+    pids = [str(worker.pid) for worker in batches._workers]
+    for name in ('TERM', 'INT'):
+        subprocess.run(['kill', f'-{name}', *pids], check=True)  # by another process
+    assert [int(batch) for batch in batches] == [2, 3, 4, 5, 6]
+    batches = start_workers(Numbers())
+    worker = batches._workers[0]
+    worker.terminate()
+    worker.join(20)
+    assert worker.exitcode == 0
+
+
+def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
+    batches = start_workers(Stuck(tmp_path))
+    while len(list(tmp_path.iterdir())) < 2:
+        time.sleep(0.01)
+    end_workers()
+    for worker in batches._workers:
+        worker.join(20)
+    assert [worker.exitcode for worker in batches._workers] == [-signal.SIGKILL] * 2
+
+
+def test_errors_of_workers_are_told_and_others_left():
+    loader = DataLoader(NamedErrors(Numbers(), num_workers=3))
+    explain(RuntimeError('something else'), 'val_dataloader', loader)
+    loader.dataset._open[1], loader.dataset._open[2] = 0, 5
+    with pytest.raises(DataError) as error:
+        explain(RuntimeError('DataLoader worker (pid 1) is killed'), 'val_dataloader', loader)
+    for words in ('val_dataloader', '0.jpg, 5.jpg', 'pid 1', 'val_dataloader.num_workers=0'):
+        assert words in str(error.value)
+    with pytest.raises(DataError, match='^no such image$'):
+        explain(RuntimeError('Caught DataError in DataLoader worker process 0.\nTrace\nx.DataError: no such image\n'),
+                'val_dataloader', loader)

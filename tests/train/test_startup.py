@@ -1,6 +1,7 @@
 """The block at the start of a training: each line against what the run really has."""
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,10 +117,11 @@ def test_weights_with_their_number(demo_data, tmp_path):
     assert block['weights'].endswith('the rest random')
 
 
-def test_weights_of_a_resumed_run(trained, demo_data):
-    runner, block = started(TINY_CONFIG, demo_data, trained[0], resume=True, train_cfg__max_epochs=3)
+def test_weights_of_a_resumed_run(trained, demo_data, tmp_path):
+    work_dir = shutil.copytree(trained[0], tmp_path / 'run')
+    runner, block = started(TINY_CONFIG, demo_data, work_dir, resume=True, train_cfg__max_epochs=3)
     count = len(runner.model.state_dict())
-    assert block['weights'].startswith(f'{count} of {count} tensors from {trained[0]}')
+    assert block['weights'].startswith(f'{count} of {count} tensors from {work_dir}')
     assert block['weights'].endswith('resumed at epoch 2, iteration 6')
 
 

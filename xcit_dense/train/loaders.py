@@ -5,6 +5,7 @@ all processes. So a run that stopped goes on with the very next batch without re
 another number of workers too, and one process draws what several draw together. Transforms that keep a state of their
 own, such as a cache of images to mix in, are not covered.
 """
+import atexit
 import ctypes
 import os
 import signal
@@ -17,6 +18,7 @@ from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import DataError
+from ..processes import end_workers
 from .randomness import isolated_random_state
 
 #: Linux's number for: send me a signal when my parent ends.
@@ -41,6 +43,7 @@ class ResumableLoader(DataLoader):
             timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers, multiprocessing_context=loader.multiprocessing_context,
             generator=torch.Generator())  # of its own: torch draws the workers' seeds from it
+        bind_workers(self)
 
     def __iter__(self):
         """Give the rest of a pass; nothing is read before the first batch is asked for."""
@@ -95,14 +98,28 @@ def bind_workers(loader: DataLoader):
     """Let the workers of a loader end with this process and when it says so, and not before.
 
     One that is blocked would stay for ever. One that a signal to all processes of the run ended would end this process
-    in the middle of what it saves.
+    in the middle of what it saves. What a worker starts by itself inherits that SIGTERM waits.
     """
-    loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn, os.getpid())
+    if getattr(loader.worker_init_fn, 'func', None) is not _start_worker:
+        loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn, os.getpid())
+    if '_get_iterator' not in vars(loader):
+        loader._get_iterator = partial(_with_signals_waiting, loader._get_iterator)
+    atexit.unregister(end_workers)  # once, and before multiprocessing waits for them
+    atexit.register(end_workers)
+
+
+def _with_signals_waiting(start):
+    """Start workers: every thread of theirs inherits that SIGTERM waits, so that one of them alone takes it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(init, parent, number):
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_wait_for_end, args=(parent, ), daemon=True).start()
     if init:
         init(number)

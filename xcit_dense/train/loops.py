@@ -157,9 +157,7 @@ class _DenseLoop(OpenLoop):
             self._stop()
 
     def _note_signal(self, number, _):
-        if os.getpid() != self._pid:  # a worker of the data loader, which Ctrl-C reaches too
-            if number == signal.SIGTERM:
-                os._exit(128 + number)
+        if os.getpid() != self._pid:  # a worker of the data loader, just started
             return
         if number == self._signal == signal.SIGINT:  # the second Ctrl-C; launchers send SIGTERM more than once
             raise KeyboardInterrupt

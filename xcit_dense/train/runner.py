@@ -101,6 +101,7 @@ class DenseRunner(OpenRunner):
     def build_dataloader(dataloader, seed=None, diff_rank_seed=False):
         """Build a data loader that raises named errors: no image is left after filtering, or one cannot be read."""
         if isinstance(dataloader, DataLoader):
+            bind_workers(dataloader)
             return dataloader
         dataset = dataloader['dataset']
         named = dict(type=NamedErrors, dataset=dataset, num_workers=dataloader.get('num_workers', 0))

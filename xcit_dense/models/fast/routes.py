@@ -4,14 +4,13 @@ from contextlib import contextmanager
 
 import torch
 
-from .switch import is_on, set_fast
+from .switch import set_fast
 
 
 class Routes:
     """Which branches of a block ran in their fast forms, so that a repetition takes the same ones."""
 
     def __init__(self):
-        self._is_fast = is_on()
         self._taken = []
 
     @contextmanager
@@ -25,10 +24,10 @@ class Routes:
 
     @contextmanager
     def repeated(self):
-        """Another one, with the switch as it was in the first."""
+        """Another one, with the fast forms of the first, whatever the switch says since."""
         _now.routes, _now.repeated = self, iter(self._taken)
         try:
-            with set_fast(self._is_fast):
+            with set_fast(True):
                 yield
         finally:
             _now.routes = _now.repeated = None

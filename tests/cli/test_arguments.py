@@ -1,0 +1,105 @@
+"""What each tool reads from its command line: alone, with every option, and what it does not take."""
+from importlib import import_module
+
+import pytest
+
+from xcit_dense.cli import tool_names
+
+RUN = dict(work_dir=None, data_root=None, launcher='none', local_rank=0)
+#: Tool: the least that it takes, and what it reads from that.
+LEAST = dict(
+    benchmark=([], dict(
+        sizes=['small_12'], patches=[8, 16], images=[(800, 1280), (512, 512)], batch=None, dtype=None,
+        modes=['inference', 'training'], rivals=['plain'], compile=False, runs=5, growth=False, max_tokens=400_000,
+        detector=None, out='work_dirs/benchmark')),
+    check_data=(['c'], dict(config='c', cfg_options=None, data_root=None, strict=False, drop=None, no_cache=False,
+                            out='work_dirs/check_data')),
+    convert_checkpoint=(['in', '--inspect'], dict(source='in', out=None, to=None, which=None, inspect=True)),
+    make_demo_data=(['out'], dict(out='out', train=480, val=80, size=192, seed=0)),
+    measure=(['c', '--data-root', 'd'], dict(config='c', cfg_options=None, data_root='d', iterations=3, images=4,
+                                             amp=False, pretrained=False, out='measured.json')),
+    plot_curves=(['run'], dict(work_dir='run', out=None)),
+    predict=(['c', 'w', 'i', '--out', 'o'], dict(config='c', checkpoint='w', cfg_options=None, images='i', out='o',
+                                                 score_thr=0.3)),
+    test=(['c', 'w'], dict(RUN, config='c', checkpoint='w', cfg_options=None, show_dir=None, at_least=[])),
+    train=(['c'], dict(RUN, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
+                       data_findings='stop', config_findings=None, amp=False, compile=False, auto_scale_lr=False)))
+#: Every option of each tool, beside its least, and what becomes of it.
+OPTIONS = dict(
+    benchmark=(['--sizes', 'nano_12', 'tiny_12', '--patches', '16', '--images', '64x96', '128x64', '--batch', '3',
+                '--dtype', 'float32', 'float16', '--modes', 'training', '--rivals', '--compile', '--runs', '2',
+                '--growth', '--max-tokens', '9000', '--detector', '--out', 'o'],
+               dict(sizes=['nano_12', 'tiny_12'], patches=[16], images=[(64, 96), (128, 64)], batch=3,
+                    dtype=['float32', 'float16'], modes=['training'], rivals=[], compile=True, runs=2, growth=True,
+                    max_tokens=9000, detector='gpu', out='o')),
+    check_data=(['--cfg-options', 'a=1', 'b=2', '--cfg-options', 'c=3', '--data-root', 'd', '--strict', '--drop', 'e',
+                 '--no-cache', '--out', 'o'],
+                dict(cfg_options=['a=1', 'b=2', 'c=3'], data_root='d', strict=True, drop='e', no_cache=True, out='o')),
+    make_demo_data=(['--train', '1', '--val', '2', '--size', '3', '--seed', '4'], dict(train=1, val=2, size=3, seed=4)),
+    measure=(['--cfg-options', 'a=1', '--iterations', '5', '--images', '6', '--amp', '--pretrained', '--out', 'o'],
+             dict(cfg_options=['a=1'], iterations=5, images=6, amp=True, pretrained=True, out='o')),
+    plot_curves=(['--out', 'o'], dict(out='o')),
+    predict=(['--cfg-options', 'a=1', '--score-thr', '0.5'], dict(cfg_options=['a=1'], score_thr=0.5)),
+    test=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
+           '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3'],
+          dict(work_dir='w', data_root='d', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
+               cfg_options=['c=3'])),
+    train=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
+            '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
+            '--auto-scale-lr', '--cfg-options', 'c=3'],
+           dict(work_dir='w', data_root='d', launcher='mpi', local_rank=2, resume='auto', overwrite=True,
+                no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
+                auto_scale_lr=True, cfg_options=['c=3'])))
+
+
+def read(name, args):
+    return vars(import_module(f'xcit_dense.cli.{name}')._read_options(args))
+
+
+def test_every_tool_is_here():
+    assert set(LEAST) == set(tool_names()) and set(OPTIONS) == {*LEAST} - {'convert_checkpoint'}
+
+
+@pytest.mark.parametrize('name', LEAST)
+def test_defaults(name):
+    args, wanted = LEAST[name]
+    assert read(name, args) == wanted
+
+
+@pytest.mark.parametrize('name', OPTIONS)
+def test_every_option(name):
+    (least, defaults), (args, wanted) = LEAST[name], OPTIONS[name]
+    assert read(name, [*least, *args]) == {**defaults, **wanted}
+
+
+def test_values_that_options_may_have():
+    assert read('train', ['c', '--resume', 'a.pth'])['resume'] == 'a.pth'
+    assert read('benchmark', ['--detector', 'any', '--rivals', 'timm', 'swin_t']) == {
+        **LEAST['benchmark'][1], 'detector': 'any', 'rivals': ['timm', 'swin_t']}
+    assert read('convert_checkpoint', ['in', 'out.pth', '--to', 'timm', '--which', 'teacher']) == dict(
+        source='in', out='out.pth', to='timm', which='teacher', inspect=False)
+    for name in ('train', 'test'):
+        for launcher in ('none', 'pytorch', 'slurm', 'mpi'):
+            assert read(name, [*LEAST[name][0], '--launcher', launcher])['launcher'] == launcher
+
+
+@pytest.mark.parametrize('name, args', (
+    ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
+    ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),
+    ('benchmark', ['--patches', '4']), ('benchmark', ['--sizes', 'x']), ('benchmark', ['--batch', '0']),
+    ('benchmark', ['--runs', 'x']), ('benchmark', ['--max-tokens', '-1']), ('benchmark', ['--images', '64']),
+    ('make_demo_data', ['--train', 'x']), ('make_demo_data', ['--size', '1.5']), ('measure', ['--iterations', 'x']),
+    ('measure', ['--images', 'x']), ('predict', ['--score-thr', 'x']), ('predict', ['one too many'])))
+def test_values_that_they_may_not(name, args, capsys):
+    with pytest.raises(SystemExit) as end:
+        read(name, [*LEAST[name][0], *args])
+    assert end.value.code == 2 and args[-1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('name, args', (
+    ('predict', ['c', 'w', 'i']), ('measure', ['c']), ('train', []), ('test', ['c']), ('convert_checkpoint', []),
+    ('plot_curves', []), ('make_demo_data', [])))
+def test_what_may_not_be_left_out(name, args, capsys):
+    with pytest.raises(SystemExit) as end:
+        read(name, args)
+    assert end.value.code == 2 and 'required' in capsys.readouterr().err
