@@ -62,7 +62,7 @@ test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt
 
 mutants: setup
-	$(PY) tests/mutants.py
+	$(PY) tests/mutants
 
 lint: setup
 	$(PY) -m ruff check .

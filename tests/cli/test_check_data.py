@@ -35,6 +35,14 @@ def test_tool_prints_all_and_ends_with_1(root, tmp_path, call_tool):
     assert all(f['file'] == str(root / ANNOTATIONS) and f['sentence'] and f['severity'] == 'error' for f in found)
 
 
+def test_tool_takes_changes_of_the_config(root, tmp_path, call_tool):
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out',
+                              '--cfg-options', 'train_dataloader.dataset.ann_file=annotations/absent.json')
+    assert code == 1 and message.startswith('error: ')
+    findings = json.loads((tmp_path / 'out/findings.json').read_text())
+    assert [(f['kind'], f['file']) for f in findings] == [('not-there', str(root / 'annotations/absent.json'))]
+
+
 def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, call_tool):
     rewrite(root, fields('categories', 0, name='Disk'))
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path)

@@ -120,3 +120,10 @@ def test_masks_do_not_overlap_but_boxes_do(data):
                 high = np.minimum(boxes[i, :2] + boxes[i, 2:], boxes[j, :2] + boxes[j, 2:])
                 overlapping_boxes += bool((high > low).all())
     assert overlapping_boxes > 5
+
+
+def test_the_file_tells_how_it_was_made(data):
+    content = json.loads((data / 'annotations/instances_train2017.json').read_text())
+    assert 'size 96' in content['info']['version'] and 'seed 3' in content['info']['version']
+    assert [c['id'] for c in content['categories']] == list(range(1, len(CLASSES) + 1))
+    assert {c['supercategory'] for c in content['categories']} == {'shape'} and content['licenses'] == []

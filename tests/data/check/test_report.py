@@ -60,6 +60,22 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
     check_before_training(cfg)
 
 
+@pytest.mark.parametrize('count, more', ((3, 0), (4, 1), (10, 7), (11, 8)))
+def test_no_more_are_counted_than_there_are(root, count, more):
+    """Behind the ten that a stop tells, and the three of a kind that a report tells."""
+    def change(content):
+        one = content['annotations'][0]
+        content['annotations'] = [dict(one, id=i, bbox=[NAN] * 4) for i in range(1, count + 1)]
+    rewrite(root, change)
+    with pytest.raises(DataError) as stopped:
+        check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
+    said = str(stopped.value)
+    assert said.count('[nan') == min(count, 10) and ('and 1 more' in said) == (count == 11)
+    summary = check_data_set(coco(root)).summary()
+    assert summary.count('[nan') == 3 and (f'and {more} more' in summary) == (more > 0)
+    assert summary.count(' more') == (more > 0)
+
+
 def test_first_lines_have_a_fault_of_every_kind_and_drop_where_it_helps(root):
     def change(content):
         content['annotations'][0]['segmentation'] = 'x'

@@ -93,6 +93,18 @@ def test_boxes_are_scaled_with_their_picture(tmp_path, scale):
         assert same(inner, ALARM if marked else PAPER)
 
 
+@pytest.mark.parametrize('scale', (0.5, 2))
+def test_polygons_are_scaled_with_their_picture(tmp_path, scale):
+    """Filled lightly in the colour of their class, with an edge in the full one."""
+    path = image(tmp_path, (round(WIDTH / scale), round(HEIGHT / scale)))
+    polygon = [x / scale for x in (100, 200, 300, 200, 300, 340, 100, 340)]
+    picture = picture_of(sheet_of(tmp_path, dict(file=path, captions=[], annotations=[
+        thing('square', [10 / scale] * 2 + [5 / scale] * 2, [polygon])])))
+    assert same(picture[210:330, 110:290], mixed(COLOURS[1], 110 / 255), 2)
+    assert same(picture[205:335, 100], COLOURS[1]) and same(picture[200, 105:295], COLOURS[1])
+    assert same(picture[345:355, 100:300], PAPER) and same(picture[100:195, 200:300], PAPER)
+
+
 def test_the_smaller_object_lies_on_top(tmp_path):
     whole = [[0, 0, 480, 0, 480, 360, 0, 360]]
     part = [[200, 100, 300, 100, 300, 200, 200, 200]]

@@ -2,13 +2,11 @@
 
 Each mistake (mutant) is planted in a copy of the tree; the tests that reach its line run there, the quickest first,
 until one fails. `make mutants` draws 200 at random; what survives names a missing assertion, or code that nobody needs.
-Mutants that change nothing that matters stand in tests/mutants_equivalent.txt, with the reason, and do not count.
+Mutants that change nothing that matters stand in equivalent.txt, with the reason, and do not count.
 """
 import argparse
-import ast
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -18,133 +16,9 @@ from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-ROOMS = ('models', 'weights', 'train', 'data', 'predict', 'config', 'cli')
-EQUIVALENT = Path(__file__).with_name('mutants_equivalent.txt')
-SWAPS = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
-}
-NAMES = dict(min='max', max='min', any='all', all='any', sorted='list')
+from planting import ROOT, draw, planted
 
-
-# What can be planted
-
-
-def mutations(tree):
-    """Yield what can be changed in a file: the node, a function that changes the tree, and what it does."""
-    for parent in ast.walk(tree):
-        for field, value in ast.iter_fields(parent):
-            for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                if isinstance(node, ast.AST):
-                    yield from _of_node(parent, field, index, node)
-
-
-def _of_node(parent, field, index, node):
-    def put(new):
-        def change():
-            if index is None:
-                setattr(parent, field, new)
-            elif new is None:
-                getattr(parent, field)[index] = ast.Pass()
-            else:
-                getattr(parent, field)[index] = new
-        return change
-
-    def swap(owner, name, new):
-        return lambda: setattr(owner, name, new)
-
-    if isinstance(node, ast.BoolOp):
-        yield node, swap(node, 'op', SWAPS[type(node.op)]()), 'and/or'
-    elif isinstance(node, ast.BinOp) and type(node.op) in SWAPS and not _is_text(node):
-        yield node, swap(node, 'op', SWAPS[type(node.op)]()), 'operator'
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-        yield node, (lambda: node.ops.__setitem__(0, SWAPS[type(node.ops[0])]())), 'comparison'
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
-        yield node, put(node.operand), 'sign'
-    elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)) and field != 'returns':
-        new = (not node.value) if isinstance(node.value, bool) else node.value + 1 if isinstance(
-            node.value, int) else node.value * 2 or 1.
-        yield node, swap(node, 'value', new), f'{node.value} is {new}'
-    elif isinstance(node, ast.IfExp):
-        yield node, put(ast.IfExp(node.test, node.orelse, node.body)), 'the other of if and else'
-    elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(parent, ast.Call) and field == 'func':
-        yield node, swap(node, 'id', NAMES[node.id]), f'{node.id} is {NAMES[node.id]}'
-    elif isinstance(node, (ast.If, ast.While)):
-        yield node.test, swap(node, 'test', ast.UnaryOp(ast.Not(), node.test)), 'not'
-    elif isinstance(getattr(node, 'value', None), ast.Call) and isinstance(node, ast.Expr) or isinstance(
-            node, (ast.AugAssign, ast.Raise)):
-        yield node, put(None), 'left out'
-    elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
-        yield node, swap(node, 'value', ast.Constant(None)), 'None returned'
-    elif isinstance(node, (ast.Break, ast.Continue)):
-        yield node, put(ast.Continue() if isinstance(node, ast.Break) else ast.Break()), 'break/continue'
-    elif isinstance(node, ast.With) and not any(item.optional_vars for item in node.items):
-        yield node.items[0].context_expr, put(ast.If(ast.Constant(True), node.body, [])), 'without with'
-    elif isinstance(node, ast.keyword) and node.arg not in (None, 'strict', 'help', 'metavar', 'description'):
-        yield node.value, (lambda: parent.keywords.remove(node)), f'without {node.arg}='
-
-
-def _is_text(node):
-    return any(isinstance(side, (ast.JoinedStr, ast.Constant)) and not isinstance(
-        getattr(side, 'value', ''), (int, float)) for side in ast.walk(node))
-
-
-def _is_none(node):
-    return isinstance(node, ast.Constant) and node.value is None
-
-
-def _is_sensible(node, parents):
-    """Not in an error's words, an annotation, or what only tells people something."""
-    while node is not None:
-        if isinstance(node, ast.Raise) or isinstance(node, ast.Call) and ast.unparse(node.func).split('.')[-1] in (
-                'print_log', 'warning', 'info', 'print', 'TypeVar', 'ArgumentParser'):
-            return False
-        parent = parents.get(node)
-        if isinstance(parent, (ast.arg, ast.AnnAssign)) and getattr(parent, 'annotation', None) is node:
-            return False
-        node = parent
-    return True
-
-
-def mutants_of(path):
-    """Return all mutants of a file: number, lines, kind, and the statement before."""
-    text = path.read_text()
-    tree = ast.parse(text)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    found = []
-    for number, (node, _, kind) in enumerate(mutations(tree)):
-        if kind != 'left out' and not _is_sensible(node, parents):
-            continue
-        if isinstance(node, ast.Expr) and not _is_sensible(node.value, parents):
-            continue
-        place = node
-        while not isinstance(place, ast.stmt):
-            place = parents[place]
-        function = place
-        while function is not None and not isinstance(function, (ast.FunctionDef, ast.Module)):
-            function = parents.get(function)
-        last = place.end_lineno if not hasattr(place, 'body') else place.body[0].lineno
-        found.append(dict(file=str(path.relative_to(ROOT)), number=number, line=node.lineno, first=place.lineno,
-                          last=max(last, node.lineno), kind=kind, before=ast.unparse(node)[:100],
-                          function=getattr(function, 'name', '')))
-    return found
-
-
-def planted(path, number):
-    """Return the source of a file with one of its mutants."""
-    tree = ast.parse(path.read_text())
-    for i, (_, change, _) in enumerate(mutations(tree)):
-        if i == number:
-            change()
-            return ast.unparse(ast.fix_missing_locations(tree))
-    raise IndexError(number)
-
-
-def name_of(mutant):
-    return f'{mutant["file"]} {mutant["function"]}: {mutant["before"]}: {mutant["kind"]}'
+EQUIVALENT = Path(__file__).with_name('equivalent.txt')
 
 
 # Which tests reach a line
@@ -297,23 +171,37 @@ def _kill(group):
 def work(job, folder, todo, done):
     """Plant mutants until there are no more."""
     copy = copy_tree(folder / f'copy{job}')
+    log = folder / f'log{job}.txt'
+
+    def run(tests, seconds):
+        files = sorted({name.partition('::')[0] for name in tests})
+        code, seconds = in_child(copy, lambda: _run_pytest(copy, files, Chosen(tests)), log, seconds)
+        failed = [line.split(' - ')[0].partition(' ')[2] for line in log.read_text(errors='replace').splitlines()
+                  if line.startswith(('FAILED ', 'ERROR '))]
+        return code, seconds, next(iter(failed), '')
+
     while (task := todo.get()) is not None:
         mutant, tests, expected = task
-        target = copy / mutant['file']
+        target, outcome, seconds, by = copy / mutant['file'], 'survived', 0., ''
         kept = target.read_text()
-        target.write_text(planted(ROOT / mutant['file'], mutant['number']))
-        shutil.rmtree(target.parent / '__pycache__', ignore_errors=True)
-        log = folder / f'log{job}.txt'
-        code, seconds = (0, 0.) if not tests else in_child(copy, lambda tests=tests: _run_pytest(
-            copy, sorted({name.partition('::')[0] for name in tests}), Chosen(tests)), log, 60 + 4 * expected)
-        target.write_text(kept)
-        shutil.rmtree(target.parent / '__pycache__', ignore_errors=True)
-        if code in (4, 5):  # pytest could not be called, or found none of the tests
-            code, tests = 0, []
-        caught = code != 0
-        by = next((line for line in log.read_text(errors='replace').splitlines()
-                   if line.startswith(('FAILED', 'ERROR'))), f'exit code {code}') if caught else ''
-        done.put(dict(mutant, caught=caught, by=by[:160], seconds=round(seconds, 1), tests=len(tests)))
+        if tests:
+            _write(target, planted(target, mutant['number']))
+            code, seconds, by = run(tests, 60 + 4 * expected)
+            # a test that fails alone without the mutant too says nothing
+            _write(target, planted(target, None, kept))
+            if code is None:
+                outcome = 'not in time'
+            elif code == 1 and by:
+                outcome = 'caught' if run([by] if by in tests else tests, 300)[0] == 0 else 'test fails by itself'
+            elif code:  # nothing could be imported, or the process died
+                outcome = 'crashed' if run(tests[:1], 300)[0] == 0 else 'test fails by itself'
+        _write(target, kept)
+        done.put(dict(mutant, outcome=outcome, by=by, seconds=round(seconds, 1), tests=len(tests)))
+
+
+def _write(path, text):
+    path.write_text(text)
+    shutil.rmtree(path.parent / '__pycache__', ignore_errors=True)
 
 
 def main():
@@ -331,14 +219,10 @@ def main():
     os.environ['OMP_NUM_THREADS'] = '1'
     folder = Path(args.out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    every = [mutant for room in ROOMS for path in sorted((ROOT / 'xcit_dense' / room).rglob('*.py'))
-             for mutant in mutants_of(path)]
-    drawn = sorted(random.Random(args.seed).sample(every, min(args.count, len(every))),
-                   key=lambda mutant: (mutant['file'], mutant['line']))
+    drawn, before = draw(args.count, args.seed), {}
     if args.survivors:
-        before = json.loads((folder / 'mutants.json').read_text())
-        names = {name_of(mutant) for mutant in before if not mutant['caught']}
-        drawn = [mutant for mutant in drawn if name_of(mutant) in names]
+        before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())}
+        drawn = [mutant for mutant in drawn if before.get(mutant['name'], {}).get('outcome', 'survived') == 'survived']
     preload()
     if not (args.keep_map and (folder / 'map.json').exists()):
         make_map(folder)
@@ -350,14 +234,12 @@ def main():
     workers = [context.Process(target=work, args=(job, folder, todo, done)) for job in range(args.jobs)]
     for worker in workers:
         worker.start()
-    results = []
     for number in range(1, len(drawn) + 1):
         result = done.get()
-        results.append(result)
-        print(f'[{number}/{len(drawn)}] {"caught  " if result["caught"] else "SURVIVED"} {result["seconds"]:5.1f} s '
-              f'{result["tests"]:>3} tests {result["file"]}:{result["line"]} {result["before"]!r}: {result["kind"]} '
-              f'{result["by"]}', flush=True)
-    results.sort(key=lambda result: (result['file'], result['line']))
+        before[result['name']] = result
+        print(f'[{number}/{len(drawn)}] {result["outcome"]:<9} {result["seconds"]:5.1f} s {result["tests"]:>3} tests '
+              f'{result["file"]}:{result["line"]} {result["before"]!r}: {result["kind"]} {result["by"]}', flush=True)
+    results = sorted(before.values(), key=lambda result: (result['file'], result['line'], result['number']))
     (folder / 'mutants.json').write_text(json.dumps(results, indent=1))
     print(report(results))
 
@@ -368,15 +250,20 @@ def report(results):
     equivalent = {line.partition(' | ')[0] for line in known}
     rows = defaultdict(Counter)
     for result in results:
+        outcome = result['outcome']
+        if outcome in ('survived', 'test fails by itself') and result['name'] in equivalent:
+            outcome = 'changes nothing'
         for room in (result['file'].split('/')[1], 'all'):
-            rows[room]['drawn'] += 1
-            rows[room]['caught'] += result['caught']
-            rows[room]['equivalent'] += not result['caught'] and name_of(result) in equivalent
-    lines = ['', 'room      drawn  caught  equivalent  caught of the others']
+            rows[room][outcome] += 1
+    outcomes = ('caught', 'crashed', 'not in time', 'survived', 'test fails by itself', 'changes nothing')
+    lines = ['', f'| room | planted | {" | ".join(outcomes)} | caught of those that change something |',
+             '|---' * (len(outcomes) + 3) + '|']
     for room, row in rows.items():
-        share = row['caught'] / max(row['drawn'] - row['equivalent'], 1)
-        lines.append(f'{room:<9} {row["drawn"]:>5} {row["caught"]:>7} {row["equivalent"]:>11} {share:>21.1%}')
-    left = [name_of(result) for result in results if not result['caught'] and name_of(result) not in equivalent]
+        planted_, found = sum(row.values()), row['caught'] + row['crashed'] + row['not in time']
+        lines.append(f'| {room} | {planted_} | {" | ".join(str(row[outcome]) for outcome in outcomes)} | '
+                     f'{found / max(planted_ - row["changes nothing"], 1):.1%} |')
+    left = [f'{result["outcome"]}: {result["name"]}' for result in results
+            if result['outcome'] in ('survived', 'test fails by itself') and result['name'] not in equivalent]
     return '\n'.join([*lines, '', *left])
 
 

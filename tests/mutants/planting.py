@@ -1,0 +1,139 @@
+"""The mistakes that can be planted in the package, and how some are drawn."""
+import ast
+import random
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ('models', 'weights', 'train', 'data', 'predict', 'config', 'cli')
+SWAPS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
+}
+NAMES = dict(min='max', max='min', any='all', all='any', sorted='list')
+
+
+def mutations(tree):
+    """Yield what can be changed in a file: the node, a function that changes the tree, and what it does."""
+    for parent in ast.walk(tree):
+        for field, value in ast.iter_fields(parent):
+            for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                if isinstance(node, ast.AST):
+                    yield from _of_node(parent, field, index, node)
+
+
+def _of_node(parent, field, index, node):
+    def put(new):
+        def change():
+            if index is None:
+                setattr(parent, field, new)
+            elif new is None:
+                getattr(parent, field)[index] = ast.Pass()
+            else:
+                getattr(parent, field)[index] = new
+        return change
+
+    def swap(owner, name, new):
+        return lambda: setattr(owner, name, new)
+
+    if isinstance(node, ast.BoolOp):
+        yield node, swap(node, 'op', SWAPS[type(node.op)]()), 'and/or'
+    elif isinstance(node, ast.BinOp) and type(node.op) in SWAPS and not _is_text(node):
+        yield node, swap(node, 'op', SWAPS[type(node.op)]()), 'operator'
+    elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+        yield node, (lambda: node.ops.__setitem__(0, SWAPS[type(node.ops[0])]())), 'comparison'
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        yield node, put(node.operand), 'sign'
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)) and field != 'returns':
+        new = (not node.value) if isinstance(node.value, bool) else node.value + 1 if isinstance(
+            node.value, int) else node.value * 2 or 1.
+        yield node, swap(node, 'value', new), f'{node.value} is {new}'
+    elif isinstance(node, ast.IfExp):
+        yield node, put(ast.IfExp(node.test, node.orelse, node.body)), 'the other of if and else'
+    elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(parent, ast.Call) and field == 'func':
+        yield node, swap(node, 'id', NAMES[node.id]), f'{node.id} is {NAMES[node.id]}'
+    elif isinstance(node, (ast.If, ast.While)) and not isinstance(node.test, (ast.Compare, ast.UnaryOp)):
+        yield node.test, swap(node, 'test', ast.UnaryOp(ast.Not(), node.test)), 'not'
+    elif isinstance(getattr(node, 'value', None), ast.Call) and isinstance(node, ast.Expr) or isinstance(
+            node, (ast.AugAssign, ast.Raise)):
+        yield node, put(None), 'left out'
+    elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+        yield node, swap(node, 'value', ast.Constant(None)), 'None returned'
+    elif isinstance(node, (ast.Break, ast.Continue)):
+        yield node, put(ast.Continue() if isinstance(node, ast.Break) else ast.Break()), 'break/continue'
+    elif isinstance(node, ast.With) and not any(item.optional_vars for item in node.items):
+        yield node.items[0].context_expr, put(ast.If(ast.Constant(True), node.body, [])), 'without with'
+    elif isinstance(node, ast.keyword) and node.arg not in (None, 'strict', 'help', 'metavar', 'description'):
+        yield node.value, (lambda: parent.keywords.remove(node)), f'without {node.arg}='
+
+
+def _is_text(node):
+    return any(isinstance(side, ast.JoinedStr) or isinstance(getattr(side, 'value', None), str)
+               for side in (node.left, node.right))
+
+
+def _is_none(node):
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_sensible(node, parents):
+    """Not in an error's words, an annotation, or what only tells people something."""
+    while node is not None:
+        if isinstance(node, ast.Raise) or isinstance(node, ast.Call) and ast.unparse(node.func).split('.')[-1] in (
+                'print_log', 'warning', 'info', 'print', 'TypeVar', 'ArgumentParser'):
+            return False
+        parent = parents.get(node)
+        if isinstance(parent, (ast.arg, ast.AnnAssign)) and getattr(parent, 'annotation', None) is node:
+            return False
+        node = parent
+    return True
+
+
+def mutants_of(path):
+    """Return all mutants of a file: number, lines, kind, and the statement before."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    found, names = [], Counter()
+    for number, (node, _, kind) in enumerate(mutations(tree)):
+        if kind != 'left out' and not _is_sensible(node, parents):
+            continue
+        if isinstance(node, ast.Expr) and not _is_sensible(node.value, parents):
+            continue
+        place = node
+        while not isinstance(place, ast.stmt):
+            place = parents[place]
+        function = place
+        while function is not None and not isinstance(function, (ast.FunctionDef, ast.Module)):
+            function = parents.get(function)
+        last = place.end_lineno if not hasattr(place, 'body') else place.body[0].lineno
+        file, before = str(path.relative_to(ROOT)), ast.unparse(node)
+        name = f'{file} {getattr(function, "name", "")}: {before}: {kind}'
+        names[name] += 1
+        found.append(dict(name=name if names[name] == 1 else f'{name} ({names[name]})', file=file, number=number,
+                          line=node.lineno, first=place.lineno, last=max(last, node.lineno), kind=kind, before=before))
+    return found
+
+
+def planted(path, number, text=None):
+    """Return the source of a file with one of its mutants, or with none, as Python writes it."""
+    tree = ast.parse(text or path.read_text())
+    for i, (_, change, _) in enumerate(mutations(tree)):
+        if i == number:
+            change()
+            break
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def draw(count, seed):
+    """Draw mutants of every room: 20 of each, if it has so many, and the rest of all."""
+    drawn, rest, generator = [], [], random.Random(seed)
+    for room in ROOMS:
+        every = [mutant for path in sorted((ROOT / 'xcit_dense' / room).rglob('*.py')) for mutant in mutants_of(path)]
+        generator.shuffle(every)
+        drawn += every[:min(20, count // len(ROOMS))]
+        rest += every[min(20, count // len(ROOMS)):]
+    return sorted([*drawn, *generator.sample(rest, count - len(drawn))],
+                  key=lambda mutant: (mutant['file'], mutant['line'], mutant['number']))
