@@ -49,7 +49,10 @@ def _without_waiting():
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    """No test sees the random numbers, the environment, the log or the scope of another."""
+    """No test sees the random numbers, the environment, the log or the scope of another.
+
+    What it registers and what it sets in torch it takes back by itself.
+    """
     environment = dict(os.environ)
     torch.manual_seed(0)
     np.random.seed(0)

@@ -8,7 +8,8 @@ class Disk:
     """Notes calls within a folder as ``(call, names..., size)``; a call whose key is in ``failing`` raises that.
 
     The random part of a name that stands until the file is whole is ``*``; the folder itself is ``.``. Of a flush the
-    size is noted too: what is written after it may be lost. What deletes nothing is not noted.
+    size is noted too: what is written after it may be lost. What deletes nothing is not noted, and a call like the one
+    before it neither noted nor failing.
     """
 
     def __init__(self, folder, monkeypatch):

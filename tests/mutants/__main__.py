@@ -91,7 +91,7 @@ def _run_pytest(copy, args, plugin, folder=None):
 
 
 def tests_of(mutant, reached, limit):
-    """Return the tests for a mutant, those of its room and the quickest first, up to a limit, and their seconds."""
+    """Return the tests for a mutant, those of its folder and the quickest first, up to a limit, and their seconds."""
     lines, seconds, fixtures = reached['lines'], reached['seconds'], reached['fixtures']
     room = mutant['file'].split('/')[1].removesuffix('.py')
     contexts = {context for line in range(mutant['first'], mutant['last'] + 1)
@@ -102,7 +102,13 @@ def tests_of(mutant, reached, limit):
     if not contexts:  # at import
         names = {name for name in seconds if name.startswith(f'tests/{room}')}
     chosen, total = [], 0.
-    for name in sorted(names, key=lambda name: (not name.startswith(f'tests/{room}'), seconds[name])):
+    folder = Path(mutant['file']).parent.parts[1:]
+
+    def order(name):
+        parts = Path(name.partition('::')[0]).parent.parts[1:]
+        return -len(os.path.commonprefix([folder, parts])), seconds[name]
+
+    for name in sorted(names, key=order):
         if total + seconds[name] < limit:
             chosen.append(name)
             total += seconds[name]
@@ -210,8 +216,8 @@ def main():
     parser.add_argument('--count', type=int, default=200, help='how many mutants to draw (default: 200)')
     parser.add_argument('--seed', type=int, default=0, help='of the draw (default: 0)')
     parser.add_argument('--jobs', type=int, default=2, help='processes (default: 2)')
-    parser.add_argument('--limit', type=float, default=60, metavar='SECONDS',
-                        help='of tests for each mutant, as long as they took without it (default: 60)')
+    parser.add_argument('--limit', type=float, default=120, metavar='SECONDS',
+                        help='of tests for each mutant, as long as they took without it (default: 120)')
     parser.add_argument('--survivors', action='store_true', help='run those that survived last time alone')
     parser.add_argument('--keep-map', action='store_true', help='use the map of tests and lines of the last time')
     parser.add_argument('--out', default='build/mutants', metavar='DIR', help='default: build/mutants')
