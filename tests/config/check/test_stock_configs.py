@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.refusals import refusal
 from xcit_dense.config.check.trial import isolate
 
 NO_RUN = 'lacks parts of a run: it is a base of others, or for testing'
@@ -43,19 +44,6 @@ BROKEN = {
         'mobilenet_v3/': ('runner', OLD),
     },
 }
-
-
-def refusal(path):
-    """Return why a config is refused, None where it is not."""
-    from mmengine.config import Config
-
-    from xcit_dense.config import check
-    check.in_child = lambda function, *args: function(*args)  # a copy for each of 1,504 takes a minute more
-    try:
-        check.check_config(Config.fromfile(path))
-    except Exception as error:
-        return f'{type(error).__name__}: {error}'
-    return None
 
 
 @pytest.mark.slow
