@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from yapf.yapflib import yapf_api
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.tools import forget_run, run_tool
+from helpers.tools import as_in_a_process_of_its_own, run_tool
 from helpers.two_processes import TwoProcesses
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.processes import end_workers
@@ -53,16 +53,12 @@ def _fresh():
 
     What it registers and what it sets in torch it takes back by itself.
     """
-    environment = dict(os.environ)
-    torch.manual_seed(0)
-    np.random.seed(0)
-    random.seed(0)
-    forget_run()
-    yield
-    forget_run()
-    end_workers()
-    os.environ.clear()
-    os.environ.update(environment)
+    with as_in_a_process_of_its_own():
+        torch.manual_seed(0)
+        np.random.seed(0)
+        random.seed(0)
+        yield
+        end_workers()
 
 
 @pytest.fixture(scope='session', params=(8, 16), ids=('p8', 'p16'))

@@ -101,23 +101,20 @@ def test_config_options_that_are_none(item):
         common._read_config_options([item], str(TINY_CONFIG))
 
 
-@pytest.mark.parametrize('text, wanted', (('800x1280', (800, 1280)), ('32X33', (32, 33)), ('32x32', (32, 32)),
-                                          ('31x32', None), ('32x31', None), ('32', None), ('32x32x3', None)))
-def test_image_sizes_are_height_and_width(text, wanted):
+@pytest.mark.parametrize('read, text, wanted', (
+    # height and width
+    *((benchmark._image_size, *pair) for pair in (
+        ('800x1280', (800, 1280)), ('32X33', (32, 33)), ('32x32', (32, 32)), ('31x32', None), ('32x31', None),
+        ('32', None), ('32x32x3', None))),
+    # whole numbers from 1 up
+    *((benchmark._positive, *pair) for pair in (
+        ('1', 1), ('20', 20), ('0', None), ('-1', None), ('1.5', None), ('', None)))))
+def test_sizes_and_numbers(read, text, wanted):
     if wanted:
-        assert benchmark._image_size(text) == wanted
+        assert read(text) == wanted
     else:
         with pytest.raises(ArgumentTypeError, match=repr(text)):
-            benchmark._image_size(text)
-
-
-@pytest.mark.parametrize('text, wanted', (('1', 1), ('20', 20), ('0', None), ('-1', None), ('1.5', None), ('', None)))
-def test_whole_numbers_from_one_up(text, wanted):
-    if wanted:
-        assert benchmark._positive(text) == wanted
-    else:
-        with pytest.raises(ArgumentTypeError, match=repr(text)):
-            benchmark._positive(text)
+            read(text)
 
 
 @pytest.mark.parametrize('args, complete', (
