@@ -27,7 +27,7 @@ def test_a_schedule_longer_than_the_run_is_said_in_the_log(trained):
     work_dir, output = trained
     log, = work_dir.glob('*/*.log')
     for text in (output, log.read_text()):
-        assert text.count('param_scheduler.1 (CosineAnnealingLR) ends at 6, beyond the run of 2 epochs') == 1
+        assert len(re.findall(r'param_scheduler\.1 .* at 6, .* 2 epochs', text)) == 1
 
 
 def test_resume_goes_on_where_it_stopped(trained, demo_data, tmp_path):
@@ -49,7 +49,7 @@ def test_resume_with_nothing_there_does_not_start_over(demo_data, tmp_path):
     done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--resume',
                     check=False)
     assert done.returncode == 1
-    assert f'error: nothing to resume: no checkpoint in {tmp_path}' in done.stdout
+    assert re.search(f'error: .*no checkpoint.* {tmp_path}', done.stdout)
     assert 'Traceback' not in done.stdout and 'Epoch(train)' not in done.stdout
 
 
@@ -68,7 +68,7 @@ def test_text_in_a_checkpoint_is_not_run_on_resume(trained, demo_data, tmp_path)
 def test_linear_scaling_is_said_in_the_log(demo_data, tmp_path):
     done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--auto-scale-lr',
                     '--cfg-options', 'train_cfg.max_epochs=1')
-    assert 'LR is set based on batch size of 8 and the current batch size is 2' in done.stdout
+    assert re.search('batch size of 8 .*batch size is 2', done.stdout)
     # 1e-3 for batch 8, a quarter of it, at the start of the warm-up
     for name in ('lr', 'base_lr'):
         assert read_curves(tmp_path)[name][0][1] == pytest.approx(1e-3 / 4 * 0.01)

@@ -1,4 +1,6 @@
 """A tiny model for the tests, and what the weight files of every project hold of it, with random values."""
+import os
+
 import torch
 
 from xcit_dense import XCiT
@@ -45,6 +47,16 @@ def official_state(patch_size=16, num_classes=10):
 
 def prefixed(state, prefix):
     return {f'{prefix}{name}': value for name, value in state.items()}
+
+
+class Bomb:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path), )
 
 
 def save(path, content):

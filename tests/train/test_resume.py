@@ -154,14 +154,14 @@ def test_best_checkpoints_are_not_resumed(demo_data, tmp_path):
     train(cfg)
     best, = tmp_path.glob('best_*.pth')
     cfg.load_from = str(best)
-    with pytest.raises(CheckpointError, match='no state of a training run to resume'):
+    with pytest.raises(CheckpointError, match='no state .*resume'):
         train(cfg, resume=True)
 
 
 def test_resume_of_a_run_that_is_over_says_so(trained_segmentor, demo_data, tmp_path, capfd):
     work_dir = shutil.copytree(trained_segmentor[0], tmp_path / 'run')
     train(make_config(TINY_SEG_CONFIG, demo_data, work_dir), resume=True)
-    assert 'iter_4.pth is the end of a run of 4 iterations: there is nothing left' in ''.join(capfd.readouterr())
+    assert re.search('iter_4.pth .* 4 iterations.* nothing', ''.join(capfd.readouterr()))
 
 
 def test_resume_never_starts_from_scratch(demo_data, tmp_path):
@@ -169,7 +169,7 @@ def test_resume_never_starts_from_scratch(demo_data, tmp_path):
     with pytest.raises(CheckpointError, match='nothing to resume'):
         train(cfg, resume=True)
     (tmp_path / 'iter_2.pth').write_bytes(b'PK\3\4 cut off')
-    with pytest.raises(CheckpointError, match='nothing to resume: no whole checkpoint'):
+    with pytest.raises(CheckpointError, match='no whole checkpoint'):
         train(cfg, resume=True)
 
 

@@ -73,7 +73,7 @@ def test_damaged_checkpoints_are_named_and_left_out(demo_data, tmp_path, tmp_pat
     cfg.default_hooks.checkpoint.interval = 2
     got = train(cfg, resume=True)
     assert_same(got, wanted)
-    assert re.search('iter_3.pth is damaged and left out: the check sum of', ''.join(capfd.readouterr()))
+    assert re.search('iter_3.pth is damaged.* check sum', ''.join(capfd.readouterr()))
 
 
 def test_every_damage_is_found_or_harmless(trained, tmp_path):
@@ -137,12 +137,12 @@ def test_overwrite_puts_the_earlier_checkpoints_aside(trained_segmentor, demo_da
                       "custom_hooks = [dict(type='DieHook', iteration=1)]\n")
     options = (config, '--data-root', demo_data, '--work-dir', work_dir, '--no-pretrained')
     done = run_tool('train.py', *options, check=False)
-    assert done.returncode == 1 and 'holds checkpoints of an earlier run' in done.stdout
+    assert done.returncode == 1 and 'earlier run' in done.stdout
     assert 'killed by the test' in run_tool('train.py', *options, '--overwrite', check=False).stdout
     aside, = work_dir.glob('before_*')
     assert sorted(path.name for path in aside.glob('*.pth')) == before and (aside / 'last_checkpoint').is_file()
     done = run_tool('train.py', *options, '--resume', check=False)
-    assert done.returncode == 1 and 'nothing to resume: no checkpoint in' in done.stdout
+    assert done.returncode == 1 and 'nothing to resume' in done.stdout
 
 
 def test_old_checkpoints_go_after_the_new_one_is_there(demo_data, tmp_path):

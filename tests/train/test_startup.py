@@ -157,4 +157,4 @@ def test_a_scope_and_a_batch_sampler_of_the_users_own(demo_data, tmp_path):
     runner.default_scope = SimpleNamespace(scope_name='theirs')
     del runner.train_dataloader.batch_sampler.batch_size
     lines = dict(re.split('  +', line, maxsplit=1) for line in describe_run(runner).splitlines())
-    assert 'theirs' not in lines['versions'] and lines['batch'] == 'as large as the batch sampler makes it'
+    assert 'theirs' not in lines['versions'] and 'batch sampler' in lines['batch']

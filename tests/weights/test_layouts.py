@@ -1,5 +1,4 @@
 """Weights of every project: against timm's and mmpretrain's own models, and PASSL's files."""
-import os
 import pickle
 
 import numpy as np
@@ -7,7 +6,7 @@ import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from helpers.models import build, equal, official_state, prefixed, randomise, relative_error, save
+from helpers.models import Bomb, build, equal, official_state, prefixed, randomise, relative_error, save
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import load_backbone, read_checkpoint
 from xcit_dense.weights.convert import convert
@@ -125,14 +124,6 @@ def test_passl_files(tmp_path, wrap, protocol):
     convert(path, tmp_path / 'official.pth', 'official')
     assert equal(read_checkpoint(tmp_path / 'official.pth')['model'],
                  {n: v for n, v in state.items() if not n.endswith('num_batches_tracked')})
-
-
-class Bomb:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path), )
 
 
 @pytest.mark.parametrize('content', (

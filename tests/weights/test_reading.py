@@ -12,7 +12,7 @@ import torch
 from mmengine.logging import HistoryBuffer
 from safetensors import torch as safetensors_torch
 
-from helpers.models import dense_state, equal, save
+from helpers.models import Bomb, dense_state, equal, save
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import (
     fetch,
@@ -72,14 +72,6 @@ def test_what_is_saved_otherwise_says_so_without_unsafe_advice(tmp_path, write, 
 def test_file_without_weights(tmp_path):
     with pytest.raises(CheckpointError, match='epoch'):
         find_state_dict(read_checkpoint(save(tmp_path / 'no.pth', {'epoch': 3})), 'no.pth')
-
-
-class Bomb:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path), )
 
 
 class GetattrBomb:

@@ -137,11 +137,11 @@ class DenseRunner(OpenRunner):
         before = [[group['lr'] for group in wrapper.optimizer.param_groups] for wrapper in wrappers]
         super().scale_lr(optim_wrapper, auto_scale_lr)
         for wrapper, rates in zip(wrappers, before, strict=True):
-            scales = [group['lr'] / rate for group, rate in zip(wrapper.optimizer.param_groups, rates, strict=True)
-                      if rate]  # some parts may have the rate 0
+            scale = next((group['lr'] / rate for group, rate in zip(wrapper.optimizer.param_groups, rates, strict=True)
+                          if rate), 1.)  # some parts may have the rate 0
             # a copy for the log, which mmengine leaves as it was
-            if scales and wrapper.base_param_settings is not None:
-                wrapper.base_param_settings['lr'] *= scales[0]
+            if wrapper.base_param_settings is not None:
+                wrapper.base_param_settings['lr'] *= scale
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
         """Load the model's weights from a file.
