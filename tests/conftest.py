@@ -14,6 +14,7 @@ from yapf.yapflib import yapf_api
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import as_in_a_process_of_its_own, run_tool
 from helpers.two_processes import TwoProcesses
+from xcit_dense.config.check import trial
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.processes import end_workers
 
@@ -45,6 +46,15 @@ def _without_waiting():
         gc.freeze()
         yield
         gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope='session')
+def _whole_checks():
+    """A check of a config that fails says so and lets the run begin: a test must not pass by that."""
+    warn_of = trial.warn_of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, 'warn_of', lambda problem: pytest.fail(f'a check stopped: {problem}'))
+        yield warn_of
 
 
 @pytest.fixture(autouse=True)

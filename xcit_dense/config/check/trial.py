@@ -4,9 +4,11 @@ import logging
 import multiprocessing
 import os
 import socket
+import traceback
 import warnings
 
 import torch
+from mmengine.logging import print_log
 
 #: Seconds for a check; models are built in less than one.
 _PATIENCE = 120
@@ -22,7 +24,7 @@ def in_child(function, *args) -> list:
     Its effects, on random numbers, caches, registries or the log, end with the copy, which has no network.
 
     Returns:
-        The list; an empty one where the copy died or took more than two minutes.
+        The list; an empty one, and a warning, where the function fails or the copy dies or takes two minutes.
     """
     context = multiprocessing.get_context('fork')
     receiver, sender = context.Pipe(duplex=False)
@@ -32,18 +34,33 @@ def in_child(function, *args) -> list:
         process.start()
     sender.close()
     try:
-        return receiver.recv() if receiver.poll(_PATIENCE) else []
+        found = receiver.recv() if receiver.poll(_PATIENCE) else f'it took more than {_PATIENCE} s'
     except EOFError:
-        return []
+        found = 'its process died'
     finally:
         process.kill()
         process.join()
+    if isinstance(found, str):
+        warn_of(found)
+        return []
+    return found
+
+
+def warn_of(problem):
+    """Say that a check ended without findings for a fault of its own, which is no reason to refuse a config."""
+    print_log(f'the config is checked in part only; what builds it on trial stopped: {problem}', logger='current',
+              level=logging.WARNING)
 
 
 def _run(sender, function, args):
     gc.disable()  # it would write to all that the copy shares with the process
     isolate()
-    sender.send(function(*args))
+    try:
+        found = function(*args)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        found = f'{type(error).__name__}: {error} ({place.filename}, line {place.lineno})'
+    sender.send(found)
 
 
 def isolate():

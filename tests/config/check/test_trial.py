@@ -1,0 +1,75 @@
+"""What happens in the copy of the process: nothing of it stays, and a check that stops is told and refuses nothing."""
+import gc
+import logging
+import os
+import time
+
+import pytest
+import torch
+from mmengine.logging import MMLogger
+
+from helpers.paths import TINY_CONFIG
+from xcit_dense.config import check
+from xcit_dense.config.check import check_config, trial
+from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    """What is warned of, in place of a test that fails."""
+    found = []
+    monkeypatch.setattr(trial, 'warn_of', found.append)
+    return found
+
+
+def fails():
+    raise ZeroDivisionError('so it is')
+
+
+@pytest.mark.parametrize('function, words', ((fails, ('ZeroDivisionError: so it is', __file__)), (
+    lambda: os._exit(3), ('died', )), (lambda: time.sleep(60), ('0.5 s', ))), ids=('error', 'death', 'too long'))
+def test_a_check_that_stops_is_told_and_has_no_findings(function, words, warned, monkeypatch):
+    monkeypatch.setattr(trial, '_PATIENCE', 0.5 if words == ('0.5 s', ) else 60)
+    assert trial.in_child(function) == []
+    problem, = warned
+    assert all(word in problem for word in words)
+
+
+def test_a_check_that_stops_refuses_nothing_but_what_was_found_before(warned, monkeypatch):
+    monkeypatch.setattr(check, '_check_by_building', lambda cfg: fails())
+    cfg = load_config(TINY_CONFIG)
+    check_config(cfg)
+    cfg.train_dataloader.batch_size = 0
+    with pytest.raises(ConfigError, match='one thing .*\n.*batch_size'):
+        check_config(cfg)
+    assert len(warned) == 2
+
+
+def test_the_copy_keeps_its_effects_to_itself():
+
+    def look():
+        torch.manual_seed(3)
+        os.environ['OF_THE_COPY'] = '1'
+        logging.getLogger('of the copy').addHandler(logging.NullHandler())
+        os.write(1, b'said by the copy')
+        try:
+            trial.socket.getaddrinfo('localhost', 80)
+        except trial.NoNetwork:
+            return [os.getpid(), torch.get_num_threads(), gc.isenabled(), logging.root.manager.disable]
+        return []
+
+    before = torch.initial_seed(), torch.get_num_threads()
+    pid, *rest = trial.in_child(look)
+    assert pid != os.getpid() and rest == [1, False, logging.CRITICAL]
+    assert (torch.initial_seed(), torch.get_num_threads()) == before and 'OF_THE_COPY' not in os.environ
+    assert not logging.getLogger('of the copy').handlers and gc.isenabled()
+    assert trial.socket.getaddrinfo is not trial._refuse
+
+
+def test_the_warning_names_the_problem(monkeypatch, _whole_checks):
+    said = []
+    monkeypatch.setattr(MMLogger.get_current_instance(), 'handle', said.append)
+    _whole_checks('so it is')
+    record, = said
+    assert record.levelno == logging.WARNING and 'so it is' in record.getMessage()
