@@ -1,12 +1,14 @@
-# make demo         set up .venv and run the main job: make data, train, evaluate, draw
-# make demo-seg     the same for segmentation
-# make test         set up .venv and run the quick tests, in two processes; TESTS=tests/models those of a folder
+# make setup             set up .venv
+# make demo              run the main job: make data, train, evaluate, draw
+# make demo-seg          the same for segmentation
+# make test              the quick tests; TESTS=tests/models those of a folder, ARGS=... more arguments of pytest
 # make test-integration  the tests that need processes or environments of their own
-# make test-slow    the tests that take minutes
-# make test-onedl   the quick tests with the maintained forks, in .venv-onedl
-# make mutants      plant 200 small mistakes, one at a time, and see which the tests catch: an hour
-# make lint         ruff
-# Another Python: make PYTHON=python3.12 demo
+# make test-slow         the tests that take minutes
+# make test-onedl        the quick tests with the maintained forks, in .venv-onedl
+# make mutants           plant 200 small mistakes, one at a time, and see which the tests catch: an hour
+# make lint              ruff
+# make clean             take environments and builds away
+# Each sets .venv up before, unless it is there. Another Python: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,12 +19,15 @@ READY := $(VENV)/.ready
 DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 TESTS := tests
-ORDER :=
+ARGS :=
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
 
-.PHONY: setup demo demo-seg test test-integration test-slow test-onedl mutants lint clean
+.PHONY: help setup demo demo-seg test test-integration test-slow test-onedl mutants lint clean
 .DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# make/make/p; s/^# Each/\nEach/p' Makefile
 
 setup: $(READY)
 
@@ -50,19 +55,19 @@ demo-seg:
 	$(MAKE) demo DEMO=work_dirs/demo_seg CONFIG=configs/semfpn_xcit_n12_p16_small.py METRIC=mIoU=60 IMAGES=images/validation
 
 test: setup
-	$(PY) -m pytest $(TESTS) -n 2 --durations=15 $(ORDER)
+	$(PY) -m pytest $(TESTS) -n 2 --durations=15 $(ARGS)
 
 test-integration: setup
-	$(PY) -m pytest $(TESTS) -m 'integration and not slow' --durations=15
+	$(PY) -m pytest $(TESTS) -m 'integration and not slow' --durations=15 $(ARGS)
 
 test-slow: setup
-	$(PY) -m pytest $(TESTS) -m slow --durations=15
+	$(PY) -m pytest $(TESTS) -m slow --durations=15 $(ARGS)
 
 test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt
 
 mutants: setup
-	$(PY) tests/mutants
+	$(PY) tests/mutants $(ARGS)
 
 lint: setup
 	$(PY) -m ruff check .

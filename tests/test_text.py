@@ -1,8 +1,7 @@
 """Words for people."""
 import pytest
 
-import xcit_dense.for_mmseg  # noqa: F401  registers ImageFolderDataset
-from xcit_dense.text import counted
+from xcit_dense.text import counted, listed, printable, shown
 
 
 @pytest.mark.parametrize('number, words, text', (
@@ -11,3 +10,15 @@ from xcit_dense.text import counted
     (1, 'categories', '1 category'), (1234, 'categories', '1,234 categories')))
 def test_one_of_a_kind(number, words, text):
     assert counted(number, words) == text
+
+
+@pytest.mark.parametrize('words, text', (
+    ((), ''), ('ab', 'a, b'), ('abcde', 'a, b, c, d, e'), ('abcdef', 'a, b, c, d, e and 1 more'),
+    (map(str, range(2005)), '0, 1, 2, 3, 4 and 2,000 more')))
+def test_the_first_few_are_listed(words, text):
+    assert listed(words) == text
+
+
+def test_long_values_are_cut_and_control_characters_escaped():
+    assert shown('x' * 78) == repr('x' * 78) and shown('x' * 79) == f"'{'x' * 79}..."
+    assert printable('a\x1b[31m\nbé') == r'a\x1b[31m\nbé'

@@ -1,8 +1,7 @@
-"""Configs by name and file, and faults in them."""
+"""What becomes of a config on its way from the file, and faults in it."""
 import pytest
 
 from helpers.paths import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG
-from xcit_dense import get_config, list_models
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
@@ -37,21 +36,6 @@ def test_no_pretrained_takes_every_start_weight_out():
     assert 'Pretrained' not in cfg.model.__repr__()
 
 
-def test_misspelt_config_is_told_the_near_ones():
-    with pytest.raises(ConfigError, match='did you mean maskrcnn_xcit_s12_p8_coco'):
-        load_config(MAIN_CONFIG.with_name('maskrcn_xcit_s12_p8_coco.py'))
-
-
-def test_configs_have_names():
-    assert 'maskrcnn_xcit_s12_p8_coco' in list_models() and 'semfpn_xcit_l24_p16_ade20k' in list_models()
-    cfg = get_config('maskrcnn_xcit_s12_p8_coco', pretrained=False)
-    assert cfg.model.backbone.arch == 'small_12_p8' and cfg.model.backbone.init_cfg is None
-    for name in list_models():
-        assert get_config(name).model.backbone.type == 'XCiT'
-    with pytest.raises(ConfigError, match='list_models'):
-        get_config('yolo')
-
-
 def test_data_roots_are_compared_by_folders(tmp_path):
     path = tmp_path / 'other.py'
     path.write_text(f"_base_ = '{SMALL_CONFIG}'\nval_evaluator = dict(ann_file='data/coco2/v.json')\n")
@@ -81,3 +65,15 @@ def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem,
     with pytest.raises(ConfigError, match=problem) as caught:
         load_config(tmp_path / 'child.py' if as_base else path)
     assert str(caught.value).startswith(f'{path}{f", line {line}" if line else ""}: ')
+
+
+def test_options_and_config_are_told_of_at_once(tmp_path):
+    path = tmp_path / 'mine.py'
+    path.write_text(f"_base_ = '{TINY_CONFIG}'\nmodel = dict(backbone=dict(with_pc=True))\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, check=True, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
+    title, *lines = str(caught.value).splitlines()
+    assert title.startswith('3 things') and [line.split()[0] for line in lines] == [
+        'modle.x', 'val_dataloader.batch_size', 'model.backbone.with_pc']
+    with pytest.raises(ConfigError, match='2 things'):  # the tools that do not train
+        load_config(path, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})

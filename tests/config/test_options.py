@@ -1,51 +1,13 @@
-"""What the tools' options do to a config."""
-import ast
-import sys
+"""What options change in a config, value by value, and what they leave alone."""
+from pathlib import Path
 
 import pytest
-import torch
+from mmengine.config import Config
 
-from helpers.paths import MAIN_CONFIG, TINY_CONFIG
-from xcit_dense.config import loading, options
+from helpers.paths import MAIN_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense.config import options
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
-
-
-def test_options_and_config_are_told_of_at_once(tmp_path):
-    path = tmp_path / 'mine.py'
-    path.write_text(f"_base_ = '{TINY_CONFIG}'\nmodel = dict(backbone=dict(with_pc=True))\n")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, check=True, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
-    title, *lines = str(caught.value).splitlines()
-    assert title.startswith('3 things') and [line.split()[0] for line in lines] == [
-        'modle.x', 'val_dataloader.batch_size', 'model.backbone.with_pc']
-    with pytest.raises(ConfigError, match='2 things'):  # the tools that do not train
-        load_config(path, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
-
-
-@pytest.mark.parametrize('item, words', (
-    ('foo', "--cfg-options takes KEY=VALUE, such as train_cfg.val_interval=2, got 'foo'"),
-    ('=3', "got '=3'"),
-    ('train_cfg.x=[1,2', 'the brackets do not match; a list is written "train_cfg.x=[1,2]"'),
-    ('custom_hooks=[dict(type="EMAHook")]', f"""  _base_ = '{TINY_CONFIG}'\n  custom_hooks = [dict(type="EMAHook")]"""),
-    ("model.backbone.init_cfg={'type': 'x'}", "  model = dict(backbone=dict(init_cfg={'type': 'x'}))"),
-))
-def test_options_that_cannot_be_read(item, words, call_tool):
-    code, message = call_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item)
-    assert code == 1 and message.startswith('error: --cfg-options') and message.endswith(words)
-
-
-def test_options_with_braces_that_are_no_dicts(call_tool, monkeypatch):
-    monkeypatch.setattr(loading, 'load_config', lambda config, cfg_options, **_: sys.exit(str(cfg_options)))
-    _, message = call_tool('train.py', 'x', '--cfg-options', 'a.b={}.pth', 'c=iter_{}.pth', '--cfg-options',
-                           'd=[1,(2,3)]', 'e=k=v')
-    assert ast.literal_eval(message) == {'a.b': '{}.pth', 'c': 'iter_{}.pth', 'd': [1, (2, 3)], 'e': 'k=v'}
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
-def test_amp_without_a_gpu_is_refused():
-    with pytest.raises(ConfigError, match='--amp needs a GPU'):
-        options.set_amp(load_config(MAIN_CONFIG))
 
 
 def test_auto_scale_lr_needs_a_base():
@@ -55,3 +17,74 @@ def test_auto_scale_lr_needs_a_base():
     cfg._cfg_dict.pop('auto_scale_lr')
     with pytest.raises(ConfigError, match='base_batch_size'):
         options.set_auto_scale_lr(cfg)
+
+
+def test_start_weights_are_taken_out_wherever_they_are():
+    loads = dict(type='Pretrained', checkpoint='x')
+    draws = dict(type='Normal', std=0.1)
+    model = dict(init_cfg=draws, backbone=dict(init_cfg=loads), neck=[dict(a=({'init_cfg': [draws, loads]}, ))],
+                 head=dict(init_cfg=[draws, draws]), mask=dict(init_cfg=None), checkpoint='kept')
+    options.drop_pretrained(model)
+    assert model == dict(init_cfg=draws, backbone=dict(init_cfg=None), neck=[dict(a=({'init_cfg': None}, ))],
+                         head=dict(init_cfg=[draws, draws]), mask=dict(init_cfg=None), checkpoint='kept')
+
+
+def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for config in (TINY_CONFIG, TINY_SEG_CONFIG):
+        cfg = load_config(config)
+        options.set_show_dir(cfg, 'shown')
+        hook = cfg.default_hooks.visualization
+        assert hook.draw is True and hook.test_out_dir == str(tmp_path / 'shown')
+        cfg.default_hooks.pop('visualization')
+        with pytest.raises(ConfigError, match='default_hooks.visualization'):
+            options.set_show_dir(cfg, 'shown')
+    with pytest.raises(ConfigError, match='default_hooks.visualization'):
+        options.set_show_dir(Config(dict(model=1)), 'shown')
+
+
+def test_hooks_are_added_behind_those_that_are_there():
+    cfg = Config(dict(custom_hooks=[dict(type='A')]))
+    options.add_hook(cfg, 'B')
+    assert cfg.custom_hooks == [dict(type='A'), dict(type='B')]
+    cfg = Config(dict(a=1))
+    options.add_hook(cfg, 'B')
+    assert cfg.custom_hooks == [dict(type='B')]
+
+
+@pytest.mark.parametrize('gpu', (True, False))
+def test_mixed_precision_keeps_a_loss_scale_of_ones_own(gpu, monkeypatch):
+    monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: gpu)
+    for given, wanted in (({}, 'dynamic'), (dict(loss_scale=512.), 512.)):
+        cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', **given)))
+        if gpu:
+            options.set_amp(cfg)
+            assert cfg.optim_wrapper == dict(type='AmpOptimWrapper', loss_scale=wanted)
+        else:
+            with pytest.raises(ConfigError, match='--amp'):
+                options.set_amp(cfg)
+            assert cfg.optim_wrapper.type == 'OptimWrapper'
+
+
+def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
+    def make():
+        return Config(dict(
+            data_root='old/', train_dataloader=dict(dataset=dict(type='x', data_root='old/', ann_file='a.json')),
+            val_dataloader=dict(dataset=dict(type='x', data_root='other')), test_dataloader=None,
+            val_evaluator=[dict(ann_file='old/b/c.json', number=3, format='old'), dict(ann_file='other/d.json')],
+            test_evaluator=dict(ann_file='elsewhere/old/e.json', prefix='older/f')))
+
+    cfg = make()
+    options.set_data_root(cfg, tmp_path)
+    root = str(tmp_path)
+    assert cfg.train_dataloader.dataset == dict(type='x', data_root=root, ann_file='a.json')
+    assert cfg.val_dataloader.dataset.data_root == root and cfg.data_root == root
+    assert cfg.val_evaluator == [dict(ann_file=f'{root}/b/c.json', number=3, format=root),
+                                 dict(ann_file=f'{root}/d.json')]
+    assert cfg.test_evaluator == dict(ann_file='elsewhere/old/e.json', prefix='older/f')
+    cfg = make()
+    options.set_data_root(cfg, '~/data')
+    assert cfg.train_dataloader.dataset.data_root == str(Path.home() / 'data')
+    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='x'))))  # no root before, and no variable of that name
+    options.set_data_root(cfg, tmp_path)
+    assert cfg.train_dataloader.dataset.data_root == root and 'data_root' not in cfg

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from xcit_dense.data.classes import heads_of_classes, palette_of, set_classes
+from helpers.paths import MAIN_CONFIG
+from xcit_dense.config.loading import load_config
 from xcit_dense.data.datasets import LOADERS, check_data, datasets, find_images, folder_of, setting_of, type_of
-from xcit_dense.data.files import read_class_list
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import ImageFolderDataset
 
@@ -79,33 +79,22 @@ def test_folders_are_below_the_root():
     assert folder_of(dict(data_root='~/a'), 'img') == Path.home() / 'a'
 
 
-def test_classes_reach_heads_and_data_sets():
-    dataset = dict(type='CocoDataset', metainfo=dict(old=1))
-    cfg = Config(dict(
-        model=dict(backbone=dict(num_classes=1), rpn_head=dict(num_classes=1), num_classes=7, roi_head=dict(bbox_head=[
-            dict(type='A', num_classes=7), dict(type='B', num_classes=7, inner=dict(num_classes=7))])),
-        **{loader: dict(dataset=dict(dataset)) for loader in LOADERS}))
-    set_classes(cfg, ['a', 'background', 'c'], category_ids=(9, 0, 4))
-    assert [head['num_classes'] for head in heads_of_classes(cfg.model)] == [3] * 4
-    assert cfg.model.backbone.num_classes == cfg.model.rpn_head.num_classes == 1
-    for loader in LOADERS:
-        meta = cfg[loader].dataset.metainfo
-        assert set(meta) == {'classes', 'palette', 'category_ids'} and meta.category_ids == (9, 0, 4)
-        assert meta.classes == ('a', 'background', 'c') and meta.palette == palette_of(meta.classes)
+def test_missing_data_is_one_error_with_the_layout(tmp_path):
+    (tmp_path / 'annotations').mkdir()
+    (tmp_path / 'annotations/instances_train2017.json').touch()
+    cfg = load_config(MAIN_CONFIG, data_root=tmp_path)
+    with pytest.raises(DataError) as caught:
+        check_data(cfg)
+    text = str(caught.value)
+    assert f'found    {tmp_path}/annotations/instances_train2017.json' in text
+    for part in ('annotations/instances_val2017.json', 'train2017', 'val2017'):
+        assert f'missing  {tmp_path}/{part}' in text
+    assert '--data-root' in text
 
 
-def test_colours_of_classes():
-    """Red, then about green-blue; in RGB; the background is grey wherever it stands, and takes no other's colour."""
-    palette = palette_of(['a', 'background', 'c'])
-    assert palette[0] == (242, 36, 36) and palette[1] == (90, 90, 90) and palette == [
-        palette_of(['a'])[0], (90, 90, 90), palette_of('xyz')[2]]
-    many = palette_of([str(i) for i in range(150)])
-    assert len(set(many)) == 150 and all(0 <= value <= 255 for colour in many for value in colour)
-    assert all(sum(abs(x - y) for x, y in zip(a, b, strict=True)) > 100 for a, b in zip(many, many[1:], strict=False))
-
-
-def test_names_in_a_list_are_lines(tmp_path):
-    path = tmp_path / 'classes.txt'
-    assert read_class_list(path) is None
-    path.write_text('\n  sky \ntraffic light\r\nsea\n\n')
-    assert read_class_list(path) == ('sky', 'traffic light', 'sea')
+def test_empty_folders_are_named(tmp_path):
+    for part in ('images', 'annotations'):
+        for split in ('training', 'validation'):
+            (tmp_path / part / split).mkdir(parents=True)
+    with pytest.raises(DataError, match=f'empty    {tmp_path}/images/training'):
+        check_data(load_config('semfpn_xcit_n12_p16_ade20k', data_root=tmp_path))

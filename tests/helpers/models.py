@@ -80,5 +80,18 @@ def loss_of(levels):
     return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)).mean() for x in levels)
 
 
-def equal(got, wanted):
-    return list(got) == list(wanted) and all(torch.equal(got[n], v) for n, v in wanted.items())
+def assert_equal(got, wanted, where=''):
+    """Dicts, lists, tensors and numbers, bit for bit and in the same order; the error names the place."""
+    assert type(got) is type(wanted) or isinstance(got, dict) and isinstance(wanted, dict), where
+    if isinstance(wanted, dict):
+        assert list(got) == list(wanted), where
+        for key in wanted:
+            assert_equal(got[key], wanted[key], f'{where}.{key}')
+    elif isinstance(wanted, (list, tuple)):
+        assert len(got) == len(wanted), where
+        for i, pair in enumerate(zip(got, wanted, strict=True)):
+            assert_equal(*pair, f'{where}[{i}]')
+    elif isinstance(wanted, torch.Tensor):
+        assert torch.equal(got, wanted), where
+    else:
+        assert got == wanted, where

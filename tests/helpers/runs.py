@@ -3,9 +3,9 @@ import copy
 import os
 import signal
 
-import torch
 from mmengine.hooks import Hook
 
+from helpers.models import assert_equal
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
@@ -93,27 +93,11 @@ def train(cfg, *hooks, resume=False):
     return read_checkpoint(newest_checkpoint(cfg.work_dir))
 
 
-def assert_same(got, wanted):
+def assert_same_run(got, wanted):
     for part in ('state_dict', 'optimizer', 'param_schedulers', 'ema_state_dict', 'training'):
         assert (part in got) == (part in wanted)
-        assert_same_value(got.get(part), wanted.get(part), part)
+        assert_equal(got.get(part), wanted.get(part), part)
     assert got['meta']['iter'] == wanted['meta']['iter'] and got['meta']['epoch'] == wanted['meta']['epoch']
-
-
-def assert_same_value(got, wanted, where):
-    assert type(got) is type(wanted), where
-    if isinstance(wanted, dict):
-        assert list(got) == list(wanted), where
-        for key in wanted:
-            assert_same_value(got[key], wanted[key], f'{where}.{key}')
-    elif isinstance(wanted, (list, tuple)):
-        assert len(got) == len(wanted), where
-        for i, pair in enumerate(zip(got, wanted, strict=True)):
-            assert_same_value(*pair, f'{where}[{i}]')
-    elif isinstance(wanted, torch.Tensor):
-        assert torch.equal(got, wanted), where
-    else:
-        assert got == wanted, where
 
 
 CASES = dict(

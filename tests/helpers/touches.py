@@ -116,6 +116,12 @@ def method(layer):
     layer.forward = lambda x, run=layer.forward: 1.5 * run(x)
 
 
+def hooks(layer):
+    """What no fold passes through unchanged, on both sides."""
+    layer.register_forward_pre_hook(lambda _, args: (args[0].clamp(-0.5, 0.5), *args[1:]))
+    layer.register_forward_hook(lambda _, args, out: out.tanh())
+
+
 LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_mp.conv1', 'local_mp.act',
           'local_mp.bn', 'local_mp.conv2', 'norm2', 'mlp', 'mlp.fc1', 'mlp.act', 'mlp.fc2', 'drop_path')
 #: Touches that change what the model computes.
@@ -153,6 +159,7 @@ TOUCHES = {
     'another projection of positions': lambda model: replaced(model, 'pos_embeder.token_projection', Doubled),
     'another level': lambda model: replaced(model, 'fpn1.0', Doubled),
 } | {f'a wrapper of {name}': in_place_of(name, Doubled) for name in LAYERS if name != 'drop_path'}
+TOUCHES |= {f'hooks of {name}': on_layer(name, hooks) for name in ('attn', 'local_mp', 'mlp', 'norm1')}
 
 
 def touched(touch, training=True, **options):

@@ -210,6 +210,27 @@ def test_gradients_of_strided_convolutions(transposed, height, width, monkeypatc
         frozen.requires_grad_(True)
 
 
+@pytest.mark.parametrize('transposed', (False, True))
+def test_strided_convolutions_have_a_gradient_of_our_own_where_it_gains(transposed):
+    """That is: for a weight that trains, of 16 input channels or more, in float32 or float64."""
+
+    def backward(channels=16, trains=True, dtype=torch.float32, autocast=False):
+        kind, options = (nn.ConvTranspose2d, dict(kernel_size=2)) if transposed else (
+            nn.Conv2d, dict(kernel_size=3, padding=1))
+        conv = kind(channels, 8, stride=2, bias=transposed, **options).to(dtype)
+        conv.weight.requires_grad_(trains)
+        x = torch.randn(1, channels, 6, 6, dtype=dtype).requires_grad_()
+        with torch.autocast('cpu', torch.bfloat16, autocast):
+            out = convs.strided(x, conv)
+        assert torch.allclose(out.float(), conv(x).float(), atol=0.03 if autocast else 1e-6)
+        return out.grad_fn.name()
+
+    own = '_StridedBackward'
+    assert backward() == backward(dtype=torch.float64) == own
+    assert own not in (backward(channels=15), backward(trains=False), backward(dtype=torch.bfloat16),
+                       backward(autocast=True))
+
+
 @pytest.mark.parametrize('cutting', CUTTINGS)
 @pytest.mark.parametrize('kind', (XCA, FFN, LPI))
 @pytest.mark.parametrize('dtype, tolerance', ((torch.float64, 1e-10), (torch.float32, 1e-4)))

@@ -7,6 +7,7 @@ from torch import nn
 
 from helpers.models import TINY, build, loss_of, randomise, relative_error
 from xcit_dense import XCiT, set_fast
+from xcit_dense.models.fast import norms
 
 TOLERANCE = 5e-6
 
@@ -127,3 +128,16 @@ def test_norm_eval_keeps_statistics():
     model(torch.randn(2, 3, 64, 64))
     assert all(torch.equal(v, before[n]) for n, v in model.named_buffers())
     assert model.blocks[0].training
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_sums_of_half_types_are_float32(dtype):
+    """The gradients of weight and bias, over more places than a half type counts to."""
+    x = torch.randn(2, 8, 50, 60).to(dtype)
+    grad = (torch.randn(2, 8, 50, 60) + 1).to(dtype)
+    weight, (mean, rstd, count) = torch.rand(8), norms.batch_statistics(x, 1e-5)
+    _, *got = norms.normalise_backward(grad, x, mean, rstd, weight, count)
+    exact = x.double()
+    exact = (exact - exact.mean((0, 2, 3), keepdim=True)) / exact.std((0, 2, 3), keepdim=True)
+    for value, wanted in zip(got, ((grad * exact).sum((0, 2, 3)), grad.double().sum((0, 2, 3))), strict=True):
+        assert value.dtype == torch.float32 and relative_error(value, wanted) < 1e-4

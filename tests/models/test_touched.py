@@ -18,6 +18,7 @@ from helpers.touches import SIZES, TOUCHES, on_layer, replaced, touched
 from xcit_dense import XCABlock, XCiT, set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.drop_path import DropPath
+from xcit_dense.models.fast import untouched
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -35,7 +36,7 @@ def outputs_and_gradients(model, x):
     return outs, x.grad, grads
 
 
-def assert_same(model, other, x):
+def assert_same_steps(model, other, x):
     """Two steps, as power iterations and averages need: the second model with the fast path off."""
     for _ in range(2):
         outs, *grads = outputs_and_gradients(model, x)
@@ -62,7 +63,7 @@ def test_a_touch_takes_effect(name, training):
     """It gives what it gives with the fast path off, and not what was there before."""
     x = [torch.randn(2, 3, *size) for size in SIZES]
     for images in x:
-        assert_same(touched(TOUCHES[name], training), touched(TOUCHES[name], training), images)
+        assert_same_steps(touched(TOUCHES[name], training), touched(TOUCHES[name], training), images)
     with torch.no_grad():
         for images in x:
             before = touched(lambda model: None, training)(images)
@@ -119,6 +120,37 @@ def test_a_forward_put_into_a_block_takes_effect():
         assert all(relative_error(a, b) < 1e-5 for a, b in zip(touched(touch, False).fuse()(x), wanted, strict=True))
 
 
+HALVING = dict(kernel_size=3, stride=2, padding=1)
+DEPTHWISE = dict(kernel_size=3, padding=1, groups=8)
+
+
+@pytest.mark.parametrize('accepts, kind, own, others', (
+    (untouched.is_halving, nn.Conv2d, HALVING, (
+        dict(kernel_size=5), dict(stride=1), dict(padding=2), dict(padding=0), dict(groups=2), dict(dilation=2),
+        dict(padding_mode='reflect'))),
+    (untouched.is_depthwise, nn.Conv2d, DEPTHWISE, (
+        dict(kernel_size=5), dict(stride=2), dict(padding=2), dict(groups=4), dict(dilation=2), dict(out_channels=16),
+        dict(padding_mode='circular'))),
+    (untouched.is_pointwise, nn.Conv2d, dict(kernel_size=1), (
+        dict(kernel_size=3), dict(stride=2), dict(padding=1), dict(groups=2), dict(dilation=2),
+        dict(padding_mode='reflect', padding=1))),
+    (untouched.is_doubling, nn.ConvTranspose2d, dict(kernel_size=2, stride=2), (
+        dict(kernel_size=4), dict(stride=1), dict(padding=1), dict(output_padding=1), dict(groups=2),
+        dict(dilation=2)))))
+def test_convolutions_that_fast_forms_know(accepts, kind, own, others):
+    """Each setting of a layer counts by itself, and its class does."""
+
+    def layer(kind, **changes):
+        return kind(**dict(dict(in_channels=8, out_channels=8), **own) | changes)
+
+    class Own(kind):
+        pass
+
+    assert accepts(layer(kind)) and accepts(layer(kind, bias=False))
+    assert not any(accepts(layer(kind, **changes)) for changes in others)
+    assert not accepts(layer(Own)) and not accepts(nn.Identity())
+
+
 def test_parts_that_are_no_modules():
     """A function for stochastic depth or a norm is called, and goes with copies."""
 
@@ -128,7 +160,7 @@ def test_parts_that_are_no_modules():
             block.drop_path, block.norm2 = torch.abs, torch.tanh
 
     for size in SIZES:
-        assert_same(touched(touch), copy.deepcopy(touched(touch)), torch.randn(2, 3, *size))
+        assert_same_steps(touched(touch), copy.deepcopy(touched(touch)), torch.randn(2, 3, *size))
 
 
 @pytest.mark.parametrize('training', (True, False))
@@ -139,7 +171,7 @@ def test_a_batch_norm_of_the_registry(training):
         return touched(lambda model: None, training, norm_cfg=dict(type='OwnBatchNorm'))
 
     for size in SIZES:
-        assert_same(build_model(), build_model(), torch.randn(2, 3, *size))
+        assert_same_steps(build_model(), build_model(), torch.randn(2, 3, *size))
 
 
 @pytest.mark.parametrize('make_norm', (nn.utils.weight_norm, nn.utils.spectral_norm, parametrizations.weight_norm,
@@ -230,7 +262,7 @@ def test_a_block_of_ones_own():
             block.__class__ = OwnBlock
 
     x = torch.randn(2, 3, *SIZES[1])
-    assert_same(touched(change), touched(change), x)
+    assert_same_steps(touched(change), touched(change), x)
     with torch.no_grad():
         wanted = touched(change, False)(x)
         assert all(relative_error(a, b) < 1e-5 for a, b in zip(touched(change, False).fuse()(x), wanted, strict=True))

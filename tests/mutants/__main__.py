@@ -106,7 +106,8 @@ def tests_of(mutant, reached, limit):
 
     def order(name):
         parts = Path(name.partition('::')[0]).parent.parts[1:]
-        return -len(os.path.commonprefix([folder, parts])), seconds[name]
+        elsewhere = not contexts and 'two_processes' in fixtures.get(name, ())  # maybe reached in those alone
+        return -len(os.path.commonprefix([folder, parts])), not elsewhere, seconds[name]
 
     for name in sorted(names, key=order):
         if total + seconds[name] < limit:

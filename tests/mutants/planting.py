@@ -46,7 +46,8 @@ def _of_node(parent, field, index, node):
         yield node, (lambda: node.ops.__setitem__(0, SWAPS[type(node.ops[0])]())), 'comparison'
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
         yield node, put(node.operand), 'sign'
-    elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)) and field != 'returns':
+    elif (isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)) and field != 'returns'
+          and getattr(parent, 'arg', None) != 'strict'):  # of zip, where lengths are equal by construction
         new = (not node.value) if isinstance(node.value, bool) else node.value + 1 if isinstance(
             node.value, int) else node.value * 2 or 1.
         yield node, swap(node, 'value', new), f'{node.value} is {new}'

@@ -114,7 +114,7 @@ def test_results_of_known_objects(trained, tmp_path, ids):
 
 @pytest.mark.parametrize('names, ids', (
     (('7.png', '0012.png'), [7, 12]), (('0.png', '5.png'), [0, 5]), (('7.png', 'a.png'), [1, 2]),
-    (('a/7.png', 'b/07.png'), [1, 2]), (('9.png', '-8.png'), [1, 2])))
+    (('a/7.png', 'b/07.png'), [1, 2]), (('a/7.png', 'b/7.png'), [1, 2]), (('9.png', '-8.png'), [1, 2])))
 def test_ids_of_images(trained, tmp_path, names, ids):
     """The numbers in the names where all have one and no two the same, else the places from 1 on; no mask, none."""
     objects = [detected([[1, 2, 3, 4]], [0], [0.5]) for _ in names]

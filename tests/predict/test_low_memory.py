@@ -48,3 +48,18 @@ def test_only_large_images_that_are_predicted_whole_are_split(mode, scores, spli
     with torch.no_grad():
         found, = model.predict(torch.randn(1, 3, 64, 96), [sample])
     assert ('seg_logits' in found) != split and found.pred_sem_seg.data.shape == (1, 60, 90)
+
+
+def test_the_first_of_equal_scores_wins_as_in_mmseg(trained_segmentor, monkeypatch):
+    """Also where the equal ones lie in different parts: class 2 and 3 of 6, three at a time."""
+    model = build_predictor(load_config(TINY_SEG_CONFIG, pretrained=False), trained_segmentor[0]).model
+    scores = torch.tensor([0., 1, 2, 2, 0, 2]).view(1, 6, 1, 1).expand(1, 6, 16, 24)
+    monkeypatch.setattr(model.decode_head, 'forward', lambda maps: scores)
+    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 3 * 64 * 96)
+    sample = SegDataSample(metainfo=dict(ori_shape=(64, 96), img_shape=(64, 96), pad_shape=(64, 96)))
+    found, = model.predict(torch.zeros(1, 3, 64, 96), [sample])
+    assert 'seg_logits' not in found and (found.pred_sem_seg.data == 2).all()
+
+
+def test_scores_take_a_gigabyte_at_a_time():
+    assert LowMemoryEncoderDecoder.SCORES * torch.float32.itemsize == 2**30

@@ -88,6 +88,10 @@ def test_the_picture_names_its_axes_and_lines(tmp_path, monkeypatch):
     assert [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (left, right)] == [
         ['loss'], ['val/mIoU']]
     assert left.get_xlim() == right.get_xlim()
+    drawn[0].draw_without_rendering()
+    for axes in (left, right):  # below the middle of its plot
+        legend, plot = axes.get_legend().get_window_extent(), axes.get_window_extent()
+        assert abs((legend.x0 + legend.x1 - plot.x0 - plot.x1) / 2) < 2 and legend.y1 < plot.y0
 
 
 def test_a_log_without_a_line_is_no_log(tmp_path):

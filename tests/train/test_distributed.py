@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import assert_same
+from helpers.runs import assert_same_run
 from helpers.tools import run_process, run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
@@ -101,7 +101,7 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tm
         assert done.returncode == 128 + signal.SIGTERM and 'after iteration 3. Saved' in done.stdout
     assert newest_checkpoint(tmp_path / 'run').name == 'iter_3.pth'
     train(plain, tmp_path / 'run', '--resume')
-    assert_same(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
+    assert_same_run(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
 
 
 def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_path):
@@ -126,7 +126,7 @@ def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_pa
     plain.mkdir()
     shutil.copy(tmp_path / 'run/iter_3.pth', plain)
     train(shares, tmp_path / 'run', '--resume')
-    assert_same(read_checkpoint(newest_checkpoint(tmp_path / 'run')), got)
+    assert_same_run(read_checkpoint(newest_checkpoint(tmp_path / 'run')), got)
     done = run_tool('train.py', whole, '--data-root', demo_data, '--work-dir', plain, '--resume')
     assert 'Iter(train) [4/4]' in done.stdout
 

@@ -10,7 +10,7 @@ from helpers.disk import Disk
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, make_config, train
 from xcit_dense.errors import CheckpointError, ConfigError
-from xcit_dense.train import saving
+from xcit_dense.train import build_runner, saving
 from xcit_dense.train.saving import check_work_dir, lock_work_dir, move_old_checkpoints, write_checkpoint
 
 NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
@@ -94,6 +94,25 @@ def test_a_failure_that_the_run_survives_takes_back_what_it_noted(demo_data, tmp
     assert noted == dict(kept_checkpoints=['iter_1.pth'], last_ckpt=first, hook=first)
     assert sorted(p.name for p in tmp_path.glob('*.pth')) == ['iter_3.pth', 'iter_4.pth']
     assert got['message_hub']['runtime_info']['kept_checkpoints'] == ['iter_3.pth', 'iter_4.pth']
+
+
+def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_data, tmp_path, monkeypatch):
+    """Neither the first one, without which there is none, nor a later one."""
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 5, 'default_hooks.checkpoint': dict(
+            interval=10, save_last=False, save_best='mIoU', rule='greater', on_write_error='continue')})
+    disk = Disk(tmp_path, monkeypatch)
+    for number in (1, 3):
+        disk.failing[('replace', f'best_mIoU_iter_{number}.pth.*.part')] = OSError(errno.EIO, 'broken')
+    runner = build_runner(cfg)
+    found = []
+    for hook in (Metrics(tmp_path, 5., 1., 4., 2., 1.), At(2, lambda runner: found.append(
+            set(runner.message_hub.runtime_info)), where='before_train_iter')):
+        runner.register_hook(hook)
+    runner.train()
+    assert not any(name.startswith('best_') for name in found[0])
+    assert [path.name for path in tmp_path.glob('best_*')] == ['best_mIoU_iter_4.pth']
+    assert runner.message_hub.get_info('best_score') == 2.
 
 
 def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_path, monkeypatch):

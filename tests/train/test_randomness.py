@@ -8,8 +8,9 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 
+from helpers.models import assert_equal
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import assert_same_value, make_config, train
+from helpers.runs import make_config, train
 from xcit_dense.errors import DataError, Stopped
 from xcit_dense.train.randomness import isolated_random_state, random_state, set_random_state
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
@@ -163,7 +164,7 @@ def test_what_hooks_save_in_validation_is_where_the_training_stands(resumed, dem
         assert kept['validated'] is None
         disturb()
     train(cfg, Save(), resume=resumed)
-    assert_same_value(states['saved']['random'], kept['random'] if resumed else states['before'], 'random')
+    assert_equal(states['saved']['random'], kept['random'] if resumed else states['before'], 'random')
     assert states['saved']['validated'] == 2
 
 
@@ -186,4 +187,4 @@ def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path):
 
     with pytest.raises(DataError, match='Saved .*iter_1.pth'):
         train(cfg, Unreadable(), resume=True)
-    assert_same_value(read_checkpoint(path)['training']['loops'][0], kept, 'training')
+    assert_equal(read_checkpoint(path)['training']['loops'][0], kept, 'training')

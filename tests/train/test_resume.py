@@ -14,7 +14,7 @@ import pytest
 from mmengine.hooks import Hook
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import CASES, DROPPING, At, assert_same, die, make_config, terminate, train, whole_run
+from helpers.runs import CASES, DROPPING, At, assert_same_run, die, make_config, terminate, train, whole_run
 from helpers.tools import environment
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
@@ -32,7 +32,7 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, demo_data, 
     with pytest.raises(Stopped, match=f'SIGTERM after iteration {stop}. Saved .*iter_{stop}.pth'):
         train(cfg, At(stop, terminate))
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
-    assert_same(train(cfg, resume=True), wanted)
+    assert_same_run(train(cfg, resume=True), wanted)
 
 
 @pytest.mark.parametrize('name', ('epochs', 'iterations'))
@@ -41,7 +41,7 @@ def test_resumed_after_a_sudden_death_is_the_same(name, demo_data, tmp_path, tmp
     cfg = make_config(config, demo_data, tmp_path, **changes)
     with pytest.raises(RuntimeError, match='killed by the test'):
         train(cfg, At(4, die))
-    assert_same(train(cfg, resume=True), whole_run(name, demo_data, tmp_path_factory))
+    assert_same_run(train(cfg, resume=True), whole_run(name, demo_data, tmp_path_factory))
 
 
 @pytest.mark.parametrize('ema', ([], [dict(type='EMAHook')]))
@@ -63,7 +63,7 @@ def test_stopped_during_validation(ema, demo_data, tmp_path):
     assert calls == [2, 2]
     got = train(cfg, StopInValidation(), resume=True)
     assert calls[2:5] == [2, 2, 2]  # the validation that was cut off, again
-    assert_same(got, wanted)
+    assert_same_run(got, wanted)
 
 
 def test_ctrl_c_saves_where_it_stands(demo_data, tmp_path):
@@ -199,4 +199,4 @@ def test_killed_at_random_points_and_resumed(config, demo_data, tmp_path, tmp_pa
         if process.wait() == 0:
             break
     assert kills and process.returncode == 0
-    assert_same(read_checkpoint(newest_checkpoint(tmp_path)), wanted)
+    assert_same_run(read_checkpoint(newest_checkpoint(tmp_path)), wanted)

@@ -2,7 +2,7 @@
 import pytest
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import At, Metrics, Poison, assert_same, die, make_config, terminate, train
+from helpers.runs import At, Metrics, Poison, assert_same_run, die, make_config, terminate, train
 from xcit_dense.errors import Stopped
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
@@ -23,7 +23,7 @@ def test_averaged_and_accumulated(config, workers, stops, changes, demo_data, tm
             train(cfg, At(stop, terminate), resume=i > 0)
         waiting = read_checkpoint(newest_checkpoint(cfg.work_dir))['training']['gradients']
         assert waiting and all(value[0].isfinite().all() for value in waiting.values())
-    assert_same(train(cfg, resume=True), wanted)
+    assert_same_run(train(cfg, resume=True), wanted)
 
 
 @pytest.mark.parametrize('stop', (2, 3))
@@ -39,7 +39,7 @@ def test_a_skipped_batch_is_none_of_those_that_are_added(stop, demo_data, tmp_pa
     assert bool(state['gradients']) == ((stop - 1) % 2 == 1)
     got = train(cfg, resume=True)
     assert got['training']['loops'][0]['steps'] == 5 and got['training']['loops'][0]['skipped'] == 1
-    assert_same(got, wanted)
+    assert_same_run(got, wanted)
 
 
 @pytest.mark.parametrize(('workers', 'stop'), ((0, None), (2, 2), (0, 3)))

@@ -13,8 +13,8 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import (
     At,
     Metrics,
-    assert_same,
-    assert_same_value,
+    assert_equal,
+    assert_same_run,
     die,
     make_config,
     train,
@@ -72,7 +72,7 @@ def test_damaged_checkpoints_are_named_and_left_out(demo_data, tmp_path, tmp_pat
     (tmp_path / 'last_checkpoint').unlink()  # as if power went before it was written
     cfg.default_hooks.checkpoint.interval = 2
     got = train(cfg, resume=True)
-    assert_same(got, wanted)
+    assert_same_run(got, wanted)
     assert re.search('iter_3.pth is damaged.* check sum', ''.join(capfd.readouterr()))
 
 
@@ -86,7 +86,7 @@ def test_every_damage_is_found_or_harmless(trained, tmp_path):
         damaged[place] ^= 1 << place % 8
         copy_of.write_bytes(damaged)
         if damage(copy_of) is None:
-            assert_same_value(read_checkpoint(copy_of)['state_dict'], wanted['state_dict'], place)
+            assert_equal(read_checkpoint(copy_of)['state_dict'], wanted['state_dict'], place)
         else:
             found += 1
     assert found > 20

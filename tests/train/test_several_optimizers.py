@@ -8,7 +8,7 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import At, assert_same, make_config, terminate, train
+from helpers.runs import At, assert_same_run, make_config, terminate, train
 from xcit_dense.errors import Stopped
 from xcit_dense.train import build_runner
 from xcit_dense.train.runner import _states
@@ -96,7 +96,7 @@ def test_both_optimizers_and_all_schedulers_go_on(config_of):
     steps = {name: [state['last_step'] for state in states] for name, states in saved['param_schedulers'].items()}
     assert steps == dict(backbone=[2, 2], rest=[2])
     assert saved['optimizer']['backbone']['state'] and saved['optimizer']['rest']['state']
-    assert_same(train(cfg, hooks[2], resume=True), wanted)
+    assert_same_run(train(cfg, hooks[2], resume=True), wanted)
     assert hooks[1].rates + hooks[2].rates == hooks[0].rates
     assert [rest for _, rest in hooks[0].rates] == pytest.approx([1e-2, 5e-3, 2.5e-3, 1.25e-3])
     assert [backbone for backbone, _ in hooks[0].rates] == pytest.approx([1e-4, 5.5e-4, 5e-4, 5e-4])

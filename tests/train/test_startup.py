@@ -50,6 +50,11 @@ def tells(text, *words):
     return True
 
 
+@pytest.mark.parametrize('count, words', ((1, '1 process'), (2, '2 processes')))
+def test_processes_are_counted(count, words):
+    assert startup._device(SimpleNamespace(world_size=count)).endswith(f'; {words}')
+
+
 def test_detector(demo_data, tmp_path):
     runner, block = started(TINY_CONFIG, demo_data, tmp_path, randomness__seed=5)
     assert f'torch {torch.__version__}' in block['versions'] and f'mmengine {mmengine.__version__}' in block['versions']

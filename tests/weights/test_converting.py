@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.models import build, dense_state, equal, official_state, prefixed, save
+from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.paths import ROOT
 from xcit_dense import XCiT, arch_names
 from xcit_dense.errors import CheckpointError
@@ -69,11 +69,17 @@ def test_what_a_layout_has_no_room_for_is_said(tmp_path, target):
     load_backbone(build(), tmp_path / 'out.pth')
 
 
+def test_a_file_of_another_model_is_described_by_its_first_tensors():
+    tensors = {f'conv{i}.weight': torch.zeros(1) for i in range(5)}
+    text = str(Contents(None, {}, tensors))
+    assert '5 tensors' in text and text.endswith('conv0.weight, conv1.weight, conv2.weight')
+
+
 def test_models_under_any_prefix_are_described_and_converted(tmp_path):
     state = dense_state()
     path = save(tmp_path / 'one.pth', {'state_dict': prefixed(state, 'encoder.')})
     convert(path, tmp_path / 'out.pth', 'dense')
-    assert equal(read_checkpoint(tmp_path / 'out.pth')['state_dict'], prefixed(state, 'backbone.'))
+    assert_equal(read_checkpoint(tmp_path / 'out.pth')['state_dict'], prefixed(state, 'backbone.'))
     assert any('XCiT (32 channels, 4 blocks, 4 heads, patch 16) with pyramid' in line for line in inspect(path))
     path = save(tmp_path / 'two.pth', prefixed(state, 'a.net.') | prefixed(state, 'b.net.'))
     for ask in (inspect, lambda path: convert(path, tmp_path / 'out.pth', 'timm')):
@@ -135,8 +141,8 @@ def test_containers_are_chosen_and_listed(tmp_path):
         'student': prefixed(student, 'module.backbone.'), 'teacher': prefixed(teacher, 'backbone.'), 'epoch': 3})
     convert(path, tmp_path / 'default.pth', 'dense')
     convert(path, tmp_path / 'student.pth', 'dense', which='student')
-    assert equal(read_checkpoint(tmp_path / 'default.pth')['state_dict'], prefixed(teacher, 'backbone.'))
-    assert equal(read_checkpoint(tmp_path / 'student.pth')['state_dict'], prefixed(student, 'backbone.'))
+    assert_equal(read_checkpoint(tmp_path / 'default.pth')['state_dict'], prefixed(teacher, 'backbone.'))
+    assert_equal(read_checkpoint(tmp_path / 'student.pth')['state_dict'], prefixed(student, 'backbone.'))
     with pytest.raises(CheckpointError, match="'ema'.* teacher, student"):
         convert(path, tmp_path / 'ema.pth', 'dense', which='ema')
     said = '\n'.join(inspect(path))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from helpers.models import Bomb, build, equal, official_state, prefixed, randomise, relative_error, save
+from helpers.models import Bomb, assert_equal, build, official_state, prefixed, randomise, relative_error, save
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import load_backbone, read_checkpoint
 from xcit_dense.weights.convert import convert
@@ -122,7 +122,7 @@ def test_passl_files(tmp_path, wrap, protocol):
     assert all(torch.equal(model.state_dict()[n], v) for n, v in state.items()
                if n in model.state_dict() and not n.endswith('num_batches_tracked'))
     convert(path, tmp_path / 'official.pth', 'official')
-    assert equal(read_checkpoint(tmp_path / 'official.pth')['model'],
+    assert_equal(read_checkpoint(tmp_path / 'official.pth')['model'],
                  {n: v for n, v in state.items() if not n.endswith('num_batches_tracked')})
 
 

@@ -11,7 +11,7 @@ from mmengine.model.weight_init import PretrainedInit
 from mmengine.registry import MODELS, DefaultScope
 from safetensors.torch import save_file
 
-from helpers.models import TINY, build, dense_state, equal, official_state, prefixed, randomise, save
+from helpers.models import TINY, assert_equal, build, dense_state, official_state, prefixed, randomise, save
 from helpers.paths import ROOT, TINY_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
@@ -48,7 +48,7 @@ def test_official_classifier_fills_all_but_the_pyramid(tmp_path, log, patch_size
     model, state = build(patch_size), official_state(patch_size)
     fresh = values(model)
     load_backbone(model, save(tmp_path / 'in1k.pth', {'model': state}))
-    assert equal(values(model), {n: fresh[n] if n.startswith('fpn') else state[n] for n in fresh})
+    assert_equal(values(model), {n: fresh[n] if n.startswith('fpn') else state[n] for n in fresh})
     line = log[-1]
     assert said in line and 'start fresh: fpn1' in line and '33 of the file are not needed' in line
 
@@ -73,7 +73,7 @@ def test_official_classifier_fills_all_but_the_pyramid(tmp_path, log, patch_size
 def test_wrapped_files_fill_everything(tmp_path, log, wrap):
     state, model = dense_state(), build()
     load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
-    assert equal(values(model), state)
+    assert_equal(values(model), state)
     assert '145 of 145 tensors' in log[-1] and 'fresh' not in log[-1]
 
 
@@ -81,7 +81,7 @@ def test_safetensors_load_and_say_what_is_missing_without_the_package(tmp_path, 
     state, model, path = dense_state(), build(), tmp_path / 'dense.safetensors'
     save_file(state, path)
     load_backbone(model, path)
-    assert equal(values(model), state)
+    assert_equal(values(model), state)
     monkeypatch.setitem(sys.modules, 'safetensors', None)
     with pytest.raises(CheckpointError, match='pip install safetensors'):
         read_checkpoint(path)
@@ -129,7 +129,7 @@ def test_prefix_chooses_among_several_models(tmp_path):
     for prefix in ('b.net', 'b.net.'):
         model = build(init_cfg=dict(type='Pretrained', checkpoint=str(path), prefix=prefix))
         model.init_weights()
-        assert equal(values(model), second)
+        assert_equal(values(model), second)
     with pytest.raises(CheckpointError, match='no XCiT weights.*under the prefix c'):
         load_backbone(model, path, 'c')
     with pytest.raises(CheckpointError, match=r"two\.pth holds several XCiT, .* a\.net\., b\.net\.; .*prefix='a\."):
@@ -140,7 +140,7 @@ def test_prefix_chooses_among_several_models(tmp_path):
 def test_of_several_models_the_backbone_is_meant(tmp_path, other):
     state, model = dense_state(), build()
     load_backbone(model, save(tmp_path / 'two.pth', prefixed(dense_state(), other) | prefixed(state, 'backbone.')))
-    assert equal(values(model), state)
+    assert_equal(values(model), state)
 
 
 @pytest.mark.parametrize('init_cfg', (
@@ -165,7 +165,7 @@ def test_fewer_levels_and_blocks_take_their_part_of_a_dense_file(tmp_path):
     state = dense_state()
     model = build(out_indices=(0, 1), out_strides=(8, 16))
     load_backbone(model, save(tmp_path / 'dense.pth', {'state_dict': state}))
-    assert equal(values(model), {n: state[n] for n in model.state_dict()})
+    assert_equal(values(model), {n: state[n] for n in model.state_dict()})
 
 
 @pytest.mark.parametrize('change, words', (
@@ -182,7 +182,7 @@ def test_files_of_another_model_are_refused(tmp_path, change, words):
     with pytest.raises(CheckpointError) as caught:
         load_backbone(model, save(tmp_path / 'other.pth', {'model': state}))
     assert all(word in str(caught.value) for word in (*words, 'other.pth')), caught.value
-    assert equal(values(model), before)
+    assert_equal(values(model), before)
 
 
 def test_errors_say_what_the_file_holds_and_what_was_wanted(tmp_path):
@@ -228,7 +228,7 @@ def test_whole_models_of_old_frameworks_load_by_name(tmp_path, log, scope):
         'state_dict': prefixed(state, 'module.'), 'optimizer': {'state': {}, 'param_groups': []}})
     checkpoint = read_checkpoint(path)
     load_model(model, checkpoint, path)
-    assert equal(values(model), state)
+    assert_equal(values(model), state)
     assert f'{len(state)} of {len(state)} tensors' in log[-1]
     assert classes_of_checkpoint(checkpoint, path) == ('cat', 'dog')
 

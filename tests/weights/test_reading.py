@@ -12,7 +12,7 @@ import torch
 from mmengine.logging import HistoryBuffer
 from safetensors import torch as safetensors_torch
 
-from helpers.models import Bomb, dense_state, equal, save
+from helpers.models import Bomb, assert_equal, dense_state, save
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import (
     fetch,
@@ -141,7 +141,8 @@ def test_files_of_before_torch_1_6_are_read_by_torch(tmp_path):
     state, path = dense_state(), tmp_path / 'epoch_1.pth'
     torch.save({'state_dict': state, 'meta': {'epoch': 1}}, path, _use_new_zipfile_serialization=False)
     read = read_checkpoint(path)
-    assert read['meta'] == {'epoch': 1} and equal(read['state_dict'], state)
+    assert read['meta'] == {'epoch': 1}
+    assert_equal(read['state_dict'], state)
     assert newest_checkpoint(tmp_path) == path
 
 

@@ -40,11 +40,6 @@ class DenseCheckpointHook(OpenCheckpointHook):
                               'the weights out of a checkpoint')
         self.on_write_error = on_write_error
 
-    def before_train(self, runner):
-        """Find the place for the checkpoints."""
-        super().before_train(runner)
-        Path(self.out_dir).mkdir(parents=True, exist_ok=True)
-
     def save_stopped(self, runner, iteration: int) -> Path:
         """Save a run that is told to stop after ``iteration`` iterations, and return the file.
 

@@ -5,6 +5,7 @@ import torch
 from mmengine.logging import print_log
 
 from ..errors import CheckpointError
+from ..text import listed
 from .describe import Contents, arch_title
 from .layouts import holds_xcit, part_of
 from .read import read_checkpoint
@@ -184,11 +185,8 @@ def _halves(container, state):
     return dict(sorted(halves.items(), key=lambda item: item[0].lower() != 'teacher'))
 
 
-def _listed(title, names, most=5):
-    if not names:
-        return ''
-    more = f' and {len(names) - most} more' if len(names) > most else ''
-    return f'{len(names)} {title} ({", ".join(names[:most])}{more})'
+def _listed(title, names):
+    return f'{len(names)} {title} ({listed(names)})' if names else ''
 
 
 def _describe(value):

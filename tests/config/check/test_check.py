@@ -100,6 +100,19 @@ def test_keys_of_version_2_name_their_place(tmp_path):
     assert 'its place is param_scheduler' in lines[0]
 
 
+@pytest.mark.parametrize('name, place', (
+    ('checkpoint_config', 'default_hooks.checkpoint'), ('cudnn_benchmark', 'env_cfg'), ('data', 'train_dataloader'),
+    ('dist_params', 'env_cfg.dist_cfg'), ('evaluation', 'val_evaluator'), ('fp16', 'AmpOptimWrapper'),
+    ('log_config', 'default_hooks.logger'), ('lr_config', 'param_scheduler'), ('optimizer', 'optim_wrapper.optimizer'),
+    ('optimizer_config', 'optim_wrapper.clip_grad'), ('resume_from', 'resume = True'), ('runner', 'train_cfg'),
+    ('seed', 'randomness.seed'), ('total_epochs', 'train_cfg.max_epochs'), ('workflow', 'val_cfg')))
+def test_keys_of_version_2(name, place):
+    cfg = load_config(TINY_CONFIG)
+    cfg.merge_from_dict({name: dict(of_version=2)})
+    line, = raised(check_config, cfg)
+    assert line.startswith(f'{name} = ') and 'version 2' in line and place in line
+
+
 @pytest.mark.parametrize('kind, key, value, nearest', [
     ('det', 'model.backbone.drop_path_rat', 0.1, 'drop_path_rate'),
     ('det', 'model.bakbone.arch', 'x', 'backbone'),
@@ -167,6 +180,11 @@ def test_type_that_is_not_there(key, value, nearest):
     assert line.startswith(key) and line.endswith(f'did you mean {nearest}?')
 
 
+def test_a_type_with_a_slip_does_not_hide_what_else_is_wrong():
+    lines = findings('det', model__rpn_head__type='RPNHed', model__neck__num_out=4)
+    assert [line.partition(' = ')[0] for line in lines] == ['model.neck.num_out', 'model.rpn_head.type']
+
+
 def test_hooks_by_name():
     assert 'did you mean checkpoint?' in findings('det', default_hooks__chekpoint=dict(type='CheckpointHook'))[0]
     assert 'can be None' in findings('det', default_hooks__visualization=None)[0]
@@ -177,6 +195,9 @@ def test_hooks_by_name():
 def test_loops_without_a_type_and_with_two_meanings():
     assert 'has no type' in findings('det', train_cfg=dict(_delete_=True, max_epochs=3))[0]
     assert 'says it already' in findings('det', train_cfg__by_epoch=True)[0]
+    for path, kind in (('val_cfg', 'ValLoop'), ('test_cfg', 'TestLoop')):
+        line, = findings('det', **{path: dict(_delete_=True, fp15=True)})
+        assert line.startswith(f'{path}.fp15') and kind in line and line.endswith('did you mean fp16?')
 
 
 def test_optimizer_wrapper_of_another_runner():

@@ -31,6 +31,15 @@ def test_classes_are_matched_by_name(root):
     assert "class 1 is 'square', not 'triangle'" in only(order, 'class-order')[0].sentence
 
 
+@pytest.mark.parametrize('of_data', ('DISC', 'Disc', 'disC'))
+def test_a_class_in_other_capitals_is_the_nearest_one(root, of_data):
+    rewrite(root, fields('categories', 0, name=of_data))
+    for wanted in ('disc', 'DISc'):
+        report = check_data_set(coco(root, metainfo=dict(classes=(wanted, *CLASSES[1:]))))
+        error, = report.errors
+        assert error.kind == 'class-missing' and error.value.endswith(f"{wanted!r} (it has {of_data!r})")
+
+
 def test_classes_of_label_maps(root):
     names = ('background', *CLASSES)
     swapped = folders(root, metainfo=dict(classes=(*names[:-2], names[-1], names[-2])))

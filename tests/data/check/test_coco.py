@@ -1,10 +1,12 @@
 """Faults of annotation files: each is planted in generated data, found, and named."""
+import gc
 import json
 import shutil
 
 import numpy as np
 import pytest
 from mmdet.datasets.transforms import LoadAnnotations
+from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as mask_api
 
@@ -229,3 +231,26 @@ def test_sums_of_compressed_masks_are_those_of_pycocotools():
 
 def test_other_kinds_of_data_sets_say_that_they_are_not_checked(root):
     only(check_data_set(coco(root, type='CocoPanopticDataset')), 'not-checked')
+
+
+@pytest.mark.parametrize('text', (None, 'no json'))
+@pytest.mark.parametrize('on', (True, False))
+def test_garbage_is_collected_after_a_file_as_before(root, on, text):
+    if text:
+        (root / ANNOTATIONS).write_text(text)
+    (gc.enable if on else gc.disable)()
+    try:
+        check_data_set(coco(root))
+        assert gc.isenabled() == on
+    finally:
+        gc.enable()
+
+
+def test_a_data_set_of_two_loaders_is_checked_once(root):
+    """Whatever the order of its keys, and whatever is filtered out of it later."""
+    one, other = coco(root), dict(reversed(coco(root, filter_cfg=dict(min_size=3)).items()))
+    cfg = Config(dict(val_dataloader=dict(dataset=one), test_dataloader=dict(dataset=other),
+                      train_dataloader=dict(dataset=coco(root, data_prefix=dict(img='val2017/')))))
+    reports = check_data_sets(cfg)
+    assert set(reports) == {'train_dataloader', 'val_dataloader, test_dataloader'}
+    assert reports['val_dataloader, test_dataloader'].findings == [] != reports['train_dataloader'].findings

@@ -204,3 +204,21 @@ def test_data_with_findings_is_drawn_at_their_places(root, tmp_path):
 
 def test_layout_of_a_cell_is_that_of_these_tests():
     assert (draw._WIDTH, draw._HEIGHT, draw._GAP, draw._CAPTION) == (WIDTH, HEIGHT, GAP, 44)
+
+
+def test_a_name_stays_inside_the_picture(tmp_path):
+    """Its chip ends with the picture where the box begins too far to the right, and begins with it to the left."""
+    for left in (470, -5):
+        pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path), captions=[],
+                                                    annotations=[thing('disc', [left, 100, 15, 60])])))
+        chip = np.abs(pixels[84:100] - mixed(COLOURS[0], 235 / 255)).max(2) <= 1.5
+        columns = np.flatnonzero(chip.any(0))
+        assert 20 < columns[-1] - columns[0] < 60
+        assert columns[-1] == WIDTH - 1 if left > 0 else columns[0] == 0
+
+
+def test_without_an_image_that_can_be_read_there_is_no_sheet(tmp_path):
+    (tmp_path / 'a.png').write_bytes(b'damaged')
+    report = Report('x', classes=[('disc', 1, 1)], samples=[
+        dict(file=str(tmp_path / 'a.png'), captions=[], annotations=[])])
+    assert draw_contact_sheet(report, tmp_path / 'sheet.png') == 0 and not (tmp_path / 'sheet.png').exists()
