@@ -145,3 +145,32 @@ def test_options_that_cannot_be_read(item, words):
     done = run_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item, check=False)
     assert done.returncode == 1 and done.message.startswith('error: --cfg-options')
     assert all(word in done.message for word in words)
+
+
+@pytest.mark.parametrize('gpu, args, batch, dtypes', (
+    (False, (), 1, ['float32']), (True, (), 2, ['bfloat16']),
+    (True, ('--batch', 3, '--dtype', 'float32', 'float16'), 3, ['float32', 'float16'])))
+def test_the_benchmark_measures_what_was_asked(gpu, args, batch, dtypes, monkeypatch, tmp_path):
+    """Every size, patch, type and mode, on the images asked for; each cell is kept when it is done."""
+    from xcit_dense.benchmark import cells, growth, report
+    asked, saved = [], []
+    monkeypatch.setattr('mmengine.device.get_device', lambda: 'cuda' if gpu else 'cpu')
+    monkeypatch.setattr(cells, 'machine_rates', lambda dtypes: {dtype: f'rate of {dtype}' for dtype in dtypes})
+    monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [(arch, images, options)])
+    monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [('growth', arch, options)])
+    monkeypatch.setattr(cells, 'run_jobs', lambda jobs: (asked.append(job) or job for job in jobs))
+    monkeypatch.setattr(report, 'save', lambda result, out: saved.append((len(result['cells']), len(result['growth']))))
+    monkeypatch.setattr(report, 'markdown', lambda result: 'the table')
+    monkeypatch.setattr(report, 'plot', lambda result, out: [])
+    done = run_tool('benchmark.py', *args, '--sizes', 'nano_12', '--images', '64x96', '--runs', 4, '--growth',
+                    '--rivals', 'timm', '--max-tokens', 99, '--out', tmp_path)
+    of_cells, of_growth = ([job for job in asked if (job[0] == 'growth') == growing] for growing in (False, True))
+    assert [(arch, options['dtype'], options['mode']) for arch, _, options in of_cells] == [
+        (arch, dtype, mode) for arch in ('nano_12_p8', 'nano_12_p16') for dtype in dtypes
+        for mode in ('inference', 'training')]
+    for _, images, options in of_cells:
+        assert options == dict(dtype=options['dtype'], mode=options['mode'], names=['ours', 'timm'], runs=4,
+                               rates=f'rate of {options["dtype"]}', batch=batch, compiled=False)
+        assert images == [(64, 96)]
+    assert len(of_growth) == len(of_cells) and all(options['max_tokens'] == 99 for *_, options in of_growth)
+    assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(2 * len(of_cells))] and 'the table' in done.stdout

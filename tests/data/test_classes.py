@@ -3,7 +3,8 @@ import json
 import shutil
 
 import pytest
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
+from PIL import Image
 
 from helpers.paths import SMALL_CONFIG
 from xcit_dense import get_config
@@ -81,13 +82,27 @@ def test_classes_reach_heads_and_data_sets():
 
 
 def test_colours_of_classes():
-    """Red, then about green-blue; in RGB; the background is grey wherever it stands, and takes no other's colour."""
+    """Red, then blue, then green; in RGB; the background is grey wherever it stands, and takes no other's colour."""
+    assert palette_of('abc') == [(242, 36, 36), (36, 96, 242), (157, 242, 36)]
     palette = palette_of(['a', 'background', 'c'])
     assert palette[0] == (242, 36, 36) and palette[1] == (90, 90, 90) and palette == [
         palette_of(['a'])[0], (90, 90, 90), palette_of('xyz')[2]]
     many = palette_of([str(i) for i in range(150)])
     assert len(set(many)) == 150 and all(0 <= value <= 255 for colour in many for value in colour)
     assert all(sum(abs(x - y) for x, y in zip(a, b, strict=True)) > 100 for a, b in zip(many, many[1:], strict=False))
+
+
+def test_a_label_that_no_class_has_is_told_with_the_last_map_that_has_it(tmp_path):
+    """Whatever the order in which the disk lists them."""
+    for folder in ('images/training', 'annotations/training'):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in [f'{i:02d}' for i in range(30)][::-1]:
+        Image.new('L', (8, 8), 7).save(tmp_path / f'annotations/training/{name}.png')
+    (tmp_path / 'classes.txt').write_text('a\nb\n')
+    dataset = ConfigDict(type='ImageFolderDataset', data_root=str(tmp_path), data_prefix=dict(
+        img_path='images/training', seg_map_path='annotations/training'))
+    with pytest.raises(DataError, match='29.png has the label 7'):
+        classes_of_data(dataset)
 
 
 def test_names_in_a_list_are_lines(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
+from helpers.paths import ROOT
 from xcit_dense.data import demo
 from xcit_dense.data.demo import CLASSES, make_demo_data
 
@@ -127,3 +128,20 @@ def test_the_file_tells_how_it_was_made(data):
     assert 'size 96' in content['info']['version'] and 'seed 3' in content['info']['version']
     assert [c['id'] for c in content['categories']] == list(range(1, len(CLASSES) + 1))
     assert {c['supercategory'] for c in content['categories']} == {'shape'} and content['licenses'] == []
+
+
+def test_a_seed_gives_the_data_that_it_always_gave(tmp_path):
+    """What was measured on generated data holds for the data of today: sizes, objects, labels, colours."""
+    make_demo_data(tmp_path, num_train=8, num_val=2, size=96, seed=5)
+    wanted = json.loads((ROOT / 'tests/golden/demo_data.json').read_text())
+    content = json.loads((tmp_path / 'annotations/instances_train2017.json').read_text())
+    for image in content['images']:
+        golden, name = wanted[image['file_name']], image['file_name'].replace('jpg', 'png')
+        objects = [a for a in content['annotations'] if a['image_id'] == image['id']]
+        assert [image['height'], image['width']] == golden['size']
+        assert [[a['category_id'], a['iscrowd'], *a['bbox']] for a in objects] == golden['objects']
+        labels = cv2.imread(str(tmp_path / 'annotations/training' / name), cv2.IMREAD_UNCHANGED)
+        assert np.bincount(labels.ravel(), minlength=6).tolist() == golden['pixels_of_labels']
+        picture = cv2.imread(str(tmp_path / 'train2017' / image['file_name'])).reshape(-1, 3)
+        for got, values in ((picture.mean(0), golden['mean']), (picture.std(0), golden['deviation'])):
+            assert np.abs(got - values).max() < 0.5  # as far as JPEG and resizing may differ

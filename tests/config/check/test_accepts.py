@@ -128,3 +128,13 @@ def test_shapes_are_compared_behind_users_own_classes(neck, registered):
     cfg.model.neck, cfg.model.rpn_head.in_channels = dict(type=neck, embed_dim=48), 32
     with pytest.raises(ConfigError, match='model.rpn_head.in_channels = 32: the neck gives 64; set it to 64'):
         check_config(cfg)
+
+
+def test_roi_heads_on_one_map():
+    cfg = load_config(TINY_CONFIG)
+    for part in ('bbox', 'mask'):
+        cfg.model.roi_head[f'{part}_roi_extractor'].featmap_strides = [4]
+    check_config(cfg)
+    cfg.model.roi_head.bbox_roi_extractor.featmap_strides = [8]
+    with pytest.raises(ConfigError, match='one thing .*\n.*bbox_roi_extractor.featmap_strides'):
+        check_config(cfg)

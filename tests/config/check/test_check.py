@@ -100,6 +100,18 @@ def test_keys_of_version_2_name_their_place(tmp_path):
     assert 'its place is param_scheduler' in lines[0]
 
 
+def test_variables_that_a_dumped_config_has_used_up_are_no_keys():
+    """An ``optimizer`` that stands in ``optim_wrapper``, as the base of the config wrote it; one of its own is told."""
+    cfg = load_config(TINY_CONFIG)
+    cfg.optimizer = dict(cfg.optim_wrapper.optimizer)
+    cfg.seed, cfg.randomness = 5, dict(seed=5, deterministic=False)
+    cfg.data = [dict(type='A'), dict(type='B')]
+    cfg.my_lists = [1, [dict(inner=[dict(type='A'), dict(type='B')])]]
+    check_config(cfg)
+    cfg.optimizer.lr = 0.5
+    assert [line.partition(' ')[0] for line in raised(check_config, cfg)] == ['optimizer']
+
+
 @pytest.mark.parametrize('name, place', (
     ('checkpoint_config', 'default_hooks.checkpoint'), ('cudnn_benchmark', 'env_cfg'), ('data', 'train_dataloader'),
     ('dist_params', 'env_cfg.dist_cfg'), ('evaluation', 'val_evaluator'), ('fp16', 'AmpOptimWrapper'),

@@ -46,13 +46,14 @@ def test_a_check_that_stops_refuses_nothing_but_what_was_found_before(warned, mo
     assert len(warned) == 2
 
 
-def test_the_copy_keeps_its_effects_to_itself():
+def test_the_copy_keeps_its_effects_to_itself(capfd):
 
     def look():
         torch.manual_seed(3)
         os.environ['OF_THE_COPY'] = '1'
         logging.getLogger('of the copy').addHandler(logging.NullHandler())
         os.write(1, b'said by the copy')
+        os.write(2, b'said by the copy')
         try:
             trial.socket.getaddrinfo('localhost', 80)
         except trial.NoNetwork:
@@ -64,7 +65,7 @@ def test_the_copy_keeps_its_effects_to_itself():
     assert pid != os.getpid() and rest == [1, False, logging.CRITICAL]
     assert (torch.initial_seed(), torch.get_num_threads()) == before and 'OF_THE_COPY' not in os.environ
     assert not logging.getLogger('of the copy').handlers and gc.isenabled()
-    assert trial.socket.getaddrinfo is not trial._refuse
+    assert trial.socket.getaddrinfo is not trial._refuse and 'said by the copy' not in ''.join(capfd.readouterr())
 
 
 def test_the_warning_names_the_problem(monkeypatch, _whole_checks):

@@ -51,6 +51,12 @@ def test_boxes_with_faults_are_drawn_where_they_can_be(root, box, drawn):
     assert not any(a['marked'] for sample in report.samples[1:] for a in sample['annotations'])
 
 
+def test_what_is_no_record_is_said_of_no_image(root):
+    rewrite(root, lambda content: content['annotations'].append(5))
+    report = check_data_set(coco(root))
+    assert report.findings and not any(sample['captions'] for sample in report.samples)
+
+
 def test_counts_are_those_of_the_file(root):
     """Records that cannot be used count too, where they are records of the file; images without annotations do once."""
     def change(content):

@@ -217,8 +217,48 @@ def test_a_name_stays_inside_the_picture(tmp_path):
         assert columns[-1] == WIDTH - 1 if left > 0 else columns[0] == 0
 
 
+@pytest.mark.parametrize('size, rows', (((960, 1), 1), ((960, 2), 1), ((960, 4), 2)))
+def test_thin_pictures_have_a_row_at_least(tmp_path, size, rows):
+    pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path, size), captions=[], annotations=[])))
+    assert [same(row, PAPER) for row in pixels].count(True) == rows
+
+
+@pytest.mark.parametrize('most', (0, 1, 2))
+def test_the_legend_of_a_label_map_begins_with_the_class_of_most_pixels(tmp_path, most):
+    labels = np.resize(np.arange(3, dtype=np.uint8), (HEIGHT, WIDTH))
+    labels[:200] = most
+    Image.fromarray(labels).save(tmp_path / 'map.png')
+    sheet = sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), first=0,
+                                    ignored=[]))
+    assert same(sheet[GAP + HEIGHT + 33, GAP + 8], COLOURS[most])
+
+
+def test_captions_are_white_on_red(tmp_path):
+    sheet = sheet_of(tmp_path, dict(file=image(tmp_path), captions=['wrong'], annotations=[]))
+    band = sheet[GAP:GAP + 20, GAP:GAP + WIDTH].reshape(-1, 3)
+    assert [255, 255, 255] in band.tolist() and [0, 0, 0] not in band.tolist()
+
+
+@pytest.mark.parametrize('length', (1, 5, 12))
+@pytest.mark.parametrize('count', (1, 4, 6, 40))
+def test_a_legend_that_does_not_fit_says_how_many_are_left(count, length, monkeypatch):
+    written = []
+    monkeypatch.setattr(draw.ImageDraw.ImageDraw, 'text', lambda self, place, text, fill, font: written.append(
+        (text, place[0] + font.getlength(text))))
+    names = [f'{i:0{length}}' for i in range(count)]
+    draw._legend(Image.new('RGB', (WIDTH, HEIGHT + 44)), names, {})
+    texts, ends = zip(*written, strict=True)
+    shown = [text for text in texts if not text.startswith('+')]
+    assert shown == names[:len(shown)] and len(shown) > 1 or count == 1
+    assert texts[len(shown):] == (() if len(shown) == count else (f'+{count - len(shown)}', ))
+    assert all(a < b for a, b in zip(ends, ends[1:], strict=False)) and ends[-1] <= WIDTH
+    assert len(shown) == count or ends[len(shown) - 1] > WIDTH - 40 - 26 - length * 9  # no room is wasted
+
+
 def test_without_an_image_that_can_be_read_there_is_no_sheet(tmp_path):
     (tmp_path / 'a.png').write_bytes(b'damaged')
     report = Report('x', classes=[('disc', 1, 1)], samples=[
         dict(file=str(tmp_path / 'a.png'), captions=[], annotations=[])])
-    assert draw_contact_sheet(report, tmp_path / 'sheet.png') == 0 and not (tmp_path / 'sheet.png').exists()
+    assert draw_contact_sheet(report, tmp_path / 'in/sheet.png') == 0 and not (tmp_path / 'in').exists()
+    image(tmp_path)
+    assert draw_contact_sheet(report, tmp_path / 'in/new/sheet.png') == 1  # in a folder that it makes
