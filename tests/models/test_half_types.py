@@ -212,6 +212,15 @@ def test_positions_keep_nothing():
     assert set(vars(model.pos_embeder)) == before and len(pickle.dumps(model)) == held
 
 
+@pytest.mark.parametrize('training', (False, True))
+def test_all_that_a_forward_makes_is_where_the_images_are(training):
+    """On a device without data, where a tensor of the CPU is an error, as it is on a GPU."""
+    model, x = build(8).train(training), torch.zeros(2, 3, 70, 90)
+    wanted = [tuple(level.shape) for level in model(x)]
+    levels = model.to('meta')(x.to('meta'))
+    assert [tuple(level.shape) for level in levels] == wanted and {level.device.type for level in levels} == {'meta'}
+
+
 def test_meta_device_and_tracing():
     with torch.device('meta'):
         assert XCiT('nano_12_p16').eval()(torch.randn(1, 3, 64, 96))[0].shape == (1, 128, 16, 24)

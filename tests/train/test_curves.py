@@ -78,7 +78,7 @@ def test_an_evaluation_with_its_epoch_stands_at_the_end_of_it(tmp_path):
 
 
 def test_the_picture_names_its_axes_and_lines(tmp_path, monkeypatch):
-    write_logs(tmp_path, [*losses(1, 2), dict(mIoU=10., step=0)])
+    write_logs(tmp_path, [dict(line, loss_of_part=2.) for line in losses(1, 2)] + [dict(mIoU=10., step=0)])
     drawn = []
     monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
     plot_curves(tmp_path)
@@ -86,7 +86,8 @@ def test_the_picture_names_its_axes_and_lines(tmp_path, monkeypatch):
     assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in (left, right)] == [
         ('iteration', 'loss'), ('iteration', 'per cent')]
     assert [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (left, right)] == [
-        ['loss'], ['val/mIoU']]
+        ['loss', 'loss_of_part'], ['val/mIoU']]
+    assert left.lines[0].get_linewidth() > left.lines[1].get_linewidth()  # the sum stands out
     assert left.get_xlim() == right.get_xlim()
     drawn[0].draw_without_rendering()
     for axes in (left, right):  # below the middle of its plot

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from mmengine.hooks import Hook
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
@@ -66,11 +67,14 @@ def test_stopped_during_validation(ema, demo_data, tmp_path):
     assert_same_run(got, wanted)
 
 
-def test_ctrl_c_saves_where_it_stands(demo_data, tmp_path):
+@pytest.mark.parametrize('number', (signal.SIGINT, signal.SIGTERM))
+def test_a_signal_saves_where_the_run_stands(number, demo_data, tmp_path, capfd):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(Stopped, match='SIGINT after iteration 1. Saved'):
-        train(cfg, At(1, lambda _: os.kill(os.getpid(), signal.SIGINT)))
+    with pytest.raises(Stopped, match=f'{number.name} after iteration 1. Saved'):
+        train(cfg, At(1, lambda _: os.kill(os.getpid(), number)))
     assert newest_checkpoint(tmp_path).name == 'iter_1.pth'
+    # what the second one does is said to whom it concerns
+    assert ('Ctrl-C again' in capfd.readouterr().err) == (number == signal.SIGINT)
 
 
 def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
@@ -156,6 +160,16 @@ def test_best_checkpoints_are_not_resumed(demo_data, tmp_path):
     cfg.load_from = str(best)
     with pytest.raises(CheckpointError, match='no state .*resume'):
         train(cfg, resume=True)
+
+
+@pytest.mark.parametrize('count', (1, 2))
+def test_resuming_with_another_number_of_processes_is_said(count, trained_segmentor, demo_data, tmp_path, capfd):
+    state = read_checkpoint(trained_segmentor[0] / 'iter_4.pth')
+    state['training']['loops'] *= count
+    torch.save(state, tmp_path / 'iter_4.pth')
+    train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.max_iters': 5}), resume=True)
+    said = ''.join(capfd.readouterr())
+    assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
 
 
 def test_resume_of_a_run_that_is_over_says_so(trained_segmentor, demo_data, tmp_path, capfd):
