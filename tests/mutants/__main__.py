@@ -16,7 +16,7 @@ from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
-from planting import ROOT, draw, planted
+from planting import ROOMS, ROOT, draw, mutants_of_room, planted
 
 EQUIVALENT = Path(__file__).with_name('equivalent.txt')
 
@@ -27,13 +27,21 @@ EQUIVALENT = Path(__file__).with_name('equivalent.txt')
 class Recorder:
     """Notes for each test what it runs through and how long it takes, for a fixture that many share once."""
 
-    def __init__(self, folder):
-        import coverage
-        self.coverage = coverage.Coverage(data_file=str(folder / 'coverage'), config_file=False,
-                                          source=[str(Path('xcit_dense').absolute())])
-        self.seconds, self.fixtures = Counter(), {}
+    def __init__(self, file):
+        self.file, self.seconds, self.fixtures = str(file), Counter(), {}
+
+    def found(self, copy):
+        """Return the names of the tests and fixtures by line, and seconds and fixtures by test."""
+        data, lines = self.coverage.get_data(), {}
+        for file in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(file).items():
+                lines[f'{Path(file).relative_to(copy)}:{line}'] = [context for context in contexts if context]
+        return dict(lines=lines, seconds=self.seconds, fixtures=self.fixtures)
 
     def pytest_sessionstart(self):
+        import coverage
+        self.coverage = coverage.Coverage(data_file=self.file, config_file=False,
+                                          source=[str(Path('xcit_dense').absolute())])
         self.coverage.start()
 
     def pytest_runtest_logstart(self, nodeid):
@@ -65,29 +73,46 @@ class Chosen:
         items[:] = sorted((item for item in items if item.nodeid in self.rank), key=lambda item: self.rank[item.nodeid])
 
 
-def make_map(folder):
-    """Run all quick tests once, and write which reach which line."""
-    copy = copy_tree(folder / 'copy')
+def make_map(folder, jobs):
+    """Run all quick tests once, some files in each process, and write which tests reach which line."""
     print('running all tests once, to see which lines each reaches ...', flush=True)
-    code, _ = in_child(copy, lambda: _run_pytest(copy, ['tests'], Recorder(folder), folder), folder / 'map.log', 3600)
-    if code:
-        sys.exit(f'error: the tests fail without any mutant, see {folder / "map.log"}')
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / 'tests').rglob('test_*.py'))
+    context = get_context('fork')
+    workers = [context.Process(target=_make_part, args=(folder, job, files[job::jobs])) for job in range(jobs)]
+    for worker in workers:
+        worker.start()
+    whole = dict(lines=defaultdict(list), seconds={}, fixtures={})
+    for job, worker in enumerate(workers):
+        worker.join()
+        part = folder / f'map{job}.json'
+        if not part.exists():
+            sys.exit(f'error: the tests fail without any mutant, see {folder / f"map{job}.log"}')
+        part = json.loads(part.read_text())
+        for line, contexts in part.pop('lines').items():
+            whole['lines'][line] += contexts
+        for name, values in part.items():
+            whole[name] |= values
+    (folder / 'map.json').write_text(json.dumps(whole))
 
 
-def _run_pytest(copy, args, plugin, folder=None):
+def _make_part(folder, job, files):
+    copy, part = copy_tree(folder / f'copy{job}'), folder / f'map{job}.json'
+    part.unlink(missing_ok=True)
+    recorder = Recorder(folder / f'coverage{job}')
+
+    def run():
+        code = _run_pytest(copy, files, recorder)
+        if not code:
+            part.write_text(json.dumps(recorder.found(copy)))
+        return code
+
+    in_child(copy, run, folder / f'map{job}.log', 3600)
+
+
+def _run_pytest(copy, args, plugin):
     import pytest
-    code = pytest.main([*args, '-q', '-x', '-p', 'no:cacheprovider', f'--basetemp={copy}.tmp',
+    return pytest.main([*args, '-q', '-x', '-p', 'no:cacheprovider', f'--basetemp={copy}.tmp',
                         '--rootdir', str(copy), '-c', str(copy / 'pyproject.toml')], plugins=[plugin])
-    if folder and not code:
-        lines = defaultdict(list)
-        data = plugin.coverage.get_data()
-        for file in data.measured_files():
-            name = str(Path(file).relative_to(copy))
-            for line, contexts in data.contexts_by_lineno(file).items():
-                lines[f'{name}:{line}'] = [context for context in contexts if context]
-        (folder / 'map.json').write_text(json.dumps(dict(lines=lines, seconds=plugin.seconds,
-                                                         fixtures=plugin.fixtures)))
-    return code
 
 
 def tests_of(mutant, reached, limit):
@@ -193,7 +218,7 @@ def work(job, folder, todo, done):
         kept = target.read_text()
         if tests:
             _write(target, planted(target, mutant['number']))
-            code, seconds, by = run(tests, 60 + 4 * expected)
+            code, seconds, by = run(tests, 60 + 2 * expected)
             # a test that fails alone without the mutant too says nothing
             _write(target, planted(target, None, kept))
             if code is None:
@@ -226,13 +251,16 @@ def main():
     os.environ['OMP_NUM_THREADS'] = '1'
     folder = Path(args.out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    drawn, before = draw(args.count, args.seed), {}
-    if args.survivors:
-        before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())}
-        drawn = [mutant for mutant in drawn if before.get(mutant['name'], {}).get('outcome', 'survived') == 'survived']
+    if args.survivors:  # by name, for lines and tests may have changed since; without what is gone
+        every = {mutant['name']: mutant for room in ROOMS for mutant in mutants_of_room(room)}
+        before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())
+                  if result['name'] in every}
+        drawn = [every[name] for name, result in before.items() if result['outcome'] == 'survived']
+    else:
+        drawn, before = draw(args.count, args.seed), {}
     preload()
     if not (args.keep_map and (folder / 'map.json').exists()):
-        make_map(folder)
+        make_map(folder, args.jobs)
     reached = json.loads((folder / 'map.json').read_text())
     context = get_context('fork')
     todo, done = context.Queue(), context.Queue()

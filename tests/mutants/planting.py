@@ -128,11 +128,16 @@ def planted(path, number, text=None):
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
+def mutants_of_room(room):
+    """Return all mutants of a room."""
+    return [mutant for path in sorted((ROOT / 'xcit_dense' / room).rglob('*.py')) for mutant in mutants_of(path)]
+
+
 def draw(count, seed):
     """Draw mutants of every room: 20 of each, if it has so many, and the rest of all."""
     drawn, rest, generator = [], [], random.Random(seed)
     for room in ROOMS:
-        every = [mutant for path in sorted((ROOT / 'xcit_dense' / room).rglob('*.py')) for mutant in mutants_of(path)]
+        every = mutants_of_room(room)
         generator.shuffle(every)
         drawn += every[:min(20, count // len(ROOMS))]
         rest += every[min(20, count // len(ROOMS)):]

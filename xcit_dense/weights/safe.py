@@ -99,7 +99,6 @@ def _statistics_method(owner, name):
     """Stands for the ``getattr`` by which a pickle names the methods of a log buffer; they are never used."""
     if owner is not _SavedHistory or name not in ('min', 'max', 'current', 'mean'):
         raise ValueError(f'refused: attribute {name!r}')
-    return name
 
 
 class _ArrayType(metaclass=_Sealed):
