@@ -1,14 +1,16 @@
 # make setup             set up .venv
 # make demo              run the main job: make data, train, evaluate, draw
 # make demo-seg          the same for segmentation
-# make test              the quick tests; TESTS=tests/models those of a folder, ARGS=... more arguments of pytest
+# make test              the quick tests
 # make test-integration  the tests that need processes or environments of their own
 # make test-slow         the tests that take minutes
 # make test-onedl        the quick tests with the maintained forks, in .venv-onedl
-# make mutants           plant 200 small mistakes, one at a time, and see which the tests catch: an hour
+# make mutants           plant 200 small mistakes, one at a time, and see which the tests catch: 40 minutes
 # make lint              ruff
 # make clean             take environments and builds away
-# Each sets .venv up before, unless it is there. Another Python: make PYTHON=python3.12 demo
+#
+# TESTS=tests/models: only the tests of a folder. ARGS="-k frozen": more arguments for pytest, or for the mutants.
+# What needs an environment sets it up first, unless it is there. Another Python: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,7 +29,7 @@ IMAGES := val2017
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# make/make/p; s/^# Each/\nEach/p' Makefile
+	@sed -n '/^#/!q; s/^# \?//p' Makefile
 
 setup: $(READY)
 

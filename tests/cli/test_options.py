@@ -172,5 +172,8 @@ def test_the_benchmark_measures_what_was_asked(gpu, args, batch, dtypes, monkeyp
         assert options == dict(dtype=options['dtype'], mode=options['mode'], names=['ours', 'timm'], runs=4,
                                rates=f'rate of {options["dtype"]}', batch=batch, compiled=False)
         assert images == [(64, 96)]
-    assert len(of_growth) == len(of_cells) and all(options['max_tokens'] == 99 for *_, options in of_growth)
+    for (arch, _, options), (_, growing, of_growing) in zip(of_cells, of_growth, strict=True):
+        assert growing == arch and of_growing == {'max_tokens': 99} | {
+            name: options[name] for name in ('dtype', 'mode', 'names', 'runs', 'rates')}
+    # a cell and its growth in turn, each kept as soon as it is done
     assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(2 * len(of_cells))] and 'the table' in done.stdout

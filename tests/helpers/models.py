@@ -1,4 +1,4 @@
-"""A tiny model for the tests, and what the weight files of every project hold of it, with random values."""
+"""A tiny model, what the weight files of every project hold of it, with random values, and comparisons."""
 import os
 
 import torch
@@ -92,6 +92,6 @@ def assert_equal(got, wanted, where=''):
         for i, pair in enumerate(zip(got, wanted, strict=True)):
             assert_equal(*pair, f'{where}[{i}]')
     elif isinstance(wanted, torch.Tensor):
-        assert torch.equal(got, wanted), where
+        assert got.dtype == wanted.dtype and torch.equal(got, wanted), where
     else:
         assert got == wanted, where

@@ -117,7 +117,7 @@ def method(layer):
 
 
 def hooks(layer):
-    """What no fold passes through unchanged, on both sides."""
+    """Hooks before and after a layer, neither of them linear, so that no weight passes through them."""
     layer.register_forward_pre_hook(lambda _, args: (args[0].clamp(-0.5, 0.5), *args[1:]))
     layer.register_forward_hook(lambda _, args, out: out.tanh())
 

@@ -212,9 +212,21 @@ def test_positions_keep_nothing():
     assert set(vars(model.pos_embeder)) == before and len(pickle.dumps(model)) == held
 
 
+def test_attention_without_a_bias_under_autocast():
+    """The same as the plain lines, whose type is that of the parameters that there are."""
+    arch = dict(TINY, patch_size=8, qkv_bias=False)
+    model = randomise(XCiT(arch, out_strides=None, norm_cfg=dict(type='BN'))).eval()
+    assert all(block.attn.qkv.bias is None for block in model.blocks)
+    x, found = torch.randn(1, 3, 70, 90), []
+    for is_on in (True, False):
+        with set_fast(is_on), torch.no_grad(), torch.autocast('cpu', dtype=torch.bfloat16):
+            found.append(model(x))
+    assert all(0 < relative_error(got, wanted) < 0.02 for got, wanted in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize('training', (False, True))
 def test_all_that_a_forward_makes_is_where_the_images_are(training):
-    """On a device without data, where a tensor of the CPU is an error, as it is on a GPU."""
+    """On a device without data, where what is added or joined from the CPU is an error, as on a GPU."""
     model, x = build(8).train(training), torch.zeros(2, 3, 70, 90)
     wanted = [tuple(level.shape) for level in model(x)]
     levels = model.to('meta')(x.to('meta'))

@@ -133,7 +133,7 @@ DEPTHWISE = dict(kernel_size=3, padding=1, groups=8)
         dict(padding_mode='circular'))),
     (untouched.is_pointwise, nn.Conv2d, dict(kernel_size=1), (
         dict(kernel_size=3), dict(stride=2), dict(padding=1), dict(groups=2), dict(dilation=2),
-        dict(padding_mode='reflect', padding=1))),
+        dict(padding_mode='reflect'))),
     (untouched.is_doubling, nn.ConvTranspose2d, dict(kernel_size=2, stride=2), (
         dict(kernel_size=4), dict(stride=1), dict(padding=1), dict(output_padding=1), dict(groups=2),
         dict(dilation=2)))))

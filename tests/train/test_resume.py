@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_stopped_during_validation(ema, demo_data, tmp_path):
 def test_a_signal_saves_where_the_run_stands(number, demo_data, tmp_path, capfd):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     with pytest.raises(Stopped, match=f'{number.name} after iteration 1. Saved'):
-        train(cfg, At(1, lambda _: os.kill(os.getpid(), number)))
+        train(cfg, At(1, partial(terminate, number=number)))
     assert newest_checkpoint(tmp_path).name == 'iter_1.pth'
     # what the second one does is said to whom it concerns
     assert ('Ctrl-C again' in capfd.readouterr().err) == (number == signal.SIGINT)

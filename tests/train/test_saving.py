@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from mmengine.hooks import Hook
 
+from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import (
     At,
     Metrics,
-    assert_equal,
     assert_same_run,
     die,
     make_config,

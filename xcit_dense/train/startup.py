@@ -12,6 +12,7 @@ from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
 from ..machine import describe_machine
 from ..processes import is_first_process
+from ..text import counted
 from .hooks import CompileHook
 from .sharding import is_sharded, unwrapped
 
@@ -67,8 +68,7 @@ def _versions(runner):
 
 
 def _device(runner):
-    processes = f'{runner.world_size} process' + ('es' if runner.world_size > 1 else '')
-    return f'{describe_machine()["device"]}; {processes}'
+    return f'{describe_machine()["device"]}; {counted(runner.world_size, "processes")}'
 
 
 def _precision(runner, model):

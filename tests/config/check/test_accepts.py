@@ -1,5 +1,6 @@
 """What is none of the config's faults, and what users write that the frameworks take: no finding."""
 import functools
+import socket
 
 import pytest
 import torch
@@ -104,7 +105,8 @@ class OwnRunner(Runner):
 @pytest.fixture
 def registered():
     """Classes of a user's own, registered for a test."""
-    kinds = ((MODELS, SharingNeck), (MODELS, ReadingNeck), (HOOKS, OwnLoggerHook), (RUNNERS, OwnRunner))
+    kinds = ((MODELS, SharingNeck), (MODELS, ReadingNeck), (MODELS, AskingNeck), (HOOKS, OwnLoggerHook),
+             (RUNNERS, OwnRunner))
     for registry, kind in kinds:
         registry.register_module(module=kind)
     yield
@@ -127,6 +129,22 @@ def test_shapes_are_compared_behind_users_own_classes(neck, registered):
     cfg = load_config(TINY_CONFIG)
     cfg.model.neck, cfg.model.rpn_head.in_channels = dict(type=neck, embed_dim=48), 32
     with pytest.raises(ConfigError, match='model.rpn_head.in_channels = 32: the neck gives 64; set it to 64'):
+        check_config(cfg)
+
+
+class AskingNeck(SharingNeck):
+    """Fetches something in its forward, as if it were the first."""
+
+    def forward(self, maps):
+        socket.getaddrinfo('localhost', 80)
+
+
+def test_a_forward_that_asks_the_network_hides_no_finding(registered):
+    cfg = load_config(TINY_CONFIG)
+    cfg.model.neck = dict(type='AskingNeck', embed_dim=48)
+    check_config(cfg)
+    cfg.model.rpn_head.in_chanels = 3
+    with pytest.raises(ConfigError, match='one thing .*\n.*in_chanels'):
         check_config(cfg)
 
 

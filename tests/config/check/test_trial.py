@@ -11,6 +11,7 @@ from mmengine.logging import MMLogger
 from helpers.paths import TINY_CONFIG
 from xcit_dense.config import check
 from xcit_dense.config.check import check_config, trial
+from xcit_dense.config.check.trial import warn_of
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 
@@ -27,10 +28,16 @@ def fails():
     raise ZeroDivisionError('so it is')
 
 
-@pytest.mark.parametrize('function, words', ((fails, ('ZeroDivisionError: so it is', __file__)), (
-    lambda: os._exit(3), ('died', )), (lambda: time.sleep(60), ('0.5 s', ))), ids=('error', 'death', 'too long'))
-def test_a_check_that_stops_is_told_and_has_no_findings(function, words, warned, monkeypatch):
-    monkeypatch.setattr(trial, '_PATIENCE', 0.5 if words == ('0.5 s', ) else 60)
+def asks_the_network():
+    trial.socket.getaddrinfo('localhost', 80)
+
+
+@pytest.mark.parametrize('function, patience, words', (
+    (fails, 60, ('ZeroDivisionError: so it is', __file__)), (lambda: [lambda: None], 60, ('pickle', )),
+    (asks_the_network, 60, ('NoNetwork', )), (lambda: os._exit(3), 60, ('died', )),
+    (lambda: time.sleep(60), 0.5, ('0.5 s', ))), ids=('error', 'no findings', 'network', 'death', 'too long'))
+def test_a_check_that_stops_is_told_and_has_no_findings(function, patience, words, warned, monkeypatch):
+    monkeypatch.setattr(trial, '_PATIENCE', patience)
     assert trial.in_child(function) == []
     problem, = warned
     assert all(word in problem for word in words)
@@ -68,9 +75,9 @@ def test_the_copy_keeps_its_effects_to_itself(capfd):
     assert trial.socket.getaddrinfo is not trial._refuse and 'said by the copy' not in ''.join(capfd.readouterr())
 
 
-def test_the_warning_names_the_problem(monkeypatch, _whole_checks):
+def test_the_warning_names_the_problem(monkeypatch):
     said = []
     monkeypatch.setattr(MMLogger.get_current_instance(), 'handle', said.append)
-    _whole_checks('so it is')
+    warn_of('so it is')
     record, = said
     assert record.levelno == logging.WARNING and 'so it is' in record.getMessage()

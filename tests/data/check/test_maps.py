@@ -18,8 +18,7 @@ from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.files import read_map
 
-
-@pytest.mark.parametrize('kind, plant, words', (
+FAULTS = (
     ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg'),
     ('map-unreadable', lambda image, path: path.write_bytes(b'no picture'), 'cannot be read'),
     ('map-unreadable', lambda image, path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read'),
@@ -37,7 +36,10 @@ from xcit_dense.data.files import read_map
     ('image-unreadable', lambda image, path: image.write_bytes(b'no picture'), 'no image of a kind'),
     ('image-outside', lambda image, path: (shutil.move(image, image.parents[3] / 'i.jpg'),
                                            image.symlink_to(image.parents[3] / 'i.jpg')), 'i.jpg'),
-))
+)
+
+
+@pytest.mark.parametrize('kind, plant, words', FAULTS)
 def test_fault_of_a_label_map(root, kind, plant, words):
     plant(*image_and_map(root))
     finding, = only(check_data_set(folders(root)), kind)

@@ -4,6 +4,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from .findings import finding
+from .trial import NoNetwork
 
 _NORMS = (F.batch_norm, F.layer_norm, F.group_norm)
 #: A side that the strides of all levels divide.
@@ -122,7 +123,7 @@ def _forward(module, maps, levels=True):
         module.eval()
         with torch.no_grad(), _ShapesAlone():
             given = module(maps)
-    except Exception:  # it may need data, or more than maps
+    except (Exception, NoNetwork):  # it may need data, or more than maps
         return None
     given = (given, ) if isinstance(given, torch.Tensor) and levels else given
     are_maps = isinstance(given, (list, tuple)) and all(isinstance(m, torch.Tensor) and m.ndim == 4 for m in given)

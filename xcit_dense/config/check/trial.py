@@ -56,11 +56,10 @@ def _run(sender, function, args):
     gc.disable()  # it would write to all that the copy shares with the process
     isolate()
     try:
-        found = function(*args)
-    except Exception as error:
+        sender.send(function(*args))
+    except BaseException as error:  # NoNetwork too
         place = traceback.extract_tb(error.__traceback__)[-1]
-        found = f'{type(error).__name__}: {error} ({place.filename}, line {place.lineno})'
-    sender.send(found)
+        sender.send(f'{type(error).__name__}: {error} ({place.filename}, line {place.lineno})')
 
 
 def isolate():
