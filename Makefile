@@ -57,7 +57,7 @@ demo-seg:
 	$(MAKE) demo DEMO=work_dirs/demo_seg CONFIG=configs/semfpn_xcit_n12_p16_small.py METRIC=mIoU=60 IMAGES=images/validation
 
 test: setup
-	$(PY) -m pytest $(TESTS) -n 2 --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -n 2 --dist loadgroup --durations=15 $(ARGS)
 
 test-integration: setup
 	$(PY) -m pytest $(TESTS) -m 'integration and not slow' --durations=15 $(ARGS)

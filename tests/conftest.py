@@ -30,6 +30,13 @@ def pytest_configure(config):
     torch.set_num_threads(max(torch.get_num_threads() // workers, 1))
 
 
+def pytest_collection_modifyitems(items):
+    """Let one worker (--dist loadgroup) have all that need the pair of processes, which takes 10 s to start."""
+    for item in items:
+        if 'two_processes' in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group('two_processes'))
+
+
 @pytest.fixture(autouse=True, scope='session')
 def _without_waiting():
     """What takes most of the time of a tiny training: formatting one config anew, collecting what was imported."""

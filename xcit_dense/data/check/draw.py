@@ -69,7 +69,7 @@ def _cell(picture, title):
     """Return an empty cell with its title, and the picture and its scale as they fit into it."""
     scale = min(_WIDTH / picture.width, _HEIGHT / picture.height)
     fitted = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))),
-                            Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.BICUBIC)
+                            Image.Resampling.LANCZOS)
     cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), _PAPER)
     ImageDraw.Draw(cell).rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=_FRAME)
     ImageDraw.Draw(cell).text((2, _HEIGHT + 4), _fit(title, _font(14), _WIDTH - 4), fill=_INK, font=_font(14))
