@@ -199,6 +199,7 @@ def test_largest_batch(most):
     assert len(tried) < 14 and max(tried) <= 64
 
 
+@pytest.mark.slow
 def test_detectors_train():
     row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=2, dtype='float32', runs=1)
     assert row['name'] == 'resnet50' and row['images_per_second'] == 2 / row['seconds']
