@@ -1,4 +1,5 @@
 """What somebody does to a model: wraps, swaps, prunes, parametrises, hooks."""
+import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
@@ -55,6 +56,7 @@ class Shift(nn.Module):
 
 def lora(model):
     """LoRA as mmpretrain has it."""
+    pytest.importorskip('mmpretrain', reason='it has no fork')
     from mmpretrain.models.peft.lora import LoRALinear
     for block in model.blocks:
         for name in ('attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2'):
