@@ -43,7 +43,7 @@ $(READY): requirements.txt $(FORKS) setup.py
 	$(PIP) install $$(grep -E '^torch(vision)?==' requirements.txt)
 	grep $(if $(FORKS),-v ^mm,'') requirements.txt | $(PIP) install --no-deps -r /dev/stdin $(FORKS:%=-r %)
 	$(PIP) install --no-deps --no-build-isolation --quiet --config-settings editable_mode=compat -e .
-	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { echo "error: $(VENV) does not work, for the reason above. Once that is mended, make sets it up anew."; exit 1; }
+	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { echo "error: $(VENV) does not work, for the reason above. Once that is mended, make setup makes it anew."; exit 1; }
 	@touch $@
 
 demo: setup

@@ -79,7 +79,7 @@ def test_the_reference_works_as_a_copy(patch_size):
 
 
 def test_links_lead_somewhere():
-    links = [(page, target) for page in (PAGE, ROOT / 'README.md', ROOT / 'tests/README.md')
+    links = [(page, target) for page in (*(ROOT / 'docs').glob('*.md'), ROOT / 'README.md', ROOT / 'tests/README.md')
              for target in re.findall(r'\]\((?!http|#)([^)#]+)', page.read_text())]
     assert len(links) > 10
     assert not [target for page, target in links if not (page.parent / target).exists()]
@@ -96,8 +96,9 @@ def test_where_things_happen_names_files_that_are_there():
     assert rooms == {name for name in re.findall(r'`(\w+(?:\.py|/))`', table) if name != 'xcit_dense/'}
 
 
-def test_the_readme_names_a_test_for_every_promise():
-    table = (ROOT / 'README.md').read_text().partition('| fault | what happens | test |')[2].partition('\n\n')[0]
+def test_the_page_of_faults_names_a_test_for_every_promise():
+    page = ROOT / 'docs/when_something_goes_wrong.md'
+    table = page.read_text().partition('| fault | what happens | test |')[2].partition('\n\n')[0]
     rows = [line.rpartition(' | ')[2] for line in table.splitlines()[2:]]
     assert len(rows) > 12
     tests = '\n'.join(path.read_text() for path in (ROOT / 'tests').rglob('test_*.py'))

@@ -104,6 +104,6 @@ def test_asking_make_what_it_would_do_changes_nothing(tmp_path):
     assert sorted(tmp_path.rglob('*')) == before
 
 
-def test_readme_table_and_metafiles_are_up_to_date():
+def test_model_table_and_metafiles_are_up_to_date():
     done = run_tool('model_table.py', '--check', check=False)
     assert done.returncode == 0, done.stdout

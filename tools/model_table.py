@@ -1,4 +1,4 @@
-"""Renew the model table of the README, the metafiles and model-index.yml from archs.py, the zoo and the configs."""
+"""Renew the model table of docs/models.md, the metafiles and model-index.yml from archs.py, the zoo and the configs."""
 import argparse
 import re
 import sys
@@ -49,8 +49,8 @@ def collect():
     return rows
 
 
-def readme_with_table(readme: str, rows) -> str:
-    """Return the text of a README with the table between its two marks renewed."""
+def page_with_table(page: str, rows) -> str:
+    """Return the text of a page with the table between its two marks renewed."""
     sizes = ' / '.join(f'{h} x {w}' for h, w in _SIZES)
     lines = [f'| config | parameters, M (backbone) | multiply-adds, G, at {sizes} | published | weights |',
              '|---|---|---|---|---|']
@@ -58,10 +58,10 @@ def readme_with_table(readme: str, rows) -> str:
         published = '-' if row['weights'] is None else ', '.join(
             f'{_METRICS[name]} {value}' for name, value in WEIGHTS[row['weights']].published.items())
         counts = ' / '.join(f'{n / 1e9:.1f}' for n in row['multiply_adds'])
-        lines.append(f'| [{row["config"]}](configs/{row["config"]}.py) | {row["parameters"] / 1e6:.1f} '
+        lines.append(f'| [{row["config"]}](../configs/{row["config"]}.py) | {row["parameters"] / 1e6:.1f} '
                      f'({row["backbone_parameters"] / 1e6:.1f}) | {counts} | {published} | '
                      + (f'[`{PREFIX}{row["weights"]}`]({WEIGHTS[row["weights"]].url}) |' if row['weights'] else '- |'))
-    return re.sub(f'(?<={re.escape(_START)}).*(?={re.escape(_END)})', '\n'.join(lines) + '\n', readme, flags=re.S)
+    return re.sub(f'(?<={re.escape(_START)}).*(?={re.escape(_END)})', '\n'.join(lines) + '\n', page, flags=re.S)
 
 
 def metafile(family, rows) -> str:
@@ -90,12 +90,13 @@ def metafile(family, rows) -> str:
 
 
 def make_files(root) -> dict:
-    """Return what the README, the metafiles and ``model-index.yml`` below ``root`` must be, by path."""
+    """Return what the page of models, the metafiles and ``model-index.yml`` below ``root`` must be, by path."""
     root = Path(root)
     rows = collect()
     files = {root / f'configs/{family}_metafile.yml': metafile(family, rows) for family in _FAMILIES}
     files[root / 'model-index.yml'] = yaml.safe_dump({'Import': [str(p.relative_to(root)) for p in files]})
-    files[root / 'README.md'] = readme_with_table((root / 'README.md').read_text(), rows)
+    page = root / 'docs/models.md'
+    files[page] = page_with_table(page.read_text(), rows)
     return files
 
 
