@@ -17,6 +17,10 @@ class DataError(XCiTDenseError):
     """A data set is missing or not laid out as its config says."""
 
 
+class OutputError(XCiTDenseError):
+    """A file cannot be written, or would take the place of one that is not the tool's."""
+
+
 class SetupError(XCiTDenseError):
     """A framework is missing or has a version that does not work with the others.
 

@@ -1,8 +1,15 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and over nobody else's."""
+import json
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
+
+from .errors import OutputError
+from .text import counted, listed
+
+#: Lies in every folder that a tool writes into: by tool, the names of the files that it wrote, with their stamps.
+RECORD = '.made_by_xcit_dense.json'
 
 
 @contextmanager
@@ -29,3 +36,104 @@ def _flush(path):
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def stamp_of(path) -> list:
+    """Return what changes when a file is written: its size and time. It is a list, as JSON gives it back."""
+    state = os.lstat(path)
+    return [state.st_size, state.st_mtime_ns]
+
+
+class OwnFiles:
+    """The files in a folder that one tool wrote, which it alone may write again; a record there keeps their names.
+
+    Use it as a context in which the files are claimed and then written.
+
+    Args:
+        folder: The folder; it is made with the first claim.
+        tool: The name of the tool.
+        overwrite: Whether files may be replaced that the tool did not write; None where it has no such option.
+    """
+
+    def __init__(self, folder, tool: str, overwrite: bool | None = False):
+        self.folder = Path(folder).expanduser()
+        self.tool, self.overwrite = tool, overwrite
+        self._claimed, self._made_folder = set(), False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        """Note what was written: a file that somebody changes later is the tool's no more."""
+        written = {name: stamp_of(self.folder / name) for name in self._claimed if os.path.lexists(self.folder / name)}
+        others = {name: stamp for name, stamp in self._recorded().items()
+                  if name not in self._claimed and os.path.lexists(self.folder / name)}
+        with suppress(OSError):  # a full disk, which the tool itself tells of; without stamps the names will do
+            if self._claimed:
+                self._record({**others, **written})
+            if self._made_folder:
+                self.folder.rmdir()  # unless something is in it
+
+    def names(self) -> set:
+        """Return the files that the tool wrote, as far as they are what it wrote, relative to the folder.
+
+        One without a stamp was being written when the tool was killed.
+        """
+        return {name for name, stamp in self._recorded().items() if _lies_within(name)
+                and os.path.lexists(self.folder / name) and stamp in (None, stamp_of(self.folder / name))}
+
+    def claim(self, *names):
+        """Say which files are about to be written; call it before anything is.
+
+        Args:
+            *names: Theirs, relative to the folder.
+
+        Raises:
+            OutputError: There are some already that the tool did not write, or the folder cannot be written into.
+        """
+        names = [Path(name).as_posix() for name in names]
+        if folders := [name for name in names if (self.folder / name).is_dir()]:
+            raise OutputError(f'cannot write {self.folder / folders[0]}: it is a folder')
+        if self.folder.exists() and not self.folder.is_dir():
+            raise OutputError(f'cannot write into {self.folder}: it is no folder')
+        recorded, own = self._recorded(), self.names()
+        others = [name for name in names if name not in own and os.path.lexists(self.folder / name)]
+        if others and not self.overwrite:
+            mend = 'Give another place' + ('.' if self.overwrite is None else ', or --overwrite to replace them.')
+            raise OutputError(f'{self.folder} holds {counted(len(others), "files")} that {self.tool} would write and '
+                              f'did not make, or that were changed since: {listed(others)}. {mend}')
+        try:
+            for name in others:
+                if (self.folder / name).is_symlink():  # what it leads to is another's
+                    (self.folder / name).unlink()
+            self._made_folder = self._made_folder or not self.folder.exists()
+            self._claimed.update(names)
+            self._record({**{name: recorded[name] for name in own}, **dict.fromkeys(self._claimed)})
+        except OSError as error:
+            raise OutputError(f'cannot write into {self.folder}: {error.strerror}') from error
+
+    def _recorded(self):
+        return _read_record(self.folder).get(self.tool, {})
+
+    def _record(self, files):
+        record = {**_read_record(self.folder), self.tool: dict(sorted(files.items()))}
+        record = {tool: files for tool, files in record.items() if files}
+        if record:
+            with atomic_write(self.folder / RECORD) as part:
+                part.write_text(json.dumps(record, indent=0))
+        else:
+            (self.folder / RECORD).unlink(missing_ok=True)
+
+
+def _read_record(folder):
+    """Return the names and stamps by tool; without a record, or with one that cannot be read, nothing is known."""
+    try:
+        record = json.loads(Path(folder, RECORD).read_text())
+        return {tool: dict(files) for tool, files in record.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _lies_within(name):
+    """Whether a name leads to nowhere else; the record may have come with a folder of somebody else's."""
+    return not Path(name).is_absolute() and '..' not in Path(name).parts

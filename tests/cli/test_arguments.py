@@ -11,16 +11,17 @@ LEAST = dict(
     benchmark=([], dict(
         sizes=['small_12'], patches=[8, 16], images=[(800, 1280), (512, 512)], batch=None, dtype=None,
         modes=['inference', 'training'], rivals=['plain'], compile=False, runs=5, growth=False, max_tokens=400_000,
-        detector=None, out='work_dirs/benchmark')),
+        detector=None, out='work_dirs/benchmark', overwrite=False)),
     check_data=(['c'], dict(config='c', cfg_options=None, data_root=None, strict=False, drop=None, no_cache=False,
                             out='work_dirs/check_data')),
-    convert_checkpoint=(['in', '--inspect'], dict(source='in', out=None, to=None, which=None, inspect=True)),
+    convert_checkpoint=(['in', '--inspect'], dict(source='in', out=None, to=None, which=None, inspect=True,
+                                                      overwrite=False)),
     make_demo_data=(['out'], dict(out='out', train=480, val=80, size=192, seed=0)),
     measure=(['c', '--data-root', 'd'], dict(config='c', cfg_options=None, data_root='d', iterations=3, images=4,
-                                             amp=False, pretrained=False, out='measured.json')),
-    plot_curves=(['run'], dict(work_dir='run', out=None)),
+                                             amp=False, pretrained=False, out='measured.json', overwrite=False)),
+    plot_curves=(['run'], dict(work_dir='run', out=None, overwrite=False)),
     predict=(['c', 'w', 'i', '--out', 'o'], dict(config='c', checkpoint='w', cfg_options=None, images='i', out='o',
-                                                 score_thr=0.3)),
+                                                 score_thr=0.3, overwrite=False)),
     test=(['c', 'w'], dict(RUN, config='c', checkpoint='w', cfg_options=None, show_dir=None, at_least=[])),
     train=(['c'], dict(RUN, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
                        data_findings='stop', config_findings=None, amp=False, compile=False, auto_scale_lr=False)))
@@ -28,18 +29,20 @@ LEAST = dict(
 OPTIONS = dict(
     benchmark=(['--sizes', 'nano_12', 'tiny_12', '--patches', '16', '--images', '64x96', '128x64', '--batch', '3',
                 '--dtype', 'float32', 'float16', '--modes', 'training', '--rivals', '--compile', '--runs', '2',
-                '--growth', '--max-tokens', '9000', '--detector', '--out', 'o'],
+                '--growth', '--max-tokens', '9000', '--detector', '--out', 'o', '--overwrite'],
                dict(sizes=['nano_12', 'tiny_12'], patches=[16], images=[(64, 96), (128, 64)], batch=3,
                     dtype=['float32', 'float16'], modes=['training'], rivals=[], compile=True, runs=2, growth=True,
-                    max_tokens=9000, detector='gpu', out='o')),
+                    max_tokens=9000, detector='gpu', out='o', overwrite=True)),
     check_data=(['--cfg-options', 'a=1', 'b=2', '--cfg-options', 'c=3', '--data-root', 'd', '--strict', '--drop', 'e',
                  '--no-cache', '--out', 'o'],
                 dict(cfg_options=['a=1', 'b=2', 'c=3'], data_root='d', strict=True, drop='e', no_cache=True, out='o')),
     make_demo_data=(['--train', '1', '--val', '2', '--size', '3', '--seed', '4'], dict(train=1, val=2, size=3, seed=4)),
-    measure=(['--cfg-options', 'a=1', '--iterations', '5', '--images', '6', '--amp', '--pretrained', '--out', 'o'],
-             dict(cfg_options=['a=1'], iterations=5, images=6, amp=True, pretrained=True, out='o')),
-    plot_curves=(['--out', 'o'], dict(out='o')),
-    predict=(['--cfg-options', 'a=1', '--score-thr', '0.5'], dict(cfg_options=['a=1'], score_thr=0.5)),
+    measure=(['--cfg-options', 'a=1', '--iterations', '5', '--images', '6', '--amp', '--pretrained', '--out', 'o',
+              '--overwrite'],
+             dict(cfg_options=['a=1'], iterations=5, images=6, amp=True, pretrained=True, out='o', overwrite=True)),
+    plot_curves=(['--out', 'o', '--overwrite'], dict(out='o', overwrite=True)),
+    predict=(['--cfg-options', 'a=1', '--score-thr', '0.5', '--overwrite'],
+             dict(cfg_options=['a=1'], score_thr=0.5, overwrite=True)),
     test=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
            '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3'],
           dict(work_dir='w', data_root='d', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
@@ -76,8 +79,8 @@ def test_values_that_options_may_have():
     assert read('train', ['c', '--resume', 'a.pth'])['resume'] == 'a.pth'
     assert read('benchmark', ['--detector', 'any', '--rivals', 'timm', 'swin_t']) == {
         **LEAST['benchmark'][1], 'detector': 'any', 'rivals': ['timm', 'swin_t']}
-    assert read('convert_checkpoint', ['in', 'out.pth', '--to', 'timm', '--which', 'teacher']) == dict(
-        source='in', out='out.pth', to='timm', which='teacher', inspect=False)
+    assert read('convert_checkpoint', ['in', 'out.pth', '--to', 'timm', '--which', 'teacher', '--overwrite']) == dict(
+        source='in', out='out.pth', to='timm', which='teacher', inspect=False, overwrite=True)
     for name in ('train', 'test'):
         for launcher in ('none', 'pytorch', 'slurm', 'mpi'):
             assert read(name, [*LEAST[name][0], '--launcher', launcher])['launcher'] == launcher

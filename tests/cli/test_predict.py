@@ -9,6 +9,7 @@ from pycocotools.coco import COCO
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense.files import RECORD
 
 
 def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_path):
@@ -79,10 +80,13 @@ def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, 
         shutil.copy(demo_data / 'val2017/000000000001.jpg', images)
     code, message = call_tool('predict.py', TINY_CONFIG, trained[0], images, '--out', out)
     assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be read; wrote ')
-    assert [line.strip() for line in message.splitlines()[1:]] == [str(images / name) for name in names]
+    for line, name in zip(message.splitlines()[1:], names, strict=True):
+        path, reason = line.strip().split(': ', 1)
+        assert path == str(images / name) and reason
     if readable:
-        assert '; wrote 1 pictures and ' in message
-        assert {p.name for p in out.iterdir()} == {'000000000001.jpg', 'results.json'}
+        assert '; wrote 1 picture and ' in message
+        assert {p.name for p in out.iterdir()} == {
+            '000000000001.jpg', 'results.json', 'classes.json', RECORD}
     else:
         assert '; wrote nothing. ' in message and not out.exists()
 
@@ -100,4 +104,4 @@ def test_a_label_map_that_cannot_be_written_is_no_success(trained_segmentor, dem
     taken.mkdir(parents=True)
     code, message = call_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0],
                               demo_data / 'images/validation/000000000001.jpg', '--out', tmp_path)
-    assert code == 1 and message.startswith('error: cannot write into') and str(taken) in message
+    assert code == 1 and message.startswith('error: cannot write') and str(taken) in message

@@ -1,13 +1,10 @@
 """What is written of known outputs of a model: every number, label and colour."""
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
-import cv2
 import numpy as np
 import pytest
 import torch
-from mmdet.datasets import CocoDataset
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData, PixelData
 from mmseg.structures import SegDataSample
@@ -18,7 +15,8 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import SegDrawingHook
-from xcit_dense.predict.predictor import _category_ids, build_predictor, predict_files
+from xcit_dense.predict.files import predict_files
+from xcit_dense.predict.predictor import build_predictor
 
 HEIGHT, WIDTH = 60, 96
 #: Colours (RGB) of which no two channels are alike, so that another order shows.
@@ -135,25 +133,6 @@ def test_an_image_that_cannot_be_read_keeps_its_place(trained, tmp_path):
     assert [(r['image_id'], r['file_name']) for r in records] == [(1, 'a.png'), (3, 'c.png')]
 
 
-def test_category_ids_without_those_of_the_data(trained, tmp_path):
-    """COCO's own for COCO's classes, with the gaps of the file of 2017, else 1, 2, 3 and so on."""
-    last = detected([[1, 2, 3, 4]], [4], [0.5])
-    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, category_ids=None)
-    assert predictor.to_coco(last)[0]['category_id'] == 5
-    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, category_ids=(4, 0, 9, 8, 2))
-    assert predictor.to_coco(last)[0]['category_id'] == 2
-    classes = CocoDataset.METAINFO['classes']
-    ids = dict(zip(classes, _category_ids(classes), strict=True))
-    # some at both sides of each gap, as instances_val2017.json has them
-    assert {name: ids[name] for name in (
-        'person', 'fire hydrant', 'stop sign', 'zebra', 'giraffe', 'backpack', 'umbrella', 'handbag', 'wine glass',
-        'bottle', 'cup', 'bed', 'dining table', 'toilet', 'tv', 'refrigerator', 'book', 'toothbrush')} == {
-            'person': 1, 'fire hydrant': 11, 'stop sign': 13, 'zebra': 24, 'giraffe': 25, 'backpack': 27,
-            'umbrella': 28, 'handbag': 31, 'bottle': 44, 'wine glass': 46, 'cup': 47, 'bed': 65, 'dining table': 67,
-            'toilet': 70, 'tv': 72, 'refrigerator': 82, 'book': 84, 'toothbrush': 90}
-    assert _category_ids(classes[::-1]) == list(range(1, 81))
-
-
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG), ids=('det', 'seg'))
 def test_the_model_is_asked_for_the_image_as_it_is(trained, trained_segmentor, tmp_path, config):
     """In the order of OpenCV, which the model's preprocessor turns, with its size and nothing of a ground truth."""
@@ -184,7 +163,7 @@ def test_pictures_of_objects_have_their_colours(trained, tmp_path):
     pictures = {}
     for threshold in (0.3, 0.5):
         predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, sample, palette=PALETTE, score_thr=threshold)
-        predictor.write(cv2.imread(str(images(tmp_path, 'a.png')[0])), 1, Path('a.png'), tmp_path / str(threshold))
+        predictor.write(predictor.reader.load(images(tmp_path, 'a.png')[0], 1), 'a.png', tmp_path / str(threshold))
         assert len(predictor.records) == 2  # all are in the results
         pictures[threshold] = tmp_path / str(threshold) / 'a.jpg'
         assert Image.open(pictures[threshold]).size == (WIDTH, HEIGHT)
@@ -215,8 +194,9 @@ def test_label_maps_of_known_labels(trained_segmentor, tmp_path, meta, dataset, 
     for name, wanted in (('x/a', halves()), ('b', other)):
         written = Image.open(tmp_path / f'out/labels/{name}.png')
         assert written.mode == 'L' and (np.asarray(written) == wanted + first).all()
-    names = json.loads((tmp_path / 'out/classes.json').read_text())
-    assert names == {str(first + i): name for i, name in enumerate(predictor.meta['classes'])} and len(names) == 6
+    written = json.loads((tmp_path / 'out/classes.json').read_text())
+    names = predictor.classes.names
+    assert written['classes'] == {str(first + i): name for i, name in enumerate(names)} and len(names) == 6
 
 
 def test_first_label_is_the_data_sets_where_the_checkpoint_does_not_say(trained_segmentor, tmp_path):
@@ -241,7 +221,7 @@ def test_label_maps_of_many_classes_do_not_wrap(trained_segmentor, tmp_path, hig
 
 def test_pictures_of_label_maps_have_their_colours(trained_segmentor, tmp_path):
     predictor = make_predictor(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path, segmented(halves()), palette=PALETTE)
-    predictor.write(cv2.imread(str(images(tmp_path, 'a.png')[0])), 1, Path('a.png'), tmp_path / 'out')
+    predictor.write(predictor.reader.load(images(tmp_path, 'a.png')[0], 1), 'a.png', tmp_path / 'out')
     alpha = predictor.visualizer.alpha
     assert 0.3 < alpha < 1
     for label in range(6):  # at the edge of a field, away from its name

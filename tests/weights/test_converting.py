@@ -9,7 +9,7 @@ import torch
 from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.paths import ROOT
 from xcit_dense import XCiT, arch_names
-from xcit_dense.errors import CheckpointError
+from xcit_dense.errors import CheckpointError, XCiTDenseError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, read_checkpoint
 from xcit_dense.weights.convert import TARGETS, convert, inspect
 from xcit_dense.weights.describe import Contents
@@ -130,7 +130,7 @@ def test_nothing_is_overwritten_by_mistake(tmp_path, out, words):
     (tmp_path / 'link.pth').symlink_to(source)
     (tmp_path / 'folder.pth').mkdir()
     before, files = source.read_bytes(), sorted(tmp_path.iterdir())
-    with pytest.raises(CheckpointError, match=words):
+    with pytest.raises(XCiTDenseError, match=words):
         convert(source, tmp_path / out, 'timm')
     assert source.read_bytes() == before and sorted(tmp_path.iterdir()) == files
 

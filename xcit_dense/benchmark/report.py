@@ -44,7 +44,12 @@ def save(result, folder):
 
 def plot(result, folder):
     """Draw every growth into a PNG and return the paths."""
-    return [plot_growth(cells, Path(folder, f'growth_{"_".join(key)}.png')) for key, cells in growths(result).items()]
+    return [plot_growth(cells, Path(folder, growth_plot(*key))) for key, cells in growths(result).items()]
+
+
+def growth_plot(arch, mode, dtype) -> str:
+    """Return the name of the file of a plot."""
+    return f'growth_{arch}_{mode}_{dtype}.png'
 
 
 def _cell_table(cells):

@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 from ..archs import PATCH_SIZES, SIZES
-from .common import check_choices, run_tool
+from .common import add_overwrite_option, check_choices, run_tool
 
 
 def main(argv=None):
@@ -40,15 +40,16 @@ def _read_options(argv):
                         help='also Mask R-CNN training at 800x1280 with XCiT, Swin-T and ResNet-50; any: on a CPU too')
     parser.add_argument('--out', default='work_dirs/benchmark', metavar='DIR',
                         help='where benchmark.json, benchmark.md and the plots go (default: work_dirs/benchmark)')
+    add_overwrite_option(parser)
     return parser.parse_args(argv)
 
 
 def _run(args):
     from mmengine.device import get_device
 
-    from ..benchmark import cells, detector, growth, models, report
+    from ..benchmark import cells, detector, models, report
     from ..config.options import check_compiler
-    from ..machine import describe_machine
+    from ..files import OwnFiles
     for option, values, known in (('dtype', args.dtype or [], cells.DTYPES), ('modes', args.modes, models.MODES),
                                   ('rivals', args.rivals, models.RIVALS)):
         check_choices(f'--{option}', values, known)
@@ -60,11 +61,23 @@ def _run(args):
     if args.detector:
         detector.check_detector_device(force=args.detector == 'any')
     out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    rates = cells.machine_rates(args.dtype)
-    names = ['ours', *args.rivals]
     archs = [f'{size}_p{patch}' for size, patch in itertools.product(args.sizes, args.patches)]
     combinations = list(itertools.product(archs, args.dtype, args.modes))
+    with OwnFiles(out, 'benchmark', args.overwrite) as own:
+        own.claim('benchmark.json', 'benchmark.md', *(
+            report.growth_plot(arch, mode, dtype) for arch, dtype, mode in combinations if args.growth))
+        result = _measure(args, combinations, out)
+        print('\n' + report.markdown(result))
+        for file in (out / 'benchmark.json', out / 'benchmark.md', *report.plot(result, out)):
+            print(f'wrote {file}')
+
+
+def _measure(args, combinations, out):
+    """Measure all that is asked for; what is measured is kept whatever happens to the rest."""
+    from ..benchmark import cells, detector, growth, report
+    from ..machine import describe_machine
+    rates = cells.machine_rates(args.dtype)
+    names = ['ours', *args.rivals]
     jobs = []
     for arch, dtype, mode in combinations:
         options = dict(dtype=dtype, mode=mode, names=names, runs=args.runs, rates=rates[dtype])
@@ -76,15 +89,13 @@ def _run(args):
     result = dict(machine=dict(describe_machine(), rates=rates), settings=vars(args), cells=[], growth=[], detectors=[])
     for (part, _), cell in zip(jobs, cells.run_jobs([job for _, job in jobs]), strict=True):
         result[part].append(cell)
-        report.save(result, out)  # what is measured is kept whatever happens to the rest
+        report.save(result, out)
     if args.detector:
         for dtype in args.dtype:
             result['detectors'] += detector.measure_detectors(
                 list(detector.BACKBONES), image=(800, 1280), batch=args.batch, dtype=dtype, runs=args.runs)
         report.save(result, out)
-    print('\n' + report.markdown(result))
-    for file in (out / 'benchmark.json', out / 'benchmark.md', *report.plot(result, out)):
-        print(f'wrote {file}')
+    return result
 
 
 def _image_size(text):

@@ -67,6 +67,12 @@ def add_run_options(parser: ArgumentParser):
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
 
 
+def add_overwrite_option(parser: ArgumentParser):
+    """Add the option of the tools that write files elsewhere than into a work dir."""
+    parser.add_argument('--overwrite', action='store_true',
+                        help='replace files that this tool did not write; its own are replaced without')
+
+
 def check_choices(option: str, values, known):
     """Raise `ConfigError` unless all values of an option are known; for choices that torch must be loaded to know."""
     for value in values:

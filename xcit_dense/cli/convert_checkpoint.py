@@ -4,7 +4,7 @@ Every layout is recognised by itself, PASSL's .pdparams and wrapped weights (DIN
 """
 import argparse
 
-from .common import check_choices, run_tool
+from .common import add_overwrite_option, check_choices, run_tool
 
 
 def main(argv=None):
@@ -21,6 +21,7 @@ def _read_options(argv):
     parser.add_argument('--which', metavar='NAME', help='container of the model in a file with several, such as '
                         'teacher, student or ema_state_dict; --inspect lists them')
     parser.add_argument('--inspect', action='store_true', help='say what IN is, and write nothing')
+    add_overwrite_option(parser)
     args = parser.parse_args(argv)
     complete = not (args.out or args.to or args.which) if args.inspect else args.out and args.to
     if not complete:
@@ -31,4 +32,5 @@ def _read_options(argv):
 def _run(args):
     from ..weights.convert import TARGETS, convert, inspect
     check_choices('--to', [args.to] if args.to else [], TARGETS)
-    print('\n'.join(inspect(args.source) if args.inspect else convert(args.source, args.out, args.to, args.which)))
+    print('\n'.join(inspect(args.source) if args.inspect else
+                    convert(args.source, args.out, args.to, args.which, args.overwrite)))

@@ -4,7 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from .common import add_config_options, run_tool
+from .common import add_config_options, add_overwrite_option, run_tool
 
 
 def main(argv=None):
@@ -21,6 +21,7 @@ def _read_options(argv):
     parser.add_argument('--amp', action='store_true', help='train in mixed precision (GPU)')
     parser.add_argument('--pretrained', action='store_true', help='start from the weights of the config')
     parser.add_argument('--out', default='measured.json', metavar='FILE', help='full numbers (default: measured.json)')
+    add_overwrite_option(parser)
     return parser.parse_args(argv)
 
 
@@ -30,8 +31,11 @@ def _run(args):
     from ..config.loading import load_config
     from ..data.classes import take_classes
     from ..data.datasets import check_data
+    from ..files import OwnFiles
     from ..machine import describe_machine
-    with tempfile.TemporaryDirectory() as folder:
+    out = Path(args.out)
+    with OwnFiles(out.parent, 'measure', args.overwrite) as own, tempfile.TemporaryDirectory() as folder:
+        own.claim(out.name)
         data_root = Path(folder, 'data')
         cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                           pretrained=args.pretrained)
@@ -46,7 +50,7 @@ def _run(args):
         result = dict(machine=describe_machine(), config=args.config, amp=args.amp,
                       backbone_errors=measure.backbone_errors(cfg.model.backbone),
                       training=measure.train_and_measure(cfg))
-    Path(args.out).write_text(json.dumps(result, indent=1))
+        out.write_text(json.dumps(result, indent=1))
     training = result['training']
     print(f'\n{result["machine"]["device"]}, torch {result["machine"]["torch"]}, {args.config}')
     for name, error in result['backbone_errors'].items():
@@ -57,4 +61,4 @@ def _run(args):
     metrics = ', '.join(f'{k} {v:.3f}' for k, v in training['metrics'].items())
     print(f'  evaluation, {args.images} images: {training["seconds_per_image"]:.3g} s an image; '
           + (metrics or 'no object above the score threshold, so no AP'))
-    print(f'  all numbers in {args.out}')
+    print(f'  all numbers in {out}')

@@ -1,7 +1,7 @@
 """Plot the loss and metric curves of a training run."""
 import argparse
 
-from .common import run_tool
+from .common import add_overwrite_option, run_tool
 
 
 def main(argv=None):
@@ -13,9 +13,10 @@ def _read_options(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('work_dir', metavar='WORK_DIR', help='the --work-dir of the run')
     parser.add_argument('--out', metavar='FILE', help='the picture (default: WORK_DIR/curves.png)')
+    add_overwrite_option(parser)
     return parser.parse_args(argv)
 
 
 def _run(args):
     from ..train.curves import plot_curves
-    print(f'wrote {plot_curves(args.work_dir, args.out)}')
+    print(f'wrote {plot_curves(args.work_dir, args.out, args.overwrite)}')

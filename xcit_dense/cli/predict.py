@@ -1,7 +1,7 @@
 """Draw the predictions of a checkpoint on images; write COCO results (detection) or label maps (segmentation)."""
 import argparse
 
-from .common import add_config_options, run_tool
+from .common import add_config_options, add_overwrite_option, run_tool
 
 
 def main(argv=None):
@@ -14,17 +14,20 @@ def _read_options(argv):
     add_config_options(parser, checkpoint=True)
     parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
     parser.add_argument('--out', required=True, metavar='DIR',
-                        help='gets one picture an image, and results.json (detection) or labels/*.png (segmentation)')
+                        help='gets one picture an image, results.json (detection) or labels/*.png (segmentation), and '
+                        'classes.json')
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detection: draw objects from this score up (default: 0.3); results.json holds all')
+    add_overwrite_option(parser)
     return parser.parse_args(argv)
 
 
 def _run(args):
     from ..config.loading import load_config
     from ..data.datasets import find_images
-    from ..predict.predictor import build_predictor, predict_files
+    from ..predict.files import predict_files
+    from ..predict.predictor import build_predictor
     cfg = load_config(args.config, cfg_options=args.cfg_options, pretrained=False)
     root, paths = find_images(args.images)
     predictor = build_predictor(cfg, args.checkpoint, args.score_thr)
-    print(predict_files(predictor, root, paths, args.out))
+    print(predict_files(predictor, root, paths, args.out, args.overwrite))

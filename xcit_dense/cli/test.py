@@ -29,6 +29,10 @@ def _run(args):
     from ..weights import read_checkpoint
     at_least = [_parse_minimum(text) for text in args.at_least]
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
+    if missing := [name for name in ('test_dataloader', 'test_evaluator', 'test_cfg') if not cfg.get(name)]:
+        raise ConfigError(f'the config has no {", ".join(missing)}, and there is nothing to test without. Where the '
+                          'validation data will do: test_dataloader = val_dataloader and so on, in a config of your '
+                          'own')
     set_run_options(cfg, args)
     check_data(cfg, loaders=('test_dataloader', ))
     if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared

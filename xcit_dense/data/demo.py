@@ -1,5 +1,6 @@
 """A data set that anyone can make: textured scenes with overlapping objects, for detection and segmentation."""
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -7,10 +8,14 @@ import cv2
 import numpy as np
 from pycocotools import mask as mask_api
 
-from ..errors import ConfigError
+from ..errors import ConfigError, OutputError
+from ..files import OwnFiles
 
 #: Category names in the order of their ids, from 1.
 CLASSES = ('disc', 'square', 'triangle', 'star', 'cross')
+#: By split: the folders of COCO's layout, of ADE20k's and of its label maps, and what their files end with.
+_FOLDERS = {split: {f'{split}2017': '.jpg', f'images/{split_ade}': '.jpg', f'annotations/{split_ade}': '.png'}
+            for split, split_ade in (('train', 'training'), ('val', 'validation'))}
 #: Share of an object that must be seen for it to be annotated.
 _MIN_VISIBLE = 0.35
 
@@ -18,11 +23,13 @@ _MIN_VISIBLE = 0.35
 def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0):
     """Write a data set in two layouts; the same arguments give the same files.
 
+    Files of a larger data set that was made here before are deleted; those of anybody else stay as they are.
+
     Args:
-        root: Folder to write into. The layout of COCO: ``annotations/instances_{train,val}2017.json``,
-            ``train2017/``, ``val2017/``. The layout of ADE20k, with the same pictures:
-            ``images/{training,validation}/*.jpg``, ``annotations/{training,validation}/*.png`` (0 is the
-            background, then `CLASSES`) and their names in ``classes.txt``.
+        root: Folder to write into: new, empty, or written by this function. The layout of COCO:
+            ``annotations/instances_{train,val}2017.json``, ``train2017/``, ``val2017/``. The layout of ADE20k, with
+            the same pictures: ``images/{training,validation}/*.jpg``, ``annotations/{training,validation}/*.png`` (0
+            is the background, then `CLASSES`) and their names in ``classes.txt``.
         num_train: Training images.
         num_val: Validation images, from other random numbers.
         size: Longer side of an image in pixels; the shorter varies from 3/4 of it up.
@@ -30,40 +37,54 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
 
     Raises:
         ConfigError: A number is too small; nothing is touched then.
+        OutputError: The folder holds other data, or a file that was changed since it was made; likewise.
     """
     for name, value, least in (('train', num_train, 1), ('val', num_val, 1), ('size', size, 4), ('seed', seed, 0)):
         if value < least:
             raise ConfigError(f'--{name} must be {least} or more, not {value}')
-    root = Path(root)
-    for split, split_ade, count, stream in (('train', 'training', num_train, 0), ('val', 'validation', num_val, 1)):
-        folder, copies, label_maps = (root / f'{split}2017', root / 'images' / split_ade,
-                                      root / 'annotations' / split_ade)
-        for path in (folder, copies, label_maps):
-            path.mkdir(parents=True, exist_ok=True)
-            for old in path.glob('[0-9]' * 12 + '.*'):  # of a larger data set made here before
-                old.unlink()
-        images, annotations = [], []
-        for index in range(count):
-            rng = np.random.default_rng((seed, stream, index))
-            picture, objects, labels = _draw_scene(rng, size)
-            image = dict(id=index + 1, file_name=f'{index + 1:012d}.jpg', height=picture.shape[0],
-                         width=picture.shape[1])
-            file = folder / image['file_name']
-            cv2.imwrite(str(file), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
-            shutil.copyfile(file, copies / file.name)
-            cv2.imwrite(str(label_maps / f'{file.stem}.png'), labels)
-            images.append(image)
-            for label, mask, is_crowd in objects:
-                annotations.append(dict(id=len(annotations) + 1, image_id=image['id'], category_id=label + 1,
-                                        **_describe(mask, is_crowd)))
-        content = dict(
-            info=dict(description='generated scenes of xcit_dense', version=f'size {size}, seed {seed}'),
-            licenses=[],
-            images=images,
-            annotations=annotations,
-            categories=[dict(id=i + 1, name=name, supercategory='shape') for i, name in enumerate(CLASSES)])
-        (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
-    (root / 'classes.txt').write_text('\n'.join(('background', *CLASSES)) + '\n')
+    root, splits = Path(root).expanduser(), dict(train=num_train, val=num_val)
+    with OwnFiles(root, 'make_demo_data', overwrite=None) as own:
+        before = own.names()
+        if root.is_dir() and not before and (others := sorted(os.listdir(root))):
+            raise OutputError(f'{root} holds what make_demo_data did not make, such as {others[0]}: give a folder that '
+                              'is new or empty')
+        names = ['classes.txt']
+        for split, count in splits.items():
+            names.append(f'annotations/instances_{split}2017.json')
+            names += [f'{folder}/{number:012d}{suffix}' for folder, suffix in _FOLDERS[split].items()
+                      for number in range(1, count + 1)]
+        own.claim(*names)
+        for name in before.difference(names):
+            (root / name).unlink()
+        for stream, (split, count) in enumerate(splits.items()):
+            _write_split(root, split, count, size, seed, stream)
+        (root / 'classes.txt').write_text('\n'.join(('background', *CLASSES)) + '\n')
+
+
+def _write_split(root, split, count, size, seed, stream):
+    folder, copies, label_maps = (root / name for name in _FOLDERS[split])
+    for path in (folder, copies, label_maps):
+        path.mkdir(parents=True, exist_ok=True)
+    images, annotations = [], []
+    for index in range(count):
+        rng = np.random.default_rng((seed, stream, index))
+        picture, objects, labels = _draw_scene(rng, size)
+        image = dict(id=index + 1, file_name=f'{index + 1:012d}.jpg', height=picture.shape[0], width=picture.shape[1])
+        file = folder / image['file_name']
+        cv2.imwrite(str(file), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
+        shutil.copyfile(file, copies / file.name)
+        cv2.imwrite(str(label_maps / f'{file.stem}.png'), labels)
+        images.append(image)
+        for label, mask, is_crowd in objects:
+            annotations.append(dict(id=len(annotations) + 1, image_id=image['id'], category_id=label + 1,
+                                    **_describe(mask, is_crowd)))
+    content = dict(
+        info=dict(description='generated scenes of xcit_dense', version=f'size {size}, seed {seed}'),
+        licenses=[],
+        images=images,
+        annotations=annotations,
+        categories=[dict(id=i + 1, name=name, supercategory='shape') for i, name in enumerate(CLASSES)])
+    (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
 
 
 def _draw_scene(rng, size):

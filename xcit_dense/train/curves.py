@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 from ..errors import DataError
+from ..files import OwnFiles
 
 
 def read_curves(work_dir):
@@ -46,15 +47,17 @@ def read_curves(work_dir):
     return curves
 
 
-def plot_curves(work_dir, out_file=None):
+def plot_curves(work_dir, out_file=None, overwrite: bool = False):
     """Draw losses beside metrics into ``WORK_DIR/curves.png`` and return the path.
 
     Args:
         work_dir: The work dir of a training run.
         out_file: Another file for the picture.
+        overwrite: Whether it may replace a file that this function did not write.
 
     Raises:
         DataError: There is no log, or the picture cannot be written.
+        OutputError: There is such a file.
     """
     from matplotlib.figure import Figure  # slow to import
     curves = read_curves(work_dir)
@@ -75,10 +78,12 @@ def plot_curves(work_dir, out_file=None):
         if axes.lines:
             axes.legend(fontsize='small', loc='upper center', bbox_to_anchor=(0.5, -0.13), ncols=3)
     out_file = Path(out_file or Path(work_dir, 'curves.png'))
-    try:
-        figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
-    except (OSError, ValueError) as error:  # a suffix that is no format of pictures is a ValueError
-        raise DataError(f'cannot write {out_file}: {error}') from error
+    with OwnFiles(out_file.parent, 'plot_curves', overwrite) as own:
+        own.claim(out_file.name)
+        try:
+            figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
+        except (OSError, ValueError) as error:  # a suffix that is no format of pictures is a ValueError
+            raise DataError(f'cannot write {out_file}: {error}') from error
     return out_file
 
 

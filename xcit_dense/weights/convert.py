@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from ..errors import CheckpointError
-from ..files import atomic_write
+from ..files import OwnFiles, atomic_write
 from .describe import Contents
 from .fetching import fetch
 from .layouts import LAYOUTS, from_official
@@ -17,7 +17,7 @@ from .read import META_KEY, import_safetensors, read_checkpoint
 TARGETS = ('dense', 'official', 'timm', 'mmpretrain')
 
 
-def convert(source, out, target: str, which: str = None) -> list:
+def convert(source, out, target: str, which: str = None, overwrite: bool = False) -> list:
     """Translate a file into another layout, tensor by tensor and bit for bit.
 
     Args:
@@ -25,12 +25,14 @@ def convert(source, out, target: str, which: str = None) -> list:
         out: File to write; ``.safetensors`` writes that, else ``.pth``, ``.pt`` or ``.bin`` a file of torch.
         target: One of `TARGETS`. Dense files keep class names and palette.
         which: Container of the model, as for `find_state_dict`.
+        overwrite: Whether ``out`` may be a file that this function did not write.
 
     Returns:
         Lines that say what was read, what the layout has no room for, and what was written.
 
     Raises:
         CheckpointError: The file cannot be read, holds no XCiT, or cannot be written.
+        OutputError: ``out`` is such a file.
     """
     out = Path(out)
     if out.suffix not in ('.safetensors', '.pth', '.pt', '.bin'):
@@ -38,6 +40,12 @@ def convert(source, out, target: str, which: str = None) -> list:
     path = fetch(str(source))
     if out.resolve() == path.resolve():
         raise CheckpointError(f'{out} is the file that is read; give another name')
+    with OwnFiles(out.parent, 'convert_checkpoint', overwrite) as own:
+        own.claim(out.name)
+        return _convert(path, out, target, which)
+
+
+def _convert(path, out, target, which):
     checkpoint = read_checkpoint(path)
     contents = Contents.of(find_state_dict(checkpoint, path, which), path)
     if contents.layout is None:

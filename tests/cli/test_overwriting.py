@@ -1,0 +1,89 @@
+"""No tool overwrites a file that it did not make."""
+import json
+import shutil
+
+import pytest
+
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.files import RECORD
+
+
+def tree(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+
+
+@pytest.fixture
+def calls(trained, trained_segmentor, demo_data, tmp_path):
+    """By tool: its arguments, and files that it writes into ``out``."""
+    out, images = tmp_path / 'out', demo_data / 'val2017'
+    return dict(
+        predict=((TINY_CONFIG, trained[0], images, '--out', out), ('000000000001.jpg', 'results.json', 'classes.json')),
+        predict_seg=((TINY_SEG_CONFIG, trained_segmentor[0], images, '--out', out), ('labels/000000000002.png', )),
+        convert_checkpoint=((trained[0], out / 'w.pth', '--to', 'dense'), ('w.pth', )),
+        plot_curves=((trained[0], '--out', out / 'c.png'), ('c.png', )),
+        measure=((TINY_CONFIG, '--data-root', demo_data, '--out', out / 'm.json'), ('m.json', )),
+        benchmark=(('--sizes', 'nano_12', '--patches', 16, '--growth', '--out', out),
+                   ('benchmark.json', 'benchmark.md', 'growth_nano_12_p16_training_float32.png')))
+
+
+@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves', 'measure',
+                                  'benchmark'))
+def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
+    arguments, names = calls[tool]
+    for name in names:
+        path = tmp_path / 'out' / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('mine')
+        done = run_tool(f'{tool.removesuffix("_seg")}.py', *arguments, check=False, cwd=tmp_path)
+        assert done.returncode == 1 and name in done.message and '--overwrite' in done.message
+        assert tree(tmp_path / 'out').values() and set(tree(tmp_path / 'out').values()) == {b'mine'}
+        path.unlink()
+
+
+@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves'))
+def test_own_files_are_written_again_and_others_where_it_is_asked_for(tool, calls, tmp_path):
+    arguments, names = calls[tool]
+    name = f'{tool.removesuffix("_seg")}.py'
+    run_tool(name, *arguments, cwd=tmp_path)
+    run_tool(name, *arguments, cwd=tmp_path)
+    (tmp_path / 'out' / names[0]).write_text('mine')
+    assert run_tool(name, *arguments, check=False, cwd=tmp_path).returncode == 1
+    run_tool(name, *arguments, '--overwrite', cwd=tmp_path)
+    assert (tmp_path / 'out' / names[0]).read_bytes() != b'mine'
+
+
+def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
+    """COCO's images have names of twelve digits too."""
+    coco = tmp_path / 'coco'
+    shutil.copytree(demo_data, coco)
+    (coco / RECORD).unlink()  # as if it were COCO
+    before = tree(coco)
+    for _ in range(2):
+        done = run_tool('make_demo_data.py', coco, '--train', 1, '--val', 1, check=False)
+        assert done.returncode == 1 and 'new or empty' in done.message and tree(coco) == before
+    run_tool('make_demo_data.py', tmp_path / 'own', '--train', 2, '--val', 1, '--size', 48)
+    shutil.copy(coco / 'train2017/000000000002.jpg', tmp_path / 'own/train2017/000000000002.jpg')
+    before = tree(tmp_path / 'own')
+    (tmp_path / 'own/classes.txt').write_text('my\nwords\n')
+    for train in (2, 1):  # a file that was changed is nobody's to overwrite, nor to delete
+        done = run_tool('make_demo_data.py', tmp_path / 'own', '--train', train, '--val', 1, check=False)
+        assert done.returncode == 1 and 'changed since' in done.message and 'classes.txt' in done.message
+    (tmp_path / 'own/classes.txt').unlink()
+    run_tool('make_demo_data.py', tmp_path / 'own', '--train', 1, '--val', 1, '--size', 48)
+    assert (tmp_path / 'own/train2017/000000000002.jpg').read_bytes() == before[
+        (tmp_path / 'own/train2017/000000000002.jpg').relative_to(tmp_path / 'own')]
+
+
+def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, demo_data, tmp_path):
+    shutil.copytree(demo_data / 'val2017', tmp_path / 'images')
+    out = tmp_path / 'images/out'
+    arguments = TINY_CONFIG, trained[0], tmp_path / 'images', '--out', out
+    for _ in range(3):
+        assert '3 pictures' in run_tool('predict.py', *arguments).stdout
+    shutil.copy(demo_data / 'val2017/000000000001.jpg', out / 'mine.jpg')  # this one is an image
+    assert '4 pictures' in run_tool('predict.py', *arguments).stdout
+    other = tmp_path / 'images/other'
+    assert '4 pictures' in run_tool('predict.py', *arguments[:-1], other).stdout
+    assert {record['file_name'] for record in json.loads((other / 'results.json').read_text())} <= {
+        'out/mine.jpg', *(path.name for path in (demo_data / 'val2017').iterdir())}

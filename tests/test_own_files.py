@@ -1,0 +1,108 @@
+"""The record of what a tool wrote: it alone may be written again."""
+import json
+import os
+
+import pytest
+
+from helpers.disk import Disk
+from xcit_dense.errors import OutputError
+from xcit_dense.files import RECORD, OwnFiles
+
+
+def write(folder, *names, tool='tool', overwrite=False, text='ours'):
+    with OwnFiles(folder, tool, overwrite) as own:
+        own.claim(*names)
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+
+
+def test_own_files_are_written_again_and_others_are_not(tmp_path):
+    (tmp_path / 'theirs').write_text('theirs')
+    write(tmp_path, 'a', 'deep/b')
+    write(tmp_path, 'deep/b', 'c', text='longer')
+    with pytest.raises(OutputError, match='1 file that tool would write.*theirs.*--overwrite'):
+        write(tmp_path, 'a', 'theirs', 'new')
+    assert (tmp_path / 'theirs').read_text() == 'theirs' and (tmp_path / 'a').read_text() == 'ours'
+    assert not (tmp_path / 'new').exists() and OwnFiles(tmp_path, 'tool').names() == {'a', 'deep/b', 'c'}
+    write(tmp_path, 'a', 'theirs', overwrite=True)
+    assert (tmp_path / 'theirs').read_text() == 'ours'
+    write(tmp_path, 'theirs')  # now it is the tool's
+
+
+def test_what_was_changed_since_or_is_another_tools_is_not_overwritten(tmp_path):
+    write(tmp_path, 'a', 'b', 'c')
+    (tmp_path / 'a').write_text('changed')
+    state = os.stat(tmp_path / 'b')
+    (tmp_path / 'b').write_text('ruso')  # as long as before
+    os.utime(tmp_path / 'b', ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    (tmp_path / 'c').unlink()
+    (tmp_path / 'c').symlink_to(tmp_path / 'a')
+    for name in 'abc':
+        with pytest.raises(OutputError, match='changed since'):
+            write(tmp_path, name)
+    write(tmp_path, 'd')
+    with pytest.raises(OutputError, match='that other would write'):
+        write(tmp_path, 'd', tool='other')
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / 'photo').write_text('theirs')
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out/a').symlink_to(tmp_path / 'photo')
+    with pytest.raises(OutputError, match='--overwrite'):
+        write(tmp_path / 'out', 'a')
+    write(tmp_path / 'out', 'a', overwrite=True)
+    assert (tmp_path / 'photo').read_text() == 'theirs' and not (tmp_path / 'out/a').is_symlink()
+
+
+def test_a_killed_tool_writes_its_files_again(tmp_path):
+    own = OwnFiles(tmp_path, 'tool')
+    own.claim('a', 'b')  # and never ends
+    (tmp_path / 'a').write_text('half')
+    write(tmp_path, 'a', 'b')
+
+
+def test_an_error_keeps_what_was_written(tmp_path):
+    with pytest.raises(KeyboardInterrupt), OwnFiles(tmp_path / 'out', 'tool') as own:
+        own.claim('a', 'b')
+        (tmp_path / 'out/a').write_text('ours')
+        raise KeyboardInterrupt
+    assert OwnFiles(tmp_path / 'out', 'tool').names() == {'a'}
+    (tmp_path / 'out/b').write_text('theirs, later')
+    with pytest.raises(OutputError):
+        write(tmp_path / 'out', 'b')
+
+
+def test_nothing_written_leaves_nothing(tmp_path):
+    for folder in (tmp_path, tmp_path / 'new'):
+        with OwnFiles(folder, 'tool') as own:
+            own.claim('a')
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('record', ('', '[]', 'null', '{"tool": 3}', '{"tool": ["a"]}', '\0', '{"tool": {"a": 1}}'))
+def test_a_record_that_cannot_be_read_makes_nothing_the_tools(record, tmp_path):
+    (tmp_path / 'a').write_text('theirs')
+    (tmp_path / RECORD).write_text(record)
+    with pytest.raises(OutputError, match='1 file'):
+        write(tmp_path, 'a')
+
+
+@pytest.mark.parametrize('name', ('../a', '{}/a', 'x/../../a'))
+def test_a_record_of_somebody_else_leads_nowhere_else(name, tmp_path):
+    (tmp_path / 'a').write_text('theirs')
+    folder = tmp_path / 'folder'
+    (folder / 'x').mkdir(parents=True)
+    (folder / RECORD).write_text(json.dumps(dict(tool={name.format(tmp_path): None})))
+    assert OwnFiles(folder, 'tool').names() == set()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(OutputError, match='cannot write into'):
+        write(tmp_path / 'file', 'a')
+    disk = Disk(tmp_path, monkeypatch)
+    disk.failing[('fsync', )] = OSError(28, 'No space left on device')
+    with pytest.raises(OutputError, match='No space left'):
+        write(tmp_path / 'out', 'a')

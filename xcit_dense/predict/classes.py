@@ -1,0 +1,118 @@
+"""What the outputs of a model mean: the names of its classes, and their numbers in the data set."""
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from ..data.check.classes import wanted_classes
+from ..data.classes import classes_of_data, heads_of_classes
+from ..data.datasets import LOADERS, datasets, setting_of, type_of
+from ..data.files import Unreadable, read_class_list
+from ..errors import DataError
+
+#: The category ids of COCO 2017 are 1 to 90 without these.
+_COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+
+
+class Classes(NamedTuple):
+    """Names and numbers of classes, in the order of the model's outputs, and in words where each was found."""
+    names: tuple
+    numbers: tuple
+    names_from: str
+    numbers_from: str
+
+
+def classes_of_objects(cfg, meta, checkpoint) -> Classes:
+    """Return the classes of a detector, with category ids.
+
+    The model's names are those of its checkpoint, else those of the config, the annotation file or the data set's
+    class, as far as there are as many as the model has outputs. The ids are those of an annotation file of the config
+    that has all the names, else those of the checkpoint, COCO's for COCO's names, or 1, 2, 3 and so on.
+
+    Args:
+        cfg: The config.
+        meta: What `xcit_dense.weights.meta.get_dataset_meta` found in the checkpoint.
+        checkpoint: Its file, for the words.
+    """
+    files = _annotation_files(cfg)
+    in_files = [(ids.keys(), path) for path, ids in files.items()]
+    names, origin = _names(cfg, meta, checkpoint, in_files)
+    for path, ids in files.items():
+        if set(names) <= ids.keys():
+            if origin == 'the config':  # mmdet numbers them in the order of the file
+                names = tuple(name for name in ids if name in names)
+            return Classes(names, tuple(ids[name] for name in names), origin, str(path))
+    if len(meta.get('category_ids') or ()) == len(names):
+        return Classes(names, tuple(meta['category_ids']), origin, str(checkpoint))
+    if names == _coco_names():
+        return Classes(names, tuple(i for i in range(1, 91) if i not in _COCO_GAPS), origin, 'COCO 2017')
+    return Classes(names, tuple(range(1, len(names) + 1)), origin,
+                   'counted from 1: neither an annotation file of the config nor the checkpoint has them')
+
+
+def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
+    """Return the classes of a segmentor, with labels: from 0, or from 1 where 0 is unlabelled (``reduce_zero_label``).
+
+    Args:
+        cfg: As for `classes_of_objects`; a ``classes.txt`` stands for the annotation file.
+        meta: Likewise.
+        checkpoint: Likewise.
+    """
+    dataset = test_dataset(cfg)
+    file, listed = Path(dataset.get('data_root') or '', 'classes.txt'), None
+    with suppress(Unreadable):
+        listed = read_class_list(file)
+    names, origin = _names(cfg, meta, checkpoint, [(listed, file)] if listed else [])
+    first = int(meta.get('reduce_zero_label', setting_of(dataset, 'reduce_zero_label', False)))
+    return Classes(names, tuple(range(first, first + len(names))), origin,
+                   str(checkpoint) if 'reduce_zero_label' in meta else f'the config ({_title(dataset)})')
+
+
+def test_dataset(cfg):
+    """Return the data set that predictions are made like: the first of the test data, else of the validation.
+
+    Raises:
+        DataError: The config has neither.
+    """
+    found = datasets(cfg, LOADERS[:0:-1])
+    if not found:
+        raise DataError('the config has no test_dataloader and no val_dataloader, whose pipeline says how images are '
+                        'read for the model')
+    return found[0]
+
+
+def _names(cfg, meta, checkpoint, in_files):
+    """Return the names of the outputs, and where they are from."""
+    dataset = test_dataset(cfg)
+    if meta.get('classes'):
+        names = meta['classes']
+        return (names, ) if isinstance(names, str) else tuple(names), str(checkpoint)
+    if (dataset.get('metainfo') or {}).get('classes'):
+        return wanted_classes(dataset, False), 'the config'
+    count = next((head['num_classes'] for head in heads_of_classes(cfg.model)), None)
+    own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
+    for names, origin in (*in_files, (own, _title(dataset))):
+        if names and count in (None, len(names)):
+            return tuple(names), str(origin)
+    return tuple(map(str, range(count or 0))), (
+        f'their numbers, for nothing says the names of {count} classes; metainfo.classes of the test data set would')
+
+
+def _annotation_files(cfg):
+    """Return the category ids by name of each annotation file of the config that is there."""
+    files = {}
+    for dataset in datasets(cfg, LOADERS[::-1]):
+        path = Path(dataset.get('data_root') or '', dataset.get('ann_file') or '').expanduser()
+        if path not in files and path.is_file():
+            with suppress(DataError):
+                found = classes_of_data(dataset)
+                files[path] = dict(zip(found['classes'], found['category_ids'], strict=True))
+    return files
+
+
+def _coco_names():
+    from mmdet.datasets import CocoDataset
+    return tuple(CocoDataset.METAINFO['classes'])
+
+
+def _title(dataset):
+    return getattr(type_of(dataset), '__name__', str(dataset.get('type')))

@@ -1,0 +1,89 @@
+"""Predictions for many image files."""
+from collections import Counter
+from pathlib import Path
+
+from mmengine.utils import track_iter_progress
+
+from ..errors import DataError, OutputError
+from ..files import OwnFiles
+from ..text import counted, first_line, listed
+
+
+def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
+    """Predict image files; write pictures and results into ``out_dir``.
+
+    An image id is the number in the file's name, as in COCO, where all files have different ones; or
+    else the position among the files.
+    What was done before an interruption is kept.
+
+    Args:
+        predictor: Of `xcit_dense.predict.predictor.build_predictor`.
+        root: The folder below which the output keeps the folders of the input.
+        paths: The image files. Pictures that this package drew are left out.
+        out_dir: The folder to write into.
+        overwrite: Whether files in ``out_dir`` may be replaced that no earlier call wrote.
+
+    Returns:
+        What was written, in words.
+
+    Raises:
+        DataError: There is no image; ``out_dir`` is ``root``, or a result would replace one of the images; two images
+            have the same name but for the suffix; or some could not be read, and the others are done all the same.
+        OutputError: ``out_dir`` cannot be written into, or holds such files.
+    """
+    root, out_dir = Path(root), Path(out_dir).expanduser()
+    with OwnFiles(out_dir, 'predict', overwrite) as own:
+        drawn = _drawn(root, paths)
+        paths = [path for path in paths if path not in drawn]
+        if not paths:
+            raise DataError(f'there is no image in {root} but pictures of predictions')
+        names = [path.relative_to(root) for path in paths]
+        files = [file for name in names for file in predictor.files_of(name)]
+        _check_targets(root, paths, names, out_dir, files)
+        own.claim(*files, *predictor.last_files)
+        stems = [path.stem for path in paths]
+        numbered = all(stem.isdecimal() for stem in stems) and len(set(map(int, stems))) == len(stems)
+        ids = map(int, stems) if numbered else range(1, len(paths) + 1)
+        try:
+            written, unreadable = _predict_all(predictor, list(zip(paths, names, ids, strict=True)), out_dir)
+        except OSError as error:
+            raise OutputError(f'cannot write into {out_dir}: {error}') from error
+    if unreadable:
+        raise DataError('\n  '.join([f'{len(unreadable)} of {len(paths)} images could not be read; wrote {written}. '
+                                    'These could not:', *unreadable]))
+    return written
+
+
+def _drawn(root, paths):
+    """Return the pictures below a folder that this package drew, by the records beside some image files."""
+    folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(root)}
+    return {folder / name for folder in folders for tool in ('predict', 'test')
+            for name in OwnFiles(folder, tool).names()}
+
+
+def _check_targets(root, paths, names, out_dir, files):
+    inputs = {path.resolve() for path in paths}
+    if out_dir.resolve() == root.resolve() or any((out_dir / file).resolve() in inputs for file in files):
+        raise DataError(f'{out_dir} holds the images, and the pictures would overwrite them; give another folder')
+    stems = Counter(str(name.with_suffix('')) for name in names)
+    if doubled := [stem for stem, count in stems.items() if count > 1]:
+        raise DataError(f'several images in {root} have one name but for the suffix, and would have one result: '
+                        f'{listed(doubled)}. Rename one of each.')
+
+
+def _predict_all(predictor, jobs, out_dir):
+    """Return what was written, in words, and the images that could not be read, with the reason."""
+    unreadable, count = [], 0
+    try:
+        for path, name, image_id in track_iter_progress(jobs):
+            try:
+                loaded = predictor.reader.load(path, image_id)
+            except Exception as error:  # of any type: the loader may be the user's own
+                unreadable.append(f'{path}: {first_line(error)}')
+                continue
+            predictor.write(loaded, name, out_dir)
+            count += 1
+    finally:
+        print()  # the progress bar ends without a line break
+        written = f'{counted(count, "pictures")} and {predictor.close(out_dir)} in {out_dir}' if count else 'nothing'
+    return written, unreadable
