@@ -146,7 +146,8 @@ FORMS = dict(
     scoped=lambda cfg: Config(scoped(cfg.to_dict())),
     concatenated=lambda cfg: cfg.test_dataloader.merge(dict(dataset=dict(
         _delete_=True, type='ConcatDataset', datasets=[cfg.test_dataloader.dataset] * 2))),
-    without_test_data=lambda cfg: cfg.merge_from_dict(dict(test_dataloader=None, test_evaluator=None, test_cfg=None)))
+    without_test_data=lambda cfg: cfg.merge_from_dict(dict(test_dataloader=None, test_evaluator=None, test_cfg=None,
+                                                           visualizer=None)))
 
 
 @pytest.mark.parametrize('form', FORMS)

@@ -33,6 +33,8 @@ class Predictor:
 
     #: Finds the classes, from the config, what the checkpoint says of them, and its file.
     find_classes = None
+    #: What draws where the config does not say.
+    visualizer_type = None
 
     def __init__(self, cfg, checkpoint):
         checkpoint = fetch(str(checkpoint))
@@ -48,7 +50,8 @@ class Predictor:
         meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
         if len(meta.get('palette') or ()) < len(self.classes.names):
             meta['palette'] = palette_of(self.classes.names)
-        self.visualizer = VISUALIZERS.build(dict(cfg.visualizer, vis_backends=None))
+        self.visualizer = VISUALIZERS.build(
+            {'type': self.visualizer_type, 'name': 'visualizer', **(cfg.get('visualizer') or {}), 'vis_backends': None})
         self.visualizer.dataset_meta = meta
 
     def __call__(self, loaded):
@@ -91,6 +94,7 @@ class DetectionPredictor(Predictor):
     """
 
     find_classes = staticmethod(classes_of_objects)
+    visualizer_type = 'DetLocalVisualizer'
     #: Written at the end.
     last_files = ('results.json', 'classes.json')
 
@@ -132,6 +136,7 @@ class SegmentationPredictor(Predictor):
     """Draws the classes in their colours over the image; writes label maps as PNG."""
 
     find_classes = staticmethod(classes_of_pixels)
+    visualizer_type = 'SegLocalVisualizer'
     #: Written at the end.
     last_files = ('classes.json', )
 
