@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.device import get_device
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, get_arch
 from xcit_dense.benchmark import cells, detector, growth, models
 from xcit_dense.benchmark.costs import multiply_adds
+from xcit_dense.benchmark.measure import cut_data
 from xcit_dense.errors import ConfigError
 
 BN = dict(norm_cfg=dict(type='BN'))
@@ -246,3 +249,15 @@ def test_tool_writes_numbers_tables_and_pictures(tmp_path):
 def test_tool_says_what_it_takes(call_tool, capsys, options, words):
     code, message = call_tool('benchmark.py', *options)
     assert code == 2 and all(word in message for word in words), message
+
+
+def test_cut_label_maps_keep_the_ends_of_their_names(root, tmp_path):
+    """`python -m xcit_dense measure` trains on links to some images and their label maps."""
+    for path in root.glob('annotations/*/*.png'):
+        path.rename(path.with_name(f'{path.stem}_mask.png'))
+    cfg = Config({f'{part}_dataloader': dict(dataset=folders(root, seg_map_suffix='_mask.png'))
+                  for part in ('train', 'val')})
+    cut_data(cfg, tmp_path / 'cut', 2, 1)
+    assert sorted(path.name for path in (tmp_path / 'cut').rglob('*_mask.png')) == [
+        '000000000001_mask.png', '000000000002_mask.png']
+    assert all(path.exists() for path in (tmp_path / 'cut').rglob('*.*'))

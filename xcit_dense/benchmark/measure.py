@@ -10,6 +10,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS
 
 from ..data.datasets import datasets, find_images
+from ..data.folders import label_map_of
 from ..errors import DataError
 from ..train.curves import read_curves
 from ..train.runner import build_runner
@@ -90,9 +91,8 @@ def _cut_folders(root, dataset, count, out):
     folder, images = find_images(root / dataset.data_prefix.img_path)
     suffix = dataset.get('seg_map_suffix', '.png')
     for image in images[:count]:
-        name = image.relative_to(folder)
-        for part in (Path(dataset.data_prefix.img_path, name),
-                     Path(dataset.data_prefix.seg_map_path, name).with_suffix(suffix)):
+        for part in (Path(dataset.data_prefix.img_path, image.relative_to(folder)),
+                     label_map_of(image, folder, dataset.data_prefix.seg_map_path, suffix)):
             Path(out, part).parent.mkdir(parents=True, exist_ok=True)
             Path(out, part).symlink_to(root / part)
     return min(count, len(images))

@@ -11,6 +11,7 @@ from ..text import listed
 from ..weights import classes_of_checkpoint
 from .datasets import LOADERS, datasets, folder_of, setting_of
 from .files import IGNORED, Unreadable, read_class_list, read_json, read_maps
+from .folders import files_below
 
 #: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
 #: any object, those of a backbone's own classifier, those of stuff, and a boundary.
@@ -149,7 +150,7 @@ def _classes_of_folders(dataset, names_file, known):
 
 def _labels_of_maps(folder, suffix):
     """Return every label below a folder but the ignored one, with a file that has it."""
-    paths, found = sorted(folder.rglob(f'*{suffix}')), {}
+    paths, found = [path for path in files_below(folder) if path.name.endswith(suffix)], {}
     # links may lead anywhere, as they may when the framework reads: to refuse those is the data check's part
     for path, state in zip(paths, read_maps(paths, folder, [folder.anchor]), strict=True):
         if state.fault:

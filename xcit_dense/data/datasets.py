@@ -6,6 +6,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from ..errors import DataError
+from .folders import files_below
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
@@ -38,7 +39,7 @@ def _state_of(path):
 
 
 def find_images(source):
-    """Return the folder and the sorted image files of a file or folder.
+    """Return the folder and the sorted image files of a file or folder, as `files_below` finds them.
 
     Raises:
         DataError: There are none.
@@ -48,7 +49,7 @@ def find_images(source):
         return source.parent, [source]
     if not source.is_dir():
         raise DataError(f'there is no image or folder {source.absolute()}')
-    paths = sorted(p for p in source.rglob('*') if p.suffix.lower() in IMAGE_SUFFIXES)
+    paths = [path for path in files_below(source) if path.suffix.lower() in IMAGE_SUFFIXES]
     if not paths:
         raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(IMAGE_SUFFIXES)}')
     return source, paths

@@ -1,16 +1,15 @@
 """A data set of plain image folders, which mmseg lacks; imported by the segmentation configs, needs mmseg."""
-from pathlib import Path
-
 from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from ..errors import DataError
 from .datasets import find_images
+from .folders import label_map_of
 
 
 @DATASETS.register_module()
 class ImageFolderDataset(BaseSegDataset):
-    """Images of any usual format, and label maps of the same names in another folder.
+    """Images of any usual format, and label maps of the same names but for the suffix in another folder.
 
     Raises:
         DataError: An image has no label map, or two images have the same name but for the suffix.
@@ -24,8 +23,7 @@ class ImageFolderDataset(BaseSegDataset):
             record = dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,
                           seg_fields=[])
             if self.data_prefix.get('seg_map_path'):
-                name = path.relative_to(folder).with_suffix(self.seg_map_suffix)
-                label_map = Path(self.data_prefix['seg_map_path'], name)
+                label_map = label_map_of(path, folder, self.data_prefix['seg_map_path'], self.seg_map_suffix)
                 if not label_map.is_file():
                     raise DataError(f'the image {path} has no label map {label_map}')
                 if label_map in seen:

@@ -6,6 +6,7 @@ import numpy as np
 from ...text import shown
 from ..datasets import folder_of, prefixes_of, setting_of
 from ..files import IGNORED, read_files, read_maps
+from ..folders import files_below, label_map_of
 from .files import faults_of_header, read_header, turns_images
 from .findings import ERROR, Finding, Report, choose_samples
 
@@ -63,14 +64,19 @@ class _Check:
         """Return the images as the data set lists them, and find those that it does not see."""
         if self.dataset.get('ann_file'):
             return self.listed_images()
-        found = sorted(path for path in self.folder.rglob('*')
-                       if path.suffix.lower() in suffixes or self.suffix and path.name.endswith(self.suffix))
-        images = [path for path in found if self.suffix is None or path.name.endswith(self.suffix)]
+        ends = tuple(filter(None, (self.suffix, )))
+        found = [path for path in self.files_below(self.folder)
+                 if path.suffix.lower() in suffixes or path.name.endswith(ends)]
+        images = [path for path in found if self.suffix is None or path.name.endswith(self.suffix) and path.is_file()]
         if not images:
             self.add('no-images', self.folder, value=f'looked for {self.suffix or ", ".join(suffixes)}')
-        for path in sorted(set(found) - set(images)):
-            self.add('image-left-out', path, value=self.suffix)
+        for path in sorted(set(found) - set(images)):  # a link that leads nowhere has the suffix
+            self.add('image-left-out', path, value=f'existing {self.suffix}')
         return images
+
+    def files_below(self, folder):
+        """Return the files that the data set sees."""
+        return files_below(folder, hidden_folders=self.suffix is not None)
 
     def listed_images(self):
         """Return the images of a data set that names them in a file, one a line."""
@@ -84,9 +90,7 @@ class _Check:
 
     def map_of(self, image):
         """Return the path of the label map of an image."""
-        name = image.relative_to(self.folder)
-        stem = str(name)[:-len(self.suffix)] if self.suffix else str(name.with_suffix(''))
-        return self.maps_folder / (stem + self.map_suffix)
+        return label_map_of(image, self.folder, self.maps_folder, self.map_suffix, self.suffix)
 
     def image(self, path, header):
         """Add the faults of an image."""
@@ -136,8 +140,8 @@ class _Check:
                 self.add('map-shared', image, image, str(owners[path]))
             owners.setdefault(path, image)
         if not self.dataset.get('ann_file'):
-            for path in sorted(self.maps_folder.rglob(f'*{self.map_suffix}')):
-                if path not in owners:
+            for path in self.files_below(self.maps_folder):
+                if path.name.endswith(self.map_suffix) and path not in owners:
                     self.add('map-without-image', path)
 
     def report(self, images):

@@ -1,0 +1,60 @@
+"""Files in folders, as data sets read them."""
+import os
+from pathlib import Path
+
+from ..errors import DataError
+
+
+def files_below(folder, hidden_folders: bool = False) -> list:
+    """Return the files below a folder, sorted; none where there is no such folder.
+
+    As in mmseg, folders behind links are looked into, and files whose names begin with a dot are left out. A link back
+    to a folder that it lies in is not followed. A link that leads nowhere counts as a file.
+
+    Args:
+        folder: It.
+        hidden_folders: Whether to look into folders whose names begin with a dot, as mmseg does.
+
+    Raises:
+        DataError: A folder cannot be read.
+    """
+    folder = Path(folder)
+    try:
+        return sorted(map(Path, _walk(folder, hidden_folders, ()))) if folder.is_dir() else []
+    except OSError as error:
+        raise DataError(f'a folder with data cannot be read: {error}') from error
+
+
+def _walk(folder, hidden_folders, above):
+    here = os.path.realpath(folder)
+    if here in above:
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            hidden = entry.name.startswith('.')
+            if _is_folder(entry):
+                if hidden_folders or not hidden:
+                    yield from _walk(entry.path, hidden_folders, (*above, here))
+            elif not hidden:
+                yield entry.path
+
+
+def _is_folder(entry):
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str = None) -> Path:
+    """Return the path of the label map of an image: what stands behind the stem of its name is another.
+
+    Args:
+        image: Below ``folder``.
+        folder: Of the images.
+        maps_folder: Of the label maps.
+        map_suffix: What their names end with, such as ``_mask.png``.
+        suffix: What those of the images end with; by default all from the last dot on.
+    """
+    name = str(image.relative_to(folder))
+    return Path(maps_folder, name[:len(name) - len(image.suffix if suffix is None else suffix)] + map_suffix)
