@@ -87,7 +87,7 @@ def set_show_dir(cfg: Config, folder):
     hook = cfg.get('default_hooks', {}).get('visualization')
     if hook is None:
         raise ConfigError('--show-dir needs default_hooks.visualization in the config, such as '
-                          "dict(type='DetVisualizationHook') of mmdet or dict(type='SegDrawingHook') of this package")
+                          "dict(type='DrawingHook') of this package or dict(type='DetVisualizationHook') of mmdet")
     hook.draw = True
     # the hooks join this to a folder of their own unless it is absolute
     hook.test_out_dir = str(Path(folder).absolute())

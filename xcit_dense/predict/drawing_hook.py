@@ -1,29 +1,69 @@
-"""Pictures of a segmentor's test results; imported by the segmentation configs, needs mmseg."""
+"""Pictures of the test results of a detector or a segmentor."""
+import os
 from pathlib import Path
 
 import mmcv
 from mmengine.hooks import Hook
-from mmseg.registry import HOOKS
+from mmengine.registry import HOOKS
 
 
 @HOOKS.register_module()
-class SegDrawingHook(Hook):
-    """Draws every tested image, ground truth (left) beside prediction, as mmdet's hook does for detectors.
+class DrawingHook(Hook):
+    """Draws every tested image, ground truth (left) beside prediction, by the visualizer of mmdet or mmseg.
 
     Args:
         draw: Whether to draw at all.
-        test_out_dir: Folder for the pictures, named like the images, folders below the data set's too.
+        test_out_dir: Folder for the pictures, named like the images, folders below the data set's too. Without it they
+            go where the visualizer keeps pictures.
+        score_thr: Objects with a lower score are not drawn; by default as the visualizer of mmdet has it, 0.3.
     """
 
-    def __init__(self, draw: bool = False, test_out_dir: str = None):
+    def __init__(self, draw: bool = False, test_out_dir: str = None, score_thr: float = None):
         self.draw = draw
         self.test_out_dir = test_out_dir
+        self.options = {} if score_thr is None else dict(pred_score_thr=score_thr)
+        self.drawn = 0
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Draw the images of a batch."""
-        if self.draw:
-            root = runner.test_dataloader.dataset.data_prefix['img_path']
-            for sample in outputs:
-                image = mmcv.imread(sample.img_path, channel_order='rgb')
-                runner.visualizer.add_datasample('', image, sample, out_file=str(
-                    Path(self.test_out_dir, Path(sample.img_path).relative_to(root))))
+        for sample in outputs if self.draw else ():
+            self.drawn += 1
+            image = mmcv.imread(sample.img_path, channel_order='rgb')
+            path = self.path_of(runner, sample)
+            runner.visualizer.add_datasample('test_img', image, sample, step=self.drawn, **self.options,
+                                             out_file=None if path is None else str(path))
+
+    def path_of(self, runner, sample):
+        """Return the path of the picture of a sample, or None where pictures have no folder.
+
+        Images of different paths have different pictures, also those of several data sets that are tested as one.
+        """
+        if self.test_out_dir is None:
+            return None
+        path = Path(os.path.abspath(sample.img_path))
+        folder = _common_folder(runner.test_dataloader.dataset)
+        if folder is None or not path.is_relative_to(folder):
+            folder = path.anchor  # somewhere else: a list may name files of any place
+        return Path(self.test_out_dir, path.relative_to(folder))
+
+
+#: Of mmseg and of mmdet; other data sets are known by their root.
+_IMAGE_FOLDERS = ('img_path', 'img')
+
+
+def _common_folder(dataset):
+    """Return the folder that holds all images of a data set or of those inside it, or None where none is known."""
+    folders = {os.path.abspath(folder) for folder in _image_folders(dataset)}
+    return os.path.commonpath(folders) if folders else None
+
+
+def _image_folders(dataset):
+    inner = [*getattr(dataset, 'datasets', ()), *filter(None, [getattr(dataset, 'dataset', None)])]
+    if inner:
+        for part in inner:
+            yield from _image_folders(part)
+        return
+    prefixes = getattr(dataset, 'data_prefix', None) or {}
+    folder = next(filter(None, map(prefixes.get, _IMAGE_FOLDERS)), None) or getattr(dataset, 'data_root', None)
+    if folder:
+        yield folder
