@@ -108,6 +108,23 @@ def test_without_a_folder_pictures_go_to_the_visualizer(tmp_path):
     assert len(list(tmp_path.rglob('test_img_*.png'))) == 2
 
 
+def test_pictures_of_a_validation_as_by_mmdet(tmp_path):
+    """Configs built on these say `interval` and the like of mmdet's hook."""
+    image = tmp_path / 'a.png'
+    Image.new('RGB', (60, 50)).save(image)
+    visualizer = DetLocalVisualizer.get_instance('val', vis_backends=[dict(type='LocalVisBackend')],
+                                                 save_dir=str(tmp_path))
+    visualizer.dataset_meta = Images.METAINFO
+    for kind in (DetVisualizationHook, DrawingHook):
+        hook = kind(draw=True, interval=3, show=False, wait_time=1, backend_args=dict(backend='local'))
+        for batch in range(4):
+            hook.after_val_iter(SimpleNamespace(iter=6, visualizer=visualizer), batch, None, [sample_of(image)])
+        pictures = list(tmp_path.rglob('val_img_*.png'))
+        assert sorted(path.name for path in pictures) == ['val_img_6.png', 'val_img_9.png']
+        for path in pictures:
+            path.unlink()
+
+
 def test_both_frameworks_have_the_hook_and_older_configs_their_name():
     for config, scope in ((TINY_CONFIG, 'mmdet'), (TINY_SEG_CONFIG, 'mmseg')):
         cfg = load_config(config)

@@ -140,6 +140,7 @@ def test_no_head_of_mmseg_is_forgotten():
     assert {*HEADS, *LEFT_OUT} == set(decode_heads.__all__)
 
 
+@pytest.mark.filterwarnings('ignore:torch.meshgrid')
 @pytest.mark.parametrize('name', HEADS)
 def test_every_head_predicts_as_in_mmseg(name, model, monkeypatch):
     put_head(model, name, HEADS[name])

@@ -16,22 +16,40 @@ class DrawingHook(Hook):
         test_out_dir: Folder for the pictures, named like the images, folders below the data set's too. Without it they
             go where the visualizer keeps pictures.
         score_thr: Objects with a lower score are not drawn; by default as the visualizer of mmdet has it, 0.3.
+        interval: In a validation, iterations from one picture to the next.
+        show: Whether to show each picture in a window.
+        wait_time: Seconds until the next; 0 waits for a key.
+        backend_args: Of mmengine's file backend, for images that lie on no disk.
     """
 
-    def __init__(self, draw: bool = False, test_out_dir: str = None, score_thr: float = None):
+    def __init__(self, draw: bool = False, test_out_dir: str = None, score_thr: float = None, interval: int = 50,
+                 show: bool = False, wait_time: float = 0., backend_args: dict = None):
         self.draw = draw
         self.test_out_dir = test_out_dir
-        self.options = {} if score_thr is None else dict(pred_score_thr=score_thr)
+        self.options = dict(show=show, wait_time=wait_time)
+        if score_thr is not None:  # mmseg's visualizer knows none
+            self.options['pred_score_thr'] = score_thr
+        self.interval = interval
+        self.backend_args = backend_args
         self.drawn = 0
+
+    def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Draw the first image of some batches to where the visualizer keeps pictures."""
+        step = runner.iter + batch_idx
+        if self.draw and step % self.interval == 0:
+            self._draw(runner, 'val_img', outputs[0], step)
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Draw the images of a batch."""
         for sample in outputs if self.draw else ():
             self.drawn += 1
-            image = mmcv.imread(sample.img_path, channel_order='rgb')
-            path = self.path_of(runner, sample)
-            runner.visualizer.add_datasample('test_img', image, sample, step=self.drawn, **self.options,
-                                             out_file=None if path is None else str(path))
+            self._draw(runner, 'test_img', sample, self.drawn, self.path_of(runner, sample))
+
+    def _draw(self, runner, name, sample, step, path=None):
+        image = mmcv.imread(sample.img_path, channel_order='rgb', backend_args=self.backend_args)
+        runner.visualizer.add_datasample(os.path.basename(sample.img_path) if self.options['show'] else name, image,
+                                         sample, step=step, out_file=None if path is None else str(path),
+                                         **self.options)
 
     def path_of(self, runner, sample):
         """Return the path of the picture of a sample, or None where pictures have no folder.
