@@ -34,7 +34,7 @@ class LowMemoryEncoderDecoder(EncoderDecoder):
             return super().predict(inputs, data_samples)
         metas = [sample.metainfo for sample in data_samples]
         logits = self.decode_head.forward(self.extract_feat(inputs))
-        parts = _parts(logits, self.SCORES // pixels)
+        parts = _parts(logits, self.SCORES // pixels, small=min(map(sum, sizes)) <= 128)
         if len(parts) == 1:
             return self.postprocess_result(self.decode_head.predict_by_feat(logits, metas), data_samples)
         best, first = [None] * len(inputs), 0
@@ -61,14 +61,14 @@ def _has_methods_of(kind, owner, *names):
     return all(getattr(getattr(owner, name, None), '__func__', None) is getattr(kind, name) for name in names)
 
 
-def _parts(logits, count):
+def _parts(logits, count, small=False):
     """Split scores (B, C, H, W) by classes, about ``count`` at a time, so that resizing gives the same to the last bit.
 
-    torch resizes fewer than four channels otherwise than more, and of channels-last tensors those that fill no whole
-    vector otherwise than the rest; a vector has up to 16.
+    torch resizes fewer than four channels otherwise than more. Of channels-last tensors, and to sizes whose height and
+    width make 128 or less (``small``), it resizes channels that fill no whole vector, up to 16, otherwise than others.
     """
     last = logits.is_contiguous(memory_format=torch.channels_last)
-    unit, classes = 16 if last else 4, logits.shape[1]
+    unit, classes = 16 if last or small else 4, logits.shape[1]
     count = max(count // unit, 1) * unit
     starts = list(range(0, max(classes - 3, 1), count))  # what is left over at the end goes with those before
     parts = [logits[:, start:end] for start, end in zip(starts, [*starts[1:], classes], strict=True)]
