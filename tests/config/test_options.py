@@ -14,9 +14,9 @@ def test_auto_scale_lr_needs_a_base():
     cfg = load_config(MAIN_CONFIG)
     options.set_auto_scale_lr(cfg)
     assert cfg.auto_scale_lr.enable
-    cfg._cfg_dict.pop('auto_scale_lr')
-    with pytest.raises(ConfigError, match='base_batch_size'):
-        options.set_auto_scale_lr(cfg)
+    for none in (dict(a=1), dict(auto_scale_lr=None), dict(auto_scale_lr=dict(enable=False))):
+        with pytest.raises(ConfigError, match='base_batch_size'):
+            options.set_auto_scale_lr(Config(none))
 
 
 def test_start_weights_are_taken_out_wherever_they_are():
@@ -47,9 +47,10 @@ def test_hooks_are_added_behind_those_that_are_there():
     cfg = Config(dict(custom_hooks=[dict(type='A')]))
     options.add_hook(cfg, 'B')
     assert cfg.custom_hooks == [dict(type='A'), dict(type='B')]
-    cfg = Config(dict(a=1))
-    options.add_hook(cfg, 'B')
-    assert cfg.custom_hooks == [dict(type='B')]
+    for none in (dict(a=1), dict(custom_hooks=None)):
+        cfg = Config(none)
+        options.add_hook(cfg, 'B')
+        assert cfg.custom_hooks == [dict(type='B')]
 
 
 @pytest.mark.parametrize('gpu', (True, False))
@@ -72,7 +73,7 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
             data_root='old/', train_dataloader=dict(dataset=dict(type='x', data_root='old/', ann_file='a.json')),
             val_dataloader=dict(dataset=dict(type='x', data_root='other')), test_dataloader=None,
             val_evaluator=[dict(ann_file='old/b/c.json', number=3, format='old'), dict(ann_file='other/d.json')],
-            test_evaluator=dict(ann_file='elsewhere/old/e.json', prefix='older/f')))
+            test_evaluator=dict(ann_file='elsewhere/old/e.json', prefix='older/f', metrics=[dict(ann_file='old/g')])))
 
     cfg = make()
     options.set_data_root(cfg, tmp_path)
@@ -81,7 +82,8 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
     assert cfg.val_dataloader.dataset.data_root == root and cfg.data_root == root
     assert cfg.val_evaluator == [dict(ann_file=f'{root}/b/c.json', number=3, format=root),
                                  dict(ann_file=f'{root}/d.json')]
-    assert cfg.test_evaluator == dict(ann_file='elsewhere/old/e.json', prefix='older/f')
+    assert cfg.test_evaluator == dict(ann_file='elsewhere/old/e.json', prefix='older/f',
+                                      metrics=[dict(ann_file=f'{root}/g')])
     cfg = make()
     options.set_data_root(cfg, '~/data')
     assert cfg.train_dataloader.dataset.data_root == str(Path.home() / 'data')

@@ -163,3 +163,12 @@ def test_a_scope_and_a_batch_sampler_of_the_users_own(demo_data, tmp_path):
     del runner.train_dataloader.batch_sampler.batch_size
     lines = dict(re.split('  +', line, maxsplit=1) for line in describe_run(runner).splitlines())
     assert 'theirs' not in lines['versions'] and 'batch sampler' in lines['batch']
+
+
+def test_a_loop_of_the_users_own_may_have_no_epochs_and_no_validation():
+
+    class OwnLoop:
+        pass
+
+    assert startup._schedule(SimpleNamespace(train_loop=OwnLoop(), param_schedulers=None)) == (
+        'as OwnLoop runs; a constant learning rate')

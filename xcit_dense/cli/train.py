@@ -33,6 +33,7 @@ def _read_options(argv):
 
 def _run(args):
     from ..config import options
+    from ..config.evaluators import check_evaluators
     from ..config.loading import load_config
     from ..data.check import check_before_training
     from ..data.classes import take_classes
@@ -48,6 +49,7 @@ def _run(args):
     if is_first_process(args.launcher):
         check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
     check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
+    check_evaluators(cfg, ('val_evaluator', ))
     check_before_training(cfg, args.data_findings)
     take_classes(cfg)
     if args.amp:

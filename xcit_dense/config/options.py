@@ -5,12 +5,10 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
-from mmengine.utils import is_seq_of
 
 from ..data.datasets import LOADERS, datasets
 from ..errors import ConfigError
-
-_EVALUATORS = ('val_evaluator', 'test_evaluator')
+from .evaluators import evaluators
 
 
 def set_data_root(cfg: Config, data_root):
@@ -21,7 +19,7 @@ def set_data_root(cfg: Config, data_root):
         if dataset.get('data_root'):
             old_roots.add(dataset.data_root)
         dataset.data_root = data_root
-    for evaluator in _evaluators(cfg):
+    for _, evaluator in evaluators(cfg):
         for key, value in evaluator.items():
             old = next((old for old in old_roots if isinstance(value, str) and Path(value).is_relative_to(old)), None)
             if old:
@@ -63,7 +61,7 @@ def check_compiler():
 
 def add_hook(cfg: Config, kind):
     """Add a hook of `xcit_dense.train.hooks` by its name."""
-    cfg.custom_hooks = [*cfg.get('custom_hooks', []), dict(type=kind)]
+    cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type=kind)]
 
 
 def set_auto_scale_lr(cfg: Config):
@@ -72,7 +70,7 @@ def set_auto_scale_lr(cfg: Config):
     Raises:
         ConfigError: The config does not say for which batch size its learning rate is.
     """
-    if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
+    if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
         raise ConfigError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config: the batch size that '
                           'its learning rate is for')
     cfg.auto_scale_lr.enable = True
@@ -101,9 +99,3 @@ def _walk(node, visit):
     if isinstance(node, (list, tuple)):
         for value in node:
             _walk(value, visit)
-
-
-def _evaluators(cfg):
-    for name in _EVALUATORS:
-        evaluators = cfg.get(name) or []
-        yield from evaluators if is_seq_of(evaluators, dict) else [evaluators]

@@ -150,19 +150,22 @@ def _learning_rate(runner):
 
 
 def _schedule(runner):
-    loop = runner.train_loop
+    loop = runner.train_loop  # of the user's own, it may have neither epochs nor validations
     if isinstance(loop, IterBasedTrainLoop):
         text, batch = f'{loop.max_iters} iterations', _batch_size(runner.train_dataloader)
         if batch:
             images = loop.max_iters * batch * runner.world_size
             text += f', {images / len(runner.train_dataloader.dataset):.3g} times the data'
-    else:
+    elif hasattr(loop, 'max_epochs'):
         text = f'{loop.max_epochs} epochs of {len(loop.dataloader)} iterations, {loop.max_iters} in all'
+    else:
+        text = f'as {type(loop).__name__} runs'
     schedulers = runner.param_schedulers or []
     if isinstance(schedulers, dict):
         schedulers = [part for parts in schedulers.values() for part in parts]
     kinds = ', '.join(type(scheduler).__name__ for scheduler in schedulers) or 'a constant learning rate'
-    return f'{text}; {kinds}; validation every {loop.val_interval}'
+    interval = getattr(loop, 'val_interval', None)
+    return f'{text}; {kinds}' + (f'; validation every {interval}' if interval else '')
 
 
 def _data(loader):
