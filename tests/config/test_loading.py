@@ -1,7 +1,11 @@
 """What becomes of a config on its way from the file, and faults in it."""
 import pytest
+from mmengine.registry import MODELS
 
-from helpers.paths import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG
+from helpers.paths import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense import XCiT
+from xcit_dense.config import options
+from xcit_dense.config.evaluators import check_evaluators
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
@@ -65,6 +69,35 @@ def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem,
     with pytest.raises(ConfigError, match=problem) as caught:
         load_config(tmp_path / 'child.py' if as_base else path)
     assert str(caught.value).startswith(f'{path}{f", line {line}" if line else ""}: ')
+
+
+def test_imports_of_ones_own_take_nothing_away(tmp_path):
+    """They stand in the place of the base's, which import this package; the tools have it."""
+    path = tmp_path / 'mine.py'
+    path.write_text(f"_base_ = '{TINY_CONFIG}'\ncustom_imports = dict(imports=['json'])\n")
+    cfg = load_config(path, check=True)
+    assert cfg.custom_imports.imports == ['json'] and MODELS.get(cfg.model.backbone.type) is XCiT
+
+
+#: What mmengine takes a None for.
+NONE = (
+    ('custom_hooks', 'auto_scale_lr', 'param_scheduler', 'visualizer', 'log_processor', 'model_wrapper_cfg',
+     'custom_imports', 'default_hooks', 'test_dataloader', 'test_evaluator', 'test_cfg', 'load_from', 'data_root',
+     'randomness', 'optim_wrapper.clip_grad', 'optim_wrapper.paramwise_cfg'),
+    ('default_hooks.logger', 'default_hooks.checkpoint', 'train_dataloader.collate_fn',
+     'train_dataloader.dataset.metainfo', 'train_dataloader.dataset.filter_cfg', 'train_dataloader.sampler',
+     'val_dataloader', 'val_evaluator', 'val_cfg', 'model.backbone.init_cfg', 'model.data_preprocessor'))
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
+@pytest.mark.parametrize('names', NONE)
+def test_none_is_a_value_wherever_mmengine_takes_it(config, names, tmp_path):
+    cfg = load_config(config)
+    cfg.merge_from_dict(dict.fromkeys(names))
+    cfg.dump(tmp_path / 'mine.py')
+    cfg = load_config(tmp_path / 'mine.py', data_root=tmp_path, pretrained=False, check=True)
+    options.add_hook(cfg, 'FuseHook')
+    check_evaluators(cfg, ())
 
 
 def test_options_and_config_are_told_of_at_once(tmp_path):

@@ -1,14 +1,83 @@
-"""Whether a config is refused, in a process of its own, which finds no test by its name."""
+"""What the check finds in configs of the frameworks, in a process of its own, which finds no test by its name."""
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+#: Parts of a model by which its family is known.
+_PARTS = ('type', 'neck', 'rpn_head', 'bbox_head', 'mask_head', 'roi_head', 'decode_head', 'auxiliary_head',
+          'panoptic_head', 'bbox_roi_extractor')
 
 
-def refusal(path):
-    """Return why a config is refused, None where it is not."""
+def look_at(path):
+    """Return errors and hints of a config, the same of what a run of it would dump, and the family of its model."""
     from mmengine.config import Config
-
-    from xcit_dense.config import check
-    check.in_child = lambda function, *args: function(*args)  # a copy for each of 1,504 takes a minute more
     try:
-        check.check_config(Config.fromfile(path))
+        cfg = Config.fromfile(path)
     except Exception as error:
-        return f'{type(error).__name__}: {error}'
-    return None
+        return [f'{type(error).__name__}: {error}'], [], [], None
+    return *_check(cfg), _dumped(cfg), _family(cfg.get('model'))
+
+
+def look_with_xcit(path):
+    """Return the errors and hints of a config with XCiT in the place of its backbone; None where that does not fit."""
+    from mmengine.config import Config
+    cfg = Config.fromfile(path)
+    return _check(cfg) if _put_xcit(cfg.model) else None
+
+
+def _check(cfg):
+    from xcit_dense.config import check
+    found = []
+    check.in_child = lambda function, *args: function(*args)  # a copy for each of 1,504 takes a minute more
+    check.tell = lambda lines, action: found.extend(lines)
+    check.check_config(cfg)
+    return [str(line) for line in found if not isinstance(line, check.Hint)], [
+        str(line) for line in found if isinstance(line, check.Hint)]
+
+
+def _dumped(cfg):
+    """Return the findings in what a config dumps that are not its own: of the names at its top level."""
+    from mmengine.config import Config, config
+
+    from xcit_dense.config.check.top_level import check_top_level
+    config.FormatCode = lambda text, **style: (text, True)  # of yapf, which takes a second for each
+    with TemporaryDirectory() as folder:
+        file = Path(folder, 'dumped.py')
+        cfg.dump(file)
+        try:
+            again = Config.fromfile(file, import_custom_modules=False)
+        except SyntaxError:
+            return []  # keys that are no names: mmengine itself cannot read them
+    known = {line.partition(' = ')[0] for line in check_top_level(cfg)}
+    lines = [] if again._cfg_dict == cfg._cfg_dict else ['it holds something else']
+    return lines + [line for line in check_top_level(again) if line.partition(' = ')[0] not in known]
+
+
+def _family(node):
+    """Return the types of a model and its parts, which can be compared."""
+    if isinstance(node, (list, tuple)):
+        return tuple(map(_family, node))
+    return tuple(repr(_family(node[key]) if key != 'type' else node[key]) for key in _PARTS if key in node) \
+        if isinstance(node, dict) else None
+
+
+def _put_xcit(model):
+    """Put XCiT in where neck or heads take a list of channels that can be set; return whether they do."""
+    neck, heads = model.get('neck'), [
+        head for name in ('decode_head', 'auxiliary_head') for head in _listed(model.get(name))]
+    if isinstance(neck, dict) and isinstance(neck.get('in_channels'), (list, tuple)) and len(neck.in_channels) <= 4:
+        levels, takers = len(neck.in_channels), [neck]
+    elif not neck and heads and all('in_channels' in head for head in heads):
+        levels, takers = 4, heads
+    else:
+        return False
+    model.backbone = dict(type='XCiT', arch='nano_12_p16', out_indices=(3, 5, 7, 11)[-levels:],
+                          out_strides=(4, 8, 16, 32)[-levels:])
+    model.pop('pretrained', None)  # which is a key of the backbone
+    for part in takers:
+        several = isinstance(part.in_channels, (list, tuple))
+        part.in_channels = type(part.in_channels)([128] * len(part.in_channels)) if several else 128
+    return True
+
+
+def _listed(node):
+    return node if isinstance(node, (list, tuple)) else [node] if node else []

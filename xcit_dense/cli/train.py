@@ -22,7 +22,7 @@ def _read_options(argv):
                         help='what to do about faults in the data, see check_data (default: stop)')
     parser.add_argument('--config-findings', choices=('stop', 'warn'),
                         help='what to do about what cannot be right in the config or in --cfg-options: stop, or warn '
-                        'and go on, for where the check errs; a top-level name that nothing reads is left out '
+                        'and go on, for where the check errs; an option that cannot have an effect is left out '
                         '(default: stop)')
     parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
     parser.add_argument('--compile', action='store_true', help='train the backbone under torch.compile')
@@ -33,6 +33,7 @@ def _read_options(argv):
 
 def _run(args):
     from ..config import options
+    from ..config.check import explained
     from ..config.evaluators import check_evaluators
     from ..config.loading import load_config
     from ..data.check import check_before_training
@@ -64,4 +65,5 @@ def _run(args):
         cfg.load_from = None if args.resume == 'auto' else args.resume
     if args.overwrite and not args.resume and is_first_process(args.launcher):
         move_old_checkpoints(cfg.work_dir)
-    build_runner(cfg).train()
+    with explained(cfg):
+        build_runner(cfg).train()

@@ -12,7 +12,7 @@ from ..compat.mmengine_private import CONFIG_READERS
 from ..data.classes import take_classes
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
-from .check import check_config, find_new_keys, find_numbers, tell
+from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
 
 
@@ -26,8 +26,8 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
         data_root: Folder of the data set, for all loaders and evaluators at once.
         pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
-        findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that name
-            nothing are then left out. It becomes ``config_findings`` of the config, which is the default.
+        findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that cannot
+            have an effect are then left out. It becomes ``config_findings`` of the config, which is the default.
 
     Raises:
         ConfigError: There is no such file, or something in it or in the options cannot be.
@@ -35,7 +35,8 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     """
     cfg = _read(find_config(path))
     wrong = find_new_keys(cfg, cfg_options)
-    cfg.merge_from_dict({key: value for key, value in (cfg_options or {}).items() if key not in wrong})
+    cfg.merge_from_dict({key: value for key, value in (cfg_options or {}).items()
+                         if isinstance(wrong.get(key), (Hint, type(None)))})
     # before the imports of the config, which need the framework
     check_versions(*{'mmdet': ('mmdet', ), 'mmseg': ('mmseg', )}.get(cfg.get('default_scope'), ()))
     _import_modules(cfg)

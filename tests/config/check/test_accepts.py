@@ -1,16 +1,21 @@
 """What is none of the config's faults, and what users write that the frameworks take: no finding."""
 import functools
 import socket
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
+from mmengine.dataset import BaseDataset
 from mmengine.hooks import LoggerHook
-from mmengine.registry import HOOKS, MODELS, RUNNERS, DefaultScope
+from mmengine.optim import OptimWrapper
+from mmengine.registry import DATASETS, HOOKS, MODELS, OPTIM_WRAPPERS, RUNNERS, DefaultScope
 from mmengine.runner import Runner
 from torch.utils._pytree import tree_leaves
 
-from helpers.paths import TINY_CONFIG
+from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.check import check_config
+from xcit_dense.config.check.shapes import _compare_strides
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 from xcit_dense.train.randomness import random_state
@@ -102,11 +107,19 @@ class OwnRunner(Runner):
     """Reads ``cfg.model_wrappers_cfg``."""
 
 
+class OwnData(BaseDataset):
+    """Reads a ``filter_cfg`` and ``metainfo`` of its own."""
+
+
+class OwnWrapper(OptimWrapper):
+    """Reads a ``clip_grad`` of its own."""
+
+
 @pytest.fixture
 def registered():
     """Classes of a user's own, registered for a test."""
     kinds = ((MODELS, SharingNeck), (MODELS, ReadingNeck), (MODELS, AskingNeck), (HOOKS, OwnLoggerHook),
-             (RUNNERS, OwnRunner))
+             (RUNNERS, OwnRunner), (DATASETS, OwnData), (OPTIM_WRAPPERS, OwnWrapper))
     for registry, kind in kinds:
         registry.register_module(module=kind)
     yield
@@ -155,4 +168,75 @@ def test_roi_heads_on_one_map():
     check_config(cfg)
     cfg.model.roi_head.bbox_roi_extractor.featmap_strides = [8]
     with pytest.raises(ConfigError, match='one thing .*\n.*bbox_roi_extractor.featmap_strides'):
+        check_config(cfg)
+
+
+def stock(framework, name):
+    """The file of a config of a framework; the forks bring none."""
+    spec = find_spec(framework)
+    return Path(spec.submodule_search_locations[0] if spec else '', '.mim/configs', name)
+
+
+RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
+XCIT = "backbone=dict(_delete_=True, type='XCiT', arch='nano_12_p16')"
+SSD = """dict(_delete_=True, type='SSDHead', num_classes=80, in_channels=(384, 384, 512, 256, 256, 256),
+    anchor_generator=dict(type='SSDAnchorGenerator', scale_major=False, input_size=300, basesize_ratio_range=(.15, .9),
+                          strides=[8, 16, 32, 64, 100, 300], ratios=([2], [2, 3], [2, 3], [2, 3], [2], [2])))"""
+#: A base and what takes the place of its model's parts.
+HEADS = dict(
+    strides_of_small_images=(stock('mmdet', 'yolact/yolact_r50_1xb8-55e_coco.py'), f"""
+        {XCIT}, neck=dict(in_channels=[128] * 4),
+        bbox_head=dict(anchor_generator=dict(strides=[138 / x for x in [18, 9, 5, 3, 2]]))"""),
+    channels_in_a_list=(RETINA, f"""type='SingleStageDetector', backbone=dict(out_indices=(5, 7), out_strides=(8, 16)),
+        neck=dict(_delete_=True, type='SSDNeck', in_channels=(384, 384), out_channels=(384, 384, 512, 256, 256, 256),
+                  level_strides=(2, 2, 1, 1), level_paddings=(1, 1, 0, 0), l2_norm_scale=20), bbox_head={SSD}"""),
+    channels_of_depth=(TINY_SEG_CONFIG, """type='DepthEstimator', neck=None, decode_head=dict(
+        _delete_=True, type='VPDDepthHead', in_channels=[32] * 4, embed_dim=8, feature_dim=64)"""),
+    indices_that_nothing_reads=(stock('mmseg', 'maskformer/maskformer_r50-d32_8xb2-160k_ade20k-512x512.py'),
+                                f'{XCIT}, decode_head=dict(in_channels=[128] * 4, in_index=[1, 2, 3, 4])'),
+    an_assigner_left_over=(RETINA, """type='FCOS', bbox_head=dict(
+        _delete_=True, type='FCOSHead', num_classes=80, in_channels=256, strides=[8, 16, 32, 64, 128])"""))
+
+
+@pytest.mark.parametrize('case', HEADS)
+def test_heads_that_take_what_they_get(case, tmp_path, hints):
+    base, parts = HEADS[case]
+    if not base.is_file():
+        pytest.skip(f'there is no {base}')
+    path = tmp_path / 'mine.py'
+    path.write_text(f"_base_ = '{base}'\nmodel = dict({parts})\n")
+    check_config(load_config(path))
+    assert not hints
+
+
+@pytest.mark.parametrize('strides, right', (
+    ([8, 16, 32, 64, 128], True), ([4.2, 15.9, 32, 64, 70], True), ([4, 16, 32, 64, 128], False),
+    ([8, 16, 64, 64, 128], False), ([8, 16, 32, 64], False)))
+def test_strides_may_be_those_of_any_size_of_image(strides, right):
+    maps = [torch.empty(1, 1, 1, 256 // stride) for stride in (8, 16, 32, 64, 128)]
+    assert bool(_compare_strides(strides, maps, 'strides', 'the neck')) != right
+
+
+def test_what_frameworks_leave_out_is_a_hint_at_most(hints, registered):
+    """And what parts of a user's own may read."""
+    cfg = load_config(TINY_CONFIG)
+    cfg.merge_from_dict({
+        'env_cfg.of_mine': 1, 'auto_scale_lr.of_mine': 1, 'default_hooks.timer2': dict(type='IterTimerHook'),
+        'optim_wrapper.paramwise_cfg.custom_keys.norm.wd_mult': 2})
+    check_config(cfg)
+    assert sorted(line.partition(' = ')[0] for line in hints) == [
+        'auto_scale_lr.of_mine', 'env_cfg.of_mine', 'optim_wrapper.paramwise_cfg.custom_keys.norm.wd_mult']
+    hints.clear()
+    cfg = load_config(TINY_CONFIG)
+    cfg.train_dataloader.dataset = dict(type='OwnData', filter_cfg=dict(min_sizes=3), metainfo=dict(CLASSES=['a']))
+    cfg.optim_wrapper = dict(type='OwnWrapper', optimizer=dict(type='SGD', lr=1), clip_grad=dict(max_normal=3))
+    cfg.model.neck, cfg.model.test_cfg.rcnn.score_thrs = dict(type='SharingNeck', embed_dim=48), 3
+    check_config(cfg)
+    assert [line.partition(' = ')[0] for line in hints] == ['model.test_cfg.rcnn.score_thrs']
+
+
+def test_a_key_that_a_model_hands_on_names_who_refuses_it():
+    cfg = load_config(TINY_SEG_CONFIG)
+    cfg.model.pretrained = 'torchvision://resnet50'
+    with pytest.raises(ConfigError, match='model.pretrained = .*hands it on, and XCiT does not take it$'):
         check_config(cfg)

@@ -1,11 +1,13 @@
 """Numbers that users set, at both sides of each limit, and the words of a finding."""
 import pytest
 from mmengine.config import Config
+from mmengine.registry import LOOPS, MODELS, TRANSFORMS
 
 from helpers.paths import TINY_CONFIG
 from xcit_dense.config.check import find_numbers
 from xcit_dense.config.check.findings import finding
 from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError
 
 #: The least whole numbers and, after them, the least of any kind.
 WHOLE = {'train_dataloader.batch_size': 1, 'val_dataloader.batch_size': 1, 'test_dataloader.batch_size': 1,
@@ -33,12 +35,57 @@ def test_numbers_at_their_limits(key, least, whole):
     assert not refused(cfg, key, least) and not refused(cfg, key, least + 1) and not refused(cfg, key, least + 2.)
     assert refused(cfg, key, least - 1) and refused(cfg, key, least - 1e-6)
     assert refused(cfg, key, least + 0.5) == whole
-    assert all(refused(cfg, key, value) for value in (float('inf'), float('nan'), True, '3', [3]))
+    assert all(refused(cfg, key, value) for value in (float('nan'), float('-inf'), True, '3', [3]))
+    # a norm to be logged and not clipped, and a schedule that does not end
+    assert refused(cfg, key, float('inf')) == (not key.endswith(('max_norm', 'end')))
 
 
 def test_what_is_not_there_is_no_finding():
     assert find_numbers(Config(dict(model=3))) == []
     assert find_numbers(Config(dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x')))) == []
+
+
+@pytest.mark.parametrize('seed, right', ((None, True), (0, True), (2 ** 32 - 1, True), (2 ** 32, False), (-1, False),
+                                         (1.5, False), ('abc', False), (True, False)))
+def test_seeds(seed, right):
+    lines = find_numbers(Config(dict(randomness=dict(seed=seed))))
+    assert [line.partition(' = ')[0] for line in lines] == ([] if right else ['randomness.seed'])
+
+
+@pytest.mark.parametrize('key', (
+    'model.backbone.drop_path_rate', 'model.roi_head.mask_head.dropout_ratio',
+    'train_dataloader.dataset.pipeline.3.prob', 'test_dataloader.dataset.pipeline.0.prob'))
+def test_probabilities_above_one(key):
+    """In every part of the frameworks; those of others may mean what they like, and -1 is none to some of mmseg's."""
+    cfg = load_config(TINY_CONFIG)
+    for value, right in ((1, True), (0.5, True), (-1, True), (1.0001, False), (2, False)):
+        assert refused(cfg, key, value) != right
+    with pytest.raises(ConfigError, match=rf'one thing .*\n.*{key} = 2'):  # by the tools that do not train
+        load_config(TINY_CONFIG, cfg_options={key: 2})
+
+    @MODELS.register_module(name='OwnPart')
+    @TRANSFORMS.register_module(name='OwnPart')
+    class OwnPart:
+        pass
+
+    try:
+        cfg.merge_from_dict({key: 2, f'{key.rpartition(".")[0]}.type': 'OwnPart'})
+        assert not find_numbers(cfg)
+    finally:
+        MODELS.module_dict.pop('OwnPart'), TRANSFORMS.module_dict.pop('OwnPart')
+
+
+def test_a_loop_of_ones_own_counts_as_it_likes():
+
+    @LOOPS.register_module(name='OwnLoop')
+    class OwnLoop:
+        pass
+
+    try:
+        assert not find_numbers(Config(dict(train_cfg=dict(type='OwnLoop', max_epochs='many', val_interval=None))))
+        assert find_numbers(Config(dict(train_cfg=dict(type='EpochBasedTrainLoop', max_epochs='many'))))
+    finally:
+        LOOPS.module_dict.pop('OwnLoop')
 
 
 @pytest.mark.parametrize('steps, right', (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False),

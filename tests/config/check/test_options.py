@@ -5,7 +5,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.paths import TINY_CONFIG
-from xcit_dense.config.check import find_new_keys
+from xcit_dense.config.check import explained, find_new_keys
 from xcit_dense.config.check import findings as findings_module
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -18,6 +18,8 @@ def test_options_that_cannot_have_an_effect():
         'optim_wrapper.paramwise_cfg.custom_keys.norm1.lr_mult': 2, 'classes_from_data': False,
         'param_scheduler.0.end': 3, 'load_from._delete_': True, 'load_from.x': 1})
     assert not find_new_keys(cfg, None)
+    # numbered names are two
+    assert not find_new_keys(Config(dict(env_cfg=dict(mp_cfg=dict(stage_1=1)))), {'env_cfg.mp_cfg.stage_2': 2})
     lines = list(find_new_keys(cfg, {
         'max_epochs': 5, 'modle.backbone': 1, 'env_cfg.mp_cfg.opencv_num_thread': 1, 'param_scheduler.2.end': 3,
         'model.neck.in_channels.0': 8, 'train_dataloader.batch_size.x': 3}).values())
@@ -27,6 +29,18 @@ def test_options_that_cannot_have_an_effect():
     assert lines[3].startswith('param_scheduler.2.end = 3: ') and 'list of 2' in lines[3]
     assert lines[4].startswith('model.neck.in_channels.0 = 8: ') and 'list of 4' in lines[4]
     assert lines[5].startswith('train_dataloader.batch_size.x = 3: ') and 'train_dataloader.batch_size is 2' in lines[5]
+
+
+def test_an_option_that_a_hook_of_ones_own_may_read_is_applied(hints, tmp_path):
+    """And a key that the file has for it, unless the file uses it for something else."""
+    path = tmp_path / 'mine.py'
+    path.write_text(f"_base_ = '{TINY_CONFIG}'\nmy_threshold = 1\nmy_epochs = 3\n"
+                    'train_cfg = dict(max_epochs=my_epochs)\n')
+    cfg = load_config(path, cfg_options={'my_key': 3, 'my_part.key': 4, 'my_threshold': 2}, check=True)
+    assert (cfg.my_key, cfg.my_part.key, cfg.my_threshold) == (3, 4, 2)
+    assert [line.partition(' = ')[0] for line in hints] == ['my_key', 'my_part.key', 'my_threshold']
+    with pytest.raises(ConfigError, match='one thing .*\n.*my_epochs = 5.*variable'):
+        load_config(path, cfg_options={'my_epochs': 5})
 
 
 def test_findings_can_be_warnings(monkeypatch):
@@ -49,3 +63,23 @@ def test_the_tool_stops_or_warns(call_tool, tmp_path):
     assert code == 1 and 'did you mean model?' in text
     code, text = call_tool('train.py', *arguments, '--config-findings', 'warn')
     assert code == 1 and 'data set is not complete' in text  # it went on to that
+
+
+def test_a_run_that_stops_on_what_was_warned_of_says_so(call_tool, demo_data, tmp_path):
+    arguments = (TINY_CONFIG, '--no-pretrained', '--data-root', demo_data, '--config-findings', 'warn')
+    code, text = call_tool('train.py', *arguments, '--work-dir', tmp_path, '--cfg-options', 'model.neck.num_out=4')
+    assert code == 1 and text.startswith('error: ') and 'warned of: model.neck.num_out = 4: ' in text
+
+
+def test_other_errors_of_a_run_stay_as_they_are():
+    cfg = load_config(TINY_CONFIG)
+    for action in ('stop', 'warn'):
+        cfg.config_findings = action
+        cfg.model.neck.num_out = 4
+        with pytest.raises(ZeroDivisionError), explained(cfg):
+            raise ZeroDivisionError('of something else')
+    with pytest.raises(ConfigError, match='num_out = 4'), explained(cfg):
+        raise TypeError('no num_out')
+    cfg.config_findings = 'stop'
+    with pytest.raises(TypeError), explained(cfg):
+        raise TypeError('no num_out')

@@ -5,7 +5,9 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from torch import nn
 
+from helpers.recipes import build
 from xcit_dense.config.check import check_paramwise
+from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 
 RULES = ('bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'dwconv_decay_mult', 'flat_decay_mult',
@@ -33,7 +35,7 @@ MODELS = dict(
 
 @pytest.mark.parametrize('rule', RULES)
 @pytest.mark.parametrize('kind', MODELS)
-def test_a_rule_reaches_what_mmengine_changes_by_it(rule, kind):
+def test_a_rule_reaches_what_mmengine_changes_by_it(rule, kind, hints):
     model = nn.Sequential(nn.Linear(2, 2, bias=False), MODELS[kind]())
 
     def groups(rules):
@@ -44,34 +46,63 @@ def test_a_rule_reaches_what_mmengine_changes_by_it(rule, kind):
     rules = {rule: 0.125}
     # mmengine looks for modules of mmcv with deformable convolutions; the name is what they have
     changed = kind == 'offset' if rule == 'dcn_offset_lr_mult' else len(set(groups(rules))) > 1
-    cfg = Config(dict(optim_wrapper=dict(paramwise_cfg=rules)))
-    if changed:
-        check_paramwise(cfg, model)
-    else:
-        with pytest.raises(ConfigError, match=f'paramwise_cfg.{rule} = 0.125'):
-            check_paramwise(cfg, model)
+    check_paramwise(Config(dict(optim_wrapper=dict(paramwise_cfg=rules))), model)
+    starts = [line.partition(': ')[0].rpartition('.paramwise_cfg.')[2] for line in hints]
+    assert starts == ([] if changed else [f'{rule} = 0.125'])
 
 
-def test_rules_beside_keys_of_ones_own():
-    """What a key takes is not of the rule; frozen parameters are of neither; the name alone counts."""
-    model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+@pytest.fixture
+def told(hints):
+    """A function that gives the keys of a config that errors are about, and those of hints."""
 
-    def told(rules, model=model, **options):
+    def names(lines):
+        return [line.partition(' = ')[0].rpartition('paramwise_cfg.')[2] for line in lines]
+
+    def tell(rules, model, **options):
+        hints.clear()
         try:
             check_paramwise(Config(dict(optim_wrapper=dict(paramwise_cfg=rules), **options)), model)
         except ConfigError as error:
-            return [line.split(' = ')[0].rpartition('paramwise_cfg.')[2] for line in str(error).splitlines()[1:]]
-        return []
+            return names(str(error).splitlines()[1:]), names(hints)
+        return [], names(hints)
 
-    assert told(dict(norm_decay_mult=0.)) == [] and told(dict(norm_decay_mult=None, dwconv_decay_mult=None)) == []
-    assert told(dict(norm_decay_mult=0., custom_keys={'1.': dict(lr_mult=2)})) == ['norm_decay_mult']
-    assert told(dict(norm_decay_mult=0., custom_keys={'0.': dict(lr_mult=2)})) == []
-    assert told(dict(custom_keys={'0.weight': {}, '2.weight': {}})) == ['custom_keys.2.weight']
+    return tell
+
+
+def test_rules_beside_keys_of_ones_own(told):
+    """What a key takes is not of the rule; the name alone counts."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    for rules, wanted in (
+            (dict(norm_decay_mult=0.), []), (dict(norm_decay_mult=None, dwconv_decay_mult=None), []),
+            (dict(norm_decay_mult=0., custom_keys={'1.': dict(lr_mult=2)}), ['norm_decay_mult']),
+            (dict(norm_decay_mult=0., custom_keys={'0.': dict(lr_mult=2)}), []),
+            (dict(custom_keys={'0.weight': {}, '2.weight': {}}), ['custom_keys.2.weight']),
+            (dict(nothing=1, dwconv_decay_mult=0.), ['dwconv_decay_mult'])):
+        assert told(rules, model) == ([], wanted)
     wrapped = nn.Module()
     wrapped.module = model  # of a distributed run
-    assert told(dict(custom_keys={'module': {}}), wrapped) == ['custom_keys.module']
-    model[1].requires_grad_(False)
-    assert told(dict(norm_decay_mult=0.)) == ['norm_decay_mult']
-    assert told(dict(custom_keys={'1.weight': {}})) == ['custom_keys.1.weight']
-    assert told(dict(norm_decay_mult=0.), config_findings='warn') == []
-    assert told(dict(nothing=1, norm_decay_mult=0.), constructor='x') == ['norm_decay_mult']
+    assert told(dict(custom_keys={'module': {}}), wrapped) == ([], ['custom_keys.module'])
+    model.requires_grad_(False)  # freezing makes no rule wrong
+    assert told(dict(norm_decay_mult=0., custom_keys={'0.': {}}), model) == ([], [])
+
+
+def test_a_key_with_a_slip_is_an_error_and_a_key_of_another_model_is_none(told):
+    model = build(load_config('semfpn_xcit_n12_p16_ade20k', pretrained=False), 'meta')
+    for key in ('backbone.blok', 'gama', 'atn.qkv', 'decod_head'):
+        assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([f'custom_keys.{key}'], [])
+        assert told(dict(custom_keys={key: {}}), model, config_findings='warn') == ([], [f'custom_keys.{key}'])
+    for key in ('backbone.block', 'norm', 'blocks.1.', 'pos_embed'):
+        assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [])
+    for key in ('absolute_pos_embed', 'relative_position_bias_table', 'query_embed', 'level_embed', 'norm9',
+                'backbone.stages.0.blocks.3.norm', 'backbone.unet', 'sampling_offsets', 'reference_points'):
+        assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [f'custom_keys.{key}'])
+
+
+@pytest.mark.parametrize('name', (
+    'maskrcnn_xcit_n12_p16_coco', 'semfpn_xcit_n12_p8_ade20k', 'upernet_xcit_n12_p8_ade20k',
+    'retinanet_xcit_s12_p16_coco', 'segformer_xcit_s12_p16_ade20k'))
+@pytest.mark.parametrize('frozen', (-1, 0, 12))
+def test_the_recipes_with_frozen_stages(name, frozen, hints):
+    cfg = load_config(name, pretrained=False, cfg_options={'model.backbone.frozen_stages': frozen})
+    check_paramwise(cfg, build(cfg, 'meta'))
+    assert not hints

@@ -1,4 +1,4 @@
-"""The check of configs on all that the frameworks bring: it refuses those alone that are broken."""
+"""The check of configs on all that the frameworks bring, as they are, as a run dumps them, and on XCiT."""
 import resource
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.refusals import refusal
+from helpers.refusals import look_at, look_with_xcit
 from xcit_dense.config.check.trial import isolate
 
 NO_RUN = 'lacks parts of a run: it is a base of others, or for testing'
@@ -25,7 +25,6 @@ BROKEN = {
         'deepsort/': ('not there', NO_RUN),
         'glip/odinw/override_category': ('not there', NO_RUN),
         'grounding_dino/odinw/override_category': ('not there', NO_RUN),
-        'guided_anchoring/ga-fast-rcnn_r50-caffe_fpn_1x_coco': ('optimizer_config', OLD),
         'mm_grounding_dino/odinw/override_category': ('not there', NO_RUN),
         'pascal_voc/faster-rcnn_r50_fpn_1x_voc0712-cocofmt': ('eval_mode', 'an argument of another metric'),
         'qdtrack/qdtrack_faster-rcnn_r50_fpn_4e_base': ('not there', NO_RUN),
@@ -39,32 +38,81 @@ BROKEN = {
         'yolox/yolox_tta': ('not there', NO_RUN),
     },
     'mmseg': {
+    },
+}
+#: What is left out in silence.
+LEFT_OUT = {
+    'mmdet': {
+        'guided_anchoring/ga-fast-rcnn_r50-caffe_fpn_1x_coco': ('optimizer_config', OLD),
+    },
+    'mmseg': {
         'dnlnet/dnl_r': ('wd_mult', 'a factor of another name, which changes nothing'),
         'mae/mae-base_upernet': ('fp16', OLD),
         'mobilenet_v3/': ('runner', OLD),
     },
 }
+#: What does not fit XCiT put in for the backbone, beside what is broken.
+NOT_FOR_XCIT = {
+    'mmdet': {
+        'legacy_1.x/ssd300': ('out_channels[:len(in_channels)]', 'a neck that gives the maps of its backbone on'),
+        'pisa/ssd300': ('out_channels[:len(in_channels)]', 'a neck that gives the maps of its backbone on'),
+    },
+    'mmseg': {
+        'bisenetv2/bisenetv2_fcn': ('in_index = 4', 'a head for a fifth map'),
+        'cgnet/cgnet_fcn': ('self.in_channels == self.channels', 'a head without convolutions'),
+        'fastfcn/fastfcn_r50-d32_jpu': ('auxiliary_head.in_channels', 'a neck that gives one of the maps on'),
+    },
+}
+#: Seconds of a core for all configs as they are, and for those with XCiT.
+LIMITS = (130, 90)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('framework', BROKEN)
 def test_only_broken_configs_are_refused(framework):
+    """And what a run of one would dump is as right as the config; and XCiT in a config of each family of models."""
+    root, paths = _configs(framework)
+    found, seconds = _in_processes(look_at, paths, root)
+    families = {family: root / name for name, (errors, *_, family) in sorted(found.items(), reverse=True)
+                if family and not any('not there' in line for line in errors)}
+    on_xcit, seconds_on_xcit = _in_processes(look_with_xcit, sorted(families.values()), root)
+    on_xcit = {name: lines for name, lines in on_xcit.items() if lines is not None}
+    _compare({name: errors for name, (errors, *_) in found.items()}, BROKEN[framework])
+    _compare({name: hints for name, (_, hints, *_) in found.items()}, LEFT_OUT[framework])
+    assert not {name: dumped for name, (*_, dumped, _) in found.items() if dumped}
+    known = {**BROKEN[framework], **NOT_FOR_XCIT[framework]}
+    _compare({name: errors for name, (errors, _) in on_xcit.items()}, known, NOT_FOR_XCIT[framework])
+    _compare({name: hints for name, (_, hints) in on_xcit.items()}, LEFT_OUT[framework], ())
+    assert len(on_xcit) > 30
+    assert seconds < LIMITS[0] and seconds_on_xcit < LIMITS[1], (
+        f'{len(paths)} configs took {seconds:.0f} seconds of a core, {len(on_xcit)} with XCiT {seconds_on_xcit:.0f}')
+
+
+def _in_processes(function, paths, root):
+    """Return what a function gives for each file, by its path below the root, and the seconds of a core it took."""
+    start = _seconds()
+    with ProcessPoolExecutor(2, get_context('spawn'), isolate) as pool:
+        found = list(pool.map(function, paths, chunksize=4))
+    return dict(zip([path.relative_to(root).as_posix() for path in paths], found, strict=True)), _seconds() - start
+
+
+def _configs(framework):
     spec = find_spec(framework)
     root = Path(spec.submodule_search_locations[0], '.mim/configs') if spec else Path()
     paths = sorted(path for path in root.rglob('*.py') if '_base_' not in path.parts) if spec else []
     if not paths:
         pytest.skip(f'no configs of {framework} in {root}')
-    start = _seconds()
-    with ProcessPoolExecutor(2, get_context('spawn'), isolate) as pool:
-        refusals = dict(zip(paths, pool.map(refusal, paths, chunksize=8), strict=True))
-    seconds = _seconds() - start
-    names = {path.relative_to(root).as_posix(): text for path, text in refusals.items() if text}
-    wrong = {name: text for name, text in names.items()
-             if not any(name.startswith(start) and words in text for start, (words, _) in BROKEN[framework].items())}
-    assert not wrong, '\n'.join(f'{name}: {text}' for name, text in wrong.items())
-    missed = [start for start in BROKEN[framework] if not any(name.startswith(start) for name in names)]
+    return root, paths
+
+
+def _compare(found, known, wanted=None):
+    """Compare the lines of each config with those that are known by the beginning of its path."""
+    wrong = {name: lines for name, lines in found.items() if lines and not any(
+        name.startswith(start) and words in ' '.join(lines) for start, (words, _) in known.items())}
+    assert not wrong, '\n'.join(f'{name}: {lines}' for name, lines in wrong.items())
+    missed = [start for start in (known if wanted is None else wanted)
+              if not any(lines and name.startswith(start) for name, lines in found.items())]
     assert not missed  # a list of today's, so that it is not longer than it must be
-    assert seconds < 120, f'{len(paths)} configs took {seconds:.0f} seconds of a core'
 
 
 def _seconds():

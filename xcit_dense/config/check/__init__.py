@@ -1,13 +1,14 @@
 """What is wrong with a config, all at once and before its run begins."""
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from mmengine import registry
 from mmengine.registry import MODELS, DefaultScope
 
+from ...errors import ConfigError, XCiTDenseError
 from .build import build_on_trial
-from .findings import tell
+from .findings import Hint, tell
 from .keys import class_of, is_known
 from .numbers import find_numbers
 from .options import find_new_keys
@@ -18,7 +19,8 @@ from .shapes import check_shapes
 from .top_level import check_top_level
 from .trial import in_child
 
-__all__ = ['check_config', 'check_paramwise', 'check_schedule', 'find_new_keys', 'find_numbers', 'tell']
+__all__ = ['Hint', 'check_config', 'check_paramwise', 'check_schedule', 'explained', 'find_new_keys', 'find_numbers',
+           'tell']
 
 
 def check_config(cfg, earlier=(), action='stop'):
@@ -34,18 +36,42 @@ def check_config(cfg, earlier=(), action='stop'):
         action: 'stop' or 'warn', see `tell`.
 
     Raises:
-        ConfigError: It lists all findings, each with path, value and mend.
+        ConfigError: It lists all findings but hints, each with path, value and mend.
     """
+    tell([*earlier, *_find_all(cfg, earlier)], action)
+
+
+@contextmanager
+def explained(cfg):
+    """Around a run that was begun in spite of findings: where it stops on one, the error is that line.
+
+    Raises:
+        ConfigError: The run ended with an error that speaks of the key of a finding.
+    """
+    try:
+        yield
+    except XCiTDenseError:
+        raise
+    except Exception as error:
+        found = _find_all(cfg) if cfg.get('config_findings') == 'warn' else ()
+        spoken = [line for line in found if not isinstance(line, Hint)
+                  and re.search(rf'\b{_place(line).rpartition(".")[2]}\b', str(error))]
+        if not spoken:
+            raise
+        raise ConfigError(f'the run stopped on what was warned of: {spoken[0]}') from error
+
+
+def _find_all(cfg, earlier=()):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: not there; a config of your own takes them over from the one that it names '
                    'as its _base_']
-    lines = [*earlier, *missing, *check_top_level(cfg), *find_numbers(cfg)]
+    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg)]
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
         _load_framework(scope)
-        lines += _others(in_child(_check_by_building, cfg), lines)
-    tell(lines, action)
+        lines += _others(in_child(_check_by_building, cfg), [*earlier, *lines])
+    return lines
 
 
 def _load_framework(scope):
@@ -73,9 +99,15 @@ def _check_model(cfg):
     findings += check_init(model, 'model')
     kind = class_of(model.get('type'), MODELS)
     if kind is not None and is_known(kind):  # others may have names of their own
-        findings += [line for name in ('train_cfg', 'test_cfg')
-                     for line in check_settings(model.get(name), f'model.{name}')]
+        settings = [line for name in ('train_cfg', 'test_cfg')
+                    for line in check_settings(model.get(name), f'model.{name}')]
+        findings += map(Hint, settings) if built is not None and _has_own_parts(built) else settings
     return findings + (check_shapes(model, built) if built is not None else [])
+
+
+def _has_own_parts(model):
+    """Whether a part of a model is neither of a known package nor of torch; it may read settings of its own."""
+    return not all(is_known(type(module)) or type(module).__module__.startswith('torch') for module in model.modules())
 
 
 def _others(lines, told):

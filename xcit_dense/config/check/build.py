@@ -83,8 +83,10 @@ def _mend_key(error, node, path, registry):
     place, part = min(places, key=lambda pair: types.index(pair[1].get('type')) if pair[1].get('type') in types
                       else len(types))
     kinds = [kind for kind in (_class_of(kind, registry) for kind in [part.get('type'), *types]) if kind]
-    names = {name for kind in kinds for name in arguments_of(kind)[0]}
+    names = {name for kind in kinds for name in arguments_of(kind)[0]} - {key}
     reader = getattr(kinds[0], '__name__', match[1]) if kinds else match[1]
+    if kinds and key in arguments_of(kinds[0])[0]:  # as mmseg's models hand `pretrained` on to their backbone
+        return finding(f'{place}.{key}', part.pop(key), f'{reader} hands it on, and {match[1]} does not take it'), True
     return finding(f'{place}.{key}', part.pop(key), f'{reader} does not take it', key, names), True
 
 
@@ -126,7 +128,7 @@ def _explain(error, node, path):
 
 def _words(error):
     """Return what an error says or, where it says nothing, the line that raised it."""
-    text = str(error.args[0] if error.args else '')
+    text = ' '.join(str(error.args[0] if error.args else '').split())
     last = traceback.extract_tb(error.__traceback__)[-1]
     return text or f'its constructor stops at {last.line or last.name!r}'
 

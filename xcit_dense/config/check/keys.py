@@ -4,7 +4,7 @@ import inspect
 from mmengine.hooks import CheckpointHook
 from mmengine.utils import ManagerMixin
 
-from .findings import finding, near
+from .findings import Hint, finding, slip
 
 #: Its ``**kwargs`` end the run at the first checkpoint: the runner gives all that its `save_checkpoint` takes.
 _CLOSED = (CheckpointHook, )
@@ -77,10 +77,10 @@ def check_keys(node, path, kind, extra=()) -> list:
     names, rest = arguments_of(kind)
     if rest == 'taken':
         return []
-    return check_names(node, path, names | set(extra), kind.__name__, only_near=rest == 'passed on')
+    return check_names(node, path, names | set(extra), kind.__name__, rest)
 
 
-def check_names(node, path, names, reader, only_near=False) -> list:
+def check_names(node, path, names, reader, others='refused') -> list:
     """Return a finding for each key of a dict that is not among some names.
 
     Args:
@@ -88,8 +88,15 @@ def check_names(node, path, names, reader, only_near=False) -> list:
         path: Its place in the config.
         names: What is read of it.
         reader: Who does not take other names.
-        only_near: A key is a finding only where it is nearly one of the names.
+        others: What becomes of other keys: they are 'refused', or 'left out' and no error but a hint, or 'passed on'
+            to what is not known here and no finding at all; but for those that are nearly one of the names.
     """
-    return [finding(f'{path}.{key}', value, f'{reader} does not take it', key, names)
-            for key, value in (node.items() if isinstance(node, dict) else ())
-            if key not in names and key not in ('type', '_scope_') and (not only_near or near(key, names))]
+    lines = []
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key in names or key in ('type', '_scope_'):
+            continue
+        if others == 'refused' or slip(key, names):
+            lines.append(finding(f'{path}.{key}', value, f'{reader} does not take it', key, names))
+        elif others == 'left out':
+            lines.append(Hint(finding(f'{path}.{key}', value, f'{reader} does not read it', key, names)))
+    return lines

@@ -1,14 +1,15 @@
 """Options of the command line: does each one name something?"""
-from .findings import finding, near
-from .top_level import known_names
+from .findings import Hint, finding, slip
+from .top_level import is_used, known_names
 
 
 def find_new_keys(cfg, options) -> dict:
     """Compare dotted options with the config that they will be merged into.
 
     A top-level key is a finding unless something reads it: a variable of the file was used up when the file was read.
-    So is a new key beside one of nearly the same name, in a dict without a ``type``; the others are `check_config`'s.
-    And so is a key below what is no dict or list, or beyond the end of a list.
+    It is a hint where it is neither that nor nearly a name that is read: a hook of the user's own may read it. A
+    finding, too, is a new key beside one of nearly the same name, in a dict without a ``type``, of which the others are
+    `check_config`'s; and a key below what is no dict or list, or beyond the end of a list.
 
     Args:
         cfg: The config, before the options.
@@ -21,11 +22,13 @@ def find_new_keys(cfg, options) -> dict:
     for path, value in (options or {}).items():
         name = path.partition('.')[0]
         if name not in known_names(cfg):
-            if name in cfg:
+            if name in cfg and is_used(cfg, name):
                 findings[path] = finding(path, value, 'a variable of the config file, which was used up when the file '
                                          'was read; set the keys that it was used for')
-            else:
+            elif name not in cfg and slip(name, known_names(cfg)):
                 findings[path] = finding(path, value, 'nothing reads it', name, known_names(cfg))
+            else:
+                findings[path] = Hint(finding(path, value, 'no framework reads it'))
             continue
         node, done = dict(cfg.items()), []
         for part in path.split('.'):
@@ -34,7 +37,7 @@ def find_new_keys(cfg, options) -> dict:
             if isinstance(node, dict) and part in node:
                 node = node[part]
             elif isinstance(node, dict):
-                if 'type' not in node and 'custom_keys' not in done and near(part, node):
+                if 'type' not in node and 'custom_keys' not in done and slip(part, node):
                     findings[path] = finding('.'.join(done), value, 'there is no such key', part, node)
                 break
             elif isinstance(node, list) and part.isdigit() and int(part) < len(node) and len(done) <= path.count('.'):

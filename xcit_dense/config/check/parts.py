@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from ...data.datasets import LOADERS
 from .build import build_on_trial, unknown_type
-from .findings import finding, near
+from .findings import finding, slip
 from .keys import arguments_of, check_keys, check_names, class_of, is_known
 from .paramwise import RULES
 from .schedule import schedulers
@@ -59,7 +59,7 @@ def check_settings(node, path) -> list:
         return [line for i, part in enumerate(node) for line in check_settings(part, f'{path}.{i}')]
     if not isinstance(node, dict) or 'type' in node and not path.endswith('.nms'):
         return []
-    lines = check_names(node, path, _SETTINGS, 'no framework', only_near=True)
+    lines = check_names(node, path, _SETTINGS, 'no framework', 'passed on')
     return lines + [line for key, value in node.items() for line in check_settings(value, f'{path}.{key}')]
 
 
@@ -86,10 +86,9 @@ def _visit(node, path, registry, known=True):
     if kind is None:
         with registry.switch_scope_and_registry(node.get('_scope_')) as inner:
             return [unknown_type(f'{path}.type', node['type'], inner)] if known else []
-    lines = check_keys(node, path, kind, _BESIDE.get(registry, ()))
-    if registry is R.DATASETS:
+    lines, known = check_keys(node, path, kind, _BESIDE.get(registry, ())), is_known(kind)
+    if registry is R.DATASETS and known:  # others may read names of their own
         lines += check_settings(node.get('filter_cfg'), f'{path}.filter_cfg') + _check_metainfo(node, path)
-    known = is_known(kind)
     for key, inner in _CHILDREN.get(registry, {}).items():
         lines += _visit(node.get(key), f'{path}.{key}', inner, known)
     return lines
@@ -100,7 +99,7 @@ def _check_metainfo(node, path):
     names = ('classes', 'palette')
     return [finding(f'{path}.metainfo.{key}', value, 'nothing reads it', key.lower(), names)
             for key, value in (metainfo.items() if isinstance(metainfo, dict) else ())
-            if key not in names and near(key.lower(), names)]
+            if key not in names and slip(key.lower(), names)]
 
 
 def _check_loader(node, path):
@@ -140,7 +139,7 @@ def _check_optim_wrapper(cfg):
                              f'config has runner_type = {runner!r}; take OptimWrapper or AmpOptimWrapper'))
     clip = node.get('clip_grad') or {}
     clips = dict(norm=clip_grad_norm_, value=clip_grad_value_).get(clip.get('type', 'norm'))
-    lines += check_keys(clip, f'{path}.clip_grad', clips) if clips else []
+    lines += check_keys(clip, f'{path}.clip_grad', clips) if clips and kind and is_known(kind) else []
     constructor = node.get('constructor', 'DefaultOptimWrapperConstructor')
     kind, rules = class_of(constructor, R.OPTIM_WRAPPER_CONSTRUCTORS), node.get('paramwise_cfg') or {}
     if kind is None:
@@ -153,7 +152,7 @@ def _check_optim_wrapper(cfg):
         for key, rule in (rules.get('custom_keys') or {}).items() if rest == 'refused' else ():
             # what is no factor becomes an option of the optimizer for these parameters
             lines += check_names(rule, f'{path}.paramwise_cfg.custom_keys.{key}',
-                                 {*options, 'lr_mult', 'decay_mult'}, 'a rule of custom_keys')
+                                 {*options, 'lr_mult', 'decay_mult'}, 'the optimizer', 'left out')
     return lines
 
 
@@ -171,7 +170,7 @@ def _check_hooks(cfg):
     lines = _visit(cfg.get('custom_hooks'), 'custom_hooks', R.HOOKS)
     for name, hook in (cfg.get('default_hooks') or {}).items():
         path = f'default_hooks.{name}'
-        if name not in _DEFAULT_HOOKS and near(name, _DEFAULT_HOOKS):
+        if name not in _DEFAULT_HOOKS and slip(name, _DEFAULT_HOOKS):
             lines.append(finding(path, hook, 'no default hook has this name', name, _DEFAULT_HOOKS))
         elif hook is None and name not in _DEFAULT_HOOKS:
             lines.append(finding(path, hook, f'only {", ".join(_DEFAULT_HOOKS)} can be None'))
@@ -184,11 +183,11 @@ def _check_hooks(cfg):
 
 def _check_plain_dicts(cfg):
     env, lines = cfg.get('env_cfg') or {}, []
-    for node, path, names in (
-            (env, 'env_cfg', {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'}),
-            (env.get('mp_cfg'), 'env_cfg.mp_cfg', arguments_of(set_multi_processing)[0] - {'distributed'}),
-            (cfg.get('randomness'), 'randomness', arguments_of(Runner.set_randomness)[0]),
-            (cfg.get('auto_scale_lr'), 'auto_scale_lr', {'enable', 'base_batch_size'}),
-            (cfg.get('custom_imports'), 'custom_imports', arguments_of(import_modules_from_strings)[0])):
-        lines += check_names(node, path, names, path.partition('.')[0])
+    for node, path, names, others in (
+            (env, 'env_cfg', {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'}, 'left out'),
+            (env.get('mp_cfg'), 'env_cfg.mp_cfg', arguments_of(set_multi_processing)[0] - {'distributed'}, 'refused'),
+            (cfg.get('randomness'), 'randomness', arguments_of(Runner.set_randomness)[0], 'refused'),
+            (cfg.get('auto_scale_lr'), 'auto_scale_lr', {'enable', 'base_batch_size'}, 'left out'),
+            (cfg.get('custom_imports'), 'custom_imports', arguments_of(import_modules_from_strings)[0], 'refused')):
+        lines += check_names(node, path, names, path.partition('.')[0], others)
     return lines

@@ -1,11 +1,12 @@
 """The names at the top level of a config: does something read each one?"""
 import inspect
 import re
+from pathlib import Path
 
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from .findings import finding, near
+from .findings import Hint, finding, slip
 from .keys import class_of, is_known
 
 #: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.
@@ -27,23 +28,26 @@ def check_top_level(cfg) -> list:
     """Return the findings of top-level names.
 
     Configs keep their own variables there: a name is a finding only where no file of the config uses it, and it is
-    either nearly a name that is read, or one that frameworks read until version 2.
+    either nearly a name that is read, or one that frameworks read until version 2, which is a hint. Nor is it one where
+    a file without a base has what it would stand for too: what a run dumps holds all variables, which are used up.
     """
     known = known_names(cfg)
-    text = re.sub('#.*', '', cfg.text or '')
+    whole = [text for text in _files(cfg.text or '') if not re.search(r'^(_base_\s*=|with read_base)', text, re.M)]
     runner = class_of(cfg.get('runner_type', 'Runner'), RUNNERS)
     knows_runner = runner is None or is_known(runner)  # another may read names of its own
     findings = []
     for name, value in cfg.items():
-        used = re.search(rf'''(?<![\w.'"]){re.escape(name)}\b(?!\s*=[^=])|_base_\.{re.escape(name)}\b''', text)
-        if name in known or used:
+        if name in known or is_used(cfg, name):
+            continue
+        meant = re.match(r'\w+', _OLD[name])[0] if name in _OLD else slip(name, known)
+        if meant is None or any(_sets(text, name) and _sets(text, meant) for text in whole):
             continue
         if name in _OLD:
             # a dumped config has the variables of the config that it was made of, used up
             if not any(_holds(cfg[other], value) for other in cfg if other != name):
-                findings.append(finding(name, value, f'nothing reads it since version 2 of the frameworks; its place '
-                                        f'is {_OLD[name]}'))
-        elif knows_runner and near(name, known):
+                findings.append(Hint(finding(name, value, f'nothing reads it since version 2 of the frameworks; its '
+                                             f'place is {_OLD[name]}')))
+        elif knows_runner:
             findings.append(finding(name, value, 'nothing reads it', name, known))
     return findings
 
@@ -51,6 +55,26 @@ def check_top_level(cfg) -> list:
 def known_names(cfg):
     """Return the names that something reads at the top level of a config."""
     return {*inspect.signature(Runner.__init__).parameters, *_TOP_LEVEL} - {'self', 'cfg'}
+
+
+def is_used(cfg, name) -> bool:
+    """Whether a file of a config makes something of a name at its top level."""
+    text = re.sub('#.*', '', cfg.text or '')
+    return re.search(rf'''(?<![\w.'"]){re.escape(name)}\b(?!\s*=[^=])|_base_\.{re.escape(name)}\b''', text) is not None
+
+
+def _files(text):
+    """Return the text of each file of a config; mmengine puts the path before each."""
+    files = ['']
+    for line in text.splitlines(keepends=True):
+        if line.rstrip().endswith('.py') and Path(line.rstrip()).is_file():
+            files.append('')
+        files[-1] += line
+    return files
+
+
+def _sets(text, name):
+    return re.search(rf'^{re.escape(name)}\s*=', text, re.M) is not None
 
 
 def _holds(node, value):
