@@ -10,7 +10,7 @@ from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli import benchmark, common
 from xcit_dense.train import runner as runner_module
-from xcit_dense.train import saving
+from xcit_dense.train import work_dirs
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def ran(monkeypatch, demo_data, tmp_path):
             return SimpleNamespace(train=lambda: found.done.append('trained'))
 
         monkeypatch.setattr(runner_module, 'build_runner', build)
-        monkeypatch.setattr(saving, 'check_work_dir', lambda folder, new: found.done.append(('checked', folder, new)))
-        monkeypatch.setattr(saving, 'move_old_checkpoints', lambda folder: found.done.append(('moved', folder)))
+        monkeypatch.setattr(work_dirs, 'check_work_dir', lambda cfg, overwrite: found.done.append(
+            ('checked', cfg.work_dir, bool(cfg.get('resume')), overwrite)))
         found.tool = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, *args, cwd=tmp_path, check=check,
                               env=dict(XDG_CACHE_HOME=os.environ['XDG_CACHE_HOME']))
         return found
@@ -34,13 +34,14 @@ def ran(monkeypatch, demo_data, tmp_path):
     return run
 
 
-@pytest.mark.parametrize('args, new, resume, load_from, moved', (
-    ((), True, False, None, False), (('--resume', ), False, True, None, False),
-    (('--resume', 'a.pth'), False, True, 'a.pth', False), (('--overwrite', ), False, False, None, True),
-    (('--overwrite', '--resume'), False, True, None, False)))
-def test_train_goes_on_or_begins(args, new, resume, load_from, moved, ran):
+@pytest.mark.parametrize('args, resume, load_from, overwrite', (
+    ((), False, None, False), (('--resume', ), True, None, False), (('--resume', 'a.pth'), True, 'a.pth', False),
+    (('--cfg-options', 'resume=True', 'load_from=a.pth'), True, 'a.pth', False),
+    (('--overwrite', ), False, None, True), (('--overwrite', '--resume'), True, None, True)))
+def test_train_goes_on_or_begins(args, resume, load_from, overwrite, ran):
+    """The runner moves what --overwrite allows it to (tests/train/test_work_dirs.py)."""
     found = ran('--work-dir', 'run', *args)
-    assert found.done == [('checked', 'run', new), *([('moved', 'run')] if moved else []), 'trained']
+    assert found.done == [('checked', 'run', resume, overwrite), 'trained']
     assert found.cfg.get('resume', False) == resume and found.cfg.get('load_from') == load_from
 
 
@@ -71,7 +72,7 @@ def test_only_the_first_process_looks_after_the_work_dir(ran, monkeypatch):
     monkeypatch.setenv('RANK', '1')
     assert ran('--launcher', 'pytorch', '--overwrite').done == ['trained']
     monkeypatch.setenv('RANK', '0')
-    assert len(ran('--launcher', 'pytorch', '--overwrite').done) == 3
+    assert len(ran('--launcher', 'pytorch', '--overwrite').done) == 2
 
 
 @pytest.mark.parametrize('given, of_config, wanted', ((None, None, 'work_dirs/name'), (None, 'theirs', 'theirs'),

@@ -1,17 +1,18 @@
 """The order of what a training does on the disk: power may fail between any two steps of it."""
 import errno
-import fcntl
-import logging
 import os
+import re
 
 import pytest
 
 from helpers.disk import Disk
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, make_config, train
-from xcit_dense.errors import CheckpointError, ConfigError
+from xcit_dense.errors import CheckpointError
 from xcit_dense.train import build_runner, saving
-from xcit_dense.train.saving import check_work_dir, lock_work_dir, move_old_checkpoints, write_checkpoint
+from xcit_dense.train.work_dirs import move_old_checkpoints
+from xcit_dense.train.writing import write_checkpoint
+from xcit_dense.weights.work_dirs import read_notes
 
 NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
 
@@ -28,17 +29,20 @@ def steps_of(name, size):
     return [('fsync', f'{name}.*.part', size), ('replace', f'{name}.*.part', name), ('fsync', '.')]
 
 
-def test_checkpoint_then_pointer_then_the_old_one_goes(demo_data, tmp_path, monkeypatch):
+def test_note_then_checkpoint_then_pointer_then_the_old_one_goes(demo_data, tmp_path, monkeypatch):
     disk = Disk(tmp_path, monkeypatch)
     train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1))
     wanted, size = [], (tmp_path / 'iter_3.pth').stat().st_size
     for i in (1, 2, 3):
-        wanted += steps_of(f'iter_{i}.pth', None) + steps_of('last_checkpoint', len(str(tmp_path / f'iter_{i}.pth')))
+        # noted before it is there: what a killed run leaves is known to be its own
+        wanted += steps_of('.checkpoints', None) + steps_of(f'iter_{i}.pth', None)
+        wanted += steps_of('last_checkpoint', len(str(tmp_path / f'iter_{i}.pth')))
         wanted += [('unlink', f'iter_{i - 1}.pth')] if i > 1 else []
-    calls = [call for call in disk.calls if 'iter' in call[1] or 'last_checkpoint' in call[1] or call == ('fsync', '.')]
+    calls = [call for call in disk.calls if re.match(r'iter|last_checkpoint|\.checkpoints|\.$', call[1])]
     sizes = [call[2] for call in calls if call[0] == 'fsync' and 'iter' in call[1]]
     assert sizes[-1] == size  # nothing is written after the flush
-    assert [call[:2] + (None, ) if call[0] == 'fsync' and 'iter' in call[1] else call for call in calls] == wanted
+    assert [call[:2] + (None, ) if call[0] == 'fsync' and re.match(r'iter|\.checkpoints', call[1]) else call
+            for call in calls] == wanted
     assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'iter_3.pth')
 
 
@@ -71,8 +75,8 @@ def test_what_fails_leaves_the_checkpoint_before(failing, call, demo_data, tmp_p
     assert (tmp_path / 'iter_1.pth').is_file() and not list(tmp_path.glob('*.part'))
     assert (tmp_path / 'iter_2.pth').is_file() == (failing == 'last_checkpoint')
     # what a run that goes on takes to be there
-    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1), At(3, lambda run: kept.append(
-        run.message_hub.get_info('kept_checkpoints'))), resume=True)
+    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1), At(3, lambda _: kept.append(
+        [path.name for path in tmp_path.glob('*.pth')]), where='before_train_iter'), resume=True)
     assert kept == [['iter_2.pth']]
 
 
@@ -84,16 +88,17 @@ def test_a_failure_that_the_run_survives_takes_back_what_it_noted(demo_data, tmp
         disk.failing[('replace', 'iter_2.pth.*.part')] = OSError(errno.EIO, 'broken')
 
     def look(runner):
-        noted.update({name: runner.message_hub.get_info(name) for name in ('kept_checkpoints', 'last_ckpt')})
+        noted['last_ckpt'] = runner.message_hub.get_info('last_ckpt')
         hook = next(hook for hook in runner.hooks if isinstance(hook, saving.DenseCheckpointHook))
         noted['hook'] = hook.last_ckpt
 
     got = train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=2, on_write_error='continue'),
                 At(2, break_disk), At(3, look, where='before_train_iter'))
     first = str(tmp_path / 'iter_1.pth')
-    assert noted == dict(kept_checkpoints=['iter_1.pth'], last_ckpt=first, hook=first)
+    assert noted == dict(last_ckpt=first, hook=first)
     assert sorted(p.name for p in tmp_path.glob('*.pth')) == ['iter_3.pth', 'iter_4.pth']
-    assert got['message_hub']['runtime_info']['kept_checkpoints'] == ['iter_3.pth', 'iter_4.pth']
+    assert read_notes(tmp_path).checkpoints[-2:] == ['iter_3.pth', 'iter_4.pth']
+    assert got['message_hub']['runtime_info']['run_id'] == read_notes(tmp_path).run
 
 
 def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_data, tmp_path, monkeypatch):
@@ -124,7 +129,8 @@ def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_p
     first, second = (f'best_mIoU_iter_{i}.pth' for i in (1, 3))  # as good is no better
     calls = [call[:2] for call in disk.calls if 'best' in call[1] or call == ('fsync', '.')]
     assert calls == [(call, name) for best in (first, second) for call, name in (
-        ('fsync', f'{best}.*.part'), ('replace', f'{best}.*.part'), ('fsync', '.'))] + [('unlink', first)]
+        ('fsync', f'{best}.*.part'), ('replace', f'{best}.*.part'), ('fsync', '.'), ('fsync', '.'))  # and the note
+        ] + [('unlink', first)]
 
 
 def test_errors_of_writing_name_the_file_and_others_stay(tmp_path):
@@ -142,44 +148,6 @@ def test_errors_of_writing_name_the_file_and_others_stay(tmp_path):
     with pytest.raises(RuntimeError, match='a mistake') as found:
         write_checkpoint({}, path, save(RuntimeError('a mistake')))
     assert not isinstance(found.value, CheckpointError) and not list(tmp_path.iterdir())
-
-
-def test_a_locked_folder(tmp_path):
-    folder = tmp_path / 'run'
-    folder.mkdir()
-    for name in ('iter_1.pth', 'iter_2.pth.0a1b2c3d.part', 'last_checkpoint.0a1b2c3d.part', 'parts'):
-        (folder / name).touch()
-    lock = lock_work_dir(folder)
-    assert sorted(p.name for p in folder.iterdir()) == ['.running', 'iter_1.pth', 'parts']
-    assert (folder / '.running').read_text() == str(os.getpid())
-    for _ in range(2):
-        with pytest.raises(ConfigError, match=f'process {os.getpid()}. runs in {folder}:'):
-            lock_work_dir(folder)
-    lock.close()
-    lock_work_dir(folder).close()
-    assert (folder / '.running').read_text() == str(os.getpid())  # not that of the one before too
-    lock_work_dir(tmp_path / 'new/run').close()
-
-
-def test_a_folder_that_cannot_be_locked_is_said_and_used(tmp_path, monkeypatch):
-    said = []
-    monkeypatch.setattr(fcntl, 'flock', lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, 'no locks')))
-    monkeypatch.setattr(saving, 'print_log', lambda text, level, **_: said.append((text, level)))
-    lock_work_dir(tmp_path).close()
-    assert len(said) == 1 and str(tmp_path / '.running') in said[0][0] and said[0][1] == logging.WARNING
-    assert (tmp_path / '.running').read_text() == str(os.getpid())
-
-
-def test_only_a_new_run_minds_checkpoints(tmp_path):
-    check_work_dir(tmp_path, new=True)
-    (tmp_path / 'notes.txt').touch()
-    check_work_dir(tmp_path, new=True)
-    (tmp_path / 'epoch_1.pth').touch()
-    check_work_dir(tmp_path, new=False)
-    with pytest.raises(ConfigError, match='epoch_1.pth.*--resume.*--overwrite'):
-        check_work_dir(tmp_path, new=True)
-    with lock_work_dir(tmp_path), pytest.raises(ConfigError, match='another training'):
-        check_work_dir(tmp_path, new=False)
 
 
 def test_the_pointer_moves_before_what_it_points_to(tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ def _read_options(argv):
     add_run_options(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
-    parser.add_argument('--overwrite', action='store_true', help='start anew in a work dir that holds '
-                        'checkpoints, which are moved into a folder in it')
+    parser.add_argument('--overwrite', action='store_true', help='take a work dir that holds checkpoints of another '
+                        'run, which are moved into a folder in it')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
     parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
                         help='what to do about faults in the data, see check_data (default: stop)')
@@ -41,14 +41,17 @@ def _run(args):
     from ..data.datasets import check_data
     from ..processes import is_first_process
     from ..train.runner import build_runner
-    from ..train.saving import check_work_dir, move_old_checkpoints
+    from ..train.work_dirs import check_work_dir
     # a resumed run takes its weights from the checkpoint: nothing to fetch
     pretrained = not args.no_pretrained and not args.resume
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=pretrained,
                       check=True, findings=args.config_findings)
     set_run_options(cfg, args)
+    if args.resume:
+        cfg.resume = True
+        cfg.load_from = None if args.resume == 'auto' else args.resume
     if is_first_process(args.launcher):
-        check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
+        check_work_dir(cfg, args.overwrite)
     check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
     check_evaluators(cfg, ('val_evaluator', ))
     check_before_training(cfg, args.data_findings)
@@ -60,10 +63,5 @@ def _run(args):
         options.add_hook(cfg, 'CompileHook')
     if args.auto_scale_lr:
         options.set_auto_scale_lr(cfg)
-    if args.resume:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == 'auto' else args.resume
-    if args.overwrite and not args.resume and is_first_process(args.launcher):
-        move_old_checkpoints(cfg.work_dir)
     with explained(cfg):
         build_runner(cfg).train()

@@ -10,6 +10,7 @@ from ..config.differences import differences
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process
 from ..weights import fetch, newest_checkpoint
+from ..weights.work_dirs import checkpoints_in
 from .sharding import unwrapped
 
 #: Settings that may differ from those of the run that is resumed: where things are, and what is told.
@@ -33,9 +34,29 @@ def find_resumed(checkpoint, work_dir) -> Path:
                               'anew without --resume (with --overwrite where checkpoints lie).') from error
 
 
-def compare_settings(runner, before):
-    """Warn of settings that differ from those of the run to resume, and refuse those that could have no effect."""
-    changed = differences(before, runner.cfg.pretty_text) if isinstance(before, str) else {}
+def check_resumable(checkpoint, work_dir):
+    """Raise the `CheckpointError` of `find_resumed` where no file is there at all; none is read or fetched."""
+    if '://' in str(checkpoint):
+        return
+    source = Path(checkpoint or work_dir)
+    if not source.is_file() and not checkpoints_in(source):
+        find_resumed(checkpoint, work_dir)
+
+
+def run_of(checkpoint) -> str | None:
+    """Return the name of the run that a checkpoint is of, if it has one."""
+    hub = checkpoint.get('message_hub')
+    infos = hub.get('runtime_info') if isinstance(hub, dict) else None
+    return infos.get('run_id') if isinstance(infos, dict) else None
+
+
+def changed_settings(cfg, before, load_from) -> str | None:
+    """Return lines of settings that differ from those of the run to resume.
+
+    Raises:
+        ConfigError: Some could have no effect.
+    """
+    changed = differences(before, cfg.pretty_text) if isinstance(before, str) and cfg else {}
     changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
                if not key.startswith(_PLACES)}
     kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
@@ -43,9 +64,8 @@ def compare_settings(runner, before):
         raise ConfigError('a resumed run goes on with the optimizer and the schedule that the checkpoint holds, so '
                           'that these settings would change nothing:\n' + '\n'.join(kept) + '\nTake them back, or '
                           'start a new run from the weights, without --resume: --cfg-options '
-                          f'load_from={runner.loads_from}')
-    if changed:
-        runner.logger.warning('the run goes on with other settings than before:\n' + '\n'.join(changed.values()))
+                          f'load_from={load_from}')
+    return '\n'.join(changed.values())
 
 
 def check_classes(runner, checkpoint, filename):

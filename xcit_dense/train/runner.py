@@ -23,7 +23,9 @@ from ..processes import run_on_first
 from ..weights import fetch, load_model, read_checkpoint
 from . import resuming, sharding
 from .loaders import NamedErrors, bind_workers, explain
-from .saving import lock_work_dir, write_checkpoint
+from .locking import lock_work_dir
+from .work_dirs import claim_work_dir
+from .writing import write_checkpoint
 
 #: Errors of writing that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -46,6 +48,7 @@ class DenseRunner(OpenRunner):
             if not isinstance(self._resumed, dict) or not self._resumed.keys() >= {'meta', 'optimizer'}:
                 raise CheckpointError(f'{load_from} holds weights but no state of a training run to resume. To start '
                                       'from these weights: --cfg-options load_from=FILE, without --resume.')
+            changed = resuming.changed_settings(kwargs.get('cfg'), self._resumed['meta'].get('cfg'), load_from)
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
         try:
             super().__init__(*args, resume=resume, load_from=load_from, work_dir=work_dir, randomness=randomness,
@@ -55,8 +58,8 @@ class DenseRunner(OpenRunner):
                 raise
             raise CheckpointError(f'cannot write into the work dir {work_dir}: {error.strerror}. Make room or '
                                   'writable, or name another --work-dir.') from error
-        if resume:
-            resuming.compare_settings(self, self._resumed['meta'].get('cfg'))
+        if resume and changed:
+            self.logger.warning(f'the run goes on with other settings than before:\n{changed}')
 
     def build_logger(self, *args, **kwargs):
         """Build the logger: its file tells all, the console not what the file is for."""
@@ -176,12 +179,15 @@ class DenseRunner(OpenRunner):
         return checkpoint
 
     def train(self):
-        """Train; a second training in the same work dir is refused.
+        """Train; a second training in the same work dir is refused, and checkpoints of another are moved aside.
 
         Raises:
-            ConfigError: Another training runs in the work dir.
+            ConfigError: Another training runs in the work dir, or this run cannot go on there.
         """
         with run_on_first(lock_work_dir, self.work_dir) or nullcontext():
+            resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
+            run = resuming.run_of(self._resumed) if self._resumed else None
+            self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
             if self._sharding:
                 self._shard()
             return super().train()

@@ -1,10 +1,8 @@
-"""Checkpoints of a run: written whole, old ones deleted only after, never two runs in one place."""
-import fcntl
+"""Checkpoints of a run: written whole, and old ones deleted only after, if the run itself wrote them here."""
 import logging
 import os
-import time
-from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
@@ -12,8 +10,9 @@ from mmengine.registry import HOOKS, VISBACKENDS
 from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..errors import CheckpointError, ConfigError
 from ..files import atomic_write
-from ..processes import is_first_process, run_on_first
-from ..weights.fetching import POINTER
+from ..processes import run_on_first
+from ..weights.work_dirs import NOTES, POINTER, Notes, write_notes
+from .writing import named_errors
 
 
 @HOOKS.register_module()
@@ -38,7 +37,27 @@ class DenseCheckpointHook(OpenCheckpointHook):
         if self.published_keys:
             raise ConfigError('DenseCheckpointHook writes no second file for published_keys: convert_checkpoint takes '
                               'the weights out of a checkpoint')
+        if Path(self.filename_tmpl).is_absolute() or '..' in Path(self.filename_tmpl).parts:
+            raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
+                              f'{self.filename_tmpl!r}: name the folder with --work-dir DIR')
         self.on_write_error = on_write_error
+        self.notes = None  # of the first process
+
+    def before_train(self, runner):
+        """Take from a resumed checkpoint what it says of the files of this run, and leave what it says of others."""
+        # a runner of mmengine's own claims no folder: nothing that lies there is known to be of its run
+        self.notes = getattr(runner, 'notes', None) or Notes(run=uuid4().hex)
+        own, infos = {*self.notes.checkpoints, *self.notes.best}, runner.message_hub.runtime_info
+        for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the work dir of today
+            infos.pop(key, None)
+        for key in [key for key in infos if key.startswith('best_ckpt') or key == 'last_ckpt']:
+            name = os.path.basename(str(infos[key]))
+            if name in own:  # the folder may have been moved
+                infos[key] = str(Path(runner.work_dir, name))
+            elif key == 'last_ckpt':
+                infos.pop(key)
+        runner.message_hub.update_info('run_id', self.notes.run)
+        super().before_train(runner)
 
     def save_stopped(self, runner, iteration: int) -> Path:
         """Save a run that is told to stop after ``iteration`` iterations, and return the file.
@@ -67,25 +86,42 @@ class DenseCheckpointHook(OpenCheckpointHook):
 
     def _write(self, runner, name, meta):
         hub = runner.message_hub
-        before = hub.runtime_info.get('kept_checkpoints', [])
-        kept = [*(old for old in before if old != name), name]
-        keep = kept[-self.max_keep_ckpts:] if self.max_keep_ckpts > 0 else kept
+        old = run_on_first(self._note, name)
         last, self.last_ckpt = self.last_ckpt, str(Path(self.out_dir, name))
-        hub.update_info('kept_checkpoints', keep)  # they are in the checkpoint too
-        hub.update_info('last_ckpt', self.last_ckpt)
+        hub.update_info('last_ckpt', self.last_ckpt)  # it is in the checkpoint too
         try:
             runner.save_checkpoint(self.out_dir, name, save_optimizer=self.save_optimizer,
                                    save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
                                    backend_args=self.backend_args, **self.args)
             run_on_first(_write_pointer, runner.work_dir, self.last_ckpt)
         except CheckpointError:
-            hub.update_info('kept_checkpoints', before)
             hub.update_info('last_ckpt', last)
             self.last_ckpt = last
             raise
-        if is_first_process():
-            for old in set(before) - set(keep):
-                Path(self.out_dir, old).unlink(missing_ok=True)
+        self._delete(old)
+
+    def _note(self, name):
+        """Note a checkpoint before it is written; return those that may go then."""
+        there = [old for old in self.notes.checkpoints if old != name and Path(self.out_dir, old).is_file()]
+        self.notes.checkpoints = [*there, name]
+        self._write_notes()
+        return there[:max(len(there) + 1 - self.max_keep_ckpts, 0)] if self.max_keep_ckpts > 0 else []
+
+    def _note_best(self, new, all_names):
+        """Note the best checkpoints, of which one may lie elsewhere; return those that may go."""
+        there = {*self.notes.best, *new}
+        self.notes.best = sorted(there & all_names)
+        if new:
+            self._write_notes()
+        return sorted(there - all_names)
+
+    def _write_notes(self):
+        with named_errors(Path(self.out_dir, NOTES)):
+            write_notes(self.out_dir, self.notes)
+
+    def _delete(self, names):
+        for name in names or ():  # on the first process
+            Path(self.out_dir, name).unlink(missing_ok=True)
 
     def save_best_of(self, runner, metrics):
         """Save the best checkpoint; those before are deleted here, where mmengine deletes them before it writes."""
@@ -100,6 +136,9 @@ class DenseCheckpointHook(OpenCheckpointHook):
         self._set_best({})
         try:
             super().save_best_of(runner, metrics)
+            new = {os.path.basename(path) for path in self._best().values() if path}
+            after = {key: path or before.get(key) for key, path in self._best().items()}
+            old = run_on_first(self._note_best, new, {os.path.basename(path) for path in after.values() if path})
         except CheckpointError as error:
             for key in [key for key in hub.runtime_info if key.startswith('best_')]:
                 hub.runtime_info.pop(key)
@@ -109,12 +148,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
                 raise
             runner.logger.error(f'{error} The training goes on; the best checkpoint before is kept.')
             return
-        after = {key: new or before.get(key) for key, new in self._best().items()}
         self._set_best(after)
-        for old in set(before.values()) - set(after.values()) - {None}:
-            # one elsewhere is of the run that this one was resumed from
-            if is_first_process() and Path(old).parent == Path(self.out_dir):
-                Path(old).unlink(missing_ok=True)
+        self._delete(old)
 
     def _best(self):
         """The best checkpoint by metric; of a single metric, whose name may not be known yet, under None."""
@@ -128,94 +163,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
 
 
 def _write_pointer(work_dir, checkpoint):
-    with _named_errors(Path(work_dir, POINTER)) as pointer, atomic_write(pointer) as part:
+    with named_errors(Path(work_dir, POINTER)) as pointer, atomic_write(pointer) as part:
         part.write_text(checkpoint)
-
-
-@contextmanager
-def _named_errors(path):
-    """Turn errors of writing to ``path`` into one that names it."""
-    try:
-        yield path
-    except (OSError, RuntimeError) as error:  # the latter by torch's writer while it handles the former
-        number = getattr(error, 'errno', None) or getattr(error.__context__, 'errno', None)
-        if number is None:
-            raise
-        raise CheckpointError(f'cannot write {path}: {os.strerror(number)}. Make room or writable, or name another '
-                              '--work-dir.') from error
-
-
-def write_checkpoint(checkpoint, path, save):
-    """Write a checkpoint with ``save(checkpoint, file)`` whole or not at all.
-
-    Raises:
-        CheckpointError: The disk is full or read-only; nothing was changed.
-    """
-    with _named_errors(Path(path)) as path, atomic_write(path) as part, open(part, 'wb') as file:
-        save(checkpoint, file)
-
-
-def lock_work_dir(work_dir):
-    """Keep other trainings out of a folder, as long as the returned file is open; the system frees it with the process.
-
-    What killed trainings left half written is taken away.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-        ConfigError: A training runs there.
-    """
-    with _named_errors(Path(work_dir)) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / '.running'
-        file = open(path, 'a+')  # noqa: SIM115
-    os.register_at_fork(after_in_child=file.close)  # workers may outlive the process by seconds
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        raise ConfigError(f'another training (process {file.read().strip() or "unknown"}) runs in '
-                          f'{Path(work_dir).absolute()}: stop it, or name another --work-dir') from None
-    except OSError as error:
-        print_log(f'{path} cannot be locked on this file system ({error}): see to it that no other training runs there',
-                  logger='current', level=logging.WARNING)
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    for part in Path(work_dir).glob('*.part'):  # of killed trainings
-        part.unlink(missing_ok=True)
-    return file
-
-
-def check_work_dir(work_dir, new: bool):
-    """Raise an error before anything is written to a work dir that is not free.
-
-    Args:
-        work_dir: The folder.
-        new: Whether a run starts there, which must not hold checkpoints of another.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-        ConfigError: A training runs there, or was there.
-    """
-    lock_work_dir(work_dir).close()  # the runner takes it again
-    if new and (found := sorted(Path(work_dir).glob('*.pth'))):
-        raise ConfigError(f'{Path(work_dir).absolute()} holds checkpoints of an earlier run, such as {found[0].name}: '
-                          'go on with --resume, name another --work-dir, or start anew there with --overwrite')
-
-
-def move_old_checkpoints(work_dir):
-    """Move the checkpoints of an earlier run into a folder of their own, so that none is resumed by mistake.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-    """
-    old = sorted(Path(work_dir).glob('*.pth'))
-    if old:
-        with _named_errors(Path(work_dir, time.strftime('before_%Y%m%d_%H%M%S'))) as folder:
-            folder.mkdir()
-            for path in [*Path(work_dir).glob(POINTER), *old]:
-                path.rename(folder / path.name)
-        print_log(f'moved the {len(old)} checkpoints of an earlier run into {folder}', logger='current')
 
 
 @VISBACKENDS.register_module()

@@ -1,7 +1,6 @@
 """From what a user names to a file on this machine: paths, work dirs, addresses, published names."""
 import hashlib
 import http.client
-import logging
 import os
 import re
 import time
@@ -19,10 +18,8 @@ from ..files import atomic_write
 from ..processes import is_first_of_machine
 from ..text import first_line
 from . import zoo
-from .files import CHECKPOINT_KINDS, damage, kind_of_file
-
-#: The file of a work dir that names its newest checkpoint, as mmengine calls it.
-POINTER = 'last_checkpoint'
+from .files import CHECKPOINT_KINDS, kind_of_file
+from .work_dirs import newest_checkpoint
 
 _TIMEOUT = 30  # seconds without a byte
 _PATIENCE = 3600  # seconds for another process to fetch a file
@@ -64,37 +61,6 @@ def fetch(source: str) -> Path:
             f'Where there is no network, put the file at {path}, or, for a training, start from random '
             'weights (train --no-pretrained, or init_cfg=None).')
     return path
-
-
-def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
-    """Return the newest whole checkpoint of a work dir; damaged ones are named in the log and left out.
-
-    Args:
-        work_dir: The folder.
-        to_resume: Leave out the best checkpoints, which hold no optimizer.
-
-    Raises:
-        CheckpointError: There is none.
-    """
-    work_dir = Path(work_dir)
-    # best checkpoints are copies of older ones, whenever they were written or copied
-    files = sorted(work_dir.glob('*.pth'), key=lambda p: (not p.name.startswith('best_'), p.stat().st_mtime_ns),
-                   reverse=True)
-    if to_resume:
-        files = [path for path in files if not path.name.startswith('best_')]
-    pointer = work_dir / POINTER
-    if pointer.is_file():  # the folder may have been moved
-        name = os.path.basename(pointer.read_text(errors='replace').strip())
-        if name and not os.path.isfile(work_dir / name):  # unlike Path.is_file it takes any name
-            print_log(f'{pointer} names {name}, which is not there', logger='current', level=logging.WARNING)
-        files.sort(key=lambda p: p.name != name)
-    for path in files:
-        wrong = damage(path)
-        if wrong is None:
-            return path
-        print_log(f'{path} is damaged and left out: {wrong}', logger='current', level=logging.WARNING)
-    raise CheckpointError(f'no {"whole " if files else ""}checkpoint in {work_dir.absolute()}: give a checkpoint file, '
-                          'or the work dir of a training run')
 
 
 def _local(source):

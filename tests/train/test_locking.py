@@ -1,0 +1,117 @@
+"""Two trainings in one folder: kept apart by the file system, or where it cannot by a heartbeat."""
+import errno
+import fcntl
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from mmengine.config import Config
+
+from xcit_dense.errors import CheckpointError, ConfigError
+from xcit_dense.train import locking
+from xcit_dense.train.locking import lock_work_dir
+from xcit_dense.train.work_dirs import check_work_dir
+
+
+@pytest.fixture
+def without_locks(monkeypatch):
+    """A file system without flock, as some in a network; gives the warnings."""
+    said = []
+    monkeypatch.setattr(fcntl, 'flock', lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, 'no locks')))
+    monkeypatch.setattr(locking, 'print_log', lambda text, level, **_: said.append((text, level)))
+    return said
+
+
+def test_a_locked_folder(tmp_path):
+    folder = tmp_path / 'run'
+    folder.mkdir()
+    for name in ('iter_1.pth', 'iter_2.pth.0a1b2c3d.part', 'last_checkpoint.0a1b2c3d.part', 'parts', 'film.mp4.part'):
+        (folder / name).touch()
+    lock = lock_work_dir(folder)
+    assert sorted(p.name for p in folder.iterdir()) == ['.running', 'film.mp4.part', 'iter_1.pth', 'parts']
+    assert (folder / '.running').read_text() == str(os.getpid())
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=f'process {os.getpid()}. runs in {folder}:'):
+            lock_work_dir(folder)
+    lock.close()
+    lock_work_dir(folder).close()
+    assert (folder / '.running').read_text() == str(os.getpid())  # not that of the one before too
+    lock_work_dir(tmp_path / 'new/run').close()
+
+
+def test_a_run_that_was_told_to_wait_is_told_again_by_the_check(tmp_path):
+    with lock_work_dir(tmp_path), pytest.raises(ConfigError, match='another training'):
+        check_work_dir(Config(dict(work_dir=str(tmp_path))), overwrite=True)
+
+
+def test_without_locks_a_file_keeps_others_out(without_locks, tmp_path):
+    with lock_work_dir(tmp_path):
+        assert len(without_locks) == 1 and str(tmp_path / '.running_by') in without_locks[0][0]
+        assert without_locks[0][1] == logging.WARNING
+        with pytest.raises(ConfigError, match=rf'process {os.getpid()} on \S+ runs in {tmp_path}.*--work-dir'):
+            lock_work_dir(tmp_path)
+    assert not (tmp_path / '.running_by').exists()
+    lock_work_dir(tmp_path).close()
+
+
+def test_without_locks_a_killed_run_of_this_machine_keeps_nobody_out(without_locks, tmp_path):
+    path = tmp_path / '.running_by'
+    killed = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
+    other = dict(locking._process(), pid=killed.pid, start=locking._start_of(killed.pid))
+    path.write_text(json.dumps(other))
+    with pytest.raises(ConfigError, match=f'process {killed.pid} on '):
+        lock_work_dir(tmp_path)
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # ended, and not asked how yet
+    lock_work_dir(tmp_path).close()
+    killed.communicate()
+    path.write_text(json.dumps(dict(other, pid=os.getpid())))  # its number has been given to another
+    with lock_work_dir(tmp_path):
+        assert json.loads(path.read_text()) == locking._process()
+
+
+@pytest.mark.parametrize('text', ('', '[]', '{"pid": 1}', json.dumps(dict(host='far', pid=7, machine='x', start='1'))))
+def test_without_locks_a_run_elsewhere_counts_as_long_as_its_heart_beats(text, without_locks, tmp_path):
+    """Also what was cut off while it was written."""
+    path = tmp_path / '.running_by'
+    path.write_text(text)
+    who = 'process 7 on far' if 'far' in text else 'unknown'
+    with pytest.raises(ConfigError, match=f'{who}, last sign of life .* or delete {path}'):
+        lock_work_dir(tmp_path)
+    silent = time.time() - locking._SILENCE - 1
+    os.utime(path, (silent, silent))
+    lock_work_dir(tmp_path).close()
+
+
+def test_without_locks_the_heart_beats_until_another_run_has_begun(without_locks, tmp_path, monkeypatch):
+    monkeypatch.setattr(locking, '_BEAT', 0.01)
+    path, begun = tmp_path / '.running_by', threads()
+    with lock_work_dir(tmp_path):
+        os.utime(path, (1, 1))
+        wait_for(lambda: path.stat().st_mtime > 1)
+        path.write_text('of another')  # deleted by hand and begun again
+        wait_for(lambda: threads() == begun)
+        assert 'another training has begun' in without_locks[-1][0] and without_locks[-1][1] == logging.ERROR
+    assert path.read_text() == 'of another'
+
+
+def test_a_folder_that_cannot_be_written(without_locks, tmp_path, monkeypatch):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
+        lock_work_dir(tmp_path / 'file/run')
+
+
+def threads():
+    return threading.active_count()
+
+
+def wait_for(condition):
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert condition()

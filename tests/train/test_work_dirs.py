@@ -1,0 +1,229 @@
+"""Whose a work dir is: no run deletes or replaces what another one wrote, whatever the files are called."""
+import re
+import shutil
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from helpers.paths import TINY_SEG_CONFIG
+from helpers.runs import At, Metrics, die, make_config, train
+from helpers.tools import run_tool
+from xcit_dense.errors import CheckpointError, ConfigError
+from xcit_dense.train import DenseCheckpointHook, build_runner
+from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir
+from xcit_dense.weights import fetch, newest_checkpoint, read_checkpoint
+from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes
+
+NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
+
+
+def short_config(demo_data, work_dir, iterations=2, **checkpoint):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, work_dir, **NO_VALIDATION,
+                      **{'default_hooks.checkpoint': dict(interval=1, **checkpoint)})
+    cfg.train_cfg.update(max_iters=iterations, val_interval=100)
+    return cfg
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob('*.p*t*')}
+
+
+@pytest.fixture(scope='module')
+def run(demo_data, tmp_path_factory):
+    """The work dir of a run of three iterations, each saved, whose last two checkpoints stayed."""
+    folder = tmp_path_factory.mktemp('run')
+    train(short_config(demo_data, folder, 3, max_keep_ckpts=2))
+    assert sorted(contents(folder)) == ['iter_2.pth', 'iter_3.pth']
+    return folder
+
+
+@pytest.fixture
+def two(run, tmp_path):
+    """The work dirs of two runs, whose files have the same names; of the second the contents tell it."""
+    other = shutil.copytree(run, tmp_path / 'other')
+    write_notes(other, Notes('another', read_notes(other).checkpoints))
+    for path in other.glob('*.pth'):
+        state = torch.load(path, weights_only=False)
+        state['message_hub']['runtime_info']['run_id'] = 'another'
+        torch.save(state, path)
+    return shutil.copytree(run, tmp_path / 'run'), other
+
+
+@pytest.mark.parametrize('start', ('file', 'folder', 'new'))
+def test_a_run_in_the_folder_of_another_moves_its_files(start, two, demo_data):
+    first, other = two
+    before = contents(other)
+    cfg = short_config(demo_data, other, 4 if start != 'new' else 2, max_keep_ckpts=1)
+    cfg.load_from = dict(file=str(first / 'iter_3.pth'), folder=str(first), new=None)[start]
+    train(cfg, resume=start != 'new')
+    aside, = other.glob('before_*')
+    assert contents(aside) == before and read_notes(aside).run == 'another'
+    assert list(contents(other)) == ['iter_4.pth' if start != 'new' else 'iter_2.pth']
+    assert sorted(contents(first)) == ['iter_2.pth', 'iter_3.pth']
+
+
+@pytest.mark.parametrize('options', (['--resume', '{}/iter_3.pth'], ['--resume', '{}'], [],
+                                     ['--cfg-options', 'resume=True', 'load_from={}/iter_3.pth']))
+def test_the_tool_refuses_the_folder_of_another_run(options, two, demo_data):
+    first, other = two
+    before = contents(other)
+    done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', other, '--no-pretrained',
+                    *(option.format(first) for option in options), check=False)
+    assert done.returncode == 1 and re.search(f'{other} holds checkpoints .*iter_2.pth.*--overwrite', done.message)
+    assert contents(other) == before
+
+
+def test_a_config_that_resumes_is_as_good_as_the_option(run):
+    check_work_dir(Config(dict(work_dir=str(run), resume=True)))
+    with pytest.raises(ConfigError, match='earlier run'):
+        check_work_dir(Config(dict(work_dir=str(run), resume=False)))
+
+
+def test_a_checkpoint_among_the_files_of_another_run_is_refused(two, demo_data):
+    """Copied there by hand, so that its place does not tell."""
+    first, other = two
+    shutil.copy(first / 'iter_3.pth', other / 'iter_9.pth')
+    cfg, before = short_config(demo_data, other, 4), contents(other)
+    cfg.load_from = str(other / 'iter_9.pth')
+    with pytest.raises(ConfigError, match='iter_9.pth is of another run than iter_2.pth'):
+        train(cfg, resume=True)
+    assert contents(other) == before
+
+
+def test_weights_of_the_folder_that_is_to_be_taken_are_refused(two, demo_data):
+    first, _ = two
+    cfg, before = short_config(demo_data, first), contents(first)
+    cfg.load_from = str(first / 'iter_3.pth')
+    with pytest.raises(ConfigError, match='load_from=.*iter_3.pth lies in the work dir'):
+        build_runner(cfg).train()
+    assert contents(first) == before
+
+
+def test_a_folder_that_was_moved_is_gone_on_with(run, demo_data, tmp_path):
+    """Its old files go as they would have at the old place, where nothing changes."""
+    moved, before = shutil.copytree(run, tmp_path / 'moved'), contents(run)
+    train(short_config(demo_data, moved, 4, max_keep_ckpts=2), resume=True)
+    assert sorted(contents(moved)) == ['iter_3.pth', 'iter_4.pth'] and contents(run) == before
+    assert read_notes(moved).run == read_notes(run).run
+
+
+def test_a_copied_checkpoint_is_gone_on_with_and_stays(run, demo_data, tmp_path):
+    """Twice, for the first time without saving anything; the copy is not the run's to delete."""
+    shutil.copy(run / 'iter_2.pth', tmp_path)
+    cfg = short_config(demo_data, tmp_path, 4, max_keep_ckpts=1)
+    with pytest.raises(RuntimeError, match='killed'):
+        train(cfg, At(3, die, where='before_train_iter'), resume=True)
+    train(cfg, resume=True)
+    assert sorted(contents(tmp_path)) == ['iter_2.pth', 'iter_4.pth']
+
+
+@pytest.mark.parametrize('info', ('kept_checkpoints', 'keep_ckpt_ids'))
+def test_lists_in_a_checkpoint_delete_nothing(info, run, demo_data, tmp_path):
+    """Those of earlier versions and of mmengine's hook, which looks for its numbers in the work dir of today."""
+    state = torch.load(run / 'iter_3.pth', weights_only=False)
+    state['message_hub']['runtime_info'].pop('run_id')
+    state['message_hub']['runtime_info'][info] = [1, 2] if info == 'keep_ckpt_ids' else ['iter_1.pth', 'iter_2.pth']
+    state['message_hub']['resumed_keys'][info] = True
+    torch.save(state, tmp_path / 'iter_3.pth')
+    for number in (1, 2):
+        (tmp_path / f'iter_{number}.pth').write_text('of a user')
+    train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=1), resume=True)
+    assert sorted(contents(tmp_path)) == ['iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'iter_4.pth']
+
+
+def test_the_best_of_another_run_stays(demo_data, tmp_path):
+    """Also where a file of its name lies here."""
+    changes = {'default_hooks.checkpoint': dict(save_best='mIoU', rule='greater'), 'train_cfg.val_interval': 1}
+    first, second = tmp_path / 'first', tmp_path / 'second'
+    train(make_config(TINY_SEG_CONFIG, demo_data, first, **changes), Metrics(first, 1., 3., 2., 2.))
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, second, **changes, **{'train_cfg.max_iters': 6})
+    cfg.load_from = str(first / 'iter_4.pth')
+
+    def place(_):
+        (second / 'best_mIoU_iter_2.pth').write_text('of a user')
+
+    train(cfg, Metrics(second, 2., 2., 4.), At(5, place, where='before_train_iter'), resume=True)
+    assert [path.name for path in first.glob('best_*')] == ['best_mIoU_iter_2.pth']
+    assert sorted(path.name for path in second.glob('best_*')) == ['best_mIoU_iter_2.pth', 'best_mIoU_iter_6.pth']
+    assert read_notes(second).best == ['best_mIoU_iter_6.pth']
+
+
+@pytest.mark.parametrize('template', ('ep{}.pt', 'kept/ep{}.ckpt', 'best_{}.pth'))
+def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data, tmp_path):
+    cfg = short_config(demo_data, tmp_path, 2, max_keep_ckpts=2, filename_tmpl=template)
+    train(cfg)
+    names = [template.format(number) for number in (1, 2, 3)]
+    assert fetch(str(tmp_path)) == tmp_path / names[1]
+    assert newest_checkpoint(tmp_path, to_resume=True) == tmp_path / names[1]
+    with pytest.raises(ConfigError, match='holds checkpoints of an earlier run'):
+        check_work_dir(Config(dict(work_dir=str(tmp_path))))
+    cfg.train_cfg.max_iters = 3
+    assert train(cfg, resume=True)['meta']['iter'] == 3
+    assert [tmp_path / name for name in names[1:]] == checkpoints_in(tmp_path)
+    (tmp_path / names[2]).write_bytes(b'PK\3\4 cut off')
+    assert newest_checkpoint(tmp_path, to_resume=True) == tmp_path / names[1]
+    train(cfg)  # anew
+    aside, = tmp_path.glob('before_*')
+    assert [aside / name for name in names[1:]] == checkpoints_in(aside)
+
+
+@pytest.mark.parametrize('pointer', ('/gone/run/ep2.pt', 'work_dirs/run/ep2.pt', '/gone/run/ep7.pt'))
+def test_checkpoints_of_mmengine_are_found_by_the_pointer(pointer, tmp_path):
+    """Also in a folder that was moved, and where the newest was deleted."""
+    for name in ('ep1.pt', 'ep2.pt', 'notes.txt'):
+        torch.save({}, tmp_path / name)
+    (tmp_path / 'last_checkpoint').write_text(pointer)
+    assert checkpoints_in(tmp_path) == [tmp_path / 'ep1.pt', tmp_path / 'ep2.pt']
+    assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt'
+
+
+@pytest.mark.parametrize('template', ('/elsewhere/{}.pth', '../{}.pth'))
+def test_a_name_that_leads_out_of_the_work_dir_is_refused(template):
+    with pytest.raises(ConfigError, match='filename_tmpl.*--work-dir'):
+        DenseCheckpointHook(filename_tmpl=template)
+
+
+@pytest.mark.parametrize('text', ('', '[]', '{"run": 1, "more": 2}', '{"run": "a", "checkpoints": ["../a.pth"]}',
+                                  '{"run": "a", "best": ["/a.pth"]}', '{"run": "a", "best": [1]}'))
+def test_notes_that_cannot_be_of_a_run_are_none(text, tmp_path):
+    (tmp_path / '.checkpoints').write_text(text)
+    assert read_notes(tmp_path) is None and checkpoints_in(tmp_path) == []
+
+
+def test_notes_of_files_that_are_gone_bind_nobody(tmp_path):
+    write_notes(tmp_path, Notes('a', ['iter_1.pth']))
+    assert claim_work_dir(tmp_path).checkpoints == []
+    (tmp_path / 'iter_2.pth').touch()
+    assert claim_work_dir(tmp_path, tmp_path / 'iter_2.pth', run='b') == Notes('b')
+
+
+def test_a_refused_start_leaves_no_folder(demo_data, tmp_path):
+    folder = tmp_path / 'runs/new'
+    for resume in ({}, dict(resume=True, load_from=str(tmp_path / 'no.pth')), dict(resume=True)):
+        for _ in range(2):
+            try:
+                check_work_dir(Config(dict(work_dir=str(folder), **resume)))
+                assert not resume
+            except CheckpointError as error:
+                assert resume and re.search('no.pth|nothing to resume', str(error))
+            assert not folder.parent.exists()
+
+
+def test_settings_that_are_refused_leave_no_log(run, demo_data, tmp_path):
+    cfg = short_config(demo_data, tmp_path / 'new')
+    cfg.load_from, cfg.optim_wrapper.optimizer.lr = str(run / 'iter_3.pth'), 0.5
+    with pytest.raises(ConfigError, match='optimizer.lr'):
+        train(cfg, resume=True)
+    assert not (tmp_path / 'new').exists()
+
+
+def test_two_moves_within_a_second(tmp_path):
+    for name in ('a', 'b'):
+        (tmp_path / 'iter_1.pth').write_text(name)
+        claim_work_dir(tmp_path)
+    assert sorted(path.read_text() for path in tmp_path.glob('before_*/iter_1.pth')) == ['a', 'b']
+
+
+def test_the_run_that_goes_on_is_told_in_its_checkpoints(run):
+    assert read_checkpoint(run / 'iter_3.pth')['message_hub']['runtime_info']['run_id'] == read_notes(run).run

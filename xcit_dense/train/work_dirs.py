@@ -1,0 +1,101 @@
+"""Whose a work dir is: a run takes a folder of its own, or one in which it goes on."""
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from mmengine.logging import print_log
+
+from ..errors import ConfigError
+from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, read_notes
+from .locking import lock_work_dir
+from .resuming import check_resumable
+from .writing import named_errors
+
+
+def check_work_dir(cfg, overwrite: bool = False):
+    """Raise an error before anything is written to a work dir that is not free, or where there is nothing to resume.
+
+    Args:
+        cfg: The config, with ``work_dir``, and where the run goes on ``resume`` and perhaps ``load_from``.
+        overwrite: Whether checkpoints of another run may be there, which `claim_work_dir` moves.
+
+    Raises:
+        CheckpointError: The folder cannot be written to, or there is nothing to go on from.
+        ConfigError: A training runs there, or another one did.
+    """
+    folder = Path(cfg.work_dir)
+    resumes = (cfg.get('load_from') or cfg.work_dir) if cfg.get('resume') else None
+    if resumes:
+        check_resumable(cfg.get('load_from'), cfg.work_dir)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    lock_work_dir(folder).close()  # the runner takes it again
+    if made:  # until the run begins nothing stays
+        (folder / '.running').unlink(missing_ok=True)
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+    found = checkpoints_in(folder)
+    if found and not overwrite and not (resumes and is_checkpoint_of(folder, resumes)):
+        other = 'another run than the one to resume' if resumes else 'an earlier run'
+        raise ConfigError(f'{folder.absolute()} holds checkpoints of {other}, such as {found[0].name}: go on with that '
+                          'one (--resume without FILE), name another --work-dir, or take this one with --overwrite, '
+                          'which moves them into a folder in it')
+
+
+def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
+    """Take a locked work dir for a run; checkpoints of another one are moved into a folder of their own.
+
+    Args:
+        work_dir: The folder.
+        resumes: The checkpoint that the run goes on from; None for a new run.
+        run: What that checkpoint has as ``run_id``.
+        weights: The file of weights that a new run begins with.
+
+    Returns:
+        What this run has written there so far.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+        ConfigError: What the run begins with would be moved, or is a copy among the files of another run.
+    """
+    if resumes is not None and is_checkpoint_of(work_dir, resumes):
+        notes = read_notes(work_dir)
+        others = [name for name in (*notes.checkpoints, *notes.best) if Path(work_dir, name).is_file()
+                  and name != Path(resumes).name] if notes else []
+        if not others:  # of a version that took no notes, or copied into an empty folder
+            own = notes.checkpoints if notes and notes.run == run else []
+            return Notes(run or uuid4().hex, own)
+        if run not in (notes.run, None):
+            raise ConfigError(f'{resumes} is of another run than {others[0]} beside it, whose files this one would '
+                              'replace: name another --work-dir, and the file with --resume FILE')
+        return notes
+    if resumes is None and weights is not None and Path(weights).exists() and is_checkpoint_of(work_dir, weights):
+        raise ConfigError(f'load_from={weights} lies in the work dir of the run that is to begin, whose checkpoints '
+                          'would replace it: name another --work-dir')
+    move_old_checkpoints(work_dir)
+    return Notes(uuid4().hex)
+
+
+def move_old_checkpoints(work_dir):
+    """Move the checkpoints of an earlier run into a folder of their own, so that none is resumed by mistake.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+    """
+    old = checkpoints_in(work_dir)
+    if not old:
+        return
+    aside = Path(work_dir, time.strftime('before_%Y%m%d_%H%M%S'))
+    while aside.exists():
+        aside = aside.with_name(f'{aside.name}_')
+    with named_errors(aside):
+        aside.mkdir()
+        # cut off in between, nothing may point at a checkpoint that is gone
+        for path in [*(path for name in (POINTER, NOTES) if (path := Path(work_dir, name)).is_file()), *old]:
+            place = aside / path.relative_to(work_dir)
+            place.parent.mkdir(exist_ok=True, parents=True)
+            path.rename(place)
+    print_log(f'moved the {len(old)} checkpoints of an earlier run into {aside}', logger='current',
+              level=logging.WARNING)

@@ -1,0 +1,130 @@
+"""The checkpoints of a work dir: which files they are, which is the newest, and which a run wrote there."""
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from mmengine.logging import print_log
+
+from ..errors import CheckpointError
+from ..files import atomic_write
+from .files import damage
+
+#: The file of a work dir that names its newest checkpoint, as mmengine calls it.
+POINTER = 'last_checkpoint'
+#: The file of a work dir that holds the `Notes` of its run.
+NOTES = '.checkpoints'
+
+
+@dataclass
+class Notes:
+    """What a run wrote into its work dir, and alone may delete there: names within it, the oldest first.
+
+    A name is noted before its file is written, so a file may be missing.
+    """
+
+    #: A name of the run, which its checkpoints hold as ``run_id``.
+    run: str
+    checkpoints: list = field(default_factory=list)
+    best: list = field(default_factory=list)
+
+
+def read_notes(work_dir) -> Notes | None:
+    """Return the notes of the run of a work dir, or None where there are none that can be read."""
+    try:
+        notes = Notes(**json.loads(Path(work_dir, NOTES).read_text()))
+        for name in [*notes.checkpoints, *notes.best]:
+            if Path(name).is_absolute() or '..' in Path(name).parts:  # none of the run's
+                return None
+        return notes
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def write_notes(work_dir, notes: Notes):
+    """Write the notes of a run, whole or not at all."""
+    with atomic_write(Path(work_dir, NOTES)) as part:
+        part.write_text(json.dumps(asdict(notes)))
+
+
+def checkpoints_in(work_dir) -> list:
+    """Return the paths of the checkpoints of a work dir, the best ones too, by name.
+
+    They are what its run noted and what the pointer names, and for runs of mmengine alone, which note nothing, all
+    files that are called ``*.pth`` or like the one that the pointer names.
+    """
+    folder, notes, pointed = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
+    found = {folder / name for name in (*notes.checkpoints, *notes.best)} if notes else set()
+    if pointed:
+        found.add(pointed)
+    suffixes = {'.pth', Path(_name_in(work_dir)).suffix} - {''}
+    if folder.is_dir():
+        found.update(path for path in folder.iterdir() if path.suffix in suffixes)
+    return sorted(path for path in found if path.is_file())
+
+
+def is_checkpoint_of(work_dir, path) -> bool:
+    """Whether a path is one of `checkpoints_in` a work dir, or the work dir itself."""
+    path = Path(path)
+    if path.is_dir():
+        return path.resolve() == Path(work_dir).resolve()
+    return _place(path) in map(_place, checkpoints_in(work_dir))
+
+
+def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
+    """Return the newest whole checkpoint of a work dir; damaged ones are named in the log and left out.
+
+    Args:
+        work_dir: The folder.
+        to_resume: Leave out the best checkpoints, which hold no optimizer.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    notes, pointed = read_notes(work_dir), _pointed(work_dir)
+    noted = {Path(work_dir, name) for name in notes.checkpoints} if notes else set()
+
+    def is_best(path):
+        return path.name.startswith('best_') and path not in noted
+
+    files = [path for path in checkpoints_in(work_dir) if not (to_resume and is_best(path))]
+    # best checkpoints are copies of older ones, whenever they were written or copied
+    files.sort(key=lambda path: (path == pointed, not is_best(path), path.stat().st_mtime_ns), reverse=True)
+    if pointed is None and (name := _name_in(work_dir)):
+        print_log(f'{Path(work_dir, POINTER)} names {name}, which is not there', logger='current',
+                  level=logging.WARNING)
+    for path in files:
+        wrong = damage(path)
+        if wrong is None:
+            return path
+        print_log(f'{path} is damaged and left out: {wrong}', logger='current', level=logging.WARNING)
+    raise CheckpointError(f'no {"whole " if files else ""}checkpoint in {Path(work_dir).absolute()}: give a checkpoint '
+                          'file, or the work dir of a training run')
+
+
+def _pointed(work_dir):
+    """The file that the pointer of a work dir names, if it is there; the folder may have been moved."""
+    parts = Path(_text_of_pointer(work_dir)).parts
+    for count in range(1, len(parts) + 1):
+        path = Path(work_dir, *parts[-count:])
+        # unlike Path.is_file it takes any name
+        if not {'..', POINTER} & {*parts[-count:]} and Path(work_dir) in path.parents and os.path.isfile(path):
+            return path
+    return None
+
+
+def _name_in(work_dir):
+    return os.path.basename(_text_of_pointer(work_dir))
+
+
+def _text_of_pointer(work_dir):
+    try:
+        return Path(work_dir, POINTER).read_text(errors='replace').strip()
+    except OSError:
+        return ''
+
+
+def _place(path):
+    """A path whose folder has one name; what the file itself links to may lie in another run's."""
+    return path.parent.resolve() / path.name
