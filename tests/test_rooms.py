@@ -9,9 +9,9 @@ from helpers.paths import ROOT
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
-FLOORS = ('errors', 'archs', 'text', 'files', 'compat', 'processes', 'machine', 'weights', 'models.fast', 'models',
-          'data', 'data.check', 'config.check', 'config', 'train', 'predict', 'benchmark', 'for_mmseg', 'interface',
-          'cli')
+FLOORS = ('interrupts', 'errors', 'archs', 'text', 'files', 'compat', 'processes', 'machine', 'weights', 'models.fast',
+          'models', 'data', 'data.check', 'config.check', 'config', 'train', 'predict', 'benchmark', 'for_mmseg',
+          'interface', 'cli')
 #: Files that are no part of a room: they lead into it.
 DOORS = ('__init__', '__main__')
 

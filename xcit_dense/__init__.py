@@ -5,7 +5,23 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .compat.moved import install_old_paths, is_old_path
+from .interrupts import stop_quietly
+
+
+def _is_command_line():
+    """Whether this process is a tool of the package, which shows its help before it loads torch and the frameworks."""
+    main = sys.modules.get('__main__')
+    file = getattr(main, '__file__', None)
+    if file is None:  # python -m imports a package before its __main__
+        return sys.argv[:1] == ['-m'] and re.search(r' -\w*m xcit_dense ', ' '.join([*sys.orig_argv, ''])) is not None
+    # the files in tools/ say it; the command is made by pip
+    return getattr(main, 'IS_TOOL_OF_XCIT_DENSE', False) or os.path.basename(file) in ('xcit-dense', 'xcit-dense.exe')
+
+
+if _is_command_line():
+    stop_quietly()  # until `xcit_dense.cli.common.run_tool` has all that it needs
+
+from .compat.moved import install_old_paths, is_old_path  # noqa: E402
 
 if TYPE_CHECKING:
     from .interface import (
@@ -25,16 +41,6 @@ __version__ = '0.1.0'
 __all__ = [
     'Arch', 'ReferenceXCiT', 'XCABlock', 'XCiT', 'arch_names', 'get_arch', 'get_config', 'list_models', 'set_fast'
 ]
-
-
-def _is_command_line():
-    """Whether this process is a tool of the package, which shows its help before it loads torch and the frameworks."""
-    main = sys.modules.get('__main__')
-    file = getattr(main, '__file__', None)
-    if file is None:  # python -m imports a package before its __main__
-        return sys.argv[:1] == ['-m'] and re.search(r' -\w*m xcit_dense ', ' '.join([*sys.orig_argv, ''])) is not None
-    # the files in tools/ say it; the command is made by pip
-    return getattr(main, 'IS_TOOL_OF_XCIT_DENSE', False) or os.path.basename(file) in ('xcit-dense', 'xcit-dense.exe')
 
 
 def __getattr__(name):

@@ -82,6 +82,17 @@ def test_slurm_without_a_gpu_is_refused(demo_data, tmp_path):
     assert 'Traceback' not in done.stdout
 
 
+@pytest.mark.parametrize('options, env, said', (
+    (['--launcher', 'pytorch'], {}, 'torchrun .*--launcher pytorch'),
+    ([], dict(RANK='1', WORLD_SIZE='2'), 'one of 2 processes.*--launcher pytorch')))
+def test_processes_and_launcher_that_do_not_match_are_refused(options, env, said, demo_data, tmp_path):
+    """Before anything is written: without a launcher there is no group, without the option no common model."""
+    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run', *options,
+                    env=env, check=False)
+    assert done.returncode == 1 and re.search(said, done.message) and 'Traceback' not in done.stdout
+    assert not (tmp_path / 'run').exists()
+
+
 def test_weights_that_cannot_be_fetched_name_the_switch_and_the_place(demo_data, tmp_path):
     done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--cfg-options',
                     'model.backbone.init_cfg.type=Pretrained',

@@ -37,14 +37,16 @@ class TwoOptimizers:
     """One for the backbone, another for the rest, with other rates and states."""
 
     def __init__(self, optim_wrapper_cfg, paramwise_cfg=None):
-        pass
+        self.counts = optim_wrapper_cfg.get('accumulative_counts', (1, 1))
 
     def __call__(self, model):
         parts = dict(backbone=[], rest=[])
         for name, parameter in model.named_parameters():
             parts['backbone' if name.startswith('backbone.') else 'rest'].append(parameter)
-        return OptimWrapperDict(backbone=OptimWrapper(torch.optim.AdamW(parts['backbone'], lr=1e-3, weight_decay=0.1)),
-                                rest=OptimWrapper(torch.optim.SGD(parts['rest'], lr=1e-2, momentum=0.9)))
+        adam = torch.optim.AdamW(parts['backbone'], lr=1e-3, weight_decay=0.1)
+        sgd = torch.optim.SGD(parts['rest'], lr=1e-2, momentum=0.9)
+        return OptimWrapperDict(backbone=OptimWrapper(adam, accumulative_counts=self.counts[0]),
+                                rest=OptimWrapper(sgd, accumulative_counts=self.counts[1]))
 
 
 class StepBoth(Hook):
@@ -58,10 +60,12 @@ class StepBoth(Hook):
 
         def step(data, optim_wrapper):
             loss, logs = model.parse_losses(model(**model.data_preprocessor(data, True), mode='loss'))
-            loss.backward()
+            optim_wrapper['backbone'].backward(loss, retain_graph=True)
+            optim_wrapper['rest'].backward(loss)
             for wrapper in optim_wrapper.values():
-                wrapper.step()
-                wrapper.zero_grad()
+                if wrapper.should_update():
+                    wrapper.step()
+                    wrapper.zero_grad()
             return logs
 
         model.train_step = step
@@ -100,6 +104,21 @@ def test_both_optimizers_and_all_schedulers_go_on(config_of):
     assert hooks[1].rates + hooks[2].rates == hooks[0].rates
     assert [rest for _, rest in hooks[0].rates] == pytest.approx([1e-2, 5e-3, 2.5e-3, 1.25e-3])
     assert [backbone for backbone, _ in hooks[0].rates] == pytest.approx([1e-4, 5.5e-4, 5e-4, 5e-4])
+
+
+@pytest.mark.parametrize('stop, counts, waiting', ((1, (2, 3), {True, False}), (3, (2, 1), {True})))
+def test_gradients_that_wait_are_kept_for_each(stop, counts, waiting, config_of):
+    """Those of both optimizers, or of the one that adds several iterations."""
+    whole, cfg = config_of('whole'), config_of('run')
+    for each in (whole, cfg):
+        each.optim_wrapper.accumulative_counts = counts
+    wanted = train(whole, StepBoth())
+    with pytest.raises(Stopped):
+        train(cfg, StepBoth(), At(stop, terminate))
+    saved = read_checkpoint(newest_checkpoint(cfg.work_dir))['training']
+    assert saved['loops'][0]['steps'] == dict(backbone=stop, rest=stop)
+    assert {name.startswith('backbone.') for name in saved['gradients']} == waiting
+    assert_same_run(train(cfg, StepBoth(), resume=True), wanted)
 
 
 def test_the_block_at_the_start_tells_of_all(config_of):

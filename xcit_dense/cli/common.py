@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from ..errors import ConfigError, Stopped, XCiTDenseError
+from ..interrupts import stop_as_usual
 from ..text import nearest
 
 
@@ -27,6 +28,7 @@ def run_tool(run, args):
     code = 0
     try:
         from .. import interface  # noqa: F401  registers everything
+        stop_as_usual()
         if 'cfg_options' in args:
             args.cfg_options = _read_config_options(args.cfg_options, args.config)
         run(args)
@@ -83,7 +85,14 @@ def check_choices(option: str, values, known):
 
 
 def set_run_options(cfg, args):
-    """Put the values of `add_run_options` into the config; the data root is `load_config`'s."""
+    """Put the values of `add_run_options` into the config; the data root is `load_config`'s.
+
+    Raises:
+        ConfigError: The launcher did not start this process.
+    """
+    if args.launcher == 'pytorch' and 'RANK' not in os.environ:
+        raise ConfigError('--launcher pytorch is for processes that torchrun starts, such as torchrun '
+                          '--nproc_per_node=2 tools/train.py ... --launcher pytorch; leave it out for one process')
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg.launcher = args.launcher
     if args.work_dir:

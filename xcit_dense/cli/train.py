@@ -1,6 +1,8 @@
 """Train the model of a config, on the GPU if there is one."""
 import argparse
+import os
 
+from ..errors import ConfigError
 from .common import add_config_options, add_run_options, run_tool, set_run_options
 
 
@@ -47,6 +49,7 @@ def _run(args):
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=pretrained,
                       check=True, findings=args.config_findings)
     set_run_options(cfg, args)
+    _check_alone(args.launcher)
     if args.resume:
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
@@ -65,3 +68,11 @@ def _run(args):
         options.set_auto_scale_lr(cfg)
     with explained(cfg):
         build_runner(cfg).train()
+
+
+def _check_alone(launcher):
+    """Raise `ConfigError` in one of several processes that would each train by itself, in one work dir."""
+    count = os.environ.get('WORLD_SIZE', '1')
+    if launcher == 'none' and 'RANK' in os.environ and count.isdecimal() and int(count) > 1:
+        raise ConfigError(f'this is one of {count} processes (WORLD_SIZE), which would each train a model of their own '
+                          'in the same work dir: give --launcher pytorch, or without torchrun unset WORLD_SIZE')

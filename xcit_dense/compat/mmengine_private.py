@@ -4,6 +4,7 @@ Read from mmengine 0.10.7. Whoever moves to another version, or to the fork, loo
 """
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import HistoryBuffer
+from mmengine.optim import OptimWrapperDict
 from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
 
@@ -91,14 +92,27 @@ def accumulated_steps(optim_wrapper) -> int:
     return getattr(optim_wrapper, '_accumulative_counts', 1)
 
 
+def awaits_gradients(optim_wrapper) -> bool:
+    """Whether an optimizer wrapper, or one of several, has added up gradients and waits for more before its step."""
+    if isinstance(optim_wrapper, OptimWrapperDict):
+        return any(map(awaits_gradients, optim_wrapper.values()))
+    return (steps_of(optim_wrapper) or 0) % accumulated_steps(optim_wrapper) > 0
+
+
 def steps_of(optim_wrapper):
-    """Return how many iterations an optimizer wrapper has seen, or None where it does not count."""
+    """Return how many iterations an optimizer wrapper has seen, of several by name, or None where it does not count."""
+    if isinstance(optim_wrapper, OptimWrapperDict):
+        return {name: steps_of(wrapper) for name, wrapper in optim_wrapper.items()}
     return getattr(optim_wrapper, '_inner_count', None)
 
 
-def set_steps(optim_wrapper, steps: int):
+def set_steps(optim_wrapper, steps):
     """Set what `steps_of` returns."""
-    optim_wrapper._inner_count = steps
+    if isinstance(optim_wrapper, OptimWrapperDict):
+        for name, number in steps.items():
+            set_steps(optim_wrapper[name], number)
+    else:
+        optim_wrapper._inner_count = steps
 
 
 #: The attributes of a log buffer that hold arrays of numbers, as a checkpoint names them.

@@ -7,6 +7,7 @@ own, such as a cache of images to mix in, are not covered.
 """
 import atexit
 import ctypes
+import logging
 import os
 import signal
 import threading
@@ -14,10 +15,11 @@ from functools import partial
 
 import torch
 from mmengine.dist import get_dist_info
+from mmengine.logging import print_log
 from mmengine.registry import DATASETS
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..processes import end_workers
 from .randomness import isolated_random_state
 
@@ -28,6 +30,8 @@ _PR_SET_PDEATHSIG = 1
 class ResumableLoader(DataLoader):
     """A training data loader that knows its position and starts anywhere.
 
+    A stream (torch's `IterableDataset`) takes no place to start at: it begins its pass anew.
+
     Args:
         loader: The loader to replace, which was not iterated yet.
         seed: The run's seed.
@@ -37,8 +41,12 @@ class ResumableLoader(DataLoader):
         #: Passes over the data that are over, and batches of the present one that were given out.
         self.passes = self.batches = 0
         self._seed = seed
+        self._is_stream = isinstance(loader.dataset, IterableDataset)
+        parts = (dict(dataset=loader.dataset, batch_size=loader.batch_size, drop_last=loader.drop_last)
+                 if self._is_stream else
+                 dict(dataset=_SeededDataset(loader.dataset, seed), batch_sampler=_Places(loader.batch_sampler)))
         super().__init__(
-            _SeededDataset(loader.dataset, seed), batch_sampler=_Places(loader.batch_sampler),
+            **parts,
             num_workers=loader.num_workers, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory,
             timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers, multiprocessing_context=loader.multiprocessing_context,
@@ -47,7 +55,8 @@ class ResumableLoader(DataLoader):
 
     def __iter__(self):
         """Give the rest of a pass; nothing is read before the first batch is asked for."""
-        self.batch_sampler.start(self.passes, self.batches)
+        if not self._is_stream:
+            self.batch_sampler.start(self.passes, self.batches)
         try:
             for batch in super().__iter__():
                 self.batches += 1
@@ -56,6 +65,18 @@ class ResumableLoader(DataLoader):
             self.explain(error)
             raise
         self.passes, self.batches = self.passes + 1, 0
+
+    def __len__(self):
+        """Return the batches of a pass.
+
+        Raises:
+            ConfigError: It is a stream that does not tell.
+        """
+        try:
+            return super().__len__()
+        except TypeError as error:
+            raise ConfigError(f'{type(self.dataset).__name__} is a stream of unknown length, in which mmengine counts '
+                              'schedules and lines of the log: give it a __len__ (samples of a pass)') from error
 
     def explain(self, error: RuntimeError):
         """Raise a `DataError` that names the file if it was a worker that failed; torch tells of that anywhere."""
@@ -71,9 +92,14 @@ class ResumableLoader(DataLoader):
         before, now = state.get('images'), self._images()
         if before and now:  # another size of batches must leave out no image
             self.batches = self.batches * before // now
+        if self._is_stream and self.batches:
+            print_log(f'{type(self.dataset).__name__} is a stream, which cannot be told where to go on: it begins anew '
+                      f'and gives the first {self.batches} batches of its pass again', logger='current',
+                      level=logging.WARNING)
+            self.batches = 0
 
     def _images(self):
-        size = self.batch_sampler.batch_size
+        size = self.batch_size if self._is_stream else self.batch_sampler.batch_size
         return size * get_dist_info()[1] if isinstance(size, int) else None
 
 
@@ -167,6 +193,10 @@ class _Around(Dataset):
     def __len__(self):
         return len(self.inner)
 
+    def __getitems__(self, indices):
+        """Give what torch asks for, one by one: each sample has random numbers and an error of its own."""
+        return [self[index] for index in indices]
+
     def __getattr__(self, name):
         if name == 'inner':  # not set yet: while it is unpickled
             raise AttributeError(name)
@@ -177,7 +207,7 @@ class _Around(Dataset):
 
 
 class NamedErrors(_Around):
-    """A data set, given built or as a config, whose errors name the sample and its file.
+    """A data set whose errors name the sample and its file.
 
     Args:
         dataset: The data set.
@@ -185,14 +215,14 @@ class NamedErrors(_Around):
     """
 
     def __init__(self, dataset, num_workers: int = 0):
-        super().__init__(DATASETS.build(dataset) if isinstance(dataset, dict) else dataset)
+        super().__init__(dataset)
         vars(self)['_open'] = torch.full((max(num_workers, 1), ), -1).share_memory_()  # index that each worker reads
 
     def __getitem__(self, index):
         worker = torch.utils.data.get_worker_info()
         self._open[worker.id if worker else 0] = index if isinstance(index, int) else -1
         try:
-            return self.inner[index]
+            return _sample(self.inner, index)
         except Exception as error:
             if isinstance(error, IndexError) and isinstance(index, int) and index >= len(self):
                 raise  # how Python's loops find the end
@@ -216,7 +246,33 @@ class _SeededDataset(_Around):
             return self.inner[place]
         index, *numbers = place
         with isolated_random_state(self._seed, *numbers):
-            return self.inner[index]
+            return _sample(self.inner, index)
+
+
+def named_errors(dataset, sampler=None, num_workers: int = 0):
+    """Build a data set with `NamedErrors`; one that is a stream stays as it is.
+
+    Args:
+        dataset: The data set, built or as a config.
+        sampler: Whether its loader has a sampler, for samples or batches.
+        num_workers: Those of its loader.
+
+    Raises:
+        ConfigError: It is a stream, and there is a sampler.
+    """
+    dataset = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+    if not isinstance(dataset, IterableDataset):
+        return NamedErrors(dataset, num_workers)
+    if sampler:
+        raise ConfigError(f'{type(dataset).__name__} is a stream (IterableDataset), of which no sampler can choose: '
+                          'set sampler=None and batch_sampler=None in its data loader')
+    return dataset
+
+
+def _sample(dataset, index):
+    """A sample in the way in which torch asks for it."""
+    several = getattr(dataset, '__getitems__', None)
+    return several([index])[0] if several else dataset[index]
 
 
 def file_of(dataset, index) -> str:

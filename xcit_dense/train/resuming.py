@@ -4,8 +4,9 @@ from pathlib import Path
 import torch
 from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_size
 from mmengine.hooks import EarlyStoppingHook
+from mmengine.runner import EpochBasedTrainLoop
 
-from ..compat.mmengine_private import accumulated_steps
+from ..compat.mmengine_private import awaits_gradients
 from ..config.differences import differences
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process
@@ -80,7 +81,7 @@ def check_classes(runner, checkpoint, filename):
 def training_state(runner) -> dict:
     """Return what a run needs to go on exactly, of all processes; every process must ask."""
     loops, gradients = all_gather_object(runner.train_loop.state_dict()), {}
-    if getattr(runner.optim_wrapper, 'inner_count', 0) % accumulated_steps(runner.optim_wrapper):
+    if awaits_gradients(runner.optim_wrapper):
         for name, parameter in _trained(runner):
             own = parameter.grad
             if own is None and get_world_size() > 1:  # another process may have one
@@ -90,7 +91,7 @@ def training_state(runner) -> dict:
                 gradients[name] = [part.cpu() for part in parts] if is_first_process() else []
     waiting = [dict(best_score=float(hook.best_score), wait_count=hook.wait_count)
                for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
-    return dict(loops=loops, gradients=gradients, early_stopping=waiting)
+    return dict(loops=loops, gradients=gradients, early_stopping=waiting, samples=samples_of(runner.train_dataloader))
 
 
 def restore_training(runner, state: dict):
@@ -105,6 +106,28 @@ def restore_training(runner, state: dict):
     hooks = [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
     for hook, waiting in zip(hooks, state['early_stopping'], strict=False):
         vars(hook).update(waiting)
+
+
+def compare_data(runner, state: dict, filename):
+    """Warn if a run goes on with another number of images than its checkpoint tells, which older ones do not."""
+    before, now, loop = state.get('samples'), samples_of(runner.train_dataloader), runner.train_loop
+    if None in (before, now) or before == now:
+        return
+    text = (f'{filename} is of a run on {before} images, and there are {now} now. The place in the data means other '
+            'images, so that some may come twice or be left out until the next pass; a schedule that counts '
+            'iterations keeps those of before.')
+    if isinstance(loop, EpochBasedTrainLoop) and getattr(loop.dataloader, 'batches', 0) >= len(loop.dataloader):
+        text += (f' The epoch in which it stopped is over: it was at batch {loop.dataloader.batches}, and has '
+                 f'{len(loop.dataloader)} now.')
+    runner.logger.warning(text)
+
+
+def samples_of(loader) -> int | None:
+    """Return the number of images of a data loader, or None of a stream that does not tell."""
+    try:
+        return len(loader.dataset)
+    except TypeError:
+        return None
 
 
 def _trained(runner):

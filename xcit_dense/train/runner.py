@@ -22,7 +22,7 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import run_on_first
 from ..weights import fetch, load_model, read_checkpoint
 from . import resuming, sharding
-from .loaders import NamedErrors, bind_workers, explain
+from .loaders import ResumableLoader, bind_workers, explain, named_errors
 from .locking import lock_work_dir
 from .work_dirs import claim_work_dir
 from .writing import write_checkpoint
@@ -107,7 +107,8 @@ class DenseRunner(OpenRunner):
             bind_workers(dataloader)
             return dataloader
         dataset = dataloader['dataset']
-        named = dict(type=NamedErrors, dataset=dataset, num_workers=dataloader.get('num_workers', 0))
+        named = dict(type=named_errors, dataset=dataset, num_workers=dataloader.get('num_workers', 0),
+                     sampler=bool(dataloader.get('sampler') or dataloader.get('batch_sampler')))
         try:
             loader = Runner.build_dataloader({**dataloader, 'dataset': named}, seed, diff_rank_seed)
         except ValueError as error:
@@ -221,11 +222,11 @@ class DenseRunner(OpenRunner):
         checkpoint = self._resumed
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
-        if self.iter >= self.max_iters:
+        loop, state = self.train_loop, checkpoint.get('training')
+        if self.epoch >= loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else self.iter >= self.max_iters:
             self.logger.warning(f'{filename} is the end of a run of {self.iter} iterations: there is nothing left to '
                                 'train. More in train_cfg goes on with the schedule as it ended; for another one start '
                                 f'a new run from the weights: --cfg-options load_from={filename}, without --resume.')
-        loop, state = self.train_loop, checkpoint.get('training')
         if not hasattr(loop, 'load_state_dict'):
             return
         if state is None or len(state['loops']) != get_world_size():
@@ -234,7 +235,8 @@ class DenseRunner(OpenRunner):
                                 'have without the stop.')
         if state is not None:
             resuming.restore_training(self, state)
-        elif isinstance(loop, EpochBasedTrainLoop):
+            resuming.compare_data(self, state, filename)
+        elif isinstance(loop, EpochBasedTrainLoop) and isinstance(loop.dataloader, ResumableLoader):
             loop.dataloader.load_state_dict(dict(passes=self.epoch, batches=0))
 
     def save_checkpoint(self, out_dir, filename, file_client_args=None, save_optimizer=True,

@@ -5,7 +5,7 @@ import torch
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
 from mmengine.registry import HOOKS
-from mmengine.runner import IterBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop
 
 from .. import __version__
 from ..compat.mmengine_private import accumulated_steps
@@ -14,6 +14,7 @@ from ..machine import describe_machine
 from ..processes import is_first_process
 from ..text import counted
 from .hooks import CompileHook
+from .resuming import samples_of
 from .sharding import is_sharded, unwrapped
 
 
@@ -26,7 +27,8 @@ class StartupHook(Hook):
     def before_train(self, runner):
         """Log the block, and what does not fit in the schedule."""
         if is_first_process():
-            if runner.iter == 0:  # the schedule of a resumed run cannot be changed
+            # the schedule of a resumed run cannot be changed
+            if runner.iter == 0 and samples_of(runner.train_dataloader) is not None:
                 check_schedule(runner.cfg, len(runner.train_dataloader))
             runner.logger.info('\n' + describe_run(runner))
 
@@ -150,22 +152,24 @@ def _learning_rate(runner):
 
 
 def _schedule(runner):
-    loop = runner.train_loop  # of the user's own, it may have neither epochs nor validations
-    if isinstance(loop, IterBasedTrainLoop):
-        text, batch = f'{loop.max_iters} iterations', _batch_size(runner.train_dataloader)
-        if batch:
-            images = loop.max_iters * batch * runner.world_size
-            text += f', {images / len(runner.train_dataloader.dataset):.3g} times the data'
-    elif hasattr(loop, 'max_epochs'):
-        text = f'{loop.max_epochs} epochs of {len(loop.dataloader)} iterations, {loop.max_iters} in all'
+    loop, parts = runner.train_loop, []
+    if isinstance(loop, EpochBasedTrainLoop):
+        parts.append(f'{loop.max_epochs} epochs of {len(loop.dataloader)} iterations, {loop.max_iters} in all')
+    elif not isinstance(loop, IterBasedTrainLoop):  # of the user's own, it may have neither epochs nor validations
+        parts.append(f'as {type(loop).__name__} runs')
     else:
-        text = f'as {type(loop).__name__} runs'
+        batch, samples = _batch_size(runner.train_dataloader), samples_of(runner.train_dataloader)
+        times = batch and samples and f', {loop.max_iters * batch * runner.world_size / samples:.3g} times the data'
+        parts.append(f'{loop.max_iters} iterations{times or ""}')
     schedulers = runner.param_schedulers or []
     if isinstance(schedulers, dict):
         schedulers = [part for parts in schedulers.values() for part in parts]
-    kinds = ', '.join(type(scheduler).__name__ for scheduler in schedulers) or 'a constant learning rate'
-    interval = getattr(loop, 'val_interval', None)
-    return f'{text}; {kinds}' + (f'; validation every {interval}' if interval else '')
+    parts.append(', '.join(type(scheduler).__name__ for scheduler in schedulers) or 'a constant learning rate')
+    if runner.val_loop is None:
+        parts.append('no validation')
+    elif hasattr(loop, 'val_interval'):
+        parts.append(f'validation every {loop.val_interval}')
+    return '; '.join(parts)
 
 
 def _data(loader):
@@ -173,7 +177,9 @@ def _data(loader):
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     known = f' of {len(classes)} classes' if classes else ''
     root = getattr(dataset, 'data_root', None)
-    return f'{len(dataset)} images{known}, after filtering' + (f', in {root}' if root else '')
+    samples = samples_of(loader)
+    count = 'a stream of images' if samples is None else f'{samples} images'
+    return f'{count}{known}, after filtering' + (f', in {root}' if root else '')
 
 
 def _checkpoints(runner):

@@ -1,0 +1,175 @@
+"""Data sets and loops that are not the frameworks' own: streams, batched reading, changed data, a user's loop."""
+import re
+
+import pytest
+import torch
+from mmengine.registry import DATASETS, LOOPS
+from mmengine.runner.loops import BaseLoop
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
+
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At, make_config, terminate, train
+from xcit_dense.errors import ConfigError, DataError, Stopped
+from xcit_dense.train.loaders import NamedErrors, ResumableLoader
+from xcit_dense.weights import newest_checkpoint
+
+NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
+
+
+class Drawn(Dataset):
+    """Samples with a random number each."""
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        if index == 6:
+            raise ValueError('broken')
+        return index, float(torch.rand(()))
+
+
+class Batched(Drawn):
+    """Read by several at a time, and by no other way."""
+
+    def __getitem__(self, index):
+        raise AssertionError('torch asks for several where it can')
+
+    def __getitems__(self, indices):
+        return [Drawn.__getitem__(self, index) for index in indices]
+
+
+def drawn_by(dataset, size=2, count=6):
+    batches = BatchSampler(SequentialSampler(range(count)), size, False)
+    loader = DataLoader(dataset, batch_sampler=batches, collate_fn=list)
+    return [sample for batch in ResumableLoader(loader, 3) for sample in batch]
+
+
+@pytest.mark.parametrize('named', (False, True))
+@pytest.mark.parametrize('several', (Batched(), Subset(Drawn(), range(7)), Subset(Batched(), range(7))))
+def test_samples_that_are_read_by_several_are_the_same(several, named):
+    """Each with random numbers of its own, for any size of batches; an error names the sample."""
+    wrap = NamedErrors if named else (lambda dataset: dataset)
+    wanted = drawn_by(wrap(Drawn()))
+    assert len({number for _, number in wanted}) == 6
+    assert drawn_by(wrap(several)) == drawn_by(wrap(several), size=3) == wanted
+    with pytest.raises(DataError if named else ValueError, match='sample 6.*broken' if named else 'broken'):
+        drawn_by(wrap(several), count=7)
+
+
+@DATASETS.register_module()
+class Stream(IterableDataset):
+    """The images of a data set in their order."""
+
+    def __init__(self, dataset):
+        self.inner, self.given = DATASETS.build(dataset), []
+        self.metainfo = self.inner.metainfo
+
+    def __iter__(self):
+        for i in range(len(self.inner)):
+            self.given.append(i)
+            yield self.inner[i]
+
+
+@DATASETS.register_module()
+class CountedStream(Stream):
+
+    def __len__(self):
+        return len(self.inner)
+
+
+def stream_config(kind, demo_data, work_dir, **changes):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, work_dir, **NO_VALIDATION, **changes)
+    cfg.train_dataloader.sampler = None
+    cfg.train_dataloader.dataset = dict(type=kind, dataset=cfg.train_dataloader.dataset)
+    return cfg
+
+
+def test_a_stream_trains_and_begins_anew_when_resumed(demo_data, tmp_path, capfd):
+    cfg = stream_config('CountedStream', demo_data, tmp_path)
+    with pytest.raises(Stopped):
+        train(cfg, At(2, terminate))
+    assert re.search('validation data +none', told := ''.join(capfd.readouterr()))
+    assert '6 images of 6 classes' in told and '; no validation' in told
+    given = []
+    train(cfg, At(4, lambda runner: given.extend(runner.train_dataloader.dataset.given)), resume=True)
+    assert given == [0, 1, 2, 3]
+    assert re.search(r'is a stream.* anew .*first 2 batches', ''.join(capfd.readouterr()))
+
+
+@pytest.mark.parametrize('changes', ({}, {'param_scheduler': None}))
+def test_a_stream_of_unknown_length_cannot_be_counted(changes, demo_data, tmp_path):
+    """Neither by schedules nor by mmengine's hook for the log."""
+    with pytest.raises(ConfigError, match='Stream is a stream of unknown length.*__len__'):
+        train(stream_config('Stream', demo_data, tmp_path, **changes))
+
+
+def test_a_stream_takes_no_sampler(demo_data, tmp_path):
+    cfg = stream_config('Stream', demo_data, tmp_path)
+    cfg.train_dataloader.sampler = dict(type='InfiniteSampler')
+    with pytest.raises(ConfigError, match='Stream is a stream.* sampler=None'):
+        train(cfg)
+
+
+@LOOPS.register_module()
+class OwnLoop(BaseLoop):
+    """No more than mmengine asks of a loop that trains."""
+
+    def __init__(self, runner, dataloader, max_iters):
+        super().__init__(runner, dataloader)
+        self.max_iters, self.max_epochs, self._iter, self._epoch = max_iters, 1, 0, 0
+
+    iter = property(lambda self: self._iter)
+    epoch = property(lambda self: self._epoch)
+
+    def run(self):
+        self.runner.call_hook('before_train')
+        self.runner.call_hook('before_train_epoch')
+        for i, batch in enumerate(self.dataloader):
+            if self._iter == self.max_iters:
+                break
+            self.runner.model.train()
+            self.runner.call_hook('before_train_iter', batch_idx=i, data_batch=batch)
+            outputs = self.runner.model.train_step(batch, optim_wrapper=self.runner.optim_wrapper)
+            self.runner.call_hook('after_train_iter', batch_idx=i, data_batch=batch, outputs=outputs)
+            self._iter += 1
+        self.runner.call_hook('after_train_epoch')
+        self.runner.call_hook('after_train')
+        return self.runner.model
+
+
+def test_a_loop_of_a_users_own_trains_saves_and_goes_on(demo_data, tmp_path, capfd):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    cfg.train_cfg = dict(type='OwnLoop', max_iters=2)
+    assert train(cfg)['meta']['iter'] == 2
+    assert '2 iterations, 0.667 times the data' in ''.join(capfd.readouterr())
+    cfg.train_cfg.max_iters = 3
+    assert train(cfg, resume=True)['meta']['iter'] == 3
+
+
+@pytest.mark.parametrize('config, stop, count, said', (
+    (TINY_CONFIG, 2, 2, r'on 6 images, and there are 2 now.* over: it was at batch 2, and has 1 now'),
+    (TINY_CONFIG, 2, 5, 'on 6 images, and there are 5 now'), (TINY_SEG_CONFIG, 3, 4, 'on 6 images, and there are 4')))
+def test_another_number_of_images_is_said_and_trained_on(config, stop, count, said, demo_data, tmp_path, capfd):
+    cfg = make_config(config, demo_data, tmp_path, **NO_VALIDATION)
+    with pytest.raises(Stopped):
+        train(cfg, At(stop, terminate))
+    cfg.train_dataloader.dataset.indices = count
+    got = train(cfg, resume=True)
+    told = ''.join(capfd.readouterr())
+    assert re.search(said, told) and 'nothing left' not in told
+    assert ('is over' in told) == ('over' in said)
+    assert got['training']['samples'] == count
+    assert (got['meta']['epoch'] if config == TINY_CONFIG else got['meta']['iter']) in (2, 4)
+
+
+def test_a_checkpoint_that_tells_no_number_of_images_is_gone_on_with(demo_data, tmp_path, capfd):
+    """One of an earlier version."""
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
+    with pytest.raises(Stopped):
+        train(cfg, At(3, terminate))
+    path = newest_checkpoint(tmp_path)
+    state = torch.load(path, weights_only=False)
+    del state['training']['samples']
+    torch.save(state, path)
+    train(cfg, resume=True)
+    assert 'images, and there are' not in ''.join(capfd.readouterr())
