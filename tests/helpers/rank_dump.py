@@ -67,15 +67,31 @@ class EvalNormsHook(Hook):
 
 @HOOKS.register_module()
 class SignalHook(Hook):
-    """Sends a signal to one process of the run, by itself, after an iteration."""
+    """Sends a signal to one process of the run, by itself, in an iteration: after it, or where it is told."""
 
-    def __init__(self, rank, iteration, number):
+    def __init__(self, rank, iteration, number, where='after_train_iter'):
         self.rank, self.iteration, self.number = rank, iteration, number
+        setattr(self, where, self._send)
 
-    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+    def _send(self, runner, *_, **__):
         if get_rank() == self.rank and runner.iter + 1 == self.iteration:
             Path(runner.work_dir, 'killed').touch()
             os.kill(os.getpid(), getattr(signal, self.number))
+
+
+@HOOKS.register_module()
+class KillInWritingHook(Hook):
+    """Kills the process in the middle of the writing of a checkpoint."""
+
+    def __init__(self, iteration):
+        self.iteration = iteration
+
+    def before_save_checkpoint(self, runner, checkpoint):
+        if checkpoint['meta']['iter'] == self.iteration:
+            checkpoint['end'] = KillInWritingHook(0)
+
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @HOOKS.register_module()

@@ -101,6 +101,17 @@ def test_a_failure_that_the_run_survives_takes_back_what_it_noted(demo_data, tmp
     assert got['message_hub']['runtime_info']['run_id'] == read_notes(tmp_path).run
 
 
+def test_a_checkpoint_without_its_pointer_is_among_those_that_go(demo_data, tmp_path, monkeypatch):
+    disk, there = Disk(tmp_path, monkeypatch), []
+    broken = {('replace', 'last_checkpoint.*.part'): OSError(errno.EIO, 'broken')}
+    hooks = [At(2, lambda _: disk.failing.update(broken)),
+             At(3, lambda _: (disk.failing.clear(), there.extend(p.name for p in tmp_path.glob('*.pth'))),
+                where='before_train_iter')]
+    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, on_write_error='continue'), *hooks)
+    assert sorted(there) == ['iter_1.pth', 'iter_2.pth']
+    assert [p.name for p in tmp_path.glob('*.pth')] == ['iter_3.pth']
+
+
 def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_data, tmp_path, monkeypatch):
     """Neither the first one, without which there is none, nor a later one."""
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{

@@ -1,10 +1,14 @@
 """Whose a work dir is: no run deletes or replaces what another one wrote, whatever the files are called."""
+import logging
 import re
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.logging import MessageHub
 
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, die, make_config, train
@@ -108,6 +112,14 @@ def test_a_folder_that_was_moved_is_gone_on_with(run, demo_data, tmp_path):
     assert read_notes(moved).run == read_notes(run).run
 
 
+def test_a_run_that_is_resumed_by_hand_goes_on_in_its_folder(run, demo_data, tmp_path):
+    folder = shutil.copytree(run, tmp_path / 'run')
+    runner = build_runner(short_config(demo_data, folder, 4, max_keep_ckpts=2))
+    runner.resume(str(folder / 'iter_3.pth'))
+    runner.train()
+    assert sorted(contents(folder)) == ['iter_3.pth', 'iter_4.pth']
+
+
 def test_a_copied_checkpoint_is_gone_on_with_and_stays(run, demo_data, tmp_path):
     """Twice, for the first time without saving anything; the copy is not the run's to delete."""
     shutil.copy(run / 'iter_2.pth', tmp_path)
@@ -147,6 +159,19 @@ def test_the_best_of_another_run_stays(demo_data, tmp_path):
     assert [path.name for path in first.glob('best_*')] == ['best_mIoU_iter_2.pth']
     assert sorted(path.name for path in second.glob('best_*')) == ['best_mIoU_iter_2.pth', 'best_mIoU_iter_6.pth']
     assert read_notes(second).best == ['best_mIoU_iter_6.pth']
+
+
+@pytest.mark.parametrize('own', (True, False))
+def test_paths_in_a_checkpoint_are_those_of_the_folder_of_today(own, tmp_path):
+    """Of a folder that was moved; those of another run stay what they are, and are nobody's last checkpoint."""
+    hub, hook = MessageHub.get_instance('paths'), DenseCheckpointHook(save_best='mIoU', rule='greater')
+    hub.update_info('best_ckpt', '/before/best_mIoU_iter_2.pth')
+    hub.update_info('last_ckpt', '/before/iter_4.pth')
+    notes = Notes('a', ['iter_4.pth'], ['best_mIoU_iter_2.pth']) if own else Notes('b')
+    hook.before_train(SimpleNamespace(notes=notes, work_dir=str(tmp_path), message_hub=hub,
+                                      logger=logging.getLogger('paths')))
+    assert hook.best_ckpt_path == str((tmp_path if own else Path('/before')) / 'best_mIoU_iter_2.pth')
+    assert hub.runtime_info.get('last_ckpt') == (str(tmp_path / 'iter_4.pth') if own else None)
 
 
 @pytest.mark.parametrize('template', ('ep{}.pt', 'kept/ep{}.ckpt', 'best_{}.pth'))

@@ -219,7 +219,7 @@ class DenseRunner(OpenRunner):
         """Go on from a checkpoint, and with mmengine's state also with the position in the data and random numbers."""
         if self._resumed is None:
             self._resumed = read_checkpoint(filename)
-        checkpoint = self._resumed
+        checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # it may be called by hand
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
         loop, state = self.train_loop, checkpoint.get('training')
@@ -270,7 +270,6 @@ class DenseRunner(OpenRunner):
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
         checkpoint = apply_to(checkpoint, lambda x: hasattr(x, 'cpu'), lambda x: x.cpu())
         write_checkpoint(checkpoint, path, torch.save)
-
 
 
 def build_runner(cfg):
