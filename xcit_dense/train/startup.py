@@ -5,7 +5,7 @@ import torch
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
 from mmengine.registry import HOOKS
-from mmengine.runner import EpochBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from .. import __version__
 from ..compat.mmengine_private import accumulated_steps
