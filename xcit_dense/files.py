@@ -64,6 +64,9 @@ class OwnFiles:
         return self
 
     def __exit__(self, *error):
+        self.close()
+
+    def close(self):
         """Note what was written: a file that somebody changes later is the tool's no more."""
         written = {name: stamp_of(self.folder / name) for name in self._claimed if os.path.lexists(self.folder / name)}
         others = {name: stamp for name, stamp in self._recorded().items()

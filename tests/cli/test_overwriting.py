@@ -53,6 +53,23 @@ def test_own_files_are_written_again_and_others_where_it_is_asked_for(tool, call
     assert (tmp_path / 'out' / names[0]).read_bytes() != b'mine'
 
 
+@pytest.mark.parametrize('task', ('det', 'seg'))
+def test_pictures_of_a_test_overwrite_nothing(task, trained, trained_segmentor, demo_data, tmp_path):
+    config, work_dir = (TINY_CONFIG, trained[0]) if task == 'det' else (TINY_SEG_CONFIG, trained_segmentor[0])
+    images = tmp_path / 'images'
+    shutil.copytree(demo_data / ('val2017' if task == 'det' else 'images/validation'), images)
+    arguments = (config, work_dir, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--show-dir')
+    before = tree(images)
+    done = run_tool('test.py', *arguments, images, check=False)  # of the same names
+    assert done.returncode == 1 and '3 files' in done.message and '--overwrite' in done.message
+    assert tree(images) == before
+    for _ in range(2):
+        run_tool('test.py', *arguments, tmp_path / 'shown')
+    run_tool('test.py', *arguments, images, '--overwrite')
+    own, shown = tree(images), tree(tmp_path / 'shown')
+    assert len(own) == len(shown) == 4 and not set(own.values()) & set(before.values())
+
+
 def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
     """COCO's images have names of twelve digits too."""
     coco = tmp_path / 'coco'

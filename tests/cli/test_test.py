@@ -16,7 +16,7 @@ def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path)
     log, = tmp_path.glob('*/*.log')  # tells all, the console what matters
     for text in ('FuseHook', 'System environment:', "type='XCiT'"):
         assert text in log.read_text() and text not in done.stdout
-    pictures = sorted((tmp_path / 'pictures').iterdir())
+    pictures = sorted((tmp_path / 'pictures').glob('*.jpg'))
     assert len(pictures) == 3
     truth = COCO(str(demo_data / 'annotations/instances_val2017.json')).imgs[1]
     assert cv2.imread(str(pictures[0])).shape[:2] == (truth['height'], truth['width'] * 2)  # side by side

@@ -2,6 +2,7 @@
 from pathlib import Path
 
 import pytest
+from mmdet.engine.hooks import DetVisualizationHook
 from mmengine.config import Config
 
 from helpers.paths import MAIN_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
@@ -35,12 +36,24 @@ def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
         cfg = load_config(config)
         options.set_show_dir(cfg, 'shown')
         hook = cfg.default_hooks.visualization
-        assert hook.draw is True and hook.test_out_dir == str(tmp_path / 'shown')
-        cfg.default_hooks.pop('visualization')
-        with pytest.raises(ConfigError, match='default_hooks.visualization'):
-            options.set_show_dir(cfg, 'shown')
-    with pytest.raises(ConfigError, match='default_hooks.visualization'):
-        options.set_show_dir(Config(dict(model=1)), 'shown')
+        assert hook == dict(type='DrawingHook', draw=True, test_out_dir=str(tmp_path / 'shown'), overwrite=False)
+        assert cfg.default_hooks.checkpoint
+
+
+class OwnHook:
+    """A hook of a user, who knows what it takes."""
+
+
+@pytest.mark.parametrize('hook, kind', (
+    (dict(type='mmdet.DetVisualizationHook', score_thr=0.5), 'DrawingHook'), (dict(type='SegVisualizationHook'),
+    'DrawingHook'), (DetVisualizationHook, 'DrawingHook'), (None, 'DrawingHook'), (OwnHook, OwnHook)), ids=str)
+def test_the_hooks_of_the_frameworks_do_not_draw_into_it(hook, kind, tmp_path):
+    """They overwrite what lies there; mmseg's takes no folder."""
+    hook = dict(type=hook) if isinstance(hook, type) else hook
+    cfg = Config(dict(model=1) if hook is None else dict(default_hooks=dict(visualization=hook)))
+    options.set_show_dir(cfg, tmp_path, overwrite=True)
+    wanted = dict(hook or {}, type=kind, draw=True, test_out_dir=str(tmp_path))
+    assert cfg.default_hooks.visualization == (wanted if kind is OwnHook else dict(wanted, overwrite=True))
 
 
 def test_hooks_are_added_behind_those_that_are_there():

@@ -2,7 +2,7 @@
 import argparse
 
 from ..errors import ConfigError, MetricError
-from .common import add_config_options, add_run_options, run_tool, set_run_options
+from .common import add_config_options, add_overwrite_option, add_run_options, run_tool, set_run_options
 
 
 def main(argv=None):
@@ -15,6 +15,7 @@ def _read_options(argv):
     add_config_options(parser, checkpoint=True)
     add_run_options(parser)
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR')
+    add_overwrite_option(parser)
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47 or mIoU=44')
     return parser.parse_args(argv)
@@ -40,7 +41,7 @@ def _run(args):
     if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
         take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint, loaders=['test_dataloader'])
     if args.show_dir:
-        options.set_show_dir(cfg, args.show_dir)
+        options.set_show_dir(cfg, args.show_dir, args.overwrite)
     cfg.load_from = args.checkpoint
     options.add_hook(cfg, 'FuseHook')
     metrics = build_runner(cfg).test()

@@ -10,6 +10,9 @@ from ..data.datasets import LOADERS, datasets
 from ..errors import ConfigError
 from .evaluators import evaluators
 
+#: Ours, by both of its names, and those of the frameworks.
+_DRAWING_HOOKS = ('DrawingHook', 'SegDrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
+
 
 def set_data_root(cfg: Config, data_root):
     """Point every data set, and every path of an evaluator below the old data root, to ``data_root``."""
@@ -76,19 +79,24 @@ def set_auto_scale_lr(cfg: Config):
     cfg.auto_scale_lr.enable = True
 
 
-def set_show_dir(cfg: Config, folder):
+def set_show_dir(cfg: Config, folder, overwrite: bool = False):
     """Draw every tested image, ground truth beside predictions, into ``folder``.
 
-    Raises:
-        ConfigError: The config has no hook that draws.
+    `xcit_dense.predict.drawing_hook.DrawingHook` does it in the place of the hooks of the frameworks, whose arguments
+    it takes: they overwrite whatever lies there, and mmseg's knows no folder. A hook of the user's own stays.
+
+    Args:
+        cfg: The config.
+        folder: The folder.
+        overwrite: As for the hook.
     """
-    hook = cfg.get('default_hooks', {}).get('visualization')
-    if hook is None:
-        raise ConfigError('--show-dir needs default_hooks.visualization in the config, such as '
-                          "dict(type='DrawingHook') of this package or dict(type='DetVisualizationHook') of mmdet")
-    hook.draw = True
-    # the hooks join this to a folder of their own unless it is absolute
-    hook.test_out_dir = str(Path(folder).absolute())
+    hooks = cfg.get('default_hooks') or {}
+    # hooks of users join this to a folder of their own unless it is absolute
+    hook = dict(hooks.get('visualization') or {}, draw=True, test_out_dir=str(Path(folder).absolute()))
+    kind = hook.get('type', 'DrawingHook')
+    if str(getattr(kind, '__name__', kind)).rpartition('.')[2] in _DRAWING_HOOKS:
+        hook.update(type='DrawingHook', overwrite=overwrite)
+    cfg.default_hooks = dict(hooks, visualization=hook)
 
 
 def _walk(node, visit):

@@ -6,6 +6,9 @@ import mmcv
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
+from ..files import OwnFiles
+from ..processes import is_first_process, run_on_first
+
 
 @HOOKS.register_module()
 class DrawingHook(Hook):
@@ -20,10 +23,11 @@ class DrawingHook(Hook):
         show: Whether to show each picture in a window.
         wait_time: Seconds until the next; 0 waits for a key.
         backend_args: Of mmengine's file backend, for images that lie on no disk.
+        overwrite: Whether pictures may take the place of files that no earlier test drew.
     """
 
     def __init__(self, draw: bool = False, test_out_dir: str = None, score_thr: float = None, interval: int = 50,
-                 show: bool = False, wait_time: float = 0., backend_args: dict = None):
+                 show: bool = False, wait_time: float = 0., backend_args: dict = None, overwrite: bool = False):
         self.draw = draw
         self.test_out_dir = test_out_dir
         self.options = dict(show=show, wait_time=wait_time)
@@ -32,6 +36,26 @@ class DrawingHook(Hook):
         self.interval = interval
         self.backend_args = backend_args
         self.drawn = 0
+        self._own = OwnFiles(test_out_dir, 'test', overwrite) if draw and test_out_dir else None
+
+    def before_test(self, runner):
+        """Claim all pictures.
+
+        Raises:
+            OutputError: Files that no earlier test drew would be overwritten.
+        """
+        if self._own:
+            run_on_first(self._claim, runner.test_dataloader.dataset)
+
+    def after_test(self, runner):
+        """Note what was drawn."""
+        if self._own and is_first_process():
+            self._own.close()
+
+    def _claim(self, dataset):
+        if hasattr(dataset, 'get_data_info'):  # one of the user's own may tell with each image alone
+            files = [dataset.get_data_info(i).get('img_path') for i in range(len(dataset))]
+            self._own.claim(*(_place(dataset, file) for file in filter(None, files)))
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Draw the first image of some batches to where the visualizer keeps pictures."""
@@ -43,6 +67,9 @@ class DrawingHook(Hook):
         """Draw the images of a batch."""
         for sample in outputs if self.draw else ():
             self.drawn += 1
+            dataset = runner.test_dataloader.dataset
+            if self._own and not hasattr(dataset, 'get_data_info'):
+                self._own.claim(_place(dataset, sample.img_path))
             self._draw(runner, 'test_img', sample, self.drawn, self.path_of(runner, sample))
 
     def _draw(self, runner, name, sample, step, path=None):
@@ -58,11 +85,16 @@ class DrawingHook(Hook):
         """
         if self.test_out_dir is None:
             return None
-        path = Path(os.path.abspath(sample.img_path))
-        folder = _common_folder(runner.test_dataloader.dataset)
-        if folder is None or not path.is_relative_to(folder):
-            folder = path.anchor  # somewhere else: a list may name files of any place
-        return Path(self.test_out_dir, path.relative_to(folder))
+        return Path(self.test_out_dir, _place(runner.test_dataloader.dataset, sample.img_path))
+
+
+def _place(dataset, file):
+    """Return the path of the picture of an image below the folder of all pictures."""
+    path = Path(os.path.abspath(file))
+    folder = _common_folder(dataset)
+    if folder is None or not path.is_relative_to(folder):
+        folder = path.anchor  # somewhere else: a list may name files of any place
+    return path.relative_to(folder)
 
 
 #: Of mmseg and of mmdet; other data sets are known by their root.
