@@ -93,7 +93,7 @@ def test_a_stream_trains_and_begins_anew_when_resumed(demo_data, tmp_path, capfd
     given = []
     train(cfg, At(4, lambda runner: given.extend(runner.train_dataloader.dataset.given)), resume=True)
     assert given == [0, 1, 2, 3]
-    assert re.search(r'is a stream.* anew .*first 2 batches', ''.join(capfd.readouterr()))
+    assert re.search(r'is a stream.* anew, .* 2 batches again', ''.join(capfd.readouterr()))
 
 
 @pytest.mark.parametrize('changes', ({}, {'param_scheduler': None}))
