@@ -93,8 +93,8 @@ class ResumableLoader(DataLoader):
         if before and now:  # another size of batches must leave out no image
             self.batches = self.batches * before // now
         if self._is_stream and self.batches:
-            print_log(f'{type(self.dataset).__name__} is a stream, which cannot be told where to go on: it begins anew, '
-                      f'and gives the {self.batches} batches again that it gave before', logger='current',
+            print_log(f'{type(self.dataset).__name__} is a stream, which cannot be told where to go on: it begins '
+                      f'anew, and gives the {self.batches} batches again that it gave before', logger='current',
                       level=logging.WARNING)
 
     def _images(self):
