@@ -5,7 +5,7 @@ import re
 import pytest
 from PIL import Image
 
-from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, rewrite
+from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, coco, fields, rewrite
 from helpers.paths import MAIN_CONFIG, ROOT, SAMPLES, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.data.check import (
@@ -25,13 +25,13 @@ def test_tool_counts_and_draws(demo_data, tmp_path, config):
 
 
 def test_tool_prints_all_and_ends_with_1(root, tmp_path, call_tool):
-    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
-    rewrite(root, fields('annotations', 1, image_id=77))
+    rewrite(root, fields('annotations', 0, bbox=[0, 0, INFINITE, 5]))
+    rewrite(root, fields('annotations', 1, segmentation='x'))
     out = tmp_path / 'out'
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', out)
     assert code == 1 and message.startswith('error: 2 errors and 0 warnings')
     found = json.loads((out / 'findings.json').read_text())
-    assert {f['kind'] for f in found} == {'box-not-finite', 'orphan'}
+    assert {f['kind'] for f in found} == {'box-infinite', 'mask-malformed'}
     assert all(f['file'] == str(root / ANNOTATIONS) and f['sentence'] and f['severity'] == 'error' for f in found)
 
 

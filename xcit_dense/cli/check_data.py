@@ -49,7 +49,7 @@ def _run(args):
             take_classes(cfg, loaders=LOADERS)
         except DataError as error:
             classes.findings.append(check.Finding('class-count', args.config, value=f'cannot be used: {error}'))
-    classes.findings += check.check_classes(cfg)
+    classes.findings += [*check.check_classes(cfg), *check.check_beside(cfg)]
     if classes.findings:
         print(f'{classes.summary()}\n')
     findings += classes.findings
@@ -67,6 +67,8 @@ def _run(args):
 
 def _write_dropped(cfg, reports, folder):
     from ..data.check import drop_findings
+    from ..data.datasets import LOADERS, ann_file_of, evaluators, named_datasets
+    keys = {name: (key, dataset) for name, key, dataset in named_datasets(cfg, LOADERS)}
     for names, report in reports.items():
         names = names.split(', ')
         target = Path(folder, names[0]).absolute()  # files of two data sets may have one name
@@ -77,7 +79,9 @@ def _write_dropped(cfg, reports, folder):
             continue
         file = target / Path(report.source).name
         if file.is_file():
-            evaluators = [name.replace('dataloader', 'evaluator') for name in names]
-            keys = [f'{name}.dataset' for name in names]
-            keys += [name for name in evaluators if 'ann_file' in (cfg.get(name) or {})]
-            print('  to use it: --cfg-options ' + ' '.join(f'{key}.ann_file={file}' for key in keys))
+            users = [keys[name][0] for name in names]
+            # an evaluator reads the same file by itself
+            loaders = dict.fromkeys(name.partition('.')[0] for name in names)
+            users += [key for loader in loaders for key, part in evaluators(cfg, loader)
+                      if part.get('ann_file') and Path(part['ann_file']).absolute() == ann_file_of(keys[names[0]][1])]
+            print('  to use it: --cfg-options ' + ' '.join(f'{key}.ann_file={file}' for key in users))

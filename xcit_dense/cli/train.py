@@ -47,9 +47,9 @@ def _run(args):
     set_run_options(cfg, args)
     if is_first_process(args.launcher):
         check_work_dir(cfg.work_dir, new=not args.resume and not args.overwrite)
-    check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
+    check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
     check_before_training(cfg, args.data_findings)
-    take_classes(cfg)
+    take_classes(cfg, on_findings=args.data_findings)
     if args.amp:
         options.set_amp(cfg)
     if args.compile:

@@ -1,0 +1,92 @@
+"""Data sets beside each other and beside what judges them: the same one twice, or a metric for another one."""
+from pathlib import Path
+
+from ...text import counted, listed
+from ..classes import difference_of
+from ..datasets import LOADERS, ann_file_of, evaluators, is_elsewhere, named_datasets, prefixes_of
+from .classes import wanted_classes
+from .coco_file import read_coco
+from .findings import Finding
+
+
+def check_beside(cfg, loaders=LOADERS) -> list:
+    """Find data sets that a loader reads twice, and metrics whose annotation file is not that of their loader.
+
+    Args:
+        cfg: The config.
+        loaders: Those that will be used.
+
+    Returns:
+        Findings.
+    """
+    return [finding for loader in loaders for finding in (*_twice(cfg, loader), *_judged(cfg, loader))]
+
+
+def _twice(cfg, loader):
+    first = {}
+    for name, _, dataset in named_datasets(cfg, [loader]):
+        key = files_of(dataset)
+        if key in first:
+            yield Finding('data-set-twice', name, value=first[key])
+        first.setdefault(key, name)
+
+
+def files_of(dataset) -> str:
+    """Return a text that two configs of data sets share where they read the same files."""
+    root = str(dataset.get('data_root') or '')
+    paths = [dataset.get('ann_file'), *(f'{key}={value}' for key, value in sorted(prefixes_of(dataset).items()))]
+    return repr([str(dataset['type']), root.rstrip('/'), [str(path or '').rstrip('/') for path in paths],
+                 dataset.get('indices')])
+
+
+def _judged(cfg, loader):
+    datasets = [dataset for *_, dataset in named_datasets(cfg, [loader]) if dataset.get('ann_file')]
+    if any(is_elsewhere(dataset, dataset['ann_file']) for dataset in datasets):
+        return
+    own = [ann_file_of(dataset) for dataset in datasets]
+    for key, metric in evaluators(cfg, loader):
+        file = metric.get('ann_file')
+        if not datasets or not isinstance(file, str) or is_elsewhere(metric, file):
+            continue
+        if not Path(file).exists():
+            yield Finding('evaluator-data', key, value=f'its ann_file {file} is not there')
+        elif [path.resolve() for path in own] != [Path(file).resolve()]:
+            yield from _compare(key, file, own, wanted_classes(datasets[0], False))
+
+
+def _compare(key, file, own, wanted):
+    """Yield findings where a metric's file has not the images, objects or classes of the loader's."""
+    contents = [read_coco(path) for path in (file, *own)]
+    if any(fault for _, fault in contents):
+        return  # the checks of the files themselves tell
+    try:
+        (judge, classes), *read = [_content_of(content, wanted) for content, _ in contents]
+    except (KeyError, TypeError, AttributeError):
+        return
+    images = {id: image for content, _ in read for id, image in content.items()}
+    missing = [id for id in images if id not in judge]
+    others = [id for id in images if id in judge and judge[id][0] != images[id][0] and judge[id][1] != images[id][1]]
+    if missing:
+        yield Finding('evaluator-data', key, value=(
+            f'{file} has none of {counted(len(missing), "images")} of {own[0]}, such as '
+            f'{listed(map(repr, missing), 3)}'))
+    elif others:
+        yield Finding('evaluator-data', key, value=(
+            f'{file} has other names and objects by the ids of {counted(len(others), "images")} of {own[0]}, such as '
+            f'{listed(map(repr, others), 3)}'))
+    elif len(judge) > len(images):
+        yield Finding('evaluator-more', key, value=(
+            f'{file} has {counted(len(judge) - len(images), "images")} that are not in {own[0]}; their objects count '
+            'as not found'))
+    if difference := difference_of(classes, read[0][1]):
+        yield Finding('evaluator-data', key, value=f'{file} has other classes than {own[0]}: {difference}')
+
+
+def _content_of(content, wanted):
+    """Return name and objects by the id of each image, and the classes that count."""
+    names = {category['id']: category['name'] for category in content['categories']}
+    images = {image['id']: (Path(image['file_name']).stem, []) for image in content['images']}
+    for annotation in content['annotations']:
+        if annotation['image_id'] in images:
+            images[annotation['image_id']][1].append((names.get(annotation['category_id']), annotation['bbox']))
+    return images, [name for name in names.values() if wanted is None or name in wanted]
