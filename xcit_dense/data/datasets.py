@@ -125,6 +125,14 @@ def ann_file_of(dataset) -> Path:
                 Path(dataset.get('ann_file') or '').expanduser())
 
 
+def files_of(dataset) -> str:
+    """Return a text that two configs of data sets share where they read the same files."""
+    root = str(dataset.get('data_root') or '')
+    paths = [dataset.get('ann_file'), *(f'{key}={value}' for key, value in sorted(prefixes_of(dataset).items()))]
+    return repr([str(dataset['type']), root.rstrip('/'), [str(path or '').rstrip('/') for path in paths],
+                 dataset.get('indices')])
+
+
 def prefixes_of(dataset) -> dict:
     """Return the ``data_prefix`` of a data set's config; that it has none may be written out as None."""
     return dataset.get('data_prefix') or {}

@@ -115,10 +115,10 @@ def test_sheets_show_what_was_found_first(root, tmp_path):
     content = json.loads((root / ANNOTATIONS).read_text())
     owner = content['annotations'][-1]['image_id']
     assert [Path(sample['file']).name for sample in report.samples] == [
-        f'00000000000{number}.jpg' if number else 'beside.jpg' for number in (5, 0, *dict.fromkeys((owner, 1, 2, 3, 6)))
+        f'00000000000{number}.jpg' if number else 'beside.jpg' for number in (0, 5, *dict.fromkeys((owner, 1, 2, 3, 6)))
         if number != 4]
     captions = {Path(sample['file']).stem[-1]: sample['captions'] for sample in report.samples}
-    assert 'lies outside' in captions['e'][0]
+    assert any('lies outside' in caption for caption in captions['e'])
     assert 'not 640 x' in captions['5'][0] and 'wholly outside its image' in captions[str(owner)][-1]
     assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
     alarm = (176, 0, 32)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from ...text import counted, listed
 from ..classes import difference_of
-from ..datasets import LOADERS, ann_file_of, evaluators, is_elsewhere, named_datasets, prefixes_of
+from ..datasets import LOADERS, ann_file_of, evaluators, files_of, is_elsewhere, named_datasets
 from .classes import wanted_classes
 from .coco_file import read_coco
 from .findings import Finding
@@ -29,14 +29,6 @@ def _twice(cfg, loader):
         if key in first:
             yield Finding('data-set-twice', name, value=first[key])
         first.setdefault(key, name)
-
-
-def files_of(dataset) -> str:
-    """Return a text that two configs of data sets share where they read the same files."""
-    root = str(dataset.get('data_root') or '')
-    paths = [dataset.get('ann_file'), *(f'{key}={value}' for key, value in sorted(prefixes_of(dataset).items()))]
-    return repr([str(dataset['type']), root.rstrip('/'), [str(path or '').rstrip('/') for path in paths],
-                 dataset.get('indices')])
 
 
 def _judged(cfg, loader):
@@ -65,6 +57,7 @@ def _compare(key, file, own, wanted):
         return
     images = {id: image for content, _ in read for id, image in content.items()}
     missing = [id for id in images if id not in judge]
+    # the same image may have better annotations there, or another name
     others = [id for id in images if id in judge and judge[id][0] != images[id][0] and judge[id][1] != images[id][1]]
     if missing:
         yield Finding('evaluator-data', key, value=(
@@ -72,7 +65,7 @@ def _compare(key, file, own, wanted):
             f'{listed(map(repr, missing), 3)}'))
     elif others:
         yield Finding('evaluator-data', key, value=(
-            f'{file} has other names and objects by the ids of {counted(len(others), "images")} of {own[0]}, such as '
+            f'{file} has other names or sizes, and other objects, by the ids of {counted(len(others), "images")} of {own[0]}, such as '
             f'{listed(map(repr, others), 3)}'))
     elif len(judge) > len(images):
         yield Finding('evaluator-more', key, value=(
@@ -83,9 +76,10 @@ def _compare(key, file, own, wanted):
 
 
 def _content_of(content, wanted):
-    """Return name and objects by the id of each image, and the classes that count."""
+    """Return what an image is known by and its objects, by its id, and the classes that count."""
     names = {category['id']: category['name'] for category in content['categories']}
-    images = {image['id']: (Path(image['file_name']).stem, []) for image in content['images']}
+    images = {image['id']: ((Path(image['file_name']).stem, image['width'], image['height']), [])
+              for image in content['images']}
     for annotation in content['annotations']:
         if annotation['image_id'] in images:
             images[annotation['image_id']][1].append((names.get(annotation['category_id']), annotation['bbox']))
