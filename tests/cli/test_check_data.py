@@ -1,6 +1,7 @@
 """check_data: counts, draws, drops, and ends with what it found."""
 import json
 import re
+import shutil
 
 import pytest
 from PIL import Image
@@ -84,6 +85,34 @@ def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
     call_tool(*args)
     assert clean.read_bytes() == written
     assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no fault
+
+
+def test_each_of_several_data_sets_is_told_drawn_dropped_and_used_by_itself(root, demo_data, tmp_path):
+    """The command that is shown trains on what was written."""
+    rewrite(root, fields('annotations', 0, segmentation='x'))
+    shutil.copy(root / ANNOTATIONS, root / ANNOTATIONS.replace('train', 'val'))
+    config = tmp_path / 'two.py'
+    config.write_text(f"""_base_ = {str(TINY_CONFIG)!r}
+_good = dict(type='RepeatDataset', times=2, dataset=dict(_base_.train_dataloader.dataset, data_root={str(demo_data)!r}))
+_bad = dict(_base_.train_dataloader.dataset, data_root={str(root)!r})
+train_dataloader = dict(dataset=dict(_delete_=True, type='ConcatDataset', datasets=[_good, _bad]))
+val_dataloader = dict(dataset=dict(data_root={str(root)!r}, data_prefix=dict(img='train2017/')))
+val_evaluator = dict(ann_file={str(root / 'annotations/instances_val2017.json')!r})
+test_dataloader = val_dataloader
+test_evaluator = [dict(_base_.val_evaluator, **val_evaluator)]
+""")
+    args = ('check_data.py', config, '--out', tmp_path / 'out')
+    done = run_tool(*args, '--drop', tmp_path / 'clean', check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith('train_dataloader.0\n') and '\ntrain_dataloader.1\n' in done.stdout
+    assert {path.name for path in (tmp_path / 'out').glob('*.png')} == {
+        'train_dataloader.0.png', 'train_dataloader.1.png', 'val_dataloader.png'}
+    options = [word for line in done.stdout.splitlines() if 'to use it' in line for word in line.split()[4:]]
+    assert [option.partition('=')[0].removesuffix('.ann_file') for option in options] == [
+        'train_dataloader.dataset.datasets.1', 'val_dataloader.dataset', 'test_dataloader.dataset', 'val_evaluator',
+        'test_evaluator.0']
+    done = run_tool(*args, '--cfg-options', *options)
+    assert '0 errors' in done.stdout
 
 
 @pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')

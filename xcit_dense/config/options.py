@@ -40,8 +40,8 @@ def set_data_root(cfg: Config, data_root):
         cfg.data_root = data_root  # what the dumped config says
     for name, files in _files_of_members(cfg).items():
         if len(set(files)) < len(set(before[name])):
-            print_log(f'--data-root {data_root} makes data sets of {name} the same, so that each of their images counts '
-                      'twice and other data not at all: give each its own folder with --cfg-options '
+            print_log(f'--data-root {data_root} makes data sets of {name} the same: their images count twice, and '
+                      'those of other folders not at all. Give each its own with --cfg-options '
                       f'{name}.dataset.datasets.0.data_root=DIR and so on, without --data-root', logger='current',
                       level=logging.WARNING)
 

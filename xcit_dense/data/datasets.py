@@ -74,7 +74,7 @@ def find_images(source):
 
 
 def datasets(cfg: Config, loaders) -> list:
-    """Return the innermost data sets of some loaders: wrappers such as RepeatDataset hold others."""
+    """Return the innermost data sets of some loaders in their order: wrappers such as RepeatDataset hold others."""
     return [dataset for *_, dataset in named_datasets(cfg, loaders)]
 
 
@@ -90,7 +90,7 @@ def named_datasets(cfg: Config, loaders) -> list:
         inner = [(name, f'{key}.datasets.{i}', part) for i, part in enumerate(dataset.get('datasets') or ())]
         if not inner and 'dataset' in dataset:
             inner = [(name, f'{key}.dataset', dataset['dataset'])]
-        queue.extend(inner)
+        queue = inner + queue
         if not inner:
             found.append((name, key, dataset))
     several = {name for name, amount in Counter(name for name, *_ in found).items() if amount > 1}
