@@ -32,6 +32,11 @@ def turns_images(dataset) -> bool:
             and argument_of(kind, step, 'imdecode_backend', 'cv2') not in _ORIENTED)
 
 
+def resizes(dataset) -> bool:
+    """Whether a step of a pipeline brings images and label maps to a size that is given."""
+    return any('Resize' in getattr(kind, '__name__', '') for kind, _ in steps_of(dataset))
+
+
 def judges_masks(cfg, loader):
     """Return whether a metric reads the masks of a loader's data itself, None where that is not known."""
     parts = [part for _, part in evaluators(cfg, loader)]

@@ -249,7 +249,8 @@ def test_garbage_is_collected_after_a_file_as_before(root, on, text):
 
 def test_a_data_set_of_two_loaders_is_checked_once(root):
     """Whatever the order of its keys, and whatever is filtered out of it later."""
-    one, other = coco(root), dict(reversed(coco(root, filter_cfg=dict(min_size=3)).items()))
+    one = coco(root, test_mode=True)
+    other = dict(reversed(dict(one, filter_cfg=dict(min_size=3)).items()))
     cfg = Config(dict(val_dataloader=dict(dataset=one), test_dataloader=dict(dataset=other),
                       train_dataloader=dict(dataset=coco(root, data_prefix=dict(img='val2017/')))))
     reports = check_data_sets(cfg)

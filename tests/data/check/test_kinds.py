@@ -27,7 +27,7 @@ WARNINGS_THAT_DROP = {
 #: What training can use as it is.
 WARNINGS_THAT_STAY = {
     'not-checked', 'annotation-id-0', 'box-sticks-out', 'polygon-points', 'image-huge', 'image-outside',
-    'image-left-out', 'map-without-image', 'class-unused', 'class-spare', 'class-test', 'data-set-twice',
+    'image-left-out', 'map-ratio', 'map-without-image', 'class-unused', 'class-spare', 'class-test', 'data-set-twice',
     'evaluator-more'}
 ERRORS, WARNINGS = ERRORS_THAT_DROP | ERRORS_THAT_STAY, WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
 

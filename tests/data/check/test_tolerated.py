@@ -5,7 +5,7 @@ import shutil
 import cv2
 import numpy as np
 import pytest
-from mmcv.transforms import BaseTransform, LoadImageFromFile
+from mmcv.transforms import BaseTransform, LoadImageFromFile, RandomResize
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 from mmseg.datasets.transforms import LoadAnnotations
@@ -81,6 +81,48 @@ def test_ids_may_be_floats_or_begin_at_0(root, number):
     report = check_data_set(coco(root))
     assert report.findings == [] and (report.classes, objects_of(root)) == before
     assert kinds_of(check_data_set(coco(root, test_mode=True))) == (set() if number is float else {'annotation-id-0'})
+
+
+@pytest.mark.parametrize('rules, gone', (
+    (dict(filter_empty_gt=True), {2}), (dict(min_size=63), {3}), (dict(filter_empty_gt=True, min_size=63), {2, 3}),
+    (dict(min_size=62), set()), (None, set())))
+def test_files_of_images_that_are_filtered_out_need_not_be_there(root, rules, gone):
+    def change(content):
+        content['annotations'] = [a for a in content['annotations'] if a['image_id'] != 2]
+        for image in content['images']:
+            with Image.open(root / 'train2017' / image['file_name']) as file:
+                picture = file.resize((62, 64) if image['id'] == 3 else (64, 64))
+            picture.save(root / 'train2017' / image['file_name'])
+            image.update(width=picture.width, height=picture.height)
+    rewrite(root, change)
+    for number in (2, 3):
+        (root / f'train2017/00000000000{number}.jpg').unlink()
+    options = coco(root, pipeline=[], filter_cfg=rules)
+    options.pop('type')
+    dataset = CocoDataset(**options)
+    assert {2, 3} - {dataset.get_data_info(i)['img_id'] for i in range(len(dataset))} == gone
+    errors = check_data_set(coco(root, filter_cfg=rules)).errors
+    assert [(f.kind, f.id) for f in errors] == [('image-missing', number) for number in sorted({2, 3} - gone)]
+    assert len(check_data_set(coco(root, filter_cfg=rules, test_mode=True)).errors) == 2
+
+
+def test_label_maps_in_the_ratio_of_their_images_are_resized_with_them(root):
+    """Smaller ones are made to save space; a test compares with the image's own size."""
+    file, path = image_and_map(root)
+    image = Image.open(path)
+    steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
+             dict(type='RandomResize', scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)]
+    image.resize((image.width * 2, image.height * 2), Image.NEAREST).save(path)
+    loaded = dict(img_path=str(file), seg_map_path=str(path), reduce_zero_label=False, seg_fields=[])
+    for step in (LoadImageFromFile(), LoadAnnotations(),
+                 RandomResize(scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)):
+        loaded = step(loaded)
+    assert loaded['img'].shape[:2] == loaded['gt_seg_map'].shape
+    only(check_data_set(folders(root, pipeline=steps)), 'map-ratio')
+    only(check_data_set(folders(root, pipeline=steps, test_mode=True)), 'map-size')
+    only(check_data_set(folders(root, pipeline=steps[:2])), 'map-size')
+    image.resize((image.width * 2, image.height * 2 + 1), Image.NEAREST).save(path)
+    only(check_data_set(folders(root, pipeline=steps)), 'map-size')
 
 
 def test_unused_categories_may_be_there_twice(root):

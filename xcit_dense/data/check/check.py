@@ -32,7 +32,7 @@ from .findings import Finding, Report, choose_samples, each_kind_first
 from .label_maps import check_label_maps
 
 _SHOWN = 10
-#: What does not change what is found in a data set; of the pipeline some things do.
+#: What does not change by itself what is found in a data set; some things in it do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
 #: An image file with one of these is not opened again, to be drawn.
 _CLOSED = ('image-missing', 'image-unreadable', 'image-huge')
@@ -116,12 +116,24 @@ def _check_coco_set(dataset, wanted, root, use_cache, judged):
     if _are_images_elsewhere(dataset):
         findings.append(Finding('not-checked', str(path), value='its images are not read from a disk'))
         found['images'], found['samples'] = [], []
-    for fault, file, row, id, value in check_images(path, folder, found['images'], _roots(root, dataset, 'img'),
+    entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
+    for fault, file, row, id, value in check_images(path, folder, entries, _roots(root, dataset, 'img'),
                                                     Images(dataset), use_cache):
         of_files.append(Finding(fault, file, 'images', row, id, value))
     return Report(path, findings + of_files, found['counts'],
                   [(name, images, amount) for _, _, name, images, amount in found['categories']],
                   samples=_samples(found, folder, of_files))
+
+
+def _filter_of(dataset) -> dict:
+    """Return what leaves images out of a training; a test has them all."""
+    return {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
+
+
+def _is_filtered(dataset, width, height, is_learned):
+    """Whether mmdet leaves an image out by its size, or for it has no object of a class that counts."""
+    rules = _filter_of(dataset)
+    return min(width, height) < rules.get('min_size', 0) or rules.get('filter_empty_gt', False) and not is_learned
 
 
 def _samples(found, folder, of_files):
@@ -158,6 +170,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         loader = user.partition('.')[0]
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
+                    _filter_of(dataset),
                     loads_masks(dataset), turns_images(dataset), image_loader(dataset).key(),
                     map_loader(dataset).key()])
         users.setdefault(key, (dataset, options, []))[-1].append(user)

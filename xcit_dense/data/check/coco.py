@@ -28,7 +28,8 @@ def check_coco(path, use: Use, data=None) -> dict:
         data: Its bytes, where it does not lie on a disk.
 
     Returns:
-        ``findings``; ``images``, a list of place, id, file name, width and height of those that can be used;
+        ``findings``; ``images``, a list of place, id, file name, width, height and whether there is an object of a
+        class that counts, of those that can be used;
         ``categories``, a list of place, id, name, number of images and of annotations; ``counts``; ``samples``, some
         images with their annotations and captions. JSON can hold all of it.
     """
@@ -107,13 +108,17 @@ class _Check:
         """Return which annotations the data set looks at: of images and classes that are used, and not marked."""
         used = (image >= 0) & (category >= 0)
         used[used] = self.usable[image[used]]
-        if self.use.classes is not None:
-            wanted = set(self.use.classes)
-            used[used] = np.array([name in wanted for name in self.columns['categories']['name']], bool)[category[used]]
+        used &= self.wanted(category)
         if not self.use.tested:
             records = self.content['annotations']
             used &= np.array([not records[row].get('ignore') for row in self.rows['annotations'].tolist()], bool)
         return used
+
+    def wanted(self, category):
+        """Return which annotations have a class that the config wants, by the places of their categories."""
+        names = self.columns['categories']['name']
+        wanted = set(names if self.use.classes is None else self.use.classes)
+        return np.array([*(name in wanted for name in names), False], bool)[category]  # -1 is the last
 
     def kept(self, places, sizes):
         """Return which of the annotations at ``places`` become objects of a training: mmdet leaves out the others."""
@@ -193,6 +198,8 @@ class _Check:
         """Return what `check_coco` does. ``image`` and ``category`` are the places of those of each annotation."""
         images, categories = self.columns['images'], self.columns['categories']
         known = (image >= 0) & (category >= 0)
+        learned = np.zeros(len(images['id']), bool)
+        learned[image[known & self.wanted(category)]] = True
         pairs = np.unique(category[known] * len(images['id']) + image[known])
         per_class = [np.bincount(places, minlength=len(categories['id'])).tolist()
                      for places in (pairs // max(len(images['id']), 1), category[known])]
@@ -201,7 +208,7 @@ class _Check:
             findings=self.findings,
             images=[[row, *image] for row, *image, usable in zip(
                 self.rows['images'].tolist(), images['id'], images['file_name'], images['width'].tolist(),
-                images['height'].tolist(), self.usable.tolist(), strict=True) if usable],
+                images['height'].tolist(), learned.tolist(), self.usable.tolist(), strict=True) if usable],
             categories=[list(entry) for entry in zip(self.rows['categories'].tolist(), categories['id'],
                                                      categories['name'], *per_class, strict=True)],
             counts={'images': len(self.content['images']),

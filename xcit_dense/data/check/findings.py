@@ -85,6 +85,8 @@ KINDS = {
     'map-colour': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
                                     '{value}, colours'),
     'map-size': Kind(ERROR, True, 'has another size than its image: {value}'),
+    'map-ratio': Kind(WARNING, False, 'has another size than its image in the same ratio, and the pipeline resizes '
+                                      'both: {value}'),
     'map-labels': Kind(ERROR, True, 'has labels that no class has: {value}'),
     'map-ignored': Kind(WARNING, True, 'has no pixel with a class: nothing is learned from it'),
     'map-without-image': Kind(WARNING, False, 'is the label map of no image'),

@@ -8,7 +8,7 @@ from ...errors import DataError
 from ...text import shown
 from ..datasets import IMAGE_SUFFIXES, find_images, folder_of, prefixes_of, setting_of
 from ..files import IGNORED, NOT_REGULAR, FileState, files_below, labels_of, read_files, read_maps
-from ..pipelines import map_loader
+from ..pipelines import map_loader, resizes
 from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
 
@@ -56,6 +56,8 @@ class _Check:
         self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first),
                         *(label + self.first for label in ignored if label != IGNORED)}
         self.pipeline, self.loader = Images(dataset), map_loader(dataset)
+        # a resize that keeps the ratio makes both of one size; a test compares with the image as it is
+        self.resizes = not dataset.get('test_mode') and resizes(dataset)
         self.reads_maps = not dataset.get('pipeline') or self.loader.kind is not None
         self.findings = []
         self.drawn = {}  # the label map of each image, or None, where both can be opened
@@ -143,7 +145,8 @@ class _Check:
         size = (header.content or {}).get('turned' if self.pipeline.turned else 'size')
         if size and size != content['size']:
             words = [f'{width} x {height}' for width, height in (content['size'], size)]
-            faults.append(('map-size', f'{words[0]}, not {words[1]} (width x height)'))
+            is_resized = self.resizes and size[0] * content['size'][1] == size[1] * content['size'][0]
+            faults.append(('map-ratio' if is_resized else 'map-size', f'{words[0]}, not {words[1]} (width x height)'))
         if self.names is not None:
             wrong = [label for label, _ in content['labels']
                      if label not in self.ignored and label >= self.first + len(self.names)]
