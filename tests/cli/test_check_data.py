@@ -52,6 +52,20 @@ def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, ca
     assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
 
 
+def test_classes_of_the_test_alone_are_a_warning(root, tmp_path, call_tool):
+    """A training does without it."""
+    content = json.loads((root / ANNOTATIONS).read_text())
+    content['categories'].reverse()
+    (root / 'test.json').write_text(json.dumps(content))
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path, '--cfg-options',
+                              'test_dataloader.dataset.ann_file=test.json',
+                              'test_dataloader.dataset.data_prefix.img=train2017/',
+                              f'test_evaluator.ann_file={root}/test.json')
+    assert code == 0 and '0 errors and 1 warning' in message
+    finding, = json.loads((tmp_path / 'findings.json').read_text())
+    assert finding['kind'] == 'class-test' and "'cross'" in finding['sentence']
+
+
 def test_strict_alone_stops_at_warnings(root, tmp_path, call_tool):
     rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--strict')

@@ -30,7 +30,7 @@ def _run(args):
     from ..config.loading import load_config
     from ..data import check
     from ..data.classes import take_classes
-    from ..data.datasets import LOADERS
+    from ..data.datasets import LOADERS, datasets, files_of
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -45,10 +45,16 @@ def _run(args):
     findings = [finding for report in reports.values() for finding in report.findings]
     classes = check.Report(args.config)
     if not any(finding.kind.startswith(('not-', 'map-', 'class-list')) for finding in findings):
-        try:  # are they the same in all data sets?
-            take_classes(cfg, loaders=LOADERS)
-        except DataError as error:
-            classes.findings.append(check.Finding('class-count', args.config, value=f'cannot be used: {error}'))
+        # are they the same in all data sets? A training does without those of the test
+        known = {files_of(dataset) for dataset in datasets(cfg, LOADERS[:2])}
+        tested = [] if {files_of(dataset) for dataset in datasets(cfg, LOADERS[2:])} <= known else LOADERS[2:]
+        for kind, loaders in (('class-count', LOADERS[:2]), ('class-test', tested)):
+            try:
+                if loaders:
+                    take_classes(cfg, loaders=loaders)
+            except DataError as error:
+                classes.findings.append(check.Finding(kind, args.config, value=f'cannot be used: {error}'))
+                break
     classes.findings += [*check.check_classes(cfg), *check.check_beside(cfg)]
     if classes.findings:
         print(f'{classes.summary()}\n')

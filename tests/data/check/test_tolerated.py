@@ -145,6 +145,7 @@ class NumpyLoader(BaseTransform):
 
     def transform(self, results):
         results['img'] = np.load(results['img_path'])
+        results['ori_shape'] = results['img'].shape[:2]
         return results
 
 
@@ -197,7 +198,7 @@ class ColourLoader(LoadAnnotations):
         results['gt_seg_map'] = np.asarray(Image.open(results['seg_map_path']).convert('RGB'))[..., 0]
 
 
-def test_label_maps_in_colours_with_a_step_of_their_own(root):
+def test_label_maps_in_colours_with_a_step_of_their_own(root, tmp_path):
     _, path = image_and_map(root)
     before = check_data_set(folders(root))
     labels = np.asarray(Image.open(path))
@@ -205,13 +206,14 @@ def test_label_maps_in_colours_with_a_step_of_their_own(root):
     steps = [dict(type='LoadImageFromFile'), dict(type=ColourLoader)]
     report = check_data_set(folders(root, pipeline=steps))
     assert report.findings == [] and report.classes == before.classes
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
     steps[1]['type'] = 'mmseg.LoadAnnotations'
     only(check_data_set(folders(root, pipeline=steps)), 'map-colour')
     assert check_data_set(folders(root, pipeline=steps[:1])).findings == []  # nothing reads them
 
 
 @pytest.mark.parametrize('dtype', (np.uint16, np.int32, np.float32))
-def test_label_maps_of_more_bits_with_small_labels_are_read_as_mmseg_does(root, dtype):
+def test_label_maps_of_more_bits_with_small_labels_are_read_as_mmseg_does(root, tmp_path, dtype):
     _, path = image_and_map(root)
     before = check_data_set(folders(root))
     labels = np.asarray(Image.open(path))
@@ -222,6 +224,7 @@ def test_label_maps_of_more_bits_with_small_labels_are_read_as_mmseg_does(root, 
     assert (loaded['gt_seg_map'] == labels).all()
     report = check_data_set(folders(root))
     assert report.findings == [] and report.classes == before.classes
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
 
 
 def test_hidden_files_are_none_of_the_data(root):

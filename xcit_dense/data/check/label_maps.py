@@ -112,7 +112,7 @@ class _Check:
 
     def label_map(self, image, header, path, state):
         """Add the faults of a label map, and count its labels; those that the pipeline's own step reads are none."""
-        faults = self.faults_of_map(image, header, path, state)
+        faults, asked = self.faults_of_map(image, header, path, state), None
         if faults and self.loader.kind is not None and (state.fault == 'unreadable' and state.value != NOT_REGULAR
                                                         or not self.loader.is_standard):
             asked = self.ask(image, path)
@@ -123,6 +123,8 @@ class _Check:
             self.add(kind, path, image, value)
         if 'labels' in (state.content or {}):
             self.count(image, path, state.content['labels'])
+            if str(image) in self.drawn and not asked:
+                self.drawn[str(image)] = str(path)
 
     def ask(self, image, path):
         """Return what `read_map` does of what the pipeline's own step makes of a label map, or None."""
@@ -164,8 +166,6 @@ class _Check:
         if len(ignored) == len(labels):
             self.total_without += 1
             self.add('map-ignored', path, image)
-        if str(image) in self.drawn:
-            self.drawn[str(image)] = str(path)
 
     def pairs(self, images, maps):
         """Find label maps of two images and of none."""
