@@ -83,7 +83,7 @@ class _Check:
         self.check_names()
         self.check_images()
         annotations, images = self.columns['annotations'], self.columns['images']
-        image = _places(images['id'], annotations['image_id'])
+        image = self.image = _places(images['id'], annotations['image_id'])
         category = _places(self.columns['categories']['id'], annotations['category_id'])
         self.add_where('orphan', 'annotations', image < 0, lambda i: shown(annotations['image_id'][i]))
         self.add_where('unknown-category', 'annotations', category < 0, lambda i: shown(annotations['category_id'][i]))
@@ -169,11 +169,14 @@ class _Check:
         inside = ~negative & ~empty & meets
         absurd = inside & (np.abs(boxes[places]) > FAR * sizes.max(1, keepdims=True)).any(1)
         rounded = ((low >= -_ROUNDING) & (low + extent <= sizes + _ROUNDING)).all(1)
-        of_place = dict(zip(places.tolist(), sizes.tolist(), strict=True))
         for kind, wrong in (('box-absurd', absurd), ('box-negative', negative), ('box-empty', empty),
                             ('box-outside', outside), ('box-sticks-out', inside & ~absurd & ~rounded)):
-            self.add_at(kind, places[wrong], lambda i: '{} in an image of {:g} x {:g}'.format(
-                _words(boxes[i]), *of_place[i]))
+            self.add_at(kind, places[wrong], lambda i: f'{_words(boxes[i])} in an image of {self.size_of(i)}')
+
+    def size_of(self, place):
+        """Return the size of the image of an annotation in words."""
+        image, images = self.image[place], self.columns['images']
+        return f'{images["width"][image]:g} x {images["height"][image]:g}'
 
     def add_at(self, kind, places, values):
         """Add a finding for the annotations at ``places``; ``values`` gives the words of one."""
