@@ -4,12 +4,13 @@ import json
 import pytest
 from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets.transforms import LoadAnnotations
+from mmdet.evaluation import CocoMetric
 from mmengine.config import Config
 
 from helpers.faulty_data import ANNOTATIONS, coco, kinds_of, only, rewrite
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets
-from xcit_dense.data.pipelines import image_loader, loads_masks, map_loader, turns_images
+from xcit_dense.data.pipelines import image_loader, judges_masks, loads_masks, map_loader, turns_images
 
 
 class MyAnnotations(LoadAnnotations):
@@ -71,6 +72,16 @@ def test_loaders_are_found_by_their_classes():
     assert image_loader(coco('x', pipeline=[])).kind is None and image_loader(coco('x', pipeline=[])).is_standard
     own = map_loader(coco('x', pipeline=[dict(type=MyAnnotations)]))
     assert own.kind is MyAnnotations and not own.is_standard
+
+
+@pytest.mark.parametrize('metrics, judges', (
+    (dict(type='CocoMetric'), False), (dict(type='mmdet.CocoMetric', metric='segm'), True),
+    (dict(type=CocoMetric, metric=['bbox', 'segm']), True), (dict(type=CocoMetric, metric='bbox'), False),
+    (dict(type='LVISMetric', metric='bbox'), None), (None, None),
+    ([dict(type='CocoMetric'), dict(type='CocoMetric', metric=['segm'])], True),
+    (dict(type='Evaluator', metrics=[dict(type='CocoMetric')]), False)))
+def test_metrics_tell_whether_they_read_masks(metrics, judges):
+    assert judges_masks(Config(dict(val_evaluator=metrics)), 'val_dataloader') is judges
 
 
 def test_boxes_alone_train_the_config_for_boxes(root):

@@ -40,7 +40,8 @@ def resizes(dataset) -> bool:
 def judges_masks(cfg, loader):
     """Return whether a metric reads the masks of a loader's data itself, None where that is not known."""
     parts = [part for _, part in evaluators(cfg, loader)]
-    if not parts or any(not str(part.get('type')).endswith('CocoMetric') for part in parts):
+    names = [getattr(part.get('type'), '__name__', str(part.get('type'))) for part in parts]
+    if not all(name.endswith('CocoMetric') for name in names) or not names:
         return None
     return any('segm' in part.get('metric', 'bbox') for part in parts)
 

@@ -248,7 +248,7 @@ def test_garbage_is_collected_after_a_file_as_before(root, on, text):
 
 
 def test_a_data_set_of_two_loaders_is_checked_once(root):
-    """Whatever the order of its keys, and whatever is filtered out of it later."""
+    """Whatever the order of its keys; what a training filters out of it, a test does not."""
     one = coco(root, test_mode=True)
     other = dict(reversed(dict(one, filter_cfg=dict(min_size=3)).items()))
     cfg = Config(dict(val_dataloader=dict(dataset=one), test_dataloader=dict(dataset=other),
@@ -256,3 +256,6 @@ def test_a_data_set_of_two_loaders_is_checked_once(root):
     reports = check_data_sets(cfg)
     assert set(reports) == {'train_dataloader', 'val_dataloader, test_dataloader'}
     assert reports['val_dataloader, test_dataloader'].findings == [] != reports['train_dataloader'].findings
+    filtered = coco(root, filter_cfg=dict(min_size=3))
+    assert len(check_data_sets(Config(dict(train_dataloader=dict(dataset=filtered),
+                                           val_dataloader=dict(dataset=coco(root)))))) == 2
