@@ -55,6 +55,7 @@ def test_annotations_are_checked_through_their_backend_and_images_are_not(shelf,
 @pytest.mark.parametrize('backend', (
     dict(backend='petrel'), dict(backend='of nobody'), dict(backend='lmdb', db_path='x'), dict(backend='http'),
     dict(backend='memcached', server_list_cfg='x')))
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # mmengine's own for LMDB, half built
 def test_a_backend_that_does_not_answer_is_said_and_refuses_nothing(root, backend):
     cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
