@@ -1,11 +1,12 @@
 """check_data: counts, draws, drops, and ends with what it found."""
 import json
 import re
+import shutil
 
 import pytest
 from PIL import Image
 
-from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, rewrite
+from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, coco, fields, rewrite
 from helpers.paths import MAIN_CONFIG, ROOT, SAMPLES, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.data.check import (
@@ -25,13 +26,13 @@ def test_tool_counts_and_draws(demo_data, tmp_path, config):
 
 
 def test_tool_prints_all_and_ends_with_1(root, tmp_path, call_tool):
-    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
-    rewrite(root, fields('annotations', 1, image_id=77))
+    rewrite(root, fields('annotations', 0, bbox=[0, 0, INFINITE, 5]))
+    rewrite(root, fields('annotations', 1, segmentation='x'))
     out = tmp_path / 'out'
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', out)
     assert code == 1 and message.startswith('error: 2 errors and 0 warnings')
     found = json.loads((out / 'findings.json').read_text())
-    assert {f['kind'] for f in found} == {'box-not-finite', 'orphan'}
+    assert {f['kind'] for f in found} == {'box-infinite', 'mask-malformed'}
     assert all(f['file'] == str(root / ANNOTATIONS) and f['sentence'] and f['severity'] == 'error' for f in found)
 
 
@@ -49,6 +50,20 @@ def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, ca
     assert code == 1 and message.startswith('error: 1 error and 0 warnings, ')
     finding, = json.loads((tmp_path / 'findings.json').read_text())
     assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
+
+
+def test_classes_of_the_test_alone_are_a_warning(root, tmp_path, call_tool):
+    """A training does without it."""
+    content = json.loads((root / ANNOTATIONS).read_text())
+    content['categories'].reverse()
+    (root / 'test.json').write_text(json.dumps(content))
+    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path, '--cfg-options',
+                              'test_dataloader.dataset.ann_file=test.json',
+                              'test_dataloader.dataset.data_prefix.img=train2017/',
+                              f'test_evaluator.ann_file={root}/test.json')
+    assert code == 0 and '0 errors and 1 warning' in message
+    finding, = json.loads((tmp_path / 'findings.json').read_text())
+    assert finding['kind'] == 'class-test' and "'cross'" in finding['sentence']
 
 
 def test_strict_alone_stops_at_warnings(root, tmp_path, call_tool):
@@ -84,6 +99,34 @@ def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
     call_tool(*args)
     assert clean.read_bytes() == written
     assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no fault
+
+
+def test_each_of_several_data_sets_is_told_drawn_dropped_and_used_by_itself(root, demo_data, tmp_path):
+    """The command that is shown trains on what was written."""
+    rewrite(root, fields('annotations', 0, segmentation='x'))
+    shutil.copy(root / ANNOTATIONS, root / ANNOTATIONS.replace('train', 'val'))
+    config = tmp_path / 'two.py'
+    config.write_text(f"""_base_ = {str(TINY_CONFIG)!r}
+_good = dict(type='RepeatDataset', times=2, dataset=dict(_base_.train_dataloader.dataset, data_root={str(demo_data)!r}))
+_bad = dict(_base_.train_dataloader.dataset, data_root={str(root)!r})
+train_dataloader = dict(dataset=dict(_delete_=True, type='ConcatDataset', datasets=[_good, _bad]))
+val_dataloader = dict(dataset=dict(data_root={str(root)!r}, data_prefix=dict(img='train2017/')))
+val_evaluator = dict(ann_file={str(root / 'annotations/instances_val2017.json')!r})
+test_dataloader = val_dataloader
+test_evaluator = [dict(_base_.val_evaluator, **val_evaluator)]
+""")
+    args = ('check_data.py', config, '--out', tmp_path / 'out')
+    done = run_tool(*args, '--drop', tmp_path / 'clean', check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith('train_dataloader.0\n') and '\ntrain_dataloader.1\n' in done.stdout
+    assert {path.name for path in (tmp_path / 'out').glob('*.png')} == {
+        'train_dataloader.0.png', 'train_dataloader.1.png', 'val_dataloader.png'}
+    options = [word for line in done.stdout.splitlines() if 'to use it' in line for word in line.split()[4:]]
+    assert [option.partition('=')[0].removesuffix('.ann_file') for option in options] == [
+        'train_dataloader.dataset.datasets.1', 'val_dataloader.dataset', 'test_dataloader.dataset', 'val_evaluator',
+        'test_evaluator.0']
+    done = run_tool(*args, '--cfg-options', *options)
+    assert '0 errors' in done.stdout
 
 
 @pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')

@@ -5,7 +5,6 @@ from mmengine.registry import MODELS
 from helpers.paths import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense import XCiT
 from xcit_dense.config import options
-from xcit_dense.config.evaluators import check_evaluators
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
@@ -97,7 +96,6 @@ def test_none_is_a_value_wherever_mmengine_takes_it(config, names, tmp_path):
     cfg.dump(tmp_path / 'mine.py')
     cfg = load_config(tmp_path / 'mine.py', data_root=tmp_path, pretrained=False, check=True)
     options.add_hook(cfg, 'FuseHook')
-    check_evaluators(cfg, ())
 
 
 def test_options_and_config_are_told_of_at_once(tmp_path):

@@ -103,3 +103,19 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
     cfg = Config(dict(train_dataloader=dict(dataset=dict(type='x'))))  # no root before, and no variable of that name
     options.set_data_root(cfg, tmp_path)
     assert cfg.train_dataloader.dataset.data_root == root and 'data_root' not in cfg
+
+
+def test_a_data_root_that_makes_two_data_sets_one_is_told(tmp_path, monkeypatch):
+    """Those that were one before, or stay apart, are none of it."""
+    said = []
+    monkeypatch.setattr(options, 'print_log', lambda text, **how: said.append(text))
+
+    def concat(*members):
+        return dict(dataset=dict(type='ConcatDataset', datasets=[
+            dict(type='CocoDataset', data_root=root, ann_file=file) for root, file in members]))
+
+    options.set_data_root(Config(dict(train_dataloader=concat(('a', 'x'), ('b', 'y')),
+                                      val_dataloader=concat(('a', 'x'), ('a/', 'x')))), tmp_path)
+    assert said == []
+    options.set_data_root(Config(dict(train_dataloader=concat(('a', 'x'), ('b', 'x')))), tmp_path)
+    assert len(said) == 1 and 'train_dataloader.dataset.datasets.0.data_root' in said[0]

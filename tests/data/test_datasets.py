@@ -19,7 +19,7 @@ def test_data_sets_inside_others_are_found():
         train_dataloader=dict(dataset=dict(type='RepeatDataset', dataset=dict(
             type='ConcatDataset', datasets=[inner('a'), dict(type='RepeatDataset', dataset=inner('b'))]))),
         val_dataloader=dict(dataset=inner('c')), test_dataloader=None))
-    assert [d.ann_file for d in datasets(cfg, LOADERS)] == ['c', 'a', 'b']
+    assert [d.ann_file for d in datasets(cfg, LOADERS)] == ['a', 'b', 'c']
     assert [d.ann_file for d in datasets(cfg, LOADERS[:1])] == ['a', 'b'] and datasets(cfg, LOADERS[2:]) == []
 
 

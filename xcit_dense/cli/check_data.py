@@ -30,7 +30,7 @@ def _run(args):
     from ..config.loading import load_config
     from ..data import check
     from ..data.classes import take_classes
-    from ..data.datasets import LOADERS
+    from ..data.datasets import LOADERS, datasets, files_of
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -45,11 +45,17 @@ def _run(args):
     findings = [finding for report in reports.values() for finding in report.findings]
     classes = check.Report(args.config)
     if not any(finding.kind.startswith(('not-', 'map-', 'class-list')) for finding in findings):
-        try:  # are they the same in all data sets?
-            take_classes(cfg, loaders=LOADERS)
-        except DataError as error:
-            classes.findings.append(check.Finding('class-count', args.config, value=f'cannot be used: {error}'))
-    classes.findings += check.check_classes(cfg)
+        # are they the same in all data sets? A training does without those of the test
+        known = {files_of(dataset) for dataset in datasets(cfg, LOADERS[:2])}
+        tested = [] if {files_of(dataset) for dataset in datasets(cfg, LOADERS[2:])} <= known else LOADERS[2:]
+        for kind, loaders in (('class-count', LOADERS[:2]), ('class-test', tested)):
+            try:
+                if loaders:
+                    take_classes(cfg, loaders=loaders)
+            except DataError as error:
+                classes.findings.append(check.Finding(kind, args.config, value=f'cannot be used: {error}'))
+                break
+    classes.findings += [*check.check_classes(cfg), *check.check_beside(cfg)]
     if classes.findings:
         print(f'{classes.summary()}\n')
     findings += classes.findings
@@ -67,6 +73,9 @@ def _run(args):
 
 def _write_dropped(cfg, reports, folder):
     from ..data.check import drop_findings
+    from ..data.datasets import LOADERS, ann_file_of, named_datasets
+    from ..data.evaluators import evaluators
+    keys = {name: (key, dataset) for name, key, dataset in named_datasets(cfg, LOADERS)}
     for names, report in reports.items():
         names = names.split(', ')
         target = Path(folder, names[0]).absolute()  # files of two data sets may have one name
@@ -77,7 +86,9 @@ def _write_dropped(cfg, reports, folder):
             continue
         file = target / Path(report.source).name
         if file.is_file():
-            evaluators = [name.replace('dataloader', 'evaluator') for name in names]
-            keys = [f'{name}.dataset' for name in names]
-            keys += [name for name in evaluators if 'ann_file' in (cfg.get(name) or {})]
-            print('  to use it: --cfg-options ' + ' '.join(f'{key}.ann_file={file}' for key in keys))
+            users = [keys[name][0] for name in names]
+            # an evaluator reads the same file by itself
+            loaders = dict.fromkeys(name.partition('.')[0] for name in names)
+            users += [key for key, part in evaluators(cfg, loaders)
+                      if part.get('ann_file') and Path(part['ann_file']).absolute() == ann_file_of(keys[names[0]][1])]
+            print('  to use it: --cfg-options ' + ' '.join(f'{key}.ann_file={file}' for key in users))

@@ -23,10 +23,10 @@ def _read_options(argv):
 
 def _run(args):
     from ..config import options
-    from ..config.evaluators import check_evaluators
     from ..config.loading import load_config
     from ..data.classes import take_classes
     from ..data.datasets import check_data
+    from ..data.evaluators import check_evaluators
     from ..train.runner import build_runner
     from ..weights import read_checkpoint
     at_least = [_parse_minimum(text) for text in args.at_least]
@@ -37,7 +37,7 @@ def _run(args):
                           'own')
     set_run_options(cfg, args)
     check_data(cfg, loaders=('test_dataloader', ))
-    check_evaluators(cfg, ('test_evaluator', ))
+    check_evaluators(cfg, ('test_dataloader', ))
     if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
         take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint, loaders=['test_dataloader'])
     if args.show_dir:

@@ -36,11 +36,11 @@ def _read_options(argv):
 def _run(args):
     from ..config import options
     from ..config.check import explained
-    from ..config.evaluators import check_evaluators
     from ..config.loading import load_config
     from ..data.check import check_before_training
     from ..data.classes import take_classes
     from ..data.datasets import check_data
+    from ..data.evaluators import check_evaluators
     from ..processes import is_first_process
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
@@ -55,10 +55,10 @@ def _run(args):
         cfg.load_from = None if args.resume == 'auto' else args.resume
     if is_first_process(args.launcher):
         check_work_dir(cfg, args.overwrite)
-    check_data(cfg, loaders=('train_dataloader', 'val_dataloader'))
-    check_evaluators(cfg, ('val_evaluator', ))
+    check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
+    check_evaluators(cfg, ('val_dataloader', ), args.data_findings)
     check_before_training(cfg, args.data_findings)
-    take_classes(cfg)
+    take_classes(cfg, on_findings=args.data_findings)
     if args.amp:
         options.set_amp(cfg)
     if args.compile:

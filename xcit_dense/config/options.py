@@ -1,22 +1,30 @@
 """What the options of the tools change in a config."""
+import logging
 import os
 import shutil
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
+from mmengine.logging import print_log
 
-from ..data.datasets import LOADERS, datasets
+from ..data.datasets import LOADERS, datasets, files_of
+from ..data.evaluators import evaluators
 from ..errors import ConfigError
-from .evaluators import evaluators
 
 #: Ours, by both of its names, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'SegDrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
 
 
 def set_data_root(cfg: Config, data_root):
-    """Point every data set, and every path of an evaluator below the old data root, to ``data_root``."""
-    data_root = str(Path(data_root).expanduser())
+    """Point every data set, and every path of an evaluator below the old data root, to ``data_root``.
+
+    It may be an address, such as ``s3://...``. Two data sets of a loader that become one are told in the log.
+    """
+    data_root = str(data_root)
+    if '://' not in data_root:
+        data_root = str(Path(data_root).expanduser())
+    before = _files_of_members(cfg)
     old_roots = set()
     for dataset in datasets(cfg, LOADERS):
         if dataset.get('data_root'):
@@ -26,9 +34,21 @@ def set_data_root(cfg: Config, data_root):
         for key, value in evaluator.items():
             old = next((old for old in old_roots if isinstance(value, str) and Path(value).is_relative_to(old)), None)
             if old:
-                evaluator[key] = str(Path(data_root, Path(value).relative_to(old)))
+                below = Path(value).relative_to(old)
+                evaluator[key] = f'{data_root.rstrip("/")}/{below}' if '://' in data_root else str(
+                    Path(data_root, below))
     if 'data_root' in cfg:
         cfg.data_root = data_root  # what the dumped config says
+    for name, files in _files_of_members(cfg).items():
+        if len(set(files)) < len(set(before[name])):
+            print_log(f'--data-root {data_root} makes data sets of {name} the same: their images count twice, and '
+                      'those of other folders not at all. Give each its own with --cfg-options '
+                      f'{name}.dataset.datasets.0.data_root=DIR and so on, without --data-root', logger='current',
+                      level=logging.WARNING)
+
+
+def _files_of_members(cfg):
+    return {name: [files_of(dataset) for dataset in datasets(cfg, [name])] for name in LOADERS}
 
 
 def drop_pretrained(model):

@@ -1,5 +1,6 @@
 """The classes of a config's data sets: read from the data or a checkpoint, compared, and made known to the heads."""
 import colorsys
+import logging
 from itertools import zip_longest
 from pathlib import Path
 
@@ -9,9 +10,19 @@ from mmengine.logging import print_log
 from ..errors import DataError
 from ..text import listed
 from ..weights import classes_of_checkpoint
-from .datasets import LOADERS, datasets, folder_of, setting_of
-from .files import IGNORED, Unreadable, read_class_list, read_json, read_maps
+from .datasets import (
+    LOADERS,
+    address_of,
+    datasets,
+    folder_of,
+    is_elsewhere,
+    prefixes_of,
+    read_elsewhere,
+    setting_of,
+)
+from .files import IGNORED, Unreadable, parse_json, read_class_list, read_json, read_maps
 from .folders import files_below
+from .pipelines import ignored_labels
 
 #: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
 #: any object, those of a backbone's own classifier, those of stuff, and a boundary.
@@ -19,7 +30,7 @@ _OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
 _OTHER_CLASSES_TYPES = ('FusedSemanticHead', 'STDCHead')
 
 
-def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2]):
+def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2], on_findings: str = 'stop'):
     """Fill in the classes of a config with ``classes_from_data``; others stay as they are.
 
     Args:
@@ -28,6 +39,8 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2])
         source: The file of the checkpoint, for errors.
         loaders: The data that will be used; it must have the same classes in the same order, for frameworks count
             classes and never compare their names.
+        on_findings: ``stop``, or ``warn`` to log that other data has other classes, or maps of the training data that
+            cannot be used, and go on.
 
     Raises:
         CheckpointError: The checkpoint holds no class names.
@@ -39,18 +52,29 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2])
     if checkpoint is None:
         first = datasets(cfg, LOADERS[:1])[0]
         others = [dataset for dataset in others if dataset is not first]
-        wanted, origin = classes_of_data(first), 'the training data'
+        ignored = ignored_labels(cfg, LOADERS[0])
+        wanted, origin = classes_of_data(first, on_findings=on_findings, ignored=ignored), 'the training data'
     else:
         wanted, origin = dict(classes=classes_of_checkpoint(checkpoint, source)), source
     for dataset in others:
-        found = classes_of_data(dataset, wanted['classes'])
+        try:
+            found = classes_of_data(dataset, wanted['classes'], on_findings, ignored_labels(cfg, LOADERS[0]))
+        except DataError as error:
+            _tell(str(error), on_findings)
+            continue
         differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
-            raise DataError(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
-                            f'{words}. Make them the same'
-                            + (', or give a checkpoint of a model for this data.' if checkpoint else '.'))
+            _tell(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
+                  f'{words}. Make them the same'
+                  + (', or give a checkpoint of a model for this data.' if checkpoint else '.'), on_findings)
     set_classes(cfg, **wanted)
+
+
+def _tell(text, on_findings):
+    if on_findings == 'stop':
+        raise DataError(text)
+    print_log(text, logger='current', level=logging.WARNING)
 
 
 def difference_of(found, wanted) -> str:
@@ -98,12 +122,14 @@ def heads_of_classes(node, key=''):
             yield from heads_of_classes(value, str(key))
 
 
-def classes_of_data(dataset, known=None) -> dict:
+def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) -> dict:
     """Return what a data set says of its classes.
 
     Args:
         dataset: Its config.
         known: Names for label maps without ``classes.txt``; by default their numbers are their names.
+        on_findings: ``stop``, or ``warn`` to log what cannot be used of label maps and go on with the others.
+        ignored: Labels that the heads leave out, beside those that the data set does.
 
     Returns:
         ``classes``, their names; of a COCO file also ``category_ids``. The order is that of the file, which is
@@ -113,22 +139,40 @@ def classes_of_data(dataset, known=None) -> dict:
         DataError: The annotation file is no COCO file, or ``classes.txt`` or a label map cannot be used.
     """
     path = _source_of_classes(dataset)
-    if not dataset.get('ann_file'):
-        return dict(classes=_classes_of_folders(dataset, path, known))
+    if not dataset.get('ann_file') or prefixes_of(dataset).get('seg_map_path'):
+        return dict(classes=_classes_of_folders(dataset, path, known, on_findings, ignored))
     try:
-        categories = read_json(path)['categories']
+        content = (parse_json(read_elsewhere(dataset, dataset['ann_file'])) if _is_elsewhere(dataset) else
+                   read_json(path))
+        categories = content['categories']
         return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f'{path} is no COCO annotation file: {error}') from error
 
 
+def _is_elsewhere(dataset):
+    return is_elsewhere(dataset, _name_of_source(dataset))
+
+
+def _name_of_source(dataset):
+    is_coco = dataset.get('ann_file') and not prefixes_of(dataset).get('seg_map_path')
+    return dataset['ann_file'] if is_coco else 'classes.txt'
+
+
 def _source_of_classes(dataset):
-    return Path(dataset.data_root, dataset.get('ann_file') or 'classes.txt').absolute()
+    name = _name_of_source(dataset)
+    if is_elsewhere(dataset, name):
+        return address_of(dataset, name)
+    return Path(Path(dataset.get('data_root') or '').expanduser(), name).absolute()
 
 
-def _classes_of_folders(dataset, names_file, known):
+def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
     folder = folder_of(dataset, 'seg_map_path').absolute()
-    labels = _labels_of_maps(folder, setting_of(dataset, 'seg_map_suffix', '.png'))
+    if _is_elsewhere(dataset):
+        return _classes_elsewhere(dataset, names_file)
+    first = 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
+    left_out = {IGNORED, setting_of(dataset, 'ignore_index', IGNORED), *(label + first for label in ignored)}
+    labels = _labels_of_maps(folder, setting_of(dataset, 'seg_map_suffix', '.png'), on_findings, left_out)
     highest = max(labels, default=-1)
     try:
         names = read_class_list(names_file)
@@ -139,26 +183,34 @@ def _classes_of_folders(dataset, names_file, known):
         if not known:
             print_log(f'no {names_file}: the classes are the labels 0 to {highest} in {folder}', logger='current')
     if len(names) < 2:
-        raise DataError(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
-                        f'needs two. A pixel is the number of its class from 0; {IGNORED} is ignored, so that an '
-                        'object drawn as 255 on 0 must be written as 1')
+        _tell(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
+              f'needs two. A pixel is the number of its class from 0; {IGNORED} is ignored, so that an '
+              'object drawn as 255 on 0 must be written as 1', on_findings)
     if highest >= len(names):
-        raise DataError(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels 0 to '
-                        f'{len(names) - 1}, and {IGNORED} is ignored')
+        _tell(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels 0 to '
+              f'{len(names) - 1}, and {IGNORED} is ignored', on_findings)
     return names
 
 
-def _labels_of_maps(folder, suffix):
-    """Return every label below a folder but the ignored one, with a file that has it."""
+def _classes_elsewhere(dataset, names_file):
+    lines = read_elsewhere(dataset, 'classes.txt').decode(errors='replace').splitlines()
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(names) < 2:
+        raise DataError(f'{names_file} must have one class name a line, and two at least; got {list(names)!r}')
+    return names
+
+
+def _labels_of_maps(folder, suffix, on_findings, ignored):
+    """Return every label below a folder but the ignored ones, with a file that has it."""
     paths, found = [path for path in files_below(folder) if path.name.endswith(suffix)], {}
-    # links may lead anywhere, as they may when the framework reads: to refuse those is the data check's part
-    for path, state in zip(paths, read_maps(paths, folder, [folder.anchor]), strict=True):
+    for path, state in zip(paths, read_maps(paths, folder), strict=True):
         if state.fault:
-            raise DataError(f'{path} cannot be read: {state.value or "it is not there"}')
-        if 'labels' not in state.content:
-            raise DataError(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
-                            f'mode {state.content["mode"]}')
-        found.update((label, path) for label, _ in state.content['labels'] if label != IGNORED)
+            _tell(f'{path} cannot be read: {state.value or "it is not there"}', on_findings)
+        elif 'labels' not in state.content:
+            _tell(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
+                  f'mode {state.content["mode"]}', on_findings)
+        else:
+            found.update((label, path) for label, _ in state.content['labels'] if label not in ignored)
     return found
 
 

@@ -1,35 +1,54 @@
 """The data sets of a config: which there are, where they lie, what is there."""
 import inspect
+import logging
+import os
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
+from mmengine import fileio
 from mmengine.config import Config
+from mmengine.logging import print_log
 
 from ..errors import DataError
+from ..text import first_line
 from .folders import files_below
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 
 
-def check_data(cfg: Config, loaders=LOADERS):
+def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
     """Raise one error if a file or folder that the data sets of ``loaders`` name is not there or empty.
+
+    What is not on a disk is left to the framework.
+
+    Args:
+        cfg: The config.
+        loaders: Those that will be used.
+        on_findings: ``stop``, or ``warn`` to log what is missing and go on.
 
     Raises:
         DataError: It gives the expected layout and the absolute paths that were looked at.
     """
     needed = {}
     for dataset in datasets(cfg, loaders):
-        root = Path(dataset.get('data_root') or '')
+        root = Path(dataset.get('data_root') or '').expanduser()
+        # a step of the pipeline may map its paths to another place
+        mapped = any(is_elsewhere(step) for step in dicts_in(dataset.get('pipeline') or ()))
         for part in filter(None, (dataset.get('ann_file'), *prefixes_of(dataset).values())):
-            needed[root / part] = root
+            if not is_elsewhere(dataset, part) and not (mapped and part != dataset.get('ann_file')):
+                needed[root / Path(part).expanduser()] = root
     states = {path: _state_of(path) for path in needed}
     if set(states.values()) <= {'found'}:
         return
     lines = [f'  {state:7}  {path.absolute()}' for path, state in states.items()]
     roots = ' and '.join(dict.fromkeys(str(root.absolute()) for root in needed.values()))
-    raise DataError(f'the data set is not complete under {roots}. The config needs:\n' + '\n'.join(lines)
-                    + '\nGive the folder that holds these with --data-root DIR.')
+    text = (f'the data set is not complete under {roots}. The config needs:\n' + '\n'.join(lines)
+            + '\nGive the folder that holds these with --data-root DIR.')
+    if on_findings == 'stop':
+        raise DataError(text)
+    print_log(text, logger='current', level=logging.WARNING)
 
 
 def _state_of(path):
@@ -56,15 +75,31 @@ def find_images(source):
 
 
 def datasets(cfg: Config, loaders) -> list:
-    """Return the innermost data sets of some loaders: wrappers such as RepeatDataset hold others."""
-    queue = [cfg[name]['dataset'] for name in loaders if cfg.get(name)]
+    """Return the innermost data sets of some loaders in their order: wrappers such as RepeatDataset hold others."""
+    return [dataset for *_, dataset in named_datasets(cfg, loaders)]
+
+
+def named_datasets(cfg: Config, loaders) -> list:
+    """Return for each of `datasets` its name and its key in the config, too.
+
+    The name is that of the loader, with a number from 0 where a loader has several: ``train_dataloader.1``.
+    """
+    queue = [(name, f'{name}.dataset', cfg[name]['dataset']) for name in loaders if cfg.get(name)]
     found = []
     while queue:
-        dataset = queue.pop(0)
-        inner = dataset.get('datasets') or ([dataset['dataset']] if 'dataset' in dataset else [])
-        queue.extend(inner)
+        name, key, dataset = queue.pop(0)
+        inner = [(name, f'{key}.datasets.{i}', part) for i, part in enumerate(dataset.get('datasets') or ())]
+        if not inner and 'dataset' in dataset:
+            inner = [(name, f'{key}.dataset', dataset['dataset'])]
+        queue = inner + queue
         if not inner:
-            found.append(dataset)
+            found.append((name, key, dataset))
+    several = {name for name, amount in Counter(name for name, *_ in found).items() if amount > 1}
+    seen = Counter()
+    for place, (name, key, dataset) in enumerate(found):
+        if name in several:
+            found[place] = f'{name}.{seen[name]}', key, dataset
+            seen[name] += 1
     return found
 
 
@@ -73,21 +108,84 @@ def folder_of(dataset, key) -> Path:
     return Path(dataset.get('data_root') or '', prefixes_of(dataset).get(key) or '').expanduser()
 
 
+def ann_file_of(dataset) -> Path:
+    """Return the absolute path of the annotation file."""
+    return Path(Path(dataset.get('data_root') or '').expanduser().absolute(),
+                Path(dataset.get('ann_file') or '').expanduser())
+
+
+def files_of(dataset) -> str:
+    """Return a text that two configs of data sets share where they read the same files."""
+    root = str(dataset.get('data_root') or '')
+    paths = [dataset.get('ann_file'), *(f'{key}={value}' for key, value in sorted(prefixes_of(dataset).items()))]
+    return repr([str(dataset['type']), root.rstrip('/'), [str(path or '').rstrip('/') for path in paths],
+                 dataset.get('indices')])
+
+
 def prefixes_of(dataset) -> dict:
     """Return the ``data_prefix`` of a data set's config; that it has none may be written out as None."""
     return dataset.get('data_prefix') or {}
 
 
+def is_elsewhere(part, *paths) -> bool:
+    """Whether files are read by another backend of mmengine than that of the disk.
+
+    Args:
+        part: The config of what reads them: a data set, or a step of a pipeline.
+        *paths: Of files below the root of the data set; an address (``s3://...``) is none on a disk.
+    """
+    backend = part.get('backend_args') or part.get('file_client_args') or {}
+    root = str(part.get('data_root') or '')
+    return backend.get('backend', 'local') not in ('local', 'disk') or any(
+        '://' in (path if os.path.isabs(path) else root + path) for path in map(str, paths))
+
+
+def address_of(dataset, path) -> str:
+    """Return where a file lies that `is_elsewhere`, joined as mmengine does."""
+    root = str(dataset.get('data_root') or '')
+    return str(path) if not root or os.path.isabs(path) or '://' in str(path) else f'{root.rstrip("/")}/{path}'
+
+
+def read_elsewhere(dataset, path) -> bytes:
+    """Read a file that `is_elsewhere`.
+
+    Raises:
+        DataError: It cannot be read, for whatever reason its backend has.
+    """
+    try:
+        return fileio.get(address_of(dataset, path), backend_args=dataset.get('backend_args'))
+    except Exception as error:
+        raise DataError(f'{address_of(dataset, path)} cannot be read: {first_line(error)}') from error
+
+
+def dicts_in(node):
+    """Yield every dict in a part of a config, in its order."""
+    if isinstance(node, dict):
+        yield node
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, (list, tuple)) else ():
+        yield from dicts_in(value)
+
+
 def type_of(dataset):
     """Return the class of a data set's config, or None where no framework has it."""
-    kind = dataset['type']
+    return class_of(dataset, 'DATASETS', dataset['type'])
+
+
+def class_of(dataset, registry, kind):
+    """Return the class of a type in a data set's config, or None where no framework has it.
+
+    Args:
+        dataset: The config.
+        registry: The name of the frameworks' registries.
+        kind: The type: a name, with its scope or without, or the class.
+    """
     if not isinstance(kind, str):
         return kind
     scopes = ('mmseg', 'mmdet') if 'seg_map_path' in prefixes_of(dataset) else ('mmdet', 'mmseg')
     for scope in scopes:
         try:
-            found = import_module(f'{scope}.registry').DATASETS.get(kind)
-        except ImportError:  # a stack with one of them alone
+            found = getattr(import_module(f'{scope}.registry'), registry).get(kind)
+        except (ImportError, RuntimeError):  # one of them alone is there; no such dotted name
             continue
         if found is not None:
             return found
@@ -96,9 +194,14 @@ def type_of(dataset):
 
 def setting_of(dataset, name, default):
     """Return an argument of a data set: what its config says, or the default of its class, or else ``default``."""
-    if name in dataset:
-        return dataset[name]
-    found = _default_of(type_of(dataset) or object, name)
+    return argument_of(type_of(dataset), dataset, name, default)
+
+
+def argument_of(kind, node, name, default):
+    """Return an argument of a class: what its config says, or its own default, or else ``default``."""
+    if name in node:
+        return node[name]
+    found = _default_of(kind, name) if isinstance(kind, type) else None
     return default if found is None else found
 
 

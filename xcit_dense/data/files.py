@@ -1,4 +1,4 @@
-"""Reading many files of a data set: only where they may lie, and only what changed since last time.
+"""Reading many files of a data set: only what changed since last time.
 
 The check of the data and the training itself read label maps and class lists through this.
 """
@@ -20,16 +20,18 @@ from ..files import atomic_write
 
 #: What OpenCV reads too; PIL knows formats that run other programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
+#: Said of what may wait for ever to be read, or has no bytes.
+NOT_REGULAR = 'it is no regular file'
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: what other versions wrote is not read.
-_VERSION = 2
+_VERSION = 3
 _AT_ONCE = 32
 
 
 class FileState(NamedTuple):
-    """One file: ``fault`` is '', ``missing``, ``outside`` or ``unreadable``, with its words in ``value``; ``content``
-    is what was read of it."""
+    """One file: ``fault`` is '', ``missing`` or ``unreadable``, with its words in ``value``; ``content`` is what was
+    read of it."""
     fault: str
     value: str
     content: Any = None
@@ -39,14 +41,13 @@ class Unreadable(Exception):
     """A reader's word that a file cannot be used."""
 
 
-def read_files(paths, read, roots, kind, source, use_cache: bool = True, name: str = 'files') -> list:
+def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'files') -> list:
     """Look at files in several threads, with a progress bar.
 
     Args:
         paths: Theirs.
-        read: Called with the path of a regular file inside a root; what it returns can be held by JSON. It raises
-            `Unreadable` or `OSError`.
-        roots: Folders; a file that really lies in none of them is not read.
+        read: Called with the path of a regular file; what it returns can be held by JSON. It raises `Unreadable` or
+            `OSError`.
         kind: What is read, for the cache.
         source: The data set, for the cache.
         use_cache: Whether to believe what was read of a file that has the same size and time.
@@ -57,28 +58,14 @@ def read_files(paths, read, roots, kind, source, use_cache: bool = True, name: s
     """
     known = recall(kind, source) if use_cache else None
     known = known if isinstance(known, dict) else {}
-    roots = [os.path.realpath(root) for root in roots]
-    folders = {}  # where they really are: a look at a link for each part of a path, once for all files in it
-
-    def really(path):
-        folder, name = os.path.split(path)
-        if name in ('', '.', '..') or os.path.islink(path):
-            return os.path.realpath(path)
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        return os.path.join(folders[folder], name)
 
     def look(path):
         try:
-            real = really(path)
-            # before anything is said of what may lie there
-            if not any(real == root or real.startswith(os.path.join(root, '')) for root in roots):
-                return ['outside', real], None
-            state = os.stat(real)
+            state = os.stat(path)
         except (OSError, ValueError):  # a name with a zero byte, or one that no file system has
             return ['missing', ''], None
         if not stat.S_ISREG(state.st_mode):
-            return ['unreadable', 'it is no regular file'], None
+            return ['unreadable', NOT_REGULAR], None
         stamp = [state.st_size, state.st_mtime_ns]
         if path in known and known[path][0] == stamp:
             return known[path][1], stamp
@@ -116,28 +103,35 @@ def _in_threads(function, items, name):
     return results
 
 
-def read_maps(paths, folder, roots, use_cache: bool = True) -> list:
+def read_maps(paths, folder, use_cache: bool = True) -> list:
     """Read label maps as `read_files` does; the content of each is that of `read_map`.
 
     Args:
         paths: Theirs.
         folder: The folder of the data set that holds them.
-        roots: As for `read_files`.
-        use_cache: Likewise.
+        use_cache: As for `read_files`.
     """
-    return read_files(paths, read_map, roots, 'maps', folder, use_cache, 'label maps')
+    return read_files(paths, read_map, 'maps', folder, use_cache, 'label maps')
 
 
 def read_map(path) -> dict:
-    """Return the ``size`` of a label map, its ``mode``, and ``labels``, pairs of a label and its number of pixels;
-    without labels where a pixel is more than one number of 8 bits."""
+    """Return the ``size`` of a label map, its ``mode``, and ``labels`` as `labels_of` gives them; without labels where
+    a pixel is more than one number from 0 to 255."""
     with Image.open(path, formats=FORMATS) as image:
+        pixels = np.asarray(image)
         content = dict(size=list(image.size), mode=image.mode)
-        if image.mode in ('L', 'P', '1'):
-            counts = np.bincount(np.asarray(image).ravel().astype(np.uint8))
-            labels = np.flatnonzero(counts)
-            content['labels'] = np.stack([labels, counts[labels]], 1).tolist()
+    # mmseg takes numbers of any kind, and what is beyond 8 bits for other labels
+    if pixels.ndim == 2 and (pixels.dtype == np.uint8
+                             or pixels.min() >= 0 and (pixels.astype(np.uint8) == pixels).all()):
+        content['labels'] = labels_of(pixels)
     return content
+
+
+def labels_of(pixels) -> list:
+    """Return the labels in an array of numbers from 0 to 255, each with its number of pixels."""
+    counts = np.bincount(pixels.ravel().astype(np.uint8))
+    labels = np.flatnonzero(counts)
+    return np.stack([labels, counts[labels]], 1).tolist()
 
 
 def read_class_list(path):
@@ -158,12 +152,16 @@ def read_class_list(path):
 
 
 def read_json(path):
-    """Return what a JSON file holds; orjson takes a third of the time of Python's parser on COCO's annotations.
+    """Return what a JSON file holds, see `parse_json`."""
+    return parse_json(Path(path).read_bytes())
+
+
+def parse_json(data: bytes):
+    """Return what JSON holds; orjson takes a third of the time of Python's parser on COCO's annotations.
 
     Raises:
         ValueError: It is no JSON, not even what Python writes for numbers that are none (NaN, Infinity).
     """
-    data = Path(path).read_bytes()
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:

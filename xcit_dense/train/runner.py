@@ -22,6 +22,7 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import run_on_first
 from ..weights import fetch, load_model, read_checkpoint
 from . import resuming, sharding
+from .evaluation import complete_annotations
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
 from .locking import lock_work_dir
 from .work_dirs import claim_work_dir
@@ -119,6 +120,12 @@ class DenseRunner(OpenRunner):
                             "the data set's metainfo.classes, or classes_from_data = True.") from error
         bind_workers(loader)
         return loader
+
+    def build_evaluator(self, evaluator):
+        """Build an evaluator that reads COCO's annotations as a training does, see `complete_annotations`."""
+        evaluator = super().build_evaluator(evaluator)
+        complete_annotations(evaluator)
+        return evaluator
 
     def build_optim_wrapper(self, optim_wrapper):
         """Build the optimizer.

@@ -108,7 +108,13 @@ def test_heads_with_another_number_of_classes(root):
     assert {f.file for f in found if f.file.startswith('model.')} == {'model.Shared2FCBBoxHead', 'model.FCNMaskHead'}
     assert 'num_classes = 80' in found[0].sentence and found[0].sentence.endswith(' 5 classes')
     assert {f.file for f in found if 'loader' in f.file} == {'val_dataloader', 'test_dataloader'}
-    assert {f.kind for f in found} == {'class-count'}
+    assert {(f.kind, f.file) for f in found if not f.file.startswith('model.')} == {
+        ('class-count', 'val_dataloader'), ('class-test', 'test_dataloader')}  # a training uses no test data
+    # more than the data has are an open vocabulary, fewer end the run
+    assert {f.kind for f in found if f.file.startswith('model.')} == {'class-spare'}
+    cfg.model.roi_head.bbox_head.num_classes = 4
+    assert {(f.kind, f.file) for f in check_classes(cfg) if f.file.startswith('model.')} == {
+        ('class-count', 'model.Shared2FCBBoxHead'), ('class-spare', 'model.FCNMaskHead')}
     assert any(f.sentence.endswith(": without 'disc', 'square', 'triangle', 'star', 'cross' and with "
                                    "'person', 'bicycle', 'car', 'motorcycle', 'airplane' and 75 more") for f in found)
     assert difference_of('abc', 'acb') == "class 1 is 'b', not 'c'" and difference_of('ab', 'ab') == ''

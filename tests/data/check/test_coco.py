@@ -91,7 +91,7 @@ FAULTS = (
     ('category-id-twice', append('categories', name='other'), "'other'"),
     ('category-name-twice', append('categories', id=77), "'disc'"),
     ('image-id-twice', append('images', file_name='000000000002.jpg'), "'000000000002.jpg'"),
-    ('image-id-twice', lambda c: c['images'].append(dict(c['images'][0])), "'000000000001.jpg'"),
+    ('image-twice', lambda c: c['images'].append(dict(c['images'][0])), "'000000000001.jpg'"),
     ('file-name-twice', append('images', id=77), "'000000000001.jpg'"),
     ('annotation-id-twice', lambda c: c['annotations'][1].update(id=1), 'annotation 1 '),
     ('unknown-category', fields('annotations', 0, category_id=77), 'the category 77'),
@@ -100,8 +100,8 @@ FAULTS = (
     ('image-dimensions', fields('images', 0, height=0), ' x 0'),
     ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
     ('box-not-finite', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
-    ('box-not-finite', fields('annotations', 0, bbox=[0, 1, INFINITE, 5]), 'inf'),
-    ('box-absurd', fields('annotations', 0, bbox=[1e300, 1, 5, 5]), '1e+300'),
+    ('box-infinite', fields('annotations', 0, bbox=[0, 1, INFINITE, 5]), 'inf'),
+    ('box-outside', fields('annotations', 0, bbox=[1e300, 1, 5, 5]), '1e+300'),
     ('box-absurd', fields('annotations', 0, bbox=[0, 0, 1e6, 5]), '1e+06'),
     ('box-negative', fields('annotations', 0, bbox=[5, 5, -4, 4]), '[5, 5, -4, 4]'),
     ('box-empty', fields('annotations', 0, bbox=[5, 5, 0, 4]), '[5, 5, 0, 4]'),
@@ -115,7 +115,8 @@ FAULTS = (
     ('mask-malformed', fields('annotations', 0, segmentation=[3]), '3'),
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
-    ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
+    ('mask-malformed', fields('annotations', 0, segmentation=dict(size='x', counts='x')), 'size'),
+    ('mask-no-counts', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
     ('polygon-none', polygon(1, 1, 5, 5), '4 numbers'),
     ('polygon-none', polygon(1, 1, 5, 5, 1, 5, 3), '7 numbers'),
     ('polygon-none', polygon(), '0 numbers'),
@@ -247,10 +248,14 @@ def test_garbage_is_collected_after_a_file_as_before(root, on, text):
 
 
 def test_a_data_set_of_two_loaders_is_checked_once(root):
-    """Whatever the order of its keys, and whatever is filtered out of it later."""
-    one, other = coco(root), dict(reversed(coco(root, filter_cfg=dict(min_size=3)).items()))
+    """Whatever the order of its keys; what a training filters out of it, a test does not."""
+    one = coco(root, test_mode=True)
+    other = dict(reversed(dict(one, filter_cfg=dict(min_size=3)).items()))
     cfg = Config(dict(val_dataloader=dict(dataset=one), test_dataloader=dict(dataset=other),
                       train_dataloader=dict(dataset=coco(root, data_prefix=dict(img='val2017/')))))
     reports = check_data_sets(cfg)
     assert set(reports) == {'train_dataloader', 'val_dataloader, test_dataloader'}
     assert reports['val_dataloader, test_dataloader'].findings == [] != reports['train_dataloader'].findings
+    filtered = coco(root, filter_cfg=dict(min_size=3))
+    assert len(check_data_sets(Config(dict(train_dataloader=dict(dataset=filtered),
+                                           val_dataloader=dict(dataset=coco(root)))))) == 2

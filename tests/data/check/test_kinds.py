@@ -12,20 +12,23 @@ from xcit_dense.errors import DataError
 
 #: What training would not survive or would learn, and a record less mends it.
 ERRORS_THAT_DROP = {
-    'bad-record', 'image-id-twice', 'annotation-id-twice', 'unknown-category', 'orphan', 'image-dimensions',
-    'box-not-finite', 'box-absurd', 'box-negative', 'box-outside', 'area-not-finite', 'mask-missing', 'mask-malformed',
-    'polygon-first', 'polygon-not-finite', 'polygon-absurd', 'polygon-outside', 'rle-size', 'rle-counts',
-    'rle-malformed', 'image-missing', 'image-outside', 'image-unreadable', 'image-size', 'image-rotated', 'map-missing',
-    'map-shared', 'map-outside', 'map-unreadable', 'map-16-bit', 'map-colour', 'map-size', 'map-labels'}
+    'bad-record', 'image-id-twice', 'annotation-id-twice', 'image-dimensions', 'box-infinite', 'box-absurd',
+    'mask-missing', 'mask-malformed', 'polygon-first', 'polygon-not-finite', 'polygon-absurd', 'polygon-outside',
+    'rle-size', 'rle-counts', 'rle-malformed', 'image-missing', 'image-unreadable', 'image-size', 'image-rotated',
+    'map-missing', 'map-shared', 'map-unreadable', 'map-16-bit', 'map-colour', 'map-size', 'map-labels'}
 #: Likewise, and no record less mends it.
 ERRORS_THAT_STAY = {
     'not-there', 'not-coco', 'category-id-twice', 'category-name-twice', 'no-images', 'class-missing', 'class-order',
-    'class-list', 'class-count'}
+    'class-list', 'class-count', 'evaluator-data'}
 #: What training leaves out by itself, or repeats.
-WARNINGS_THAT_DROP = {'file-name-twice', 'box-empty', 'area-empty', 'polygon-none', 'image-cut-off', 'map-ignored'}
+WARNINGS_THAT_DROP = {
+    'file-name-twice', 'image-twice', 'unknown-category', 'orphan', 'box-not-finite', 'box-negative', 'box-outside',
+    'box-empty', 'area-empty', 'area-not-finite', 'mask-no-counts', 'polygon-none', 'image-cut-off', 'map-ignored'}
 #: What training can use as it is.
-WARNINGS_THAT_STAY = {'not-checked', 'box-sticks-out', 'polygon-points', 'image-huge', 'image-left-out',
-                      'map-without-image', 'class-unused'}
+WARNINGS_THAT_STAY = {
+    'not-checked', 'annotation-id-0', 'box-sticks-out', 'polygon-points', 'image-huge', 'image-outside',
+    'image-left-out', 'map-ratio', 'map-without-image', 'class-unused', 'class-spare', 'class-test', 'data-set-twice',
+    'evaluator-more'}
 ERRORS, WARNINGS = ERRORS_THAT_DROP | ERRORS_THAT_STAY, WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
 
 

@@ -15,7 +15,7 @@ def finding(kind, number):
 def test_sixteen_images_with_findings_and_sixteen_without():
     """Every kind is among the first; a chosen image has all its captions; the others are spread over the data."""
     found = [(number, finding('area-empty', number)) for number in range(20)]
-    found += [(19, finding('orphan', 50)), (3, finding('box-empty', 51)), (19, finding('box-empty', 52))]
+    found += [(19, finding('rle-size', 50)), (3, finding('box-empty', 51)), (19, finding('box-empty', 52))]
     chosen = choose_samples(found, list(range(100, 200)) + [3])
     captions = {image: [int(caption.split()[2]) for caption in words] for image, words in chosen.items()}
     assert list(captions.items())[:16] == [
@@ -27,7 +27,7 @@ def test_sixteen_images_with_findings_and_sixteen_without():
 
 
 def test_the_first_of_each_kind_goes_first_and_errors_before_warnings():
-    kinds = ('area-empty', 'area-empty', 'orphan', 'box-empty', 'orphan', 'rle-size')
+    kinds = ('area-empty', 'area-empty', 'rle-counts', 'box-empty', 'rle-counts', 'rle-size')
     assert each_kind_first([finding(kind, i) for i, kind in enumerate(kinds)]) == [2, 5, 0, 3, 4, 1]
 
 
@@ -35,7 +35,7 @@ def test_the_first_of_each_kind_goes_first_and_errors_before_warnings():
     ([0, 0, 99999, 5], True), ([0, 0, 100000, 5], False), ([-100000, 0, 5, 5], False), ([5, 5, -1, 4], False),
     ([5, 5, 0, 4], True)))
 def test_boxes_with_faults_are_drawn_where_they_can_be(root, box, drawn):
-    """Marked, and without a mask if they are wrong; those beside them are as they were."""
+    """Marked, and without a mask where none is read; those beside them are as they were."""
     rewrite(root, lambda content: content['annotations'][0].update(bbox=box))
     content = json.loads((root / ANNOTATIONS).read_text())
     image = content['annotations'][0]['image_id']
@@ -45,9 +45,8 @@ def test_boxes_with_faults_are_drawn_where_they_can_be(root, box, drawn):
     wanted = [a for a in content['annotations'] if a['image_id'] == image][not drawn:]
     assert [a['bbox'] for a in sample['annotations']] == [a['bbox'] for a in wanted]
     assert [a['marked'] for a in sample['annotations']] == [a['bbox'] == box for a in wanted]
-    wrong = bool(report.errors)
     assert [a['segmentation'] for a in sample['annotations']] == [
-        None if wrong and a['bbox'] == box else a['segmentation'] for a in wanted]
+        None if a['bbox'] == box else a['segmentation'] for a in wanted]
     assert not any(a['marked'] for sample in report.samples[1:] for a in sample['annotations'])
 
 

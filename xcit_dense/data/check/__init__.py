@@ -1,9 +1,10 @@
 """The check of a data set before it is trained on: what is wrong, counts, a contact sheet, and a cleaned copy."""
+from .beside import check_beside
 from .check import check_before_training, check_data_set, check_data_sets
 from .classes import check_classes
 from .draw import draw_contact_sheet
 from .drop import drop_findings
 from .findings import ERROR, KINDS, WARNING, Finding, Report
 
-__all__ = ['ERROR', 'KINDS', 'WARNING', 'Finding', 'Report', 'check_before_training', 'check_classes',
-           'check_data_set', 'check_data_sets', 'draw_contact_sheet', 'drop_findings']
+__all__ = ['ERROR', 'KINDS', 'WARNING', 'Finding', 'Report', 'check_before_training', 'check_beside',
+           'check_classes', 'check_data_set', 'check_data_sets', 'draw_contact_sheet', 'drop_findings']

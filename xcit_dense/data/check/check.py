@@ -9,22 +9,36 @@ from mmengine.logging import print_log
 from ...errors import ConfigError, DataError
 from ...processes import is_first_process
 from ...text import counted
-from ..datasets import IMAGE_SUFFIXES, LOADERS, datasets, folder_of, prefixes_of, type_of
+from ..datasets import (
+    LOADERS,
+    address_of,
+    ann_file_of,
+    datasets,
+    folder_of,
+    is_elsewhere,
+    named_datasets,
+    prefixes_of,
+    read_elsewhere,
+    type_of,
+)
 from ..files import recall, remember, stamp_of
+from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, turns_images
+from .beside import check_beside
 from .classes import check_classes, check_names, listed_names, wanted_classes
-from .coco import PARTS, check_coco
-from .files import check_images, loads_masks, turns_images
+from .coco import check_coco
+from .coco_file import PARTS, Use
+from .files import Images, check_images
 from .findings import Finding, Report, choose_samples, each_kind_first
 from .label_maps import check_label_maps
 
 _SHOWN = 10
-#: What does not change what is found in a data set; of the pipeline two things do.
+#: What does not change by itself what is found in a data set; some things in it do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
 #: An image file with one of these is not opened again, to be drawn.
-_CLOSED = ('image-missing', 'image-outside', 'image-unreadable', 'image-huge')
+_CLOSED = ('image-missing', 'image-unreadable', 'image-huge')
 
 
-def check_data_set(dataset, from_data: bool = False, use_cache: bool = True) -> Report:
+def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, judged=None, ignored=()) -> Report:
     """Check one data set: its annotation file, its images, its label maps and the names of its classes.
 
     Args:
@@ -32,15 +46,19 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True) -> 
             or of images and label maps.
         from_data: Whether its classes come from the data, as with ``classes_from_data``.
         use_cache: Whether to believe what was found in files that have the same size and time.
+        judged: Whether a metric reads its masks; None where that is not known.
+        ignored: Labels that heads or metrics leave out, beside those that the data set does.
     """
     reader = _reader(type_of(dataset))
     wanted = wanted_classes(dataset, from_data)
     root = Path(dataset.get('data_root') or '').expanduser().absolute()
     if reader == 'CocoDataset':
-        return _check_coco_set(dataset, wanted, root, use_cache)
+        return _check_coco_set(dataset, wanted, root, use_cache, judged)
+    source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
     if reader not in ('BaseSegDataset', 'ImageFolderDataset'):
-        source = dataset.get('ann_file') or dataset.get('data_root') or ''
-        return Report(source, [Finding('not-checked', str(source), value=repr(dataset['type']))])
+        return _unchecked(source, f'{dataset["type"]!r} is no data set of COCO or of images and label maps')
+    if _are_images_elsewhere(dataset) or is_elsewhere(dataset, dataset.get('ann_file') or ''):
+        return _unchecked(source, 'its files are not read from a disk')
     own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
     if own:  # those that the config does not use are ignored, and the order may be another
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
@@ -49,10 +67,18 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True) -> 
         listed, findings = listed_names(root / 'classes.txt')
         names = wanted or listed
         findings += check_names(root / 'classes.txt', wanted, listed) if listed else []
-    report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'), IMAGE_SUFFIXES,
-                              reader == 'BaseSegDataset', use_cache)
+    report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'),
+                              reader == 'BaseSegDataset', use_cache, ignored)
     report.findings = findings + report.findings
     return report
+
+
+def _unchecked(source, why):
+    return Report(source, [Finding('not-checked', str(source), value=why)])
+
+
+def _are_images_elsewhere(dataset):
+    return not image_loader(dataset).is_local or is_elsewhere(dataset, *prefixes_of(dataset).values())
 
 
 def _reader(kind):
@@ -63,16 +89,23 @@ def _reader(kind):
     return names['load_data_list'] if known else ''
 
 
-def _check_coco_set(dataset, wanted, root, use_cache):
-    path = root / Path(dataset.get('ann_file') or '').expanduser()
-    with_mask, tested = loads_masks(dataset), bool(dataset.get('test_mode'))
-    kind = 'coco boxes' if not with_mask else 'coco masks, tested' if tested else 'coco masks'
-    stamp = stamp_of(path) if path.is_file() else None
-    known = recall(kind, path) if use_cache else None
+def _check_coco_set(dataset, wanted, root, use_cache, judged):
+    path, data = ann_file_of(dataset), None
+    if is_elsewhere(dataset, dataset.get('ann_file') or ''):
+        path = address_of(dataset, dataset.get('ann_file') or '')
+        try:
+            data = read_elsewhere(dataset, dataset.get('ann_file') or '')
+        except DataError as error:
+            return _unchecked(path, str(error))
+    masks, tested = loads_masks(dataset), bool(dataset.get('test_mode'))
+    use = Use(masks, tested, masks and tested if judged is None else judged and tested, wanted)
+    kind = f'coco {use!r}'
+    stamp = stamp_of(path) if data is None and path.is_file() else None
+    known = recall(kind, path) if use_cache and stamp else None
     if stamp and known and known['stamp'] == stamp:
         found = known['found']
     else:
-        found = check_coco(path, with_mask, tested)
+        found = check_coco(path, use, data)
         if stamp and use_cache:
             remember(kind, path, dict(stamp=stamp, found=found))
     findings = [Finding(*finding) for finding in found['findings']]
@@ -80,12 +113,27 @@ def _check_coco_set(dataset, wanted, root, use_cache):
     if found['categories']:
         findings += check_names(path, wanted, names)
     folder, of_files = folder_of(dataset, 'img').absolute(), []
-    for fault, file, row, id, value in check_images(path, folder, found['images'], _roots(root, dataset, 'img'),
-                                                    turns_images(dataset), use_cache):
+    if _are_images_elsewhere(dataset):
+        findings.append(Finding('not-checked', str(path), value='its images are not read from a disk'))
+        found['images'], found['samples'] = [], []
+    entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
+    for fault, file, row, id, value in check_images(path, folder, entries, _roots(root, dataset, 'img'),
+                                                    Images(dataset), use_cache):
         of_files.append(Finding(fault, file, 'images', row, id, value))
     return Report(path, findings + of_files, found['counts'],
                   [(name, images, amount) for _, _, name, images, amount in found['categories']],
                   samples=_samples(found, folder, of_files))
+
+
+def _filter_of(dataset) -> dict:
+    """Return what leaves images out of a training; a test has them all."""
+    return {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
+
+
+def _is_filtered(dataset, width, height, is_learned):
+    """Whether mmdet leaves an image out by its size, or for it has no object of a class that counts."""
+    rules = _filter_of(dataset)
+    return min(width, height) < rules.get('min_size', 0) or rules.get('filter_empty_gt', False) and not is_learned
 
 
 def _samples(found, folder, of_files):
@@ -114,16 +162,20 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
     """Check the data sets of some loaders, each once.
 
     Returns:
-        A `Report` by the names of the loaders that use the data set, such as ``val_dataloader, test_dataloader``.
+        A `Report` by the names of those that use the data set, see `named_datasets`: ``val_dataloader,
+        test_dataloader``, or ``train_dataloader.0``.
     """
     users = {}
-    for loader in loaders:
-        for dataset in datasets(cfg, [loader]):
-            key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED),
-                        loads_masks(dataset), turns_images(dataset)])
-            users.setdefault(key, (dataset, []))[1].append(loader)
-    return {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache)
-            for dataset, names in users.values()}
+    for user, _, dataset in named_datasets(cfg, loaders):
+        loader = user.partition('.')[0]
+        options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
+        key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
+                    _filter_of(dataset),
+                    loads_masks(dataset), turns_images(dataset), image_loader(dataset).key(),
+                    map_loader(dataset).key()])
+        users.setdefault(key, (dataset, options, []))[-1].append(user)
+    return {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
+            for dataset, options, names in users.values()}
 
 
 def check_before_training(cfg, on_findings: str = 'stop'):
@@ -143,28 +195,40 @@ def check_before_training(cfg, on_findings: str = 'stop'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
     if not is_first_process(cfg.get('launcher')):
         return
-    reports = check_data_sets(cfg, LOADERS[:2])
-    errors = [*check_classes(cfg), *(finding for report in reports.values() for finding in report.errors)]
-    for report in reports.values():
-        if report.warnings or report.errors and on_findings == 'warn':
-            shown = Report(report.source, report.findings if on_findings == 'warn' else report.warnings, report.counts)
+    reports = [*check_data_sets(cfg, LOADERS[:2]).values(),
+               Report(cfg.filename or 'the config', [*check_classes(cfg), *check_beside(cfg, LOADERS[:2])])]
+    errors = [finding for report in reports for finding in report.errors]
+    for report in reports:
+        shown = Report(report.source, report.findings if on_findings == 'warn' else report.warnings, report.counts)
+        if shown.findings:
             print_log(f'the data check found in {shown.summary()}', logger='current', level=logging.WARNING)
     if not errors:
         return
+    text = f'the data has {counted(len(errors), "faults")} that training would not survive, or would learn'
+    if on_findings == 'stop':
+        raise DataError(f'{text}:\n{_told(errors)}\n{_advice(cfg, errors)}')
+    print_log(f'{text}; it goes on, as --data-findings warn asks. {_advice(cfg, errors)}', logger='current',
+              level=logging.WARNING)
+
+
+def _told(errors):
+    """Return lines with the first of some errors."""
+    lines = [f'  {errors[place].sentence}' for place in each_kind_first(errors)[:_SHOWN]]
+    if len(errors) > _SHOWN:
+        lines.append(f'  and {len(errors) - _SHOWN:,} more')
+    return '\n'.join(lines)
+
+
+def _advice(cfg, errors):
+    """Return lines with what helps against errors."""
     command = ['python', '-m', 'xcit_dense', 'check_data', cfg.filename or 'CONFIG']
     roots = {dataset.get('data_root') for dataset in datasets(cfg, LOADERS)}
     if len(roots) == 1 and all(roots):
         command += ['--data-root', *roots]
-    lines = [f'  {errors[place].sentence}' for place in each_kind_first(errors)[:_SHOWN]]
-    if len(errors) > _SHOWN:
-        lines.append(f'  and {len(errors) - _SHOWN:,} more')
-    text = (f'the data has {counted(len(errors), "faults")} that training would not survive, or would learn:\n'
-            + '\n'.join(lines) + f'\nSee all, with the --cfg-options of this run if it has any: {shlex.join(command)}')
+    text = f'See all, with the --cfg-options of this run if it has any: {shlex.join(command)}'
     if any(finding.drops and finding.part in PARTS for finding in errors):
         text += '\nIts --drop DIR writes annotations without what can be left out.'
     if any(finding.kind == 'class-missing' for finding in errors):
         text += ('\nFor classes of your own use one of the *_custom configs, or set classes_from_data = True in '
                  'yours.')
-    if on_findings == 'stop':
-        raise DataError(text)
-    print_log(text, logger='current', level=logging.WARNING)
+    return text

@@ -79,7 +79,7 @@ def check_classes(cfg) -> list:
         cfg: The config.
 
     Returns:
-        Findings.
+        Findings; what concerns the test data alone is a warning.
     """
     sets = {name: datasets(cfg, [name]) for name in LOADERS}
     from_data = bool(cfg.get('classes_from_data'))
@@ -91,13 +91,16 @@ def check_classes(cfg) -> list:
     number = len(getattr(type_of(sets[LOADERS[0]][0]), 'METAINFO', {}).get('thing_classes') or wanted)
     for head in heads_of_classes(cfg.model):
         if head['num_classes'] != number:
-            findings.append(Finding('class-count', f'model.{head.get("type")}', value=(
+            # classes that no object has are never learned, as an open vocabulary means it
+            kind = 'class-count' if head['num_classes'] < number else 'class-spare'
+            findings.append(Finding(kind, f'model.{head.get("type")}', value=(
                 f'has num_classes = {head["num_classes"]}, and the training data has '
                 f'{counted(number, "classes")}')))
     for loader, members in sets.items():
         for dataset in members:
             names = wanted_classes(dataset, from_data)
             if names is not None and names != wanted:
-                findings.append(Finding('class-count', loader, value=(
+                kind = 'class-test' if loader == LOADERS[-1] else 'class-count'
+                findings.append(Finding(kind, loader, value=(
                     f'has other classes than the training data, or another order: {difference_of(names, wanted)}')))
     return findings

@@ -8,63 +8,41 @@ from pathlib import Path
 import numpy as np
 
 from ...text import shown
-from ..files import read_json
+from .coco_file import PARTS, Use, read_coco
 from .findings import ERROR, Finding, choose_samples
 from .masks import FAR, check_masks
 from .records import columns_of
 
-PARTS = dict(
-    images=dict(id='id', file_name='text', width='number', height='number'),
-    categories=dict(id='id', name='text'),
-    annotations=dict(id='id', image_id='id', category_id='id', bbox='box', area='number'),
-)
 #: Boxes that stick out by less are rounded coordinates.
 _ROUNDING = 1.
 #: Boxes with faults are drawn where no number is larger.
 _DRAWN = 1e5
 
 
-def check_coco(path, with_mask: bool, tested: bool) -> dict:
+def check_coco(path, use: Use, data=None) -> dict:
     """Check an annotation file without its images.
 
     Args:
         path: The file.
-        with_mask: Whether the masks are used too.
-        tested: Whether a model is tested with it; pycocotools then reads what training leaves out.
+        use: What is made of it.
+        data: Its bytes, where it does not lie on a disk.
 
     Returns:
-        ``findings``; ``images``, a list of place, id, file name, width and height of those that can be used;
+        ``findings``; ``images``, a list of place, id, file name, width, height and whether there is an object of a
+        class that counts, of those that can be used;
         ``categories``, a list of place, id, name, number of images and of annotations; ``counts``; ``samples``, some
         images with their annotations and captions. JSON can hold all of it.
     """
     with _without_garbage_collection():
-        return _check(path, with_mask, tested)  # which lets go of the content before the search is on again
+        return _check(path, use, data)  # which lets go of the content before the search is on again
 
 
-def _check(path, with_mask, tested):
-    content, fault = read_coco(path)
+def _check(path, use, data):
+    content, fault = read_coco(path, use.tested, data)
     if fault:
-        kind = 'not-coco' if Path(path).exists() else 'not-there'
+        kind = 'not-coco' if data is not None or Path(path).exists() else 'not-there'
         return dict(findings=[Finding(kind, str(path), value=fault)], images=[], categories=[], counts={}, samples=[])
-    return _Check(path, content).run(with_mask, tested)
-
-
-def read_coco(path):
-    """Return the content of an annotation file, and what keeps it from being one or None."""
-    try:
-        content = read_json(path)
-    except (OSError, RecursionError) as error:
-        return None, f'it cannot be read: {error}'
-    except ValueError as error:
-        return None, f'it is no JSON: {error}'
-    if not isinstance(content, dict):
-        return None, f'it must be an object, not {shown(content)}'
-    for part in PARTS:
-        if not isinstance(content.get(part), list):
-            return None, f'it has no list {part!r}'
-        if not content[part] and part != 'annotations':
-            return None, f'its list {part!r} is empty'
-    return content, None
+    return _Check(path, content, use).run()
 
 
 @contextmanager
@@ -81,8 +59,8 @@ def _without_garbage_collection():
 
 class _Check:
 
-    def __init__(self, path, content):
-        self.path = str(path)
+    def __init__(self, path, content, use):
+        self.path, self.use = str(path), use
         self.content = content
         self.findings = []
         self.rows, self.columns = {}, {}
@@ -93,46 +71,78 @@ class _Check:
                 self.add('bad-record', part, row, record.get('id') if isinstance(record, dict) else None, fault)
 
     def add(self, kind, part, row, id, value=''):
-        id = id if isinstance(id, (int, str)) else None
+        id = id if isinstance(id, (int, float, str)) else None
         self.findings.append(Finding(kind, self.path, part, int(row), id, value))
 
-    def add_where(self, kind, part, wrong, values):
+    def add_where(self, kind, part, wrong, values=lambda place: ''):
         """Add a finding for every record of a part where ``wrong`` is true; ``values`` gives the words of one."""
         for place in np.flatnonzero(wrong).tolist():
             self.add(kind, part, self.rows[part][place], self.columns[part]['id'][place], values(place))
 
-    def run(self, with_mask, tested):
+    def run(self):
         self.check_names()
         self.check_images()
-        annotations = self.columns['annotations']
-        image = _places(self.columns['images']['id'], annotations['image_id'])
+        annotations, images = self.columns['annotations'], self.columns['images']
+        image = self.image = _places(images['id'], annotations['image_id'])
         category = _places(self.columns['categories']['id'], annotations['category_id'])
         self.add_where('orphan', 'annotations', image < 0, lambda i: shown(annotations['image_id'][i]))
         self.add_where('unknown-category', 'annotations', category < 0, lambda i: shown(annotations['category_id'][i]))
-        self.add_where('annotation-id-twice', 'annotations', _repeated(annotations['id']), lambda i: '')
-        images = self.columns['images']
-        sizes = np.stack([images['width'], images['height']], 1)
-        known = image >= 0
-        known[known] = self.usable[image[known]]
-        self.check_boxes(np.flatnonzero(known), sizes[image[known]])
-        if with_mask:
-            self.check_masks(np.flatnonzero(known), sizes[image[known]], tested)
-        return self.summary(image, category, with_mask)
+        self.add_where('annotation-id-twice', 'annotations', _repeated(annotations['id']))
+        if self.use.tested:
+            zero = np.array([id in (0, '0') for id in annotations['id']], bool)
+            self.add_where('annotation-id-0', 'annotations', zero)
+        used = self.used(image, category)
+        places = np.flatnonzero(used)
+        sizes = np.stack([images['width'], images['height']], 1)[image[places]]
+        self.check_boxes(places, sizes)
+        self.with_mask = np.zeros(len(image), bool)
+        if self.use.evaluated:
+            self.with_mask[places] = True
+        elif self.use.masks:
+            self.with_mask[places] = self.kept(places, sizes)
+        read = self.with_mask[places]
+        self.check_masks(places[read], sizes[read])
+        return self.summary(image, category)
+
+    def used(self, image, category):
+        """Return which annotations the data set looks at: of images and classes that are used, and not marked."""
+        used = (image >= 0) & (category >= 0)
+        used[used] = self.usable[image[used]]
+        used &= self.wanted(category)
+        if not self.use.tested:
+            records = self.content['annotations']
+            used &= np.array([not records[row].get('ignore') for row in self.rows['annotations'].tolist()], bool)
+        return used
+
+    def wanted(self, category):
+        """Return which annotations have a class that the config wants, by the places of their categories."""
+        names = self.columns['categories']['name']
+        wanted = set(names if self.use.classes is None else self.use.classes)
+        return np.array([*(name in wanted for name in names), False], bool)[category]  # -1 is the last
+
+    def kept(self, places, sizes):
+        """Return which of the annotations at ``places`` become objects of a training: mmdet leaves out the others."""
+        boxes, area = self.columns['annotations']['bbox'][places], self.columns['annotations']['area'][places]
+        return _meets(boxes, sizes) & (boxes[:, 2:] >= 1).all(1) & ~(area <= 0)
 
     def check_names(self):
         """Find category ids and names, image ids and files that are there more than once."""
         categories, images = self.columns['categories'], self.columns['images']
         ids, names = Counter(categories['id']), Counter(categories['name'])
+        wanted = set(categories['name'] if self.use.classes is None else self.use.classes)
+        with_wanted = {id for id, name in zip(categories['id'], categories['name'], strict=True) if name in wanted}
         for row, id, name in zip(self.rows['categories'], categories['id'], categories['name'], strict=True):
-            if ids[id] > 1:
+            if ids[id] > 1 and id in with_wanted:
                 self.add('category-id-twice', 'categories', row, id, repr(name))
-            if names[name] > 1:
+            if names[name] > 1 and name in wanted:
                 self.add('category-name-twice', 'categories', row, id, repr(name))
         files = images['file_name']
-        again = _repeated(list(zip(images['id'], files, strict=True)))  # the same image twice: the first can stay
+        # the same image twice: the first can stay
+        again = _repeated(list(zip(images['id'], files, images['width'], images['height'], strict=True)))
         ids = Counter(id for id, doubled in zip(images['id'], again, strict=True) if not doubled)
         twice = np.array([ids[id] > 1 for id in images['id']], bool)  # which of them the annotations mean is unknown
-        self.add_where('image-id-twice', 'images', again | twice, lambda i: repr(files[i]))
+        self.add_where('image-twice', 'images', again & ~twice, lambda i: repr(files[i]))
+        self.add_where('image-id-twice', 'images', twice, lambda i: repr(files[i]))
         self.add_where('file-name-twice', 'images', _repeated(files) & ~again & ~twice, lambda i: repr(files[i]))
 
     def check_images(self):
@@ -145,41 +155,54 @@ class _Check:
 
     def check_boxes(self, places, sizes):
         """Find boxes and areas of the annotations at ``places``, of which the sizes of the images are known."""
-        boxes = self.columns['annotations']['bbox']
-        area = self.columns['annotations']['area']
-        finite = np.isfinite(boxes).all(1)
-        self.add_where('box-not-finite', 'annotations', ~finite, lambda i: _words(boxes[i]))
-        self.add_where('area-not-finite', 'annotations', ~np.isfinite(area), lambda i: f'{area[i]:g}')
-        self.add_where('area-empty', 'annotations', np.isfinite(area) & (area <= 0), lambda i: f'{area[i]:g}')
-        places, sizes = places[finite[places]], sizes[finite[places]]
+        boxes, area = self.columns['annotations']['bbox'], self.columns['annotations']['area']
+        self.add_at('area-not-finite', places[~np.isfinite(area[places])], lambda i: f'{area[i]:g}')
+        self.add_at('area-empty', places[np.isfinite(area[places]) & (area[places] <= 0)], lambda i: f'{area[i]:g}')
+        finite, meets = np.isfinite(boxes[places]).all(1), _meets(boxes[places], sizes)
+        for kind, wrong in (('box-infinite', meets), ('box-not-finite', ~meets)):
+            self.add_at(kind, places[~finite & wrong], lambda i: _words(boxes[i]))
+        places, sizes, meets = places[finite], sizes[finite], meets[finite]
         low, extent = boxes[places, :2], boxes[places, 2:]
-        absurd = (np.abs(boxes[places]) > FAR * sizes.max(1, keepdims=True)).any(1)
-        negative = ~absurd & (extent < 0).any(1)
-        empty = ~absurd & ~negative & (extent < 1).any(1)
-        outside = ~absurd & ~negative & ((low >= sizes) | (low + extent <= 0)).any(1)
-        rounded = (low >= -_ROUNDING) & (low + extent <= sizes + _ROUNDING)
+        negative = (extent < 0).any(1)
+        empty = ~negative & (extent < 1).any(1)
+        outside = ~negative & ~empty & ~meets
+        inside = ~negative & ~empty & meets
+        absurd = inside & (np.abs(boxes[places]) > FAR * sizes.max(1, keepdims=True)).any(1)
+        rounded = ((low >= -_ROUNDING) & (low + extent <= sizes + _ROUNDING)).all(1)
         for kind, wrong in (('box-absurd', absurd), ('box-negative', negative), ('box-empty', empty),
-                            ('box-outside', outside & ~empty),
-                            ('box-sticks-out', ~rounded.all(1) & ~absurd & ~negative & ~empty & ~outside)):
-            for place, (width, height) in zip(places[wrong].tolist(), sizes[wrong], strict=True):
-                self.add(kind, 'annotations', self.rows['annotations'][place],
-                         self.columns['annotations']['id'][place],
-                         f'{_words(boxes[place])} in an image of {width:g} x {height:g}')
+                            ('box-outside', outside), ('box-sticks-out', inside & ~absurd & ~rounded)):
+            self.add_at(kind, places[wrong], lambda i: f'{_words(boxes[i])} in an image of {self.size_of(i)}')
 
-    def check_masks(self, places, sizes, tested):
+    def size_of(self, place):
+        """Return the size of the image of an annotation in words."""
+        image, images = self.image[place], self.columns['images']
+        return f'{images["width"][image]:g} x {images["height"][image]:g}'
+
+    def add_at(self, kind, places, values):
+        """Add a finding for the annotations at ``places``; ``values`` gives the words of one."""
+        for place in places.tolist():
+            self.add(kind, 'annotations', self.rows['annotations'][place], self.columns['annotations']['id'][place],
+                     values(place))
+
+    def check_masks(self, places, sizes):
         """Find masks of the annotations at ``places``, of which the sizes of the images are known."""
         records, rows = self.content['annotations'], self.rows['annotations'][places]
         segmentations = [records[row].get('segmentation') for row in rows.tolist()]
         seen = set()
         for index, kind, value in check_masks(segmentations, sizes[:, 0], sizes[:, 1]):
-            if (index, kind) not in seen and (tested or kind != 'polygon-first'):
+            if kind == 'mask-malformed' and not self.use.evaluated and _is_left_out(segmentations[index]):
+                kind = 'mask-no-counts'
+            self.with_mask[places[index]] = False  # is not drawn
+            if (index, kind) not in seen and (self.use.evaluated or kind != 'polygon-first'):
                 seen.add((index, kind))
                 self.add(kind, 'annotations', rows[index], self.columns['annotations']['id'][places[index]], value)
 
-    def summary(self, image, category, with_mask):
+    def summary(self, image, category):
         """Return what `check_coco` does. ``image`` and ``category`` are the places of those of each annotation."""
         images, categories = self.columns['images'], self.columns['categories']
         known = (image >= 0) & (category >= 0)
+        learned = np.zeros(len(images['id']), bool)
+        learned[image[known & self.wanted(category)]] = True
         pairs = np.unique(category[known] * len(images['id']) + image[known])
         per_class = [np.bincount(places, minlength=len(categories['id'])).tolist()
                      for places in (pairs // max(len(images['id']), 1), category[known])]
@@ -188,15 +211,15 @@ class _Check:
             findings=self.findings,
             images=[[row, *image] for row, *image, usable in zip(
                 self.rows['images'].tolist(), images['id'], images['file_name'], images['width'].tolist(),
-                images['height'].tolist(), self.usable.tolist(), strict=True) if usable],
+                images['height'].tolist(), learned.tolist(), self.usable.tolist(), strict=True) if usable],
             categories=[list(entry) for entry in zip(self.rows['categories'].tolist(), categories['id'],
                                                      categories['name'], *per_class, strict=True)],
             counts={'images': len(self.content['images']),
                     'images without annotations': len(images['id']) - len(with_objects),
                     'annotations': len(self.content['annotations']), 'categories': len(self.content['categories'])},
-            samples=self.samples(image, with_mask))
+            samples=self.samples(image))
 
-    def samples(self, image, with_mask):
+    def samples(self, image):
         """Return some images with their annotations, first those that have findings."""
         known = image >= 0  # annotations of images whose size is none are not looked at, nor are those images
         known[known] = self.usable[image[known]]
@@ -215,12 +238,12 @@ class _Check:
         annotations = {place: [] for place in chosen}
         boxes = self.columns['annotations']['bbox']
         with np.errstate(invalid='ignore'):
-            drawable = known & (~faulty | (np.abs(boxes) < _DRAWN).all(1) & (boxes[:, 2:] >= 0).all(1))
+            drawable = known & (np.abs(boxes) < _DRAWN).all(1) & (boxes[:, 2:] >= 0).all(1)
         for place in np.flatnonzero(np.isin(image, list(chosen)) & drawable).tolist():
             record = self.content['annotations'][rows[place]]
             annotations[int(image[place])].append(dict(
                 category_id=record['category_id'], bbox=record['bbox'], marked=bool(marked[place]),
-                segmentation=record.get('segmentation') if with_mask and not faulty[place] else None))
+                segmentation=record.get('segmentation') if self.with_mask[place] and not faulty[place] else None))
         return [dict(file=self.columns['images']['file_name'][place], annotations=annotations[place],
                      captions=captions) for place, captions in chosen.items()]
 
@@ -229,6 +252,19 @@ def _places(ids, wanted):
     """Return the place of each wanted id among the ids, the last where several are the same, -1 where there is none."""
     index = {id: place for place, id in enumerate(ids)}
     return np.fromiter(map(index.get, wanted, repeat(-1)), np.int64, len(wanted))
+
+
+def _meets(boxes, sizes):
+    """Return which boxes have an area in common with their image, as mmdet looks at it: not those with NaN."""
+    with np.errstate(invalid='ignore'):
+        low, high = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
+        return (np.minimum(high, sizes) - np.maximum(low, 0) > 0).all(1)
+
+
+def _is_left_out(segmentation):
+    """Whether mmdet leaves an object out for its mask, where others of no known kind end the run."""
+    return isinstance(segmentation, dict) and (segmentation.get('size') is None
+                                               or not isinstance(segmentation.get('counts'), (list, str)))
 
 
 def _repeated(ids):

@@ -6,7 +6,7 @@ from pathlib import Path
 from ...errors import DataError
 from ...files import atomic_write
 from ...text import counted, printable
-from .coco import PARTS, read_coco
+from .coco_file import PARTS, read_coco
 
 
 def drop_findings(report, out) -> str:

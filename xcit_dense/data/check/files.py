@@ -6,12 +6,16 @@ import numpy as np
 from PIL import Image
 
 from ...text import shown
-from ..files import FORMATS, Unreadable, read_files
+from ..files import FORMATS, NOT_REGULAR, Unreadable, read_files
+from ..pipelines import image_loader, turns_images
+from .findings import ERROR, KINDS
 
 _ORIENTATION = 0x0112
 #: What a whole file has near its end; cameras write something behind it.
 _END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
 _TAIL = 4096
+#: After so many files that a step of somebody's own has read, the others are believed: each is read whole.
+_ENOUGH = 200
 
 
 def read_header(path) -> dict:
@@ -51,33 +55,95 @@ def _orientation(image):
         return None
 
 
-def check_images(report_file, folder, entries, roots, turned: bool, use_cache: bool):
+def check_images(report_file, folder, entries, roots, pipeline, use_cache: bool):
     """Yield the faults of the image files of an annotation file.
 
     Args:
         report_file: The annotation file, for the cache.
         folder: The folder that the names are relative to.
         entries: For each image its place in the file, id, name, width and height.
-        roots: As for `read_files`.
-        turned: Whether the pipeline turns images as their EXIF marks ask; mmcv does unless it is told not to.
+        roots: The folders that names should not lead out of.
+        pipeline: What the `Images` of the data set are read by.
         use_cache: As for `read_files`.
 
     Yields:
         Kind, path, place, id and value.
     """
     paths = [os.path.join(folder, name) for _, _, name, _, _ in entries]
-    states = read_files(paths, read_header, roots, 'headers', report_file, use_cache, 'images')
+    states = read_files(paths, read_header, 'headers', report_file, use_cache, 'images')
     for path, state, (row, id, name, width, height) in zip(paths, states, entries, strict=True):
+        if is_outside(path, roots):
+            yield 'image-outside', path, row, id, f'{os.path.abspath(path)}, by the name {shown(name)}'
+        found = pipeline.faults_of(state, path, [width, height], img_id=id)
+        yield from ((kind, path, row, id, value) for kind, value in found)
+
+
+def is_outside(path, roots) -> bool:
+    """Whether a name leads out of some folders; a link that somebody made in them does not."""
+    def lies_in(file, folders):
+        return any(file.startswith(os.path.join(folder, '')) for folder in folders)
+
+    return not lies_in(os.path.normpath(path), map(os.path.normpath, roots)) and not lies_in(
+        os.path.realpath(path), map(os.path.realpath, roots))
+
+
+class Images:
+    """How the pipeline of a data set reads images: what a look at the headers leaves in doubt, its own step is asked.
+
+    Args:
+        dataset: The config of the data set.
+    """
+
+    def __init__(self, dataset):
+        self.loader, self.turned = image_loader(dataset), turns_images(dataset)
+        self.tested = bool(dataset.get('test_mode'))
+        self.good = 0  # files in doubt that a step of somebody's own has read one after another
+
+    def faults_of(self, state, path, size=None, **record) -> list:
+        """Return kinds and values of the faults of an image.
+
+        Args:
+            state: What `read_files` found with `read_header`.
+            path: Of the file.
+            size: The width and height that the annotation file says, if one does.
+            **record: What else the data set hands to its pipeline.
+        """
+        faults = list(self._look(state, size))
+        if all(KINDS[kind].severity != ERROR for kind, _ in faults) or not self._is_asked(state, path):
+            return faults
+        if size:
+            record.update(width=size[0], height=size[1])
+        if self.good > _ENOUGH:
+            return []
+        loaded, words = self.loader.ask(img_path=path, instances=[], seg_map_path=None, **record)
+        if loaded is None and not words and not self.tested:
+            return [('image-left-out', 'the pipeline goes on without images that it cannot read')]
+        if loaded is None:
+            self.good = 0
+            return [(kind, words if words and not self.loader.is_standard else value) for kind, value in faults]
+        self.good += not self.loader.is_standard
+        # the first step of somebody's own may be no loader, or give no array
+        shape = loaded.get('ori_shape') if isinstance(loaded, dict) else None
+        return list(self._compare(list(shape[1::-1]), size, 'image-size')) if shape else []
+
+    def _is_asked(self, state, path):
+        if state.fault == 'missing' or not state.fault:  # the frameworks' own step reads the file, and what is in it
+            return self.loader.kind is not None and not self.loader.reads_as_known
+        return self.loader.kind is not None and (state.value != NOT_REGULAR or os.path.isdir(path))
+
+    def _look(self, state, size):
         if state.fault:
-            value = f'{state.value}, by the name {shown(name)}' if state.fault == 'outside' else state.value
-            yield f'image-{state.fault}', path, row, id, value
-            continue
-        yield from ((kind, path, row, id, value) for kind, value in faults_of_header(state.content))
-        if 'size' in state.content:
-            real = state.content['turned' if turned else 'size']
-            if real != [width, height]:
-                kind = 'image-rotated' if turned and state.content['size'] == [width, height] else 'image-size'
-                yield kind, path, row, id, f'{real[0]} x {real[1]}, not {width:g} x {height:g} (width x height)'
+            yield f'image-{state.fault}', state.value
+            return
+        yield from faults_of_header(state.content)
+        if 'size' in state.content and size:
+            turned = self.turned and state.content['size'] == size
+            yield from self._compare(state.content['turned' if self.turned else 'size'], size,
+                                     'image-rotated' if turned else 'image-size')
+
+    def _compare(self, real, size, kind):
+        if size and real != size:
+            yield kind, f'{real[0]} x {real[1]}, not {size[0]:g} x {size[1]:g} (width x height)'
 
 
 def faults_of_header(header):
@@ -85,18 +151,3 @@ def faults_of_header(header):
     for name, kind in (('cut_off', 'image-cut-off'), ('huge', 'image-huge')):
         if name in header:
             yield kind, header[name]
-
-
-def turns_images(dataset) -> bool:
-    """Whether the pipeline of a data set reads images turned as their EXIF marks ask."""
-    steps = [step for step in dataset.get('pipeline') or [] if step.get('type') == 'LoadImageFromFile']
-    step = steps[0] if steps else {}
-    kind = step.get('color_type', 'color')
-    return (kind != 'unchanged' and 'ignore_orientation' not in kind
-            and step.get('imdecode_backend') not in ('turbojpeg', 'tifffile'))
-
-
-def loads_masks(dataset) -> bool:
-    """Whether the pipeline of a data set reads masks; one without any step of loading counts as one that does."""
-    steps = [step for step in dataset.get('pipeline') or [] if step.get('type') == 'LoadAnnotations']
-    return not steps or any(step.get('with_mask') for step in steps)

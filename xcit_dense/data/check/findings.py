@@ -21,33 +21,39 @@ class Kind(NamedTuple):
 _SAMPLES = 16
 _LEFT_OUT = 'which training leaves out without a word'
 
-#: Every kind by its name. What training survives, because the framework clips or leaves it out, is a warning.
+#: Every kind by its name. What would surely end or spoil a run is an error; what the frameworks cut, leave out or
+#: do not look at is a warning.
 KINDS = {
-    'not-checked': Kind(WARNING, False, 'was not checked: {value} is no data set of COCO or of images and label maps'),
+    'not-checked': Kind(WARNING, False, 'was not checked: {value}'),
     # the annotation file
     'not-there': Kind(ERROR, False, 'is not there'),
     'not-coco': Kind(ERROR, False, 'is no COCO annotation file: {value}'),
     'bad-record': Kind(ERROR, True, 'cannot be used: {value}'),
     'category-id-twice': Kind(ERROR, False, 'has an id that others have too; its name is {value}'),
     'category-name-twice': Kind(ERROR, False, 'has the name {value}, which others have too'),
+    'image-twice': Kind(WARNING, True, 'is there before with the same file, {value}'),
     'image-id-twice': Kind(ERROR, True, 'has an id that another image has too; its file is {value}'),
     'file-name-twice': Kind(WARNING, True, 'has the file {value}, which another image has too'),
     'annotation-id-twice': Kind(ERROR, True, 'has an id that an annotation before it has too'),
-    'unknown-category': Kind(ERROR, True, 'has the category {value}, which the file does not list'),
-    'orphan': Kind(ERROR, True, 'belongs to the image {value}, which the file does not list'),
+    'annotation-id-0': Kind(WARNING, False, 'has the id 0, which pycocotools takes for no object, so that whatever '
+                            'finds it counts as wrong: the tools here judge as if ids began at 1, others do not'),
+    'unknown-category': Kind(WARNING, True, f'has the category {{value}}, which the file does not list, {_LEFT_OUT}'),
+    'orphan': Kind(WARNING, True, f'belongs to the image {{value}}, which the file does not list, {_LEFT_OUT}'),
     'image-dimensions': Kind(ERROR, True, 'has a width and height of {value}; they must be whole numbers above 0'),
     # boxes: x, y, width, height
-    'box-not-finite': Kind(ERROR, True, 'has the box {value}: coordinates must be finite numbers'),
+    'box-not-finite': Kind(WARNING, True, f'has the box {{value}}: no finite numbers, {_LEFT_OUT}'),
+    'box-infinite': Kind(ERROR, True, 'has the box {value}: width and height must be finite numbers'),
     'box-absurd': Kind(ERROR, True, 'has the box {value}: more than 10 times as far away as its image is long'),
-    'box-negative': Kind(ERROR, True, 'has the box {value}: width and height must not be negative'),
+    'box-negative': Kind(WARNING, True, f'has the box {{value}}: a negative width or height, {_LEFT_OUT}'),
     'box-empty': Kind(WARNING, True, f'has the box {{value}}: less than a pixel wide or high, {_LEFT_OUT}'),
-    'box-outside': Kind(ERROR, True, 'has the box {value}: wholly outside its image'),
+    'box-outside': Kind(WARNING, True, f'has the box {{value}}: wholly outside its image, {_LEFT_OUT}'),
     'box-sticks-out': Kind(WARNING, False, 'has the box {value}: it sticks out of its image, and is cut there'),
-    'area-not-finite': Kind(ERROR, True, 'has the area {value}: it must be a finite number'),
+    'area-not-finite': Kind(WARNING, True, 'has the area {value}: it is for the evaluation alone, by sizes'),
     'area-empty': Kind(WARNING, True, f'has the area {{value}}: an object without area, {_LEFT_OUT}'),
     # masks
     'mask-missing': Kind(ERROR, True, 'has no segmentation, and the pipeline of the config loads masks'),
     'mask-malformed': Kind(ERROR, True, 'has a segmentation that is neither polygons nor RLE: {value}'),
+    'mask-no-counts': Kind(WARNING, True, f'has a mask (RLE) without counts or size: {{value}}: an object {_LEFT_OUT}'),
     'polygon-points': Kind(WARNING, False, f'has a polygon of {{value}}, {_LEFT_OUT}: it must have 6 or more, and an '
                                            'even number'),
     'polygon-none': Kind(WARNING, True, 'has a polygon of {value} and none of 6 or more, and an even number: an object '
@@ -61,7 +67,7 @@ KINDS = {
     'rle-malformed': Kind(ERROR, True, 'has a mask (RLE) whose counts cannot be read: {value}'),
     # image files
     'image-missing': Kind(ERROR, True, 'is not there'),
-    'image-outside': Kind(ERROR, True, 'lies outside the data root: it is {value}'),
+    'image-outside': Kind(WARNING, False, 'lies outside the data root: it is {value}'),
     'image-unreadable': Kind(ERROR, True, 'cannot be read: {value}'),
     'image-cut-off': Kind(WARNING, True, 'has no end mark ({value}): it may be cut off'),
     'image-huge': Kind(WARNING, False, 'is so large that its size was not looked at: {value}'),
@@ -70,16 +76,17 @@ KINDS = {
                                        'the annotation file says: {value}'),
     # folders of images and label maps
     'no-images': Kind(ERROR, False, 'has no image: {value}'),
-    'image-left-out': Kind(WARNING, False, 'is left out: the data set reads {value} files alone'),
+    'image-left-out': Kind(WARNING, False, 'is left out: {value}'),
     'map-missing': Kind(ERROR, True, 'is not there; it is the label map of {value}'),
     'map-shared': Kind(ERROR, True, 'has the same label map as {value}'),
-    'map-outside': Kind(ERROR, True, 'lies outside the data root: it is {value}'),
     'map-unreadable': Kind(ERROR, True, 'cannot be read: {value}'),
     'map-16-bit': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
-                                    '{value}, numbers of 16 bits or more'),
+                                    '{value}, with larger numbers or fractions'),
     'map-colour': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
                                     '{value}, colours'),
     'map-size': Kind(ERROR, True, 'has another size than its image: {value}'),
+    'map-ratio': Kind(WARNING, False, 'has another size than its image in the same ratio, and the pipeline resizes '
+                                      'both: {value}'),
     'map-labels': Kind(ERROR, True, 'has labels that no class has: {value}'),
     'map-ignored': Kind(WARNING, True, 'has no pixel with a class: nothing is learned from it'),
     'map-without-image': Kind(WARNING, False, 'is the label map of no image'),
@@ -90,6 +97,14 @@ KINDS = {
                                       'them in the order of the file: {value}'),
     'class-list': Kind(ERROR, False, 'must have one class name a line, each once, none empty: {value}'),
     'class-count': Kind(ERROR, False, '{value}'),
+    'class-spare': Kind(WARNING, False, '{value}'),
+    'class-test': Kind(WARNING, False, '{value}'),
+    # data sets and evaluators beside each other
+    'data-set-twice': Kind(WARNING, False, 'reads the same files as {value}: each image counts twice. Where two data '
+                           'sets were meant, give each its data_root in the config or with --cfg-options; --data-root '
+                           'gives all the same'),
+    'evaluator-data': Kind(ERROR, False, 'judges by other data than its loader reads: {value}'),
+    'evaluator-more': Kind(WARNING, False, 'judges by more than its loader reads: {value}'),
 }
 
 

@@ -1,38 +1,42 @@
 """The checks of folders of images and label maps."""
+import os
 from pathlib import Path
 
 import numpy as np
 
 from ...text import shown
-from ..datasets import folder_of, prefixes_of, setting_of
-from ..files import IGNORED, read_files, read_maps
+from ..datasets import IMAGE_SUFFIXES, folder_of, prefixes_of, setting_of
+from ..files import IGNORED, NOT_REGULAR, FileState, labels_of, read_files, read_maps
 from ..folders import files_below, label_map_of
-from .files import faults_of_header, read_header, turns_images
+from ..pipelines import map_loader, resizes
+from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
 
 IGNORED_NAME = '(ignored)'
 
 
-def check_label_maps(dataset, names, roots, suffixes, exact: bool, use_cache: bool) -> Report:
+def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignored=()) -> Report:
     """Check the images and label maps of a data set.
 
     Args:
         dataset: Its config.
         names: The class of each label, or None where any label will do.
-        roots: Files must lie in one of these folders.
-        suffixes: What the names of images end with, in lower case.
+        roots: The folders that names should not lead out of.
         exact: Whether the data set reads those alone that end with its ``img_suffix``.
         use_cache: Whether to believe what was read of a file that has the same size and time.
+        ignored: Labels that heads or metrics leave out, as they come out of the pipeline.
     """
     folder, maps_folder = folder_of(dataset, 'img_path'), folder_of(dataset, 'seg_map_path')
-    check = _Check(dataset, names, folder, maps_folder, exact)
-    images = check.images(suffixes)
-    headers = read_files(images, read_header, roots, 'headers', folder, use_cache, 'images')
+    check = _Check(dataset, names, folder, maps_folder, exact, ignored)
+    images = check.images()
+    headers = read_files(images, read_header, 'headers', folder, use_cache, 'images')
     maps = None
-    if prefixes_of(dataset).get('seg_map_path'):
+    if prefixes_of(dataset).get('seg_map_path') and check.reads_maps:
         maps = [check.map_of(image) for image in images]
-        states = read_maps(maps, maps_folder, roots, use_cache)
+        states = read_maps(maps, maps_folder, use_cache)
     for place, (image, header) in enumerate(zip(images, headers, strict=True)):
+        if is_outside(image, roots):
+            check.add('image-outside', image, image, os.path.abspath(image))
         check.image(image, header)
         if maps:
             check.label_map(image, header, maps[place], states[place])
@@ -43,14 +47,18 @@ def check_label_maps(dataset, names, roots, suffixes, exact: bool, use_cache: bo
 
 class _Check:
 
-    def __init__(self, dataset, names, folder, maps_folder, exact):
+    def __init__(self, dataset, names, folder, maps_folder, exact, ignored):
         self.dataset, self.names = dataset, names
         self.folder, self.maps_folder = folder, maps_folder
         self.suffix = setting_of(dataset, 'img_suffix', '.jpg') if exact else None
         self.map_suffix = setting_of(dataset, 'seg_map_suffix', '.png')
         self.first = 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
-        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first)}
-        self.turned = turns_images(dataset)
+        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first),
+                        *(label + self.first for label in ignored if label != IGNORED)}
+        self.pipeline, self.loader = Images(dataset), map_loader(dataset)
+        # a resize that keeps the ratio makes both of one size; a test compares with the image as it is
+        self.resizes = not dataset.get('test_mode') and resizes(dataset)
+        self.reads_maps = not dataset.get('pipeline') or self.loader.kind is not None
         self.findings = []
         self.drawn = {}  # the label map of each image, or None, where both can be opened
         self.total_without = 0
@@ -60,18 +68,18 @@ class _Check:
     def add(self, kind, file, image='', value=''):
         self.findings.append(Finding(kind, str(file), 'image' if image else '', str(image) or None, None, value))
 
-    def images(self, suffixes):
+    def images(self):
         """Return the images as the data set lists them, and find those that it does not see."""
         if self.dataset.get('ann_file'):
             return self.listed_images()
         ends = tuple(filter(None, (self.suffix, )))
         found = [path for path in self.files_below(self.folder)
-                 if path.suffix.lower() in suffixes or path.name.endswith(ends)]
+                 if path.suffix.lower() in IMAGE_SUFFIXES or path.name.endswith(ends)]
         images = [path for path in found if self.suffix is None or path.name.endswith(self.suffix) and path.is_file()]
         if not images:
-            self.add('no-images', self.folder, value=f'looked for {self.suffix or ", ".join(suffixes)}')
+            self.add('no-images', self.folder, value=f'looked for {self.suffix or ", ".join(IMAGE_SUFFIXES)}')
         for path in sorted(set(found) - set(images)):  # a link that leads nowhere has the suffix
-            self.add('image-left-out', path, value=f'existing {self.suffix}')
+            self.add('image-left-out', path, value=f'the data set reads existing {self.suffix} files alone')
         return images
 
     def files_below(self, folder):
@@ -94,43 +102,68 @@ class _Check:
 
     def image(self, path, header):
         """Add the faults of an image."""
-        if header.fault:
-            self.add(f'image-{header.fault}', path, path, header.value)
-        else:
-            for kind, value in faults_of_header(header.content):
-                self.add(kind, path, path, value)
-            if 'size' in header.content:
-                self.drawn[str(path)] = None
+        faults = self.pipeline.faults_of(header, str(path))
+        for kind, value in faults:
+            self.add(kind, path, path, value)
+        if 'size' in (header.content or {}):
+            self.drawn[str(path)] = None
 
     def label_map(self, image, header, path, state):
-        """Add the faults of a label map, and count its labels."""
+        """Add the faults of a label map, and count its labels; those that the pipeline's own step reads are none."""
+        faults, asked = self.faults_of_map(image, header, path, state), None
+        if faults and self.loader.kind is not None and (state.fault == 'unreadable' and state.value != NOT_REGULAR
+                                                        or not self.loader.is_standard):
+            asked = self.ask(image, path)
+            if asked is not None:
+                state = FileState('', '', asked)
+                faults = self.faults_of_map(image, header, path, state)
+        for kind, value in faults:
+            self.add(kind, path, image, value)
+        if 'labels' in (state.content or {}):
+            self.count(image, path, state.content['labels'])
+            if str(image) in self.drawn and not asked:
+                self.drawn[str(image)] = str(path)
+
+    def ask(self, image, path):
+        """Return what `read_map` does of what the pipeline's own step makes of a label map, or None."""
+        loaded, _ = self.loader.ask(img_path=str(image), seg_map_path=str(path), seg_fields=[], label_map=None,
+                                    reduce_zero_label=bool(self.first))
+        labels = (loaded or {}).get('gt_seg_map') if isinstance(loaded, (dict, type(None))) else None
+        if getattr(labels, 'ndim', 0) != 2 or labels.min() < 0 or labels.max() > IGNORED:
+            return None
+        if self.first:  # as they are in the file
+            labels = np.where(labels == IGNORED, IGNORED, labels + 1)
+        return dict(size=list(labels.shape[::-1]), mode='L', labels=labels_of(labels))
+
+    def faults_of_map(self, image, header, path, state):
+        """Return kinds and values of the faults of a label map."""
         if state.fault:
-            self.add(f'map-{state.fault}', path, image, str(image) if state.fault == 'missing' else state.value)
-            return
-        content = state.content
+            return [(f'map-{state.fault}', str(image) if state.fault == 'missing' else state.value)]
+        content, faults = state.content, []
         if 'labels' not in content:
-            self.add('map-16-bit' if content['mode'].startswith(('I', 'F')) else 'map-colour', path, image,
-                     content['mode'])
-            return
-        size = (header.content or {}).get('turned' if self.turned else 'size')
+            return [('map-16-bit' if content['mode'].startswith(('I', 'F')) else 'map-colour', content['mode'])]
+        size = (header.content or {}).get('turned' if self.pipeline.turned else 'size')
         if size and size != content['size']:
             words = [f'{width} x {height}' for width, height in (content['size'], size)]
-            self.add('map-size', path, image, f'{words[0]}, not {words[1]} (width x height)')
-        labels = np.array(content['labels']).reshape(-1, 2)
+            is_resized = self.resizes and size[0] * content['size'][1] == size[1] * content['size'][0]
+            faults.append(('map-ratio' if is_resized else 'map-size', f'{words[0]}, not {words[1]} (width x height)'))
+        if self.names is not None:
+            wrong = [label for label, _ in content['labels']
+                     if label not in self.ignored and label >= self.first + len(self.names)]
+            if wrong:
+                faults.append(('map-labels', f'{shown(wrong)}; the labels of classes are {self.first} to '
+                               f'{self.first + len(self.names) - 1}, and ignored ones {sorted(self.ignored)}'))
+        return faults
+
+    def count(self, image, path, labels):
+        """Count the labels of a map."""
+        labels = np.array(labels).reshape(-1, 2)
         self.totals[labels[:, 0]] += np.stack([np.ones(len(labels), np.int64), labels[:, 1]], 1)
         ignored = labels[np.isin(labels[:, 0], list(self.ignored)), 1]
         self.total_ignored += [len(ignored) > 0, ignored.sum()]
-        if self.names is not None:
-            wrong = [label for label in labels[:, 0].tolist()
-                     if label not in self.ignored and label >= self.first + len(self.names)]
-            if wrong:
-                self.add('map-labels', path, image, f'{shown(wrong)}; the labels of classes are {self.first} to '
-                         f'{self.first + len(self.names) - 1}, and ignored ones {sorted(self.ignored)}')
         if len(ignored) == len(labels):
             self.total_without += 1
             self.add('map-ignored', path, image)
-        if str(image) in self.drawn:
-            self.drawn[str(image)] = str(path)
 
     def pairs(self, images, maps):
         """Find label maps of two images and of none."""

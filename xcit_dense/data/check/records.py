@@ -10,7 +10,7 @@ from ...text import shown
 #: Records are looked at this many at a time; only groups that hold a bad one are looked at more closely.
 _CHUNK = 4096
 _TYPES = {
-    'id': ((int, str), 'a whole number'),
+    'id': ((int, str, float), 'a number or a text'),  # 1.0 is 1, to Python and the frameworks
     'text': ((str, ), 'a text'),
     'number': ((int, float), 'a number'),
     'box': ((list, ), 'a list of 4 numbers'),

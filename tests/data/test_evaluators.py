@@ -4,7 +4,7 @@ from mmengine.config import Config
 from mmengine.registry import METRICS
 
 from helpers.paths import TINY_CONFIG
-from xcit_dense.config.evaluators import check_evaluators
+from xcit_dense.data.evaluators import check_evaluators
 from xcit_dense.errors import DataError
 
 
@@ -23,7 +23,7 @@ def test_each_file_that_is_not_there_is_named(tmp_path):
     assert [line.partition(' = ')[0].strip() for line in str(caught.value).splitlines()[1:-1]] == [
         'val_evaluator.1.ann_file', 'test_evaluator.metrics.0.ann_file']
     with pytest.raises(DataError, match='gone/a.json') as caught:
-        check_evaluators(cfg, ('val_evaluator', ))
+        check_evaluators(cfg, ['val_dataloader'])
     assert 'gone/b.json' not in str(caught.value)
 
 

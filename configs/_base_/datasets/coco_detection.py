@@ -1,0 +1,11 @@
+# COCO 2017 as in coco_instance.py, boxes alone: masks are neither read nor judged, and need not be there.
+_base_ = './coco_instance.py'
+
+train_pipeline, test_pipeline = [[
+    dict(step, with_mask=False) if step['type'] == 'LoadAnnotations' else step for step in pipeline
+] for pipeline in (_base_.train_pipeline, _base_.test_pipeline)]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(metric='bbox')
+test_evaluator = val_evaluator

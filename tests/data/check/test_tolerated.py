@@ -1,0 +1,259 @@
+"""What mmdet and mmseg take, though the check did not: other categories, ids, files and loaders of somebody's own."""
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+from mmcv.transforms import BaseTransform, LoadImageFromFile, RandomResize
+from mmdet.datasets import CocoDataset
+from mmengine.config import Config
+from mmseg.datasets.transforms import LoadAnnotations
+from PIL import Image
+
+from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, image_and_map, kinds_of, only, rewrite
+from helpers.paths import TINY_SEG_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets
+from xcit_dense.data.check.draw import draw_contact_sheet
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.demo import CLASSES
+
+
+def objects_of(root, **changes):
+    """How many objects mmdet makes of a training set."""
+    options = coco(root, **{'pipeline': [], **changes})
+    options.pop('type')
+    dataset = CocoDataset(**options)
+    return sum(len(dataset.get_data_info(i)['instances']) for i in range(len(dataset)))
+
+
+def of_class(content, name):
+    number = next(c['id'] for c in content['categories'] if c['name'] == name)
+    return [a for a in content['annotations'] if a['category_id'] == number]
+
+
+@pytest.mark.parametrize('harm', (
+    lambda a: a.pop('segmentation'), lambda a: a.update(segmentation='x'), lambda a: a.update(bbox=[0, 0, 1e6, 5]),
+    lambda a: a.update(bbox=[NAN] * 4)))
+@pytest.mark.parametrize('tested', (False, True))
+def test_categories_that_the_config_does_not_use_may_be_as_they_are(root, tmp_path, harm, tested):
+    def change(content):
+        for annotation in of_class(content, CLASSES[-1]):
+            harm(annotation)
+    rewrite(root, change)
+    used = coco(root, metainfo=dict(classes=CLASSES[:-1]), test_mode=tested)
+    assert objects_of(root, metainfo=dict(classes=CLASSES[:-1])) > 0
+    report = check_data_set(used)
+    only(report, 'class-unused')
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
+    assert kinds_of(check_data_set(coco(root, test_mode=tested)))  # the cache keeps the two apart
+
+
+@pytest.mark.parametrize('change, kind', (
+    (dict(area=0), 'area-empty'), (dict(bbox=[5, 5, 0, 4]), 'box-empty'), (dict(bbox=[5, 5, -4, 4]), 'box-negative'),
+    (dict(bbox=[70, 5, 4, 4]), 'box-outside'), (dict(bbox=[NAN] * 4), 'box-not-finite'), (dict(ignore=1), None),
+    (dict(category_id=77), 'unknown-category'), (dict(image_id=77), 'orphan')))
+def test_no_mask_is_asked_of_what_training_leaves_out(root, tmp_path, change, kind):
+    before = objects_of(root)
+    rewrite(root, fields('annotations', 0, **change))
+    rewrite(root, lambda content: content['annotations'][0].pop('segmentation'))
+    assert objects_of(root) == before - 1
+    report = check_data_set(coco(root))
+    assert kinds_of(report) == ({kind} if kind else set()) and not report.errors
+    assert draw_contact_sheet(report, tmp_path / 'a.png') > 0
+    # the metric reads all masks of the images and classes that there are
+    judged = kinds_of(check_data_set(coco(root, test_mode=True), judged=True))
+    assert ('mask-missing' in judged) == (kind not in ('unknown-category', 'orphan'))
+    assert 'mask-missing' not in kinds_of(check_data_set(coco(root, test_mode=True), judged=False)) or kind is None
+
+
+@pytest.mark.parametrize('number', (float, lambda i: i - 1))
+def test_ids_may_be_floats_or_begin_at_0(root, number):
+    """As pandas writes them."""
+    def change(content):
+        for part, keys in dict(images=['id'], categories=['id'], annotations=['id', 'image_id', 'category_id']).items():
+            for record in content[part]:
+                record.update({key: number(record[key]) for key in keys})
+
+    before = check_data_set(coco(root)).classes, objects_of(root)
+    rewrite(root, change)
+    report = check_data_set(coco(root))
+    assert report.findings == [] and (report.classes, objects_of(root)) == before
+    assert kinds_of(check_data_set(coco(root, test_mode=True))) == (set() if number is float else {'annotation-id-0'})
+
+
+@pytest.mark.parametrize('rules, gone', (
+    (dict(filter_empty_gt=True), {2}), (dict(min_size=63), {3}), (dict(filter_empty_gt=True, min_size=63), {2, 3}),
+    (dict(min_size=62), set()), (None, set())))
+def test_files_of_images_that_are_filtered_out_need_not_be_there(root, rules, gone):
+    def change(content):
+        content['annotations'] = [a for a in content['annotations'] if a['image_id'] != 2]
+        for image in content['images']:
+            with Image.open(root / 'train2017' / image['file_name']) as file:
+                picture = file.resize((62, 64) if image['id'] == 3 else (64, 64))
+            picture.save(root / 'train2017' / image['file_name'])
+            image.update(width=picture.width, height=picture.height)
+    rewrite(root, change)
+    for number in (2, 3):
+        (root / f'train2017/00000000000{number}.jpg').unlink()
+    options = coco(root, pipeline=[], filter_cfg=rules)
+    options.pop('type')
+    dataset = CocoDataset(**options)
+    assert {2, 3} - {dataset.get_data_info(i)['img_id'] for i in range(len(dataset))} == gone
+    errors = check_data_set(coco(root, filter_cfg=rules)).errors
+    assert [(f.kind, f.id) for f in errors] == [('image-missing', number) for number in sorted({2, 3} - gone)]
+    assert len(check_data_set(coco(root, filter_cfg=rules, test_mode=True)).errors) == 2
+
+
+def test_label_maps_in_the_ratio_of_their_images_are_resized_with_them(root):
+    """Smaller ones are made to save space; a test compares with the image's own size."""
+    file, path = image_and_map(root)
+    image = Image.open(path)
+    steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
+             dict(type='RandomResize', scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)]
+    image.resize((image.width * 2, image.height * 2), Image.NEAREST).save(path)
+    loaded = dict(img_path=str(file), seg_map_path=str(path), reduce_zero_label=False, seg_fields=[])
+    for step in (LoadImageFromFile(), LoadAnnotations(),
+                 RandomResize(scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)):
+        loaded = step(loaded)
+    assert loaded['img'].shape[:2] == loaded['gt_seg_map'].shape
+    only(check_data_set(folders(root, pipeline=steps)), 'map-ratio')
+    only(check_data_set(folders(root, pipeline=steps, test_mode=True)), 'map-size')
+    only(check_data_set(folders(root, pipeline=steps[:2])), 'map-size')
+    image.resize((image.width * 2, image.height * 2 + 1), Image.NEAREST).save(path)
+    only(check_data_set(folders(root, pipeline=steps)), 'map-size')
+
+
+def test_unused_categories_may_be_there_twice(root):
+    others = [dict(id=77, name='x'), dict(id=78, name='x'), dict(id=78, name='y')]
+    rewrite(root, lambda content: content['categories'].extend(others))
+    only(check_data_set(coco(root)), 'class-unused')
+    assert objects_of(root) > 0
+
+
+def test_images_to_be_tested_need_no_annotations(root):
+    """COCO's own image_info_test-dev2017.json has no list of them."""
+    rewrite(root, lambda content: content.pop('annotations'))
+    report = check_data_set(coco(root, test_mode=True))
+    assert report.findings == [] and report.counts['images'] == 6
+    assert 'annotations' in only(check_data_set(coco(root)), 'not-coco')[0].sentence
+
+
+class NumpyLoader(BaseTransform):
+    """Reads arrays."""
+
+    def transform(self, results):
+        results['img'] = np.load(results['img_path'])
+        results['ori_shape'] = results['img'].shape[:2]
+        return results
+
+
+def coco_of(root, *steps, **changes):
+    return coco(root, pipeline=[*steps, dict(type='LoadAnnotations', with_mask=True)], **changes)
+
+
+def test_images_that_the_own_step_of_a_pipeline_reads(root, tmp_path):
+    content = json.loads((root / ANNOTATIONS).read_text())
+    for image in content['images']:
+        path = root / 'train2017' / image['file_name']
+        np.save(path.with_suffix('.npy'), np.asarray(Image.open(path)))
+        path.unlink()
+        image['file_name'] = f'{path.stem}.npy'
+    (root / ANNOTATIONS).write_text(json.dumps(content))
+    own = coco_of(root, dict(type=NumpyLoader))
+    report = check_data_set(own)
+    assert report.findings == []
+    draw_contact_sheet(report, tmp_path / 'a.png')
+    assert kinds_of(check_data_set(coco_of(root, dict(type='LoadImageFromFile')))) == {'image-unreadable'}
+    # where it fails, and where it gives another size, it is one
+    (root / 'train2017' / content['images'][0]['file_name']).write_bytes(b'no array')
+    (root / 'train2017' / content['images'][1]['file_name']).unlink()
+    np.save(root / 'train2017' / content['images'][2]['file_name'], np.zeros((4, 5, 3)))
+    findings = check_data_set(own).findings
+    assert [(f.kind, f.id) for f in findings] == [('image-unreadable', 1), ('image-missing', 2), ('image-size', 3)]
+
+
+def test_formats_that_the_backend_of_the_step_knows_alone(root):
+    path = root / 'train2017/000000000001.jpg'
+    pixels = np.asarray(Image.open(path).convert('RGB')).astype(np.float32)
+    cv2.imwrite(str(path.with_suffix('.hdr')), pixels)
+    rewrite(root, fields('images', 0, file_name='000000000001.hdr'))
+    step = dict(type='LoadImageFromFile', color_type='unchanged')
+    assert check_data_set(coco_of(root, step)).findings == []
+    only(check_data_set(coco_of(root, dict(step, imdecode_backend='pillow'))), 'image-unreadable')
+
+
+def test_images_that_a_step_leaves_out_are_a_warning(root):
+    (root / 'train2017/000000000001.jpg').unlink()
+    step = dict(type=LoadImageFromFile, ignore_empty=True)
+    only(check_data_set(coco_of(root, step)), 'image-left-out')
+    only(check_data_set(coco_of(root, step, test_mode=True)), 'image-missing')  # ends a test
+
+
+class ColourLoader(LoadAnnotations):
+    """Reads the red of label maps in colours."""
+
+    def _load_seg_map(self, results):
+        results['gt_seg_map'] = np.asarray(Image.open(results['seg_map_path']).convert('RGB'))[..., 0]
+
+
+def test_label_maps_in_colours_with_a_step_of_their_own(root, tmp_path):
+    _, path = image_and_map(root)
+    before = check_data_set(folders(root))
+    labels = np.asarray(Image.open(path))
+    Image.fromarray(np.stack([labels, labels * 0, labels * 0], 2)).save(path)
+    steps = [dict(type='LoadImageFromFile'), dict(type=ColourLoader)]
+    report = check_data_set(folders(root, pipeline=steps))
+    assert report.findings == [] and report.classes == before.classes
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
+    steps[1]['type'] = 'mmseg.LoadAnnotations'
+    only(check_data_set(folders(root, pipeline=steps)), 'map-colour')
+    assert check_data_set(folders(root, pipeline=steps[:1])).findings == []  # nothing reads them
+
+
+@pytest.mark.parametrize('dtype', (np.uint16, np.int32, np.float32))
+def test_label_maps_of_more_bits_with_small_labels_are_read_as_mmseg_does(root, tmp_path, dtype):
+    _, path = image_and_map(root)
+    before = check_data_set(folders(root))
+    labels = np.asarray(Image.open(path))
+    tif = path.with_suffix('.tif')
+    Image.fromarray(labels.astype(dtype)).save(tif)
+    shutil.move(tif, path)
+    loaded = LoadAnnotations()(dict(seg_map_path=str(path), reduce_zero_label=False, seg_fields=[]))
+    assert (loaded['gt_seg_map'] == labels).all()
+    report = check_data_set(folders(root))
+    assert report.findings == [] and report.classes == before.classes
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
+
+
+def test_hidden_files_are_none_of_the_data(root):
+    """As macOS leaves them beside each file on some disks."""
+    image, path = image_and_map(root)
+    for file in (image, path):
+        file.with_name(f'._{file.name}').write_bytes(b'Mac OS X')
+    dataset = folders(root, type='BaseSegDataset')
+    assert check_data_set(dataset).findings == []
+    cfg = load_config(TINY_SEG_CONFIG, data_root=root, pretrained=False)
+    take_classes(cfg)
+    assert cfg.model.decode_head.num_classes == 6
+
+
+def test_a_label_that_heads_and_metrics_ignore(root):
+    for split in ('training', 'validation'):
+        for path in (root / 'annotations' / split).iterdir():
+            labels = np.asarray(Image.open(path)).copy()
+            labels[:2] = 254
+            Image.fromarray(labels).save(path)
+    cfg = load_config(TINY_SEG_CONFIG, data_root=root, pretrained=False)
+    assert kinds_of(check_data_sets(cfg)['train_dataloader']) == {'map-labels'}
+    cfg.model.decode_head.ignore_index = 254
+    reports = check_data_sets(cfg)
+    assert reports['train_dataloader'].findings == [] and 'map-labels' in kinds_of(list(reports.values())[1])
+    for evaluator in (cfg.val_evaluator, cfg.test_evaluator):
+        evaluator.ignore_index = 254
+    check_before_training(cfg)
+    take_classes(cfg)
+    assert cfg.model.decode_head.num_classes == 6
+    cfg = Config(dict(cfg, model=dict(decode_head=[dict(num_classes=6, ignore_index=254), dict(num_classes=6)])))
+    assert 'map-labels' in kinds_of(check_data_sets(cfg)['train_dataloader'])  # one head does not

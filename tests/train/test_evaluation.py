@@ -1,0 +1,93 @@
+"""COCO's evaluation of files that a training takes: ids from 0 or of any kind, no ``iscrowd``."""
+import json
+
+import pytest
+import torch
+from mmdet.evaluation import CocoMetric
+from pycocotools import mask as mask_api
+
+from helpers.paths import TINY_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.demo import CLASSES
+from xcit_dense.train import build_runner
+
+VALIDATION = 'annotations/instances_val2017.json'
+
+
+@pytest.fixture
+def evaluate(demo_data, tmp_path):
+    """A function that judges nearly right predictions by the metric of a run, on an annotation file changed before."""
+    content = json.loads((demo_data / VALIDATION).read_text())
+    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
+    take_classes(cfg)
+    cfg.work_dir = str(tmp_path / 'run')
+    runner = build_runner(cfg)
+
+    def call(change, **options):
+        changed = json.loads(json.dumps(content))
+        change(changed['annotations'])
+        path = tmp_path / 'changed.json'
+        path.write_text(json.dumps(changed))
+        evaluator = runner.build_evaluator(dict(
+            type='CocoMetric', ann_file=str(path), metric=['bbox', 'segm', 'proposal'], **options))
+        evaluator.dataset_meta = dict(classes=CLASSES)
+        for place, image in enumerate(content['images']):
+            evaluator.process([_predict(content, image, place)])
+        return evaluator.evaluate(len(content['images'])), evaluator
+
+    return call
+
+
+def _predict(content, image, shift):
+    of_image = [a for a in content['annotations'] if a['image_id'] == image['id']]
+    boxes = torch.tensor([a['bbox'] for a in of_image]).float().reshape(-1, 4) + torch.tensor([shift, 0., 0., 0.])
+    boxes[:, 2:] += boxes[:, :2]
+    size = image['height'], image['width']
+    masks = [_mask(a['segmentation'], size) for a in of_image]
+    found = dict(bboxes=boxes, scores=torch.linspace(0.9, 0.5, len(boxes)), masks=masks,
+                 labels=torch.tensor([a['category_id'] - 1 for a in of_image]))
+    return dict(img_id=image['id'], ori_shape=size, pred_instances=found)
+
+
+def _mask(segmentation, size):
+    if isinstance(segmentation, list):
+        return mask_api.merge(mask_api.frPyObjects(segmentation, *size))
+    return mask_api.frPyObjects(segmentation, *size) if isinstance(segmentation['counts'], list) else segmentation
+
+
+def ids(numbered):
+    return lambda annotations: [a.update(id=numbered(i)) for i, a in enumerate(annotations)]
+
+
+def crowds(value):
+    return lambda annotations: [a.update(iscrowd=value) for a in annotations]
+
+
+#: Changes after which the numbers are those of another.
+IDS = {'from 0': ids(int), 'from 0.0': ids(float), 'floats': ids(lambda i: i + 1.), "'0'": ids(str),
+       'large': ids(lambda i: 10**17 + i), 'words': ids(lambda i: f'a-{i}')}
+CROWDS = {'null': crowds(None), 'none': lambda annotations: [a.pop('iscrowd') for a in annotations]}
+
+
+def test_files_that_a_training_takes_are_judged_alike(evaluate):
+    wanted, evaluator = evaluate(lambda annotations: None)
+    assert wanted['coco/segm_mAP'] == 1 and 0.5 < wanted['coco/bbox_mAP'] < 1 and wanted['coco/AR@100'] > 0.5
+    api = next(value for value in vars(evaluator.metrics[0]).values() if hasattr(value, 'createIndex'))
+    assert isinstance(evaluator.metrics[0], CocoMetric) and sorted(api.anns) == list(range(1, len(api.anns) + 1))
+    for name, change in IDS.items():
+        got, _ = evaluate(change, classwise=name == 'from 0')
+        assert {key: got[key] for key in wanted} == wanted, name
+    wanted, _ = evaluate(crowds(0))
+    for name, change in CROWDS.items():
+        assert evaluate(change)[0] == wanted, name
+
+
+def test_ids_that_can_be_used_and_crowds_stay(evaluate):
+    def change(annotations):
+        annotations[0]['iscrowd'] = 1
+        ids(lambda i: 7 * i + 5)(annotations)
+
+    _, evaluator = evaluate(change)
+    api = next(value for value in vars(evaluator.metrics[0]).values() if hasattr(value, 'createIndex'))
+    assert list(api.anns)[:3] == [5, 12, 19] and [a['iscrowd'] for a in api.dataset['annotations']][:2] == [1, 0]

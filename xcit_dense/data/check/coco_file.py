@@ -1,0 +1,52 @@
+"""What is read of a COCO annotation file, and what for."""
+from typing import NamedTuple
+
+from ...text import shown
+from ..files import parse_json, read_json
+
+PARTS = dict(
+    images=dict(id='id', file_name='text', width='number', height='number'),
+    categories=dict(id='id', name='text'),
+    annotations=dict(id='id', image_id='id', category_id='id', bbox='box', area='number'),
+)
+
+
+class Use(NamedTuple):
+    """What is made of an annotation file.
+
+    Args:
+        masks: Whether the pipeline reads the masks.
+        tested: Whether a model is tested with it: nothing is filtered out then.
+        evaluated: Whether the metric reads the masks, those too that the data set leaves out.
+        classes: The names that the config wants, None where any will do. What is of others is left out.
+    """
+    masks: bool
+    tested: bool = False
+    evaluated: bool = False
+    classes: tuple | None = None
+
+
+def read_coco(path, tested: bool = True, data=None):
+    """Return the content of an annotation file, and what keeps it from being one or None.
+
+    Args:
+        path: The file.
+        tested: Whether it may have no list of annotations, as COCO's own for the test images.
+        data: Its bytes, where it does not lie on a disk.
+    """
+    try:
+        content = read_json(path) if data is None else parse_json(data)
+    except (OSError, RecursionError) as error:
+        return None, f'it cannot be read: {error}'
+    except ValueError as error:
+        return None, f'it is no JSON: {error}'
+    if not isinstance(content, dict):
+        return None, f'it must be an object, not {shown(content)}'
+    if tested:
+        content.setdefault('annotations', [])
+    for part in PARTS:
+        if not isinstance(content.get(part), list):
+            return None, f'it has no list {part!r}'
+        if not content[part] and part != 'annotations':
+            return None, f'its list {part!r} is empty'
+    return content, None

@@ -1,0 +1,55 @@
+"""The evaluators of a config: which metrics judge what, and whether the files that they read are there."""
+from pathlib import Path
+
+from mmengine.config import Config
+
+from ..errors import DataError
+from .datasets import LOADERS, class_of, is_elsewhere
+
+
+def evaluators(cfg: Config, loaders=LOADERS[1:]) -> list:
+    """Return the metrics that judge what a model makes of the data of some loaders: pairs of key and config."""
+    keys = [loader.replace('dataloader', 'evaluator') for loader in loaders]
+    return [pair for key in keys for pair in _metrics(cfg.get(key), key)]
+
+
+def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
+    """Return the metrics of the frameworks that read an annotation file from a disk: pairs of key and path.
+
+    Those of others may read what they like.
+    """
+    found = []
+    for key, metric in evaluators(cfg, loaders):
+        file, kind = metric.get('ann_file'), class_of(metric, 'METRICS', metric.get('type'))
+        known = getattr(kind, '__module__', '').partition('.')[0] in ('mmdet', 'mmseg')
+        if known and isinstance(file, str) and not is_elsewhere(metric, file):
+            found.append((key, Path(file)))
+    return found
+
+
+def check_evaluators(cfg: Config, loaders=LOADERS[1:], on_findings: str = 'stop'):
+    """Raise an error if `annotation_files` are not there.
+
+    Args:
+        cfg: The config.
+        loaders: Those that will be used.
+        on_findings: ``stop``, or ``warn`` to leave it to the framework.
+
+    Raises:
+        DataError: It names those that are not.
+    """
+    lines = [f'  {key}.ann_file = {str(file)!r}: there is no {file.absolute()}'
+             for key, file in annotation_files(cfg, loaders) if not file.exists()]
+    if lines and on_findings == 'stop':
+        raise DataError('what the evaluation compares with is not there:\n' + '\n'.join(lines) + '\nGive the folder of '
+                        'the data set with --data-root DIR, or set these with --cfg-options.')
+
+
+def _metrics(node, key):
+    if isinstance(node, (list, tuple)):
+        for i, part in enumerate(node):
+            yield from _metrics(part, f'{key}.{i}')
+    elif isinstance(node, dict) and 'metrics' in node:
+        yield from _metrics(node['metrics'], f'{key}.metrics')
+    elif isinstance(node, dict):
+        yield key, node
