@@ -47,7 +47,7 @@ def test_an_image_is_what_the_loader_of_the_config_gives(options, scope, tmp_pat
     path = photograph(tmp_path / 'a.png')
     step = dict(type='LoadImageFromFile', **options)
     wanted = Compose([step])(dict(img_path=str(path)))
-    loaded = ImageReader([step, dict(type='PackSegInputs')]).load(path, 7)
+    loaded = ImageReader(dict(pipeline=[step, dict(type='PackSegInputs')])).load(path, 7)
     assert loaded['img'].dtype == wanted['img'].dtype and (loaded['img'] == wanted['img']).all()
     assert loaded['ori_shape'] == wanted['ori_shape'] and loaded['img_id'] == 7
     picture = picture_of(loaded)
@@ -64,10 +64,10 @@ def test_annotations_are_not_read_and_backends_are_those_of_the_data_set(scope, 
 
     TRANSFORMS.register_module(module=Mine, force=True)
     try:
-        reader = ImageReader([
+        reader = ImageReader(dict(pipeline=[
             dict(type=MineToo, backend_args=dict(backend='petrel')), dict(type='mmseg.LoadAnnotations'),
             dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type='mmcv.LoadAnnotations'),
-            dict(type='LoadDepthAnnotation'), dict(type='Mine')])
+            dict(type='LoadDepthAnnotation'), dict(type='Mine')]))
         assert reader.prepare(reader.load(photograph(tmp_path / 'a.png'), 1))['mine']
     finally:
         TRANSFORMS.module_dict.pop('Mine')

@@ -46,7 +46,7 @@ class Predictor:
         fuse_backbones(self.model.to(get_device()).eval())
         dataset, meta = test_dataset(cfg), get_dataset_meta(weights)
         self.classes = self.find_classes(cfg, meta, checkpoint)
-        self.reader = ImageReader(dataset.get('pipeline') or cfg.get('test_pipeline'))
+        self.reader = ImageReader(dataset)
         meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
         if len(meta.get('palette') or ()) < len(self.classes.names):
             meta['palette'] = palette_of(self.classes.names)

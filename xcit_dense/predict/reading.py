@@ -2,22 +2,24 @@
 import numpy as np
 from mmcv.transforms import LoadAnnotations
 from mmengine.dataset import Compose
-from mmengine.registry import TRANSFORMS
 
+from ..data.datasets import class_of
 from ..errors import ConfigError
 
 
 class ImageReader:
-    """The test pipeline of a config, for files without annotations.
+    """The pipeline of a data set, for files without annotations.
 
     Args:
-        pipeline: Its steps. The first reads an image; those that read what is known of it are left out.
+        dataset: The config of the data set. The first step of its pipeline reads an image; those that read what is
+            known of it are left out.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: There is no step.
     """
 
-    def __init__(self, pipeline):
+    def __init__(self, dataset):
+        pipeline = dataset.get('pipeline')
         if not pipeline:
             raise ConfigError('the test data set of the config has no pipeline, which says how images are read for '
                               'the model')
@@ -25,7 +27,8 @@ class ImageReader:
         if first.get('backend_args') or first.get('file_client_args'):  # the data set's, and these files are here
             first = {key: value for key, value in first.items() if key not in ('backend_args', 'file_client_args')}
         self._load = Compose([first])
-        self._prepare = Compose([step for step in rest if not _reads_annotations(step)])
+        self._prepare = Compose([
+            step for step in rest if not _reads_annotations(class_of(dataset, 'TRANSFORMS', step['type']))])
 
     def load(self, path, image_id) -> dict:
         """Read a file; what the loader of the config raises goes through.
@@ -60,11 +63,7 @@ def picture_of(loaded) -> np.ndarray:
     return np.ascontiguousarray(image[..., ::-1])  # OpenCV's order
 
 
-def _reads_annotations(step):
-    kind = step['type']
-    if isinstance(kind, str):
-        with TRANSFORMS.switch_scope_and_registry(None) as registry:
-            kind = registry.get(kind)
+def _reads_annotations(kind):
     name = getattr(kind, '__name__', '')
     return (isinstance(kind, type) and issubclass(kind, LoadAnnotations)
             or name.startswith('Load') and ('Annotation' in name or 'Proposals' in name))

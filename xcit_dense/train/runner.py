@@ -23,6 +23,7 @@ from ..processes import run_on_first
 from ..weights import fetch, load_model, read_checkpoint
 from . import resuming, sharding
 from .evaluation import complete_annotations
+from .filters import is_for_console, is_news
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
 from .locking import lock_work_dir
 from .work_dirs import claim_work_dir
@@ -65,10 +66,10 @@ class DenseRunner(OpenRunner):
     def build_logger(self, *args, **kwargs):
         """Build the logger: its file tells all, the console not what the file is for."""
         logger = super().build_logger(*args, **kwargs)
-        logger.addFilter(_is_news)
+        logger.addFilter(is_news)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(_is_for_console)
+                handler.addFilter(is_for_console)
         return logger
 
     def setup_env(self, env_cfg):
@@ -288,16 +289,3 @@ def _states(schedulers):
     if isinstance(schedulers, dict):  # one list for each of several optimizers
         return {name: _states(several) for name, several in schedulers.items()}
     return [scheduler.state_dict() for scheduler in schedulers]
-
-
-def _is_news(record):
-    """Filter for the log: not one line per parameter, no deprecations of mmengine's own hooks."""
-    noise = ('paramwise_options -- ', '"FileClient" will be deprecated', '"HardDiskBackend" is the alias')
-    return not record.getMessage().startswith(noise)
-
-
-def _is_for_console(record):
-    """Filter for the console: no versions of compilers, no config and no table of hooks, of hundreds of lines."""
-    kept = ('\n' + '-' * 60 + '\nSystem environment', 'Config:\n', 'Hooks will be executed', 'Exp name: ',
-            'Distributed training is not used, all SyncBatchNorm')
-    return record.levelno > logging.INFO or not record.getMessage().startswith(kept)
