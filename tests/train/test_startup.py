@@ -170,5 +170,5 @@ def test_a_loop_of_the_users_own_may_have_no_epochs_and_no_validation():
     class OwnLoop:
         pass
 
-    assert startup._schedule(SimpleNamespace(train_loop=OwnLoop(), param_schedulers=None)) == (
+    assert startup._schedule(SimpleNamespace(train_loop=OwnLoop(), param_schedulers=None, val_loop=object())) == (
         'as OwnLoop runs; a constant learning rate')

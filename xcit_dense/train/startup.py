@@ -5,7 +5,7 @@ import torch
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
 from mmengine.registry import HOOKS
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop
 
 from .. import __version__
 from ..compat.mmengine_private import accumulated_steps
@@ -155,7 +155,7 @@ def _schedule(runner):
     loop, parts = runner.train_loop, []
     if isinstance(loop, EpochBasedTrainLoop):
         parts.append(f'{loop.max_epochs} epochs of {len(loop.dataloader)} iterations, {loop.max_iters} in all')
-    elif not isinstance(loop, IterBasedTrainLoop):  # of the user's own, it may have neither epochs nor validations
+    elif getattr(loop, 'max_iters', None) is None:  # of the user's own
         parts.append(f'as {type(loop).__name__} runs')
     else:
         batch, samples = _batch_size(runner.train_dataloader), samples_of(runner.train_dataloader)

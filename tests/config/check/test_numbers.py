@@ -77,15 +77,16 @@ def test_probabilities_above_one(key):
 
 def test_a_loop_of_ones_own_counts_as_it_likes():
 
-    @LOOPS.register_module(name='OwnLoop')
-    class OwnLoop:
+    @LOOPS.register_module(name='OwnCountingLoop')
+    class OwnCountingLoop:
         pass
 
     try:
-        assert not find_numbers(Config(dict(train_cfg=dict(type='OwnLoop', max_epochs='many', val_interval=None))))
+        own = dict(type='OwnCountingLoop', max_epochs='many', val_interval=None)
+        assert not find_numbers(Config(dict(train_cfg=own)))
         assert find_numbers(Config(dict(train_cfg=dict(type='EpochBasedTrainLoop', max_epochs='many'))))
     finally:
-        LOOPS.module_dict.pop('OwnLoop')
+        LOOPS.module_dict.pop('OwnCountingLoop')
 
 
 @pytest.mark.parametrize('steps, right', (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False),
