@@ -38,9 +38,9 @@ def _flush(path):
         os.close(descriptor)
 
 
-def stamp_of(path) -> list:
+def stamp_of(path, follow_links: bool = True) -> list:
     """Return what changes when a file is written: its size and time. It is a list, as JSON gives it back."""
-    state = os.lstat(path)
+    state = os.stat(path, follow_symlinks=follow_links)
     return [state.st_size, state.st_mtime_ns]
 
 
@@ -68,7 +68,7 @@ class OwnFiles:
 
     def close(self):
         """Note what was written: a file that somebody changes later is the tool's no more."""
-        written = {name: stamp_of(self.folder / name) for name in self._claimed if os.path.lexists(self.folder / name)}
+        written = {name: self._stamp_of(name) for name in self._claimed if os.path.lexists(self.folder / name)}
         others = {name: stamp for name, stamp in self._recorded().items()
                   if name not in self._claimed and os.path.lexists(self.folder / name)}
         with suppress(OSError):  # a full disk, which the tool itself tells of; without stamps the names will do
@@ -83,7 +83,7 @@ class OwnFiles:
         One without a stamp was being written when the tool was killed.
         """
         return {name for name, stamp in self._recorded().items() if _lies_within(name)
-                and os.path.lexists(self.folder / name) and stamp in (None, stamp_of(self.folder / name))}
+                and os.path.lexists(self.folder / name) and stamp in (None, self._stamp_of(name))}
 
     def claim(self, *names):
         """Say which files are about to be written; call it before anything is.
@@ -114,6 +114,9 @@ class OwnFiles:
             self._record({**{name: recorded[name] for name in own}, **dict.fromkeys(self._claimed)})
         except OSError as error:
             raise OutputError(f'cannot write into {self.folder}: {error.strerror}') from error
+
+    def _stamp_of(self, name):
+        return stamp_of(self.folder / name, follow_links=False)  # a link in the place of a file is another file
 
     def _recorded(self):
         return _read_record(self.folder).get(self.tool, {})

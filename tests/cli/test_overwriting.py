@@ -22,13 +22,14 @@ def calls(trained, trained_segmentor, demo_data, tmp_path):
         predict_seg=((TINY_SEG_CONFIG, trained_segmentor[0], images, '--out', out), ('labels/000000000002.png', )),
         convert_checkpoint=((trained[0], out / 'w.pth', '--to', 'dense'), ('w.pth', )),
         plot_curves=((trained[0], '--out', out / 'c.png'), ('c.png', )),
+        check_data=((TINY_CONFIG, '--data-root', demo_data, '--out', out), ('findings.json', 'train_dataloader.png')),
         measure=((TINY_CONFIG, '--data-root', demo_data, '--out', out / 'm.json'), ('m.json', )),
         benchmark=(('--sizes', 'nano_12', '--patches', 16, '--growth', '--out', out),
                    ('benchmark.json', 'benchmark.md', 'growth_nano_12_p16_training_float32.png')))
 
 
-@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves', 'measure',
-                                  'benchmark'))
+@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves', 'check_data',
+                                  'measure', 'benchmark'))
 def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
     arguments, names = calls[tool]
     for name in names:
@@ -41,7 +42,7 @@ def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
         path.unlink()
 
 
-@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves'))
+@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves', 'check_data'))
 def test_own_files_are_written_again_and_others_where_it_is_asked_for(tool, calls, tmp_path):
     arguments, names = calls[tool]
     name = f'{tool.removesuffix("_seg")}.py'

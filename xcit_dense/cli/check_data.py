@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..errors import DataError
 from ..text import counted
-from .common import add_config_options, run_tool
+from .common import add_config_options, add_overwrite_option, run_tool
 
 
 def main(argv=None):
@@ -23,27 +23,55 @@ def _read_options(argv):
     parser.add_argument('--no-cache', action='store_true', help='look at every file again')
     parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='gets findings.json and a contact '
                         'sheet of each data set (default: work_dirs/check_data)')
+    add_overwrite_option(parser)
     return parser.parse_args(argv)
 
 
 def _run(args):
     from ..config.loading import load_config
     from ..data import check
-    from ..data.classes import take_classes
-    from ..data.datasets import LOADERS, datasets, files_of
+    from ..data.datasets import LOADERS, named_datasets
+    from ..files import OwnFiles
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
+    with OwnFiles(args.out, 'check_data', args.overwrite) as own:
+        own.claim('findings.json', *(f'{name}.png' for name, *_ in named_datasets(cfg, LOADERS)))
+        reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
+        _show(reports, own.folder)
+        findings = [finding for report in reports.values() for finding in report.findings]
+        classes = check.Report(args.config, _check_classes(cfg, args.config, findings))
+        if classes.findings:
+            print(f'{classes.summary()}\n')
+        findings += classes.findings
+        file = own.folder / 'findings.json'
+        file.write_text(json.dumps([
+            dict(f._asdict(), severity=f.severity, sentence=f.sentence) for f in findings], indent=1))
+    if args.drop:
+        _write_dropped(cfg, reports, args.drop)
+    errors = sum(finding.severity == check.ERROR for finding in findings)
+    numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
+    message = f'{" and ".join(numbers)}, all in {file}'
+    if errors or findings and args.strict:
+        raise DataError(message)
+    print(message)
+
+
+def _show(reports, folder):
+    from ..data import check
     names_of_classes = [name for report in reports.values() for name, *_ in report.classes]  # the training data first
     for names, report in reports.items():
         print(f'{names}\n{report.summary()}\n{report.histogram()}')
-        sheet = out / f'{names.split(",")[0]}.png'
+        sheet = folder / f'{names.split(",")[0]}.png'
         if count := check.draw_contact_sheet(report, sheet, names_of_classes):
             print(f'  contact sheet of {counted(count, "images")}: {sheet}')
         print()
-    findings = [finding for report in reports.values() for finding in report.findings]
-    classes = check.Report(args.config)
+
+
+def _check_classes(cfg, name, findings):
+    """Return findings on the classes of all data sets, and on data sets beside each other."""
+    from ..data import check
+    from ..data.classes import take_classes
+    from ..data.datasets import LOADERS, datasets, files_of
+    found = []
     if not any(finding.kind.startswith(('not-', 'map-', 'class-list')) for finding in findings):
         # are they the same in all data sets? A training does without those of the test
         known = {files_of(dataset) for dataset in datasets(cfg, LOADERS[:2])}
@@ -53,22 +81,9 @@ def _run(args):
                 if loaders:
                     take_classes(cfg, loaders=loaders)
             except DataError as error:
-                classes.findings.append(check.Finding(kind, args.config, value=f'cannot be used: {error}'))
+                found.append(check.Finding(kind, name, value=f'cannot be used: {error}'))
                 break
-    classes.findings += [*check.check_classes(cfg), *check.check_beside(cfg)]
-    if classes.findings:
-        print(f'{classes.summary()}\n')
-    findings += classes.findings
-    (out / 'findings.json').write_text(json.dumps([
-        dict(f._asdict(), severity=f.severity, sentence=f.sentence) for f in findings], indent=1))
-    if args.drop:
-        _write_dropped(cfg, reports, args.drop)
-    errors = sum(finding.severity == check.ERROR for finding in findings)
-    numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
-    message = f'{" and ".join(numbers)}, all in {out / "findings.json"}'
-    if errors or findings and args.strict:
-        raise DataError(message)
-    print(message)
+    return [*found, *check.check_classes(cfg), *check.check_beside(cfg)]
 
 
 def _write_dropped(cfg, reports, folder):

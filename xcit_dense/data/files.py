@@ -168,12 +168,6 @@ def parse_json(data: bytes):
         return json.loads(data.decode())
 
 
-def stamp_of(path) -> list:
-    """Return what changes when a file is written: its size and time. It is a list, as JSON gives it back."""
-    state = os.stat(path)
-    return [state.st_size, state.st_mtime_ns]
-
-
 def recall(kind, path):
     """Return what `remember` kept, or None; a damaged file counts as none."""
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from ...errors import ConfigError, DataError
+from ...files import stamp_of
 from ...processes import is_first_process
 from ...text import counted
 from ..datasets import (
@@ -21,7 +22,7 @@ from ..datasets import (
     read_elsewhere,
     type_of,
 )
-from ..files import recall, remember, stamp_of
+from ..files import recall, remember
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, turns_images
 from .beside import check_beside
 from .classes import check_classes, check_names, listed_names, wanted_classes
