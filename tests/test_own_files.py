@@ -30,6 +30,17 @@ def test_own_files_are_written_again_and_others_are_not(tmp_path):
     write(tmp_path, 'theirs')  # now it is the tool's
 
 
+def test_a_file_of_others_that_was_not_written_after_all_stays_theirs(tmp_path):
+    (tmp_path / 'a').write_text('theirs')
+    (tmp_path / 'b').write_text('theirs')
+    with OwnFiles(tmp_path, 'tool', overwrite=True) as own:
+        own.claim('a', 'b')
+        (tmp_path / 'b').write_text('ours')
+    assert own.names() == {'b'}
+    with pytest.raises(OutputError, match='1 file'):
+        write(tmp_path, 'a', 'b')
+
+
 def test_what_was_changed_since_or_is_another_tools_is_not_overwritten(tmp_path):
     write(tmp_path, 'a', 'b', 'c')
     (tmp_path / 'a').write_text('changed')

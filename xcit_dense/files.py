@@ -59,6 +59,7 @@ class OwnFiles:
         self.folder = Path(folder).expanduser()
         self.tool, self.overwrite = tool, overwrite
         self._claimed, self._made_folder = set(), False
+        self._own, self._others = None, {}  # names that may be replaced; stamps of others' files that will be
 
     def __enter__(self):
         return self
@@ -69,6 +70,7 @@ class OwnFiles:
     def close(self):
         """Note what was written: a file that somebody changes later is the tool's no more."""
         written = {name: self._stamp_of(name) for name in self._claimed if os.path.lexists(self.folder / name)}
+        written = {name: stamp for name, stamp in written.items() if stamp != self._others.get(name)}  # left as it was
         others = {name: stamp for name, stamp in self._recorded().items()
                   if name not in self._claimed and os.path.lexists(self.folder / name)}
         with suppress(OSError):  # a full disk, which the tool itself tells of; without stamps the names will do
@@ -85,11 +87,12 @@ class OwnFiles:
         return {name for name, stamp in self._recorded().items() if _lies_within(name)
                 and os.path.lexists(self.folder / name) and stamp in (None, self._stamp_of(name))}
 
-    def claim(self, *names):
+    def claim(self, *names, record: bool = True):
         """Say which files are about to be written; call it before anything is.
 
         Args:
             *names: Theirs, relative to the folder.
+            record: Whether to write them down now, for a tool that is killed, or at the end, for one file of many.
 
         Raises:
             OutputError: There are some already that the tool did not write, or the folder cannot be written into.
@@ -99,8 +102,9 @@ class OwnFiles:
             raise OutputError(f'cannot write {self.folder / folders[0]}: it is a folder')
         if self.folder.exists() and not self.folder.is_dir():
             raise OutputError(f'cannot write into {self.folder}: it is no folder')
-        recorded, own = self._recorded(), self.names()
-        others = [name for name in names if name not in own and os.path.lexists(self.folder / name)]
+        if self._own is None:
+            self._own = self.names()
+        others = [name for name in names if name not in self._own and os.path.lexists(self.folder / name)]
         if others and not self.overwrite:
             mend = 'Give another place' + ('.' if self.overwrite is None else ', or --overwrite to replace them.')
             raise OutputError(f'{self.folder} holds {counted(len(others), "files")} that {self.tool} would write and '
@@ -109,9 +113,13 @@ class OwnFiles:
             for name in others:
                 if (self.folder / name).is_symlink():  # what it leads to is another's
                     (self.folder / name).unlink()
+                else:
+                    self._others[name] = self._stamp_of(name)
             self._made_folder = self._made_folder or not self.folder.exists()
             self._claimed.update(names)
-            self._record({**{name: recorded[name] for name in own}, **dict.fromkeys(self._claimed)})
+            self._own.update(names)
+            if record:
+                self._record({**self._recorded(), **dict.fromkeys(self._claimed)})
         except OSError as error:
             raise OutputError(f'cannot write into {self.folder}: {error.strerror}') from error
 

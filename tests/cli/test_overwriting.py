@@ -71,6 +71,21 @@ def test_pictures_of_a_test_overwrite_nothing(task, trained, trained_segmentor, 
     assert len(own) == len(shown) == 4 and not set(own.values()) & set(before.values())
 
 
+def test_pictures_that_a_failed_test_did_not_draw_are_nobodys(trained, demo_data, tmp_path):
+    data = tmp_path / 'data'
+    shutil.copytree(demo_data, data)
+    (data / 'val2017/000000000002.jpg').write_bytes(b'no image')
+    arguments = (TINY_CONFIG, trained[0], '--data-root', data, '--work-dir', tmp_path / 'run', '--show-dir',
+                 tmp_path / 'shown', '--cfg-options', 'test_dataloader.batch_size=1')
+    done = run_tool('test.py', *arguments, check=False)
+    assert done.returncode == 1 and '000000000002.jpg' in done.message
+    (tmp_path / 'shown/000000000003.jpg').write_text('mine')
+    shutil.copy(demo_data / 'val2017/000000000002.jpg', data / 'val2017')
+    done = run_tool('test.py', *arguments, check=False)
+    assert done.returncode == 1 and '000000000003.jpg' in done.message and '000000000001.jpg' not in done.message
+    assert (tmp_path / 'shown/000000000003.jpg').read_text() == 'mine'
+
+
 def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
     """COCO's images have names of twelve digits too."""
     coco = tmp_path / 'coco'
@@ -97,8 +112,11 @@ def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, dem
     shutil.copytree(demo_data / 'val2017', tmp_path / 'images')
     out = tmp_path / 'images/out'
     arguments = TINY_CONFIG, trained[0], tmp_path / 'images', '--out', out
-    for _ in range(3):
-        assert '3 pictures' in run_tool('predict.py', *arguments).stdout
+    for left_out in (False, True, True):
+        said = run_tool('predict.py', *arguments).stdout
+        assert '\n3 pictures' in said and ('left out 3 pictures' in said) == left_out
+    one = out / '000000000001.jpg'  # named by itself it is predicted
+    assert '1 picture ' in run_tool('predict.py', *arguments[:2], one, '--out', tmp_path / 'one').stdout
     shutil.copy(demo_data / 'val2017/000000000001.jpg', out / 'mine.jpg')  # this one is an image
     assert '4 pictures' in run_tool('predict.py', *arguments).stdout
     other = tmp_path / 'images/other'

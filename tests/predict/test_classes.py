@@ -7,6 +7,8 @@ from mmseg.datasets import ADE20KDataset
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import classes_of_data
+from xcit_dense.predict import classes
 from xcit_dense.predict.classes import classes_of_objects, classes_of_pixels
 
 SHAPES = ('disc', 'square', 'triangle', 'star', 'cross')
@@ -42,10 +44,12 @@ def test_category_ids_are_those_of_the_annotation_file(tmp_path, meta):
 
 
 def test_ids_are_found_by_name(tmp_path):
-    """A checkpoint's classes keep their order, those of a config take the file's, as mmdet numbers them."""
+    """In the order of the file, by which mmdet numbers classes, unless the checkpoint says its own ids."""
     ids, names = (5, 6, 7, 8, 9), ('star', 'disc', 'other', 'cross', 'square')
     few = ('disc', 'square', 'star')
     found = classes_of_objects(detector(tmp_path, ids, names), dict(classes=few), 'w.pth')
+    assert found[:2] == (('star', 'disc', 'square'), (5, 6, 9)) and found.names_from == 'w.pth'
+    found = classes_of_objects(detector(tmp_path, ids, names), dict(classes=few, category_ids=(1, 2, 3)), 'w.pth')
     assert found[:2] == (few, (6, 9, 5))
     found = classes_of_objects(detector(tmp_path, ids, names, metainfo=dict(classes=few)), {}, 'w.pth')
     assert found[:2] == (('star', 'disc', 'square'), (5, 6, 9)) and found.names_from == 'the config'
@@ -109,3 +113,16 @@ def test_names_of_pixels(tmp_path):
     (tmp_path / 'classes.txt').write_text('sky\nsea\n')
     found = classes_of_pixels(cfg, {}, 'w.pth')
     assert found.names == ('sky', 'sea') and found.names_from.endswith('classes.txt')
+
+
+def test_no_more_files_are_read_than_need_be(tmp_path, monkeypatch):
+    """The annotations of a training are large."""
+    read = []
+    monkeypatch.setattr(classes, 'classes_of_data', lambda dataset: read.append(dataset) or classes_of_data(dataset))
+    cfg = detector(tmp_path, (7, 90, 3, 0, 8))
+    cfg.train_dataloader.dataset.ann_file = 'annotations/train.json'
+    (tmp_path / 'annotations/train.json').write_text('no JSON')
+    assert classes_of_objects(cfg, dict(classes=SHAPES), 'w.pth').numbers == (7, 90, 3, 0, 8) and len(read) == 1
+    cfg = detector(tmp_path, (7, 90, 3, 0, 8), ('a', 'b', 'c', 'd', 'e'))
+    cfg.train_dataloader.dataset.ann_file = 'annotations/train.json'
+    assert classes_of_objects(cfg, dict(classes=SHAPES), 'w.pth').numbers_from.startswith('counted') and len(read) == 3

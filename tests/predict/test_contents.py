@@ -163,7 +163,7 @@ def test_pictures_of_objects_have_their_colours(trained, tmp_path):
     pictures = {}
     for threshold in (0.3, 0.5):
         predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, sample, palette=PALETTE, score_thr=threshold)
-        predictor.write(predictor.reader.load(images(tmp_path, 'a.png')[0], 1), 'a.png', tmp_path / str(threshold))
+        predictor.write(predictor.reader.read(images(tmp_path, 'a.png')[0], 1), 'a.png', tmp_path / str(threshold))
         assert len(predictor.records) == 2  # all are in the results
         pictures[threshold] = tmp_path / str(threshold) / 'a.jpg'
         assert Image.open(pictures[threshold]).size == (WIDTH, HEIGHT)
@@ -221,7 +221,7 @@ def test_label_maps_of_many_classes_do_not_wrap(trained_segmentor, tmp_path, hig
 
 def test_pictures_of_label_maps_have_their_colours(trained_segmentor, tmp_path):
     predictor = make_predictor(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path, segmented(halves()), palette=PALETTE)
-    predictor.write(predictor.reader.load(images(tmp_path, 'a.png')[0], 1), 'a.png', tmp_path / 'out')
+    predictor.write(predictor.reader.read(images(tmp_path, 'a.png')[0], 1), 'a.png', tmp_path / 'out')
     alpha = predictor.visualizer.alpha
     assert 0.3 < alpha < 1
     for label in range(6):  # at the edge of a field, away from its name
@@ -238,7 +238,8 @@ def test_tested_images_are_drawn_truth_beside_prediction(trained_segmentor, tmp_
     for name, label in (('gt_sem_seg', 0), ('pred_sem_seg', 2)):
         setattr(sample, name, PixelData(data=torch.full((1, HEIGHT, WIDTH), label)))
     dataset = SimpleNamespace(data_prefix=dict(img_path=str(tmp_path / 'images')))
-    runner = SimpleNamespace(visualizer=predictor.visualizer, test_dataloader=SimpleNamespace(dataset=dataset))
+    runner = SimpleNamespace(visualizer=predictor.visualizer, test_dataloader=SimpleNamespace(dataset=dataset),
+                             cfg=load_config(TINY_SEG_CONFIG, pretrained=False))
     SegDrawingHook(draw, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample])
     assert (tmp_path / 'out').exists() == draw
     for place, label in ((2, 0), (WIDTH + 2, 2)) if draw else ():

@@ -7,6 +7,7 @@ import torch
 from mmdet.engine.hooks import DetVisualizationHook
 from mmdet.structures import DetDataSample
 from mmdet.visualization import DetLocalVisualizer
+from mmengine.config import Config
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import HOOKS, init_default_scope
 from mmengine.structures import InstanceData
@@ -14,6 +15,7 @@ from PIL import Image
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
+from xcit_dense.errors import OutputError
 from xcit_dense.for_mmseg import SegDrawingHook
 from xcit_dense.predict.drawing_hook import DrawingHook
 
@@ -27,8 +29,13 @@ class Images(BaseDataset):
         return [dict(img_path='a.png')]
 
 
-def runner_of(dataset, **more):
-    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=dataset), **more)
+def config(**loading):
+    dataset = dict(type='CocoDataset', pipeline=[dict(type='LoadImageFromFile', **loading)])
+    return Config(dict(test_dataloader=dict(dataset=dataset)))
+
+
+def runner_of(dataset, cfg=None, **more):
+    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=dataset), cfg=cfg or config(), **more)
 
 
 def sample_of(path):
@@ -118,7 +125,7 @@ def test_pictures_of_a_validation_as_by_mmdet(tmp_path):
     for kind in (DetVisualizationHook, DrawingHook):
         hook = kind(draw=True, interval=3, show=False, wait_time=1, backend_args=dict(backend='local'))
         for batch in range(4):
-            hook.after_val_iter(SimpleNamespace(iter=6, visualizer=visualizer), batch, None, [sample_of(image)])
+            hook.after_val_iter(runner_of(None, iter=6, visualizer=visualizer), batch, None, [sample_of(image)])
         pictures = list(tmp_path.rglob('val_img_*.png'))
         assert sorted(path.name for path in pictures) == ['val_img_6.png', 'val_img_9.png']
         for path in pictures:
@@ -132,3 +139,41 @@ def test_both_frameworks_have_the_hook_and_older_configs_their_name():
         assert type(HOOKS.build(cfg.default_hooks.visualization)) is DrawingHook
     for name in ('SegDrawingHook', 'mmseg.SegDrawingHook'):
         assert type(HOOKS.build(dict(type=name))) is DrawingHook is SegDrawingHook
+
+
+@pytest.mark.parametrize('loading, size', (({}, (30, 20)), (dict(color_type='color_ignore_orientation'), (20, 30))))
+def test_a_picture_is_of_the_image_as_the_data_set_reads_it(loading, size, tmp_path):
+    """Not turned where the model has not seen it turned: the boxes would lie beside the objects."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new('RGB', (30, 20)).save(tmp_path / 'a.png', exif=exif)
+    visualizer = DetLocalVisualizer.get_instance('turned')
+    visualizer.dataset_meta = Images.METAINFO
+    hook = DrawingHook(True, str(tmp_path / 'out'))
+    sample = DetDataSample(metainfo=dict(img_path=str(tmp_path / 'a.png')), gt_instances=InstanceData())
+    runner = runner_of(images_in(tmp_path, img=''), config(**loading), visualizer=visualizer)
+    hook.after_test_iter(runner, 0, None, [sample])
+    height, width = size
+    assert Image.open(tmp_path / 'out/a.png').size == (2 * width, height)  # side by side
+
+
+class OwnImages:
+    """A data set that tells of its images one by one."""
+
+
+def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(tmp_path):
+    Image.new('RGB', (60, 50)).save(tmp_path / 'a.png')
+    visualizer = DetLocalVisualizer.get_instance('own')
+    visualizer.dataset_meta = Images.METAINFO
+    runner = runner_of(OwnImages(), visualizer=visualizer)
+    hook = DrawingHook(True, str(tmp_path / 'out'))
+    hook.before_test(runner)
+    for _ in range(2):
+        hook.after_test_iter(runner, 0, None, [sample_of(tmp_path / 'a.png')])
+    hook.after_test(runner)
+    picture, = (tmp_path / 'out').rglob('a.png')
+    DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(tmp_path / 'a.png')])
+    picture.write_text('mine')
+    with pytest.raises(OutputError, match='a.png'):
+        DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(tmp_path / 'a.png')])
+    assert picture.read_text() == 'mine'

@@ -60,15 +60,22 @@ def test_annotations_are_not_read_and_backends_are_those_of_the_data_set(scope, 
             return dict(results, mine=True)
 
     class MineToo(LoadImageFromFile):
-        pass
+        def transform(self, results):
+            assert results.pop('before')
+            return super().transform(results)
+
+    class Before(BaseTransform):
+        def transform(self, results):
+            return dict(results, before=True)
 
     TRANSFORMS.register_module(module=Mine, force=True)
     try:
         reader = ImageReader(dict(pipeline=[
-            dict(type=MineToo, backend_args=dict(backend='petrel')), dict(type='mmseg.LoadAnnotations'),
+            dict(type=Before), dict(type=MineToo, backend_args=dict(backend='petrel')), dict(type='mmseg.LoadAnnotations'),
             dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type='mmcv.LoadAnnotations'),
             dict(type='LoadDepthAnnotation'), dict(type='Mine')]))
-        assert reader.prepare(reader.load(photograph(tmp_path / 'a.png'), 1))['mine']
+        read = reader.read(photograph(tmp_path / 'a.png'), 1)
+        assert read.data['mine'] and read.id == 1 and read.picture.shape == (40, 24, 3)
     finally:
         TRANSFORMS.module_dict.pop('Mine')
 
@@ -112,10 +119,11 @@ def huge(path):
     return path
 
 
-def test_an_image_beyond_what_opencv_takes_ends_nothing(trained, tmp_path):
+def test_an_image_that_opencv_or_the_pipeline_does_not_take_ends_nothing(trained, tmp_path):
     predictor = build_predictor(load_config(TINY_CONFIG, pretrained=False), trained[0])
-    paths = [huge(tmp_path / '1.png'), photograph(tmp_path / '2.png')]
-    with pytest.raises(DataError, match='1 of 2 images could not be read(.|\n)*1.png: .*pixels'):
+    Image.new('RGB', (9000, 1)).save(tmp_path / '0.png')  # resized, it has no height
+    paths = [tmp_path / '0.png', huge(tmp_path / '1.png'), photograph(tmp_path / '2.png')]
+    with pytest.raises(DataError, match='2 of 3 images could not be read(.|\n)*0.png: (.|\n)*1.png: .*pixels'):
         predict_files(predictor, tmp_path, paths, tmp_path / 'out')
     assert (tmp_path / 'out/2.jpg').is_file()
 

@@ -27,6 +27,7 @@ def _run(args):
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
+    from ..predict.drawing_hook import DrawingHook
     from ..train.runner import build_runner
     from ..weights import read_checkpoint
     at_least = [_parse_minimum(text) for text in args.at_least]
@@ -44,7 +45,13 @@ def _run(args):
         options.set_show_dir(cfg, args.show_dir, args.overwrite)
     cfg.load_from = args.checkpoint
     options.add_hook(cfg, 'FuseHook')
-    metrics = build_runner(cfg).test()
+    runner = build_runner(cfg)
+    try:
+        metrics = runner.test()
+    finally:
+        for hook in runner.hooks:
+            if isinstance(hook, DrawingHook):
+                hook.close()
     _check_minima(metrics, at_least)
 
 

@@ -1,11 +1,12 @@
 """What the outputs of a model mean: the names of its classes, and their numbers in the data set."""
 from contextlib import suppress
+from itertools import chain, tee
 from pathlib import Path
 from typing import NamedTuple
 
 from ..data.check.classes import wanted_classes
 from ..data.classes import classes_of_data, heads_of_classes
-from ..data.datasets import LOADERS, datasets, setting_of, type_of
+from ..data.datasets import LOADERS, ann_file_of, datasets, setting_of, type_of
 from ..data.files import Unreadable, read_class_list
 from ..errors import DataError
 
@@ -26,22 +27,23 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
 
     The model's names are those of its checkpoint, else those of the config, the annotation file or the data set's
     class, as far as there are as many as the model has outputs. The ids are those of an annotation file of the config
-    that has all the names, else those of the checkpoint, COCO's for COCO's names, or 1, 2, 3 and so on.
+    that has all the names, else those of the checkpoint, COCO's for COCO's names, or 1, 2, 3 and so on. Where the
+    checkpoint does not say which ids it was trained with, names have the order of that file: mmdet numbers classes by
+    it, whatever order its config has.
 
     Args:
         cfg: The config.
         meta: What `xcit_dense.weights.meta.get_dataset_meta` found in the checkpoint.
         checkpoint: Its file, for the words.
     """
-    files = _annotation_files(cfg)
-    in_files = [(ids.keys(), path) for path, ids in files.items()]
-    names, origin = _names(cfg, meta, checkpoint, in_files)
-    for path, ids in files.items():
+    files, again = tee(_annotation_files(cfg))  # a large one is read where those before it do not do
+    names, origin = _names(cfg, meta, checkpoint, ((ids.keys(), path) for path, ids in files))
+    knows_ids = len(meta.get('category_ids') or ()) == len(names)
+    for path, ids in again:
         if set(names) <= ids.keys():
-            if origin == 'the config':  # mmdet numbers them in the order of the file
-                names = tuple(name for name in ids if name in names)
+            names = names if knows_ids else tuple(name for name in ids if name in names)
             return Classes(names, tuple(ids[name] for name in names), origin, str(path))
-    if len(meta.get('category_ids') or ()) == len(names):
+    if knows_ids:
         return Classes(names, tuple(meta['category_ids']), origin, str(checkpoint))
     if names == _coco_names():
         return Classes(names, tuple(i for i in range(1, 91) if i not in _COCO_GAPS), origin, 'COCO 2017')
@@ -90,7 +92,7 @@ def _names(cfg, meta, checkpoint, in_files):
         return wanted_classes(dataset, False), 'the config'
     count = next((head['num_classes'] for head in heads_of_classes(cfg.model)), None)
     own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
-    for names, origin in (*in_files, (own, _title(dataset))):
+    for names, origin in chain(in_files, [(own, _title(dataset))]):
         if names and count in (None, len(names)):
             return tuple(names), str(origin)
     return tuple(map(str, range(count or 0))), (
@@ -98,15 +100,15 @@ def _names(cfg, meta, checkpoint, in_files):
 
 
 def _annotation_files(cfg):
-    """Return the category ids by name of each annotation file of the config that is there."""
-    files = {}
+    """Yield path and category ids by name of each annotation file of the config that is there."""
+    seen = set()
     for dataset in datasets(cfg, LOADERS[::-1]):
-        path = Path(dataset.get('data_root') or '', dataset.get('ann_file') or '').expanduser()
-        if path not in files and path.is_file():
+        path = ann_file_of(dataset)
+        if path not in seen and path.is_file():
+            seen.add(path)
             with suppress(DataError):
                 found = classes_of_data(dataset)
-                files[path] = dict(zip(found['classes'], found['category_ids'], strict=True))
-    return files
+                yield path, dict(zip(found['classes'], found['category_ids'], strict=True))
 
 
 def _coco_names():

@@ -2,12 +2,13 @@
 import os
 from pathlib import Path
 
-import mmcv
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
 from ..files import OwnFiles
 from ..processes import is_first_process, run_on_first
+from .classes import test_dataset
+from .reading import ImageReader, picture_of
 
 
 @HOOKS.register_module()
@@ -22,7 +23,7 @@ class DrawingHook(Hook):
         interval: In a validation, iterations from one picture to the next.
         show: Whether to show each picture in a window.
         wait_time: Seconds until the next; 0 waits for a key.
-        backend_args: Of mmengine's file backend, for images that lie on no disk.
+        backend_args: For configs of the frameworks' hooks; images are read as the test data is, by its own loader.
         overwrite: Whether pictures may take the place of files that no earlier test drew.
     """
 
@@ -34,8 +35,8 @@ class DrawingHook(Hook):
         if score_thr is not None:  # mmseg's visualizer knows none
             self.options['pred_score_thr'] = score_thr
         self.interval = interval
-        self.backend_args = backend_args
         self.drawn = 0
+        self._reader = None
         self._own = OwnFiles(test_out_dir, 'test', overwrite) if draw and test_out_dir else None
 
     def before_test(self, runner):
@@ -49,6 +50,10 @@ class DrawingHook(Hook):
 
     def after_test(self, runner):
         """Note what was drawn."""
+        self.close()
+
+    def close(self):
+        """Note what was drawn, also by a test that failed."""
         if self._own and is_first_process():
             self._own.close()
 
@@ -69,11 +74,12 @@ class DrawingHook(Hook):
             self.drawn += 1
             dataset = runner.test_dataloader.dataset
             if self._own and not hasattr(dataset, 'get_data_info'):
-                self._own.claim(_place(dataset, sample.img_path))
+                self._own.claim(_place(dataset, sample.img_path), record=False)
             self._draw(runner, 'test_img', sample, self.drawn, self.path_of(runner, sample))
 
     def _draw(self, runner, name, sample, step, path=None):
-        image = mmcv.imread(sample.img_path, channel_order='rgb', backend_args=self.backend_args)
+        self._reader = self._reader or ImageReader(test_dataset(runner.cfg), on_disk=False)
+        image = picture_of(self._reader.load(sample.img_path, 0))
         runner.visualizer.add_datasample(os.path.basename(sample.img_path) if self.options['show'] else name, image,
                                          sample, step=step, out_file=None if path is None else str(path),
                                          **self.options)

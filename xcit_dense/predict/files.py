@@ -19,7 +19,7 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     Args:
         predictor: Of `xcit_dense.predict.predictor.build_predictor`.
         root: The folder below which the output keeps the folders of the input.
-        paths: The image files. Pictures that this package drew are left out.
+        paths: The image files. Of several, pictures that this package drew are left out.
         out_dir: The folder to write into.
         overwrite: Whether files in ``out_dir`` may be replaced that no earlier call wrote.
 
@@ -33,7 +33,9 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     """
     root, out_dir = Path(root), Path(out_dir).expanduser()
     with OwnFiles(out_dir, 'predict', overwrite) as own:
-        drawn = _drawn(root, paths)
+        drawn = _drawn(root, paths) if len(paths) > 1 else []
+        if drawn:
+            print(f'left out {counted(len(drawn), "pictures")} of predictions that this package drew')
         paths = [path for path in paths if path not in drawn]
         if not paths:
             raise DataError(f'there is no image in {root} but pictures of predictions')
@@ -55,10 +57,10 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
 
 
 def _drawn(root, paths):
-    """Return the pictures below a folder that this package drew, by the records beside some image files."""
+    """Return those of some image files below a folder that this package drew, by the records beside them."""
     folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(root)}
     return {folder / name for folder in folders for tool in ('predict', 'test')
-            for name in OwnFiles(folder, tool).names()}
+            for name in OwnFiles(folder, tool).names()}.intersection(paths)
 
 
 def _check_targets(root, paths, names, out_dir, files):
@@ -77,11 +79,11 @@ def _predict_all(predictor, jobs, out_dir):
     try:
         for path, name, image_id in track_iter_progress(jobs):
             try:
-                loaded = predictor.reader.load(path, image_id)
-            except Exception as error:  # of any type: the loader may be the user's own
+                image = predictor.reader.read(path, image_id)
+            except Exception as error:  # of any type: steps of the pipeline may be the user's own
                 unreadable.append(f'{path}: {first_line(error)}')
                 continue
-            predictor.write(loaded, name, out_dir)
+            predictor.write(image, name, out_dir)
             count += 1
     finally:
         print()  # the progress bar ends without a line break

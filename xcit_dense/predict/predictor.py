@@ -15,7 +15,7 @@ from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, test_dataset
-from .reading import ImageReader, picture_of
+from .reading import ImageReader
 
 
 class Predictor:
@@ -54,22 +54,21 @@ class Predictor:
             {'type': self.visualizer_type, 'name': 'visualizer', **(cfg.get('visualizer') or {}), 'vis_backends': None})
         self.visualizer.dataset_meta = meta
 
-    def __call__(self, loaded):
-        """Predict one image, as `ImageReader.load` of ``reader`` gives it.
+    def __call__(self, image):
+        """Predict one image, as `ImageReader.read` of ``reader`` gives it.
 
         Returns:
             The framework's data sample, on the CPU: ``pred_instances`` or ``pred_sem_seg`` in pixels of the image.
         """
-        data = self.reader.prepare(loaded)
+        data = image.data
         with torch.no_grad():
             return self.model.test_step(dict(inputs=[data['inputs']], data_samples=[data['data_samples']]))[0].cpu()
 
-    def predict(self, loaded, name, out_dir, **options):
+    def predict(self, image, name, out_dir, **options):
         """Predict one image, draw it into ``out_dir / name`` as JPEG, and return the sample."""
-        picture = picture_of(loaded)  # before the pipeline, which may work in place
-        sample = self(loaded)
-        self.visualizer.add_datasample('', picture, sample, draw_gt=False, out_file=str(Path(out_dir, _picture(name))),
-                                       **options)
+        sample = self(image)
+        self.visualizer.add_datasample('', image.picture, sample, draw_gt=False,
+                                       out_file=str(Path(out_dir, _picture(name))), **options)
         return sample
 
     def files_of(self, name) -> list:
@@ -103,11 +102,10 @@ class DetectionPredictor(Predictor):
         self.score_thr = score_thr
         self.records = []
 
-    def write(self, loaded, name, out_dir):
+    def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and keep its records."""
-        image_id = loaded['img_id']
-        sample = self.predict(loaded, name, out_dir, pred_score_thr=self.score_thr)
-        self.records += self.to_coco(sample, image_id=image_id, file_name=str(name))
+        sample = self.predict(image, name, out_dir, pred_score_thr=self.score_thr)
+        self.records += self.to_coco(sample, image_id=image.id, file_name=str(name))
 
     def close(self, out_dir):
         """Write ``results.json`` and the classes, and return what there is, in words."""
@@ -150,9 +148,9 @@ class SegmentationPredictor(Predictor):
         """Return those of `Predictor.files_of`, and the label map, which is named as data sets do."""
         return [*super().files_of(name), Path('labels', name).with_suffix('.png').as_posix()]
 
-    def write(self, loaded, name, out_dir):
+    def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
-        sample = self.predict(loaded, name, out_dir)
+        sample = self.predict(image, name, out_dir)
         labels = sample.pred_sem_seg.data[0].numpy() + self.first_label
         path = Path(out_dir, self.files_of(name)[1])
         path.parent.mkdir(parents=True, exist_ok=True)

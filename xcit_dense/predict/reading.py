@@ -1,34 +1,48 @@
 """Image files read as a config reads its test data, by its own loader."""
+from typing import NamedTuple
+
 import numpy as np
-from mmcv.transforms import LoadAnnotations
+from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 from mmengine.dataset import Compose
 
 from ..data.datasets import class_of
 from ..errors import ConfigError
 
 
+class ReadImage(NamedTuple):
+    """An image as a picture (H, W, 3), RGB, uint8, and as ``inputs`` and ``data_samples`` for a model; and its id."""
+    picture: np.ndarray
+    data: dict
+    id: int
+
+
 class ImageReader:
-    """The pipeline of a data set, for files without annotations.
+    """The pipeline of a data set, for files without annotations: steps that read those are left out.
 
     Args:
-        dataset: The config of the data set. The first step of its pipeline reads an image; those that read what is
-            known of it are left out.
+        dataset: The config of the data set.
+        on_disk: Whether the files lie on a disk, wherever those of the data set lie.
 
     Raises:
-        ConfigError: There is no step.
+        ConfigError: The pipeline has no step.
     """
 
-    def __init__(self, dataset):
+    def __init__(self, dataset, on_disk: bool = True):
         pipeline = dataset.get('pipeline')
         if not pipeline:
             raise ConfigError('the test data set of the config has no pipeline, which says how images are read for '
                               'the model')
-        first, *rest = pipeline
-        if first.get('backend_args') or first.get('file_client_args'):  # the data set's, and these files are here
-            first = {key: value for key, value in first.items() if key not in ('backend_args', 'file_client_args')}
-        self._load = Compose([first])
-        self._prepare = Compose([
-            step for step in rest if not _reads_annotations(class_of(dataset, 'TRANSFORMS', step['type']))])
+        kinds = [class_of(dataset, 'TRANSFORMS', step['type']) for step in pipeline]
+        # the first of all is a loader of the user's own where there is none of the frameworks
+        place = next((i for i, kind in enumerate(kinds)
+                      if isinstance(kind, type) and issubclass(kind, LoadImageFromFile)), 0)
+        loads = [dict(step) for step in pipeline[:place + 1]]
+        for key in ('backend_args', 'file_client_args') if on_disk else ():
+            if loads[-1].get(key):
+                del loads[-1][key]
+        self._load = Compose(loads)
+        self._prepare = Compose([step for step, kind in zip(pipeline[place + 1:], kinds[place + 1:], strict=True)
+                                 if not _reads_annotations(kind)])
 
     def load(self, path, image_id) -> dict:
         """Read a file; what the loader of the config raises goes through.
@@ -44,9 +58,11 @@ class ImageReader:
             raise ValueError('the loader of the config gives nothing')
         return loaded
 
-    def prepare(self, loaded) -> dict:
-        """Return ``inputs`` and ``data_samples`` of what `load` gave, for the model."""
-        return self._prepare(loaded)
+    def read(self, path, image_id) -> ReadImage:
+        """Read a file and prepare it for the model; what steps of the pipeline raise goes through."""
+        loaded = self.load(path, image_id)
+        picture = picture_of(loaded)  # before the other steps, which may work in place
+        return ReadImage(picture, self._prepare(loaded), image_id)
 
 
 def picture_of(loaded) -> np.ndarray:
