@@ -71,7 +71,8 @@ def test_annotations_are_not_read_and_backends_are_those_of_the_data_set(scope, 
     TRANSFORMS.register_module(module=Mine, force=True)
     try:
         reader = ImageReader(dict(pipeline=[
-            dict(type=Before), dict(type=MineToo, backend_args=dict(backend='petrel')), dict(type='mmseg.LoadAnnotations'),
+            dict(type=Before), dict(type=MineToo, backend_args=dict(backend='petrel')),
+            dict(type='mmseg.LoadAnnotations'),
             dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type='mmcv.LoadAnnotations'),
             dict(type='LoadDepthAnnotation'), dict(type='Mine')]))
         read = reader.read(photograph(tmp_path / 'a.png'), 1)
