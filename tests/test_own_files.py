@@ -67,10 +67,13 @@ def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):
     assert (tmp_path / 'photo').read_text() == 'theirs' and not (tmp_path / 'out/a').is_symlink()
 
 
-def test_a_killed_tool_writes_its_files_again(tmp_path):
-    own = OwnFiles(tmp_path, 'tool')
-    own.claim('a', 'b')  # and never ends
+def test_what_a_killed_tool_left_may_be_anybodys(tmp_path):
+    """Nothing tells what it wrote from what somebody put there since."""
+    OwnFiles(tmp_path, 'tool').claim('a', 'b')  # and never ends
     (tmp_path / 'a').write_text('half')
+    with pytest.raises(OutputError, match='not finish'):
+        write(tmp_path, 'a', 'b')
+    write(tmp_path, 'a', 'b', overwrite=True)
     write(tmp_path, 'a', 'b')
 
 

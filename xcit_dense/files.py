@@ -82,17 +82,17 @@ class OwnFiles:
     def names(self) -> set:
         """Return the files that the tool wrote, as far as they are what it wrote, relative to the folder.
 
-        One without a stamp was being written when the tool was killed.
+        Those without a stamp are of a tool that was killed: who wrote them since cannot be told.
         """
         return {name for name, stamp in self._recorded().items() if _lies_within(name)
-                and os.path.lexists(self.folder / name) and stamp in (None, self._stamp_of(name))}
+                and os.path.lexists(self.folder / name) and stamp == self._stamp_of(name)}
 
     def claim(self, *names, record: bool = True):
         """Say which files are about to be written; call it before anything is.
 
         Args:
             *names: Theirs, relative to the folder.
-            record: Whether to write them down now, for a tool that is killed, or at the end, for one file of many.
+            record: Whether to write them down now or at the end, for one file of many.
 
         Raises:
             OutputError: There are some already that the tool did not write, or the folder cannot be written into.
@@ -108,7 +108,8 @@ class OwnFiles:
         if others and not self.overwrite:
             mend = 'Give another place' + ('.' if self.overwrite is None else ', or --overwrite to replace them.')
             raise OutputError(f'{self.folder} holds {counted(len(others), "files")} that {self.tool} would write and '
-                              f'did not make, or that were changed since: {listed(others)}. {mend}')
+                              'did not make or not finish, or that were changed since: '
+                              f'{listed(others)}. {mend}')
         try:
             for name in others:
                 if (self.folder / name).is_symlink():  # what it leads to is another's
@@ -137,6 +138,17 @@ class OwnFiles:
                 part.write_text(json.dumps(record, indent=0))
         else:
             (self.folder / RECORD).unlink(missing_ok=True)
+
+
+def drawn_in(folder) -> set:
+    """Return the paths of the files in a folder that a tool wrote beside its work, by the record and their sizes.
+
+    The data set of ``make_demo_data`` is none. Copies of a folder count: times do not.
+    """
+    record = {name: stamp for tool, files in _read_record(folder).items() if tool != 'make_demo_data'
+              for name, stamp in files.items() if _lies_within(name)}
+    return {path for name, stamp in record.items() if (path := Path(folder, name)).is_file()
+            and stamp and stamp[:1] == stamp_of(path)[:1]}
 
 
 def _read_record(folder):

@@ -102,6 +102,14 @@ def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
     for train in (2, 1):  # a file that was changed is nobody's to overwrite, nor to delete
         done = run_tool('make_demo_data.py', tmp_path / 'own', '--train', train, '--val', 1, check=False)
         assert done.returncode == 1 and 'changed since' in done.message and 'classes.txt' in done.message
+    record = json.loads((tmp_path / 'own' / RECORD).read_text())
+    record['make_demo_data'] = dict.fromkeys(record['make_demo_data'])  # as if it had been killed
+    killed = tmp_path / 'killed'
+    shutil.copytree(tmp_path / 'own', killed)
+    (killed / RECORD).write_text(json.dumps(record))
+    left = tree(killed)
+    done = run_tool('make_demo_data.py', killed, '--train', 1, '--val', 1, check=False)
+    assert done.returncode == 1 and 'not finish' in done.message and tree(killed) == left
     (tmp_path / 'own/classes.txt').unlink()
     run_tool('make_demo_data.py', tmp_path / 'own', '--train', 1, '--val', 1, '--size', 48)
     assert (tmp_path / 'own/train2017/000000000002.jpg').read_bytes() == before[
@@ -121,5 +129,7 @@ def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, dem
     assert '4 pictures' in run_tool('predict.py', *arguments).stdout
     other = tmp_path / 'images/other'
     assert '4 pictures' in run_tool('predict.py', *arguments[:-1], other).stdout
+    shutil.copytree(tmp_path / 'images', tmp_path / 'copy')  # of other times
+    assert '\n4 pictures' in run_tool('predict.py', *arguments[:2], tmp_path / 'copy', '--out', tmp_path / 'two').stdout
     assert {record['file_name'] for record in json.loads((other / 'results.json').read_text())} <= {
         'out/mine.jpg', *(path.name for path in (demo_data / 'val2017').iterdir())}

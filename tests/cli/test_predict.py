@@ -55,7 +55,7 @@ def test_prediction_goes_on_past_a_broken_image_and_names_it(trained, demo_data,
     done = run_tool('predict.py', TINY_CONFIG, trained[0], images, '--out', tmp_path / 'out',
                     check=False)
     assert done.returncode == 1
-    assert '1 of 2 images could not be read' in done.stdout and 'a.jpg' in done.stdout
+    assert '1 of 2 images could not be predicted' in done.stdout and 'a.jpg' in done.stdout
     assert (tmp_path / 'out/deep/b.jpg').is_file() and (tmp_path / 'out/results.json').is_file()
 
 
@@ -79,7 +79,7 @@ def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, 
     if readable:
         shutil.copy(demo_data / 'val2017/000000000001.jpg', images)
     code, message = call_tool('predict.py', TINY_CONFIG, trained[0], images, '--out', out)
-    assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be read; wrote ')
+    assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be predicted; wrote ')
     for line, name in zip(message.splitlines()[1:], names, strict=True):
         path, reason = line.strip().split(': ', 1)
         assert path == str(images / name) and reason

@@ -30,3 +30,11 @@ def test_checkpoint_of_another_model_is_refused(trained, demo_data, tmp_path):
     assert done.returncode == 1
     assert re.search(r'error: .*epoch_2\.pth does not fit the model', done.stdout)
     assert 'Traceback' not in done.stdout
+
+
+def test_a_test_judged_by_other_data_is_refused(demo_data, tmp_path):
+    """Before the weights are read: its numbers would mean nothing."""
+    done = run_tool('test.py', TINY_CONFIG, tmp_path / 'w.pth', '--data-root', demo_data, '--cfg-options',
+                    f'test_evaluator.ann_file={demo_data}/annotations/instances_train2017.json', check=False)
+    assert done.returncode == 1 and 'test_evaluator' in done.message and 'other data' in done.message
+    assert 'Traceback' not in done.stdout

@@ -119,3 +119,13 @@ def test_a_data_root_that_makes_two_data_sets_one_is_told(tmp_path, monkeypatch)
     assert said == []
     options.set_data_root(Config(dict(train_dataloader=concat(('a', 'x'), ('b', 'x')))), tmp_path)
     assert len(said) == 1 and 'train_dataloader.dataset.datasets.0.data_root' in said[0]
+
+
+def test_a_data_root_within_another_is_the_one_that_an_evaluator_lies_in():
+    for roots in (('data', 'data/coco'), ('data/coco', 'data')):
+        cfg = Config(dict(
+            train_dataloader=dict(dataset=dict(type='CocoDataset', data_root=roots[0])),
+            val_dataloader=dict(dataset=dict(type='CocoDataset', data_root=roots[1])),
+            val_evaluator=dict(type='CocoMetric', ann_file='data/coco/annotations/a.json')))
+        options.set_data_root(cfg, 'new')
+        assert cfg.val_evaluator.ann_file == 'new/annotations/a.json'

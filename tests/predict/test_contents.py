@@ -13,7 +13,7 @@ from pycocotools import mask as mask_api
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.errors import DataError
+from xcit_dense.errors import CheckpointError, DataError
 from xcit_dense.for_mmseg import SegDrawingHook
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import build_predictor
@@ -121,6 +121,27 @@ def test_ids_of_images(trained, tmp_path, names, ids):
     records = json.loads((tmp_path / 'out/results.json').read_text())
     assert [record['image_id'] for record in records] == ids and not any('segmentation' in r for r in records)
     assert [data['data_samples'][0].img_id for data in predictor.model.asked] == ids
+
+
+@pytest.mark.parametrize('listed', (('7.png', 'deep/0012.png', 'other.png'), ('7.png', )))
+def test_ids_of_images_are_those_of_the_data(trained, tmp_path, listed):
+    """Where its annotation file has all of them."""
+    names = '7.png', 'deep/0012.png'
+    objects = [detected([[1, 2, 3, 4]], [0], [0.5]) for _ in names]
+    (tmp_path / 'a.json').write_text(json.dumps(dict(
+        images=[dict(id=1000 + i, file_name=name) for i, name in enumerate(listed)], annotations=[], categories=[])))
+    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, *objects, dataset=dict(
+        data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='images/')))
+    predict_files(predictor, tmp_path / 'images', images(tmp_path, *names), tmp_path / 'out')
+    records = json.loads((tmp_path / 'out/results.json').read_text())
+    assert [record['image_id'] for record in records] == ([1000, 1001] if len(listed) == 3 else [7, 12])
+
+
+def test_an_image_that_the_model_or_the_drawing_fails_on_ends_nothing(trained, tmp_path):
+    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, None, *[detected([[1, 2, 3, 4]], [0], [0.5])] * 2)
+    with pytest.raises(DataError, match='1 of 3 images could not be predicted(.|\n)*a.png: AttributeError'):
+        predict_files(predictor, tmp_path / 'images', images(tmp_path, 'a.png', 'b.png', 'c.png'), tmp_path / 'out')
+    assert len(json.loads((tmp_path / 'out/results.json').read_text())) == 2
 
 
 def test_an_image_that_cannot_be_read_keeps_its_place(trained, tmp_path):
@@ -246,3 +267,14 @@ def test_tested_images_are_drawn_truth_beside_prediction(trained_segmentor, tmp_
         alpha = predictor.visualizer.alpha
         wanted = (1 - alpha) * np.array(PAPER) + alpha * np.array(PALETTE[label])
         assert near(colour_at(tmp_path / 'out/deep/a.png', place, 2), wanted, 2)
+
+
+def test_weights_without_names_take_those_of_the_data(trained_segmentor, demo_data, tmp_path):
+    """A config that takes its classes from the data refuses them only where there is none."""
+    checkpoint = torch.load(trained_segmentor[0] / 'iter_4.pth', weights_only=False)
+    torch.save(dict(state_dict=checkpoint['state_dict']), tmp_path / 'raw.pth')
+    cfg = load_config(TINY_SEG_CONFIG, pretrained=False, data_root=demo_data)
+    assert build_predictor(cfg, tmp_path / 'raw.pth').classes.names == tuple(
+        (demo_data / 'classes.txt').read_text().split())
+    with pytest.raises(CheckpointError, match='no class names'):
+        build_predictor(load_config(TINY_SEG_CONFIG, pretrained=False, data_root=tmp_path), tmp_path / 'raw.pth')

@@ -1,7 +1,7 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
 
-from ..errors import ConfigError, MetricError
+from ..errors import ConfigError, DataError, MetricError
 from .common import add_config_options, add_overwrite_option, add_run_options, run_tool, set_run_options
 
 
@@ -24,6 +24,7 @@ def _read_options(argv):
 def _run(args):
     from ..config import options
     from ..config.loading import load_config
+    from ..data.check import ERROR, check_beside
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
@@ -39,6 +40,8 @@ def _run(args):
     set_run_options(cfg, args)
     check_data(cfg, loaders=('test_dataloader', ))
     check_evaluators(cfg, ('test_dataloader', ))
+    if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
+        raise DataError('\n'.join(wrong))
     if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
         take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint, loaders=['test_dataloader'])
     if args.show_dir:

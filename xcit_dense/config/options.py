@@ -32,7 +32,9 @@ def set_data_root(cfg: Config, data_root):
         dataset.data_root = data_root
     for _, evaluator in evaluators(cfg):
         for key, value in evaluator.items():
-            old = next((old for old in old_roots if isinstance(value, str) and Path(value).is_relative_to(old)), None)
+            # one root may lie in another
+            old = next((old for old in sorted(old_roots, key=len, reverse=True)
+                        if isinstance(value, str) and Path(value).is_relative_to(old)), None)
             if old:
                 below = Path(value).relative_to(old)
                 evaluator[key] = f'{data_root.rstrip("/")}/{below}' if '://' in data_root else str(

@@ -46,8 +46,8 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
     with OwnFiles(root, 'make_demo_data', overwrite=None) as own:
         before = own.names()
         if root.is_dir() and not before and (others := sorted(os.listdir(root))):
-            raise OutputError(f'{root} holds what make_demo_data did not make, such as {others[0]}: give a folder that '
-                              'is new or empty')
+            raise OutputError(f'{root} holds what make_demo_data did not make or not finish, such as {others[0]}: give '
+                              'a folder that is new or empty')
         names = ['classes.txt']
         for split, count in splits.items():
             names.append(f'annotations/instances_{split}2017.json')

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from ..data.check.classes import wanted_classes
 from ..data.classes import classes_of_data, heads_of_classes
-from ..data.datasets import LOADERS, ann_file_of, datasets, setting_of, type_of
-from ..data.files import Unreadable, read_class_list
+from ..data.datasets import LOADERS, ann_file_of, datasets, folder_of, setting_of, type_of
+from ..data.files import Unreadable, read_class_list, read_json
 from ..errors import DataError
 
 #: The category ids of COCO 2017 are 1 to 90 without these.
@@ -49,6 +49,21 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
         return Classes(names, tuple(i for i in range(1, 91) if i not in _COCO_GAPS), origin, 'COCO 2017')
     return Classes(names, tuple(range(1, len(names) + 1)), origin,
                    'counted from 1: neither an annotation file of the config nor the checkpoint has them')
+
+
+def image_ids(cfg, paths) -> list:
+    """Return the ids that the annotation file of the test data has for image files; none unless it has all of them."""
+    dataset = test_dataset(cfg)
+    file, folder = ann_file_of(dataset), folder_of(dataset, 'img').resolve()
+    inside = all(path.resolve().is_relative_to(folder) for path in paths)
+    if not (inside and dataset.get('ann_file') and file.is_file()):
+        return []
+    try:
+        ids = {image['file_name']: image['id'] for image in read_json(file)['images']}
+    except (KeyError, TypeError, ValueError):
+        return []
+    names = [path.resolve().relative_to(folder).as_posix() for path in paths]
+    return [ids[name] for name in names] if ids.keys() >= set(names) else []
 
 
 def classes_of_pixels(cfg, meta, checkpoint) -> Classes:

@@ -5,15 +5,15 @@ from pathlib import Path
 from mmengine.utils import track_iter_progress
 
 from ..errors import DataError, OutputError
-from ..files import OwnFiles
+from ..files import OwnFiles, drawn_in
 from ..text import counted, first_line, listed
 
 
 def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     """Predict image files; write pictures and results into ``out_dir``.
 
-    An image id is the number in the file's name, as in COCO, where all files have different ones; or
-    else the position among the files.
+    An image id is that of the annotation file of the test data where it has all the images. Otherwise it is the
+    number in the file's name, as in COCO, where all files have different ones, or else the position among the files.
     What was done before an interruption is kept.
 
     Args:
@@ -35,32 +35,36 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     with OwnFiles(out_dir, 'predict', overwrite) as own:
         drawn = _drawn(root, paths) if len(paths) > 1 else []
         if drawn:
-            print(f'left out {counted(len(drawn), "pictures")} of predictions that this package drew')
+            print(f'left out {counted(len(drawn), "pictures")} that this package drew')
         paths = [path for path in paths if path not in drawn]
         if not paths:
-            raise DataError(f'there is no image in {root} but pictures of predictions')
+            raise DataError(f'there is no image in {root} but pictures that this package drew')
         names = [path.relative_to(root) for path in paths]
         files = [file for name in names for file in predictor.files_of(name)]
         _check_targets(root, paths, names, out_dir, files)
         own.claim(*files, *predictor.last_files)
-        stems = [path.stem for path in paths]
-        numbered = all(stem.isdecimal() for stem in stems) and len(set(map(int, stems))) == len(stems)
-        ids = map(int, stems) if numbered else range(1, len(paths) + 1)
+        ids = predictor.ids_of(paths) or _numbers_in(paths) or range(1, len(paths) + 1)
         try:
             written, unreadable = _predict_all(predictor, list(zip(paths, names, ids, strict=True)), out_dir)
         except OSError as error:
             raise OutputError(f'cannot write into {out_dir}: {error}') from error
     if unreadable:
-        raise DataError('\n  '.join([f'{len(unreadable)} of {len(paths)} images could not be read; wrote {written}. '
-                                    'These could not:', *unreadable]))
+        title = f'{len(unreadable)} of {len(paths)} images could not be predicted; wrote {written}. These could not:'
+        raise DataError('\n  '.join([title, *unreadable]))
     return written
 
 
 def _drawn(root, paths):
     """Return those of some image files below a folder that this package drew, by the records beside them."""
     folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(root)}
-    return {folder / name for folder in folders for tool in ('predict', 'test')
-            for name in OwnFiles(folder, tool).names()}.intersection(paths)
+    return {path for folder in folders for path in drawn_in(folder)}.intersection(paths)
+
+
+def _numbers_in(paths):
+    """Return the numbers that are the names of files, if all have one of their own."""
+    stems = [path.stem for path in paths]
+    ids = list(map(int, stems)) if all(stem.isdecimal() for stem in stems) else []
+    return ids if len(set(ids)) == len(ids) else []
 
 
 def _check_targets(root, paths, names, out_dir, files):
@@ -83,7 +87,13 @@ def _predict_all(predictor, jobs, out_dir):
             except Exception as error:  # of any type: steps of the pipeline may be the user's own
                 unreadable.append(f'{path}: {first_line(error)}')
                 continue
-            predictor.write(image, name, out_dir)
+            try:
+                predictor.write(image, name, out_dir)
+            except OSError:
+                raise
+            except Exception as error:  # it may be too large for the memory, or too small to be drawn
+                unreadable.append(f'{path}: {type(error).__name__}: {first_line(error)}')
+                continue
             count += 1
     finally:
         print()  # the progress bar ends without a line break

@@ -10,11 +10,12 @@ from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 
 from ..data.classes import palette_of, take_classes
 from ..data.datasets import type_of
+from ..errors import CheckpointError, DataError
 from ..files import atomic_write
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
-from .classes import classes_of_objects, classes_of_pixels, test_dataset
+from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
 from .reading import ImageReader
 
 
@@ -39,7 +40,7 @@ class Predictor:
     def __init__(self, cfg, checkpoint):
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
-        take_classes(cfg, weights, checkpoint, loaders=[])
+        _take_classes(cfg, weights, checkpoint)
         init_default_scope(_framework(cfg) or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
@@ -47,6 +48,7 @@ class Predictor:
         dataset, meta = test_dataset(cfg), get_dataset_meta(weights)
         self.classes = self.find_classes(cfg, meta, checkpoint)
         self.reader = ImageReader(dataset)
+        self._cfg = cfg
         meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
         if len(meta.get('palette') or ()) < len(self.classes.names):
             meta['palette'] = palette_of(self.classes.names)
@@ -70,6 +72,10 @@ class Predictor:
         self.visualizer.add_datasample('', image.picture, sample, draw_gt=False,
                                        out_file=str(Path(out_dir, _picture(name))), **options)
         return sample
+
+    def ids_of(self, paths) -> list:
+        """Return the ids that the data has for image files, if it has them."""
+        return []
 
     def files_of(self, name) -> list:
         """Return the files that are written for an image, relative to the folder of the results."""
@@ -101,6 +107,10 @@ class DetectionPredictor(Predictor):
         super().__init__(cfg, checkpoint)
         self.score_thr = score_thr
         self.records = []
+
+    def ids_of(self, paths) -> list:
+        """Return the ids that the annotation file of the test data has for image files, if it has all of them."""
+        return image_ids(self._cfg, paths)
 
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and keep its records."""
@@ -163,7 +173,7 @@ class SegmentationPredictor(Predictor):
     def close(self, out_dir):
         """Write the class names of the label maps and return what there is, in words."""
         super().close(out_dir)
-        return f'{self.count} label maps (labels/, names in classes.json)'
+        return f'{self.count} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
 
 
 def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
@@ -171,6 +181,21 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
     if _framework(cfg) == 'mmseg':
         return SegmentationPredictor(cfg, checkpoint)
     return DetectionPredictor(cfg, checkpoint, score_thr)
+
+
+def _take_classes(cfg, weights, checkpoint):
+    """Take the classes of a checkpoint, or of the training data where it has none and they are there."""
+    try:
+        take_classes(cfg, weights, checkpoint, loaders=[])
+    except CheckpointError:
+        try:
+            take_classes(cfg, loaders=[])
+        except DataError:
+            taken = False
+        else:
+            taken = True
+        if not taken:
+            raise
 
 
 def _framework(cfg):
