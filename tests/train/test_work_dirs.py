@@ -84,15 +84,42 @@ def test_a_config_that_resumes_is_as_good_as_the_option(run):
         check_work_dir(Config(dict(work_dir=str(run), resume=False)))
 
 
-def test_a_checkpoint_among_the_files_of_another_run_is_refused(two, demo_data):
-    """Copied there by hand, so that its place does not tell."""
+@pytest.mark.parametrize('named', (True, False))
+@pytest.mark.parametrize('by_hand', (True, False))
+def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, two, demo_data):
+    """Copied there by hand, so that its place does not tell; nor does one of mmengine's name its run."""
     first, other = two
-    shutil.copy(first / 'iter_3.pth', other / 'iter_9.pth')
-    cfg, before = short_config(demo_data, other, 4), contents(other)
-    cfg.load_from = str(other / 'iter_9.pth')
-    with pytest.raises(ConfigError, match='iter_9.pth is of another run than iter_2.pth'):
-        train(cfg, resume=True)
+    copied = other / 'iter_9.pth'
+    shutil.copy(first / 'iter_3.pth', copied)
+    if not named:
+        take_name_of_run(copied)
+    cfg, before = short_config(demo_data, other, 4, max_keep_ckpts=1), contents(other)
+    with pytest.raises(ConfigError, match=f'iter_9.pth .*{"another run than" if named else "not say"}.* iter_2.pth'):
+        if by_hand:
+            runner = build_runner(cfg)
+            runner.resume(str(copied))
+            runner.train()
+        else:
+            cfg.load_from = str(copied)
+            train(cfg, resume=True)
     assert contents(other) == before
+
+
+def take_name_of_run(path):
+    state = torch.load(path, weights_only=False)
+    state['message_hub']['runtime_info'].pop('run_id')
+    torch.save(state, path)
+
+
+@pytest.mark.parametrize('source', ('iter_3.pth', ''))
+def test_a_checkpoint_that_was_noted_needs_no_name_of_its_run(source, run, demo_data, tmp_path):
+    """Resumed by hand, as a file or by its folder."""
+    folder = shutil.copytree(run, tmp_path / 'run')
+    take_name_of_run(folder / 'iter_3.pth')
+    runner = build_runner(short_config(demo_data, folder, 4, max_keep_ckpts=2))
+    runner.resume(str(folder / source))
+    runner.train()
+    assert sorted(contents(folder)) == ['iter_3.pth', 'iter_4.pth'] and read_notes(folder).run == read_notes(run).run
 
 
 def test_weights_of_the_folder_that_is_to_be_taken_are_refused(two, demo_data):

@@ -43,7 +43,7 @@ class DenseRunner(OpenRunner):
     """
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
-        randomness, self._resumed = dict(randomness or dict(seed=None)), None
+        randomness, self._resumed, self._run = dict(randomness or dict(seed=None)), None, None
         if resume:
             load_from = str(resuming.find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
@@ -195,7 +195,7 @@ class DenseRunner(OpenRunner):
         """
         with run_on_first(lock_work_dir, self.work_dir) or nullcontext():
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
-            run = resuming.run_of(self._resumed) if self._resumed else None
+            run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
             if self._sharding:
                 self._shard()
@@ -226,8 +226,10 @@ class DenseRunner(OpenRunner):
     def resume(self, filename, *args, **kwargs):
         """Go on from a checkpoint, and with mmengine's state also with the position in the data and random numbers."""
         if self._resumed is None:
+            filename = str(fetch(str(filename)))  # of a work dir its newest
             self._resumed = read_checkpoint(filename)
         checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # it may be called by hand
+        self._run = resuming.run_of(checkpoint)
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
         loop, state = self.train_loop, checkpoint.get('training')

@@ -8,7 +8,7 @@ from uuid import uuid4
 from mmengine.logging import print_log
 
 from ..errors import ConfigError
-from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, read_notes
+from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .locking import lock_work_dir
 from .resuming import check_resumable
 from .writing import named_errors
@@ -50,7 +50,7 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     Args:
         work_dir: The folder.
         resumes: The checkpoint that the run goes on from; None for a new run.
-        run: What that checkpoint has as ``run_id``.
+        run: What that checkpoint has as ``run_id``; None of mmengine's and of older versions.
         weights: The file of weights that a new run begins with.
 
     Returns:
@@ -63,13 +63,15 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     if resumes is not None and is_checkpoint_of(work_dir, resumes):
         notes = read_notes(work_dir)
         others = [name for name in (*notes.checkpoints, *notes.best) if Path(work_dir, name).is_file()
-                  and name != Path(resumes).name] if notes else []
+                  and place_of(Path(work_dir, name)) != place_of(resumes)] if notes else []
         if not others:  # of a version that took no notes, or copied into an empty folder
             own = notes.checkpoints if notes and notes.run == run else []
             return Notes(run or uuid4().hex, own)
-        if run not in (notes.run, None):
-            raise ConfigError(f'{resumes} is of another run than {others[0]} beside it, whose files this one would '
-                              'replace: name another --work-dir, and the file with --resume FILE')
+        noted = place_of(resumes) in (place_of(Path(work_dir, name)) for name in notes.checkpoints)
+        if run != notes.run and not (run is None and noted):
+            said = 'does not say that it is of the run of' if run is None else 'is of another run than'
+            raise ConfigError(f'{resumes} {said} {others[0]} beside it, whose files this one would replace: name '
+                              'another --work-dir, and the file with --resume FILE')
         return notes
     if resumes is None and weights is not None and Path(weights).exists() and is_checkpoint_of(work_dir, weights):
         raise ConfigError(f'load_from={weights} lies in the work dir of the run that is to begin, whose checkpoints '
