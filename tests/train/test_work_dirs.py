@@ -230,6 +230,53 @@ def test_checkpoints_of_mmengine_are_found_by_the_pointer(pointer, tmp_path):
     assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt'
 
 
+@pytest.mark.parametrize('placed', ('before', 'within', 'resumed'))
+@pytest.mark.parametrize('template', ('ep{}.pt', 'kept/{}.pth'))
+def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, placed, demo_data, tmp_path, capfd):
+    """Found by no pointer, or new since the run began; neither is it deleted later as one of the run's."""
+    theirs = tmp_path / template.format(2)
+
+    def place(_=None):
+        theirs.parent.mkdir(exist_ok=True)
+        theirs.write_text('of a user')
+
+    cfg = short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, filename_tmpl=template)
+    if placed == 'resumed':
+        train(short_config(demo_data, tmp_path, 1, filename_tmpl=template))
+    if placed != 'within':
+        place()
+    train(cfg, *[At(2, place, where='before_train_iter')] * (placed == 'within'), resume=placed == 'resumed')
+    aside, = tmp_path.glob('before_*')
+    assert (aside / theirs.relative_to(tmp_path)).read_text() == 'of a user' and not theirs.exists()
+    assert checkpoints_in(tmp_path) == [tmp_path / template.format(3)]
+    assert re.search(f'{theirs.name} was not written by this run', ''.join(capfd.readouterr()))
+
+
+@pytest.mark.parametrize('save_best', ('mIoU', 'auto', ['mIoU', 'aAcc']))
+def test_a_best_file_that_the_run_did_not_write_is_moved_and_not_replaced(save_best, demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 2,
+        'default_hooks.checkpoint': dict(save_best=save_best, rule='greater')})
+    theirs = [tmp_path / f'best_{key}_iter_2.pth' for key in ('mIoU', 'aAcc')][:2 if len(save_best) == 2 else 1]
+
+    def place(_):
+        for path in theirs:
+            path.write_text('of a user')
+
+    class Both(Metrics):
+
+        def after_val_epoch(self, runner, metrics):
+            super().after_val_epoch(runner, metrics)
+            metrics['aAcc'] = metrics['mIoU']
+
+    train(cfg, Both(tmp_path, 1., 2.), At(2, place, where='before_train_iter'))
+    names = sorted(path.name for path in theirs)
+    asides = [path for aside in tmp_path.glob('before_*') for path in aside.iterdir()]
+    assert sorted(path.name for path in asides) == names and {path.read_text() for path in asides} == {'of a user'}
+    assert sorted(path.name for path in tmp_path.glob('best_*')) == names == read_notes(tmp_path).best
+    assert all(path.stat().st_size > 1000 for path in theirs)
+
+
 @pytest.mark.parametrize('template', ('/elsewhere/{}.pth', '../{}.pth'))
 def test_a_name_that_leads_out_of_the_work_dir_is_refused(template):
     with pytest.raises(ConfigError, match='filename_tmpl.*--work-dir'):

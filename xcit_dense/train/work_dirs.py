@@ -1,5 +1,6 @@
 """Whose a work dir is: a run takes a folder of its own, or one in which it goes on."""
 import logging
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -87,17 +88,39 @@ def move_old_checkpoints(work_dir):
         CheckpointError: The folder cannot be written to.
     """
     old = checkpoints_in(work_dir)
-    if not old:
-        return
+    if old:
+        # cut off in between, nothing may point at a checkpoint that is gone, and the notes tell of those that are left
+        pointer, notes = ([path] if (path := Path(work_dir, name)).is_file() else [] for name in (POINTER, NOTES))
+        aside = move_aside(work_dir, [*pointer, *old, *notes])
+        print_log(f'moved the {len(old)} checkpoints of an earlier run into {aside}', logger='current',
+                  level=logging.WARNING)
+
+
+def keep_others(work_dir, name: str, notes: Notes):
+    """Before a run writes a file, move one of that name that it has not noted, so that nobody's is lost.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+    """
+    path = Path(work_dir, name)
+    if name not in (*notes.checkpoints, *notes.best) and os.path.lexists(path):
+        print_log(f'{path} was not written by this run, which would replace it: moved into '
+                  f'{move_aside(work_dir, [path])}', logger='current', level=logging.WARNING)
+
+
+def move_aside(work_dir, paths) -> Path:
+    """Move files of a work dir, in their order, into a new folder in it, and return that.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+    """
     aside = Path(work_dir, time.strftime('before_%Y%m%d_%H%M%S'))
     while aside.exists():
         aside = aside.with_name(f'{aside.name}_')
     with named_errors(aside):
         aside.mkdir()
-        # cut off in between, nothing may point at a checkpoint that is gone
-        for path in [*(path for name in (POINTER, NOTES) if (path := Path(work_dir, name)).is_file()), *old]:
+        for path in paths:
             place = aside / path.relative_to(work_dir)
             place.parent.mkdir(exist_ok=True, parents=True)
             path.rename(place)
-    print_log(f'moved the {len(old)} checkpoints of an earlier run into {aside}', logger='current',
-              level=logging.WARNING)
+    return aside
