@@ -44,6 +44,7 @@ class DenseRunner(OpenRunner):
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
         randomness, self._resumed, self._run = dict(randomness or dict(seed=None)), None, None
+        self.lock = None  # of the work dir, in the first process
         if resume:
             load_from = str(resuming.find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
@@ -193,7 +194,7 @@ class DenseRunner(OpenRunner):
         Raises:
             ConfigError: Another training runs in the work dir, or this run cannot go on there.
         """
-        with run_on_first(lock_work_dir, self.work_dir) or nullcontext():
+        with run_on_first(lock_work_dir, self.work_dir) or nullcontext() as self.lock:
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
@@ -270,6 +271,8 @@ class DenseRunner(OpenRunner):
         run_on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
 
     def _write_checkpoint(self, checkpoint, path, meta, by_epoch):
+        if self.lock:
+            self.lock.check()
         meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
                     time=time.strftime('%Y%m%d_%H%M%S'), mmengine_version=mmengine.__version__)
         meta.setdefault('epoch', self.epoch + by_epoch)  # as mmengine counts in its hooks

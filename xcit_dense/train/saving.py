@@ -42,13 +42,14 @@ class DenseCheckpointHook(OpenCheckpointHook):
             raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
                               f'{self.filename_tmpl!r}: name the folder with --work-dir DIR')
         self.on_write_error = on_write_error
-        self.notes = None  # of the first process
+        self.notes, self.lock = None, None  # of the first process
         self._saves_best = False
 
     def before_train(self, runner):
         """Take from a resumed checkpoint what it says of the files of this run, and leave what it says of others."""
         # a runner of mmengine's own claims no folder: nothing that lies there is known to be of its run
         self.notes = getattr(runner, 'notes', None) or Notes(run=uuid4().hex)
+        self.lock = getattr(runner, 'lock', None)
         own, infos = {*self.notes.checkpoints, *self.notes.best}, runner.message_hub.runtime_info
         for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the work dir of today
             infos.pop(key, None)
@@ -104,6 +105,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
 
     def _note(self, name):
         """Note a checkpoint before it is written; return those that may go then."""
+        if self.lock:
+            self.lock.check()
         keep_others(self.out_dir, name, self.notes)
         there = [old for old in self.notes.checkpoints if old != name and Path(self.out_dir, old).is_file()]
         self.notes.checkpoints = [*there, name]

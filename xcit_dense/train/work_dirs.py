@@ -31,9 +31,10 @@ def check_work_dir(cfg, overwrite: bool = False):
     if resumes:
         check_resumable(cfg.get('load_from'), cfg.work_dir)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock_work_dir(folder).close()  # the runner takes it again
-    if made:  # until the run begins nothing stays
-        (folder / '.running').unlink(missing_ok=True)
+    with lock_work_dir(folder):  # the runner takes it again
+        if made:  # until the run begins nothing stays; the name goes while nobody else can have locked it
+            (folder / '.running').unlink(missing_ok=True)
+    if made:
         with suppress(OSError):
             for path in made:
                 path.rmdir()
