@@ -125,9 +125,9 @@ class DenseRunner(OpenRunner):
 
     def build_evaluator(self, evaluator):
         """Build an evaluator that reads COCO's annotations as a training does, see `complete_annotations`."""
-        evaluator = super().build_evaluator(evaluator)
-        complete_annotations(evaluator)
-        return evaluator
+        built = super().build_evaluator(evaluator)
+        complete_annotations(built, evaluator)
+        return built
 
     def build_optim_wrapper(self, optim_wrapper):
         """Build the optimizer.
