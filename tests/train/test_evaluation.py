@@ -91,3 +91,23 @@ def test_ids_that_can_be_used_and_crowds_stay(evaluate):
     _, evaluator = evaluate(change)
     api = next(value for value in vars(evaluator.metrics[0]).values() if hasattr(value, 'createIndex'))
     assert list(api.anns)[:3] == [5, 12, 19] and [a['iscrowd'] for a in api.dataset['annotations']][:2] == [1, 0]
+
+
+@pytest.mark.parametrize('several', (False, True))
+def test_new_ids_are_told_once_with_their_file(several, demo_data, tmp_path, capfd):
+    """In a test as in a validation, which build their evaluators alike; ids that stay are not spoken of."""
+    content = json.loads((demo_data / VALIDATION).read_text())
+    ids(int)(content['annotations'])
+    path = tmp_path / 'from_0.json'
+    path.write_text(json.dumps(content))
+    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
+    take_classes(cfg)
+    cfg.work_dir, metric = str(tmp_path / 'run'), dict(cfg.test_evaluator, ann_file=str(path))
+    cfg.test_evaluator = [metric, dict(metric, prefix='again')] if several else metric
+    runner = build_runner(cfg)
+    runner.build_evaluator(cfg.val_evaluator)
+    assert 'pycocotools' not in ''.join(capfd.readouterr())
+    runner.test()
+    said = ''.join(capfd.readouterr())
+    assert said.count(f'WARNING - {path}: ') == 1 and 'such as 0' in said
+    assert said.count('pycocotools cannot use') == 1

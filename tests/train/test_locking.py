@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 
+from helpers.paths import TINY_SEG_CONFIG
+from helpers.runs import At, make_config, train
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import locking
 from xcit_dense.train.locking import lock_work_dir
@@ -98,6 +101,98 @@ def test_without_locks_the_heart_beats_until_another_run_has_begun(without_locks
         wait_for(lambda: threads() == begun)
         assert 'another training has begun' in without_locks[-1][0] and without_locks[-1][1] == logging.ERROR
     assert path.read_text() == 'of another'
+
+
+def test_without_locks_one_of_two_starts_over_a_dead_run_gets_in(without_locks, tmp_path, monkeypatch):
+    """The second comes and goes in while the first has judged the file, and not yet taken it away."""
+    path = tmp_path / '.running_by'
+    path.write_text(json.dumps(dict(locking._process(), start='1')))
+    check, second = locking._check_dead, subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
+    process = dict(locking._process(), pid=second.pid, start=locking._start_of(second.pid))
+    entered = []
+
+    def check_and_wait(*args):
+        check(*args)
+        monkeypatch.setattr(locking, '_check_dead', check)
+        with monkeypatch.context() as patch:
+            patch.setattr(locking, '_process', lambda: process)
+            entered.append(lock_work_dir(tmp_path))
+
+    monkeypatch.setattr(locking, '_check_dead', check_and_wait)
+    with pytest.raises(ConfigError, match=f'process {second.pid} on '):
+        lock_work_dir(tmp_path)
+    assert json.loads(path.read_text()) == process and not list(tmp_path.glob('.running_by.*'))
+    entered[0].check()
+    entered[0].close()
+    second.communicate()
+    lock_work_dir(tmp_path).close()
+
+
+def test_without_locks_a_file_that_goes_while_it_is_judged_is_free(without_locks, tmp_path, monkeypatch):
+    path, read = tmp_path / '.running_by', locking._read
+    path.write_text('')
+
+    def read_and_end(of):
+        text = read(of)
+        if of == path and text == '':
+            path.unlink()
+        return text
+
+    monkeypatch.setattr(locking, '_read', read_and_end)
+    lock_work_dir(tmp_path).close()
+
+
+def test_without_locks_a_run_saves_nothing_where_another_has_begun(without_locks, demo_data, tmp_path):
+    """What the other wrote stays as it is, its notes too."""
+    theirs = {name: f'{name} of another' for name in ('.running_by', '.checkpoints', 'iter_2.pth', 'last_checkpoint')}
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(interval=1)})
+
+    def begin(_):
+        for name, text in theirs.items():
+            (tmp_path / name).write_text(text)
+
+    with pytest.raises(ConfigError, match='another training .*begun since.* runs in'):
+        train(cfg, At(2, begin, where='before_train_iter'))
+    assert {name: (tmp_path / name).read_text() for name in theirs} == theirs and (tmp_path / 'iter_1.pth').is_file()
+
+
+def test_without_locks_a_file_that_was_deleted_is_made_again(without_locks, tmp_path):
+    with lock_work_dir(tmp_path) as lock:
+        (tmp_path / '.running_by').unlink()
+        lock.check()
+        with pytest.raises(ConfigError, match=f'process {os.getpid()} on '):
+            lock_work_dir(tmp_path)
+    lock.check()
+    assert not (tmp_path / '.running_by').exists()
+
+
+def test_a_lock_on_a_file_that_has_just_gone_is_none(tmp_path, monkeypatch):
+    """Taken away by a start that gave up, between opening and locking."""
+    flock = fcntl.flock
+
+    def go_and_lock(*args):
+        monkeypatch.setattr(fcntl, 'flock', flock)
+        (tmp_path / '.running').unlink()
+        flock(*args)
+
+    monkeypatch.setattr(fcntl, 'flock', go_and_lock)
+    with lock_work_dir(tmp_path), pytest.raises(ConfigError, match='another training'):
+        lock_work_dir(tmp_path)
+
+
+def test_a_start_that_gives_up_takes_its_file_away_while_it_has_the_lock(tmp_path, monkeypatch):
+    unlink, refused = Path.unlink, []
+
+    def unlink_and_look(path, **options):
+        if path.name == '.running':
+            with pytest.raises(ConfigError, match='another training'):
+                lock_work_dir(path.parent)
+            refused.append(path)
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, 'unlink', unlink_and_look)
+    check_work_dir(Config(dict(work_dir=str(tmp_path / 'new/run'))))
+    assert refused and not (tmp_path / 'new').exists()
 
 
 def test_a_folder_that_cannot_be_written(without_locks, tmp_path, monkeypatch):

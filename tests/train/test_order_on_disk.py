@@ -12,7 +12,7 @@ from xcit_dense.errors import CheckpointError
 from xcit_dense.train import build_runner, saving
 from xcit_dense.train.work_dirs import move_old_checkpoints
 from xcit_dense.train.writing import write_checkpoint
-from xcit_dense.weights.work_dirs import read_notes
+from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes
 
 NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
 
@@ -161,15 +161,26 @@ def test_errors_of_writing_name_the_file_and_others_stay(tmp_path):
     assert not isinstance(found.value, CheckpointError) and not list(tmp_path.iterdir())
 
 
-def test_the_pointer_moves_before_what_it_points_to(tmp_path, monkeypatch):
-    """Cut off in between, nothing may point at a checkpoint that is gone; the other way round one is resumed."""
-    for name in ('iter_1.pth', 'iter_2.pth', 'last_checkpoint', 'config.py'):
-        (tmp_path / name).write_text(name)
+@pytest.mark.parametrize('cut_off', (None, 'last_checkpoint', 'ep2.pt', 'ep3.pt', '.checkpoints'))
+def test_the_pointer_moves_before_what_it_points_to_and_the_notes_at_last(cut_off, tmp_path, monkeypatch):
+    """Cut off in between, nothing may point at a checkpoint that is gone, and none that is left may be unknown."""
+    names = ('ep2.pt', 'ep3.pt')
+    for name in (*names, 'config.py', 'last_checkpoint'):
+        (tmp_path / name).write_text(f'{tmp_path}/ep3.pt')
+    write_notes(tmp_path, Notes('a', list(names)))
     disk = Disk(tmp_path, monkeypatch)
+    if cut_off:
+        disk.failing[('rename', cut_off)] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            move_old_checkpoints(tmp_path)
+        assert [path.name for path in checkpoints_in(tmp_path)] == [
+            name for name in names if (tmp_path / name).exists()]
+        assert cut_off == 'last_checkpoint' or not (tmp_path / 'last_checkpoint').exists()
+        return
     move_old_checkpoints(tmp_path)
     aside, = tmp_path.glob('before_*')
     assert disk.calls == [('rename', name, f'{aside.name}/{name}')
-                          for name in ('last_checkpoint', 'iter_1.pth', 'iter_2.pth')]
+                          for name in ('last_checkpoint', *names, '.checkpoints')]
     assert sorted(p.name for p in tmp_path.iterdir()) == [aside.name, 'config.py']
     move_old_checkpoints(tmp_path)  # nothing is left to move
     assert [p.name for p in tmp_path.glob('before_*')] == [aside.name]

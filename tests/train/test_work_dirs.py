@@ -84,15 +84,42 @@ def test_a_config_that_resumes_is_as_good_as_the_option(run):
         check_work_dir(Config(dict(work_dir=str(run), resume=False)))
 
 
-def test_a_checkpoint_among_the_files_of_another_run_is_refused(two, demo_data):
-    """Copied there by hand, so that its place does not tell."""
+@pytest.mark.parametrize('named', (True, False))
+@pytest.mark.parametrize('by_hand', (True, False))
+def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, two, demo_data):
+    """Copied there by hand, so that its place does not tell; nor does one of mmengine's name its run."""
     first, other = two
-    shutil.copy(first / 'iter_3.pth', other / 'iter_9.pth')
-    cfg, before = short_config(demo_data, other, 4), contents(other)
-    cfg.load_from = str(other / 'iter_9.pth')
-    with pytest.raises(ConfigError, match='iter_9.pth is of another run than iter_2.pth'):
-        train(cfg, resume=True)
+    copied = other / 'iter_9.pth'
+    shutil.copy(first / 'iter_3.pth', copied)
+    if not named:
+        take_name_of_run(copied)
+    cfg, before = short_config(demo_data, other, 4, max_keep_ckpts=1), contents(other)
+    with pytest.raises(ConfigError, match=f'iter_9.pth .*{"another run than" if named else "not say"}.* iter_2.pth'):
+        if by_hand:
+            runner = build_runner(cfg)
+            runner.resume(str(copied))
+            runner.train()
+        else:
+            cfg.load_from = str(copied)
+            train(cfg, resume=True)
     assert contents(other) == before
+
+
+def take_name_of_run(path):
+    state = torch.load(path, weights_only=False)
+    state['message_hub']['runtime_info'].pop('run_id')
+    torch.save(state, path)
+
+
+@pytest.mark.parametrize('source', ('iter_3.pth', ''))
+def test_a_checkpoint_that_was_noted_needs_no_name_of_its_run(source, run, demo_data, tmp_path):
+    """Resumed by hand, as a file or by its folder."""
+    folder = shutil.copytree(run, tmp_path / 'run')
+    take_name_of_run(folder / 'iter_3.pth')
+    runner = build_runner(short_config(demo_data, folder, 4, max_keep_ckpts=2))
+    runner.resume(str(folder / source))
+    runner.train()
+    assert sorted(contents(folder)) == ['iter_3.pth', 'iter_4.pth'] and read_notes(folder).run == read_notes(run).run
 
 
 def test_weights_of_the_folder_that_is_to_be_taken_are_refused(two, demo_data):
@@ -201,6 +228,53 @@ def test_checkpoints_of_mmengine_are_found_by_the_pointer(pointer, tmp_path):
     (tmp_path / 'last_checkpoint').write_text(pointer)
     assert checkpoints_in(tmp_path) == [tmp_path / 'ep1.pt', tmp_path / 'ep2.pt']
     assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt'
+
+
+@pytest.mark.parametrize('placed', ('before', 'within', 'resumed'))
+@pytest.mark.parametrize('template', ('ep{}.pt', 'kept/{}.pth'))
+def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, placed, demo_data, tmp_path, capfd):
+    """Found by no pointer, or new since the run began; neither is it deleted later as one of the run's."""
+    theirs = tmp_path / template.format(2)
+
+    def place(_=None):
+        theirs.parent.mkdir(exist_ok=True)
+        theirs.write_text('of a user')
+
+    cfg = short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, filename_tmpl=template)
+    if placed == 'resumed':
+        train(short_config(demo_data, tmp_path, 1, filename_tmpl=template))
+    if placed != 'within':
+        place()
+    train(cfg, *[At(2, place, where='before_train_iter')] * (placed == 'within'), resume=placed == 'resumed')
+    aside, = tmp_path.glob('before_*')
+    assert (aside / theirs.relative_to(tmp_path)).read_text() == 'of a user' and not theirs.exists()
+    assert checkpoints_in(tmp_path) == [tmp_path / template.format(3)]
+    assert re.search(f'{theirs.name} was not written by this run', ''.join(capfd.readouterr()))
+
+
+@pytest.mark.parametrize('save_best', ('mIoU', 'auto', ['mIoU', 'aAcc']))
+def test_a_best_file_that_the_run_did_not_write_is_moved_and_not_replaced(save_best, demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 2,
+        'default_hooks.checkpoint': dict(save_best=save_best, rule='greater')})
+    theirs = [tmp_path / f'best_{key}_iter_2.pth' for key in ('mIoU', 'aAcc')][:2 if len(save_best) == 2 else 1]
+
+    def place(_):
+        for path in theirs:
+            path.write_text('of a user')
+
+    class Both(Metrics):
+
+        def after_val_epoch(self, runner, metrics):
+            super().after_val_epoch(runner, metrics)
+            metrics['aAcc'] = metrics['mIoU']
+
+    train(cfg, Both(tmp_path, 1., 2.), At(2, place, where='before_train_iter'))
+    names = sorted(path.name for path in theirs)
+    asides = [path for aside in tmp_path.glob('before_*') for path in aside.iterdir()]
+    assert sorted(path.name for path in asides) == names and {path.read_text() for path in asides} == {'of a user'}
+    assert sorted(path.name for path in tmp_path.glob('best_*')) == names == read_notes(tmp_path).best
+    assert all(path.stat().st_size > 1000 for path in theirs)
 
 
 @pytest.mark.parametrize('template', ('/elsewhere/{}.pth', '../{}.pth'))

@@ -7,6 +7,7 @@ import re
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from mmengine.logging import print_log
 
@@ -17,14 +18,29 @@ from .writing import named_errors
 _BEAT = 30
 #: Seconds without one after which a run that cannot be asked otherwise counts as dead.
 _SILENCE = 5 * _BEAT
+#: How often a lock is tried whose file is taken away meanwhile.
+_TRIES = 10
 
 
-def lock_work_dir(work_dir) -> ExitStack:
+class Lock(ExitStack):
+    """Keeps other trainings out of a folder until it is closed."""
+
+    #: Where the file system has no locks, ``.running_by`` and what this process wrote there.
+    mark = None
+
+    def check(self):
+        """Raise `ConfigError` if another training has got in: a file is no lock that nobody can break."""
+        if self.mark and not _is_held(*self.mark):
+            raise _taken(self.mark[0].parent, 'begun since', '. Nothing more is written here; what was saved stays')
+
+
+def lock_work_dir(work_dir) -> Lock:
     """Keep other trainings out of a folder until what is returned is closed.
 
     The system frees the folder with the process. Where the file system has no locks (``flock``), the file
     ``.running_by`` stands there until then, with machine, process and a heartbeat: what a killed run left is
-    taken away if that process is no more, or, seen from another machine, once the heart has been silent.
+    taken away if that process is no more, or, seen from another machine, once the heart has been silent. Call
+    `Lock.check` before anything of the folder is replaced.
 
     What killed trainings left half written is taken away too.
 
@@ -33,27 +49,55 @@ def lock_work_dir(work_dir) -> ExitStack:
         ConfigError: A training runs there.
     """
     folder = Path(work_dir)
-    with named_errors(folder), ExitStack() as stack:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = stack.enter_context(open(folder / '.running', 'a+'))
+    with named_errors(folder), Lock() as stack:
+        file, error = _open_locked(folder)
+        stack.enter_context(file)
         os.register_at_fork(after_in_child=file.close)  # workers may outlive the process by seconds
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise _taken(folder, f'process {file.read().strip() or "unknown"}') from None
-        except OSError as error:
+        mark = None
+        if error:
             print_log(f'{file.name} cannot be locked on this file system ({error}): other trainings are kept out by '
                       f'{folder / ".running_by"}, a heartbeat every {_BEAT} seconds', logger='current',
                       level=logging.WARNING)
-            stack.callback(_leave, *_enter(folder))
+            mark, end, beat = _enter(folder)
+            stack.callback(_leave, mark, end, beat)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         for part in folder.glob('*.part'):  # of killed trainings
             if re.search(r'\.[0-9a-f]{8}\.part$', part.name):  # and not of somebody's download
                 part.unlink(missing_ok=True)
-        return stack.pop_all()
+        lock = stack.pop_all()
+        lock.mark = mark
+        lock.callback(setattr, lock, 'mark', None)
+        return lock
+
+
+def _open_locked(folder):
+    """Open and lock a folder's file; return it, and the error of a file system without locks or None."""
+    for left in reversed(range(_TRIES)):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with ExitStack() as stack:
+                file = stack.enter_context(open(folder / '.running', 'a+'))
+                error = _lock(folder, file)
+                # others will lock the one of this name; some file systems number files anew each time
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)) or not left:
+                    stack.pop_all()
+                    return file, error
+        except FileNotFoundError:  # it, or the folder, went with a start that gave up
+            if not left:
+                raise
+
+
+def _lock(folder, file):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise _taken(folder, f'process {file.read().strip() or "unknown"}') from None
+    except OSError as error:
+        return error
+    return None
 
 
 def _taken(folder, who, more=''):
@@ -65,26 +109,54 @@ def _enter(folder):
     """Write the file of this process into a folder and keep its heart beating; return what `_leave` takes."""
     path, mine = folder / '.running_by', json.dumps(_process())
     _check_dead(folder, path)
-    path.unlink(missing_ok=True)
+    _take_away(folder, path)
     try:
-        with open(path, 'x') as file:  # of two that come at once, one alone makes it
-            file.write(mine)
+        _make(path, mine)
     except FileExistsError:
         raise _taken(folder, 'just started') from None
     end = threading.Event()
-    threading.Thread(target=_beat, args=(path, mine, end), daemon=True).start()
-    return path, mine, end
+    beat = threading.Thread(target=_beat, args=(path, mine, end), daemon=True)
+    beat.start()
+    return (path, mine), end, beat
 
 
-def _leave(path, mine, end):
+def _take_away(folder, path):
+    """Take away the file of a dead process; since it was judged, another start may have put its own there."""
+    taken = path.with_name(f'{path.name}.{uuid4().hex[:8]}.part')  # goes with the next start if this one is killed
+    with suppress(FileNotFoundError):
+        os.rename(path, taken)  # of two that come at once, one alone gets it
+        try:
+            _check_dead(folder, taken)
+        except ConfigError:
+            os.rename(taken, path)
+            raise
+        taken.unlink()
+
+
+def _make(path, mine):
+    with open(path, 'x') as file:  # of two that come at once, one alone makes it
+        file.write(mine)
+
+
+def _is_held(path, mine):
+    """Whether no other process has the file of this one; it is made again where it is not there."""
+    with suppress(OSError):  # what does not answer now may do so later
+        if not path.exists():
+            _make(path, mine)
+    return _read(path) in (mine, None, '')  # '': it is being made
+
+
+def _leave(mark, end, beat):
+    path, mine = mark
     end.set()
+    beat.join(_BEAT)  # else it may make the file again
     if _read(path) == mine:
         path.unlink(missing_ok=True)
 
 
 def _beat(path, mine, end):
     while not end.wait(_BEAT):
-        if _read(path) not in (mine, None):  # None: what does not answer now may do so later
+        if not _is_held(path, mine):
             print_log(f'another training has begun in {path.parent}: stop one of the two', logger='current',
                       level=logging.ERROR)
             return
@@ -106,11 +178,14 @@ def _check_dead(folder, path):
         if other.get('start') in (_start_of(other['pid']), None):
             raise _taken(folder, who)
         return
-    os.utime(folder / '.running')  # the clock of the file system
-    silent = (folder / '.running').stat().st_mtime - path.stat().st_mtime
+    (folder / '.running').touch()  # the clock of the file system
+    try:
+        silent = (folder / '.running').stat().st_mtime - path.stat().st_mtime
+    except FileNotFoundError:  # its process has just ended
+        return
     if silent < _SILENCE:
         raise _taken(folder, f'{who}, last sign of life {max(silent, 0):.0f} s ago',
-                     f'. If it was killed: wait until that was {_SILENCE} s ago, or delete {path}')
+                     f'. If it was killed: wait until that was {_SILENCE} s ago, or delete {folder / ".running_by"}')
 
 
 def _read(path):

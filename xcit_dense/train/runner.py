@@ -43,7 +43,8 @@ class DenseRunner(OpenRunner):
     """
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
-        randomness, self._resumed = dict(randomness or dict(seed=None)), None
+        randomness, self._resumed, self._run = dict(randomness or dict(seed=None)), None, None
+        self.lock = None  # of the work dir, in the first process
         if resume:
             load_from = str(resuming.find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
@@ -124,9 +125,9 @@ class DenseRunner(OpenRunner):
 
     def build_evaluator(self, evaluator):
         """Build an evaluator that reads COCO's annotations as a training does, see `complete_annotations`."""
-        evaluator = super().build_evaluator(evaluator)
-        complete_annotations(evaluator)
-        return evaluator
+        built = super().build_evaluator(evaluator)
+        complete_annotations(built, evaluator)
+        return built
 
     def build_optim_wrapper(self, optim_wrapper):
         """Build the optimizer.
@@ -193,9 +194,9 @@ class DenseRunner(OpenRunner):
         Raises:
             ConfigError: Another training runs in the work dir, or this run cannot go on there.
         """
-        with run_on_first(lock_work_dir, self.work_dir) or nullcontext():
+        with run_on_first(lock_work_dir, self.work_dir) or nullcontext() as self.lock:
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
-            run = resuming.run_of(self._resumed) if self._resumed else None
+            run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
             if self._sharding:
                 self._shard()
@@ -226,8 +227,10 @@ class DenseRunner(OpenRunner):
     def resume(self, filename, *args, **kwargs):
         """Go on from a checkpoint, and with mmengine's state also with the position in the data and random numbers."""
         if self._resumed is None:
+            filename = str(fetch(str(filename)))  # of a work dir its newest
             self._resumed = read_checkpoint(filename)
         checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # it may be called by hand
+        self._run = resuming.run_of(checkpoint)
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
         loop, state = self.train_loop, checkpoint.get('training')
@@ -268,6 +271,8 @@ class DenseRunner(OpenRunner):
         run_on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
 
     def _write_checkpoint(self, checkpoint, path, meta, by_epoch):
+        if self.lock:
+            self.lock.check()
         meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
                     time=time.strftime('%Y%m%d_%H%M%S'), mmengine_version=mmengine.__version__)
         meta.setdefault('epoch', self.epoch + by_epoch)  # as mmengine counts in its hooks

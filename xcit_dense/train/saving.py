@@ -12,6 +12,7 @@ from ..errors import CheckpointError, ConfigError
 from ..files import atomic_write
 from ..processes import run_on_first
 from ..weights.work_dirs import NOTES, POINTER, Notes, write_notes
+from .work_dirs import keep_others
 from .writing import named_errors
 
 
@@ -41,12 +42,14 @@ class DenseCheckpointHook(OpenCheckpointHook):
             raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
                               f'{self.filename_tmpl!r}: name the folder with --work-dir DIR')
         self.on_write_error = on_write_error
-        self.notes = None  # of the first process
+        self.notes, self.lock = None, None  # of the first process
+        self._saves_best = False
 
     def before_train(self, runner):
         """Take from a resumed checkpoint what it says of the files of this run, and leave what it says of others."""
         # a runner of mmengine's own claims no folder: nothing that lies there is known to be of its run
         self.notes = getattr(runner, 'notes', None) or Notes(run=uuid4().hex)
+        self.lock = getattr(runner, 'lock', None)
         own, infos = {*self.notes.checkpoints, *self.notes.best}, runner.message_hub.runtime_info
         for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the work dir of today
             infos.pop(key, None)
@@ -102,6 +105,9 @@ class DenseCheckpointHook(OpenCheckpointHook):
 
     def _note(self, name):
         """Note a checkpoint before it is written; return those that may go then."""
+        if self.lock:
+            self.lock.check()
+        keep_others(self.out_dir, name, self.notes)
         there = [old for old in self.notes.checkpoints if old != name and Path(self.out_dir, old).is_file()]
         self.notes.checkpoints = [*there, name]
         self._write_notes()
@@ -123,6 +129,13 @@ class DenseCheckpointHook(OpenCheckpointHook):
         for name in names or ():  # on the first process
             Path(self.out_dir, name).unlink(missing_ok=True)
 
+    def before_save_checkpoint(self, runner, checkpoint):
+        """Keep what others called like a best checkpoint; mmengine has named that by now. On the first process."""
+        if self._saves_best:
+            for name in {os.path.basename(path) for path in self._best().values() if path} - {*self.notes.best}:
+                keep_others(self.out_dir, name, self.notes)
+                self.notes.best.append(name)
+
     def save_best_of(self, runner, metrics):
         """Save the best checkpoint; those before are deleted here, where mmengine deletes them before it writes."""
         if not self.save_best:
@@ -134,6 +147,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         hub, before = runner.message_hub, self._best()
         infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
         self._set_best({})
+        self._saves_best = True
         try:
             super().save_best_of(runner, metrics)
             new = {os.path.basename(path) for path in self._best().values() if path}
@@ -148,6 +162,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
                 raise
             runner.logger.error(f'{error} The training goes on; the best checkpoint before is kept.')
             return
+        finally:
+            self._saves_best = False
         self._set_best(after)
         self._delete(old)
 

@@ -1,5 +1,6 @@
 """Whose a work dir is: a run takes a folder of its own, or one in which it goes on."""
 import logging
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +9,7 @@ from uuid import uuid4
 from mmengine.logging import print_log
 
 from ..errors import ConfigError
-from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, read_notes
+from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .locking import lock_work_dir
 from .resuming import check_resumable
 from .writing import named_errors
@@ -30,9 +31,10 @@ def check_work_dir(cfg, overwrite: bool = False):
     if resumes:
         check_resumable(cfg.get('load_from'), cfg.work_dir)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock_work_dir(folder).close()  # the runner takes it again
-    if made:  # until the run begins nothing stays
-        (folder / '.running').unlink(missing_ok=True)
+    with lock_work_dir(folder):  # the runner takes it again
+        if made:  # until the run begins nothing stays; the name goes while nobody else can have locked it
+            (folder / '.running').unlink(missing_ok=True)
+    if made:
         with suppress(OSError):
             for path in made:
                 path.rmdir()
@@ -50,7 +52,7 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     Args:
         work_dir: The folder.
         resumes: The checkpoint that the run goes on from; None for a new run.
-        run: What that checkpoint has as ``run_id``.
+        run: What that checkpoint has as ``run_id``; None of mmengine's and of older versions.
         weights: The file of weights that a new run begins with.
 
     Returns:
@@ -63,13 +65,15 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     if resumes is not None and is_checkpoint_of(work_dir, resumes):
         notes = read_notes(work_dir)
         others = [name for name in (*notes.checkpoints, *notes.best) if Path(work_dir, name).is_file()
-                  and name != Path(resumes).name] if notes else []
+                  and place_of(Path(work_dir, name)) != place_of(resumes)] if notes else []
         if not others:  # of a version that took no notes, or copied into an empty folder
             own = notes.checkpoints if notes and notes.run == run else []
             return Notes(run or uuid4().hex, own)
-        if run not in (notes.run, None):
-            raise ConfigError(f'{resumes} is of another run than {others[0]} beside it, whose files this one would '
-                              'replace: name another --work-dir, and the file with --resume FILE')
+        noted = place_of(resumes) in (place_of(Path(work_dir, name)) for name in notes.checkpoints)
+        if run != notes.run and not (run is None and noted):
+            said = 'does not say that it is of the run of' if run is None else 'is of another run than'
+            raise ConfigError(f'{resumes} {said} {others[0]} beside it, whose files this one would replace: name '
+                              'another --work-dir, and the file with --resume FILE')
         return notes
     if resumes is None and weights is not None and Path(weights).exists() and is_checkpoint_of(work_dir, weights):
         raise ConfigError(f'load_from={weights} lies in the work dir of the run that is to begin, whose checkpoints '
@@ -85,17 +89,39 @@ def move_old_checkpoints(work_dir):
         CheckpointError: The folder cannot be written to.
     """
     old = checkpoints_in(work_dir)
-    if not old:
-        return
+    if old:
+        # cut off in between, nothing may point at a checkpoint that is gone, and the notes tell of those that are left
+        pointer, notes = ([path] if (path := Path(work_dir, name)).is_file() else [] for name in (POINTER, NOTES))
+        aside = move_aside(work_dir, [*pointer, *old, *notes])
+        print_log(f'moved the {len(old)} checkpoints of an earlier run into {aside}', logger='current',
+                  level=logging.WARNING)
+
+
+def keep_others(work_dir, name: str, notes: Notes):
+    """Before a run writes a file, move one of that name that it has not noted, so that nobody's is lost.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+    """
+    path = Path(work_dir, name)
+    if name not in (*notes.checkpoints, *notes.best) and os.path.lexists(path):
+        print_log(f'{path} was not written by this run, which would replace it: moved into '
+                  f'{move_aside(work_dir, [path])}', logger='current', level=logging.WARNING)
+
+
+def move_aside(work_dir, paths) -> Path:
+    """Move files of a work dir, in their order, into a new folder in it, and return that.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+    """
     aside = Path(work_dir, time.strftime('before_%Y%m%d_%H%M%S'))
     while aside.exists():
         aside = aside.with_name(f'{aside.name}_')
     with named_errors(aside):
         aside.mkdir()
-        # cut off in between, nothing may point at a checkpoint that is gone
-        for path in [*(path for name in (POINTER, NOTES) if (path := Path(work_dir, name)).is_file()), *old]:
+        for path in paths:
             place = aside / path.relative_to(work_dir)
             place.parent.mkdir(exist_ok=True, parents=True)
             path.rename(place)
-    print_log(f'moved the {len(old)} checkpoints of an earlier run into {aside}', logger='current',
-              level=logging.WARNING)
+    return aside

@@ -69,7 +69,13 @@ def is_checkpoint_of(work_dir, path) -> bool:
     path = Path(path)
     if path.is_dir():
         return path.resolve() == Path(work_dir).resolve()
-    return _place(path) in map(_place, checkpoints_in(work_dir))
+    return place_of(path) in map(place_of, checkpoints_in(work_dir))
+
+
+def place_of(path) -> Path:
+    """Return a path whose folder has one name; what the file itself links to may lie in another run's."""
+    path = Path(path)
+    return path.parent.resolve() / path.name
 
 
 def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
@@ -123,8 +129,3 @@ def _text_of_pointer(work_dir):
         return Path(work_dir, POINTER).read_text(errors='replace').strip()
     except OSError:
         return ''
-
-
-def _place(path):
-    """A path whose folder has one name; what the file itself links to may lie in another run's."""
-    return path.parent.resolve() / path.name
