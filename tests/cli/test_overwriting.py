@@ -133,3 +133,15 @@ def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, dem
     assert '\n4 pictures' in run_tool('predict.py', *arguments[:2], tmp_path / 'copy', '--out', tmp_path / 'two').stdout
     assert {record['file_name'] for record in json.loads((other / 'results.json').read_text())} <= {
         'out/mine.jpg', *(path.name for path in (demo_data / 'val2017').iterdir())}
+
+
+def test_a_config_in_the_work_dir_is_not_overwritten_by_its_dump(demo_data, tmp_path):
+    config = tmp_path / 'my.py'
+    config.write_text(f"# My own words.\n_base_ = '{TINY_CONFIG}'\n")
+    arguments = 'train.py', config, '--data-root', demo_data, '--no-pretrained', '--work-dir', tmp_path, \
+        '--cfg-options', 'train_cfg.max_epochs=1'
+    run_tool(*arguments)
+    assert config.read_text().startswith('# My own words.')
+    assert "type='XCiT'" in next(tmp_path.glob('*/my.py')).read_text()
+    run_tool('test.py', config, tmp_path / 'epoch_1.pth', '--data-root', demo_data, '--work-dir', tmp_path)
+    assert config.read_text().startswith('# My own words.')

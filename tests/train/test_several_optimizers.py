@@ -11,7 +11,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, assert_same_run, make_config, terminate, train
 from xcit_dense.errors import Stopped
 from xcit_dense.train import build_runner
-from xcit_dense.train.runner import _states
+from xcit_dense.train.resuming import states_of
 from xcit_dense.train.startup import describe_run
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
@@ -27,8 +27,8 @@ class Scheduler:
 
 def test_states_are_kept_by_name_and_in_order():
     several = [Scheduler(1), Scheduler(2)]
-    assert _states(several) == [dict(step=1), dict(step=2)]
-    assert _states(dict(one=several, other=[Scheduler(3)], none=[])) == dict(
+    assert states_of(several) == [dict(step=1), dict(step=2)]
+    assert states_of(dict(one=several, other=[Scheduler(3)], none=[])) == dict(
         one=[dict(step=1), dict(step=2)], other=[dict(step=3)], none=[])
 
 

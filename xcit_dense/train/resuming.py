@@ -108,6 +108,13 @@ def restore_training(runner, state: dict):
         vars(hook).update(waiting)
 
 
+def states_of(schedulers):
+    """Return the states of schedulers: a list, or one for each of several optimizers by its name."""
+    if isinstance(schedulers, dict):
+        return {name: states_of(several) for name, several in schedulers.items()}
+    return [scheduler.state_dict() for scheduler in schedulers]
+
+
 def compare_data(runner, state: dict, filename):
     """Warn if a run goes on with another number of images than its checkpoint tells, which older ones do not."""
     before, now, loop = state.get('samples'), samples_of(runner.train_dataloader), runner.train_loop

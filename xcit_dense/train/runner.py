@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from ..compat.mmengine_private import OpenRunner
 from ..config.check import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
-from ..processes import run_on_first
+from ..processes import is_first_process, run_on_first
 from ..weights import fetch, load_model, read_checkpoint
 from . import resuming, sharding
 from .evaluation import complete_annotations
@@ -27,7 +27,7 @@ from .filters import is_for_console, is_news
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
 from .locking import lock_work_dir
 from .work_dirs import claim_work_dir
-from .writing import write_checkpoint
+from .writing import dump_config, write_checkpoint
 
 #: Errors of writing that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -72,6 +72,11 @@ class DenseRunner(OpenRunner):
             if not isinstance(handler, logging.FileHandler):
                 handler.addFilter(is_for_console)
         return logger
+
+    def dump_config(self):
+        """Write the config into the work dir, over none that is not a dump, or beside the log."""
+        if is_first_process():
+            dump_config(self.cfg, Path(self.cfg.filename or f'{self.timestamp}.py').name, self.work_dir, self.log_dir)
 
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
@@ -259,13 +264,14 @@ class DenseRunner(OpenRunner):
 
         Raises:
             CheckpointError: It cannot be written; what was there stays.
+            ConfigError: Another training has begun in the work dir.
         """
         training = resuming.training_state(self) if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
         checkpoint = dict(state_dict=sharding.model_state(self.model))
         if save_optimizer:
             checkpoint['optimizer'] = sharding.optimizer_state(self.model, self.optim_wrapper)
         if save_param_scheduler and self.param_schedulers is not None:
-            checkpoint['param_schedulers'] = _states(self.param_schedulers)
+            checkpoint['param_schedulers'] = resuming.states_of(self.param_schedulers)
         if training:
             checkpoint['training'] = training
         run_on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
@@ -288,9 +294,3 @@ class DenseRunner(OpenRunner):
 def build_runner(cfg):
     """Build the runner that ``cfg.runner_type`` names, which is `DenseRunner` in the configs of this package."""
     return RUNNERS.build(cfg)
-
-
-def _states(schedulers):
-    if isinstance(schedulers, dict):  # one list for each of several optimizers
-        return {name: _states(several) for name, several in schedulers.items()}
-    return [scheduler.state_dict() for scheduler in schedulers]
