@@ -259,6 +259,7 @@ class DenseRunner(OpenRunner):
 
         Raises:
             CheckpointError: It cannot be written; what was there stays.
+            ConfigError: Another training has begun in the work dir.
         """
         training = resuming.training_state(self) if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
         checkpoint = dict(state_dict=sharding.model_state(self.model))
