@@ -178,3 +178,13 @@ def test_the_key_of_a_step_changes_with_its_code(root, tmp_path, monkeypatch):
     typed_in = type('Mine', (LoadAnnotations, ), dict(__module__='__main__'))
     monkeypatch.delattr('__main__.__file__')
     assert not map_loader(folders(root, pipeline=[dict(type=typed_in)])).has_key
+
+
+def test_images_of_folders_in_doubt_are_asked_of_once(root, asked):
+    for path in (root / 'images/training').iterdir():
+        cv2.imwrite(str(path.with_suffix('.hdr')), cv2.imread(str(path)).astype(np.float32))
+    steps = [dict(type='LoadImageFromFile', color_type='unchanged'), dict(type='LoadAnnotations')]
+    dataset = folders(root, type='BaseSegDataset', img_suffix='.hdr', pipeline=steps)
+    for _ in 'ab':
+        only(check_data_set(dataset), 'image-left-out')  # the others
+        assert len(asked) == 6
