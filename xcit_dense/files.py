@@ -39,8 +39,13 @@ def _flush(path):
 
 
 def stamp_of(path, follow_links: bool = True) -> list:
-    """Return what changes when a file is written: its size and time. It is a list, as JSON gives it back."""
-    state = os.stat(path, follow_symlinks=follow_links)
+    """Return what changes when a file is written: its size and time. It is a list, as JSON gives it back.
+
+    Args:
+        path: That of the file, or what `os.stat` said of it.
+        follow_links: Whether a link stands for the file that it leads to.
+    """
+    state = path if isinstance(path, os.stat_result) else os.stat(path, follow_symlinks=follow_links)
     return [state.st_size, state.st_mtime_ns]
 
 

@@ -17,6 +17,7 @@ from xcit_dense.benchmark import cells, detector, growth, models
 from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.benchmark.measure import cut_data
 from xcit_dense.errors import ConfigError
+from xcit_dense.for_mmseg import ImageFolderDataset
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
@@ -251,11 +252,19 @@ def test_tool_says_what_it_takes(call_tool, capsys, options, words):
     assert code == 2 and all(word in message for word in words), message
 
 
-def test_cut_label_maps_keep_the_ends_of_their_names(root, tmp_path):
+class MasksDataset(ImageFolderDataset):
+    """Says how the names of its label maps end."""
+
+    def __init__(self, seg_map_suffix='_mask.png', **options):
+        super().__init__(seg_map_suffix=seg_map_suffix, **options)
+
+
+@pytest.mark.parametrize('more', (dict(seg_map_suffix='_mask.png'), dict(type=MasksDataset)))
+def test_cut_label_maps_keep_the_ends_of_their_names(more, root, tmp_path):
     """`python -m xcit_dense measure` trains on links to some images and their label maps."""
     for path in root.glob('annotations/*/*.png'):
         path.rename(path.with_name(f'{path.stem}_mask.png'))
-    cfg = Config({f'{part}_dataloader': dict(dataset=folders(root, seg_map_suffix='_mask.png', data_prefix=dict(
+    cfg = Config({f'{part}_dataloader': dict(dataset=folders(root, **more, data_prefix=dict(
         img_path=f'images/{name}', seg_map_path=f'annotations/{name}')))
         for part, name in (('train', 'training'), ('val', 'validation'))})
     cut_data(cfg, tmp_path / 'cut', 2, 1)

@@ -98,6 +98,10 @@ def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
     written = clean.read_bytes()
     call_tool(*args)
     assert clean.read_bytes() == written
+    clean.write_text('mine')
+    assert 'not dropped: ' in run_tool(*args, check=False).stdout and clean.read_text() == 'mine'
+    call_tool(*args, '--overwrite')
+    assert clean.read_bytes() == written
     assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no fault
 
 

@@ -3,12 +3,26 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from PIL import Image
 
 from helpers.paths import MAIN_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.datasets import LOADERS, check_data, datasets, find_images, folder_of, setting_of, type_of
+from xcit_dense.data.check import check_data_set
+from xcit_dense.data.datasets import (
+    LOADERS,
+    check_data,
+    class_of,
+    datasets,
+    find_images,
+    folder_of,
+    setting_of,
+    type_of,
+)
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import ImageFolderDataset
+
+#: What a data set of mmseg names in its data_prefix.
+ITS_KEYS = ['img_path', 'seg_map_path']
 
 
 def test_data_sets_inside_others_are_found():
@@ -68,8 +82,24 @@ def test_settings_are_those_of_the_config_then_of_the_class():
     assert type_of(dict(type='ImageFolderDataset')) is ImageFolderDataset
     # the same name in both frameworks: what has label maps is mmseg's
     kinds = [type_of(dict(type='ADE20KPanopticDataset')), type_of(dict(type='CityscapesDataset')),
-             type_of(dict(type='CityscapesDataset', data_prefix=dict(seg_map_path='x')))]
-    assert [kind.__module__.split('.')[0] for kind in kinds] == ['mmdet', 'mmdet', 'mmseg']
+             *(type_of(dict(type='CityscapesDataset', data_prefix={key: 'x'})) for key in ('img', *ITS_KEYS))]
+    assert [kind.__module__.split('.')[0] for kind in kinds] == ['mmdet'] * 3 + ['mmseg'] * 2
+
+
+@pytest.mark.parametrize('kind, keys, framework', (
+    ('CityscapesDataset', ITS_KEYS, 'mmseg'), ('CityscapesDataset', ['img'], 'mmdet'),
+    ('ImageFolderDataset', [], 'mmseg'),
+    ('RefCocoDataset', ITS_KEYS[:1], 'mmdet'), ('ADE20KSegDataset', ITS_KEYS, 'mmdet'), ('ADE20KDataset', [], 'mmseg')))
+def test_the_steps_of_a_data_set_are_of_its_own_framework(kind, keys, framework):
+    found = class_of(dict(type=kind, data_prefix=dict.fromkeys(keys, 'x')), 'TRANSFORMS', 'LoadAnnotations')
+    assert found.__module__.split('.')[0] == framework
+
+
+def test_tested_images_without_label_maps_are_those_of_mmseg(tmp_path):
+    Image.new('RGB', (8, 8)).save(tmp_path / 'a_leftImg8bit.png')
+    dataset = dict(type='CityscapesDataset', data_root=str(tmp_path), data_prefix=dict(img_path=''), test_mode=True)
+    report = check_data_set(dataset, use_cache=False)
+    assert report.findings == [] and report.counts['images'] == 1
 
 
 def test_folders_are_below_the_root():

@@ -89,6 +89,10 @@ def test_images_alone_may_be_elsewhere(root):
 def test_classes_of_label_maps_elsewhere_are_those_of_the_list(shelf):
     dataset = ConfigDict(folders(shelf, **WAYS['address']))
     assert classes_of_data(dataset)['classes'] == ('background', *CLASSES)
+    for text in ('a\nb\na\n', 'a\n\nb\n', 'a\n', '', b'\xff\n'):  # as on a disk
+        (shelf / 'classes.txt').write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(DataError, match=r'shelf://data/classes\.txt must'):
+            classes_of_data(dataset)
     (shelf / 'classes.txt').unlink()
     with pytest.raises(DataError, match=r'shelf://data/classes\.txt'):
         classes_of_data(dataset)

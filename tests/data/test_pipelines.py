@@ -7,7 +7,7 @@ from mmdet.datasets.transforms import LoadAnnotations
 from mmdet.evaluation import CocoMetric
 from mmengine.config import Config
 
-from helpers.faulty_data import ANNOTATIONS, coco, kinds_of, only, rewrite
+from helpers.faulty_data import ANNOTATIONS, coco, folders, kinds_of, only, rewrite
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.pipelines import image_loader, judges_masks, loads_masks, map_loader, turns_images
@@ -60,7 +60,7 @@ def test_images_are_turned_as_the_step_says(step, turned):
 
 
 def test_loaders_are_found_by_their_classes():
-    seg = dict(coco('x'), data_prefix=dict(img_path='a', seg_map_path='b'))
+    seg = folders('x')
     steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]
     for scope in ('', 'mmseg.'):
         pipeline = [dict(step, type=scope + step['type']) for step in steps]

@@ -3,11 +3,12 @@ import json
 
 import pytest
 from mmdet.datasets import CocoDataset
-from mmseg.datasets import ADE20KDataset
+from mmseg.datasets import ADE20KDataset, BaseSegDataset
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import classes_of_data
+from xcit_dense.data.datasets import type_of
 from xcit_dense.predict import classes
 from xcit_dense.predict.classes import classes_of_objects, classes_of_pixels
 
@@ -96,7 +97,9 @@ def test_ids_of_coco(tmp_path):
     ('CityscapesDataset', {}, {}, 0),
     ('ImageFolderDataset', dict(reduce_zero_label=True), {}, 1)))
 def test_the_first_label_is_that_of_the_data(kind, dataset, meta, first):
-    found = classes_of_pixels(segmentor(type=kind, **dataset), dict(meta, classes=('a', 'b', 'c')), 'w.pth')
+    cfg = segmentor(type=kind, **dataset)
+    assert issubclass(type_of(cfg.test_dataloader.dataset), BaseSegDataset)
+    found = classes_of_pixels(cfg, dict(meta, classes=('a', 'b', 'c')), 'w.pth')
     assert found.numbers == (first, first + 1, first + 2)
     assert (found.numbers_from == 'w.pth') == bool(meta)
 

@@ -9,7 +9,7 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
-from ..data.datasets import datasets, find_images
+from ..data.datasets import datasets, find_images, setting_of
 from ..data.folders import label_map_of
 from ..errors import DataError
 from ..train.curves import read_curves
@@ -89,7 +89,7 @@ def _cut_coco(root, dataset, count, out):
 
 def _cut_folders(root, dataset, count, out):
     folder, images = find_images(root / dataset.data_prefix.img_path)
-    suffix = dataset.get('seg_map_suffix', '.png')
+    suffix = setting_of(dataset, 'seg_map_suffix', '.png')
     for image in images[:count]:
         for part in (Path(dataset.data_prefix.img_path, image.relative_to(folder)),
                      label_map_of(image, folder, dataset.data_prefix.seg_map_path, suffix)):

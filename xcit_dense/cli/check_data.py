@@ -3,7 +3,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..errors import DataError
+from ..errors import DataError, OutputError
 from ..text import counted
 from .common import add_config_options, add_overwrite_option, run_tool
 
@@ -38,7 +38,7 @@ def _run(args):
         reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
         _show(reports, own.folder)
         findings = [finding for report in reports.values() for finding in report.findings]
-        classes = check.Report(args.config, _check_classes(cfg, args.config, findings))
+        classes = check.Report(args.config, _check_classes(cfg, args.config, findings, not args.no_cache))
         if classes.findings:
             print(f'{classes.summary()}\n')
         findings += classes.findings
@@ -46,7 +46,7 @@ def _run(args):
         file.write_text(json.dumps([
             dict(f._asdict(), severity=f.severity, sentence=f.sentence) for f in findings], indent=1))
     if args.drop:
-        _write_dropped(cfg, reports, args.drop)
+        _write_dropped(cfg, reports, args.drop, args.overwrite)
     errors = sum(finding.severity == check.ERROR for finding in findings)
     numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
     message = f'{" and ".join(numbers)}, all in {file}'
@@ -66,7 +66,7 @@ def _show(reports, folder):
         print()
 
 
-def _check_classes(cfg, name, findings):
+def _check_classes(cfg, name, findings, use_cache):
     """Return findings on the classes of all data sets, and on data sets beside each other."""
     from ..data import check
     from ..data.classes import take_classes
@@ -83,10 +83,10 @@ def _check_classes(cfg, name, findings):
             except DataError as error:
                 found.append(check.Finding(kind, name, value=f'cannot be used: {error}'))
                 break
-    return [*found, *check.check_classes(cfg), *check.check_beside(cfg)]
+    return [*found, *check.check_classes(cfg), *check.check_beside(cfg, use_cache=use_cache)]
 
 
-def _write_dropped(cfg, reports, folder):
+def _write_dropped(cfg, reports, folder, overwrite):
     from ..data.check import drop_findings
     from ..data.datasets import LOADERS, ann_file_of, named_datasets
     from ..data.evaluators import evaluators
@@ -95,12 +95,12 @@ def _write_dropped(cfg, reports, folder):
         names = names.split(', ')
         target = Path(folder, names[0]).absolute()  # files of two data sets may have one name
         try:
-            print(drop_findings(report, target))
-        except DataError as error:  # nothing to write, or nowhere; the other data sets go on
+            words, file = drop_findings(report, target, overwrite)
+        except (DataError, OutputError) as error:  # nothing to write, or nowhere; the other data sets go on
             print(f'not dropped: {error}')
             continue
-        file = target / Path(report.source).name
-        if file.is_file():
+        print(words)
+        if file:
             users = [keys[name][0] for name in names]
             # an evaluator reads the same file by itself
             loaders = dict.fromkeys(name.partition('.')[0] for name in names)

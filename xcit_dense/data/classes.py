@@ -1,6 +1,7 @@
 """The classes of a config's data sets: read from the data or a checkpoint, compared, and made known to the heads."""
 import colorsys
 import logging
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from .datasets import (
     is_elsewhere,
     prefixes_of,
     read_elsewhere,
-    setting_of,
 )
-from .files import IGNORED, Unreadable, parse_json, read_class_list, read_json, read_maps
+from .files import IGNORED, Unreadable, parse_class_list, parse_json, read_class_list, read_json
 from .folders import files_below
+from .label_maps import LabelMaps
 from .pipelines import ignored_labels
 
 #: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
@@ -170,47 +171,56 @@ def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
     folder = folder_of(dataset, 'seg_map_path').absolute()
     if _is_elsewhere(dataset):
         return _classes_elsewhere(dataset, names_file)
-    first = 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
-    left_out = {IGNORED, setting_of(dataset, 'ignore_index', IGNORED), *(label + first for label in ignored)}
-    labels = _labels_of_maps(folder, setting_of(dataset, 'seg_map_suffix', '.png'), on_findings, left_out)
-    highest = max(labels, default=-1)
-    try:
-        names = read_class_list(names_file)
-    except Unreadable as error:
-        raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {error}') from error
-    if names is None:
-        names = known or tuple(map(str, range(highest + 1)))
-        if not known:
-            print_log(f'no {names_file}: the classes are the labels 0 to {highest} in {folder}', logger='current')
+    maps = LabelMaps(dataset, ignored)
+    with _named(names_file):
+        names = read_class_list(names_file) or known
+    labels = _labels_of_maps(maps, folder, names, on_findings)
+    highest, first = max(labels, default=-1), maps.first
+    if not names:
+        names = tuple(map(str, range(first, highest + 1)))
+        print_log(f'no {names_file}: the classes are the labels {first} to {highest} in {folder}', logger='current')
     if len(names) < 2:
         _tell(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
-              f'needs two. A pixel is the number of its class from 0; {IGNORED} is ignored, so that an '
+              f'needs two. A pixel is the number of its class from {first}; {IGNORED} is ignored, so that an '
               'object drawn as 255 on 0 must be written as 1', on_findings)
-    if highest >= len(names):
-        _tell(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels 0 to '
-              f'{len(names) - 1}, and {IGNORED} is ignored', on_findings)
+    if highest >= first + len(names):
+        _tell(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels {first} to '
+              f'{first + len(names) - 1}, and {IGNORED} is ignored', on_findings)
     return names
 
 
 def _classes_elsewhere(dataset, names_file):
-    lines = read_elsewhere(dataset, 'classes.txt').decode(errors='replace').splitlines()
-    names = tuple(line.strip() for line in lines if line.strip())
+    with _named(names_file):
+        names = parse_class_list(read_elsewhere(dataset, 'classes.txt'))
     if len(names) < 2:
-        raise DataError(f'{names_file} must have one class name a line, and two at least; got {list(names)!r}')
+        raise DataError(f'{names_file} must name two classes at least; got {list(names)!r}')
     return names
 
 
-def _labels_of_maps(folder, suffix, on_findings, ignored):
-    """Return every label below a folder but the ignored ones, with a file that has it."""
-    paths, found = [path for path in files_below(folder) if path.name.endswith(suffix)], {}
-    for path, state in zip(paths, read_maps(paths, folder), strict=True):
+@contextmanager
+def _named(names_file):
+    try:
+        yield
+    except Unreadable as error:
+        raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {error}') from error
+
+
+def _labels_of_maps(maps, folder, names, on_findings):
+    """Return every label below a folder but the ignored ones, with a file that has it.
+
+    None where names say the classes and nothing is known of what reads the maps.
+    """
+    if names and not maps.is_read:
+        return {}
+    paths, found = [path for path in files_below(folder) if path.name.endswith(maps.suffix)], {}
+    for path, state in zip(paths, maps.settled(paths, names or None), strict=True):
         if state.fault:
             _tell(f'{path} cannot be read: {state.value or "it is not there"}', on_findings)
         elif 'labels' not in state.content:
             _tell(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
                   f'mode {state.content["mode"]}', on_findings)
         else:
-            found.update((label, path) for label, _ in state.content['labels'] if label not in ignored)
+            found.update((label, path) for label, _ in state.content['labels'] if label not in maps.ignored)
     return found
 
 

@@ -181,8 +181,7 @@ def class_of(dataset, registry, kind):
     """
     if not isinstance(kind, str):
         return kind
-    scopes = ('mmseg', 'mmdet') if 'seg_map_path' in prefixes_of(dataset) else ('mmdet', 'mmseg')
-    for scope in scopes:
+    for scope in _scopes_of(dataset, registry):
         try:
             found = getattr(import_module(f'{scope}.registry'), registry).get(kind)
         except (ImportError, RuntimeError):  # one of them alone is there; no such dotted name
@@ -190,6 +189,16 @@ def class_of(dataset, registry, kind):
         if found is not None:
             return found
     return None
+
+
+def _scopes_of(dataset, registry):
+    """Return the frameworks in the order in which they are asked for a name that both may have."""
+    first = 'mmseg' if {'img_path', 'seg_map_path'} & set(prefixes_of(dataset)) else 'mmdet'
+    if registry != 'DATASETS' and dataset.get('type'):  # the parts of a data set are of its own framework
+        bases = getattr(type_of(dataset), '__mro__', ())
+        roots = (base.__module__.partition('.')[0] for base in bases)
+        first = next((root for root in roots if root in ('mmdet', 'mmseg')), first)
+    return ('mmseg', 'mmdet') if first == 'mmseg' else ('mmdet', 'mmseg')
 
 
 def setting_of(dataset, name, default):

@@ -16,7 +16,7 @@ import orjson
 from PIL import Image
 from tqdm import tqdm
 
-from ..files import atomic_write
+from ..files import atomic_write, stamp_of
 
 #: What OpenCV reads too; PIL knows formats that run other programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
@@ -66,7 +66,7 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
             return ['missing', ''], None
         if not stat.S_ISREG(state.st_mode):
             return ['unreadable', NOT_REGULAR], None
-        stamp = [state.st_size, state.st_mtime_ns]
+        stamp = stamp_of(state)
         if path in known and known[path][0] == stamp:
             return known[path][1], stamp
         try:
@@ -143,8 +143,16 @@ def read_class_list(path):
     if not path.is_file():
         return None
     try:
-        names = tuple(line.strip() for line in path.read_text().strip().splitlines())
-    except (OSError, ValueError) as error:
+        return parse_class_list(path.read_bytes())
+    except OSError as error:
+        raise Unreadable(str(error)) from error
+
+
+def parse_class_list(data: bytes) -> tuple:
+    """Return the names in a class list, see `read_class_list`."""
+    try:
+        names = tuple(line.strip() for line in data.decode().strip().splitlines())
+    except ValueError as error:
         raise Unreadable(str(error)) from error
     if not names or not all(names) or len(set(names)) < len(names):
         raise Unreadable(repr(list(names)))

@@ -1,6 +1,9 @@
 """The steps of a data set's pipeline by their classes, wherever they stand in it; what it reads, and how."""
+import inspect
+
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 
+from ..files import stamp_of
 from ..text import first_line
 from .datasets import LOADERS, argument_of, class_of, dicts_in, is_elsewhere
 from .evaluators import evaluators
@@ -76,11 +79,14 @@ class Loader:
         self.reads_as_known = self.is_standard and not (step.get('ignore_empty') or step.get('backend_args'))
         #: Whether it reads from a disk.
         self.is_local = not is_elsewhere(step)
+        self._source = _source_of(kind)
+        #: Whether `key` tells when the step becomes another: its code lies in a file.
+        self.has_key = self._source is not None
         self._built = None
 
     def key(self) -> str:
-        """Return what findings depend on."""
-        return repr(self.step) if self.kind is not None else ''
+        """Return what findings depend on: the config of the step and the file of its class."""
+        return repr([self.step, self._source]) if self.kind is not None else ''
 
     def ask(self, **record):
         """Load a file.
@@ -101,6 +107,14 @@ class Loader:
             return self._built(dict(record)), ''
         except Exception as error:  # whatever a loader of the user's own leads to
             return None, first_line(error)
+
+
+def _source_of(kind):
+    try:
+        path = inspect.getfile(kind)
+        return [kind.__qualname__, path, *stamp_of(path)]
+    except (OSError, TypeError, AttributeError):  # no class, or one that was typed in
+        return None
 
 
 def image_loader(dataset) -> Loader:

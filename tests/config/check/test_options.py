@@ -5,6 +5,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.paths import TINY_CONFIG
+from xcit_dense.config import check as config_check
 from xcit_dense.config.check import explained, find_new_keys
 from xcit_dense.config.check import findings as findings_module
 from xcit_dense.config.loading import load_config
@@ -78,8 +79,24 @@ def test_other_errors_of_a_run_stay_as_they_are():
         cfg.model.neck.num_out = 4
         with pytest.raises(ZeroDivisionError), explained(cfg):
             raise ZeroDivisionError('of something else')
-    with pytest.raises(ConfigError, match='num_out = 4'), explained(cfg):
-        raise TypeError('no num_out')
-    cfg.config_findings = 'stop'
-    with pytest.raises(TypeError), explained(cfg):
-        raise TypeError('no num_out')
+    for error in (TypeError("f() got an unexpected keyword argument 'num_out'"), KeyError('num_out'),
+                  TypeError('no `num_out`')):
+        with pytest.raises(ConfigError, match='num_out = 4'), explained(cfg):
+            raise error
+        cfg.config_findings = 'stop'
+        with pytest.raises(type(error)), explained(cfg):
+            raise error
+        cfg.config_findings = 'warn'
+
+
+@pytest.mark.parametrize('findings, error', (
+    (['default_hooks.timer.type = X: nothing has it'], TypeError('unsupported operand type(s) for +')),
+    (['default_hooks.timer.type = X: nothing has it'], KeyError('type')),
+    (['model.neck.out = 1: no option'], ValueError('the loss ran out of range')),
+    (['model.neck.out = 1: no option'], KeyError('in_out')),
+    (['param_scheduler.0: no scheduler'], KeyError('0'))))
+def test_errors_that_share_a_word_with_a_finding_keep_their_own_text(monkeypatch, findings, error):
+    monkeypatch.setattr(config_check, '_find_all', lambda cfg: findings)
+    with pytest.raises(type(error)) as caught, explained(Config(dict(config_findings='warn'))):
+        raise error
+    assert caught.value is error

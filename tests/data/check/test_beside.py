@@ -1,5 +1,6 @@
 """Data sets beside each other, and beside the metrics that judge them."""
 import json
+import shutil
 
 import pytest
 from mmengine.config import Config
@@ -7,7 +8,7 @@ from mmengine.config import Config
 from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, rewrite
 from helpers.paths import TINY_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training, check_beside, check_data_sets
+from xcit_dense.data.check import beside, check_before_training, check_beside, check_data_sets
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import DataError
 
@@ -78,6 +79,25 @@ def test_other_files_for_the_same_data_are_no_fault(root, judged):
     more = judged(lambda c: c['images'].append(dict(c['images'][0], id=99)))
     assert more == [('evaluator-more', 'val_evaluator')]
     assert judged(file='s3://bucket/a.json') == judged(file='x', backend_args=dict(backend='petrel')) == []
+
+
+def test_files_beside_each_other_are_compared_once(root, monkeypatch):
+    reads, read = [], beside.read_coco
+    monkeypatch.setattr(beside, 'read_coco', lambda path: reads.append(path) or read(path))
+    cfg = Config(dict(val_dataloader=dict(dataset=coco(root, ann_file=VALIDATION, data_prefix=dict(img='val2017/'))),
+                      val_evaluator=dict(type='CocoMetric', ann_file=str(root / ANNOTATIONS))))
+    first = check_beside(cfg)
+    assert first and check_beside(cfg) == first and len(reads) == 2
+    check_beside(cfg, use_cache=False)
+    assert len(reads) == 4
+    cfg.val_dataloader.dataset.metainfo.classes = ('disc', )
+    check_beside(cfg)
+    assert len(reads) == 6
+    shutil.copy(root / VALIDATION, root / ANNOTATIONS)
+    assert check_beside(cfg) == [] and len(reads) == 8
+    (root / ANNOTATIONS).write_text('no json')
+    for amount in (10, 12):  # it may be whole next time
+        assert check_beside(cfg) == [] and len(reads) == amount
 
 
 def test_a_training_is_stopped_by_the_metric_of_its_validation_alone(root):

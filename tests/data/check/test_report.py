@@ -31,7 +31,8 @@ from xcit_dense.data.check import (
 )
 from xcit_dense.data.classes import palette_of
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.errors import ConfigError, DataError
+from xcit_dense.errors import ConfigError, DataError, OutputError
+from xcit_dense.files import RECORD
 
 #: A box that training would learn.
 ENDLESS = [0, 0, INFINITE, 5]
@@ -170,25 +171,43 @@ def test_warnings_are_logged_and_do_not_stop(root, monkeypatch):
 def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root, tmp_path):
     rewrite(root, fields('images', 1, id=1))
     report = check_data_set(coco(root))
-    words = data_check.drop_findings(report, tmp_path / 'clean')
+    words, file = data_check.drop_findings(report, tmp_path / 'clean')
     assert 'without 2 images' in words and 'image-id-twice 2' in words
+    assert file == tmp_path / 'clean/instances_train2017.json'
     kept = json.loads((tmp_path / 'clean/instances_train2017.json').read_text())
     assert [image['id'] for image in kept['images']] == [3, 4, 5, 6]
     assert {a['image_id'] for a in kept['annotations']} <= {3, 4, 5, 6}
-    with pytest.raises(DataError, match='overwrites nothing'):
-        data_check.drop_findings(report, tmp_path / 'clean')
-    with pytest.raises(DataError, match='overwrites nothing'):
-        data_check.drop_findings(report, root / 'annotations')
+    for overwrite in (False, True):
+        with pytest.raises(DataError, match='the data set itself'):
+            data_check.drop_findings(report, root / 'annotations', overwrite)
     (root / ANNOTATIONS).write_text('no json')
     with pytest.raises(DataError, match='cannot be cleaned'):
         data_check.drop_findings(check_data_set(coco(root)), tmp_path / 'other')
 
 
+@pytest.mark.parametrize('kind', (coco, folders))
+def test_what_was_dropped_is_written_again_and_nothing_of_others(root, tmp_path, kind):
+    rewrite(root, fields('images', 1, id=1))
+    image_and_map(root)[1].unlink()
+    report, out = check_data_set(kind(root)), tmp_path / 'clean'
+    data_check.drop_findings(report, out)
+    file, = (path for path in out.iterdir() if path.name != RECORD)
+    written = file.read_bytes()
+    data_check.drop_findings(report, out)  # yesterday's is its own
+    assert file.read_bytes() == written
+    file.write_text('mine')
+    with pytest.raises(OutputError, match='--overwrite'):
+        data_check.drop_findings(report, out)
+    assert file.read_text() == 'mine'
+    data_check.drop_findings(report, out, overwrite=True)
+    assert file.read_bytes() == written
+
+
 def test_drop_lists_bad_images_of_folders(root, tmp_path):
     image, path = image_and_map(root)
     path.unlink()
-    words = data_check.drop_findings(check_data_set(folders(root)), tmp_path / 'clean')
-    assert '1 image to take out of' in words
+    words, file = data_check.drop_findings(check_data_set(folders(root)), tmp_path / 'clean')
+    assert '1 image to take out of' in words and file is None
     assert (tmp_path / 'clean/take_away.txt').read_text() == f'{image}\n'
     assert image.is_file()
 

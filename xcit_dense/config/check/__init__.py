@@ -46,7 +46,7 @@ def explained(cfg):
     """Around a run that was begun in spite of findings: where it stops on one, the error is that line.
 
     Raises:
-        ConfigError: The run ended with an error that speaks of the key of a finding.
+        ConfigError: The run ended with an error that names the key of a finding.
     """
     try:
         yield
@@ -55,10 +55,15 @@ def explained(cfg):
     except Exception as error:
         found = _find_all(cfg) if cfg.get('config_findings') == 'warn' else ()
         spoken = [line for line in found if not isinstance(line, Hint)
-                  and re.search(rf'\b{_place(line).rpartition(".")[2]}\b', str(error))]
+                  and _speaks_of(error, _place(line).rpartition('.')[2])]
         if not spoken:
             raise
         raise ConfigError(f'the run stopped on what was warned of: {spoken[0]}') from error
+
+
+def _speaks_of(error, key):
+    """Whether an error names a key: in quotes, as Python does. Types and places in lists are words of any error."""
+    return key != 'type' and not key.isdecimal() and bool(re.search(rf'([\'"`]){re.escape(key)}\1', str(error)))
 
 
 def _find_all(cfg, earlier=()):

@@ -1,26 +1,30 @@
 """Data sets beside each other and beside what judges them: the same one twice, or a metric for another one."""
+import os
 from pathlib import Path
 
+from ...files import stamp_of
 from ...text import counted, listed
 from ..classes import difference_of
 from ..datasets import LOADERS, ann_file_of, files_of, is_elsewhere, named_datasets
 from ..evaluators import annotation_files
+from ..files import recall, remember
 from .classes import wanted_classes
 from .coco_file import read_coco
 from .findings import Finding
 
 
-def check_beside(cfg, loaders=LOADERS) -> list:
+def check_beside(cfg, loaders=LOADERS, use_cache: bool = True) -> list:
     """Find data sets that a loader reads twice, and metrics whose annotation file is not that of their loader.
 
     Args:
         cfg: The config.
         loaders: Those that will be used.
+        use_cache: Whether to believe what was found in files that have the same size and time.
 
     Returns:
         Findings.
     """
-    return [finding for loader in loaders for finding in (*_twice(cfg, loader), *_judged(cfg, loader))]
+    return [finding for loader in loaders for finding in (*_twice(cfg, loader), *_judged(cfg, loader, use_cache))]
 
 
 def _twice(cfg, loader):
@@ -32,7 +36,7 @@ def _twice(cfg, loader):
         first.setdefault(key, name)
 
 
-def _judged(cfg, loader):
+def _judged(cfg, loader, use_cache):
     datasets = [dataset for *_, dataset in named_datasets(cfg, [loader]) if dataset.get('ann_file')]
     if any(is_elsewhere(dataset, dataset['ann_file']) for dataset in datasets):
         return
@@ -41,16 +45,33 @@ def _judged(cfg, loader):
         if not file.exists():
             yield Finding('evaluator-data', key, value=f'its ann_file {file} is not there')
         elif [path.resolve() for path in own] != [file.resolve()]:
-            yield from _compare(key, file, own, wanted_classes(datasets[0], bool(cfg.get('classes_from_data'))))
+            wanted = wanted_classes(datasets[0], bool(cfg.get('classes_from_data')))
+            yield from (Finding(kind, key, value=value) for kind, value in _compared(file, own, wanted, use_cache))
 
 
-def _compare(key, file, own, wanted):
-    """Yield findings where a metric's file has not the images, objects or classes of the loader's."""
-    contents = [read_coco(path) for path in (file, *own)]
+def _compared(file, own, wanted, use_cache):
+    """Return what `_compare` yields, out of the cache where the files are the same."""
+    files = [file, *own]
+    place = f'beside {[os.path.abspath(path) for path in own]} {wanted}', file
+    if not all(path.is_file() for path in files):
+        return []  # the checks of the files themselves tell
+    stamps = [stamp_of(path) for path in files]
+    known = recall(*place) if use_cache else None
+    if known and known['stamps'] == stamps:
+        return known['found']
+    contents = [read_coco(path) for path in files]
     if any(fault for _, fault in contents):
-        return  # the checks of the files themselves tell
+        return []
+    found = list(_compare(file, own, [content for content, _ in contents], wanted))
+    if use_cache:
+        remember(*place, dict(stamps=stamps, found=found))
+    return found
+
+
+def _compare(file, own, contents, wanted):
+    """Yield kinds and values where a metric's file has not the images, objects or classes of the loader's."""
     try:
-        (judge, classes), *read = [_content_of(content, wanted) for content, _ in contents]
+        (judge, classes), *read = [_content_of(content, wanted) for content in contents]
     except (KeyError, TypeError, AttributeError):
         return
     images = {id: image for content, _ in read for id, image in content.items()}
@@ -59,19 +80,19 @@ def _compare(key, file, own, wanted):
     others = [id for id, (known_by, objects) in images.items()
               if id in judge and judge[id][0] != known_by and judge[id][1] != objects]
     if missing:
-        yield Finding('evaluator-data', key, value=(
+        yield 'evaluator-data', (
             f'{file} has none of {counted(len(missing), "images")} of {own[0]}, such as '
-            f'{listed(map(repr, missing), 3)}'))
+            f'{listed(map(repr, missing), 3)}')
     elif 2 * len(others) > len(images):
-        yield Finding('evaluator-data', key, value=(
+        yield 'evaluator-data', (
             f'in {file} {counted(len(others), "images")} have other names or sizes, and other objects, than by the '
-            f'same ids in {own[0]}, such as {listed(map(repr, others), 3)}'))
+            f'same ids in {own[0]}, such as {listed(map(repr, others), 3)}')
     elif len(judge) > len(images):
-        yield Finding('evaluator-more', key, value=(
+        yield 'evaluator-more', (
             f'{file} has {counted(len(judge) - len(images), "images")} that are not in {own[0]}; their objects count '
-            'as not found'))
+            'as not found')
     if difference := difference_of(classes, read[0][1]):
-        yield Finding('evaluator-data', key, value=f'{file} has other classes than {own[0]}: {difference}')
+        yield 'evaluator-data', f'{file} has other classes than {own[0]}: {difference}'
 
 
 def _content_of(content, wanted):

@@ -119,7 +119,7 @@ def _check_coco_set(dataset, wanted, root, use_cache, judged):
         found['images'], found['samples'] = [], []
     entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
     for fault, file, row, id, value in check_images(path, folder, entries, _roots(root, dataset, 'img'),
-                                                    Images(dataset), use_cache):
+                                                    Images(dataset, path, use_cache), use_cache):
         of_files.append(Finding(fault, file, 'images', row, id, value))
     return Report(path, findings + of_files, found['counts'],
                   [(name, images, amount) for _, _, name, images, amount in found['categories']],

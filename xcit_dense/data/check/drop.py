@@ -4,56 +4,61 @@ from collections import Counter
 from pathlib import Path
 
 from ...errors import DataError
-from ...files import atomic_write
+from ...files import OwnFiles, atomic_write
 from ...text import counted, printable
 from .coco_file import PARTS, read_coco
 
 
-def drop_findings(report, out) -> str:
+def drop_findings(report, out, overwrite: bool = False) -> tuple:
     """Write what is left of a data set without the records that have findings.
 
     Args:
         report: Of the data set.
         out: The folder to write into: an annotation file of the same name, or, for images and label maps, a list of
             the images to take away, one path a line.
+        overwrite: Whether to replace a file of that name that this did not write.
 
     Returns:
-        What was written and what was left out, in words. Where there is nothing to leave out, nothing is written.
+        What was written and what was left out, in words, and the annotation file or None. Where there is nothing to
+        leave out, nothing is written.
 
     Raises:
-        DataError: There is a file of that name, or no annotation file to start from.
+        DataError: The file would be that of the data set itself, or there is no annotation file to start from.
+        OutputError: It cannot be written, or there is one that this did not write.
     """
     source = Path(report.source)
     target = Path(out, 'take_away.txt' if source.is_dir() else source.name)
-    if target.exists():
-        raise DataError(f'{target} is there already, and --drop overwrites nothing: choose another folder')
+    if target.exists() and source.exists() and target.samefile(source):
+        raise DataError(f'{target} is the data set itself, which stays as it is: choose another folder')
     if source.is_dir():
         bad = sorted({finding.row for finding in report.findings if finding.drops})
         if not bad:
-            return f'{source}: nothing to leave out'
-        _write(target, ''.join(f'{path}\n' for path in bad))
-        return f'{target}: {counted(len(bad), "images")} to take out of {source}, with the label maps'
+            return printable(f'{source}: nothing to leave out'), None
+        _write(target, ''.join(f'{path}\n' for path in bad), overwrite)
+        return printable(f'{target}: {counted(len(bad), "images")} to take out of {source}, with the label maps'), None
     content, fault = read_coco(source)
     if fault:
         raise DataError(f'{source} cannot be cleaned: {fault}')
     dropped = [finding for finding in report.findings if finding.drops]
     if not dropped:
-        return printable(f'{source}: nothing to leave out')
+        return printable(f'{source}: nothing to leave out'), None
     rows = {part: {finding.row for finding in dropped if finding.part == part} for part in PARTS}
     kept = {part: [record for row, record in enumerate(content[part]) if row not in rows[part]] for part in PARTS}
     # what belongs to an image that is gone goes too
     ids = {record['id'] for record in kept['images']}
     before = len(kept['annotations'])
     kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
-    _write(target, json.dumps({**content, **kept}))
+    _write(target, json.dumps({**content, **kept}), overwrite)
     kinds = Counter(finding.kind for finding in dropped)
     words = [counted(len(rows[part]), part) for part in PARTS if rows[part]]
     if before > len(kept['annotations']):
         words.append(f'{counted(before - len(kept["annotations"]), "annotations")} of images that are gone')
     reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
-    return printable(f'{target}: without {", ".join(words)} ({reasons})')
+    return printable(f'{target}: without {", ".join(words)} ({reasons})'), target
 
 
-def _write(target, text):
-    with atomic_write(target) as part:
-        part.write_text(text)
+def _write(target, text, overwrite):
+    with OwnFiles(target.parent, 'check_data', overwrite) as own:
+        own.claim(target.name)
+        with atomic_write(target) as part:
+            part.write_text(text)

@@ -1,11 +1,13 @@
 """Looking at the image files of a data set."""
 import os
+from collections import Counter
 
 import cv2
 import numpy as np
 from PIL import Image
 
 from ...text import shown
+from ..asking import Asked
 from ..files import FORMATS, NOT_REGULAR, Unreadable, read_files
 from ..pipelines import image_loader, turns_images
 from .findings import ERROR, KINDS
@@ -14,7 +16,7 @@ _ORIENTATION = 0x0112
 #: What a whole file has near its end; cameras write something behind it.
 _END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
 _TAIL = 4096
-#: After so many files that a step of somebody's own has read, the others are believed: each is read whole.
+#: After so many files of one suffix in doubt that the step has read, the others are believed: each is read whole.
 _ENOUGH = 200
 
 
@@ -76,6 +78,7 @@ def check_images(report_file, folder, entries, roots, pipeline, use_cache: bool)
             yield 'image-outside', path, row, id, f'{os.path.abspath(path)}, by the name {shown(name)}'
         found = pipeline.faults_of(state, path, [width, height], img_id=id)
         yield from ((kind, path, row, id, value) for kind, value in found)
+    pipeline.keep()
 
 
 def is_outside(path, roots) -> bool:
@@ -92,12 +95,19 @@ class Images:
 
     Args:
         dataset: The config of the data set.
+        source: Its annotation file or folder, for the cache.
+        use_cache: As for `read_files`.
     """
 
-    def __init__(self, dataset):
+    def __init__(self, dataset, source, use_cache: bool = True):
         self.loader, self.turned = image_loader(dataset), turns_images(dataset)
         self.tested = bool(dataset.get('test_mode'))
-        self.good = 0  # files in doubt that a step of somebody's own has read one after another
+        self._asked = Asked(self.loader, 'images', source, use_cache)
+        self._good = Counter()  # by suffix, files in doubt that the step has read one after another
+
+    def keep(self):
+        """Remember what was asked for the next run."""
+        self._asked.keep()
 
     def faults_of(self, state, path, size=None, **record) -> list:
         """Return kinds and values of the faults of an image.
@@ -113,18 +123,17 @@ class Images:
             return faults
         if size:
             record.update(width=size[0], height=size[1])
-        if self.good > _ENOUGH:
+        suffix = os.path.splitext(path)[1]
+        if self._good[suffix] > _ENOUGH:
             return []
-        loaded, words = self.loader.ask(img_path=path, instances=[], seg_map_path=None, **record)
-        if loaded is None and not words and not self.tested:
+        real, words = self._asked.of(path, _size_of, img_path=path, instances=[], seg_map_path=None, **record)
+        if real is None and not words and not self.tested:
             return [('image-left-out', 'the pipeline goes on without images that it cannot read')]
-        if loaded is None:
-            self.good = 0
+        if real is None:
+            self._good[suffix] = 0
             return [(kind, words if words and not self.loader.is_standard else value) for kind, value in faults]
-        self.good += not self.loader.is_standard
-        # the first step of somebody's own may be no loader, or give no array
-        shape = loaded.get('ori_shape') if isinstance(loaded, dict) else None
-        return list(self._compare(list(shape[1::-1]), size, 'image-size')) if shape else []
+        self._good[suffix] += 1
+        return list(self._compare(real, size, 'image-size')) if real else []
 
     def _is_asked(self, state, path):
         if state.fault == 'missing' or not state.fault:  # the frameworks' own step reads the file, and what is in it
@@ -144,6 +153,15 @@ class Images:
     def _compare(self, real, size, kind):
         if size and real != size:
             yield kind, f'{real[0]} x {real[1]}, not {size[0]:g} x {size[1]:g} (width x height)'
+
+
+def _size_of(loaded):
+    """Return the width and height of what a step loaded; None where that is nothing, [] where they are not known."""
+    if loaded is None:
+        return None
+    # the first step of somebody's own may be no loader, or give no array
+    shape = loaded.get('ori_shape') if isinstance(loaded, dict) else None
+    return [int(side) for side in shape[1::-1]] if shape else []
 
 
 def faults_of_header(header):

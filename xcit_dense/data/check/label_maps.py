@@ -6,9 +6,10 @@ import numpy as np
 
 from ...text import shown
 from ..datasets import IMAGE_SUFFIXES, folder_of, prefixes_of, setting_of
-from ..files import IGNORED, NOT_REGULAR, FileState, labels_of, read_files, read_maps
+from ..files import read_files
 from ..folders import files_below, label_map_of
-from ..pipelines import map_loader, resizes
+from ..label_maps import LabelMaps
+from ..pipelines import resizes
 from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
 
@@ -26,14 +27,14 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
         use_cache: Whether to believe what was read of a file that has the same size and time.
         ignored: Labels that heads or metrics leave out, as they come out of the pipeline.
     """
-    folder, maps_folder = folder_of(dataset, 'img_path'), folder_of(dataset, 'seg_map_path')
-    check = _Check(dataset, names, folder, maps_folder, exact, ignored)
+    folder = folder_of(dataset, 'img_path')
+    check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, use_cache)
     images = check.images()
     headers = read_files(images, read_header, 'headers', folder, use_cache, 'images')
     maps = None
-    if prefixes_of(dataset).get('seg_map_path') and check.reads_maps:
+    if prefixes_of(dataset).get('seg_map_path') and check.maps.is_read:
         maps = [check.map_of(image) for image in images]
-        states = read_maps(maps, maps_folder, use_cache)
+        states = check.maps.read(maps)
     for place, (image, header) in enumerate(zip(images, headers, strict=True)):
         if is_outside(image, roots):
             check.add('image-outside', image, image, os.path.abspath(image))
@@ -42,23 +43,21 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
             check.label_map(image, header, maps[place], states[place])
     if maps:
         check.pairs(images, maps)
+    check.pipeline.keep()
+    check.maps.keep()
     return check.report(images)
 
 
 class _Check:
 
-    def __init__(self, dataset, names, folder, maps_folder, exact, ignored):
+    def __init__(self, dataset, names, folder, maps, exact, use_cache):
         self.dataset, self.names = dataset, names
-        self.folder, self.maps_folder = folder, maps_folder
+        self.folder, self.maps = folder, maps
         self.suffix = setting_of(dataset, 'img_suffix', '.jpg') if exact else None
-        self.map_suffix = setting_of(dataset, 'seg_map_suffix', '.png')
-        self.first = 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
-        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first),
-                        *(label + self.first for label in ignored if label != IGNORED)}
-        self.pipeline, self.loader = Images(dataset), map_loader(dataset)
+        self.first, self.ignored = maps.first, maps.ignored
+        self.pipeline = Images(dataset, folder, use_cache)
         # a resize that keeps the ratio makes both of one size; a test compares with the image as it is
         self.resizes = not dataset.get('test_mode') and resizes(dataset)
-        self.reads_maps = not dataset.get('pipeline') or self.loader.kind is not None
         self.findings = []
         self.drawn = {}  # the label map of each image, or None, where both can be opened
         self.total_without = 0
@@ -98,7 +97,7 @@ class _Check:
 
     def map_of(self, image):
         """Return the path of the label map of an image."""
-        return label_map_of(image, self.folder, self.maps_folder, self.map_suffix, self.suffix)
+        return label_map_of(image, self.folder, self.maps.folder, self.maps.suffix, self.suffix)
 
     def image(self, path, header):
         """Add the faults of an image."""
@@ -111,29 +110,16 @@ class _Check:
     def label_map(self, image, header, path, state):
         """Add the faults of a label map, and count its labels; those that the pipeline's own step reads are none."""
         faults, asked = self.faults_of_map(image, header, path, state), None
-        if faults and self.loader.kind is not None and (state.fault == 'unreadable' and state.value != NOT_REGULAR
-                                                        or not self.loader.is_standard):
-            asked = self.ask(image, path)
+        if faults and self.maps.doubted(state):
+            asked = self.maps.ask(path, image)
             if asked is not None:
-                state = FileState('', '', asked)
-                faults = self.faults_of_map(image, header, path, state)
+                state, faults = asked, self.faults_of_map(image, header, path, asked)
         for kind, value in faults:
             self.add(kind, path, image, value)
         if 'labels' in (state.content or {}):
             self.count(image, path, state.content['labels'])
             if str(image) in self.drawn and not asked:
                 self.drawn[str(image)] = str(path)
-
-    def ask(self, image, path):
-        """Return what `read_map` does of what the pipeline's own step makes of a label map, or None."""
-        loaded, _ = self.loader.ask(img_path=str(image), seg_map_path=str(path), seg_fields=[], label_map=None,
-                                    reduce_zero_label=bool(self.first))
-        labels = (loaded or {}).get('gt_seg_map') if isinstance(loaded, (dict, type(None))) else None
-        if getattr(labels, 'ndim', 0) != 2 or labels.min() < 0 or labels.max() > IGNORED:
-            return None
-        if self.first:  # as they are in the file
-            labels = np.where(labels == IGNORED, IGNORED, labels + 1)
-        return dict(size=list(labels.shape[::-1]), mode='L', labels=labels_of(labels))
 
     def faults_of_map(self, image, header, path, state):
         """Return kinds and values of the faults of a label map."""
@@ -148,8 +134,7 @@ class _Check:
             is_resized = self.resizes and size[0] * content['size'][1] == size[1] * content['size'][0]
             faults.append(('map-ratio' if is_resized else 'map-size', f'{words[0]}, not {words[1]} (width x height)'))
         if self.names is not None:
-            wrong = [label for label, _ in content['labels']
-                     if label not in self.ignored and label >= self.first + len(self.names)]
+            wrong = self.maps.wrong_labels(content, len(self.names))
             if wrong:
                 faults.append(('map-labels', f'{shown(wrong)}; the labels of classes are {self.first} to '
                                f'{self.first + len(self.names) - 1}, and ignored ones {sorted(self.ignored)}'))
@@ -173,8 +158,8 @@ class _Check:
                 self.add('map-shared', image, image, str(owners[path]))
             owners.setdefault(path, image)
         if not self.dataset.get('ann_file'):
-            for path in self.files_below(self.maps_folder):
-                if path.name.endswith(self.map_suffix) and path not in owners:
+            for path in self.files_below(self.maps.folder):
+                if path.name.endswith(self.maps.suffix) and path not in owners:
                     self.add('map-without-image', path)
 
     def report(self, images):

@@ -1,0 +1,102 @@
+"""How the label maps of a data set are read, by the check and by what takes classes from them."""
+import os
+from pathlib import Path
+
+import numpy as np
+
+from .asking import Asked
+from .datasets import IMAGE_SUFFIXES, folder_of, setting_of
+from .files import IGNORED, NOT_REGULAR, FileState, labels_of, read_maps
+from .pipelines import map_loader
+
+
+class LabelMaps:
+    """The label maps of a data set: what a look at a file leaves in doubt, the pipeline's own step is asked.
+
+    Args:
+        dataset: Its config.
+        ignored: Labels that heads or metrics leave out, as they come out of the pipeline.
+        use_cache: Whether to believe what was found in files that have the same size and time.
+
+    Attributes:
+        folder: That of the maps.
+        suffix: What their names end with.
+        first: The label of the first class in the files: 1 with ``reduce_zero_label``.
+        ignored: The labels in the files that stand for no class.
+        is_read: Whether anything is known to read them.
+    """
+
+    def __init__(self, dataset, ignored=(), use_cache: bool = True):
+        self.folder = folder_of(dataset, 'seg_map_path')
+        self.suffix = setting_of(dataset, 'seg_map_suffix', '.png')
+        self.first = 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
+        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first),
+                        *(label + self.first for label in ignored if label != IGNORED)}
+        self.loader = map_loader(dataset)
+        self.is_read = not dataset.get('pipeline') or self.loader.kind is not None
+        self._images, self._image_suffix = folder_of(dataset, 'img_path'), setting_of(dataset, 'img_suffix', '.jpg')
+        self._asked, self._use_cache = Asked(self.loader, 'maps', self.folder, use_cache), use_cache
+
+    def read(self, paths) -> list:
+        """Return the states of files as `read_maps` does; `doubted` and `ask` tell which of them hold."""
+        return read_maps(paths, self.folder, self._use_cache)
+
+    def wrong_labels(self, content, count: int) -> list:
+        """Return the labels of a map that stand for none of so many classes, and are not ignored."""
+        return [label for label, _ in content['labels']
+                if label not in self.ignored and label >= self.first + count]
+
+    def doubted(self, state) -> bool:
+        """Whether the step of the pipeline may see more in a file than its state with a fault says."""
+        is_unreadable = state.fault == 'unreadable' and state.value != NOT_REGULAR
+        return self.loader.kind is not None and (is_unreadable or not self.loader.is_standard)
+
+    def ask(self, path, image=None):
+        """Return the state of a file by what the pipeline's own step makes of it; None where it cannot use it.
+
+        Args:
+            path: That of the label map.
+            image: That of its image; by default one of its name.
+        """
+        content, _ = self._asked.of(path, self._content, img_path=str(image or self._image_of(path)),
+                                    seg_map_path=str(path), seg_fields=[], label_map=None,
+                                    reduce_zero_label=bool(self.first))
+        return None if content is None else FileState('', '', content)
+
+    def keep(self):
+        """Remember what was asked for the next run."""
+        self._asked.keep()
+
+    def settled(self, paths, names) -> list:
+        """Return the states of files, those in doubt as the pipeline's own step reads them.
+
+        Args:
+            paths: Theirs.
+            names: The classes, or None where the labels say them.
+        """
+        states = [self._settle(path, state, names)
+                  for path, state in zip(paths, self.read(paths), strict=True)]
+        self.keep()
+        return states
+
+    def _settle(self, path, state, names):
+        is_good = 'labels' in (state.content or {}) and (
+            self.loader.is_standard if names is None else not self.wrong_labels(state.content, len(names)))
+        if is_good or not self.doubted(state):
+            return state
+        return self.ask(path) or state
+
+    def _content(self, loaded):
+        """Return what `read_map` does of what the step made, or None."""
+        labels = (loaded or {}).get('gt_seg_map') if isinstance(loaded, (dict, type(None))) else None
+        if getattr(labels, 'ndim', 0) != 2 or labels.min() < 0 or labels.max() > IGNORED:
+            return None
+        if self.first:  # as they are in the file
+            labels = np.where(labels == IGNORED, IGNORED, labels + 1)
+        return dict(size=list(labels.shape[::-1]), mode='L', labels=labels_of(labels))
+
+    def _image_of(self, path):
+        stem = os.path.relpath(path, self.folder).removesuffix(self.suffix)
+        ends = (self._image_suffix, *IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES))
+        images = [Path(self._images, f'{stem}{end}') for end in ends]
+        return next((image for image in images if image.exists()), images[0])
