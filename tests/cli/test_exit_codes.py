@@ -126,7 +126,7 @@ def test_minima_that_are_none(text):
 @pytest.mark.parametrize('value, code', ((NAN, 1), (0.4699, 1), (0.47, 0), (0.48, 0)))
 def test_the_test_tool_ends_with_what_the_metrics_reach(value, code, demo_data, tmp_path, monkeypatch):
     metrics = {'coco/bbox_mAP': value, 'coco/segm_mAP': 0.3}
-    monkeypatch.setattr(runner_module, 'build_runner', lambda cfg: SimpleNamespace(test=lambda: metrics))
+    monkeypatch.setattr(runner_module, 'build_runner', lambda cfg: SimpleNamespace(test=lambda: metrics, hooks=[]))
     monkeypatch.setattr('xcit_dense.weights.read_checkpoint', lambda path: dict(meta=dict(dataset_meta={})))
     monkeypatch.setattr('xcit_dense.data.classes.take_classes', lambda *_, **__: None)
     done = run_tool('test.py', TINY_CONFIG, 'a.pth', '--data-root', demo_data, '--work-dir', tmp_path, '--at-least',
