@@ -52,7 +52,8 @@ def stamp_of(path, follow_links: bool = True) -> list:
 class OwnFiles:
     """The files in a folder that one tool wrote, which it alone may write again; a record there keeps their names.
 
-    Use it as a context in which the files are claimed and then written.
+    Use it as a context in which the files are claimed and then written: at its end they are noted, with size and time.
+    What a tool that is killed has written by then is noted nowhere, for who wrote it cannot be told later.
 
     Args:
         folder: The folder; it is made with the first claim.
@@ -78,26 +79,22 @@ class OwnFiles:
         written = {name: stamp for name, stamp in written.items() if stamp != self._others.get(name)}  # left as it was
         others = {name: stamp for name, stamp in self._recorded().items()
                   if name not in self._claimed and os.path.lexists(self.folder / name)}
-        with suppress(OSError):  # a full disk, which the tool itself tells of; without stamps the names will do
+        with suppress(OSError):  # a full disk, which the tool itself tells of
             if self._claimed:
                 self._record({**others, **written})
             if self._made_folder:
                 self.folder.rmdir()  # unless something is in it
 
     def names(self) -> set:
-        """Return the files that the tool wrote, as far as they are what it wrote, relative to the folder.
-
-        Those without a stamp are of a tool that was killed: who wrote them since cannot be told.
-        """
+        """Return the files that the tool wrote, as far as they are what it wrote, relative to the folder."""
         return {name for name, stamp in self._recorded().items() if _lies_within(name)
                 and os.path.lexists(self.folder / name) and stamp == self._stamp_of(name)}
 
-    def claim(self, *names, record: bool = True):
-        """Say which files are about to be written; call it before anything is.
+    def claim(self, *names):
+        """Say which files are about to be written; call it before anything is. The folder is made.
 
         Args:
             *names: Theirs, relative to the folder.
-            record: Whether to write them down now or at the end, for one file of many.
 
         Raises:
             OutputError: There are some already that the tool did not write, or the folder cannot be written into.
@@ -122,10 +119,9 @@ class OwnFiles:
                 else:
                     self._others[name] = self._stamp_of(name)
             self._made_folder = self._made_folder or not self.folder.exists()
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._claimed.update(names)
             self._own.update(names)
-            if record:
-                self._record({**self._recorded(), **dict.fromkeys(self._claimed)})
         except OSError as error:
             raise OutputError(f'cannot write into {self.folder}: {error.strerror}') from error
 
@@ -153,7 +149,7 @@ def drawn_in(folder) -> set:
     record = {name: stamp for tool, files in _read_record(folder).items() if tool != 'make_demo_data'
               for name, stamp in files.items() if _lies_within(name)}
     return {path for name, stamp in record.items() if (path := Path(folder, name)).is_file()
-            and stamp and stamp[:1] == stamp_of(path)[:1]}
+            and isinstance(stamp, list) and stamp[:1] == stamp_of(path)[:1]}
 
 
 def _read_record(folder):

@@ -74,7 +74,7 @@ class DrawingHook(Hook):
             self.drawn += 1
             dataset = runner.test_dataloader.dataset
             if self._own and not hasattr(dataset, 'get_data_info'):
-                self._own.claim(_place(dataset, sample.img_path), record=False)
+                self._own.claim(_place(dataset, sample.img_path))
             self._draw(runner, 'test_img', sample, self.drawn, self.path_of(runner, sample))
 
     def _draw(self, runner, name, sample, step, path=None):
