@@ -87,7 +87,7 @@ class OwnFiles:
 
     def names(self) -> set:
         """Return the files that the tool wrote, as far as they are what it wrote, relative to the folder."""
-        return {name for name, stamp in self._recorded().items() if _lies_within(name)
+        return {name for name, stamp in self._recorded().items() if lies_within(name)
                 and os.path.lexists(self.folder / name) and stamp == self._stamp_of(name)}
 
     def claim(self, *names):
@@ -147,7 +147,7 @@ def drawn_in(folder) -> set:
     The data set of ``make_demo_data`` is none. Copies of a folder count: times do not.
     """
     record = {name: stamp for tool, files in _read_record(folder).items() if tool != 'make_demo_data'
-              for name, stamp in files.items() if _lies_within(name)}
+              for name, stamp in files.items() if lies_within(name)}
     return {path for name, stamp in record.items() if (path := Path(folder, name)).is_file()
             and isinstance(stamp, list) and stamp[:1] == stamp_of(path)[:1]}
 
@@ -161,6 +161,6 @@ def _read_record(folder):
         return {}
 
 
-def _lies_within(name):
-    """Whether a name leads to nowhere else; the record may have come with a folder of somebody else's."""
+def lies_within(name) -> bool:
+    """Whether a name leads nowhere out of its folder; one that is read from a file may be anybody's."""
     return not Path(name).is_absolute() and '..' not in Path(name).parts

@@ -187,15 +187,11 @@ def _take_classes(cfg, weights, checkpoint):
     """Take the classes of a checkpoint, or of the training data where it has none and they are there."""
     try:
         take_classes(cfg, weights, checkpoint, loaders=[])
-    except CheckpointError:
+    except CheckpointError as error:
         try:
             take_classes(cfg, loaders=[])
         except DataError:
-            taken = False
-        else:
-            taken = True
-        if not taken:
-            raise
+            raise error from None
 
 
 def _framework(cfg):

@@ -9,7 +9,7 @@ from mmengine.registry import HOOKS, VISBACKENDS
 
 from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..errors import CheckpointError, ConfigError
-from ..files import atomic_write
+from ..files import atomic_write, lies_within
 from ..processes import run_on_first
 from ..weights.work_dirs import NOTES, POINTER, Notes, write_notes
 from .work_dirs import keep_others
@@ -38,7 +38,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         if self.published_keys:
             raise ConfigError('DenseCheckpointHook writes no second file for published_keys: convert_checkpoint takes '
                               'the weights out of a checkpoint')
-        if Path(self.filename_tmpl).is_absolute() or '..' in Path(self.filename_tmpl).parts:
+        if not lies_within(self.filename_tmpl):
             raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
                               f'{self.filename_tmpl!r}: name the folder with --work-dir DIR')
         self.on_write_error = on_write_error

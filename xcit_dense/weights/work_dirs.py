@@ -8,7 +8,7 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from ..errors import CheckpointError
-from ..files import atomic_write
+from ..files import atomic_write, lies_within
 from .files import damage
 
 #: The file of a work dir that names its newest checkpoint, as mmengine calls it.
@@ -34,10 +34,8 @@ def read_notes(work_dir) -> Notes | None:
     """Return the notes of the run of a work dir, or None where there are none that can be read."""
     try:
         notes = Notes(**json.loads(Path(work_dir, NOTES).read_text()))
-        for name in [*notes.checkpoints, *notes.best]:
-            if Path(name).is_absolute() or '..' in Path(name).parts:  # none of the run's
-                return None
-        return notes
+        # one that leads elsewhere is none of the run's
+        return notes if all(map(lies_within, (*notes.checkpoints, *notes.best))) else None
     except (OSError, TypeError, ValueError):
         return None
 
