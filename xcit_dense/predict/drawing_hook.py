@@ -60,7 +60,8 @@ class DrawingHook(Hook):
     def _claim(self, dataset):
         if hasattr(dataset, 'get_data_info'):  # one of the user's own may tell with each image alone
             files = [dataset.get_data_info(i).get('img_path') for i in range(len(dataset))]
-            self._own.claim(*(_place(dataset, file) for file in filter(None, files)))
+            folder = _common_folder(dataset)  # once for all
+            self._own.claim(*(_place(folder, file) for file in filter(None, files)))
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Draw the first image of some batches to where the visualizer keeps pictures."""
@@ -74,7 +75,7 @@ class DrawingHook(Hook):
             self.drawn += 1
             dataset = runner.test_dataloader.dataset
             if self._own and not hasattr(dataset, 'get_data_info'):
-                self._own.claim(_place(dataset, sample.img_path))
+                self._own.claim(_place(_common_folder(dataset), sample.img_path))
             self._draw(runner, 'test_img', sample, self.drawn, self.path_of(runner, sample))
 
     def _draw(self, runner, name, sample, step, path=None):
@@ -91,13 +92,12 @@ class DrawingHook(Hook):
         """
         if self.test_out_dir is None:
             return None
-        return Path(self.test_out_dir, _place(runner.test_dataloader.dataset, sample.img_path))
+        return Path(self.test_out_dir, _place(_common_folder(runner.test_dataloader.dataset), sample.img_path))
 
 
-def _place(dataset, file):
-    """Return the path of the picture of an image below the folder of all pictures."""
+def _place(folder, file):
+    """Return the path of the picture of an image below the folder of all pictures; ``folder`` holds all images."""
     path = Path(os.path.abspath(file))
-    folder = _common_folder(dataset)
     if folder is None or not path.is_relative_to(folder):
         folder = path.anchor  # somewhere else: a list may name files of any place
     return path.relative_to(folder)

@@ -8,6 +8,7 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 
+from ..config.check.keys import class_of
 from ..data.classes import palette_of, take_classes
 from ..data.datasets import type_of
 from ..errors import CheckpointError, DataError
@@ -199,10 +200,8 @@ def _framework(cfg):
 
     Pure-Python configs have no scope, and parts of them still ask for names of the framework.
     """
-    scope, kind = cfg.get('default_scope'), cfg.model.type
-    if isinstance(kind, str):
-        with MODELS.switch_scope_and_registry(scope) as registry:
-            kind = registry.get(kind)
+    scope = cfg.get('default_scope')
+    kind = class_of(cfg.model.type, MODELS, scope)
     packages = [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]
     return next((package for package in packages if package in ('mmdet', 'mmseg')), scope)
 
