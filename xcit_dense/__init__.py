@@ -1,4 +1,4 @@
-"""XCiT for dense prediction in OpenMMLab. Importing the package registers the backbone."""
+"""XCiT for dense prediction and classification in OpenMMLab. Importing the package registers its models."""
 import os
 import re
 import sys
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
         ReferenceXCiT,
         XCABlock,
         XCiT,
+        XCiTClassifier,
         arch_names,
+        attention_maps,
         get_arch,
         get_config,
         list_models,
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
 __version__ = '0.1.0'
 
 __all__ = [
-    'Arch', 'ReferenceXCiT', 'XCABlock', 'XCiT', 'arch_names', 'get_arch', 'get_config', 'list_models', 'set_fast'
+    'Arch', 'ReferenceXCiT', 'XCABlock', 'XCiT', 'XCiTClassifier', 'arch_names', 'attention_maps', 'get_arch',
+    'get_config', 'list_models', 'set_fast'
 ]
 
 

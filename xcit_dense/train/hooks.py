@@ -2,18 +2,18 @@
 from mmengine.hooks import EMAHook, Hook
 from mmengine.registry import HOOKS
 
-from ..models import XCiT
+from ..models import Trunk
 
 
 def fuse_backbones(model):
-    """Fuse every `xcit_dense.XCiT` in a model (see `XCiT.fuse`) and return the model."""
+    """Fuse every XCiT and `XCiTClassifier` in a model (see `XCiT.fuse`) and return the model."""
     for backbone in _backbones(model):
         backbone.fuse()
     return model
 
 
 def _backbones(model):
-    return [module for module in model.modules() if isinstance(module, XCiT)]
+    return [module for module in model.modules() if isinstance(module, Trunk)]
 
 
 @HOOKS.register_module()

@@ -62,12 +62,18 @@ def find_state_dict(checkpoint, source, which: str = None) -> dict:
 def load_model(model, checkpoint, source):
     """Load a whole model from a checkpoint that `xcit_dense.weights.read_checkpoint` gave, strictly.
 
+    A model with an `XCiTClassifier` takes classifiers of every layout of `xcit_dense.weights.layouts`.
+
     Raises:
         CheckpointError: A tensor is missing, left over, of another shape or no weight (integers, NaN, ...). Nothing
             was changed then.
     """
     state = find_state_dict(checkpoint, source)
-    _load_strictly(model, state, source, Contents.of(state, source), f'a whole {type(model).__name__}')
+    contents = Contents.of(state, source)
+    place = _place_of_classifier(model)
+    if place is not None and 'classifier' in contents.parts:
+        state = {**{f'{place}{name}': value for name, value in contents.tensors.items()}, **contents.rest}
+    _load_strictly(model, state, source, contents, f'a whole {type(model).__name__}')
 
 
 def load_backbone(model, source, prefix: str = None):
@@ -85,15 +91,7 @@ def load_backbone(model, source, prefix: str = None):
     Raises:
         CheckpointError: The file cannot be read, or is made for another model.
     """
-    state = find_state_dict(read_checkpoint(source), source)
-    if prefix:
-        start = f'{prefix.rstrip(".")}.'
-        state = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
-    contents = Contents.of(state, source)
-    wanted = f'XCiT {arch_title(model.arch)}'
-    if contents.layout is None:
-        raise CheckpointError(f'{source} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
-                              + f'; wanted {wanted}')
+    contents, wanted = _read_for(model, source, prefix)
     has_pyramid = 'pyramid' in contents.parts
 
     def may_lack(name):
@@ -106,6 +104,49 @@ def load_backbone(model, source, prefix: str = None):
         return part_of(name) in ('classifier', 'pyramid')
 
     _load_strictly(model, contents.tensors, source, contents, wanted, may_lack, may_leave)
+
+
+def load_classifier(model, source, prefix: str = None):
+    """Load weights of any layout of `xcit_dense.weights.layouts` into an `XCiTClassifier`, strictly.
+
+    Every parameter and statistic must be in the file with the same shape, but for the head: where the file has
+    another number of classes, or none, it starts fresh; a model without head leaves that of the file.
+
+    Args:
+        model: The `XCiTClassifier` to fill.
+        source: As for `load_backbone`.
+        prefix: Likewise.
+
+    Raises:
+        CheckpointError: The file cannot be read, or is made for another model.
+    """
+    contents, wanted = _read_for(model, source, prefix)
+    state = contents.tensors
+    fits = contents.num_classes == model.num_classes
+    if not fits:
+        state = {name: value for name, value in state.items() if not name.startswith('head.')}
+    _load_strictly(model, state, source, contents, f'{wanted} with classifier',
+                   may_lack=lambda name: not fits and name.startswith('head.'))
+
+
+def _read_for(model, source, prefix):
+    """Return the contents of a file that must hold an XCiT, and the name of the XCiT that is wanted."""
+    state = find_state_dict(read_checkpoint(source), source)
+    if prefix:
+        start = f'{prefix.rstrip(".")}.'
+        state = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
+    contents = Contents.of(state, source)
+    wanted = f'XCiT {arch_title(model.arch)}'
+    if contents.layout is None:
+        raise CheckpointError(f'{source} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
+                              + f'; wanted {wanted}')
+    return contents, wanted
+
+
+def _place_of_classifier(model):
+    """Return what the names of the `XCiTClassifier` in a model begin with, known by its parts; None without one."""
+    return next((f'{name}.' if name else '' for name, module in model.named_modules()
+                 if hasattr(module, 'cls_attn_blocks') and hasattr(module, 'pos_embeder')), None)
 
 
 def _load_strictly(model, state, source, contents, title, may_lack=lambda name: False, may_leave=lambda name: False):

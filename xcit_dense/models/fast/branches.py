@@ -1,12 +1,13 @@
-"""The three branches of a block: which of them may run in their fast form."""
+"""The branches of a block: which of them may run in their fast form."""
 import torch
 from torch import Tensor, nn
 
+from ..class_attention import ClassAttention
 from ..drop_path import DropPath
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
-from . import ffn, lpi, ops, xca
+from . import class_attention, ffn, lpi, ops, xca
 from .routes import routed
 from .untouched import (
     are_plain,
@@ -36,6 +37,16 @@ def mix_neighbours(block, x: Tensor, height: int, width: int):
 def feed_forward(block, x: Tensor):
     """Return x + drop_path(gamma2 * mlp(norm2(x))) of tokens (B, N, C), or None."""
     return routed(_feed_forward, block, x)
+
+
+def gather(block, x: Tensor):
+    """Return attn(x) of a class-attention block and normed tokens (B, 1 + N, C), without keys and values, or None."""
+    return routed(_run_class_attention, class_attention.gather, block, x)
+
+
+def class_weights(block, x: Tensor):
+    """Return attn.weights(x) of a class-attention block and normed tokens (B, 1 + N, C), likewise."""
+    return routed(_run_class_attention, class_attention.weights, block, x)
 
 
 def _attend(block, x):
@@ -71,6 +82,19 @@ def _feed_forward(block, x):
         return None
     args = _arguments(x, parts.get('norm2'), block.gamma2, parts.get('drop_path'), ffn.parameters_of(mlp))
     return args and ffn.residual(*args)
+
+
+def _run_class_attention(form, block, x):
+    attn = block._modules.get('attn')
+    if type(attn) is not ClassAttention or not can_run_or_be_traced(x):
+        return None
+    qkv = attn._modules.get('qkv')
+    if type(qkv) is not nn.Linear or not is_untouched(attn, qkv):
+        return None
+    parameters = class_attention.parameters_of(attn)
+    if not (are_traceable(parameters) if is_traced() else are_plain(parameters, None)):
+        return None
+    return form(attn, x)
 
 
 def _arguments(x, norm, gamma, drop_path, parameters):

@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as nn_module
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ..class_attention import ClassAttention
 from ..drop_path import DropPath
 from ..ffn import FFN
 from ..lpi import LPI
@@ -23,8 +24,8 @@ from .routes import is_repeating
 _ORDINARY = (nn.Parameter, Tensor)  # of parameters too: FSDP makes views of them, functional_call takes tensors
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
                 type(revert_sync_batchnorm(nn.SyncBatchNorm(1))))  # what mmengine's runner puts in its place
-_FORWARDS = {kind: kind.forward for kind in (XCA, LPI, FFN, DropPath, nn.Linear, nn.Conv2d, nn.ConvTranspose2d,
-                                             nn.LayerNorm, nn.GELU, nn.Sequential, *_BATCH_NORMS)}
+_FORWARDS = {kind: kind.forward for kind in (XCA, ClassAttention, LPI, FFN, DropPath, nn.Linear, nn.Conv2d,
+                                             nn.ConvTranspose2d, nn.LayerNorm, nn.GELU, nn.Sequential, *_BATCH_NORMS)}
 _CONV_FORWARD = nn.Conv2d._conv_forward
 
 

@@ -1,0 +1,48 @@
+"""The class-attention block: it ends the classifier, two of it (paper, section 3.3)."""
+import torch
+from torch import Tensor, nn
+
+from ..archs import Arch
+from . import fast
+from .class_attention import ClassAttention
+from .ffn import FFN
+
+
+class ClassAttentionBlock(nn.Module):
+    """One class-attention block, as the authors' release computes it.
+
+    Patch tokens are not frozen: ``norm1`` and the doubling in the last line change them.
+
+    Args:
+        arch: The size. ``tokens_norm`` says whether ``norm2`` is for every token or for the class token alone.
+    """
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        C = arch.embed_dims
+        self.norm1 = nn.LayerNorm(C, eps=1e-6)
+        self.attn = ClassAttention(C, arch.num_heads, arch.qkv_bias)
+        self.norm2 = nn.LayerNorm(C, eps=1e-6)
+        self.mlp = FFN(C, int(C * arch.mlp_ratio))
+        self.gamma1 = nn.Parameter(torch.full((C, ), float(arch.eta)))
+        self.gamma2 = nn.Parameter(torch.full((C, ), float(arch.eta)))
+        self.tokens_norm = arch.tokens_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens (B, 1 + N, C), the class token first, to tokens (B, 1 + N, C)."""
+        y = self.norm1(x)
+        gathered = fast.gather(self, y)  # None where the plain line must run
+        gathered = self.attn(y) if gathered is None else gathered
+        x = x + self.gamma1 * torch.cat((gathered, y[:, 1:]), dim=1)
+        if self.tokens_norm:
+            x = self.norm2(x)
+            token, others = x[:, :1], x[:, 1:]
+        else:
+            token, others = self.norm2(x[:, :1]), x[:, 1:]
+        return torch.cat((token + self.gamma2 * self.mlp(token), 2 * others), dim=1)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """Return the attention (B, h, 1 + N) of the class token to tokens (B, 1 + N, C) before the block."""
+        y = self.norm1(x)
+        weights = fast.class_weights(self, y)
+        return self.attn.weights(y) if weights is None else weights

@@ -1,0 +1,228 @@
+"""Stem, positions and XCA blocks: what the dense model and the classifier have in common."""
+from numbers import Real
+
+import torch
+from mmengine.model import BaseModule
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from ..archs import Arch
+from . import fast
+from .block import XCABlock, is_as_built
+from .positions import FourierPositions
+from .stem import ConvPatchEmbed
+from .tokens import map_to_tokens
+
+
+class Trunk(BaseModule):
+    """From images to tokens, block by block. The base of `xcit_dense.XCiT` and `xcit_dense.XCiTClassifier`.
+
+    Args:
+        arch: The size.
+        depth: Number of blocks that are built.
+        norm: Callable that makes a batch norm for a number of channels.
+        in_channels: As for `xcit_dense.XCiT`, and so are all that follow.
+        drop_path_rate: Likewise.
+        attn_drop_rate: Likewise.
+        frozen_stages: Likewise.
+        norm_eval: Likewise.
+        with_cp: Likewise.
+        init_cfg: Likewise.
+
+    Raises:
+        ValueError: An argument is wrong; the message gives the value and what is allowed.
+    """
+
+    #: Loads weights into the model, from a source and the prefix of ``init_cfg``; see `xcit_dense.weights`.
+    load_weights = None
+
+    def __init__(self, arch: Arch, depth: int, norm, *, in_channels, drop_path_rate, attn_drop_rate=0.,
+                 frozen_stages, norm_eval, with_cp, init_cfg):
+        super().__init__(init_cfg)
+        self.is_fused = False
+        _find_pretrained(init_cfg)
+        self.arch = arch
+        self.in_channels = check_int('in_channels', in_channels, 1)
+        _check_rate('drop_path_rate', drop_path_rate)
+        _check_rate('attn_drop_rate', attn_drop_rate)
+        self.frozen_stages = check_int('frozen_stages', frozen_stages, -1, depth)
+        self.norm_eval = _check_bool('norm_eval', norm_eval)
+        self.with_cp = _check_bool('with_cp', with_cp)
+
+        self.patch_embed = ConvPatchEmbed(in_channels, arch.embed_dims, arch.patch_size, norm)
+        self.pos_embeder = FourierPositions(arch.embed_dims)
+        self.blocks = nn.ModuleList(XCABlock(arch, norm, drop_path_rate, attn_drop_rate) for _ in range(depth))
+
+    @property
+    def embed_dims(self) -> int:
+        """Channels C of every token."""
+        return self.arch.embed_dims
+
+    @property
+    def min_size(self) -> int:
+        """Smallest height and width of an image, in pixels."""
+        return 1
+
+    def init_weights(self):
+        """Load the weights that ``init_cfg`` names, or leave the fresh ones of the constructor."""
+        pretrained = _find_pretrained(self.init_cfg)
+        if pretrained:
+            self.load_weights(pretrained['checkpoint'], pretrained.get('prefix'))
+            self._is_init = True
+        elif self.init_cfg:
+            super().init_weights()
+
+    def train(self, mode: bool = True):
+        """Set the training mode; frozen parts stay in evaluation mode, batch norms too with ``norm_eval``.
+
+        Raises:
+            ValueError: The model is fused.
+        """
+        if mode and self.is_fused:
+            raise ValueError(f'this {type(self).__name__} is fused and stays in evaluation mode; to train it, or to '
+                             'let a tool switch it to training mode, build it anew')
+        super().train(mode)
+        if mode:
+            for part in self._frozen_parts():
+                part.eval()
+            if self.norm_eval:
+                for module in self.modules():
+                    if isinstance(module, _BatchNorm):
+                        module.eval()
+        return self
+
+    def fuse(self):
+        """Fold LayerScale and most norms into the weights beside them, for inference, and return the model.
+
+        Outputs change by rounding only: in float32 by 1e-5 of them at most. What was replaced, wrapped or hooked is
+        left as it is. There is no way back to training: parameters are gone, and the state dict is another one. Fuse a
+        copy where the model, or a part of it, is used elsewhere.
+        """
+        if not self.is_fused:
+            self.eval().requires_grad_(False)
+            fast.fuse(self.patch_embed.proj if type(self.patch_embed) is ConvPatchEmbed else None,
+                      [block for block in self.blocks if is_as_built(block)], self._levels())
+            self.is_fused = True
+        return self
+
+    def _levels(self):
+        """Return the levels of the pyramid, if there is one."""
+        return []
+
+    def _embed(self, x):
+        """Return the tokens (B, N, C) of images before the first block, height and width of their grid."""
+        self._check_input(x)
+        x = self.patch_embed(x)
+        height, width = x.shape[-2:]
+        x = map_to_tokens(x + self.pos_embeder(x.detach())).contiguous()  # its sizes, type and device
+        return x, height, width
+
+    def _run_block(self, block, *args):
+        if not (self.with_cp and torch.is_grad_enabled()):
+            return block(*args)
+        # a compiled graph counts the running statistics once by itself, and takes no such context
+        context = {} if torch.compiler.is_compiling() else dict(context_fn=_Recompute(block).contexts)
+        return checkpoint(block, *args, use_reentrant=False, **context)
+
+    def _frozen_parts(self):
+        if self.frozen_stages < 0:
+            return []
+        return [self.patch_embed, self.pos_embeder, *self.blocks[:self.frozen_stages]]
+
+    def _freeze(self):
+        for part in self._frozen_parts():
+            part.requires_grad_(False)
+
+    def _check_input(self, x):
+        if torch.compiler.is_compiling() or isinstance(x, torch.fx.Proxy):
+            return  # a traced graph takes the sizes that its shape constraints allow
+        if x.dim() != 4:
+            raise ValueError(f'XCiT takes images of shape (B, {self.in_channels}, H, W), got {tuple(x.shape)}')
+        if not x.is_floating_point():
+            raise ValueError(f'XCiT takes normalised images of a floating type, got {x.dtype}')
+        if x.shape[1] != self.in_channels:
+            raise ValueError(f'XCiT was built for in_channels={self.in_channels}, got an image of shape '
+                             f'{tuple(x.shape)}')
+        if min(x.shape[-2:]) < self.min_size:
+            strides = f' and strides {self.out_strides}' if self._levels() else ''
+            raise ValueError(f'XCiT with patch {self.arch.patch_size}{strides} takes images '
+                             f'from {self.min_size} x {self.min_size} up, got {x.shape[-2]} x {x.shape[-1]}')
+
+
+def check_int(name, value, low, high=None):
+    """Return ``value`` if it is an integer from ``low`` to ``high``, else raise ``ValueError``."""
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high):
+        return value
+    upper = '' if high is None else f' to {high}'
+    raise ValueError(f'{name} must be an integer from {low}{upper}{" up" if high is None else ""}, got {value!r}')
+
+
+def _check_bool(name, value):
+    if not isinstance(value, bool):
+        raise ValueError(f'{name} must be True or False, got {value!r}')
+    return value
+
+
+def _check_rate(name, value):
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ValueError(f'{name} must be a number in [0, 1), got {value!r}')
+
+
+def _find_pretrained(init_cfg):
+    """Return the part of ``init_cfg`` that names weights, or None; raise ``ValueError`` if it cannot be followed."""
+    parts = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg or {}]
+    pretrained = [part for part in parts if _name_of_type(part.get('type')) in ('Pretrained', 'PretrainedInit')]
+    if not pretrained:
+        return None
+    valid = len(parts) == 1 and parts[0].get('checkpoint') and set(parts[0]) <= {'type', 'checkpoint', 'prefix'}
+    if not valid:
+        raise ValueError("init_cfg must be dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS), alone and with no "
+                         f'other key than prefix, got {init_cfg!r}')
+    return pretrained[0]
+
+
+def _name_of_type(kind):
+    """Return the last part of the name of a type given as text, with or without a scope, or as a class."""
+    return getattr(kind, '__name__', str(kind).rpartition('.')[2])
+
+
+def init_linear(module):
+    """Linear layers: truncated normal of std 0.02, bias 0. Convolutions keep the framework's default."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+class _Recompute:
+    """Runs a checkpointed block again as it ran: with its buffers as they were, in the same forms.
+
+    So a batch is counted once into running statistics, power iterations start where they started, and a hook that was
+    taken off or a switch that was turned since changes nothing. Each backward through the graph enters it anew.
+
+    Args:
+        block: The block, about to run.
+    """
+
+    def __init__(self, block):
+        self._owners = [(module, name) for module in block.modules() for name in module._buffers
+                        if module._buffers[name] is not None]
+        self._start = [getattr(*owner).clone() for owner in self._owners]
+        self._routes = fast.Routes()
+
+    def contexts(self):
+        """Return the contexts of the first run and of the others, as `torch.utils.checkpoint` wants them."""
+        return self._routes.recorded(), self
+
+    def __enter__(self):
+        self._now = [getattr(*owner) for owner in self._owners]
+        for owner, value in zip(self._owners, self._start, strict=True):
+            setattr(*owner, value.clone())
+        self._repetition = self._routes.repeated()
+        self._repetition.__enter__()
+
+    def __exit__(self, *error):
+        self._repetition.__exit__(*error)
+        for owner, value in zip(self._owners, self._now, strict=True):
+            setattr(*owner, value)
