@@ -37,10 +37,26 @@ class Contents:
     @property
     def size(self) -> str:
         """Name of the size and patch, or what tells them, derived from shapes."""
-        depth = len({block[0] for n in self.tensors if (block := re.match(r'blocks\.\d+\.', n))})
-        stem = {n for n in self.tensors if re.match(r'patch_embed\.proj\.\d+\.0\.weight$', n)}
-        return size_title(self._length('blocks.0.gamma1'), depth, self._length('blocks.0.attn.temperature'),
-                          2**len(stem))
+        return size_title(self._length('blocks.0.gamma1'), self._depth, self._length('blocks.0.attn.temperature'),
+                          self._patch_size)
+
+    @property
+    def arch(self) -> Arch:
+        """The size, from names and shapes; of a published one also what these do not tell.
+
+        Raises:
+            CheckpointError: There is no whole backbone.
+        """
+        try:
+            embed_dims = self.tensors['blocks.0.mlp.fc1.weight'].shape[1]
+            found = Arch(embed_dims=embed_dims, depth=self._depth, num_heads=self._length('blocks.0.attn.temperature'),
+                         patch_size=self._patch_size, mlp_ratio=self._length('blocks.0.mlp.fc1.weight') / embed_dims,
+                         qkv_bias='blocks.0.attn.qkv.bias' in self.tensors)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise CheckpointError(f'{self} is no whole backbone: {error}') from error
+        published = get_arch(self.size) if self.size in arch_names() else found
+        same = (published.mlp_ratio, published.qkv_bias) == (found.mlp_ratio, found.qkv_bias)
+        return published if same else found
 
     @property
     def num_classes(self) -> int | None:
@@ -64,6 +80,14 @@ class Contents:
             return f'no XCiT weights, but {len(names)} tensors such as {", ".join(names[:3])}'
         parts = f' with {", ".join(self.parts)}' if self.parts else ''
         return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}'
+
+    @property
+    def _depth(self):
+        return len({block[0] for n in self.tensors if (block := re.match(r'blocks\.\d+\.', n))})
+
+    @property
+    def _patch_size(self):
+        return 2**len({n for n in self.tensors if re.match(r'patch_embed\.proj\.\d+\.0\.weight$', n)})
 
     def _length(self, name):
         return next(iter(self.tensors[name].shape), None) if name in self.tensors else None
