@@ -1,0 +1,302 @@
+"""The classifier against the authors' release, timm's and mmpretrain's, and in all the forms that it runs in."""
+import copy
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.registry import DefaultScope
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.utils import prune
+
+from helpers.models import randomise, relative_error, save
+from helpers.paths import ROOT
+from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, replaced
+from xcit_dense import XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
+from xcit_dense.models import fast
+from xcit_dense.models.class_attention import ClassAttention
+from xcit_dense.models.class_block import ClassAttentionBlock
+from xcit_dense.models.fast import class_attention
+from xcit_dense.train import fuse_backbones
+from xcit_dense.weights import load_classifier
+
+TOLERANCE = 5e-6
+ARCH = dict(embed_dims=32, depth=2, num_heads=4)
+#: Patch size and tokens_norm of the golden files.
+GOLDEN = ((16, True), (8, False))
+
+
+def build(patch_size=16, tokens_norm=True, num_classes=5, **options):
+    arch = dict(ARCH, patch_size=patch_size, tokens_norm=tokens_norm)
+    return XCiTClassifier(arch, num_classes=num_classes, **dict(norm_cfg=dict(type='BN')) | options)
+
+
+@pytest.fixture(params=GOLDEN, ids=('p16', 'p8'))
+def classifier(request):
+    """The model of a golden file, and its tensors."""
+    patch_size, tokens_norm = request.param
+    name = f'xcit_classifier_dim32_depth2_heads4_p{patch_size}_tokensnorm{int(tokens_norm)}.safetensors'
+    tensors = load_file(ROOT / 'tests/golden' / name)
+    model = build(patch_size, tokens_norm)
+    state = {name.removeprefix('state/'): value for name, value in tensors.items() if name.startswith('state/')}
+    missing, unknown = model.load_state_dict(state, strict=False)
+    assert all(name.endswith('num_batches_tracked') for name in missing) and not unknown
+    return model, tensors
+
+
+@pytest.mark.parametrize('is_fast', (True, False))
+def test_evaluation_equals_the_release(classifier, is_fast):
+    model, tensors = classifier
+    blocks = []
+    for block in model.eval().cls_attn_blocks:
+        block.register_forward_hook(lambda module, args, out: blocks.append((args[0], out)))
+    x = tensors['input']
+    with torch.no_grad(), set_fast(is_fast):
+        assert relative_error(model(x), tensors['eval/logits']) < TOLERANCE
+        assert relative_error(model.features(x), tensors['eval/feature']) < TOLERANCE
+        for i, (before, after) in enumerate(blocks[:2]):
+            assert relative_error(after, tensors[f'eval/class_block{i}']) < TOLERANCE
+            weights = model.cls_attn_blocks[i].weights(before)
+            assert relative_error(weights, tensors[f'eval/class_attention{i}']) < TOLERANCE
+        maps = model.attention_maps(x)
+    p = model.arch.patch_size
+    assert maps.shape == (len(x), 2, 4, -(-x.shape[2] // p), -(-x.shape[3] // p))
+    for i in range(2):
+        assert relative_error(maps[:, i].flatten(2), tensors[f'eval/class_attention{i}'][..., 1:]) < TOLERANCE
+
+
+@pytest.mark.parametrize('is_fast', (True, False))
+@pytest.mark.parametrize('with_cp', (True, False))
+def test_training_equals_the_release(classifier, is_fast, with_cp):
+    """In float32 layer by layer, for the reason that test_release.py gives; in float64 tensor by tensor."""
+    model, tensors = classifier
+    model.with_cp = with_cp
+    for dtype, tolerance in ((torch.float32, TOLERANCE), (torch.float64, 5e-7)):
+        copied = copy.deepcopy(model).to(dtype).train()
+        with set_fast(is_fast):
+            logits = copied(tensors['input'].to(dtype))
+            loss = F.cross_entropy(logits, tensors['labels'])
+            loss.backward()
+        assert relative_error(logits, tensors['train/logits']) < tolerance
+        assert relative_error(loss, tensors['train/loss'][0]) < tolerance
+        layers = {}
+        for name, parameter in copied.named_parameters():
+            layer = name.rpartition('.')[0] if dtype == torch.float32 else name
+            if dtype == torch.float32:
+                layer = layer.replace('norm3', 'local_mp').replace('local_mp.conv1', 'local_mp')
+            layers.setdefault(layer, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
+        for name, gradients in layers.items():
+            got, wanted = (torch.cat(parts) for parts in zip(*gradients, strict=True))
+            assert relative_error(got, wanted) < tolerance, name
+
+
+def timm_model(name):
+    timm = pytest.importorskip('timm')
+    return timm.create_model(f'xcit_{name}_224', num_classes=7)
+
+
+def mmpretrain_model(name):
+    models = pytest.importorskip('mmpretrain.models')
+    arch = get_arch(name)
+    backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
+                    num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
+    head = dict(type='LinearClsHead', num_classes=7, in_channels=arch.embed_dims)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return models.ImageClassifier(backbone=backbone, head=head)
+
+
+LARGE = ('tiny_24', 'small', 'medium', 'large')
+
+
+@pytest.mark.parametrize('name', [pytest.param(name, marks=pytest.mark.slow if name.startswith(LARGE) else ())
+                                  for name in arch_names()])
+@pytest.mark.parametrize('make', (timm_model, mmpretrain_model))
+def test_every_size_computes_what_theirs_does(tmp_path, make, name):
+    theirs = randomise(make(name)).eval()
+    ours = XCiTClassifier(name, num_classes=7).eval()
+    load_classifier(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        got, wanted = ours(x), theirs(x)
+        if make is timm_model:
+            assert relative_error(ours.features(x), theirs.forward_features(x)[:, 0]) < TOLERANCE
+    assert relative_error(got, wanted) < TOLERANCE
+    assert relative_error(build_fused(ours)(x), wanted) < 1e-5
+
+
+def build_fused(model):
+    return fuse_backbones(nn.Sequential(model))
+
+
+@pytest.mark.parametrize('tokens_norm', (True, False))
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_both_norms_with_both_patches_train_in_both_forms(patch_size, tokens_norm):
+    """The release cannot train without tokens_norm: it writes the class token in place."""
+    model = randomise(build(patch_size, tokens_norm, drop_path_rate=0.3)).double().train()
+    x, steps = torch.randn(2, 3, 88, 72, dtype=torch.float64), []
+    for is_fast in (True, False):
+        copied = copy.deepcopy(model)
+        torch.manual_seed(0)
+        with set_fast(is_fast):
+            out = copied(x)
+            F.cross_entropy(out, torch.tensor([0, 3])).backward()
+        steps.append([out, *(p.grad for p in copied.parameters())])
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in copied.parameters())
+    assert all(relative_error(a, b) < 1e-9 or b.norm() < 1e-12 for a, b in zip(*steps, strict=True))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often the form without keys and values ran."""
+    seen = []
+    for name in ('gather', 'weights'):
+        form = getattr(class_attention, name)
+        monkeypatch.setattr(class_attention, name, lambda attn, x, form=form, name=name: (
+            seen.append(name), form(attn, x))[1])
+    return seen
+
+
+def test_keys_and_values_are_not_built(calls):
+    model = randomise(build()).eval()
+    with torch.no_grad():
+        x = torch.randn(1, 3, 64, 64)
+        model(x)
+        assert calls.count('gather') == 2
+        model.attention_maps(x)
+        assert calls.count('weights') == 2 + 4
+        before = len(calls)
+        with set_fast(False):
+            model(x), model.attention_maps(x)
+        assert len(calls) == before
+
+
+TOUCHES = {
+    'a subclass of Linear': lambda attn: replaced(attn, 'qkv', lambda layer: Doubled(layer)),
+    'pruning': lambda attn: prune.l1_unstructured(attn.qkv, 'weight', 0.7),
+    'hooks': lambda attn: hooks(attn.qkv),
+    'a method': lambda attn: method(attn.qkv),
+    'a method of the whole': lambda attn: method(attn),
+    'a hooked projection': lambda attn: hooks(attn.proj),
+    'a buffer for a bias': lambda attn: buffer_for_bias(attn.qkv),
+    'no bias': lambda attn: setattr(attn.qkv, 'bias', None),
+    'a weight of a subclass': lambda attn: setattr(
+        attn.qkv, 'weight', nn.Parameter(attn.qkv.weight.detach().as_subclass(Marked))),
+}
+
+
+@pytest.mark.parametrize('name', TOUCHES)
+@pytest.mark.parametrize('training', (True, False))
+def test_a_touch_takes_effect(name, training):
+    def touched():
+        torch.manual_seed(5)
+        model = randomise(build(8)).train(training)
+        for block in model.cls_attn_blocks:
+            TOUCHES[name](block.attn)
+        return model
+
+    torch.manual_seed(5)
+    before = randomise(build(8)).train(training)
+    x = torch.randn(2, 3, 48, 56)
+    got = touched()(x)
+    with set_fast(False):
+        wanted = touched()(x)
+    assert relative_error(got, wanted) < TOLERANCE
+    assert relative_error(got, before(x)) > 5e-5
+    maps = touched().attention_maps(x)
+    with set_fast(False):
+        assert relative_error(maps, touched().attention_maps(x)) < TOLERANCE
+
+
+def test_attention_of_ones_own(monkeypatch):
+    class Own(ClassAttention):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    model = randomise(build()).eval()
+    x = torch.randn(1, 3, 64, 64)
+    before = model(x)
+    for block in model.cls_attn_blocks:
+        block.attn.__class__ = Own
+    assert relative_error(model(x), before) > 1e-3
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize('autocast', (True, False))
+def test_half_types_are_as_exact_as_plain(dtype, autocast):
+    """In the mean over several draws, for what a block gathers and for its attention."""
+    errors = torch.zeros(2, 2)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        exact = randomise(ClassAttentionBlock(get_arch('tiny_12_p16'))).double()
+        x = torch.randn(2, 301, 192).double() + torch.randn(192)
+        block, y = (exact.float(), x.float()) if autocast else (exact.to(dtype), x.to(dtype))
+        block, exact = copy.deepcopy(block), copy.deepcopy(block).double()
+        for row, (form, plain) in enumerate(((fast.gather, 'forward'), (fast.class_weights, 'weights'))):
+            with torch.no_grad():
+                wanted = getattr(exact.attn, plain)(y.double())
+                with torch.autocast('cpu', dtype=dtype, enabled=autocast):
+                    errors[row, 0] += relative_error(form(block, y), wanted)
+                    errors[row, 1] += relative_error(getattr(block.attn, plain)(y), wanted)
+    assert (errors[:, 0] < 1.5 * errors[:, 1]).all() and errors.max() / 8 < 0.02
+
+
+def test_fused_equals_unfused(classifier):
+    model, tensors = classifier
+    fused = copy.deepcopy(model).eval().fuse()
+    with torch.no_grad():
+        assert relative_error(fused(tensors['input']), tensors['eval/logits']) < 1e-5
+    with pytest.raises(ValueError, match='XCiTClassifier is fused'):
+        fused.train()
+
+
+@pytest.mark.parametrize('is_fast', (True, False))
+def test_compilers_and_exporters_get_one_graph_for_every_size(classifier, is_fast):
+    model, tensors = classifier
+    model.eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='eager')
+    with torch.no_grad(), set_fast(is_fast):
+        assert relative_error(compiled(tensors['input']), tensors['eval/logits']) < TOLERANCE
+        height, width = (torch.export.Dim(name, min=64, max=512) for name in ('height', 'width'))
+        program = torch.export.export(model, (torch.randn(3, 3, 128, 160), ),
+                                      dynamic_shapes={'x': {2: height, 3: width}})
+        assert relative_error(program.module()(tensors['input']), tensors['eval/logits']) < TOLERANCE
+
+
+def test_the_public_function_finds_the_classifier_and_leaves_its_mode(classifier):
+    model, tensors = classifier
+    model.train()
+    model.cls_attn_blocks[0].eval()
+    maps = attention_maps(nn.Sequential(model), tensors['input'])
+    assert not maps.requires_grad and model.training and not model.cls_attn_blocks[0].training
+    assert relative_error(maps[:, 1].flatten(2), tensors['eval/class_attention1'][..., 1:]) < TOLERANCE
+    with pytest.raises(ValueError, match='Linear holds none'):
+        attention_maps(nn.Linear(2, 2), tensors['input'])
+
+
+@pytest.mark.parametrize('size', ((1, 1), (15, 300), (130, 7)))
+def test_any_size(size):
+    out = randomise(build()).eval()(torch.randn(1, 3, *size))
+    assert out.shape == (1, 5) and out.isfinite().all()
+
+
+@pytest.mark.parametrize('options, words', (
+    (dict(num_classes=-1), 'num_classes must be an integer from 0 up, got -1'),
+    (dict(num_classes=2.5), '2.5'), (dict(drop_path_rate=1), 'drop_path_rate'),
+    (dict(frozen_stages=3), 'frozen_stages'),
+    (dict(arch='small_12_p4'), 'small_12_p4'), (dict(norm_cfg=dict(type='Nope')), 'Nope'),
+    (dict(init_cfg=dict(type='Pretrained')), 'init_cfg')))
+def test_wrong_options_are_named(options, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        XCiTClassifier(**{'arch': dict(ARCH), **options})
+
+
+def test_frozen_stages_and_no_head():
+    model = build(frozen_stages=2, num_classes=0).train()
+    out = model(torch.randn(2, 3, 64, 64))
+    assert out.shape == (2, 32)
+    out.sum().backward()
+    learns = {name.split('.')[0] for name, p in model.named_parameters() if p.grad is not None}
+    assert learns == {'cls_token', 'cls_attn_blocks', 'norm'}
+    assert not model.blocks[1].training and model.cls_attn_blocks[0].training
