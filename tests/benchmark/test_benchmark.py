@@ -1,6 +1,7 @@
 """The benchmark on tiny models."""
 import copy
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
-from xcit_dense import ReferenceXCiT, get_arch
+from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
 from xcit_dense.benchmark import cells, detector, growth, models
 from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.benchmark.measure import cut_data
@@ -26,17 +27,20 @@ on_a_cpu = pytest.mark.skipif(get_device() != 'cpu', reason='there is a GPU')
 
 @pytest.mark.parametrize('training', (False, True))
 @pytest.mark.parametrize('name, size', (('small_12_p8', (200, 333)), ('nano_12_p16', (65, 64))))
-def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, training):
+@pytest.mark.parametrize('classes', (None, 1000))
+def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, training, classes):
     counter = FlopCounterMode(display=False)
-    with torch.device('meta'), torch.set_grad_enabled(training), counter:
-        levels = ReferenceXCiT(name, **BN).train(training)(torch.empty(1, 3, *size))
+    with torch.device('meta'), torch.set_grad_enabled(training), counter, set_fast(False):
+        model = ReferenceXCiT(name, **BN) if classes is None else XCiTClassifier(name, num_classes=classes, **BN)
+        outs = model.train(training)(torch.empty(1, 3, *size))
         if training:
-            sum(level.square().mean() for level in levels).backward()
+            sum(out.square().mean() for out in outs).backward()
     counted, arch = counter.get_total_flops() // 2, get_arch(name)
     if training:  # PyTorch takes the gradient of a depthwise convolution's weight for that of a full one
-        tokens, C = levels[1 if arch.patch_size == 8 else 2][0, 0].numel(), arch.embed_dims
+        tokens, C = math.prod(-(-side // arch.patch_size) for side in size), arch.embed_dims
         counted -= arch.depth * 2 * 9 * tokens * C * (C - 1)
-    assert multiply_adds(name, *size, training=training, released=True) == counted
+    assert multiply_adds(name, *size, training=training, released=True, num_classes=classes) == counted
+    assert multiply_adds(name, *size, training=training, num_classes=classes) < counted
 
 
 def test_multiply_adds_take_the_form_with_fewer():

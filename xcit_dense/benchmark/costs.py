@@ -13,8 +13,9 @@ _SHAPES = ((2048, 2048, 2048), (16000, 384, 1536), (16000, 1536, 384))
 _SHAPES_GPU = (*_SHAPES, (8192, 8192, 8192), (64000, 384, 1536))
 
 
-def multiply_adds(arch, height: int, width: int, *, training: bool = False, released: bool = False) -> int:
-    """Return the multiply-adds of the backbone with its pyramid for one image.
+def multiply_adds(arch, height: int, width: int, *, training: bool = False, released: bool = False,
+                  num_classes: int = None) -> int:
+    """Return the multiply-adds of the backbone with its pyramid, or of the classifier, for one image.
 
     Args:
         arch: As for `XCiT`.
@@ -23,7 +24,8 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         training: Count the backward pass too.
         released: Count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the grid.
             Otherwise XCA in its Gram form where that is less, and no positions: they are a product per row and per
-            column.
+            column; and class attention without keys and values.
+        num_classes: Classes of an `XCiTClassifier`; None for the backbone with its pyramid.
     """
     arch = get_arch(arch)
     C, d = arch.embed_dims, arch.embed_dims // arch.num_heads
@@ -38,6 +40,10 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
     xca = token_form if released else min(token_form, gram_form)
     lpi, ffn = 18 * N * C, 2 * N * C * int(C * arch.mlp_ratio)
     positions = 64 * N * C * (2 if training else 1) if released else 0
+    if num_classes is not None:
+        attention = 3 * (N + 1) * C * C + 2 * (N + 1) * C if released else 3 * C * C + 2 * (N + 1) * C * arch.num_heads
+        ends = 2 * (attention + C * C + 2 * C * int(C * arch.mlp_ratio)) + C * num_classes
+        return stem + positions + arch.depth * (xca + (lpi + ffn) * passes) + ends * passes
     pyramid = sum(N * C * C * {2: 4, 4: 4 + 16}.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
     return stem + positions + (arch.out_indices[-1] + 1) * (xca + (lpi + ffn) * passes) + pyramid * passes
 

@@ -1,7 +1,7 @@
 """Every published weight file, by short name, with its published result.
 
-Source: the tables of the authors' README (facebookresearch/xcit, commit 82f5291). The authors publish neither sizes
-nor hashes of their files; ``sha256`` is for those that become known.
+Source: the tables of the authors' README (facebookresearch/xcit, commit 82f5291), and of PASSL's. The authors publish
+neither sizes nor hashes of their files; ``sha256`` is for those that become known.
 """
 from dataclasses import dataclass
 
@@ -21,7 +21,8 @@ class Weights:
         arch: Name of its size and patch, as for `xcit_dense.get_arch`.
         url: Published address.
         published: The authors' results, by metric: ``top1`` on ImageNet in percent; ``knn`` and ``linear`` top-1 of
-            DINO in percent; ``box_ap`` and ``mask_ap`` on COCO; ``miou`` on ADE20k in percent.
+            DINO in percent; ``box_ap`` and ``mask_ap`` on COCO; ``miou`` on ADE20k in percent. ``passl_top1`` and
+            ``passl_top5`` are those of PASSL (PaddlePaddle) for the same model, at 224 and crop ratio 1.
         sha256: Hash of the file, where it is known.
     """
     arch: str
@@ -40,6 +41,14 @@ _TOP1 = {
     'medium_24_p16': (82.7, 84.3, 85.4), 'medium_24_p8': (83.7, 85.1, 85.8),
     'large_24_p16': (82.9, 84.9, 85.8), 'large_24_p8': (84.4, 85.4, 86.0),
 }
+#: Of PASSL (PaddlePaddle), which gives a top-5 too: top-1 and top-5 of the models trained at 224.
+_PASSL = {
+    'nano_12_p8': (73.90, 92.13), 'nano_12_p16': (70.01, 89.82), 'tiny_12_p8': (79.68, 95.04),
+    'tiny_12_p16': (77.15, 93.72), 'tiny_24_p8': (81.87, 95.97), 'tiny_24_p16': (79.42, 94.86),
+    'small_12_p8': (83.36, 96.51), 'small_12_p16': (81.89, 95.83), 'small_24_p8': (83.82, 96.65),
+    'small_24_p16': (82.51, 95.97), 'medium_24_p8': (83.73, 96.39), 'medium_24_p16': (82.67, 95.91),
+    'large_24_p8': (84.42, 96.65), 'large_24_p16': (82.89, 95.89),
+}
 #: DINO, ImageNet top-1: nearest neighbours, linear.
 _DINO = {
     'small_12_p16': (76.0, 77.8), 'small_12_p8': (77.1, 79.2),
@@ -56,8 +65,10 @@ _DENSE = {
 
 def _all_weights():
     for arch in arch_names():
+        passl = dict(zip(('passl_top1', 'passl_top5'), _PASSL[arch], strict=True))
         for kind, top1 in zip(('224', '224_dist', '384_dist'), _TOP1[arch], strict=True):
-            yield f'{arch}_{kind}', Weights(arch, f'{_HOST}/xcit_{arch}_{kind}.pth', dict(top1=top1))
+            published = dict(top1=top1, **(passl if kind == '224' else {}))
+            yield f'{arch}_{kind}', Weights(arch, f'{_HOST}/xcit_{arch}_{kind}.pth', published)
     for arch, (knn, linear) in _DINO.items():
         url = f'{_HOST}/xcit_{arch.replace("_p", "_cp")}_dino.pth'
         yield f'{arch}_dino', Weights(arch, url, dict(knn=knn, linear=linear))
