@@ -13,22 +13,29 @@ from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.cli.common import run_tool
 from xcit_dense.weights.zoo import PREFIX, WEIGHTS
 
-#: Prefix of the configs: the data set in their names, and what the metafile says of the family.
+#: Prefix of the configs: the data set in their names, and what the metafile says of the family. Classifiers have none.
 _FAMILIES = {
+    '': ('imagenet', 'Classifier', 'ImageNet-1k', ('Image Classification', )),
     'maskrcnn': ('coco', 'Mask R-CNN', 'COCO', ('Object Detection', 'Instance Segmentation')),
     'semfpn': ('ade20k', 'Semantic FPN', 'ADE20K', ('Semantic Segmentation', )),
     'upernet': ('ade20k', 'UperNet', 'ADE20K', ('Semantic Segmentation', )),
 }
 #: Metrics of `xcit_dense.weights.zoo.Weights.published` as the table and the metafiles call them.
-_METRICS = {'box_ap': 'box AP', 'mask_ap': 'mask AP', 'miou': 'mIoU'}
+_METRICS = {'box_ap': 'box AP', 'mask_ap': 'mask AP', 'miou': 'mIoU', 'top1': 'Top 1 Accuracy'}
 _SIZES = ((224, 224), (800, 1280))
-_START, _END = '<!-- models: made by tools/model_table.py -->\n', '<!-- end of models -->\n'
+_SIZES_IMAGENET = ((224, 224), (384, 384))
+#: The files of a classifier: trained at 224, distilled, distilled and tuned at 384.
+_KINDS = ('224', '224_dist', '384_dist')
+_MARKS = '<!-- {0}: made by tools/model_table.py -->\n', '<!-- end of {0} -->\n'
 
 
 def config_name(family, arch):
-    """Return the name of a config: ``('maskrcnn', 'small_12_p8')`` gives ``'maskrcnn_xcit_s12_p8_coco'``."""
+    """Return the name of a config.
+
+    ``('maskrcnn', 'small_12_p8')`` gives ``'maskrcnn_xcit_s12_p8_coco'``, and ``''`` ``'xcit_s12_p8_imagenet'``.
+    """
     size, rest = arch.split('_', 1)
-    return f'{family}_xcit_{size[0]}{rest}_{_FAMILIES[family][0]}'
+    return f'{family}_xcit_{size[0]}{rest}_{_FAMILIES[family][0]}'.removeprefix('_')
 
 
 def collect():
@@ -40,49 +47,84 @@ def collect():
             init_default_scope(cfg.default_scope)
             with torch.device('meta'):
                 model = MODELS.build(cfg.model)
+            weights = f'{family}_{arch}' if family else f'{arch}_{_KINDS[0]}'
             rows.append(dict(
                 family=family, arch=arch, config=config_name(family, arch),
                 parameters=sum(p.numel() for p in model.parameters()),
                 backbone_parameters=sum(p.numel() for p in model.backbone.parameters()),
-                multiply_adds=[multiply_adds(arch, *size) for size in _SIZES],
-                weights=f'{family}_{arch}' if f'{family}_{arch}' in WEIGHTS else None))
+                multiply_adds=[multiply_adds(arch, *size) for size in _SIZES] if family else [
+                    multiply_adds(arch, *size, num_classes=1000) for size in _SIZES_IMAGENET],
+                weights=weights if weights in WEIGHTS else None))
     return rows
 
 
-def page_with_table(page: str, rows) -> str:
-    """Return the text of a page with the table between its two marks renewed."""
+def page_with_tables(page: str, rows) -> str:
+    """Return the text of a page with the tables between their marks renewed."""
+    for name, table in (('models', _dense_table), ('classifiers', _classifier_table)):
+        start, end = (mark.format(name) for mark in _MARKS)
+        text = '\n'.join(table(rows)) + '\n'
+        page = re.sub(f'(?<={re.escape(start)}).*(?={re.escape(end)})', text, page, flags=re.S)
+    return page
+
+
+def _dense_table(rows):
     sizes = ' / '.join(f'{h} x {w}' for h, w in _SIZES)
-    lines = [f'| config | parameters, M (backbone) | multiply-adds, G, at {sizes} | published | weights |',
-             '|---|---|---|---|---|']
+    yield f'| config | parameters, M (backbone) | multiply-adds, G, at {sizes} | published | weights |'
+    yield '|---|---|---|---|---|'
     for row in rows:
-        published = '-' if row['weights'] is None else ', '.join(
-            f'{_METRICS[name]} {value}' for name, value in WEIGHTS[row['weights']].published.items())
-        counts = ' / '.join(f'{n / 1e9:.1f}' for n in row['multiply_adds'])
-        lines.append(f'| [{row["config"]}](../configs/{row["config"]}.py) | {row["parameters"] / 1e6:.1f} '
-                     f'({row["backbone_parameters"] / 1e6:.1f}) | {counts} | {published} | '
-                     + (f'[`{PREFIX}{row["weights"]}`]({WEIGHTS[row["weights"]].url}) |' if row['weights'] else '- |'))
-    return re.sub(f'(?<={re.escape(_START)}).*(?={re.escape(_END)})', '\n'.join(lines) + '\n', page, flags=re.S)
+        if row['family']:
+            published = '-' if row['weights'] is None else ', '.join(
+                f'{_METRICS[name]} {value}' for name, value in WEIGHTS[row['weights']].published.items())
+            yield (f'| {_link(row)} | {row["parameters"] / 1e6:.1f} ({row["backbone_parameters"] / 1e6:.1f}) | '
+                   f'{_counts(row)} | {published} | {_file(row["weights"]) if row["weights"] else "-"} |')
+
+
+def _classifier_table(rows):
+    sizes = ' / '.join(f'{h} x {w}' for h, w in _SIZES_IMAGENET)
+    yield (f'| config | parameters, M | multiply-adds, G, at {sizes} | top-1: 224, 224 distilled, 384 distilled | '
+           'PASSL, 224: top-1, top-5 | weights |')
+    yield '|---|---|---|---|---|---|'
+    for row in rows:
+        if not row['family']:
+            names = [f'{row["arch"]}_{kind}' for kind in _KINDS]
+            top1 = ', '.join(str(WEIGHTS[name].published['top1']) for name in names)
+            first = WEIGHTS[names[0]].published
+            yield (f'| {_link(row)} | {row["parameters"] / 1e6:.1f} | {_counts(row)} | {top1} | '
+                   f'{first["passl_top1"]:.2f}, {first["passl_top5"]:.2f} | {", ".join(map(_file, names))} |')
+
+
+def _link(row):
+    return f'[{row["config"]}](../configs/{row["config"]}.py)'
+
+
+def _counts(row):
+    return ' / '.join(f'{n / 1e9:.1f}' for n in row['multiply_adds'])
+
+
+def _file(name):
+    return f'[`{PREFIX}{name}`]({WEIGHTS[name].url})'
 
 
 def metafile(family, rows) -> str:
     """Return the text of a family's metafile, as mim reads it."""
     _, title, dataset, tasks = _FAMILIES[family]
+    collection_name = f'{title} on XCiT' if family else 'XCiT'
     models = []
     for row in rows:
         if row['family'] != family:
             continue
-        model = {'Name': row['config'], 'In Collection': f'{title} on XCiT', 'Config': f'configs/{row["config"]}.py',
+        model = {'Name': row['config'], 'In Collection': collection_name, 'Config': f'configs/{row["config"]}.py',
                  'Metadata': {'Parameters': row['parameters']}}
         if row['weights']:
             weights = WEIGHTS[row['weights']]
             model['Metadata']['Source of results'] = 'published by the authors, not measured here'
-            metrics = [(_METRICS[name], value) for name, value in weights.published.items()]
+            metrics = [(_METRICS[name], value) for name, value in weights.published.items() if name in _METRICS]
             model['Results'] = [{'Task': task, 'Dataset': dataset, 'Metrics': {name: value}}
                                 for task, (name, value) in zip(tasks, metrics, strict=True)]
             model['Weights'] = weights.url
         models.append(model)
-    collection = {'Name': f'{title} on XCiT', 'README': '../README.md',
-                  'Metadata': {'Training Data': dataset, 'Architecture': ['XCiT', title]},
+    collection = {'Name': collection_name, 'README': '../README.md',
+                  'Metadata': {'Training Data': dataset, 'Architecture': ['XCiT', title] if family else ['XCiT']},
                   'Paper': {'URL': 'https://arxiv.org/abs/2106.09681',
                             'Title': 'XCiT: Cross-Covariance Image Transformers'}}
     return '# Made by tools/model_table.py.\n' + yaml.safe_dump(
@@ -93,10 +135,10 @@ def make_files(root) -> dict:
     """Return what the page of models, the metafiles and ``model-index.yml`` below ``root`` must be, by path."""
     root = Path(root)
     rows = collect()
-    files = {root / f'configs/{family}_metafile.yml': metafile(family, rows) for family in _FAMILIES}
+    files = {root / f'configs/{family or "xcit"}_metafile.yml': metafile(family, rows) for family in _FAMILIES}
     files[root / 'model-index.yml'] = yaml.safe_dump({'Import': [str(p.relative_to(root)) for p in files]})
     page = root / 'docs/models.md'
-    files[page] = page_with_table(page.read_text(), rows)
+    files[page] = page_with_tables(page.read_text(), rows)
     return files
 
 

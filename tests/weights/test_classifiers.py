@@ -172,8 +172,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path, change, word
 @pytest.mark.parametrize('size', SIZES)
 def test_parameters_are_passls_in_millions(size):
     """To the two digits that PASSL gives."""
-    published = {'nano_12': (3.05, 3.05), 'tiny_12': (6.71, 6.72), 'tiny_24': (12.11, 12.12),
-                 'small_12': (26.21, 26.25), 'small_24': (47.63, 47.67), 'medium_24': (84.32, 84.40), 'large_24': (188.93, 189.10)}
+    published = {
+        'nano_12': (3.05, 3.05), 'tiny_12': (6.71, 6.72), 'tiny_24': (12.11, 12.12), 'small_12': (26.21, 26.25),
+        'small_24': (47.63, 47.67), 'medium_24': (84.32, 84.40), 'large_24': (188.93, 189.10)}
     for patch, wanted in zip((8, 16), published[size], strict=True):
         with torch.device('meta'):
             model = XCiTClassifier(f'{size}_p{patch}', num_classes=1000)
