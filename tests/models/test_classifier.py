@@ -117,6 +117,8 @@ def test_every_size_computes_what_theirs_does(tmp_path, make, name):
     ours = XCiTClassifier(name, num_classes=7).eval()
     load_classifier(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
     x = torch.randn(2, 3, 64, 64)
+    if name.startswith('large_24'):  # with such weights the rounding of float32 alone grows to 6e-6 in it
+        x, ours, theirs = x.double(), ours.double(), theirs.double()
     with torch.no_grad():
         got, wanted = ours(x), theirs(x)
         if make is timm_model:
