@@ -14,11 +14,11 @@ def build(patch_size=16, **options):
     return XCiT(dict(TINY, patch_size=patch_size), **options)
 
 
-def randomise(model):
+def randomise(model, noise=0.1):
     """Fresh parameters hide mistakes: gammas, temperatures and batch-norm statistics away from their start."""
     for name, value in model.state_dict().items():
         if value.is_floating_point():
-            value.add_(torch.randn_like(value) * 0.1)
+            value.add_(torch.randn_like(value) * noise)
             if name.endswith('running_var'):
                 value.abs_()
         else:

@@ -113,12 +113,11 @@ LARGE = ('tiny_24', 'small', 'medium', 'large')
                                   for name in arch_names()])
 @pytest.mark.parametrize('make', (timm_model, mmpretrain_model))
 def test_every_size_computes_what_theirs_does(tmp_path, make, name):
-    theirs = randomise(make(name)).eval()
+    # with weights of 0.1 over 768 channels the rounding of float32 alone grows to 6e-6
+    theirs = randomise(make(name), 0.05 if name.startswith('large_24') else 0.1).eval()
     ours = XCiTClassifier(name, num_classes=7).eval()
     load_classifier(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
     x = torch.randn(2, 3, 64, 64)
-    if name.startswith('large_24'):  # with such weights the rounding of float32 alone grows to 6e-6 in it
-        x, ours, theirs = x.double(), ours.double(), theirs.double()
     with torch.no_grad():
         got, wanted = ours(x), theirs(x)
         if make is timm_model:
