@@ -37,6 +37,7 @@ class ClassImages:
         suffixes: What the names of images in folders end with, in small letters.
         is_labelled: Whether the images have classes.
         source: What says the classes: the folder, or the list; an address where it lies on no disk.
+        names_file: What may say the names of the classes of a list.
         mend: How its classes can be made those of other data, in words.
     """
 
@@ -49,6 +50,7 @@ class ClassImages:
         self.is_elsewhere = is_elsewhere(dataset, name or prefix)
         self.source = address_of(dataset, name or prefix) if self.is_elsewhere else str(self.list or self.folder)
         self.suffixes = tuple(suffix.lower() for suffix in setting_of(dataset, 'extensions', ()))
+        self.names_file = os.path.join(os.path.dirname(self.source), 'classes.txt')
         # what mmpretrain's ImageNet says of the split whose classes are secret
         self.is_labelled = setting_of(dataset, 'with_label', True) and dataset.get('split') != 'test'
         self.mend = '' if self.list or not self.is_labelled else (
@@ -80,13 +82,13 @@ class ClassImages:
     @cached_property
     def named(self):
         """The names in the ``classes.txt`` beside the list; None where there is none."""
-        beside = os.path.join(os.path.dirname(self.source), 'classes.txt')
+        file = self.names_file
         try:
             if self.is_elsewhere:
-                return parse_class_list(read_elsewhere(self._dataset, beside)) if fileio.exists(beside) else None
-            return read_class_list(Path(beside))
+                return parse_class_list(read_elsewhere(self._dataset, file)) if fileio.exists(file) else None
+            return read_class_list(Path(file))
         except Unreadable as error:
-            raise DataError(f'{beside} must have one class name a line, each once, none empty; got {error}') from error
+            raise DataError(f'{file} must have one class name a line, each once, none empty; got {error}') from error
 
     @cached_property
     def _folders(self):

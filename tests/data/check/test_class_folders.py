@@ -46,13 +46,14 @@ FAULTS = (
     ('image-cut-off', lambda f: (f / 'star/a.jpg').write_bytes((f / 'star/star_0001.jpg').read_bytes() + bytes(5000)),
      'star/a.jpg has no end mark'),
     ('image-left-out', lambda f: (f / 'star/a.jpg').symlink_to('nowhere'), 'leads nowhere'),
-    ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files that end with .gif: those of"),
+    ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files named *.gif: those of"),
     ('files-left-out', lambda f: (f / 'star/x').touch(), '1 file without a suffix'),
     ('files-left-out', lambda f: copy(f, 'star/star_0001.jpg', 'x.jpg'), '1 file beside the class folders'),
     ('class-empty', lambda f: (f / 'empty').mkdir(), 'train/empty has no image'),
     ('class-hidden', lambda f: (copy(f, 'star/star_0001.jpg', '.hid/a.png'), (f / 'star/star_0001.jpg').unlink()),
      'train/.hid is a hidden folder'),
-    ('image-two-classes', lambda f: copy(f, 'star/star_0002.jpg', 'disc/a.jpg'), 'has two classes: disc ('),
+    ('image-two-classes', lambda f: copy(f, 'star/star_0002.jpg', 'disc/a.jpg'),
+     "has two classes: 'disc' (disc/a.jpg), 'star' (star/star_0002.jpg)"),
     ('class-single', lambda f: [shutil.rmtree(f / name) for name in NAMES[1:]], "has one class alone, 'cross'"),
     ('no-images', lambda f: [shutil.rmtree(f / name) for name in NAMES], 'has no folder'),
     ('not-there', lambda f: shutil.rmtree(f), 'train is not there'),
@@ -80,7 +81,7 @@ LINES = (
     ('list-label', 'star/star_0001.jpg 5', '5; the labels of the 5 classes are 0 to 4'),
     ('image-missing', 'star/none.jpg 3', 'star/none.jpg is not there'),
     ('image-outside', '../../train2017/000000000001.jpg 3', 'lies outside'),
-    ('image-two-classes', 'star/star_0002.jpg 1', 'disc (')
+    ('image-two-classes', 'star/star_0002.jpg 1', "'disc' (star/star_0002.jpg)")
 )
 
 
@@ -99,9 +100,19 @@ def test_fault_of_a_list(root, kind, line, words):
     if line:
         write_list(root, f'{good}{line}')
         assert only(check_data_set(dataset, True), kind) == found
-    for text, kind in (('a\na\n', 'class-list'), (None, 'not-there')):
-        (root / 'classes.txt').write_text(text) if text else (root / 'list.txt').unlink()
-        assert kind in kinds_of(check_data_set(dataset, True))
+
+
+def test_lists_that_cannot_be_used_at_all(root):
+    dataset = pictures(root, ann_file=write_list(root, 'star/star_0001.jpg 3\n'))
+    (root / 'classes.txt').write_text('a\na\n')
+    found = only(check_data_set(dataset, True), 'class-list')
+    assert found[0].file == str(root / 'classes.txt') and "['a', 'a']" in found[0].sentence
+    (root / 'list.txt').write_bytes(b'\xff')
+    assert 'list.txt has no image' in check_data_set(dataset, True).findings[-1].sentence
+    write_list(root, '')
+    assert kinds_of(check_data_set(dataset, True)) == {'class-list', 'no-images'}
+    (root / 'list.txt').unlink()
+    assert 'list.txt is not there' in check_data_set(dataset, True).findings[-1].sentence
 
 
 def test_a_test_asks_less(root):
@@ -127,6 +138,18 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
     assert check_data_sets(config(root))['val_dataloader'].findings == found
     report = check_data_sets(config(root, val=pictures(root)))['val_dataloader']  # nothing is to be compared
     assert len(only(report, 'image-in-training')) == report.counts['images'] == 15
+
+
+@pytest.mark.parametrize('part', ('indices', 'fold'))
+def test_parts_of_one_data_set_are_not_compared(root, part):
+    """Which of its images are in which part is the data set's own matter."""
+    cfg = config(root, val=pictures(root))
+    for number, loader in enumerate((cfg.train_dataloader, cfg.val_dataloader)):
+        if part == 'indices':
+            loader.dataset.indices = [number]
+        else:
+            loader.dataset = dict(type='KFoldDataset', fold=0, test_mode=bool(number), dataset=loader.dataset)
+    assert all(report.findings == [] for report in check_data_sets(cfg).values())
 
 
 def test_only_files_that_end_alike_are_read_as_a_whole(root, monkeypatch):

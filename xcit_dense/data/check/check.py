@@ -166,8 +166,10 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         A `Report` by the names of those that use the data set, see `named_datasets`: ``val_dataloader,
         test_dataloader``, or ``train_dataloader.0``.
     """
-    users = {}
-    for user, _, dataset in named_datasets(cfg, loaders):
+    users, parts = {}, set()
+    for user, place, dataset in named_datasets(cfg, loaders):
+        if dataset.get('indices') is not None or 'KFoldDataset' in _wrappers(cfg, place):
+            parts.add(user)
         loader = user.partition('.')[0]
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
         if reader_of(dataset) == 'CustomDataset':
@@ -179,8 +181,17 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         users.setdefault(key, (dataset, options, []))[-1].append(user)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
-    add_shared(reports, use_cache)
+    add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
     return reports
+
+
+def _wrappers(cfg, key):
+    """Return the types of the data sets on the way to one, without scopes."""
+    kinds, node = [], cfg
+    for step in key.split('.'):
+        node = node[step] if isinstance(node, dict) or node is cfg else node[int(step)]
+        kinds.append(str(node.get('type')).rpartition('.')[2] if isinstance(node, dict) else '')
+    return kinds
 
 
 def check_before_training(cfg, on_findings: str = 'stop'):

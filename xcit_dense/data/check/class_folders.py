@@ -1,6 +1,7 @@
 """The checks of images of classes: in folders, or in a list."""
 import os
 from collections import Counter, defaultdict
+from pathlib import Path
 
 from ...errors import DataError
 from ...text import counted, listed, shown
@@ -8,6 +9,7 @@ from ..class_folders import ClassImages
 from ..classes import difference_of
 from ..datasets import IMAGE_SUFFIXES
 from ..files import read_files
+from .classes import listed_names
 from .copies import copies_between, mark_of
 from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
@@ -29,9 +31,8 @@ def check_class_images(dataset, wanted, roots, trained: bool, use_cache: bool) -
         check.classes()
         images = source.images()
     except DataError as error:
-        is_there = os.path.exists(source.source)
-        kind = 'class-list' if source.list else 'no-images'
-        check.add(kind if is_there else 'not-there', source.source, value=str(error))
+        kind = 'no-images' if os.path.exists(source.source) else 'not-there'
+        check.add(kind, source.source, value=str(error))
         return check.report([])
     if not images:
         check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
@@ -67,7 +68,9 @@ class _Check:
         if not self.source.is_labelled:
             return
         if self.source.list:
-            self.names = self.wanted or self.source.named or ()
+            names, findings = listed_names(Path(self.source.names_file))
+            self.names = self.wanted or names or ()
+            self.findings += findings
             return
         found = self.names = self.source.classes()
         if self.trained and len(found) < 2:
@@ -101,7 +104,7 @@ class _Check:
         for path in self.source.unread():
             by_suffix[os.path.splitext(path)[1].lower()].append(path)
         for suffix, paths in sorted(by_suffix.items()):
-            end = f'that end with {suffix}' if suffix else 'without a suffix'
+            end = f'named *{suffix}' if suffix else 'without a suffix'
             self.left_out(paths, f'{end}: those of {", ".join(sorted(self.source.suffixes))} alone are read')
         self.left_out([self.source.folder / name for name in self.source.beside()
                        if name.lower().endswith((*IMAGE_SUFFIXES, *self.source.suffixes))],
@@ -145,7 +148,8 @@ class _Check:
         """Find copies of one image in several classes."""
         labels = [(path, mark, label) for path, label, mark in self.images]
         for same in copies_between(labels, self.source.source, use_cache):
-            words = ' and '.join(f'{self.name(label)} ({path})' for path, label in same[:3])
+            words = listed((f'{shown(self.name(label))} ({os.path.relpath(path, self.source.folder)})'
+                            for path, label in same), 3)
             for path in dict.fromkeys(path for path, _ in same):
                 self.add('image-two-classes', path, 'files', path, words)
 
