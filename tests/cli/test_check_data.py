@@ -133,6 +133,58 @@ test_evaluator = [dict(_base_.val_evaluator, **val_evaluator)]
     assert '0 errors' in done.stdout
 
 
+@pytest.fixture
+def of_pictures(tmp_path):
+    """A config for class folders."""
+    pytest.importorskip('mmpretrain', reason='mmpretrain is optional')
+    config = tmp_path / 'pictures.py'
+    loader = """dict(batch_size=2, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=True), dataset=dict(
+    type='CustomDataset', data_root='data', data_prefix='classes/{}', pipeline=[
+        dict(type='LoadImageFromFile'), dict(type='PackInputs')]))"""
+    config.write_text(f"""default_scope = 'mmpretrain'
+classes_from_data = True
+train_dataloader = {loader.format('train')}
+val_dataloader = {loader.format('val')}
+test_dataloader = val_dataloader
+val_evaluator = test_evaluator = dict(type='Accuracy', topk=(1, ))
+model = dict(type='ImageClassifier', backbone=dict(type='ResNet', depth=18), head=dict(
+    type='LinearClsHead', num_classes=1000, in_channels=512, loss=dict(type='CrossEntropyLoss')))
+""")
+    return config
+
+
+def test_class_folders_are_counted_and_drawn(demo_data, of_pictures, tmp_path):
+    done = run_tool('check_data.py', of_pictures, '--data-root', demo_data, '--out', tmp_path / 'out', '--strict')
+    assert '15 images, 5 classes' in done.stdout and re.search(r'star +3 +20.0% #', done.stdout)
+    assert '0 errors and 0 warnings' in done.stdout
+    sheet = Image.open(tmp_path / 'out/train_dataloader.png').convert('RGB')
+    assert len(sheet.getcolors(1 << 24)) > 1000
+
+
+def test_class_folders_that_differ_are_one_error_with_the_mend(root, of_pictures, tmp_path, call_tool):
+    shutil.rmtree(root / 'classes/val/disc')
+    args = ('check_data.py', of_pictures, '--data-root', root, '--out', tmp_path / 'out')
+    code, message = call_tool(*args)
+    assert code == 1 and '1 error and 0 warnings' in message
+    finding, = json.loads((tmp_path / 'out/findings.json').read_text())
+    assert finding['kind'] == 'class-count' and "without 'disc'" in finding['sentence']
+    (root / 'classes/val/disc').mkdir()
+    assert call_tool(*args)[0] == 0
+
+
+def test_drop_writes_lists_for_class_folders(root, of_pictures, tmp_path):
+    (root / 'classes/train/star/x.jpg').write_bytes(b'no picture')
+    shutil.copy(root / 'classes/train/star/star_0001.jpg', root / 'classes/val/star/copy.jpg')
+    args = ('check_data.py', of_pictures, '--data-root', root, '--out', tmp_path / 'out')
+    done = run_tool(*args, '--drop', tmp_path / 'clean', check=False)
+    assert done.returncode == 1 and 'image-in-training, 1' in done.stdout
+    options = [word for line in done.stdout.splitlines() if 'to use it' in line for word in line.split()[4:]]
+    assert [option.partition('.')[0] for option in options] == ['train_dataloader', 'val_dataloader', 'test_dataloader']
+    done = run_tool(*args, '--cfg-options', *options, '--strict')
+    assert '0 errors and 0 warnings' in done.stdout and '15 images, 5 classes' in done.stdout
+    assert (root / 'classes/train/star/x.jpg').exists()
+
+
 @pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')
 @pytest.mark.parametrize('config, folder', (
     (MAIN_CONFIG, 'coco_sample'),

@@ -32,12 +32,13 @@ def test_same_seed_same_files(data, tmp_path):
 
 
 def test_smaller_data_set_takes_the_place_of_a_larger_one(tmp_path):
-    make_demo_data(tmp_path, num_train=3, num_val=1, size=48)
+    make_demo_data(tmp_path, num_train=5, num_val=1, size=48)
     (tmp_path / 'images/training/mine.jpg').touch()
     make_demo_data(tmp_path, num_train=2, num_val=1, size=48)
     for folder in ('train2017', 'images/training', 'annotations/training'):
         names = {path.stem for path in (tmp_path / folder).iterdir()}
         assert names - {'mine'} == {'000000000001', '000000000002'}
+    assert [path.name for path in (tmp_path / 'classes/train/star').iterdir()] == ['star_0001.jpg']
     assert (tmp_path / 'images/training/mine.jpg').is_file()
 
 
@@ -137,7 +138,8 @@ def test_a_seed_gives_the_data_that_it_always_gave(tmp_path):
     OpenCV fill polygons otherwise.
     """
     make_demo_data(tmp_path, num_train=8, num_val=2, size=96, seed=5)
-    wanted = json.loads((ROOT / 'tests/golden/demo_data.json').read_text())
+    golden = json.loads((ROOT / 'tests/golden/demo_data.json').read_text())
+    wanted, pictures = golden['scenes'], golden['pictures']
     content = json.loads((tmp_path / 'annotations/instances_train2017.json').read_text())
     assert [image['file_name'] for image in content['images']] == list(wanted)
     for image in content['images']:
@@ -147,8 +149,27 @@ def test_a_seed_gives_the_data_that_it_always_gave(tmp_path):
         assert [[a['category_id'], a['iscrowd'], *a['bbox']] for a in objects] == golden['objects']
         labels = cv2.imread(str(tmp_path / 'annotations/training' / name), cv2.IMREAD_UNCHANGED)
         assert np.bincount(labels.ravel(), minlength=6).tolist() == golden['pixels_of_labels']
-        picture = cv2.imread(str(tmp_path / 'train2017' / image['file_name'])).astype(float)
-        got = dict(mean=picture.mean((0, 1)), deviation=picture.std((0, 1)), steps=[  # which tell how textures lie
-            np.abs(np.diff(picture, axis=axis)).mean() for axis in (0, 1)])
-        for name, values in got.items():
-            assert np.abs(values - np.array(golden[name])).max() < 0.5, name  # as far as JPEG and resizing may differ
+        compare(tmp_path / 'train2017' / image['file_name'], golden)
+    assert {f'{path.relative_to(tmp_path)}' for path in tmp_path.glob('classes/*/*/*')} == set(pictures)
+    for name, golden in pictures.items():
+        compare(tmp_path / name, golden)
+
+
+def compare(path, golden):
+    picture = cv2.imread(str(path)).astype(float)
+    got = dict(mean=picture.mean((0, 1)), deviation=picture.std((0, 1)), steps=[  # which tell how textures lie
+        np.abs(np.diff(picture, axis=axis)).mean() for axis in (0, 1)])
+    for name, values in got.items():
+        assert np.abs(values - np.array(golden[name])).max() < 0.5, name  # as far as JPEG and resizing may differ
+
+
+@pytest.mark.parametrize('scenes, size, each, side', ((30, 96, 15, 48), (1, 4, 1, 4)))
+def test_class_folders_hold_as_many_pictures_of_each_class(tmp_path, scenes, size, each, side):
+    make_demo_data(tmp_path, num_train=scenes, num_val=2, size=size, seed=3)
+    for split, count in (('train', each), ('val', 1)):
+        folders = sorted((tmp_path / 'classes' / split).iterdir())
+        assert [folder.name for folder in folders] == sorted(CLASSES)
+        assert [len(list(folder.iterdir())) for folder in folders] == [count] * len(CLASSES)
+    pictures = [cv2.imread(str(path)) for path in tmp_path.glob('classes/*/*/*')]
+    assert {picture.shape for picture in pictures} == {(side, side, 3)}
+    assert len({picture.tobytes() for picture in pictures}) == len(pictures)

@@ -60,3 +60,23 @@ def image_and_map(root):
 
 def save_map(array):
     return lambda image, path: Image.fromarray(array(np.asarray(Image.open(path)))).save(path)
+
+
+def pictures(root, split='train', **changes):
+    """The config of its pictures for classification."""
+    return dict(dict(type='CustomDataset', data_root=str(root), data_prefix=f'classes/{split}',
+                     pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]), **changes)
+
+
+def built(dataset):
+    """The data set of mmpretrain of such a config."""
+    from mmpretrain import datasets
+    return getattr(datasets, dataset['type'])(**{key: value for key, value in dataset.items()
+                                                 if key not in ('type', 'pipeline')})
+
+
+def write_list(root, lines, name='list.txt'):
+    """A list of images in the place of class folders, as text or as pairs of a name and a label."""
+    text = lines if isinstance(lines, str) else ''.join(f'{file} {label}\n' for file, label in lines)
+    (root / name).write_text(text)
+    return name

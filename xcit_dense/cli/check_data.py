@@ -19,7 +19,8 @@ def _read_options(argv):
     parser.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all loaders')
     parser.add_argument('--strict', action='store_true', help='exit with 1 for warnings too')
     parser.add_argument('--drop', metavar='DIR', help='write annotation files without what is wrong into DIR; for '
-                        'label maps a list of the images to take away. The data set itself stays as it is')
+                        'class folders lists of images, for label maps a list of those to take away. The data set '
+                        'itself stays as it is')
     parser.add_argument('--no-cache', action='store_true', help='look at every file again')
     parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='gets findings.json and a contact '
                         'sheet of each data set (default: work_dirs/check_data)')

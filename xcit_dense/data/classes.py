@@ -11,15 +11,19 @@ from mmengine.logging import print_log
 from ..errors import DataError
 from ..text import listed
 from ..weights import classes_of_checkpoint
+from .class_folders import ClassImages
 from .datasets import (
     LOADERS,
     address_of,
     datasets,
+    dicts_in,
     folder_of,
     is_elsewhere,
     prefixes_of,
     read_elsewhere,
+    reader_of,
 )
+from .evaluators import evaluators
 from .files import IGNORED, Unreadable, parse_class_list, parse_json, read_class_list, read_json
 from .folders import files_below
 from .label_maps import LabelMaps
@@ -29,6 +33,8 @@ from .pipelines import ignored_labels
 #: any object, those of a backbone's own classifier, those of stuff, and a boundary.
 _OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
 _OTHER_CLASSES_TYPES = ('FusedSemanticHead', 'STDCHead')
+#: The backbone whose own classifier is that of the model.
+_CLASSIFIER = 'XCiTClassifier'
 
 
 def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2], on_findings: str = 'stop'):
@@ -68,7 +74,8 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         if words:
             _tell(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
                   f'{words}. Make them the same'
-                  + (', or give a checkpoint of a model for this data.' if checkpoint else '.'), on_findings)
+                  + (', or give a checkpoint of a model for this data' if checkpoint else '')
+                  + f'. {_mend(dataset)}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
 
 
@@ -76,6 +83,10 @@ def _tell(text, on_findings):
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)
+
+
+def _mend(dataset):
+    return ClassImages(dataset).mend if reader_of(dataset) == 'CustomDataset' else ''
 
 
 def difference_of(found, wanted) -> str:
@@ -102,10 +113,19 @@ def set_classes(cfg: Config, classes, **metainfo):
 
     for head in heads_of_classes(cfg.model):
         head['num_classes'] = len(classes)
+    for part in dicts_in(cfg.get('data_preprocessor') or {}):  # mmengine puts it into the model
+        if 'num_classes' in part:
+            part['num_classes'] = len(classes)
+    for key, metric in evaluators(cfg):
+        ranks = metric.get('topk')
+        if isinstance(ranks, (list, tuple)) and any(rank > len(classes) for rank in ranks):  # torch would end the run
+            metric['topk'] = tuple(rank for rank in ranks if rank <= len(classes)) or (1, )
+            print_log(f'{key}.topk = {metric["topk"]} in the place of {tuple(ranks)}: there are {len(classes)} classes',
+                      logger='current')
 
 
 def heads_of_classes(node, key=''):
-    """Yield every dict in a model's config whose ``num_classes`` is the number of classes of the data.
+    """Yield every dict in a model's config whose ``num_classes`` is, or should be, the number of classes of the data.
 
     Args:
         node: The config, or a part of it.
@@ -114,9 +134,10 @@ def heads_of_classes(node, key=''):
     if isinstance(node, dict):
         kind = node.get('type')
         name = kind.rpartition('.')[2] if isinstance(kind, str) else getattr(kind, '__name__', '')
-        if key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES:
+        is_classifier = name == _CLASSIFIER and node.get('num_classes') != 0  # without a head of its own
+        if not is_classifier and (key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES):
             return
-        if 'num_classes' in node:
+        if 'num_classes' in node or is_classifier:
             yield node
     for key, value in node.items() if isinstance(node, dict) else [(key, value) for value in node]:
         if isinstance(value, (dict, list, tuple)):
@@ -134,11 +155,14 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
 
     Returns:
         ``classes``, their names; of a COCO file also ``category_ids``. The order is that of the file, which is
-        mmdet's, or that of the labels.
+        mmdet's, or that of the labels, or of the names of class folders, which is mmpretrain's.
 
     Raises:
-        DataError: The annotation file is no COCO file, or ``classes.txt`` or a label map cannot be used.
+        DataError: The annotation file is no COCO file, or ``classes.txt`` or a label map cannot be used, or there are
+            no class folders.
     """
+    if reader_of(dataset) == 'CustomDataset':
+        return dict(classes=ClassImages(dataset).classes(known))
     path = _source_of_classes(dataset)
     if not dataset.get('ann_file') or prefixes_of(dataset).get('seg_map_path'):
         return dict(classes=_classes_of_folders(dataset, path, known, on_findings, ignored))
@@ -156,6 +180,8 @@ def _is_elsewhere(dataset):
 
 
 def _name_of_source(dataset):
+    if reader_of(dataset) == 'CustomDataset':
+        return ClassImages(dataset).source
     is_coco = dataset.get('ann_file') and not prefixes_of(dataset).get('seg_map_path')
     return dataset['ann_file'] if is_coco else 'classes.txt'
 

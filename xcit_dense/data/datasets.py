@@ -16,6 +16,8 @@ from .folders import files_below
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
+#: The data sets of mmpretrain that read folders of images, by their names.
+_OF_CLASSES = ('CustomDataset', 'ImageNet', 'ImageNet21k')
 
 
 def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
@@ -36,7 +38,7 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
         root = Path(dataset.get('data_root') or '').expanduser()
         # a step of the pipeline may map its paths to another place
         mapped = any(is_elsewhere(step) for step in dicts_in(dataset.get('pipeline') or ()))
-        for part in filter(None, (dataset.get('ann_file'), *prefixes_of(dataset).values())):
+        for part in _needed_by(dataset):
             if not is_elsewhere(dataset, part) and not (mapped and part != dataset.get('ann_file')):
                 needed[root / Path(part).expanduser()] = root
     states = {path: _state_of(path) for path in needed}
@@ -49,6 +51,14 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)
+
+
+def _needed_by(dataset):
+    """Return what a data set reads below its root; of those of mmpretrain that fetch their files nothing is needed."""
+    named = [dataset.get('ann_file'), *prefixes_of(dataset).values()]
+    if reader_of(dataset) == 'CustomDataset':
+        return [*filter(None, named)] or ['']
+    return [] if is_of_mmpretrain(dataset) else filter(None, named)
 
 
 def _state_of(path):
@@ -119,12 +129,18 @@ def files_of(dataset) -> str:
     root = str(dataset.get('data_root') or '')
     paths = [dataset.get('ann_file'), *(f'{key}={value}' for key, value in sorted(prefixes_of(dataset).items()))]
     return repr([str(dataset['type']), root.rstrip('/'), [str(path or '').rstrip('/') for path in paths],
-                 dataset.get('indices')])
+                 dataset.get('indices'), dataset.get('split')])
 
 
 def prefixes_of(dataset) -> dict:
-    """Return the ``data_prefix`` of a data set's config; that it has none may be written out as None."""
-    return dataset.get('data_prefix') or {}
+    """Return the ``data_prefix`` of a data set's config; that it has none may be written out as None.
+
+    For mmpretrain it may be the folder of the images alone, which for ImageNet is that of its ``split`` by default.
+    """
+    prefix = dataset.get('data_prefix') or {}
+    if not prefix and dataset.get('split') and is_of_mmpretrain(dataset):
+        prefix = dataset['split']
+    return dict(img_path=os.path.expanduser(prefix)) if isinstance(prefix, str) else prefix
 
 
 def is_elsewhere(part, *paths) -> bool:
@@ -166,6 +182,25 @@ def dicts_in(node):
         yield from dicts_in(value)
 
 
+def is_of_mmpretrain(dataset) -> bool:
+    """Whether a data set is mmpretrain's by its config alone, without a look into the framework."""
+    kind = dataset.get('type')
+    if isinstance(kind, str):
+        return kind.startswith('mmpretrain.') or kind in _OF_CLASSES or isinstance(dataset.get('data_prefix'), str)
+    return 'mmpretrain' in _roots_of(kind)
+
+
+def reader_of(dataset) -> str:
+    """Return the name of the class of the frameworks whose way of listing images a data set has, or '' for its own."""
+    kind = type_of(dataset)
+    reads = {method: getattr(kind, method, None) for method in ('load_data_list', 'parse_data_info')}
+    names = {method: getattr(read, '__qualname__', '').partition('.')[0] for method, read in reads.items()}
+    known = names['load_data_list'] != 'CocoDataset' or names['parse_data_info'] == 'CocoDataset'
+    if names['load_data_list'] == 'CustomDataset':  # others call theirs so, too
+        known = reads['load_data_list'].__module__.startswith('mmpretrain.')
+    return names['load_data_list'] if known else ''
+
+
 def type_of(dataset):
     """Return the class of a data set's config, or None where no framework has it."""
     return class_of(dataset, 'DATASETS', dataset['type'])
@@ -192,13 +227,26 @@ def class_of(dataset, registry, kind):
 
 
 def _scopes_of(dataset, registry):
-    """Return the frameworks in the order in which they are asked for a name that both may have."""
+    """Return the frameworks in the order in which they are asked for a name that several may have.
+
+    mmpretrain, which takes seconds to import, is asked first for its own data sets and their parts, last for data sets
+    that the others do not know, and for nothing else.
+    """
     first = 'mmseg' if {'img_path', 'seg_map_path'} & set(prefixes_of(dataset)) else 'mmdet'
-    if registry != 'DATASETS' and dataset.get('type'):  # the parts of a data set are of its own framework
-        bases = getattr(type_of(dataset), '__mro__', ())
-        roots = (base.__module__.partition('.')[0] for base in bases)
+    is_its_own = is_of_mmpretrain(dataset)
+    if registry == 'TRANSFORMS' and dataset.get('type'):  # the parts of a data set are of its own framework
+        roots = _roots_of(type_of(dataset))
         first = next((root for root in roots if root in ('mmdet', 'mmseg')), first)
-    return ('mmseg', 'mmdet') if first == 'mmseg' else ('mmdet', 'mmseg')
+        is_its_own = is_its_own or 'mmpretrain' in roots
+    others = ('mmseg', 'mmdet') if first == 'mmseg' else ('mmdet', 'mmseg')
+    if is_its_own:
+        return 'mmpretrain', *others
+    return (*others, 'mmpretrain') if registry == 'DATASETS' else others
+
+
+def _roots_of(kind):
+    """Return the packages of a class and its bases, the nearest first."""
+    return [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]
 
 
 def setting_of(dataset, name, default):

@@ -1,4 +1,4 @@
-"""A data set that anyone can make: textured scenes with overlapping objects, for detection and segmentation."""
+"""A data set that anyone can make: textured scenes with overlapping objects, and pictures of one object each."""
 import json
 import os
 import shutil
@@ -10,9 +10,8 @@ from pycocotools import mask as mask_api
 
 from ..errors import ConfigError, OutputError
 from ..files import OwnFiles
+from .shapes import CLASSES, paint, paint_patch, texture
 
-#: Category names in the order of their ids, from 1.
-CLASSES = ('disc', 'square', 'triangle', 'star', 'cross')
 #: By split: the folders of COCO's layout, of ADE20k's and of its label maps, and what their files end with.
 _FOLDERS = {split: {f'{split}2017': '.jpg', f'images/{split_ade}': '.jpg', f'annotations/{split_ade}': '.png'}
             for split, split_ade in (('train', 'training'), ('val', 'validation'))}
@@ -21,7 +20,7 @@ _MIN_VISIBLE = 0.35
 
 
 def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0):
-    """Write a data set in two layouts; the same arguments give the same files.
+    """Write a data set in two layouts, and one for classification; the same arguments give the same files.
 
     Files of a larger data set that was made here before are deleted; those of anybody else stay as they are.
 
@@ -29,7 +28,8 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
         root: Folder to write into: new, empty, or written by this function. The layout of COCO:
             ``annotations/instances_{train,val}2017.json``, ``train2017/``, ``val2017/``. The layout of ADE20k, with
             the same pictures: ``images/{training,validation}/*.jpg``, ``annotations/{training,validation}/*.png`` (0
-            is the background, then `CLASSES`) and their names in ``classes.txt``.
+            is the background, then `CLASSES`) and their names in ``classes.txt``. Class folders:
+            ``classes/{train,val}/NAME/*.jpg``, half as many pictures of each class as there are scenes, half as large.
         num_train: Training images.
         num_val: Validation images, from other random numbers.
         size: Longer side of an image in pixels; the shorter varies from 3/4 of it up.
@@ -53,11 +53,13 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
             names.append(f'annotations/instances_{split}2017.json')
             names += [f'{folder}/{number:012d}{suffix}' for folder, suffix in _FOLDERS[split].items()
                       for number in range(1, count + 1)]
+            names += [name for *_, name in _pictures(split, count)]
         own.claim(*names)
         for name in before.difference(names):
             (root / name).unlink()
         for stream, (split, count) in enumerate(splits.items()):
             _write_split(root, split, count, size, seed, stream)
+            _write_pictures(root, split, count, size, (seed, len(splits) + stream))
         (root / 'classes.txt').write_text('\n'.join(('background', *CLASSES)) + '\n')
 
 
@@ -87,6 +89,27 @@ def _write_split(root, split, count, size, seed, stream):
     (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
 
 
+def _pictures(split, count):
+    """Return for each picture of one object its label, number and file."""
+    return [(label, number, f'classes/{split}/{name}/{name}_{number:04d}.jpg') for label, name in enumerate(CLASSES)
+            for number in range(1, max(count // 2, 1) + 1)]
+
+
+def _write_pictures(root, split, count, size, seed):
+    for label, number, name in _pictures(split, count):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        picture = _draw_picture(np.random.default_rng((*seed, label, number)), label, max(size // 2, 4))
+        cv2.imwrite(str(root / name), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
+
+
+def _draw_picture(rng, label, size):
+    """Draw one object, before a patch whose texture says nothing; a picture (size, size, 3) uint8."""
+    picture = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8)
+    paint_patch(rng, picture, rng.uniform(0.1, 0.9, 2) * size, size * rng.uniform(0.25, 0.45))
+    paint(rng, picture, label, rng.uniform(0.35, 0.65, 2) * size, size * rng.uniform(0.2, 0.36))
+    return picture
+
+
 def _draw_scene(rng, size):
     """Draw one scene.
 
@@ -96,80 +119,25 @@ def _draw_scene(rng, size):
     """
     sides = [size, int(rng.integers(size * 3 // 4, size + 1))]
     height, width = sides if rng.random() < 0.5 else sides[::-1]
-    picture = _texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)
+    picture = texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)
     objects = []  # (label, mask of what is seen of it, is_crowd, whole area), back to front
     if rng.random() < 0.15:
         label = int(rng.integers(len(CLASSES)))
         corner = rng.integers(0, [width - size // 4, height - size // 4])
         mask = np.zeros((height, width), bool)
         for _ in range(12):
-            mask |= _paint(rng, picture, label, corner + rng.integers(0, size // 4, 2), size * 0.035)
+            mask |= paint(rng, picture, label, corner + rng.integers(0, size // 4, 2), size * 0.035)
         objects.append((label, mask, True, mask.sum()))
     for _ in range(int(rng.integers(2, 6))):
         label = int(rng.integers(len(CLASSES)))
         centre = rng.uniform(0.05, 0.95, 2) * (width, height)
-        mask = _paint(rng, picture, label, centre, size * rng.uniform(0.10, 0.24))
+        mask = paint(rng, picture, label, centre, size * rng.uniform(0.10, 0.24))
         objects = [(k, m & ~mask, crowd, area) for k, m, crowd, area in objects]
         objects.append((label, mask, False, mask.sum()))
     labels = np.zeros((height, width), np.uint8)
     for label, mask, _, _ in objects:
         labels[mask] = label + 1
     return picture, [(k, m, crowd) for k, m, crowd, area in objects if m.sum() > _MIN_VISIBLE * area], labels
-
-
-def _paint(rng, picture, label, centre, radius):
-    """Paint one object over the picture and return the pixels it covers."""
-    mask = np.zeros(picture.shape[:2], np.uint8)
-    angle = rng.uniform(-0.35, 0.35)
-    outline = _outline(CLASSES[label], angle) * radius + np.asarray(centre)
-    cv2.fillPoly(mask, [np.round(outline).astype(np.int32)], 1)
-    kind = ('rings', 'stripes', 'plain', 'checks', 'noise')[label]
-    texture = _texture(rng, *mask.shape, kind, contrast=70)
-    shade = np.linspace(0.8, 1.15, mask.shape[0])[:, None, None]
-    covered = mask.astype(bool)
-    picture[covered] = np.clip(texture * shade, 0, 255).astype(np.uint8)[covered]
-    cv2.polylines(picture, [np.round(outline).astype(np.int32)], True, [int(c) for c in rng.integers(0, 60, 3)], 1,
-                  cv2.LINE_AA)
-    return covered
-
-
-def _outline(name, angle):
-    """Return the corners (n, 2) of a shape of radius 1."""
-    if name == 'disc':
-        turn, radius = np.linspace(0, 2 * np.pi, 40, endpoint=False), 1
-    elif name == 'square':
-        turn, radius = np.arange(4) * np.pi / 2 + np.pi / 4, 1.15
-    elif name == 'triangle':
-        turn, radius = np.arange(3) * 2 * np.pi / 3 - np.pi / 2, 1.2
-    elif name == 'star':
-        turn, radius = np.arange(10) * np.pi / 5 - np.pi / 2, np.where(np.arange(10) % 2, 0.5, 1.2)
-    else:
-        arm = 0.36
-        corners = np.array([[-arm, -1], [arm, -1], [arm, -arm], [1, -arm], [1, arm], [arm, arm], [arm, 1], [-arm, 1],
-                            [-arm, arm], [-1, arm], [-1, -arm], [-arm, -arm]])
-        turn, radius = np.arctan2(corners[:, 1], corners[:, 0]), np.hypot(*corners.T)
-    return np.stack([np.cos(turn + angle), np.sin(turn + angle)], axis=1) * np.reshape(radius, (-1, 1))
-
-
-def _texture(rng, height, width, kind, contrast):
-    """Return a texture (H, W, 3) float of two random colours."""
-    y, x = np.mgrid[:height, :width]
-    period = rng.uniform(6, 12)
-    if kind == 'rings':
-        pattern = np.sin(np.hypot(x - width / 2, y - height / 2) * 2 * np.pi / period)
-    elif kind == 'stripes':
-        turn = rng.uniform(0, np.pi)
-        pattern = np.sin((x * np.cos(turn) + y * np.sin(turn)) * 2 * np.pi / period)
-    elif kind == 'checks':
-        pattern = np.sign(np.sin(x * 2 * np.pi / period) * np.sin(y * 2 * np.pi / period))
-    elif kind == 'noise':
-        coarse = rng.normal(size=(height // 8 + 2, width // 8 + 2)).astype(np.float32)
-        pattern = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-    else:
-        pattern = np.zeros((height, width))
-    base, tint = rng.uniform(70, 200, 3), rng.uniform(0.3, 1, 3)
-    grain = rng.normal(scale=6, size=(height, width, 1))
-    return np.clip(base + pattern[..., None] * tint * contrast + grain, 0, 255)
 
 
 def _describe(mask, is_crowd):

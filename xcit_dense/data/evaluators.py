@@ -20,11 +20,15 @@ def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
     """
     found = []
     for key, metric in evaluators(cfg, loaders):
-        file, kind = metric.get('ann_file'), class_of(metric, 'METRICS', metric.get('type'))
-        known = getattr(kind, '__module__', '').partition('.')[0] in ('mmdet', 'mmseg')
-        if known and isinstance(file, str) and not is_elsewhere(metric, file):
+        file = metric.get('ann_file')
+        if isinstance(file, str) and not is_elsewhere(metric, file) and _is_known(metric):
             found.append((key, Path(file)))
     return found
+
+
+def _is_known(metric):
+    kind = class_of(metric, 'METRICS', metric.get('type'))
+    return getattr(kind, '__module__', '').partition('.')[0] in ('mmdet', 'mmseg')
 
 
 def check_evaluators(cfg: Config, loaders=LOADERS[1:], on_findings: str = 'stop'):

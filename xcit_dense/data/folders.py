@@ -18,9 +18,14 @@ def files_below(folder, hidden_folders: bool = False) -> list:
     Raises:
         DataError: A folder cannot be read.
     """
+    return sorted(map(Path, names_below(folder, hidden_folders)))
+
+
+def names_below(folder, hidden_folders: bool = False) -> list:
+    """Return the paths of `files_below` as texts, in no order: a million of them takes seconds."""
     folder = Path(folder)
     try:
-        return sorted(map(Path, _walk(folder, hidden_folders, ()))) if folder.is_dir() else []
+        return list(_walk(folder, hidden_folders, ())) if folder.is_dir() else []
     except OSError as error:
         raise DataError(f'a folder with data cannot be read: {error}') from error
 

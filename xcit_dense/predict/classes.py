@@ -105,7 +105,7 @@ def _names(cfg, meta, checkpoint, in_files):
         return (names, ) if isinstance(names, str) else tuple(names), str(checkpoint)
     if (dataset.get('metainfo') or {}).get('classes'):
         return wanted_classes(dataset, False), 'the config'
-    count = next((head['num_classes'] for head in heads_of_classes(cfg.model)), None)
+    count = next((head.get('num_classes') for head in heads_of_classes(cfg.model)), None)
     own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
     for names, origin in chain(in_files, [(own, _title(dataset))]):
         if names and count in (None, len(names)):

@@ -15,20 +15,22 @@ ERRORS_THAT_DROP = {
     'bad-record', 'image-id-twice', 'annotation-id-twice', 'image-dimensions', 'box-infinite', 'box-absurd',
     'mask-missing', 'mask-malformed', 'polygon-first', 'polygon-not-finite', 'polygon-absurd', 'polygon-outside',
     'rle-size', 'rle-counts', 'rle-malformed', 'image-missing', 'image-unreadable', 'image-size', 'image-rotated',
-    'map-missing', 'map-shared', 'map-unreadable', 'map-16-bit', 'map-colour', 'map-size', 'map-labels'}
+    'map-missing', 'map-shared', 'map-unreadable', 'map-16-bit', 'map-colour', 'map-size', 'map-labels', 'list-line',
+    'list-label'}
 #: Likewise, and no record less mends it.
 ERRORS_THAT_STAY = {
     'not-there', 'not-coco', 'category-id-twice', 'category-name-twice', 'no-images', 'class-missing', 'class-order',
-    'class-list', 'class-count', 'evaluator-data'}
+    'class-list', 'class-count', 'class-single', 'evaluator-data'}
 #: What training leaves out by itself, or repeats.
 WARNINGS_THAT_DROP = {
     'file-name-twice', 'image-twice', 'unknown-category', 'orphan', 'box-not-finite', 'box-negative', 'box-outside',
-    'box-empty', 'area-empty', 'area-not-finite', 'mask-no-counts', 'polygon-none', 'image-cut-off', 'map-ignored'}
+    'box-empty', 'area-empty', 'area-not-finite', 'mask-no-counts', 'polygon-none', 'image-cut-off', 'map-ignored',
+    'image-two-classes', 'image-in-training'}
 #: What training can use as it is.
 WARNINGS_THAT_STAY = {
     'not-checked', 'annotation-id-0', 'box-sticks-out', 'polygon-points', 'image-huge', 'image-outside',
     'image-left-out', 'map-ratio', 'map-without-image', 'class-unused', 'class-spare', 'class-test', 'data-set-twice',
-    'evaluator-more'}
+    'evaluator-more', 'files-left-out', 'class-empty', 'class-hidden'}
 ERRORS, WARNINGS = ERRORS_THAT_DROP | ERRORS_THAT_STAY, WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
 
 

@@ -20,14 +20,17 @@ from ..datasets import (
     named_datasets,
     prefixes_of,
     read_elsewhere,
+    reader_of,
     type_of,
 )
 from ..files import recall, remember
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, turns_images
 from .beside import check_beside
+from .class_folders import check_class_images
 from .classes import check_classes, check_names, listed_names, wanted_classes
 from .coco import check_coco
 from .coco_file import PARTS, Use
+from .copies import add_shared
 from .files import Images, check_images
 from .findings import Finding, Report, choose_samples, each_kind_first
 from .label_maps import check_label_maps
@@ -39,27 +42,32 @@ _NOT_CHECKED = ('pipeline', 'filter_cfg')
 _CLOSED = ('image-missing', 'image-unreadable', 'image-huge')
 
 
-def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, judged=None, ignored=()) -> Report:
+def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, judged=None, ignored=(),
+                   trained: bool = True) -> Report:
     """Check one data set: its annotation file, its images, its label maps and the names of its classes.
 
     Args:
         dataset: The config of a data set that holds no other, as `xcit_dense.data.datasets.datasets` gives it: of COCO,
-            or of images and label maps.
+            of images and label maps, or of images of classes.
         from_data: Whether its classes come from the data, as with ``classes_from_data``.
         use_cache: Whether to believe what was found in files that have the same size and time.
         judged: Whether a metric reads its masks; None where that is not known.
         ignored: Labels that heads or metrics leave out, beside those that the data set does.
+        trained: Whether it is trained on; of images of classes a test asks less.
     """
-    reader = _reader(type_of(dataset))
+    reader = reader_of(dataset)
     wanted = wanted_classes(dataset, from_data)
     root = Path(dataset.get('data_root') or '').expanduser().absolute()
     if reader == 'CocoDataset':
         return _check_coco_set(dataset, wanted, root, use_cache, judged)
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
-    if reader not in ('BaseSegDataset', 'ImageFolderDataset'):
-        return _unchecked(source, f'{dataset["type"]!r} is no data set of COCO or of images and label maps')
+    if reader not in ('BaseSegDataset', 'ImageFolderDataset', 'CustomDataset'):
+        return _unchecked(source, f'{dataset["type"]!r} is no data set of COCO, of images and label maps or of images '
+                                  'of classes')
     if _are_images_elsewhere(dataset) or is_elsewhere(dataset, dataset.get('ann_file') or ''):
         return _unchecked(source, 'its files are not read from a disk')
+    if reader == 'CustomDataset':
+        return check_class_images(dataset, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
     own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
     if own:  # those that the config does not use are ignored, and the order may be another
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
@@ -80,14 +88,6 @@ def _unchecked(source, why):
 
 def _are_images_elsewhere(dataset):
     return not image_loader(dataset).is_local or is_elsewhere(dataset, *prefixes_of(dataset).values())
-
-
-def _reader(kind):
-    """Return the name of the class whose way of reading annotations a data set has, or '' for a way of its own."""
-    names = {method: getattr(getattr(kind, method, None), '__qualname__', '').partition('.')[0]
-             for method in ('load_data_list', 'parse_data_info')}
-    known = names['load_data_list'] != 'CocoDataset' or names['parse_data_info'] == 'CocoDataset'
-    return names['load_data_list'] if known else ''
 
 
 def _check_coco_set(dataset, wanted, root, use_cache, judged):
@@ -166,17 +166,32 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         A `Report` by the names of those that use the data set, see `named_datasets`: ``val_dataloader,
         test_dataloader``, or ``train_dataloader.0``.
     """
-    users = {}
-    for user, _, dataset in named_datasets(cfg, loaders):
+    users, parts = {}, set()
+    for user, place, dataset in named_datasets(cfg, loaders):
+        if dataset.get('indices') is not None or 'KFoldDataset' in _wrappers(cfg, place):
+            parts.add(user)
         loader = user.partition('.')[0]
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
+        if reader_of(dataset) == 'CustomDataset':
+            options['trained'] = loader == LOADERS[0]
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
                     _filter_of(dataset),
                     loads_masks(dataset), turns_images(dataset), image_loader(dataset).key(),
                     map_loader(dataset).key()])
         users.setdefault(key, (dataset, options, []))[-1].append(user)
-    return {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
-            for dataset, options, names in users.values()}
+    reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
+               for dataset, options, names in users.values()}
+    add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
+    return reports
+
+
+def _wrappers(cfg, key):
+    """Return the types of the data sets on the way to one, without scopes."""
+    kinds, node = [], cfg
+    for step in key.split('.'):
+        node = node[step] if isinstance(node, dict) or node is cfg else node[int(step)]
+        kinds.append(str(node.get('type')).rpartition('.')[2] if isinstance(node, dict) else '')
+    return kinds
 
 
 def check_before_training(cfg, on_findings: str = 'stop'):
@@ -227,8 +242,8 @@ def _advice(cfg, errors):
     if len(roots) == 1 and all(roots):
         command += ['--data-root', *roots]
     text = f'See all, with the --cfg-options of this run if it has any: {shlex.join(command)}'
-    if any(finding.drops and finding.part in PARTS for finding in errors):
-        text += '\nIts --drop DIR writes annotations without what can be left out.'
+    if any(finding.drops and finding.part in (*PARTS, 'lines', 'files') for finding in errors):
+        text += '\nIts --drop DIR writes annotations, or a list of images, without what can be left out.'
     if any(finding.kind == 'class-missing' for finding in errors):
         text += ('\nFor classes of your own use one of the *_custom configs, or set classes_from_data = True in '
                  'yours.')

@@ -3,8 +3,9 @@ from pathlib import Path
 
 from ...errors import DataError
 from ...text import counted, listed, nearest
+from ..class_folders import ClassImages
 from ..classes import difference_of, heads_of_classes
-from ..datasets import LOADERS, datasets, type_of
+from ..datasets import LOADERS, datasets, reader_of, type_of
 from ..files import Unreadable, read_class_list
 from .findings import Finding
 
@@ -19,7 +20,7 @@ def wanted_classes(dataset, from_data: bool):
     Raises:
         DataError: The config names a file of classes that cannot be read.
     """
-    names = (dataset.get('metainfo') or {}).get('classes')
+    names = (dataset.get('metainfo') or {}).get('classes') or dataset.get('classes')  # mmpretrain takes both
     if isinstance(names, str):
         try:
             names = Path(names).read_text().splitlines()
@@ -83,14 +84,18 @@ def check_classes(cfg) -> list:
     """
     sets = {name: datasets(cfg, [name]) for name in LOADERS}
     from_data = bool(cfg.get('classes_from_data'))
-    wanted = wanted_classes(sets[LOADERS[0]][0], from_data) if sets[LOADERS[0]] else None
+    first = sets[LOADERS[0]][0] if sets[LOADERS[0]] else None
+    wanted = wanted_classes(first, from_data) if first else None
+    images = None if from_data or not first else _images_of(first)  # else `take_classes` looks at them
+    if wanted is None and images:
+        wanted = _classes_of(images)
     if wanted is None:
         return []
     findings = []
     # heads for boxes and masks know the things of panoptic data alone
     number = len(getattr(type_of(sets[LOADERS[0]][0]), 'METAINFO', {}).get('thing_classes') or wanted)
     for head in heads_of_classes(cfg.model):
-        if head['num_classes'] != number:
+        if head.get('num_classes', number) != number:
             # classes that no object has are never learned, as an open vocabulary means it
             kind = 'class-count' if head['num_classes'] < number else 'class-spare'
             findings.append(Finding(kind, f'model.{head.get("type")}', value=(
@@ -103,4 +108,27 @@ def check_classes(cfg) -> list:
                 kind = 'class-test' if loader == LOADERS[-1] else 'class-count'
                 findings.append(Finding(kind, loader, value=(
                     f'has other classes than the training data, or another order: {difference_of(names, wanted)}')))
+            elif images and dataset is not first:
+                findings += _other_folders(loader, images, _images_of(dataset))
     return findings
+
+
+def _images_of(dataset):
+    return ClassImages(dataset) if reader_of(dataset) == 'CustomDataset' else None
+
+
+def _classes_of(images):
+    try:
+        return images.classes() or None
+    except DataError:  # the check of the data set tells
+        return None
+
+
+def _other_folders(loader, images, others):
+    """Yield a finding where the class folders of other data are not those of the training data: numbers shift."""
+    if not others or images.list or others.list:
+        return
+    wanted, names = _classes_of(images), _classes_of(others)
+    if wanted and names and (difference := difference_of(names, wanted)):
+        yield Finding('class-test' if loader == LOADERS[-1] else 'class-count', loader, value=(
+            f'has other class folders than the training data: {difference}. {others.mend}'))

@@ -48,6 +48,7 @@ def draw_contact_sheet(report, out_file, first_names=()) -> int:
             with Image.open(sample['file']) as image:
                 picture = ImageOps.exif_transpose(image).convert('RGB')
             cell = (_draw_map(picture, sample, names, colours) if 'map' in sample else
+                    _draw_class(picture, sample, colours) if 'label' in sample else
                     _draw_objects(picture, sample, colours))
         except (OSError, Image.DecompressionBombError):  # damage that headers do not show
             continue
@@ -104,6 +105,16 @@ def _draw_objects(picture, sample, colours):
     cell.paste(fitted, ((_WIDTH - fitted.width) // 2, (_HEIGHT - fitted.height) // 2))
     names = list(dict.fromkeys(found['name'] for found in objects))
     _legend(cell, names, colours)
+    return cell
+
+
+def _draw_class(picture, sample, colours):
+    cell, fitted, _ = _cell(picture, f'{Path(sample["file"]).name}   {picture.width} x {picture.height}')
+    cell.paste(fitted, ((_WIDTH - fitted.width) // 2, (_HEIGHT - fitted.height) // 2))
+    if sample['label']:
+        _name(ImageDraw.Draw(cell), cell.size, (_WIDTH - fitted.width) // 2, (_HEIGHT - fitted.height) // 2,
+              sample['label'], colours.get(sample['label'], _WHITE))
+        _legend(cell, [sample['label']], colours)
     return cell
 
 

@@ -1,5 +1,6 @@
 """A data set without what is wrong in it, written beside the data set."""
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -15,18 +16,21 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
     Args:
         report: Of the data set.
         out: The folder to write into: an annotation file of the same name, or, for images and label maps, a list of
-            the images to take away, one path a line.
+            the images to take away, one path a line. For images of classes a list that a data set reads in the place
+            of folders, with ``classes.txt``.
         overwrite: Whether to replace a file of that name that this did not write.
 
     Returns:
-        What was written and what was left out, in words, and the annotation file or None. Where there is nothing to
-        leave out, nothing is written.
+        What was written and what was left out, in words, and the annotation file or list, or None. Where there is
+        nothing to leave out, nothing is written.
 
     Raises:
         DataError: The file would be that of the data set itself, or there is no annotation file to start from.
         OutputError: It cannot be written, or there is one that this did not write.
     """
     source = Path(report.source)
+    if report.images is not None:
+        return _drop_images(report, source, Path(out), overwrite)
     target = Path(out, 'take_away.txt' if source.is_dir() else source.name)
     if target.exists() and source.exists() and target.samefile(source):
         raise DataError(f'{target} is the data set itself, which stays as it is: choose another folder')
@@ -57,8 +61,26 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
     return printable(f'{target}: without {", ".join(words)} ({reasons})'), target
 
 
-def _write(target, text, overwrite):
+def _drop_images(report, source, folder, overwrite):
+    target = folder / (f'{source.name}.txt' if source.is_dir() else source.name)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise DataError(f'{target} is the data set itself, which stays as it is: choose another folder')
+    dropped = [finding for finding in report.findings if finding.drops]
+    if not dropped:
+        return printable(f'{source}: nothing to leave out'), None
+    bad = {finding.row for finding in dropped if finding.part == 'files'}
+    kept = [(os.path.relpath(path, report.folder), label) for path, label, _ in report.images if path not in bad]
+    _write(target, ''.join(f'{name}\n' if label is None else f'{name} {label}\n' for name, label in kept), overwrite,
+           *[('classes.txt', ''.join(f'{name}\n' for name, *_ in report.classes))] * bool(report.classes))
+    kinds = Counter(finding.kind for finding in dropped)
+    reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
+    return printable(f'{target}: {counted(len(kept), "images")}, without what is wrong ({reasons})'), target
+
+
+def _write(target, text, overwrite, *others):
+    files = [(target.name, text), *others]
     with OwnFiles(target.parent, 'check_data', overwrite) as own:
-        own.claim(target.name)
-        with atomic_write(target) as part:
-            part.write_text(text)
+        own.claim(*(name for name, _ in files))
+        for name, content in files:
+            with atomic_write(target.with_name(name)) as part:
+                part.write_text(content)

@@ -17,6 +17,8 @@ class Kind(NamedTuple):
     text: str
 
 
+#: A table of more classes than so many shows some of them.
+_ROWS = 200
 #: Images with findings, and as many without, are kept for drawing.
 _SAMPLES = 16
 _LEFT_OUT = 'which training leaves out without a word'
@@ -90,6 +92,16 @@ KINDS = {
     'map-labels': Kind(ERROR, True, 'has labels that no class has: {value}'),
     'map-ignored': Kind(WARNING, True, 'has no pixel with a class: nothing is learned from it'),
     'map-without-image': Kind(WARNING, False, 'is the label map of no image'),
+    # images of classes
+    'list-line': Kind(ERROR, True, 'cannot be used: {value}'),
+    'list-label': Kind(ERROR, True, 'has a label that no class has: {value}'),
+    'files-left-out': Kind(WARNING, False, 'has {value}'),
+    'image-two-classes': Kind(WARNING, True, 'has two classes: {value}'),
+    'image-in-training': Kind(WARNING, True, 'is a picture of the training data, too: {value}'),
+    'class-empty': Kind(WARNING, False, 'has no image, and this class is never learnt'),
+    'class-hidden': Kind(WARNING, False, 'is a hidden folder, which the data set takes for a class: take it out'),
+    'class-single': Kind(ERROR, False, 'has one class alone, {value}, and there is nothing to tell apart. Each folder '
+                                       'in it is a class'),
     # classes
     'class-missing': Kind(ERROR, False, 'does not have {value}'),
     'class-unused': Kind(WARNING, False, 'has {value}'),
@@ -114,7 +126,8 @@ class Finding(NamedTuple):
     Args:
         kind: One of `KINDS`.
         file: The file that has it.
-        part: The list in the annotation file, such as ``annotations``; ``image`` for an image and its label map.
+        part: The list in the annotation file, such as ``annotations``; ``image`` for an image and its label map;
+            ``lines`` of a list of images, ``files`` for the images themselves.
         row: The place in that list from 0, or the path of the image.
         id: The id of the record.
         value: What was found, in words.
@@ -148,7 +161,7 @@ class Finding(NamedTuple):
 
     @property
     def _record(self):
-        if self.part not in ('images', 'annotations', 'categories'):
+        if self.part not in ('images', 'annotations', 'categories', 'lines'):
             return ''
         return f'the {singular(self.part)} ' + (f'{self.part}[{self.row}]' if self.id is None else repr(self.id))
 
@@ -164,17 +177,21 @@ class Report:
         findings: All of them.
         counts: Numbers by name: ``images``, ``images without annotations`` and so on.
         classes: For each class its name, the images that have it, and its annotations or pixels.
-        unit: What the last of these is: ``annotations`` or ``pixels``.
+        unit: What the last of these is: ``annotations`` or ``pixels``; ``images`` where they are the same.
         samples: What `xcit_dense.data.check.draw` draws.
+        images: Those that have one class each: path, label or None, and what all copies of the file share.
+        folder: What their names are relative to.
     """
 
-    def __init__(self, source, findings=(), counts=None, classes=(), unit='annotations', samples=()):
+    def __init__(self, source, findings=(), counts=None, classes=(), unit='annotations', samples=(), images=None,
+                 folder=None):
         self.source = str(source)
         self.findings = list(findings)
         self.counts = counts or {}
         self.classes = list(classes)
         self.unit = unit
         self.samples = list(samples)
+        self.images, self.folder = images, folder
 
     @property
     def errors(self) -> list:
@@ -205,12 +222,20 @@ class Report:
             return ''
         total = sum(amount for _, _, amount in self.classes) or 1
         width = min(max(len(printable(name)) for name, _, _ in self.classes), 30)
-        lines = [f'  {"class":{width}}  {"images":>9}  {self.unit:>15}']
-        for name, images, amount in self.classes:
-            if amount:
-                share = amount / total
-                lines.append(f'  {printable(name)[:width]:{width}}  {images:>9,}  {amount:>15,}  {share:>6.1%} '
-                             + '#' * round(40 * share))
+        is_same = self.unit == 'images'
+        lines = [f'  {"class":{width}}  {"images":>9}' + ('' if is_same else f'  {self.unit:>15}')]
+        used = [entry for entry in self.classes if entry[2]]
+        if len(used) > _ROWS:
+            order = sorted(used, key=lambda entry: -entry[2])
+            used = [*order[:_ROWS // 2], *order[-_ROWS // 2:]]
+            lines[0] += f'  (of {len(order)}, the {_ROWS // 2} with most and the {_ROWS // 2} with fewest)'
+        top = max((amount for *_, amount in used), default=1) / total
+        for name, images, amount in used:
+            share = amount / total
+            # where all classes are small, the largest fills the line
+            bar = '#' * round(40 * share / (top if is_same else 1))
+            lines.append(f'  {printable(name)[:width]:{width}}  {images:>9,}'
+                         + ('' if is_same else f'  {amount:>15,}') + f'  {share:>6.1%} {bar}')
         without = [printable(name) for name, _, amount in self.classes if not amount]
         if without:
             lines.append(f'  without any: {", ".join(without)}')

@@ -1,0 +1,274 @@
+"""Faults of images of classes, in folders or in a list."""
+import shutil
+
+import pytest
+from mmengine.config import Config
+from PIL import Image
+
+from helpers.faulty_data import built, kinds_of, only, pictures, write_list
+from xcit_dense.data.check import (
+    check_before_training,
+    check_classes,
+    check_data_set,
+    check_data_sets,
+    copies,
+    drop_findings,
+    files,
+)
+from xcit_dense.data.classes import take_classes
+from xcit_dense.errors import DataError
+
+pytest.importorskip('mmpretrain.datasets', reason='mmpretrain is optional')
+
+NAMES = ('cross', 'disc', 'square', 'star', 'triangle')
+
+
+@pytest.fixture
+def train(root):
+    return root / 'classes/train'
+
+
+def config(root, train=None, val=None, **more):
+    return Config(dict(dict(classes_from_data=True, train_dataloader=dict(dataset=train or pictures(root)),
+                            val_dataloader=dict(dataset=val or pictures(root, 'val')), model={}), **more))
+
+
+def copy(folder, source, target):
+    (folder / target).parent.mkdir(exist_ok=True)
+    shutil.copy(folder / source, folder / target)
+
+
+FAULTS = (
+    ('image-unreadable', lambda f: (f / 'star/a.jpg').write_bytes(b'no picture'), 'star/a.jpg cannot be read'),
+    ('image-unreadable', lambda f: (f / 'star/a.jpg').touch(), 'star/a.jpg cannot be read'),
+    ('image-unreadable', lambda f: (f / 'star/a.jpg').write_bytes((f / 'star/star_0001.jpg').read_bytes()[:150]),
+     'star/a.jpg cannot be read'),
+    ('image-cut-off', lambda f: (f / 'star/a.jpg').write_bytes((f / 'star/star_0001.jpg').read_bytes() + bytes(5000)),
+     'star/a.jpg has no end mark'),
+    ('image-left-out', lambda f: (f / 'star/a.jpg').symlink_to('nowhere'), 'leads nowhere'),
+    ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files named *.gif: those of"),
+    ('files-left-out', lambda f: (f / 'star/x').touch(), '1 file without a suffix'),
+    ('files-left-out', lambda f: copy(f, 'star/star_0001.jpg', 'x.jpg'), '1 file beside the class folders'),
+    ('class-empty', lambda f: (f / 'empty').mkdir(), 'train/empty has no image'),
+    ('class-hidden', lambda f: (copy(f, 'star/star_0001.jpg', '.hid/a.png'), (f / 'star/star_0001.jpg').unlink()),
+     'train/.hid is a hidden folder'),
+    ('image-two-classes', lambda f: copy(f, 'star/star_0002.jpg', 'disc/a.jpg'),
+     "has two classes: 'disc' (disc/a.jpg), 'star' (star/star_0002.jpg)"),
+    ('class-single', lambda f: [shutil.rmtree(f / name) for name in NAMES[1:]], "has one class alone, 'cross'"),
+    ('no-images', lambda f: [shutil.rmtree(f / name) for name in NAMES], 'has no folder'),
+    ('not-there', lambda f: shutil.rmtree(f), 'train is not there'),
+)
+
+
+@pytest.mark.parametrize('kind, plant, words', FAULTS)
+def test_fault_of_class_folders(root, train, kind, plant, words):
+    assert check_data_set(pictures(root), True).findings == []
+    plant(train)
+    found = only(check_data_set(pictures(root), True), kind)
+    assert words in found[0].sentence
+    assert check_data_set(pictures(root), True).findings == found  # out of the cache
+
+
+def test_folders_of_images_that_cannot_be_used_at_all(root, train):
+    for path in train.glob('*/*'):
+        path.rename(path.with_suffix('.npy'))
+    assert kinds_of(check_data_set(pictures(root))) == {'no-images', 'files-left-out', 'class-empty'}
+
+
+LINES = (
+    ('list-line', 'star.jpg', "not 'star.jpg'"), ('list-line', '', "not ''"), ('list-line', 'a.jpg x', "not 'x'"),
+    ('list-line', 'a.jpg\t3', 'a space'), ('list-line', 'a.jpg -1', '0 or more'),
+    ('list-label', 'star/star_0001.jpg 5', '5; the labels of the 5 classes are 0 to 4'),
+    ('image-missing', 'star/none.jpg 3', 'star/none.jpg is not there'),
+    ('image-outside', '../../train2017/000000000001.jpg 3', 'lies outside'),
+    ('image-two-classes', 'star/star_0002.jpg 1', "'disc' (star/star_0002.jpg)")
+)
+
+
+@pytest.mark.parametrize('kind, line, words', LINES)
+def test_fault_of_a_list(root, kind, line, words):
+    (root / 'classes.txt').write_text('\n'.join(NAMES))
+    good = 'star/star_0001.jpg 3\nstar/star_0002.jpg 3\n'
+    write_list(root, good)
+    dataset = pictures(root / 'classes', ann_file=f'{root}/list.txt', data_prefix='train')
+    assert check_data_set(dataset, True).findings == []
+    write_list(root, f'{good}{line}\n')
+    found = only(check_data_set(dataset, True), kind)
+    assert words in found[0].sentence
+    if found[0].part == 'lines':
+        assert f'{root}/list.txt: the line 3 ' in found[0].sentence
+    if line:
+        write_list(root, f'{good}{line}')
+        assert only(check_data_set(dataset, True), kind) == found
+
+
+def test_lists_that_cannot_be_used_at_all(root):
+    dataset = pictures(root, ann_file=write_list(root, 'star/star_0001.jpg 3\n'))
+    (root / 'classes.txt').write_text('a\na\n')
+    found = only(check_data_set(dataset, True), 'class-list')
+    assert found[0].file == str(root / 'classes.txt') and "['a', 'a']" in found[0].sentence
+    (root / 'list.txt').write_bytes(b'\xff')
+    assert 'list.txt has no image' in check_data_set(dataset, True).findings[-1].sentence
+    write_list(root, '')
+    assert kinds_of(check_data_set(dataset, True)) == {'class-list', 'no-images'}
+    (root / 'list.txt').unlink()
+    assert 'list.txt is not there' in check_data_set(dataset, True).findings[-1].sentence
+
+
+def test_a_test_asks_less(root):
+    """An empty folder is what other data needs in the place of a class without images."""
+    shutil.rmtree(root / 'classes/val/star')
+    (root / 'classes/val/star').mkdir()
+    reports = check_data_sets(config(root))
+    assert [report.findings for report in reports.values()] == [[], []]
+    assert reports['val_dataloader'].classes[3] == ('star', 0, 0)
+
+
+def test_one_image_in_training_and_validation(root, train, monkeypatch):
+    for name in NAMES:
+        copy(root / 'classes', f'train/{name}/{name}_0001.jpg', f'val/{name}/copy.jpg')
+    (root / 'classes/val/star/same_size.jpg').write_bytes(  # a byte in the middle differs
+        (data := bytearray((train / 'star/star_0002.jpg').read_bytes()))[:300] + bytes([data[300] ^ 1]) + data[301:])
+    report = check_data_sets(config(root))['val_dataloader']
+    found = only(report, 'image-in-training')
+    assert [finding.file for finding in found] == [f'{root}/classes/val/{name}/copy.jpg' for name in NAMES]
+    assert found[0].value == f'{train}/cross/cross_0001.jpg' and found[0].severity == 'warning'
+    assert 'and 2 more' in report.summary()
+    monkeypatch.setattr(copies, '_digest', lambda path: pytest.fail(f'{path} is read again'))
+    assert check_data_sets(config(root))['val_dataloader'].findings == found
+    report = check_data_sets(config(root, val=pictures(root)))['val_dataloader']  # nothing is to be compared
+    assert len(only(report, 'image-in-training')) == report.counts['images'] == 15
+
+
+@pytest.mark.parametrize('part', ('indices', 'fold'))
+def test_parts_of_one_data_set_are_not_compared(root, part):
+    """Which of its images are in which part is the data set's own matter."""
+    cfg = config(root, val=pictures(root))
+    for number, loader in enumerate((cfg.train_dataloader, cfg.val_dataloader)):
+        if part == 'indices':
+            loader.dataset.indices = [number]
+        else:
+            loader.dataset = dict(type='KFoldDataset', fold=0, test_mode=bool(number), dataset=loader.dataset)
+    assert all(report.findings == [] for report in check_data_sets(cfg).values())
+
+
+def test_only_files_that_end_alike_are_read_as_a_whole(root, monkeypatch):
+    monkeypatch.setattr(copies, '_digest', lambda path: pytest.fail(f'{path} is read as a whole'))
+    check_data_sets(config(root), use_cache=False)
+
+
+def test_second_look_opens_nothing(root, monkeypatch):
+    first = check_data_set(pictures(root))
+    monkeypatch.setattr(files, 'Image', None)
+    again = check_data_set(pictures(root))
+    assert again.findings == [] and again.images == first.images and len(again.images) == 15
+
+
+def test_huge_images_are_a_warning(root, monkeypatch):
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
+    report = check_data_set(pictures(root))
+    assert len(only(report, 'image-huge')) == 15 and report.errors == []
+
+
+@pytest.mark.parametrize('classes, kind, words', (
+    (NAMES, None, ''), ([f'my {name}' for name in NAMES], None, ''),
+    (NAMES[::-1], 'class-order', "class 0 is 'cross', not 'triangle'"),
+    (('.hid', *NAMES[:-1]), 'class-order', 'triangle'),
+    (NAMES[:-1], 'class-count', "has 5 class folders, and the config has 4 classes: with 'triangle'"),
+    ('abcdef', 'class-count', 'has 5 class folders, and the config has 6 classes')))
+@pytest.mark.parametrize('where', ('metainfo', 'classes'))
+def test_classes_of_the_config(root, classes, kind, words, where):
+    """mmpretrain counts the folders; other names are for display."""
+    dataset = pictures(root, **(dict(metainfo=dict(classes=tuple(classes))) if where == 'metainfo' else
+                                dict(classes=list(classes))))
+    report = check_data_set(dataset)
+    assert kinds_of(report) == ({kind} if kind else set())
+    if kind:
+        assert words in report.findings[0].sentence
+    else:
+        assert [name for name, *_ in report.classes] == list(classes)
+
+
+def test_folders_that_differ_are_found_without_classes_from_data_too(root):
+    """Every label behind the missing folder would be another's, without a word."""
+    cfg = config(root, classes_from_data=False)
+    assert check_classes(cfg) == []
+    shutil.rmtree(root / 'classes/val/disc')
+    for loader, kind in (('val_dataloader', 'class-count'), ('test_dataloader', 'class-test')):
+        cfg = config(root, classes_from_data=False, val=pictures(root), **{loader: dict(dataset=pictures(root, 'val'))})
+        finding, = check_classes(cfg)
+        assert finding.kind == kind and "without 'disc'" in finding.sentence and 'empty folder' in finding.sentence
+    assert check_classes(config(root)) == []  # `take_classes` tells
+    with pytest.raises(DataError, match="without 'disc'"):
+        take_classes(config(root))
+
+
+@pytest.mark.parametrize('number, kind', ((5, None), (4, 'class-count'), (1000, 'class-spare'), (None, None)))
+def test_the_number_of_classes_of_the_model(root, number, kind):
+    model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', **(
+        dict(num_classes=number) if number else {})))
+    found = check_classes(config(root, classes_from_data=False, model=model))
+    assert [finding.kind for finding in found] == [kind] * bool(kind)
+    assert check_classes(config(root, model=model)) == []
+    listed = pictures(root, ann_file=write_list(root, [('star/star_0001.jpg', 4)]))
+    (root / 'classes.txt').unlink()
+    found = check_classes(config(root, listed, classes_from_data=False, model=model))
+    assert [finding.kind for finding in found] == [kind] * bool(kind)
+
+
+def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_path):
+    (train / 'star/a b.jpg').write_bytes(b'no picture')
+    copy(train, 'star/star_0002.jpg', 'disc/twice.jpg')
+    copy(train, 'star/star_0001.jpg', '../val/star/copy.jpg')
+    cfg = config(root)
+    with pytest.raises(DataError, match=r'a b.jpg cannot be read(.|\n)*--drop') as caught:
+        check_before_training(cfg)
+    assert '1 fault' in str(caught.value)
+    check_before_training(cfg, 'warn')
+    for loader, report in check_data_sets(cfg).items():
+        words, path = drop_findings(report, tmp_path / loader)
+        assert str(path) in words and path.name == f'{loader.partition("_")[0]}.txt'
+        cfg[loader].dataset.ann_file = str(path)
+    reports = check_data_sets(cfg)
+    assert [report.findings for report in reports.values()] == [[], []]
+    assert [report.counts['images'] for report in reports.values()] == [14, 5]
+    take_classes(cfg)
+    assert cfg.train_dataloader.dataset.metainfo.classes == NAMES
+    kept = built(cfg.train_dataloader.dataset)
+    assert len(kept) == 14 and all(f'/{NAMES[info["gt_label"]]}/' in info['img_path'] for info in map(
+        kept.get_data_info, range(14)))
+    words, path = drop_findings(reports['train_dataloader'], tmp_path / 'x')
+    assert 'nothing to leave out' in words and path is None
+
+
+def test_lists_are_dropped_from_too(root, tmp_path):
+    (root / 'classes.txt').write_text('\n'.join(NAMES))
+    dataset = pictures(root, ann_file=write_list(root, 'star/star_0001.jpg 3\nx\nstar/star_0002.jpg 7\nno.jpg 1\n'))
+    report = check_data_set(dataset, True)
+    with pytest.raises(DataError, match='the data set itself'):
+        drop_findings(report, root)
+    _, path = drop_findings(report, tmp_path / 'clean')
+    assert path.read_text() == 'star/star_0001.jpg 3\n'
+    assert path.with_name('classes.txt').read_text().split() == [*NAMES]
+    assert check_data_set(dict(dataset, ann_file=str(path)), True).findings == []
+
+
+def test_images_without_classes(root):
+    dataset = pictures(root, data_prefix='train2017', with_label=False)
+    report = check_data_set(dataset, trained=False)
+    assert report.findings == [] and report.counts == dict(images=6, classes=0) and report.histogram() == ''
+
+
+def test_what_lies_on_no_disk_or_is_read_in_another_way_is_not_checked(root):
+    only(check_data_set(pictures(root, data_root='s3://bucket/')), 'not-checked')
+    only(check_data_set(dict(type='CIFAR10', data_root=str(root), data_prefix='x')), 'not-checked')
+
+
+def test_histogram_and_samples_show_the_classes(root):
+    report = check_data_set(pictures(root))
+    lines = report.histogram().splitlines()
+    assert lines[0].split() == ['class', 'images'] and lines[1].split()[:3] == ['cross', '3', '20.0%']
+    assert {sample['label'] for sample in report.samples} == set(NAMES)
+    report.classes = [(f'c{number}', number, number) for number in range(1000)]
+    lines = report.histogram().splitlines()
+    assert len(lines) == 202 and 'c999 ' in lines[1] and 'c1 ' in lines[200] and 'without any: c0' in lines[201]

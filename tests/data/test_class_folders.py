@@ -1,0 +1,227 @@
+"""Images of classes, in folders or in a list: they are read and numbered as by mmpretrain."""
+import shutil
+
+import pytest
+from mmengine.config import Config
+
+from helpers.faulty_data import built, pictures, write_list
+from xcit_dense.data.class_folders import ClassImages
+from xcit_dense.data.classes import classes_of_data, heads_of_classes, take_classes
+from xcit_dense.data.datasets import check_data, class_of, files_of, folder_of, reader_of, type_of
+from xcit_dense.errors import CheckpointError, DataError
+
+mmpretrain = pytest.importorskip('mmpretrain.datasets', reason='mmpretrain is optional')
+
+NAMES = ('cross', 'disc', 'square', 'star', 'triangle')
+
+
+def config(train, val=None, model=None, **more):
+    return Config(dict(classes_from_data=True, train_dataloader=dict(dataset=train),
+                       val_dataloader=dict(dataset=val or train), model=model or {}, **more))
+
+
+def assert_same(dataset):
+    """Paths, labels and names are those of mmpretrain's own data set."""
+    own = ClassImages(dataset)
+    its = built(dataset)
+    infos = [its.get_data_info(i) for i in range(len(its))]
+    assert own.images() == [(info['img_path'], info.get('gt_label')) for info in infos] and infos
+    if own.is_labelled and not own.list and dataset['type'] == 'CustomDataset':
+        assert own.classes() == tuple(its.CLASSES)
+    return own
+
+
+def spoil(root):
+    """Whatever may lie in class folders."""
+    folder = root / 'classes/train'
+    (folder / 'star/deep/.hidden').mkdir(parents=True)
+    for name in ('star/deep/a.JPEG', 'star/deep/.hidden/b.png', 'disc/.c.jpg', 'disc/Z.TIF', 'disc/d.webp',
+                 'disc/e.npy', 'disc/jpg', 'beside.jpg', 'disc/a b 3.jpg'):
+        shutil.copy(folder / 'disc/disc_0001.jpg', folder / name)
+    (folder / '.ipynb_checkpoints').mkdir()
+    (folder / 'square/gone.jpg').symlink_to('nowhere.jpg')
+    (folder / 'linked').symlink_to(folder / 'square')
+    (folder / 'Upper').mkdir()
+
+
+def test_class_folders_are_read_as_mmpretrain_reads_them(root):
+    assert assert_same(pictures(root)).classes() == NAMES
+    spoil(root)
+    (root / 'classes/train/square/gone.jpg').unlink()  # the check tells of it
+    own = assert_same(pictures(root))
+    assert own.classes() == ('.ipynb_checkpoints', 'Upper', 'cross', 'disc', 'linked', 'square', 'star', 'triangle')
+    assert {path.rpartition('/')[2] for path in own.unread()} == {'d.webp', 'e.npy', 'jpg'}
+    assert own.beside() == ['beside.jpg']
+    assert_same(pictures(root, extensions=('.npy', '.WEBP')))
+    assert_same(pictures(root, with_label=False))
+    assert_same(pictures(root, data_prefix=dict(img_path='classes/train')))
+    assert_same(pictures(f'{root}/classes/train', data_prefix=''))
+    assert_same(pictures('', data_prefix=f'{root}/classes/train'))
+
+
+def test_lists_are_read_as_mmpretrain_reads_them(root):
+    (root / 'classes.txt').unlink()  # that of the scenes
+    lines = [('star/star_0001.jpg', 3), ('disc/disc_0001.jpg', 0), ('a b 3.jpg', 1), ('star/star_0001.jpg', 3)]
+    listed = pictures(root, ann_file=write_list(root, lines))
+    assert assert_same(listed).classes() == ('0', '1', '2', '3')
+    (root / 'classes.txt').write_text('\n'.join(NAMES))
+    assert ClassImages(listed).classes() == NAMES
+    assert_same(pictures(root, ann_file=write_list(root, 'a.jpg\nb c.jpg\r\nd.jpg'), with_label=False))
+
+
+@pytest.mark.parametrize('split', ('train', 'val', 'test'))
+@pytest.mark.parametrize('with_list', (True, False))
+def test_splits_of_imagenet(root, split, with_list):
+    (root / 'classes/test').mkdir()
+    shutil.copy(root / 'classes/val/star/star_0001.jpg', root / 'classes/test/b.jpg')
+    dataset = dict(type='ImageNet', data_root=str(root / 'classes'), split=split, metainfo=dict(classes=NAMES))
+    if with_list:
+        (root / 'classes/meta').mkdir()
+        write_list(root, 'star/star_0001.jpg 3\n' if split != 'test' else 'b.jpg\n', f'classes/meta/{split}.txt')
+    own = assert_same(dataset)
+    assert (own.list is not None) == with_list and own.is_labelled == (split != 'test')
+    assert folder_of(dataset, 'img_path') == root / 'classes' / split
+    check_data(config(dataset))
+    shutil.rmtree(root / 'classes' / split)
+    with pytest.raises(DataError, match=f'missing  {root}/classes/{split}'):
+        check_data(config(dataset))
+
+
+def test_what_is_not_there_is_named(root):
+    check_data(config(pictures(root)))
+    for dataset, words in ((pictures(root, 'none'), f'missing  {root}/classes/none'),
+                           (pictures(root / 'none', data_prefix=''), f'missing  {root}/none'),
+                           (pictures(root, ann_file='no.txt'), f'missing  {root}/no.txt')):
+        with pytest.raises(DataError, match=words):
+            check_data(config(dataset))
+    check_data(config(dict(type='CIFAR10', data_root=str(root), data_prefix='none')))  # it would fetch them
+
+
+def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch, root):
+    asked = []
+    monkeypatch.setattr('xcit_dense.data.datasets.import_module',
+                        lambda name: asked.append(name.partition('.')[0]) or __import__(name, fromlist=['*']))
+
+    def ask(kind, **dataset):
+        asked.clear()
+        found = class_of(dict(type=kind, **dataset), 'TRANSFORMS', 'RandomErasing') if dataset.pop(
+            'step', False) else type_of(dict(type=kind, **dataset))
+        return found and found.__module__.partition('.')[0], set(asked)
+
+    for kind in ('CustomDataset', 'ImageNet', 'mmpretrain.CUB'):
+        assert ask(kind) == ('mmpretrain', {'mmpretrain'})
+    assert ask('CustomDataset', step=True) == ('mmpretrain', {'mmpretrain'})
+    assert ask('CUB')[0] == 'mmpretrain'
+    for kind, prefix in (('CocoDataset', 'img'), ('ADE20KDataset', 'img_path')):
+        assert 'mmpretrain' not in ask(kind, data_prefix={prefix: 'x'})[1]
+        assert 'mmpretrain' not in ask(kind, data_prefix={prefix: 'x'}, step=True)[1]
+        class_of(dict(type=kind, data_prefix={prefix: 'x'}), 'TRANSFORMS', 'NoSuchStep')
+        assert 'mmpretrain' not in asked
+
+
+def test_without_mmpretrain_its_data_sets_are_unknown(monkeypatch, root):
+    def no(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr('xcit_dense.data.datasets.import_module', no)
+    assert type_of(pictures(root)) is None and reader_of(pictures(root)) == ''
+    check_data(config(pictures(root, 'none')))  # to install it comes first
+
+
+def test_somebody_elses_custom_data_set_is_none_of_mmpretrains():
+    def load(self):
+        return []
+
+    load.__qualname__ = 'CustomDataset.load_data_list'
+    kinds = [type('CustomDataset', (), dict(load_data_list=load)), type('Mine', (mmpretrain.CustomDataset, ), {}),
+             type('Other', (mmpretrain.CustomDataset, ), dict(load_data_list=load))]
+    assert [reader_of(dict(type=kind)) for kind in kinds] == ['', 'CustomDataset', '']
+
+
+def test_files_of_splits_differ():
+    assert files_of(dict(type='ImageNet', split='train')) != files_of(dict(type='ImageNet', split='val'))
+
+
+def model_of(**backbone):
+    return dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', **backbone),
+                head=dict(type='LogitsHead', loss=dict(type='LabelSmoothLoss', num_classes=1000)),
+                data_preprocessor=dict(num_classes=1000))
+
+
+@pytest.mark.parametrize('backbone', (dict(num_classes=1000), {}))
+def test_class_folders_give_their_classes_to_every_part_that_counts_them(root, backbone):
+    cfg = config(pictures(root), pictures(root, 'val'), model_of(**backbone), data_preprocessor=dict(num_classes=7))
+    take_classes(cfg)
+    assert cfg.train_dataloader.dataset.metainfo.classes == cfg.val_dataloader.dataset.metainfo.classes == NAMES
+    assert cfg.model.backbone.num_classes == cfg.model.head.loss.num_classes == 5
+    assert cfg.model.data_preprocessor.num_classes == cfg.data_preprocessor.num_classes == 5
+    for loader in ('train', 'val'):
+        its = built(cfg[f'{loader}_dataloader'].dataset)
+        assert its.CLASSES == NAMES and sorted(set(its.get_gt_labels())) == list(range(5))
+
+
+@pytest.mark.parametrize('topk, left', (((1, 5), (1, 5)), ((1, 5, 6), (1, 5)), ((6, ), (1, ))))
+def test_no_more_ranks_are_judged_than_there_are_classes(root, topk, left):
+    """The metric of mmpretrain would end the run."""
+    cfg = config(pictures(root), val_evaluator=[dict(type='Accuracy', topk=topk), dict(type='ConfusionMatrix')])
+    take_classes(cfg)
+    assert tuple(cfg.val_evaluator[0].topk) == left and 'topk' not in cfg.val_evaluator[1]
+
+
+def test_a_classifier_without_a_head_has_no_classes_of_its_own():
+    model = dict(backbone=dict(type='XCiTClassifier', num_classes=0), head=dict(type='LinearClsHead', num_classes=9))
+    assert [head['type'] for head in heads_of_classes(model)] == ['LinearClsHead']
+    assert list(heads_of_classes(dict(backbone=dict(type='ResNet', num_classes=9)))) == []
+
+
+@pytest.mark.parametrize('harm, words', (
+    (lambda folder: shutil.rmtree(folder / 'star'), "without 'star'"),
+    (lambda folder: (folder / 'star').rename(folder / 'stars'), "without 'star' and with 'stars'"),
+    (lambda folder: (folder / '.ipynb_checkpoints').mkdir(), "with '.ipynb_checkpoints'")))
+def test_classes_that_differ_are_told_with_the_mend(root, harm, words):
+    cfg = config(pictures(root), pictures(root, 'val'))
+    harm(root / 'classes/val')
+    with pytest.raises(DataError, match=f'classes/val has other classes.*{words}.*empty folder') as caught:
+        take_classes(cfg)
+    assert str(root / 'classes/val') in str(caught.value)
+    take_classes(cfg, on_findings='warn')
+    with pytest.raises(DataError, match=f'other classes than x.pth.*{words}'):
+        take_classes(cfg, dict(meta=dict(dataset_meta=dict(classes=NAMES))), 'x.pth', loaders=['val_dataloader'])
+
+
+def test_an_empty_folder_mends_a_class_without_images(root):
+    """Which mmpretrain takes; without it every label behind would be another."""
+    shutil.rmtree(root / 'classes/val/disc')
+    (root / 'classes/val/disc').mkdir()
+    cfg = config(pictures(root), pictures(root, 'val'))
+    take_classes(cfg)
+    labels = [label for _, label in assert_same(pictures(root, 'val')).images()]
+    assert labels == [0, 2, 3, 4]
+
+
+def test_a_list_takes_the_names_of_the_training_data(root):
+    val = pictures(root, 'val', ann_file=write_list(root, [('star/star_0001.jpg', 3)], 'val.txt'))
+    (root / 'classes.txt').unlink()  # that of the scenes
+    cfg = config(pictures(root), val)
+    take_classes(cfg)
+    assert cfg.val_dataloader.dataset.metainfo.classes == NAMES
+    write_list(root, [('star/star_0001.jpg', 5)], 'val.txt')
+    with pytest.raises(DataError, match="val.txt has other classes.*with '5'"):
+        take_classes(cfg)
+    write_list(root, 'a.jpg 1000000000', 'val.txt')
+    with pytest.raises(DataError, match='label 1000000000'):
+        classes_of_data(val)
+    (root / 'classes.txt').write_text('a\na\n')
+    with pytest.raises(DataError, match='one class name a line'):
+        classes_of_data(val)
+
+
+def test_no_class_folders_at_all(root):
+    for name in NAMES:
+        shutil.rmtree(root / 'classes/train' / name)
+    with pytest.raises(DataError, match='classes/train has no folder, and each class is one'):
+        take_classes(config(pictures(root), pictures(root, 'val')))
+    with pytest.raises(DataError, match='cannot be read'):
+        classes_of_data(pictures(root, 'none'))
+    with pytest.raises(CheckpointError, match='no class names'):
+        take_classes(config(pictures(root)), {}, 'x.pth')

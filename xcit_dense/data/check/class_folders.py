@@ -1,0 +1,171 @@
+"""The checks of images of classes: in folders, or in a list."""
+import os
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from ...errors import DataError
+from ...text import counted, listed, shown
+from ..class_folders import ClassImages
+from ..classes import difference_of
+from ..datasets import IMAGE_SUFFIXES
+from ..files import read_files
+from .classes import listed_names
+from .copies import copies_between, mark_of
+from .files import Images, is_outside, read_header
+from .findings import ERROR, Finding, Report, choose_samples
+
+
+def check_class_images(dataset, wanted, roots, trained: bool, use_cache: bool) -> Report:
+    """Check the images of a data set and their classes.
+
+    Args:
+        dataset: Its config.
+        wanted: The names that the config has for its classes, or None.
+        roots: The folders that names in a list should not lead out of.
+        trained: Whether it is trained on.
+        use_cache: Whether to believe what was read of a file that has the same size and time.
+    """
+    source = ClassImages(dataset)
+    check = _Check(source, wanted, trained)
+    try:
+        check.classes()
+        images = source.images()
+    except DataError as error:
+        kind = 'no-images' if os.path.exists(source.source) else 'not-there'
+        check.add(kind, source.source, value=str(error))
+        return check.report([])
+    if not images:
+        check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
+    check.lines()
+    check.unread()
+    headers = read_files([path for path, _ in images], read_image, 'class images', source.source, use_cache, 'images')
+    pipeline = Images(dataset, source.source, use_cache)
+    for (path, label), header in zip(images, headers, strict=True):
+        check.image(path, label, header, pipeline, roots)
+    pipeline.keep()
+    check.folders(images)
+    check.two_classes(use_cache)
+    return check.report(images)
+
+
+def read_image(path) -> dict:
+    """Return what `read_header` does, and the ``mark`` of the file that its copies share."""
+    return dict(read_header(path), mark=mark_of(path))
+
+
+class _Check:
+
+    def __init__(self, source, wanted, trained):
+        self.source, self.wanted, self.trained = source, wanted, trained
+        self.names = ()  # by label; none where any label will do
+        self.findings, self.images, self.drawn = [], [], {}
+
+    def add(self, kind, file, part='', row=None, value='', id=None):
+        self.findings.append(Finding(kind, str(file), part, row, id, value))
+
+    def classes(self):
+        """Find the names, and where those of the config are not those of the folders."""
+        if not self.source.is_labelled:
+            return
+        if self.source.list:
+            names, findings = listed_names(Path(self.source.names_file))
+            self.names = self.wanted or names or ()
+            self.findings += findings
+            return
+        found = self.names = self.source.classes()
+        if self.trained and len(found) < 2:
+            self.add('class-single', self.source.source, value=shown(found[0]))
+        if not self.wanted:
+            return
+        if len(found) != len(self.wanted):
+            difference = difference_of(found, self.wanted) if set(found) & set(self.wanted) else ''
+            self.add('class-count', self.source.source, value=(
+                f'has {counted(len(found), "class folders")}, and the config has {counted(len(self.wanted), "classes")}'
+                + (f': {difference}' if difference else '')))
+            return
+        self.names = self.wanted
+        # other names are for display; the same ones at other places are wrong
+        places = {name: place for place, name in enumerate(self.wanted)}
+        if any(places.get(name, place) != place for place, name in enumerate(found)):
+            self.add('class-order', self.source.source, value=difference_of(found, self.wanted))
+
+    def lines(self):
+        """Find lines of the list that cannot be used."""
+        for line in self.source.lines if self.source.list else ():
+            fault = ('list-line', line.fault) if line.fault else (
+                'list-label', f'{line.label}; the labels of the {counted(len(self.names), "classes")} are 0 to '
+                f'{len(self.names) - 1}') if self.names and line.label >= len(self.names) else None
+            if fault:
+                self.add(fault[0], self.source.source, 'lines', line.number, fault[1], line.number)
+
+    def unread(self):
+        """Find files that the data set does not see, by their suffixes."""
+        by_suffix = defaultdict(list)
+        for path in self.source.unread():
+            by_suffix[os.path.splitext(path)[1].lower()].append(path)
+        for suffix, paths in sorted(by_suffix.items()):
+            end = f'named *{suffix}' if suffix else 'without a suffix'
+            self.left_out(paths, f'{end}: those of {", ".join(sorted(self.source.suffixes))} alone are read')
+        self.left_out([self.source.folder / name for name in self.source.beside()
+                       if name.lower().endswith((*IMAGE_SUFFIXES, *self.source.suffixes))],
+                      'beside the class folders, which are left out')
+
+    def left_out(self, paths, why):
+        if paths:
+            names = listed((shown(os.path.relpath(path, self.source.folder)) for path in paths), 2)
+            self.add('files-left-out', self.source.folder, value=f'{counted(len(paths), "files")} {why} ({names})')
+
+    def image(self, path, label, header, pipeline, roots):
+        """Find the faults of an image."""
+        if header.fault == 'missing' and not self.source.list:
+            self.add('image-left-out', path, value='it is a link that leads nowhere')
+            return
+        if self.source.list and is_outside(path, roots):
+            self.add('image-outside', path, 'files', path, os.path.abspath(path))
+        faults = pipeline.faults_of(header, path)
+        for kind, value in faults:
+            self.add(kind, path, 'files', path, value)
+        if self.names and (label or 0) >= len(self.names):
+            return  # a label that no class has
+        content = header.content or {}
+        self.images.append((path, label, content.get('mark')))
+        if 'size' in content:
+            self.drawn[path] = label
+
+    def folders(self, images):
+        """Find class folders without an image, and those that are no classes."""
+        if self.source.list or not self.source.is_labelled:
+            return
+        used = {label for _, label in images}
+        for label, name in enumerate(self.source.classes()):
+            folder = os.path.join(self.source.folder, name)
+            if name.startswith('.'):
+                self.add('class-hidden', folder)
+            elif self.trained and label not in used:
+                self.add('class-empty', folder)
+
+    def two_classes(self, use_cache):
+        """Find copies of one image in several classes."""
+        labels = [(path, mark, label) for path, label, mark in self.images]
+        for same in copies_between(labels, self.source.source, use_cache):
+            words = listed((f'{shown(self.name(label))} ({os.path.relpath(path, self.source.folder)})'
+                            for path, label in same), 3)
+            for path in dict.fromkeys(path for path, _ in same):
+                self.add('image-two-classes', path, 'files', path, words)
+
+    def name(self, label):
+        """Return the name of a class, for it may have none."""
+        return '' if label is None else self.names[label] if label < len(self.names) else str(label)
+
+    def report(self, images) -> Report:
+        """Return the report, with some images to draw."""
+        amounts = Counter(label for _, label in images if label is not None)
+        labels = range(len(self.names)) if self.names else sorted(amounts)
+        classes = [(self.name(label), amounts[label], amounts[label]) for label in labels]
+        faulty = {finding.row for finding in self.findings if finding.severity == ERROR}
+        chosen = choose_samples([(finding.row, finding) for finding in self.findings if finding.row in self.drawn],
+                                [path for path in self.drawn if path not in faulty])
+        counts = {'images': len(images), 'classes': len(classes)}
+        return Report(self.source.source, self.findings, counts, classes, 'images', [
+            dict(file=path, label=self.name(self.drawn[path]), captions=captions) for path, captions in chosen.items()],
+            self.images, self.source.folder)
