@@ -3,7 +3,7 @@ from mmengine.hooks import EMAHook, Hook
 from mmengine.registry import HOOKS
 
 from ..compat.mmengine_private import is_resumed
-from ..models.trunk import Trunk
+from ..models import Trunk
 
 
 def fuse_backbones(model):
@@ -46,9 +46,9 @@ class CompileHook(Hook):
 class AverageHook(EMAHook):
     """Keeps a moving average of the weights beside the model, which itself is evaluated and saved.
 
-    mmengine's `EMAHook` lets the average take the place of the model in evaluations and checkpoints. Here it stands in
-    checkpoints as ``ema_state_dict``, from which a resumed run goes on, and nothing else is changed by it. Arguments are
-    those of `EMAHook`.
+    mmengine's `EMAHook` lets the average take the place of the model in evaluations and checkpoints. Here it stands
+    in checkpoints as ``ema_state_dict``, from which a resumed run goes on, and nothing else is changed by it. Arguments
+    are those of `EMAHook`.
     """
 
     def __init__(self, *args, **kwargs):
