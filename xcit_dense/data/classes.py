@@ -20,6 +20,7 @@ from .datasets import (
     prefixes_of,
     read_elsewhere,
 )
+from .evaluators import limit_top_k
 from .files import IGNORED, Unreadable, parse_class_list, parse_json, read_class_list, read_json
 from .folders import files_below
 from .label_maps import LabelMaps
@@ -96,12 +97,13 @@ def difference_of(found, wanted) -> str:
 
 
 def set_classes(cfg: Config, classes, **metainfo):
-    """Make data sets and heads know ``classes`` (names, in the order of the model's outputs)."""
+    """Make data sets, heads and metrics know ``classes`` (names, in the order of the model's outputs)."""
     for dataset in datasets(cfg, LOADERS):
         dataset.metainfo = dict(classes=tuple(classes), palette=palette_of(classes), **metainfo)
 
     for head in heads_of_classes(cfg.model):
         head['num_classes'] = len(classes)
+    limit_top_k(cfg, len(classes))
 
 
 def heads_of_classes(node, key=''):

@@ -13,6 +13,15 @@ def evaluators(cfg: Config, loaders=LOADERS[1:]) -> list:
     return [pair for key in keys for pair in _metrics(cfg.get(key), key)]
 
 
+def limit_top_k(cfg: Config, count: int):
+    """Take the top-k accuracies out of metrics that ask for more than ``count`` classes, on which mmpretrain stops."""
+    for _, metric in evaluators(cfg):
+        ks, kind = metric.get('topk'), metric.get('type')
+        if ks is not None and str(getattr(kind, '__name__', kind)).rpartition('.')[2] == 'Accuracy':
+            ks = ks if isinstance(ks, (list, tuple)) else [ks]
+            metric['topk'] = tuple(k for k in ks if k <= count) or (1, )
+
+
 def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
     """Return the metrics of the frameworks that read an annotation file from a disk: pairs of key and path.
 
