@@ -22,9 +22,9 @@ train_dataloader = dict(batch_size=16, dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(batch_size=32, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 
-model = dict(backbone=dict(arch='nano_12_p8'), train_cfg=None)
+model = dict(backbone=dict(arch='nano_12_p8'))
 
-max_epochs = 4
+max_epochs = 6
 train_cfg = dict(max_epochs=max_epochs)
 optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=5.))
 param_scheduler = [

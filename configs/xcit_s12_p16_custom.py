@@ -8,5 +8,4 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(
-        drop_path_rate=0.05, init_cfg=dict(type='Pretrained', checkpoint='xcit://small_12_p16_224_dist')),
-    train_cfg=None)
+        drop_path_rate=0.05, init_cfg=dict(type='Pretrained', checkpoint='xcit://small_12_p16_224_dist')))

@@ -73,7 +73,7 @@ def make_config(config, data_root, work_dir, workers=0, **changes):
     take_classes(cfg)
     cfg.work_dir = str(work_dir)
     cfg.randomness = dict(seed=3)
-    cfg.model.backbone.update(DROPPING)
+    cfg.model.backbone.update(DROPPING if cfg.model.backbone.type == 'XCiT' else dict(drop_path_rate=0.3))
     cfg.train_dataloader.update(num_workers=workers, persistent_workers=workers > 0)
     cfg.merge_from_dict(changes)
     return cfg

@@ -11,6 +11,4 @@ model = dict(
         to_rgb=True),
     backbone=dict(type='XCiTClassifier', arch='small_12_p16', num_classes=1000),
     # smooths labels after they are mixed; timm does it before, which is the same, for mixing is linear
-    head=dict(type='LogitsHead', loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original')),
-    # every batch is mixed, by one of both with equal chances
-    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]))
+    head=dict(type='LogitsHead', loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original')))
