@@ -105,6 +105,7 @@ CASES = dict(
     epochs_workers=(TINY_CONFIG, 2, {}),
     epochs_ema=(TINY_CONFIG, 0, dict(custom_hooks=[dict(type='EMAHook')])),
     epochs_accumulation=(TINY_CONFIG, 0, {'optim_wrapper.accumulative_counts': 2}),
+    epochs_average=(TINY_CONFIG, 0, dict(custom_hooks=[dict(type='AverageHook', momentum=0.1)])),
     iterations=(TINY_SEG_CONFIG, 0, {}),
     iterations_workers=(TINY_SEG_CONFIG, 2, {}),
     iterations_ema=(TINY_SEG_CONFIG, 0, dict(custom_hooks=[dict(type='EMAHook')])),

@@ -44,14 +44,17 @@ def _run(args):
     at_least = [_parse_minimum(text) for text in args.at_least]
     if args.sizes and (at_least or args.show_dir):
         raise ConfigError('--at-least and --show-dir are of one test: give --size instead of --sizes')
+    sizes = args.sizes or []
+    if len(set(sizes)) < len(sizes):
+        raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
     if missing := [name for name in ('test_dataloader', 'test_evaluator', 'test_cfg') if not cfg.get(name)]:
         raise ConfigError(f'the config has no {", ".join(missing)}, and there is nothing to test without. Where the '
                           'validation data will do: test_dataloader = val_dataloader and so on, in a config of your '
                           'own')
-    for size in args.sizes or ():  # what cannot be is said before the first test
+    for size in sizes:  # what cannot be is said before the first test
         set_test_size(copy.deepcopy(cfg), size, args.crop_ratio)
-    if not args.sizes and (args.size, args.crop_ratio) != (None, None):
+    if not sizes and (args.size, args.crop_ratio) != (None, None):
         set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
     check_data(cfg, loaders=('test_dataloader', ))
@@ -65,8 +68,8 @@ def _run(args):
     cfg.load_from = args.checkpoint
     options.add_hook(cfg, 'FuseHook')
     runner = build_runner(cfg)
-    if args.sizes:
-        print(test_at_sizes(runner, args.sizes, args.crop_ratio, args.overwrite))
+    if sizes:
+        print(test_at_sizes(runner, sizes, args.crop_ratio, args.overwrite))
         return
     try:
         metrics = runner.test()

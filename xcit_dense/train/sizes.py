@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 from ..config.resolution import set_test_size
-from ..errors import ConfigError
 from ..files import OwnFiles
 from ..processes import is_first_process, run_on_first
 
@@ -17,7 +16,7 @@ def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = Fal
 
     Args:
         runner: A runner that has not tested yet.
-        sizes: Sides of the crop, in pixels.
+        sizes: Different sides of the crop, in pixels.
         crop_ratio: As for `set_test_size`.
         overwrite: Whether files of these names may be replaced that no earlier test wrote.
 
@@ -25,11 +24,9 @@ def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = Fal
         A table: a line for each size, with its metrics, seconds and images a second.
 
     Raises:
-        ConfigError: A size is there twice, or as for `set_test_size`.
+        ConfigError: As for `set_test_size`.
         OutputError: There are such files.
     """
-    if len(set(sizes)) < len(sizes):
-        raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
     own, rows, loader = OwnFiles(runner.work_dir, 'test', overwrite), [], runner.cfg.test_dataloader
     run_on_first(own.claim, *_FILES)
     try:
