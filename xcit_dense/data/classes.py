@@ -98,12 +98,12 @@ def difference_of(found, wanted) -> str:
 
 def set_classes(cfg: Config, classes, **metainfo):
     """Make data sets, heads and metrics know ``classes`` (names, in the order of the model's outputs)."""
+    limit_top_k(cfg, len(classes))
     for dataset in datasets(cfg, LOADERS):
         dataset.metainfo = dict(classes=tuple(classes), palette=palette_of(classes), **metainfo)
 
     for head in heads_of_classes(cfg.model):
         head['num_classes'] = len(classes)
-    limit_top_k(cfg, len(classes))
 
 
 def heads_of_classes(node, key=''):
