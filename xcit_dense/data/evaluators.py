@@ -14,12 +14,15 @@ def evaluators(cfg: Config, loaders=LOADERS[1:]) -> list:
 
 
 def limit_top_k(cfg: Config, count: int):
-    """Take the top-k accuracies out of metrics that ask for more than ``count`` classes, on which mmpretrain stops."""
+    """Leave out top-k accuracies that are always 100 per cent, for there are only ``count`` classes.
+
+    With more than all of them mmpretrain stops at the end of the first validation.
+    """
     for _, metric in evaluators(cfg):
         ks, kind = metric.get('topk'), metric.get('type')
         if ks is not None and str(getattr(kind, '__name__', kind)).rpartition('.')[2] == 'Accuracy':
             ks = ks if isinstance(ks, (list, tuple)) else [ks]
-            metric['topk'] = tuple(k for k in ks if k <= count) or (1, )
+            metric['topk'] = tuple(k for k in ks if k < count) or (1, )
 
 
 def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
