@@ -1,6 +1,7 @@
 # make setup             set up .venv
 # make demo              run the main job: make data, train, evaluate, draw
 # make demo-seg          the same for segmentation
+# make demo-cls          the same for classification
 # make test              the quick tests
 # make test-integration  the tests that need processes or environments of their own
 # make test-slow         the tests that take minutes
@@ -24,8 +25,11 @@ TESTS := tests
 ARGS :=
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
+DATA = $(DEMO)/data
+SHOW := side_by_side
+PREDICT = predict.py $(CONFIG) $(DEMO) $(DATA)/$(IMAGES) --out $(DEMO)/predictions
 
-.PHONY: help setup demo demo-seg test test-integration test-slow test-onedl mutants lint clean
+.PHONY: help setup demo demo-seg demo-cls test test-integration test-slow test-onedl mutants lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -48,13 +52,17 @@ $(READY): requirements.txt $(FORKS) setup.py
 
 demo: setup
 	$(PY) tools/make_demo_data.py $(DEMO)/data
-	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/data --work-dir $(DEMO) --overwrite --cfg-options randomness.seed=0
-	$(PY) tools/test.py $(CONFIG) $(DEMO) --data-root $(DEMO)/data --work-dir $(DEMO) --show-dir $(DEMO)/side_by_side --at-least $(METRIC)
-	$(PY) tools/predict.py $(CONFIG) $(DEMO) $(DEMO)/data/$(IMAGES) --out $(DEMO)/predictions
+	$(PY) tools/train.py $(CONFIG) --data-root $(DATA) --work-dir $(DEMO) --overwrite --cfg-options randomness.seed=0
+	$(PY) tools/test.py $(CONFIG) $(DEMO) --data-root $(DATA) --work-dir $(DEMO) --show-dir $(DEMO)/$(SHOW) --at-least $(METRIC)
+	$(PY) tools/$(PREDICT)
 	$(PY) tools/plot_curves.py $(DEMO)
 
 demo-seg:
 	$(MAKE) demo DEMO=work_dirs/demo_seg CONFIG=configs/semfpn_xcit_n12_p16_small.py METRIC=mIoU=60 IMAGES=images/validation
+
+demo-cls:
+	$(MAKE) demo DEMO=work_dirs/demo_cls CONFIG=configs/xcit_n12_p8_small.py METRIC=accuracy/top1=90 IMAGES=val SHOW=report \
+		DATA='$$(DEMO)/data/classes' PREDICT='classify.py $$(DEMO) $$(DATA)/$$(IMAGES) --config $$(CONFIG) --out $$(DEMO)/classified.json'
 
 test: setup
 	$(PY) -m pytest $(TESTS) -n 2 --dist loadgroup --durations=15 $(ARGS)

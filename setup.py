@@ -43,7 +43,7 @@ setup(
     entry_points=dict(console_scripts=['xcit-dense = xcit_dense.cli:main']),
     install_requires=['numpy', 'orjson', 'packaging', 'tqdm'],
     extras_require={
-        **{stack: sum(FRAMEWORKS['requirements'](stack).values(), []) for stack in FRAMEWORKS['STACKS']},
+        **FRAMEWORKS['extras'](),
         'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff'],
     },
     classifiers=[

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -109,6 +110,21 @@ def demo_data(tmp_path_factory):
     """A small generated data set in COCO's and ADE20k's layout."""
     root = tmp_path_factory.mktemp('data')
     make_demo_data(root, num_train=6, num_val=3, size=64)
+    return root
+
+
+@pytest.fixture(scope='session')
+def class_folders(tmp_path_factory):
+    """A small data set of three classes in folders: noise of a colour for each."""
+    root, noise = tmp_path_factory.mktemp('classes'), np.random.default_rng(0)
+    for split, count in (('train', 4), ('val', 2)):
+        for channel, name in enumerate(('blue', 'green', 'red')):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                picture = noise.integers(0, 128, (40, 48 + number, 3), dtype=np.uint8)
+                picture[..., channel] += 100
+                cv2.imwrite(str(folder / f'{number}.png'), picture)
     return root
 
 

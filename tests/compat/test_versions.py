@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from helpers.paths import ROOT
 from helpers.tools import environment
 from xcit_dense.compat import versions
-from xcit_dense.compat.frameworks import STACKS, requirements
+from xcit_dense.compat.frameworks import STACKS, extras, requirements
 from xcit_dense.compat.versions import check_versions, reinstall_mmcv
 from xcit_dense.errors import SetupError
 
@@ -19,6 +19,7 @@ INSTALLED = {'torch': '2.14.1', 'torchvision': '0.29.2', 'mmengine': '0.10.7', '
              'mmdet': '3.3.0', 'mmsegmentation': '1.2.2'}
 FORKS = {'torch': '2.14.1', 'torchvision': '0.29.2', 'onedl-mmengine': '0.10.12', 'onedl-mmcv': '2.3.6',
          'onedl-mmdetection': '3.5.1', 'onedl-mmsegmentation': '1.4.2'}
+CLASSIFICATION = {'mmpretrain': '1.2.0', 'transformers': '4.49.0'}
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_newer_mmcv_works_where_nothing_refuses_it(installed):
 
 def follow(command, packages):
     """Do to some packages what a command says; gives what is there then, and the options of pip that it has."""
-    packages, known, options = dict(packages), {**INSTALLED, **FORKS, 'mmcv': '2.1.0'}, set()
+    packages, known, options = dict(packages), {**INSTALLED, **FORKS, **CLASSIFICATION, 'mmcv': '2.1.0'}, set()
     for part in command.split(' && '):
         pip, action, *words = shlex.split(part)
         assert pip == 'pip'
@@ -120,6 +121,27 @@ def test_what_does_not_work_is_one_error_and_its_mend_mends_it(installed, packag
     assert mended == wanted
     installed(mended)
     check_versions('mmdet', 'mmseg')
+
+
+@pytest.mark.parametrize('stack', (INSTALLED, FORKS))
+@pytest.mark.parametrize('others, words', (
+    ({}, ('mmpretrain is not installed', 'transformers is not installed')),
+    (dict(mmpretrain='1.0.0', transformers='4.49.0'), ('mmpretrain 1.0.0', '>=1.2,<2')),
+    (dict(mmpretrain='1.2.0', transformers='5.1.0'), ('transformers 5.1.0', '<5'))))
+def test_what_classifiers_need_is_minded_for_them_alone(installed, stack, others, words):
+    """Its own extra: neither stack asks for it, and a wrong version stops no detector."""
+    installed({**stack, **others})
+    check_versions('mmdet', 'mmseg')
+    with pytest.raises(SetupError) as caught:
+        check_versions(*CLASSIFICATION)
+    problem, _, mend = str(caught.value).partition('Mend it with: ')
+    assert all(word in problem for word in words)
+    mended, _ = follow(mend, {**stack, **others})
+    assert mended == {**stack, **CLASSIFICATION}
+    installed(mended)
+    check_versions('mmdet', 'mmseg', *CLASSIFICATION)
+    assert [Requirement(line).name for line in extras()['classification']] == list(CLASSIFICATION)
+    assert not {Requirement(line).name for name in STACKS for line in extras()[name]} & {*CLASSIFICATION}
 
 
 @pytest.mark.parametrize('packages, compiled, wanted', (

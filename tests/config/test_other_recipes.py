@@ -1,14 +1,13 @@
-"""The configs beside the published recipes: their start weights, schedules, classes and heads, each written out."""
+"""The other configs of dense models: their start weights, schedules, classes and heads, each written out."""
 import pytest
 
 from helpers.paths import ROOT
-from helpers.recipes import RECIPES, path_of
+from helpers.recipes import DENSE, RECIPES, path_of
 from xcit_dense import get_arch
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import zoo
 
-CONFIGS = sorted((ROOT / 'configs').glob('*.py'))
-OTHERS = sorted({path.stem for path in CONFIGS} - {path_of(*recipe).stem for recipe in RECIPES})
+OTHERS = sorted({*DENSE} - {path_of(*recipe).stem for recipe in RECIPES})
 
 
 def warm_up(start_factor, end):
@@ -114,7 +113,7 @@ def test_where_classes_come_from(name, from_data):
         assert cfg.val_evaluator == cfg.test_evaluator == dict(type='IoUMetric', iou_metrics=['mIoU'])
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize('path', [ROOT / f'configs/{name}.py' for name in DENSE], ids=lambda path: path.stem)
 def test_start_weights_are_published_ones_of_the_same_arch(path):
     """And the channels that neck or heads take are those of the backbone, whose maps they take in order."""
     cfg = load_config(path)

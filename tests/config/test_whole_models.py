@@ -6,11 +6,11 @@ import torch
 from mmengine.structures import InstanceData, PixelData
 
 from helpers.paths import ROOT
-from helpers.recipes import FAMILIES, RECIPES, build, path_of
+from helpers.recipes import DENSE, FAMILIES, RECIPES, build, path_of
 from xcit_dense import arch_names
 from xcit_dense.config.loading import load_config
 
-OTHERS = sorted({path.name for path in (ROOT / 'configs').glob('*.py')} - {path_of(*recipe).name for recipe in RECIPES})
+OTHERS = sorted({f'{name}.py' for name in DENSE} - {path_of(*recipe).name for recipe in RECIPES})
 
 
 def run_through(cfg):

@@ -160,13 +160,6 @@ def test_class_folders_give_their_classes_to_every_part_that_counts_them(root, b
         assert its.CLASSES == NAMES and sorted(set(its.get_gt_labels())) == list(range(5))
 
 
-@pytest.mark.parametrize('topk, left', (((1, 5), (1, 5)), ((1, 5, 6), (1, 5)), ((6, ), (1, ))))
-def test_no_more_ranks_are_judged_than_there_are_classes(root, topk, left):
-    """The metric of mmpretrain would end the run."""
-    cfg = config(pictures(root), val_evaluator=[dict(type='Accuracy', topk=topk), dict(type='ConfusionMatrix')])
-    take_classes(cfg)
-    assert tuple(cfg.val_evaluator[0].topk) == left and 'topk' not in cfg.val_evaluator[1]
-
 
 def test_a_classifier_without_a_head_has_no_classes_of_its_own():
     model = dict(backbone=dict(type='XCiTClassifier', num_classes=0), head=dict(type='LinearClsHead', num_classes=9))

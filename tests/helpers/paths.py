@@ -8,3 +8,5 @@ SMALL_CONFIG = ROOT / 'configs/maskrcnn_xcit_n12_p16_small.py'
 MAIN_CONFIG = ROOT / 'configs/maskrcnn_xcit_s12_p8_coco.py'
 TINY_CONFIG = ROOT / 'tests/maskrcnn_xcit_tiny.py'
 TINY_SEG_CONFIG = ROOT / 'tests/semfpn_xcit_tiny.py'
+#: Of a classifier, which needs mmpretrain.
+TINY_CLS_CONFIG = ROOT / 'tests/xcit_classifier_tiny.py'

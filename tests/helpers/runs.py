@@ -73,7 +73,7 @@ def make_config(config, data_root, work_dir, workers=0, **changes):
     take_classes(cfg)
     cfg.work_dir = str(work_dir)
     cfg.randomness = dict(seed=3)
-    cfg.model.backbone.update(DROPPING)
+    cfg.model.backbone.update(DROPPING if cfg.model.backbone.type == 'XCiT' else dict(drop_path_rate=0.3))
     cfg.train_dataloader.update(num_workers=workers, persistent_workers=workers > 0)
     cfg.merge_from_dict(changes)
     return cfg
@@ -105,6 +105,7 @@ CASES = dict(
     epochs_workers=(TINY_CONFIG, 2, {}),
     epochs_ema=(TINY_CONFIG, 0, dict(custom_hooks=[dict(type='EMAHook')])),
     epochs_accumulation=(TINY_CONFIG, 0, {'optim_wrapper.accumulative_counts': 2}),
+    epochs_average=(TINY_CONFIG, 0, dict(custom_hooks=[dict(type='AverageHook', momentum=0.1)])),
     iterations=(TINY_SEG_CONFIG, 0, {}),
     iterations_workers=(TINY_SEG_CONFIG, 2, {}),
     iterations_ema=(TINY_SEG_CONFIG, 0, dict(custom_hooks=[dict(type='EMAHook')])),

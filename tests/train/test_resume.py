@@ -26,8 +26,9 @@ pytestmark = pytest.mark.xdist_group('resume')
 
 
 @pytest.mark.parametrize(('name', 'stop'), [
-    ('epochs', 1), ('epochs_workers', 2), ('epochs_ema', 2), ('iterations', 1), ('iterations_workers', 3),
-    ('iterations_ema', 3), ('iterations_finite_sampler', 3), ('iterations_early_stopping', 3),
+    ('epochs', 1), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2), ('iterations', 1),
+    ('iterations_workers', 3), ('iterations_ema', 3), ('iterations_finite_sampler', 3),
+    ('iterations_early_stopping', 3),
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (
         ('epochs', 3), ('iterations', 2), ('epochs_accumulation', 1)))])
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, demo_data, tmp_path, tmp_path_factory):

@@ -1,5 +1,6 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
+import copy
 
 from ..errors import ConfigError, DataError, MetricError
 from .common import add_config_options, add_overwrite_option, add_run_options, run_tool, set_run_options
@@ -18,25 +19,43 @@ def _read_options(argv):
     add_overwrite_option(parser)
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47 or mIoU=44')
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: the side of the crop that is tested '
+                      '(default: that of the config)')
+    size.add_argument('--sizes', type=int, nargs='+', metavar='PIXELS', help='classifiers: test at each, print a table '
+                      'and write it to sizes.json and sizes.png in the work dir')
+    parser.add_argument('--crop-ratio', type=float, metavar='SHARE', help='classifiers: the crop over the shorter side '
+                        'of the image, which is resized to PIXELS / SHARE (default: that of the config)')
     return parser.parse_args(argv)
 
 
 def _run(args):
     from ..config import options
     from ..config.loading import load_config
+    from ..config.resolution import set_test_size
     from ..data.check import ERROR, check_beside
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..predict.drawing_hook import DrawingHook
     from ..train.runner import build_runner
+    from ..train.sizes import test_at_sizes
     from ..weights import read_checkpoint
     at_least = [_parse_minimum(text) for text in args.at_least]
+    if args.sizes and (at_least or args.show_dir):
+        raise ConfigError('--at-least and --show-dir are of one test: give --size instead of --sizes')
+    sizes = args.sizes or []
+    if len(set(sizes)) < len(sizes):
+        raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
     if missing := [name for name in ('test_dataloader', 'test_evaluator', 'test_cfg') if not cfg.get(name)]:
         raise ConfigError(f'the config has no {", ".join(missing)}, and there is nothing to test without. Where the '
                           'validation data will do: test_dataloader = val_dataloader and so on, in a config of your '
                           'own')
+    for size in sizes:  # what cannot be is said before the first test
+        set_test_size(copy.deepcopy(cfg), size, args.crop_ratio)
+    if not sizes and (args.size, args.crop_ratio) != (None, None):
+        set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
     check_data(cfg, loaders=('test_dataloader', ))
     check_evaluators(cfg, ('test_dataloader', ))
@@ -49,6 +68,9 @@ def _run(args):
     cfg.load_from = args.checkpoint
     options.add_hook(cfg, 'FuseHook')
     runner = build_runner(cfg)
+    if sizes:
+        print(test_at_sizes(runner, sizes, args.crop_ratio, args.overwrite))
+        return
     try:
         metrics = runner.test()
     finally:

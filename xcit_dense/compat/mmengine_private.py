@@ -40,6 +40,11 @@ def randomness_of(runner) -> dict:
     return runner._randomness_cfg
 
 
+def is_resumed(runner) -> bool:
+    """Whether the training of any runner goes on from a checkpoint."""
+    return runner._resume
+
+
 def built_train_loop(runner):
     """Return the training loop of a runner, its config, or None in a run without training; nothing is built."""
     return runner._train_loop

@@ -6,11 +6,12 @@ from importlib import metadata
 from packaging.specifiers import SpecifierSet
 
 from ..errors import SetupError
-from .frameworks import MMCV_OF, STACKS, requirements
+from .frameworks import CLASSIFICATION, MMCV_OF, STACKS, requirements
 
 _NEEDED = ('torch', 'torchvision', 'mmengine', 'mmcv')
 #: By import name: versions of every distribution that provides it.
-_ACCEPTED = {name: {**STACKS['openmmlab'][name], **STACKS['onedl'][name]} for name in STACKS['openmmlab']}
+_ACCEPTED = {**{name: {**STACKS['openmmlab'][name], **STACKS['onedl'][name]} for name in STACKS['openmmlab']},
+             **CLASSIFICATION}
 
 
 def check_versions(*needed: str):
@@ -18,7 +19,7 @@ def check_versions(*needed: str):
 
     Args:
         needed: Import names that must be there besides those of the backbone, such as ``'mmdet'``.
-            Installed frameworks are checked whether needed or not.
+            Installed frameworks are checked whether needed or not, but for those of `CLASSIFICATION`.
 
     Raises:
         SetupError: Something is missing, installed by two distributions, or of a version that does not work.
@@ -26,6 +27,8 @@ def check_versions(*needed: str):
     installed = _installed()
     problems, broken = [], []
     for name, found in installed.items():
+        if name in CLASSIFICATION and name not in needed:
+            continue
         if len(found) > 1:
             both = ' and '.join(f'{distribution} {version}' for distribution, version in found.items())
             problems.append(f'{both} are installed at once and overwrite each other in the folder {name}')
@@ -62,13 +65,13 @@ def _mend(names):
     """The command that leaves one provider of each of these frameworks, all of the stack that is there."""
     installed = _installed()
     stack = _stack(installed)
-    first = {name: next(iter(providers)) for name, providers in STACKS[stack].items()}
+    first = {name: next(iter(providers)) for name, providers in {**STACKS[stack], **CLASSIFICATION}.items()}
     names = set(names)
     if names & {'torch', 'torchvision'}:
         names |= {'torch', 'torchvision'}  # compiled for each other
     if 'mmcv' in names:  # the one of the stack brings its mmengine, and mmdet and mmseg of the other may refuse it
         names |= {name for name, found in installed.items() if found.keys() - {first[name]}}
-    names = [name for name in STACKS[stack] if name in names]
+    names = [name for name in first if name in names]
     unwanted = [distribution for name in names if list(installed[name]) != [first[name]]
                 for distribution in installed[name]]
     asked = ' '.join(shlex.quote(part) for name in names for part in requirements(stack)[name])
@@ -77,8 +80,8 @@ def _mend(names):
 
 def _stack(installed):
     """Which stack to complete: that of the forks as soon as one of them is there."""
-    forks = {distribution for name, found in installed.items() for distribution in found
-             if distribution not in STACKS['openmmlab'][name]}
+    forks = {distribution for name, known in STACKS['openmmlab'].items() for distribution in installed[name]
+             if distribution not in known}
     return 'onedl' if forks else 'openmmlab'
 
 

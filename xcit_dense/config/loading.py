@@ -8,12 +8,16 @@ from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
 from ..compat import check_versions
+from ..compat.frameworks import CLASSIFICATION
 from ..compat.mmengine_private import CONFIG_READERS
 from ..data.classes import take_classes
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
+
+#: What the configs of a framework import, by their default scope.
+_NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
 
 def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False,
@@ -38,7 +42,7 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     cfg.merge_from_dict({key: value for key, value in (cfg_options or {}).items()
                          if isinstance(wrong.get(key), (Hint, type(None)))})
     # before the imports of the config, which need the framework
-    check_versions(*{'mmdet': ('mmdet', ), 'mmseg': ('mmseg', )}.get(cfg.get('default_scope'), ()))
+    check_versions(*_NEEDED.get(cfg.get('default_scope'), ()))
     _import_modules(cfg)
     if findings:
         cfg.config_findings = findings

@@ -23,7 +23,7 @@ from .datasets import (
     read_elsewhere,
     reader_of,
 )
-from .evaluators import evaluators
+from .evaluators import limit_top_k
 from .files import IGNORED, Unreadable, parse_class_list, parse_json, read_class_list, read_json
 from .folders import files_below
 from .label_maps import LabelMaps
@@ -107,7 +107,8 @@ def difference_of(found, wanted) -> str:
 
 
 def set_classes(cfg: Config, classes, **metainfo):
-    """Make data sets and heads know ``classes`` (names, in the order of the model's outputs)."""
+    """Make data sets, heads and metrics know ``classes`` (names, in the order of the model's outputs)."""
+    limit_top_k(cfg, len(classes))
     for dataset in datasets(cfg, LOADERS):
         dataset.metainfo = dict(classes=tuple(classes), palette=palette_of(classes), **metainfo)
 
@@ -116,12 +117,6 @@ def set_classes(cfg: Config, classes, **metainfo):
     for part in dicts_in(cfg.get('data_preprocessor') or {}):  # mmengine puts it into the model
         if 'num_classes' in part:
             part['num_classes'] = len(classes)
-    for key, metric in evaluators(cfg):
-        ranks = metric.get('topk')
-        if isinstance(ranks, (list, tuple)) and any(rank > len(classes) for rank in ranks):  # torch would end the run
-            metric['topk'] = tuple(rank for rank in ranks if rank <= len(classes)) or (1, )
-            print_log(f'{key}.topk = {metric["topk"]} in the place of {tuple(ranks)}: there are {len(classes)} classes',
-                      logger='current')
 
 
 def heads_of_classes(node, key=''):

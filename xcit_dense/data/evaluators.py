@@ -2,6 +2,7 @@
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 
 from ..errors import DataError
 from .datasets import LOADERS, class_of, is_elsewhere
@@ -11,6 +12,22 @@ def evaluators(cfg: Config, loaders=LOADERS[1:]) -> list:
     """Return the metrics that judge what a model makes of the data of some loaders: pairs of key and config."""
     keys = [loader.replace('dataloader', 'evaluator') for loader in loaders]
     return [pair for key in keys for pair in _metrics(cfg.get(key), key)]
+
+
+def limit_top_k(cfg: Config, count: int):
+    """Leave out top-k accuracies that are always 100 per cent, for there are only ``count`` classes.
+
+    With more than all of them mmpretrain stops at the end of the first validation.
+    """
+    for key, metric in evaluators(cfg):
+        ks, kind = metric.get('topk'), metric.get('type')
+        if ks is None or str(getattr(kind, '__name__', kind)).rpartition('.')[2] != 'Accuracy':
+            continue
+        ks = tuple(ks) if isinstance(ks, (list, tuple)) else (ks, )
+        if any(k >= count for k in ks) and ks != (1, ):
+            metric['topk'] = tuple(k for k in ks if k < count) or (1, )
+            print_log(f'{key}.topk = {metric["topk"]} in the place of {ks}: there are {count} classes',
+                      logger='current')
 
 
 def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:

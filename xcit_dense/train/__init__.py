@@ -1,11 +1,11 @@
 """What trains and tests a config: the runner, its loops and hooks, saving and resuming."""
-from .hooks import CompileHook, FuseHook, fuse_backbones
+from .hooks import AverageHook, CompileHook, FuseHook, fuse_backbones
 from .loops import DenseEpochLoop, DenseIterLoop
 from .runner import DenseRunner, build_runner
 from .saving import DenseCheckpointHook
 from .startup import StartupHook
 
 __all__ = [
-    'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop', 'DenseRunner', 'FuseHook', 'StartupHook',
-    'build_runner', 'fuse_backbones'
+    'AverageHook', 'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop', 'DenseRunner', 'FuseHook',
+    'StartupHook', 'build_runner', 'fuse_backbones'
 ]

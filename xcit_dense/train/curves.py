@@ -5,6 +5,9 @@ from pathlib import Path
 from ..errors import DataError
 from ..files import OwnFiles
 
+#: How the names of metrics end that are drawn.
+_METRICS = ('mAP', 'mAP_50', 'mIoU', 'aAcc', 'top1', 'top5')
+
 
 def read_curves(work_dir):
     """Return what a run logged, resumed parts joined: ``{name: [(iteration, value), ...]}``.
@@ -62,7 +65,7 @@ def plot_curves(work_dir, out_file=None, overwrite: bool = False):
     from matplotlib.figure import Figure  # slow to import
     curves = read_curves(work_dir)
     losses = [name for name in curves if 'loss' in name]
-    metrics = [name for name in curves if name.endswith(('mAP', 'mAP_50', 'mIoU', 'aAcc'))]
+    metrics = [name for name in curves if name.endswith(_METRICS)]
     figure = Figure(figsize=(11, 4.6), layout='constrained')
     left, right = figure.subplots(1, 2, sharex=True)
     for name in losses:
@@ -71,7 +74,7 @@ def plot_curves(work_dir, out_file=None, overwrite: bool = False):
     for name in metrics:
         right.plot(*zip(*curves[name], strict=True), label=name, marker='o', markersize=4)
     right.set(title='evaluation', xlabel='iteration', ylim=(0, None),
-              ylabel='per cent' if 'val/mIoU' in curves else 'average precision')
+              ylabel='average precision' if any('mAP' in name for name in metrics) else 'per cent')
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.xaxis.get_major_locator().set_params(integer=True)

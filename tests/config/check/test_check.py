@@ -4,7 +4,7 @@ from mmengine.config import Config
 from mmengine.registry import OPTIMIZERS
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from xcit_dense import list_models
+from helpers.recipes import LOADABLE
 from xcit_dense.config.check import check_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -33,7 +33,7 @@ def raised(function, *args):
 @pytest.mark.parametrize('name', [
     TINY_CONFIG, TINY_SEG_CONFIG,
     *(pytest.param(name, marks=() if '_n12_' in name or '_s12_' in name else pytest.mark.slow)
-      for name in list_models())])
+      for name in LOADABLE)])
 def test_no_finding_in_any_config(name, hints):
     check_config(load_config(name))
     assert not hints

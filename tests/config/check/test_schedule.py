@@ -5,7 +5,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.paths import ROOT
-from xcit_dense import list_models
+from helpers.recipes import LOADABLE
 from xcit_dense.config.check import check_schedule
 from xcit_dense.config.check import schedule as schedule_module
 from xcit_dense.config.loading import load_config
@@ -31,7 +31,7 @@ def schedule_warning(monkeypatch):
     return warning
 
 
-@pytest.mark.parametrize('name', list_models())
+@pytest.mark.parametrize('name', LOADABLE)
 def test_schedule_of_every_config_fits(name, schedule_warning):
     assert not schedule_warning(name)
 

@@ -3,7 +3,7 @@ import pytest
 from mmengine.config import config
 
 from helpers.paths import TINY_CONFIG
-from xcit_dense import list_models
+from helpers.recipes import LOADABLE
 from xcit_dense.config.check import check_config
 from xcit_dense.config.check.top_level import check_top_level
 from xcit_dense.config.loading import load_config
@@ -85,7 +85,7 @@ def dump(tmp_path, monkeypatch):
     return write
 
 
-@pytest.mark.parametrize('name', list_models())
+@pytest.mark.parametrize('name', LOADABLE)
 def test_what_a_config_dumps_holds_the_same(name, dump):
     """So that it is as right as the config; the text alone, which tells what uses a name, is another."""
     cfg = load_config(name)

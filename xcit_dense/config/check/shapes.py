@@ -3,6 +3,7 @@ import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ...models import XCiTClassifier
 from .findings import finding
 from .trial import NoNetwork
 
@@ -24,8 +25,10 @@ def check_shapes(node, model) -> list:
     Returns:
         One line for each finding, with path, value and mend.
     """
-    maps, giver, lines = _forward(getattr(model, 'backbone', None), torch.empty(1, 3, _SIDE, _SIDE, device='meta')), \
-        'the backbone', []
+    images = torch.empty(1, 3, _SIDE, _SIDE, device='meta')
+    maps, giver, lines = _forward(getattr(model, 'backbone', None), images), 'the backbone', []
+    if isinstance(getattr(model, 'backbone', None), XCiTClassifier):
+        return _check_labels(node, _forward(model.backbone, images, levels=False))
     if maps and getattr(model, 'neck', None) is not None:
         given = _forward(model.neck, maps)
         if isinstance(node['neck'], dict):
@@ -38,6 +41,14 @@ def check_shapes(node, model) -> list:
     if isinstance(node.get('roi_head'), dict) and not node['roi_head'].get('shared_head'):
         lines += _check_roi_head(node['roi_head'], model.roi_head, maps, giver)
     return lines
+
+
+def _check_labels(node, logits):
+    """Check that labels which are mixed, and so are vectors, have an entry for each logit."""
+    path, wanted = 'model.data_preprocessor.num_classes', (node.get('data_preprocessor') or {}).get('num_classes')
+    if logits is None or not node.get('train_cfg'):
+        return []
+    return _compare(wanted, logits.shape[1], path, 'the backbone')
 
 
 def _check_neck(node, maps, failed):

@@ -1,0 +1,6 @@
+# What every run of an mmpretrain model shares.
+_base_ = './default_runtime.py'
+
+default_scope = 'mmpretrain'
+custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain'], allow_failed_imports=False)
+visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='DenseVisBackend')], name='visualizer')

@@ -1,0 +1,126 @@
+"""Classifiers through the tools: train, test, and test at several sizes."""
+import json
+
+import cv2
+import pytest
+import torch
+from mmengine.config import Config
+
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.compat import versions
+from xcit_dense.config.loading import load_config
+from xcit_dense.config.resolution import set_test_size
+from xcit_dense.data.classes import set_classes
+from xcit_dense.errors import ConfigError
+
+pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
+
+
+@pytest.fixture(scope='module')
+def run(class_folders, tmp_path_factory):
+    """Work dir of a run of two epochs."""
+    pytest.importorskip('mmpretrain')
+    work_dir = tmp_path_factory.mktemp('run')
+    run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir)
+    return work_dir
+
+
+def test_the_tool_tests(run, class_folders, tmp_path):
+    """A work dir, and the weights alone under the authors' names, which load strictly."""
+    args = '--data-root', class_folders, '--work-dir', tmp_path / 'test', '--at-least', 'accuracy/top1=0'
+    first = run_tool('test.py', TINY_CLS_CONFIG, run, *args).stdout
+    state = torch.load(run / 'epoch_2.pth', weights_only=False)['state_dict']
+    alone = {key.removeprefix('backbone.'): value for key, value in state.items()}
+    torch.save(dict(model=alone), tmp_path / 'alone.pth')
+    second = run_tool('test.py', TINY_CLS_CONFIG, tmp_path / 'alone.pth', *args).stdout
+    line = 'accuracy/top1: '
+    assert first.split(line)[1].split()[:3] == second.split(line)[1].split()[:3]
+    state.pop('backbone.cls_token')
+    torch.save(state, tmp_path / 'part.pth')
+    done = run_tool('test.py', TINY_CLS_CONFIG, tmp_path / 'part.pth', *args, check=False)
+    assert done.returncode == 1 and 'cls_token' in done.message
+
+
+def test_several_sizes(run, class_folders, tmp_path):
+    args = TINY_CLS_CONFIG, run, '--data-root', class_folders, '--work-dir', tmp_path
+    done = run_tool('test.py', *args, '--sizes', 48, 32, '--crop-ratio', 0.8)
+    title, *lines = done.stdout.strip().splitlines()[-3:]
+    assert title.split() == ['size', 'top1', 'top2', 'seconds', 'images/s']
+    assert [line.split()[0] for line in lines] == ['48', '32']
+    rows = json.loads((tmp_path / 'sizes.json').read_text())
+    assert [row['size'] for row in rows] == [48, 32] and all(row['images_per_second'] > 0 for row in rows)
+    assert cv2.imread(str(tmp_path / 'sizes.png')).std() > 5
+    for row in rows:  # as tested by itself
+        one = run_tool('test.py', *args, '--size', row['size'], '--crop-ratio', 0.8).stdout
+        assert f'accuracy/top1: {row["accuracy/top1"]:.4f}' in one
+    (tmp_path / 'sizes.json').write_text('mine')
+    done = run_tool('test.py', *args, '--sizes', 32, check=False)
+    assert done.returncode == 1 and 'sizes.json' in done.message and '--overwrite' in done.message
+    assert (tmp_path / 'sizes.json').read_text() == 'mine'
+
+
+@pytest.mark.parametrize('config, args, words', (
+    (TINY_CONFIG, ('--size', 64), ('--size', 'classifiers', 'test_dataloader')),
+    (TINY_CONFIG, ('--sizes', 64, 96), ('--sizes', 'Resize')),
+    (TINY_CLS_CONFIG, ('--size', 0), ('--size', 'got 0')),
+    (TINY_CLS_CONFIG, ('--sizes', 64, -1), ('got -1', )),
+    (TINY_CLS_CONFIG, ('--sizes', 64, 64), ('--sizes', '64 64')),
+    (TINY_CLS_CONFIG, ('--crop-ratio', 1.1), ('--crop-ratio', '1.1')),
+    (TINY_CLS_CONFIG, ('--crop-ratio', 0), ('--crop-ratio', 'got 0')),
+    (TINY_CLS_CONFIG, ('--sizes', 64, '--show-dir', 'x'), ('--show-dir', '--size '))))
+def test_sizes_that_cannot_be(config, args, words, call_tool, demo_data):
+    if config == TINY_CLS_CONFIG:
+        pytest.importorskip('mmpretrain')
+    code, message = call_tool('test.py', config, 'absent.pth', '--data-root', demo_data, *args)
+    assert code == 1 and all(word in message for word in words), message
+
+
+@pytest.mark.parametrize('tool', ('train.py', 'test.py'))
+def test_without_mmpretrain_the_command_is_named(tool, call_tool, monkeypatch):
+    """Hidden from the metadata, which is what is asked: nothing of it is imported before."""
+    real = versions.metadata.version
+
+    def version(name):
+        if name == 'mmpretrain':
+            raise versions.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(versions.metadata, 'version', version)
+    code, message = call_tool(tool, 'xcit_s12_p16_imagenet', *(['x.pth'] if tool == 'test.py' else []))
+    assert code == 1 and 'mmpretrain is not installed' in message and "pip install 'mmpretrain>=1.2,<2'" in message
+
+
+def resolution(cfg):
+    steps = {step['type']: step for step in cfg.test_dataloader.dataset.pipeline}
+    return steps['ResizeEdge']['scale'], steps['CenterCrop']['crop_size']
+
+
+@pytest.mark.parametrize('before, size, ratio, wanted', (
+    ((224, 224), 288, None, (288, 288)), ((256, 224), 384, None, (439, 384)), ((256, 224), None, 1., (224, 224)),
+    ((224, 224), None, 0.875, (256, 224)), ((224, 224), 384, 0.95, (404, 384)), ((256, 224), None, None, (256, 224))))
+def test_crop_and_shorter_side(before, size, ratio, wanted):
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(type='ImageNet', pipeline=[
+        dict(type='ResizeEdge', scale=before[0]), dict(type='CenterCrop', crop_size=before[1])]))))
+    set_test_size(cfg, size, ratio)
+    assert resolution(cfg) == wanted
+
+
+@pytest.mark.parametrize('pipeline', (
+    [], [dict(type='ResizeEdge', scale=256, edge='long'), dict(type='CenterCrop', crop_size=224)],
+    [dict(type='CenterCrop', crop_size=224)]))
+def test_other_pipelines_are_left_alone(pipeline):
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(type='ImageNet', pipeline=pipeline))))
+    with pytest.raises(ConfigError, match='ResizeEdge'):
+        set_test_size(cfg, 288)
+
+
+@pytest.mark.parametrize('count, wanted', ((3, (1, )), (5, (1, )), (6, (1, 5)), (1, (1, ))))
+def test_no_more_best_classes_are_asked_for_than_there_are(count, wanted):
+    """mmpretrain's metric stops on more, at the end of the first validation; all of them are always right."""
+    pytest.importorskip('mmpretrain')
+    cfg = load_config('xcit_n12_p8_small')
+    cfg.val_evaluator = [cfg.val_evaluator, dict(type='RetrievalRecall', topk=7)]
+    set_classes(cfg, [str(number) for number in range(count)])
+    assert cfg.test_evaluator.topk == cfg.val_evaluator[0].topk == wanted
+    assert cfg.val_evaluator[1].topk == 7

@@ -1,0 +1,81 @@
+"""Trainings of classifiers through mmpretrain: exact resume of all that is drawn at random, and what a run tells."""
+import pytest
+import torch
+from mmengine.hooks import Hook
+
+from helpers.models import assert_equal
+from helpers.paths import TINY_CLS_CONFIG
+from helpers.runs import At, assert_same_run, make_config, terminate, train
+from xcit_dense.errors import Stopped
+from xcit_dense.train import build_runner
+from xcit_dense.train.startup import describe_run
+
+pytest.importorskip('mmpretrain')
+#: One worker runs them all (--dist loadgroup), and the run that nothing stopped once.
+pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
+
+
+@pytest.fixture(scope='module')
+def whole(class_folders, tmp_path_factory):
+    """The end of the run that nothing stopped."""
+    return train(make_config(TINY_CLS_CONFIG, class_folders, tmp_path_factory.mktemp('whole')))
+
+
+@pytest.mark.parametrize(('stop', 'workers'), ((1, 0), (2, 2), (3, 0), (4, 2)))
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(stop, workers, whole, class_folders, tmp_path):
+    """RandAugment, erasing, mixing, repeated augmentation and the average, with workers too, and nano's class token."""
+    assert whole['meta']['iter'] == 6 and whole['ema_state_dict']['steps'] == 6
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path, workers)
+    with pytest.raises(Stopped, match=f'iteration {stop}'):
+        train(cfg, At(stop, terminate))
+    cfg.randomness = dict(seed=None)  # it is the checkpoint's
+    assert_same_run(train(cfg, resume=True), whole)
+
+
+def test_each_image_comes_in_several_versions(class_folders, tmp_path):
+    """Of a third of the images in an epoch, and of others in the next."""
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path)
+    seen, pictures = [], []
+
+    class Look(Hook):
+
+        def before_train_iter(self, runner, batch_idx, data_batch=None):
+            seen.extend(sample.img_path for sample in data_batch['data_samples'])
+            pictures.extend(data_batch['inputs'])
+
+    train(cfg, Look())
+    first, second = seen[:12], seen[12:]
+    assert [first.count(path) for path in dict.fromkeys(first)] == [3, 3, 3, 3] and first != second
+    assert not torch.equal(pictures[0], pictures[1])
+
+
+def test_every_parameter_learns(whole, class_folders, tmp_path):
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path)
+    torch.manual_seed(cfg.randomness.seed)
+    runner = build_runner(cfg)
+    before = {key: value.clone() for key, value in runner.model.named_parameters()}
+    runner.train()
+    still = [key for key, value in runner.model.named_parameters() if torch.equal(value, before[key])]
+    assert not still
+
+
+def test_what_a_run_from_other_weights_is_told(class_folders, tmp_path, whole):
+    """Which weights, that the head starts fresh, the schedule."""
+    weights = {key.removeprefix('backbone.'): value for key, value in whole['state_dict'].items()}
+    weights.update({'head.weight': torch.zeros(7, 32), 'head.bias': torch.zeros(7)})
+    torch.save(dict(model=weights), tmp_path / 'start.pth')
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path / 'run', **{'train_cfg.max_epochs': 1})
+    cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'start.pth'))
+    told = []
+    train(cfg, At(1, lambda runner: told.append(describe_run(runner))))
+    lines = dict(line.split('  ', 1) for line in told[0].splitlines())
+    assert 'start.pth' in lines['weights'] and 'head' in lines['weights']
+    assert lines['model'].strip() == 'ImageClassifier with XCiTClassifier'
+    assert '1 epochs of 3 iterations' in lines['schedule'] and 'CosineAnnealing' in lines['schedule']
+    assert '3 classes' in lines['training data'] and 'mmpretrain' in lines['versions']
+
+
+def test_a_checkpoint_holds_the_model_that_was_trained(whole, class_folders, tmp_path):
+    """And not the average, which changes nothing of the training."""
+    without = train(make_config(TINY_CLS_CONFIG, class_folders, tmp_path, custom_hooks=[]))
+    assert_equal(without['state_dict'], whole['state_dict'])

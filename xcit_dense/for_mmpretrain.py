@@ -1,0 +1,20 @@
+"""What mmpretrain lacks, registered there.
+
+Configs import it with ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain'])``.
+"""
+from mmpretrain.models.heads import ClsHead
+from mmpretrain.registry import MODELS
+
+__all__ = ['LogitsHead']
+
+
+@MODELS.register_module()
+class LogitsHead(ClsHead):
+    """mmpretrain's head without layers, for a backbone that gives logits (B, num_classes), such as `XCiTClassifier`.
+
+    Arguments are those of `mmpretrain.models.heads.ClsHead`: ``loss``, ``topk`` and ``cal_acc``.
+    """
+
+    def pre_logits(self, feats):
+        """Return the logits as they are; ``feats`` is no tuple of stages here."""
+        return feats
