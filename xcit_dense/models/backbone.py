@@ -7,7 +7,6 @@ from ..weights import load_backbone
 from . import fast
 from .norms import make_norm_factory
 from .pyramid import PYRAMID_STRIDES, build_level
-from .tokens import tokens_to_map
 from .trunk import Trunk, init_linear
 
 
@@ -95,15 +94,13 @@ class XCiT(Trunk):
             2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8; t each
             without pyramid.
         """
-        x, height, width = self._embed(x)
-        outs = []
-        for i, block in enumerate(self.blocks):
-            x = self._run_block(block, x, height, width)
-            if i in self.out_indices:
-                outs.append(tokens_to_map(x, height, width))
+        return self.pyramid(self.token_maps(x, self.out_indices))
+
+    def pyramid(self, maps) -> tuple:
+        """Give the feature maps of `forward` from the token maps of ``out_indices``, which `token_maps` gives."""
         if self.out_strides is None:
-            return tuple(outs)
-        return tuple(fast.run(level, out) for level, out in zip(self._levels(), outs, strict=True))
+            return tuple(maps)
+        return tuple(fast.run(level, x) for level, x in zip(self._levels(), maps, strict=True))
 
     def _levels(self):
         return [getattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}') for stride in self.out_strides or ()]

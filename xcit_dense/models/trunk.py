@@ -3,7 +3,7 @@ from numbers import Real
 
 import torch
 from mmengine.model import BaseModule
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
@@ -12,7 +12,7 @@ from . import fast
 from .block import XCABlock, is_as_built
 from .positions import FourierPositions
 from .stem import ConvPatchEmbed
-from .tokens import map_to_tokens
+from .tokens import map_to_tokens, tokens_to_map
 
 
 class Trunk(BaseModule):
@@ -105,6 +105,26 @@ class Trunk(BaseModule):
                       [block for block in self.blocks if is_as_built(block)], self._levels())
             self.is_fused = True
         return self
+
+    def token_maps(self, x: Tensor, blocks) -> list:
+        """Return the patch tokens behind some XCA blocks, as maps; blocks behind the last of them do not run.
+
+        Args:
+            x: Images as for ``forward``.
+            blocks: Their indices, 0-based and ascending, as ``out_indices`` of `xcit_dense.XCiT`.
+
+        Returns:
+            A map (B, C, h, w) for each, with h = ceil(H / patch).
+        """
+        x, height, width = self._embed(x)
+        maps = []
+        for i, block in enumerate(self.blocks):
+            x = self._run_block(block, x, height, width)
+            if i in blocks:
+                maps.append(tokens_to_map(x, height, width))
+            if i == blocks[-1]:
+                break
+        return maps
 
     def _levels(self):
         """Return the levels of the pyramid, if there is one."""

@@ -1,4 +1,4 @@
-"""Predictions for many image files."""
+"""What a model gives for many image files, predictions or others."""
 from collections import Counter
 from pathlib import Path
 
@@ -10,14 +10,15 @@ from ..text import counted, first_line, listed
 
 
 def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
-    """Predict image files; write pictures and results into ``out_dir``.
+    """Predict image files, or look at them another way; write pictures and results into ``out_dir``.
 
     An image id is that of the annotation file of the test data where it has all the images. Otherwise it is the
     number in the file's name, as in COCO, where all files have different ones, or else the position among the files.
     What was done before an interruption is kept.
 
     Args:
-        predictor: Of `xcit_dense.predict.predictor.build_predictor`.
+        predictor: Of `xcit_dense.predict.predictor.build_predictor`, or what has the same ``tool``, ``last_files``,
+            ``ids_of``, ``files_of``, ``reader.read``, ``write`` and ``close``.
         root: The folder below which the output keeps the folders of the input.
         paths: The image files. Of several, pictures that this package drew are left out.
         out_dir: The folder to write into.
@@ -32,7 +33,7 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
         OutputError: ``out_dir`` cannot be written into, or holds such files.
     """
     root, out_dir = Path(root), Path(out_dir).expanduser()
-    with OwnFiles(out_dir, 'predict', overwrite) as own:
+    with OwnFiles(out_dir, predictor.tool, overwrite) as own:
         drawn = _drawn(root, paths) if len(paths) > 1 else []
         if drawn:
             print(f'left out {counted(len(drawn), "pictures")} that this package drew')
@@ -85,7 +86,7 @@ def _predict_all(predictor, jobs, out_dir):
             try:
                 image = predictor.reader.read(path, image_id)
             except Exception as error:  # of any type: steps of the pipeline may be the user's own
-                unreadable.append(f'{path}: {first_line(error)}')
+                unreadable.append(first_line(error) if isinstance(error, DataError) else f'{path}: {first_line(error)}')
                 continue
             try:
                 predictor.write(image, name, out_dir)

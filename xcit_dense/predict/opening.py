@@ -78,12 +78,11 @@ def read_picture(path) -> np.ndarray:
         DataError: It cannot be read.
     """
     try:
-        picture = mmcv.imfrombytes(Path(path).read_bytes(), flag='color', channel_order='rgb')
-    except (OSError, cv2.error) as error:
-        raise DataError(f'{path} cannot be read: {first_line(error)}') from error
-    if picture is None:
-        raise DataError(f'{path} cannot be read: it is no image, or damaged')
-    return picture
+        return mmcv.imfrombytes(Path(path).read_bytes(), flag='color', channel_order='rgb')
+    except OSError as error:
+        raise DataError(f'{path} cannot be read: {error.strerror}') from error
+    except cv2.error as error:  # of the channel order too, which it finds nothing to give to
+        raise DataError(f'{path} cannot be read: it is no image, damaged or too large') from error
 
 
 def normalised(picture, mean=MEAN, std=STD) -> Tensor:

@@ -33,6 +33,8 @@ class Predictor:
         DataError: Likewise.
     """
 
+    #: The tool that owns what is written.
+    tool = 'predict'
     #: Finds the classes, from the config, what the checkpoint says of them, and its file.
     find_classes = None
     #: What draws where the config does not say.

@@ -1,0 +1,50 @@
+"""Show what a model looks at: attention maps of a classifier; components and levels of a dense model."""
+import argparse
+
+from .common import add_overwrite_option, check_choices, run_tool
+
+
+def main(argv=None):
+    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    run_tool(_run, _read_options(argv))
+
+
+def _read_options(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('checkpoint', metavar='CHECKPOINT_OR_NAME',
+                        help='a classifier, a DINO file, a detector or a segmentor: a path, an address, a name of the '
+                        'model table, or a work dir (its newest checkpoint)')
+    parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
+    parser.add_argument('--out', required=True, metavar='DIR',
+                        help='gets for each image a picture (.png) and the numbers behind it (.npz)')
+    parser.add_argument('--show', metavar='WHAT',
+                        help='attention of the class token (default for classifiers and DINO), or the first three '
+                        'principal components of the patch tokens, or the levels of the pyramid (default for dense '
+                        'models: both): attention, components, levels')
+    parser.add_argument('--block', type=int, nargs='+', metavar='N',
+                        help='which blocks, from 1 on: class-attention blocks for the attention (default: both), XCA '
+                        'blocks for components (default: those that feed the pyramid)')
+    parser.add_argument('--size', type=_read_size, metavar='PIXELS',
+                        help='resize the shorter side of images (default: they keep their size)')
+    parser.add_argument('--config', metavar='CONFIG',
+                        help='name or file of the config of the training; only for models of sizes of your own, or '
+                        'of other normalisation than that of ImageNet')
+    add_overwrite_option(parser)
+    return parser.parse_args(argv)
+
+
+def _read_size(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'a number of pixels from 1 up, got {text}')
+    return int(text)
+
+
+def _run(args):
+    from ..data.datasets import find_images
+    from ..predict.attention import SHOWN, Attention
+    from ..predict.files import predict_files
+    if args.show:
+        check_choices('--show', [args.show], SHOWN)
+    root, paths = find_images(args.images)
+    shown = Attention(args.checkpoint, args.show, args.block, args.size, args.config)
+    print(predict_files(shown, root, paths, args.out, args.overwrite))

@@ -1,0 +1,190 @@
+"""What a model looks at: attention of the class token, components of patch tokens, levels of the pyramid."""
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from mmengine.device import get_device
+from torch import Tensor
+
+from ..errors import CheckpointError, ConfigError
+from ..files import atomic_write
+from ..models import XCiTClassifier
+from .attention_pictures import Panel, draw
+from .components import principal_components
+from .opening import normalised, open_model, read_picture
+
+#: What can be shown.
+SHOWN = ('attention', 'components', 'levels')
+
+
+class Picture(NamedTuple):
+    """An image, RGB (H, W, 3) uint8, in the size of the file and in the one that the model sees."""
+    original: np.ndarray
+    seen: np.ndarray
+
+
+class PictureReader:
+    """Reads image files for a model without config.
+
+    Args:
+        size: Pixels that the shorter side is resized to; by default images keep their size.
+    """
+
+    def __init__(self, size: int = None):
+        self.size = size
+
+    def read(self, path, image_id=None) -> Picture:
+        """Read a file; its id plays no part.
+
+        Raises:
+            DataError: It cannot be read.
+        """
+        picture = read_picture(path)
+        if self.size is None:
+            return Picture(picture, picture)
+        height, width = picture.shape[:2]
+        scale = self.size / min(height, width)
+        method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+        # never 0 where one side is thousands of times the other
+        sizes = max(round(width * scale), 1), max(round(height * scale), 1)
+        return Picture(picture, cv2.resize(picture, sizes, interpolation=method))
+
+
+class Attention:
+    """Shows of each image what a model makes of it: a picture and the numbers behind it. For `predict_files`.
+
+    Args:
+        source: As for `xcit_dense.predict.opening.open_model`.
+        show: Of `SHOWN`; by default the attention of classifiers, components and levels of others.
+        blocks: Numbers of the blocks that are shown, from 1: class-attention blocks for the attention, XCA blocks for
+            components. By default both class-attention blocks, and those XCA blocks that feed the pyramid.
+        size: As for `PictureReader`.
+        config: As for `xcit_dense.predict.opening.open_model`.
+
+    Raises:
+        CheckpointError: As for `xcit_dense.predict.opening.open_model`; or the model takes no images of 3 channels.
+        ConfigError: Likewise; or the model cannot show that, or has no such block.
+    """
+    tool = 'attention'
+    #: Written at the end.
+    last_files = ()
+
+    def __init__(self, source, show: str = None, blocks=None, size: int = None, config=None):
+        self.model, _, *self._statistics = open_model(source, config)
+        if self.model.in_channels != 3:
+            raise CheckpointError(f'the model of {source} takes images of {self.model.in_channels} channels; image '
+                                  'files have 3')
+        is_classifier, has_levels = isinstance(self.model, XCiTClassifier), bool(getattr(self.model, 'out_strides', ()))
+        if show == 'attention' and not is_classifier:
+            raise ConfigError(f'{source} holds a dense model, which has no class token and so no attention of it; it '
+                              'has --show components' + (' and levels' if has_levels else ''))
+        if show == 'levels' and not has_levels:
+            raise ConfigError(f'{source} holds {"a classifier" if is_classifier else "a backbone"} without pyramid, '
+                              f'which has no levels; it has --show {"attention and " if is_classifier else ""}'
+                              'components')
+        self.show = (show, ) if show else ('attention', ) if is_classifier else (
+            'components', 'levels') if has_levels else ('components', )
+        self.blocks = self._check_blocks(blocks)
+        self.reader = PictureReader(size)
+        self.model.to(get_device()).fuse()
+
+    def _check_blocks(self, blocks):
+        if blocks and self.show == ('levels', ):
+            raise ConfigError('--block goes with --show attention or components; levels have no blocks')
+        if 'attention' in self.show:
+            count, kind, default = len(self.model.cls_attn_blocks), 'class-attention blocks', None
+        else:
+            default = getattr(self.model, 'out_indices', self.model.arch.out_indices)
+            count, kind = len(self.model.blocks), 'XCA blocks'
+        if not blocks:
+            return tuple(range(1, count + 1)) if default is None else tuple(i + 1 for i in default)
+        if wrong := [block for block in blocks if not 1 <= block <= count]:
+            raise ConfigError(f'--block takes 1 to {count}, for the {kind} of this model, got {wrong[0]}')
+        return tuple(sorted(set(blocks)))
+
+    def ids_of(self, paths) -> list:
+        """Return nothing: results have no ids."""
+        return []
+
+    def files_of(self, name) -> list:
+        """Return the files that are written for an image, relative to the folder of the results."""
+        return [Path(name).with_suffix(suffix).as_posix() for suffix in ('.png', '.npz')]
+
+    def write(self, image: Picture, name, out_dir):
+        """Look at one image; write its picture and its arrays."""
+        arrays, panels, note = self(image)
+        picture, numbers = (Path(out_dir, file) for file in self.files_of(name))
+        with atomic_write(picture) as part:
+            draw(image.original, panels, note, part)
+        with atomic_write(numbers) as part, open(part, 'wb') as file:  # a name would be given another suffix
+            np.savez(file, image_size=image.original.shape[:2], input_size=image.seen.shape[:2],
+                     patch=self.model.arch.patch_size, **arrays)
+
+    def close(self, out_dir) -> str:
+        """Return what there is beside the pictures, in words."""
+        return 'their numbers (.npz)'
+
+    @torch.no_grad()
+    def __call__(self, image: Picture):
+        """Return the arrays of an image by name, rows of panels for `draw`, and words about them."""
+        x = normalised(image.seen, *self._statistics).to(get_device())
+        if 'attention' in self.show:
+            return self._attention(x)
+        return self._tokens(x)
+
+    def _attention(self, x):
+        weights = self.model.attention_maps(x)[0].float().cpu()[[block - 1 for block in self.blocks]].numpy()
+        cells = [length / self.model.arch.patch_size for length in x.shape[-2:]]
+        rows = [[Panel('image'), *(Panel(f'block {block}, mean of heads', maps.mean(0), cells, over_image=True)
+                                   for block, maps in zip(self.blocks, weights, strict=True))]]
+        for block, maps in zip(self.blocks, weights, strict=True):
+            rows += _wrapped([Panel(f'block {block}, head {head}', part, cells) for head, part in enumerate(maps, 1)])
+        note = 'What the class token pays to each patch, by class-attention block and head.'
+        return dict(attention=weights, blocks=np.array(self.blocks)), rows, note
+
+    def _tokens(self, x):
+        blocks = [block - 1 for block in self.blocks] if 'components' in self.show else []
+        sources = list(self.model.out_indices) if 'levels' in self.show else []
+        wanted = sorted({*blocks, *sources})
+        maps = dict(zip(wanted, self.model.token_maps(x, wanted), strict=True))
+        arrays, rows, note = {}, [], []
+        if blocks:
+            found = [_components(maps[i]) for i in blocks]
+            arrays.update(blocks=np.array(self.blocks), components=np.stack([part for part, _ in found]),
+                          explained=np.stack([shares for _, shares in found]))
+            cells = [length / self.model.arch.patch_size for length in x.shape[-2:]]
+            rows += _wrapped([Panel(f'block {block}: {_percent(shares)}', part, cells)
+                              for block, (part, shares) in zip(self.blocks, found, strict=True)])
+            note.append('Block: the first three principal components of its patch tokens as red, green and blue, with '
+                        'the share of the variance that each explains.')
+        if sources:
+            norms, colours = [], []
+            for stride, level in zip(self.model.out_strides, self.model.pyramid([maps[i] for i in sources]),
+                                     strict=True):
+                norm = torch.linalg.vector_norm(level[0], dim=0).cpu().numpy()
+                part, shares = _components(level)
+                arrays.update({f'level_{stride}_norm': norm, f'level_{stride}_components': part,
+                               f'level_{stride}_explained': shares})
+                cells = [length / stride for length in x.shape[-2:]]
+                norms.append(Panel(f'stride {stride}, norm', norm, cells))
+                colours.append(Panel(f'stride {stride}: {_percent(shares)}', part, cells))
+            rows += [norms, colours]
+            note.append('Stride: a level of the pyramid, its norm over the channels and its principal components.')
+        rows = [[None if i else Panel('image'), *row] for i, row in enumerate(rows)]
+        return arrays, rows, ' '.join(note)
+
+
+def _wrapped(panels, columns: int = 4):
+    return [panels[i:i + columns] for i in range(0, len(panels), columns)]
+
+
+def _components(maps: Tensor):
+    """Return the first components (h, w, 3) of the map (1, C, h, w) of an image, and their shares (3)."""
+    components, shares = principal_components(maps.cpu())  # some devices have no float64
+    return components[0].permute(1, 2, 0).numpy(), shares[0].numpy()
+
+
+def _percent(shares):
+    return ' + '.join(f'{100 * share:.0f}' for share in shares) + '%'
