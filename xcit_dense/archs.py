@@ -73,14 +73,14 @@ def _default_out_indices(depth):
     return tuple(depth * part // 4 - 1 for part in (1, 2, 3, 4)) if depth >= 4 else tuple(range(depth))
 
 
-def check_out_indices(out_indices, depth):
+def check_out_indices(out_indices, depth, name='out_indices'):
     """Raise ``ValueError`` unless ``out_indices`` are different block numbers in ascending order."""
     valid = (isinstance(out_indices, (tuple, list)) and len(out_indices) > 0
              and all(_is_int(i) and 0 <= i < depth for i in out_indices)
              and list(out_indices) == sorted(set(out_indices)))
     if not valid:
-        raise ValueError(f'out_indices must be different block numbers from 0 to {depth - 1} in ascending '
-                         f'order, got {out_indices!r}')
+        raise ValueError(f'{name} must be different block numbers from 0 to {depth - 1} in ascending order, '
+                         f'got {out_indices!r}')
 
 
 def _is_int(value):

@@ -8,6 +8,8 @@ from xcit_dense.cli import tool_names
 RUN = dict(work_dir=None, data_root=None, launcher='none', local_rank=0)
 #: Tool: the least that it takes, and what it reads from that.
 LEAST = dict(
+    attention=(['w', 'i', '--out', 'o'], dict(checkpoint='w', images='i', out='o', show=None, block=None, size=None,
+                                              config=None, overwrite=False)),
     benchmark=([], dict(
         sizes=['small_12'], patches=[8, 16], images=[(800, 1280), (512, 512)], batch=None, dtype=None,
         modes=['inference', 'training'], rivals=['plain'], compile=False, runs=5, growth=False, max_tokens=400_000,
@@ -28,6 +30,8 @@ LEAST = dict(
                        data_findings='stop', config_findings=None, amp=False, compile=False, auto_scale_lr=False)))
 #: Every option of each tool, beside its least, and what becomes of it.
 OPTIONS = dict(
+    attention=(['--show', 'components', '--block', '4', '12', '--size', '384', '--config', 'c', '--overwrite'],
+               dict(show='components', block=[4, 12], size=384, config='c', overwrite=True)),
     benchmark=(['--sizes', 'nano_12', 'tiny_12', '--patches', '16', '--images', '64x96', '128x64', '--batch', '3',
                 '--dtype', 'float32', 'float16', '--modes', 'training', '--rivals', '--compile', '--runs', '2',
                 '--growth', '--max-tokens', '9000', '--detector', '--out', 'o', '--overwrite'],
@@ -89,7 +93,8 @@ def test_values_that_options_may_have():
 
 
 @pytest.mark.parametrize('name, args', (
-    ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
+    ('attention', ['--show', 'x']), ('attention', ['--block', 'x']), ('attention', ['--size', '0']),
+    ('attention', ['--size', 'x']), ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
     ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),
     ('benchmark', ['--patches', '4']), ('benchmark', ['--sizes', 'x']), ('benchmark', ['--batch', '0']),
     ('benchmark', ['--runs', 'x']), ('benchmark', ['--max-tokens', '-1']), ('benchmark', ['--images', '64']),
@@ -102,7 +107,7 @@ def test_values_that_they_may_not(name, args, capsys):
 
 
 @pytest.mark.parametrize('name, args', (
-    ('predict', ['c', 'w', 'i']), ('measure', ['c']), ('train', []), ('test', ['c']), ('convert_checkpoint', []),
+    ('attention', ['w', 'i']), ('predict', ['c', 'w', 'i']), ('measure', ['c']), ('train', []), ('test', ['c']), ('convert_checkpoint', []),
     ('plot_curves', []), ('make_demo_data', [])))
 def test_what_may_not_be_left_out(name, args, capsys):
     with pytest.raises(SystemExit) as end:

@@ -16,6 +16,7 @@ from xcit_dense.weights import newest_checkpoint
 
 #: What each tool cannot do without.
 ARGUMENTS = dict(
+    attention=('checkpoint', 'images', '--out', 'out'),
     benchmark=(), check_data=('config', ), convert_checkpoint=('in', '--inspect'), make_demo_data=('out', ),
     measure=('config', '--data-root', 'data'), plot_curves=('run', ), test=('config', 'checkpoint'),
     predict=('config', 'checkpoint', 'images', '--out', 'out'), train=('config', ))

@@ -1,7 +1,7 @@
 """Show what a model looks at: attention maps of a classifier; components and levels of a dense model."""
 import argparse
 
-from .common import add_overwrite_option, check_choices, run_tool
+from .common import add_overwrite_option, run_tool
 
 
 def main(argv=None):
@@ -17,10 +17,10 @@ def _read_options(argv):
     parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
     parser.add_argument('--out', required=True, metavar='DIR',
                         help='gets for each image a picture (.png) and the numbers behind it (.npz)')
-    parser.add_argument('--show', metavar='WHAT',
-                        help='attention of the class token (default for classifiers and DINO), or the first three '
-                        'principal components of the patch tokens, or the levels of the pyramid (default for dense '
-                        'models: both): attention, components, levels')
+    parser.add_argument('--show', choices=['attention', 'components', 'levels'],
+                        help='the attention of the class token (default for classifiers and DINO files), the first '
+                        'three principal components of the patch tokens, or the levels of the pyramid (default for '
+                        'dense models: the latter two)')
     parser.add_argument('--block', type=int, nargs='+', metavar='N',
                         help='which blocks, from 1 on: class-attention blocks for the attention (default: both), XCA '
                         'blocks for components (default: those that feed the pyramid)')
@@ -41,10 +41,8 @@ def _read_size(text):
 
 def _run(args):
     from ..data.datasets import find_images
-    from ..predict.attention import SHOWN, Attention
+    from ..predict.attention import Attention
     from ..predict.files import predict_files
-    if args.show:
-        check_choices('--show', [args.show], SHOWN)
     root, paths = find_images(args.images)
     shown = Attention(args.checkpoint, args.show, args.block, args.size, args.config)
     print(predict_files(shown, root, paths, args.out, args.overwrite))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from ..archs import Arch
+from ..archs import Arch, check_out_indices
 from . import fast
 from .block import XCABlock, is_as_built
 from .positions import FourierPositions
@@ -116,6 +116,8 @@ class Trunk(BaseModule):
         Returns:
             A map (B, C, h, w) for each, with h = ceil(H / patch).
         """
+        if not torch.compiler.is_compiling():
+            check_out_indices(blocks, len(self.blocks), 'blocks')
         x, height, width = self._embed(x)
         maps = []
         for i, block in enumerate(self.blocks):

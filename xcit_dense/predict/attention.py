@@ -15,9 +15,6 @@ from .attention_pictures import Panel, draw
 from .components import principal_components
 from .opening import normalised, open_model, read_picture
 
-#: What can be shown.
-SHOWN = ('attention', 'components', 'levels')
-
 
 class Picture(NamedTuple):
     """An image, RGB (H, W, 3) uint8, in the size of the file and in the one that the model sees."""
@@ -57,7 +54,8 @@ class Attention:
 
     Args:
         source: As for `xcit_dense.predict.opening.open_model`.
-        show: Of `SHOWN`; by default the attention of classifiers, components and levels of others.
+        show: ``'attention'``, ``'components'`` or ``'levels'``; by default the attention of classifiers, components and
+            levels of others.
         blocks: Numbers of the blocks that are shown, from 1: class-attention blocks for the attention, XCA blocks for
             components. By default both class-attention blocks, and those XCA blocks that feed the pyramid.
         size: As for `PictureReader`.
