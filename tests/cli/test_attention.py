@@ -1,0 +1,118 @@
+"""The attention tool as a user runs it."""
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from helpers.tools import run_tool
+from xcit_dense import XCiTClassifier
+from xcit_dense.files import RECORD
+from xcit_dense.predict import attention
+
+
+@pytest.fixture(scope='module')
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp('file') / 'classifier.pth'
+    torch.save(dict(model=XCiTClassifier('nano_12_p16', norm_cfg=dict(type='BN')).state_dict()), path)
+    return path
+
+
+@pytest.fixture
+def images(tmp_path):
+    (tmp_path / 'images/deep').mkdir(parents=True)
+    for name, size in (('a.jpg', (40, 64)), ('deep/b.png', (70, 33))):
+        cv2.imwrite(str(tmp_path / 'images' / name), np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8))
+    return tmp_path / 'images'
+
+
+def written(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file()}
+
+
+ALL = {'a.png', 'a.npz', 'deep/b.png', 'deep/b.npz', RECORD}
+
+
+def test_a_picture_and_arrays_for_each_image(file, images, tmp_path):
+    for _ in range(2):  # its own files are written again
+        done = run_tool('attention.py', file, images, '--out', tmp_path / 'out')
+        assert '2 pictures' in done.stdout and written(tmp_path / 'out') == ALL
+    assert np.load(tmp_path / 'out/deep/b.npz')['attention'].shape == (2, 4, 5, 3)
+    run_tool('attention.py', file, images / 'a.jpg', '--out', tmp_path / 'one', '--show', 'components', '--block', 2,
+             '--size', 32)
+    arrays = np.load(tmp_path / 'one/a.npz')
+    assert arrays['components'].shape == (1, 2, 4, 3) and arrays['blocks'] == [2]
+
+
+def test_others_files_stay(file, images, tmp_path):
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out/a.png').write_text('mine')
+    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
+    assert done.returncode == 1 and 'attention would write' in done.message and '--overwrite' in done.message
+    assert (tmp_path / 'out/a.png').read_text() == 'mine' and written(tmp_path / 'out') == {'a.png'}
+    run_tool('attention.py', file, images, '--out', tmp_path / 'out', '--overwrite')
+    assert written(tmp_path / 'out') == ALL
+
+
+def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
+    (images / '0.jpg').write_bytes(b'no image')
+    (images / 'link.jpg').symlink_to('nowhere')
+    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
+    assert done.returncode == 1 and '2 of 4 images' in done.message and written(tmp_path / 'out') == ALL
+    lines = done.message.splitlines()[1:]
+    assert [line.split(' cannot be read: ')[0].strip() for line in lines] == [
+        str(images / '0.jpg'), str(images / 'link.jpg')]
+    assert 'no image' in lines[0] and 'OpenCV' not in done.message
+
+
+def test_an_image_too_small_for_the_pyramid_is_named(images, tmp_path):
+    from helpers.models import build
+    torch.save(dict(state_dict={f'backbone.{name}': value for name, value in build(16).state_dict().items()}),
+               tmp_path / 'dense.pth')
+    cv2.imwrite(str(images / 'c.png'), np.zeros((16, 40, 3), np.uint8))
+    done = run_tool('attention.py', tmp_path / 'dense.pth', images, '--out', tmp_path / 'out', check=False)
+    assert done.returncode == 1 and '1 of 3 images' in done.message and written(tmp_path / 'out') == ALL
+    assert 'c.png' in done.message and '17 x 17' in done.message
+
+
+@pytest.mark.parametrize('arguments, words', (
+    (('absent.pth', '{images}'), 'no file'), (('small_12_p8_dinn', '{images}'), 'did you mean small_12_p8_dino'),
+    (('{file}', 'absent'), 'no image or folder'), (('{file}', '{empty}'), 'no image in'),
+    (('{file}', '{images}', '--block', '3'), '1 to 2'), (('{file}', '{images}', '--show', 'levels'), 'no levels'),
+    (('{file}', '{images}', '--config', 'absent'), 'absent'), (('{images}/a.jpg', '{images}'), 'a.jpg')))
+def test_mistakes(arguments, words, file, images, tmp_path):
+    (tmp_path / 'empty').mkdir()
+    arguments = [part.format(file=file, images=images, empty=tmp_path / 'empty') for part in arguments]
+    done = run_tool('attention.py', *arguments, '--out', tmp_path / 'out', cwd=tmp_path, check=False)
+    assert done.returncode == 1 and done.message.startswith('error: ') and words in done.message
+    assert not (tmp_path / 'out').exists()
+
+
+def test_two_images_of_one_name_are_no_one_picture(file, images, tmp_path):
+    shutil.copy(images / 'a.jpg', images / 'a.png')
+    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
+    assert done.returncode == 1 and 'one name but for the suffix' in done.message and not (tmp_path / 'out').exists()
+
+
+def test_pictures_of_images_are_not_written_over_them(file, images):
+    before = written(images)
+    done = run_tool('attention.py', file, images, '--out', images, check=False)
+    assert done.returncode == 1 and 'another folder' in done.message and written(images) == before
+
+
+def test_ctrl_c_keeps_what_is_done(file, images, tmp_path, monkeypatch):
+    draw = attention.draw
+
+    def interrupted(image, rows, note, file):
+        if image.shape[:2] == (70, 33):
+            raise KeyboardInterrupt
+        draw(image, rows, note, file)
+
+    monkeypatch.setattr(attention, 'draw', interrupted)
+    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
+    assert done.returncode == 130 and 'stopped' in done.stdout
+    assert written(tmp_path / 'out') == {'a.png', 'a.npz', RECORD}  # and no half of the other
+    monkeypatch.undo()
+    run_tool('attention.py', file, images, '--out', tmp_path / 'out')  # they are its own
+    assert written(tmp_path / 'out') == ALL
