@@ -14,14 +14,28 @@ PAGE = ROOT / 'docs/changing_the_model.md'
 
 def example(title):
     """The Python under a heading of the page."""
-    section = PAGE.read_text().split(f'\n## {title}')[1].partition('\n## ')[0]
-    return '\n'.join(re.findall(r'```python\n(.*?)```', section, re.S))
+    return python_in(PAGE.read_text().split(f'\n## {title}')[1].partition('\n## ')[0])
+
+
+def python_in(text):
+    return '\n'.join(re.findall(r'```python\n(.*?)```', text, re.S))
 
 
 def run(title):
+    return executed(example(title), title)
+
+
+def executed(code, name):
     found = {}
-    exec(compile(example(title), title, 'exec'), found)
+    exec(compile(code, name, 'exec'), found)
     return found
+
+
+def test_what_a_model_looks_at():
+    found = executed(python_in((ROOT / 'docs/attention.md').read_text()), 'attention.md')
+    assert found['maps'].shape == (1, 2, 4, 14, 20)
+    assert [tokens.shape for tokens in found['tokens']] == [(1, 128, 14, 20)] * 2
+    assert found['components'].shape == (1, 3, 14, 20) and found['explained'].shape == (1, 3)
 
 
 def test_turning_the_fast_path_off():

@@ -94,7 +94,8 @@ def test_values_that_options_may_have():
 
 @pytest.mark.parametrize('name, args', (
     ('attention', ['--show', 'x']), ('attention', ['--block', 'x']), ('attention', ['--size', '0']),
-    ('attention', ['--size', 'x']), ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
+    ('attention', ['--size', 'x']),
+    ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
     ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),
     ('benchmark', ['--patches', '4']), ('benchmark', ['--sizes', 'x']), ('benchmark', ['--batch', '0']),
     ('benchmark', ['--runs', 'x']), ('benchmark', ['--max-tokens', '-1']), ('benchmark', ['--images', '64']),
@@ -107,7 +108,8 @@ def test_values_that_they_may_not(name, args, capsys):
 
 
 @pytest.mark.parametrize('name, args', (
-    ('attention', ['w', 'i']), ('predict', ['c', 'w', 'i']), ('measure', ['c']), ('train', []), ('test', ['c']), ('convert_checkpoint', []),
+    ('attention', ['w', 'i']),
+    ('predict', ['c', 'w', 'i']), ('measure', ['c']), ('train', []), ('test', ['c']), ('convert_checkpoint', []),
     ('plot_curves', []), ('make_demo_data', [])))
 def test_what_may_not_be_left_out(name, args, capsys):
     with pytest.raises(SystemExit) as end:

@@ -18,6 +18,7 @@ def calls(trained, trained_segmentor, demo_data, tmp_path):
     """By tool: its arguments, and files that it writes into ``out``."""
     out, images = tmp_path / 'out', demo_data / 'val2017'
     return dict(
+        attention=((trained[0], images, '--out', out), ('000000000001.png', '000000000003.npz')),
         predict=((TINY_CONFIG, trained[0], images, '--out', out), ('000000000001.jpg', 'results.json', 'classes.json')),
         predict_seg=((TINY_SEG_CONFIG, trained_segmentor[0], images, '--out', out), ('labels/000000000002.png', )),
         convert_checkpoint=((trained[0], out / 'w.pth', '--to', 'dense'), ('w.pth', )),
@@ -28,8 +29,8 @@ def calls(trained, trained_segmentor, demo_data, tmp_path):
                    ('benchmark.json', 'benchmark.md', 'growth_nano_12_p16_training_float32.png')))
 
 
-@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves', 'check_data',
-                                  'measure', 'benchmark'))
+@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'attention', 'convert_checkpoint', 'plot_curves',
+                                  'check_data', 'measure', 'benchmark'))
 def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
     arguments, names = calls[tool]
     for name in names:
@@ -42,7 +43,8 @@ def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
         path.unlink()
 
 
-@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'convert_checkpoint', 'plot_curves', 'check_data'))
+@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'attention', 'convert_checkpoint', 'plot_curves',
+                                  'check_data'))
 def test_own_files_are_written_again_and_others_where_it_is_asked_for(tool, calls, tmp_path):
     arguments, names = calls[tool]
     name = f'{tool.removesuffix("_seg")}.py'

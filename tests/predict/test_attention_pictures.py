@@ -48,7 +48,8 @@ def test_a_token_smaller_than_a_pixel_lies_there_too(place, whole_range):
 
 def test_a_map_that_ends_early_leaves_white():
     """Levels that are pooled lose odd rows and columns."""
-    colours = colours_of(Panel('', np.random.rand(2, 3).astype(np.float32), (2.5, 3.5)), np.zeros((50, 70, 3), np.uint8))
+    panel = Panel('', np.random.rand(2, 3).astype(np.float32), (2.5, 3.5))
+    colours = colours_of(panel, np.zeros((50, 70, 3), np.uint8))
     assert (colours[40:] == 255).all() and (colours[:, 60:] == 255).all()
     assert (colours[:40, :60].min(2) < 255).all()
 
