@@ -35,24 +35,13 @@ ALL = {'a.png', 'a.npz', 'deep/b.png', 'deep/b.npz', RECORD}
 
 
 def test_a_picture_and_arrays_for_each_image(file, images, tmp_path):
-    for _ in range(2):  # its own files are written again
-        done = run_tool('attention.py', file, images, '--out', tmp_path / 'out')
-        assert '2 pictures' in done.stdout and written(tmp_path / 'out') == ALL
+    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out')
+    assert '2 pictures' in done.stdout and written(tmp_path / 'out') == ALL
     assert np.load(tmp_path / 'out/deep/b.npz')['attention'].shape == (2, 4, 5, 3)
     run_tool('attention.py', file, images / 'a.jpg', '--out', tmp_path / 'one', '--show', 'components', '--block', 2,
              '--size', 32)
     arrays = np.load(tmp_path / 'one/a.npz')
     assert arrays['components'].shape == (1, 2, 4, 3) and arrays['blocks'] == [2]
-
-
-def test_others_files_stay(file, images, tmp_path):
-    (tmp_path / 'out').mkdir()
-    (tmp_path / 'out/a.png').write_text('mine')
-    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
-    assert done.returncode == 1 and 'attention would write' in done.message and '--overwrite' in done.message
-    assert (tmp_path / 'out/a.png').read_text() == 'mine' and written(tmp_path / 'out') == {'a.png'}
-    run_tool('attention.py', file, images, '--out', tmp_path / 'out', '--overwrite')
-    assert written(tmp_path / 'out') == ALL
 
 
 def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):

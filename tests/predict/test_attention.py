@@ -9,7 +9,7 @@ from xcit_dense import XCiT, XCiTClassifier, attention_maps, principal_component
 from xcit_dense.data.datasets import find_images
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.predict import attention_pictures
-from xcit_dense.predict.attention import Attention, PictureReader
+from xcit_dense.predict.attention import Attention, Picture, PictureReader
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.opening import normalised
 
@@ -66,6 +66,17 @@ def test_attention_of_a_classifier(kind, patch, blocks, files, image, tmp_path):
     assert arrays['blocks'].tolist() == (blocks or [1, 2]) and arrays['patch'] == patch
     assert arrays['image_size'].tolist() == arrays['input_size'].tolist() == [51, 75]
     assert 1400 < picture.shape[1] <= 1600
+
+
+@pytest.mark.parametrize('size, heads, columns', (
+    ((50, 90), 8, 4), ((90, 50), 8, 8), ((50, 90), 16, 8), ((90, 50), 4, 4)))
+def test_pictures_are_no_long_strips(size, heads, columns, files):
+    shown = Attention(files['classifier'][0])
+    shown.model.attention_maps = lambda x: torch.rand(1, 2, heads, 7, 12)
+    _, rows, _ = shown(Picture(*[np.zeros((*size, 3), np.uint8)] * 2))
+    assert [len(row) for row in rows] == [3] + [columns] * (2 * heads // columns)
+    titles = [panel.title for row in rows for panel in row]
+    assert len(set(titles)) == 3 + 2 * heads and titles[-1] == f'block 2, head {heads}'
 
 
 def test_components_and_levels_of_a_dense_model(files, image, tmp_path):

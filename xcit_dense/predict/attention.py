@@ -89,18 +89,18 @@ class Attention:
         self.model.to(get_device()).fuse()
 
     def _check_blocks(self, blocks):
+        """Return the numbers of the blocks that are shown, from 1, ascending."""
         if blocks and self.show == ('levels', ):
             raise ConfigError('--block goes with --show attention or components; levels have no blocks')
         if 'attention' in self.show:
-            count, kind, default = len(self.model.cls_attn_blocks), 'class-attention blocks', None
+            count, kind = len(self.model.cls_attn_blocks), 'class-attention blocks'
+            default = range(count)
         else:
-            default = getattr(self.model, 'out_indices', self.model.arch.out_indices)
             count, kind = len(self.model.blocks), 'XCA blocks'
-        if not blocks:
-            return tuple(range(1, count + 1)) if default is None else tuple(i + 1 for i in default)
-        if wrong := [block for block in blocks if not 1 <= block <= count]:
+            default = getattr(self.model, 'out_indices', self.model.arch.out_indices)
+        if wrong := [block for block in blocks or () if not 1 <= block <= count]:
             raise ConfigError(f'--block takes 1 to {count}, for the {kind} of this model, got {wrong[0]}')
-        return tuple(sorted(set(blocks)))
+        return tuple(sorted(set(blocks or [i + 1 for i in default])))
 
     def ids_of(self, paths) -> list:
         """Return nothing: results have no ids."""
@@ -137,8 +137,11 @@ class Attention:
         cells = [length / self.model.arch.patch_size for length in x.shape[-2:]]
         rows = [[Panel('image'), *(Panel(f'block {block}, mean of heads', maps.mean(0), cells, over_image=True)
                                    for block, maps in zip(self.blocks, weights, strict=True))]]
+        heads = weights.shape[1]
+        columns = min(heads, 8) if heads > 8 or x.shape[2] > x.shape[3] else 4  # or the picture is a long strip
         for block, maps in zip(self.blocks, weights, strict=True):
-            rows += _wrapped([Panel(f'block {block}, head {head}', part, cells) for head, part in enumerate(maps, 1)])
+            rows += _wrapped([Panel(f'block {block}, head {head}', part, cells) for head, part in enumerate(maps, 1)],
+                             columns)
         note = 'What the class token pays to each patch, by class-attention block and head.'
         return dict(attention=weights, blocks=np.array(self.blocks)), rows, note
 

@@ -8,7 +8,7 @@ import numpy as np
 #: Pixels: width of a picture at most, height of a panel at most, around panels, of a title and of a line below.
 WIDTH, PANEL_HEIGHT, GAP, TITLE, LINE = 1600, 480, 12, 26, 20
 #: Narrower columns would not hold their titles.
-COLUMN = 210
+COLUMN = 185
 #: Percentiles of a map that get the ends of its colours.
 LOW, HIGH = 1, 99
 RULE = (f'Each map has colours of its own, from its {LOW}st to its {HIGH}th percentile (dark to bright); what lies '
