@@ -78,12 +78,12 @@ def read_picture(path) -> np.ndarray:
         DataError: It cannot be read.
     """
     try:
-        picture = mmcv.imfrombytes(Path(path).read_bytes(), flag='color', channel_order='rgb')
+        picture = mmcv.imfrombytes(Path(path).read_bytes(), flag='color')
     except (OSError, cv2.error) as error:
         raise DataError(f'{path} cannot be read: {first_line(error)}') from error
     if picture is None:
         raise DataError(f'{path} cannot be read: it is no image, or damaged')
-    return picture
+    return np.ascontiguousarray(picture[..., ::-1])
 
 
 def normalised(picture, mean=MEAN, std=STD) -> Tensor:
