@@ -9,3 +9,4 @@ from .config.catalog import list_models  # noqa: E402, F401
 from .config.loading import get_config  # noqa: E402, F401
 from .models import ReferenceXCiT, XCABlock, XCiT, XCiTClassifier, attention_maps, set_fast  # noqa: E402, F401
 from .predict import drawing_hook  # noqa: E402, F401
+from .report import hook  # noqa: E402, F401
