@@ -47,19 +47,22 @@ def data(tmp_path):
 
 
 @pytest.fixture
-def run(data, tmp_path):
-    """A function that tests a model which takes every image for a cat."""
+def prepared(data, tmp_path):
+    """Config and weights of a model that takes every image for a cat."""
     from mmpretrain.models import LeNet5
     state = {name: torch.zeros_like(value) for name, value in LeNet5(3).state_dict().items()}
     last = [name for name in state if name.endswith('bias')][-1]
     state[last] = torch.tensor(SHARES).log()
     torch.save({f'backbone.{name}': value for name, value in state.items()}, tmp_path / 'w.pth')
     (tmp_path / 'config.py').write_text(CONFIG.format(root=str(data)))
-    return lambda *args, **more: run_tool('test.py', 'config.py', 'w.pth', '--show-dir', 'shown', *args, cwd=tmp_path,
-                                          **more)
+    return tmp_path / 'config.py', tmp_path / 'w.pth'
 
 
-def test_a_test_of_a_classifier_reports(run, data, tmp_path):
+def test_a_test_of_a_classifier_reports(prepared, data, tmp_path):
+
+    def run(*args, **more):
+        return run_tool('test.py', *prepared, '--show-dir', 'shown', *args, cwd=tmp_path, **more)
+
     done = run()
     assert '4 mistakes among 6 images' in done.stdout and 'dog taken for cat (2)' in done.stdout
     with open(tmp_path / 'shown/confusion.csv', newline='') as file:
@@ -75,6 +78,15 @@ def test_a_test_of_a_classifier_reports(run, data, tmp_path):
     done = run(check=False)
     assert done.returncode == 1 and 'confusion.csv' in done.message and '--overwrite' in done.message
     run('--overwrite')
+
+
+def test_several_processes_report_each_image_once(prepared, data, two_processes, tmp_path):
+    """The sampler gives one of seven twice."""
+    Image.new('L', (9, 9)).save(data / 'newt/2.png')
+    first, second = two_processes.run_tool('test.py', *prepared, '--show-dir', tmp_path / 'shown',
+                                           '--work-dir', tmp_path)
+    assert '5 mistakes among 7 images' in first.stdout and 'mistakes' not in second.stdout
+    assert len(json.loads((tmp_path / 'shown/mistakes.json').read_text())) == 5
 
 
 def sample(**fields):

@@ -15,7 +15,7 @@ from xcit_dense.report.confusion import confusion_of, draw_confusion, most_confu
 from xcit_dense.report.mistakes import draw_mistakes, write_mistakes
 from xcit_dense.report.results import Result, mistakes_of, names_of, result_of
 
-RESULTS = [Result('a.png', 0, 0, 0.9), Result('b.png', 0, 2, 0.6), Result('c.png', 1, 2, 0.8),
+RESULTS = [Result('a.png', 0, 0, 0.9), Result('b.png', 0, 2, 0.6), Result('/far/deep/c.png', 1, 2, 0.8),
            Result('d.png', 2, 2, 0.7), Result('e.png', 0, 2, None)]
 COLOUR = 1, 250, 3  # no text has it
 NAMES = ['cat', 'dog, hound', 'newt']
@@ -37,10 +37,10 @@ def test_a_result_has_one_truth_and_one_prediction(fields, wanted):
 
 def test_mistakes_are_those_that_are_wrong_the_surest_first(tmp_path):
     found = mistakes_of(RESULTS)
-    assert [result.path for result in found] == ['c.png', 'b.png', 'e.png']
+    assert [result.path for result in found] == ['/far/deep/c.png', 'b.png', 'e.png']
     write_mistakes(tmp_path / 'm.json', found, NAMES)
     assert json.loads((tmp_path / 'm.json').read_text())[0] == dict(
-        path='c.png', truth='dog, hound', prediction='newt', probability=0.8)
+        path='/far/deep/c.png', truth='dog, hound', prediction='newt', probability=0.8)
 
 
 @pytest.mark.parametrize('classes, wanted', (
@@ -120,5 +120,5 @@ def test_the_sheet_has_the_worst_mistakes(number, captions, tmp_path):
     pictures = (sheet == COLOUR).all(2).sum() / (300 * 133)
     assert pictures == min(number, 20) - len([result for result in found[:20] if result.path == 'e.png'])
     assert len(captions) == 3 * min(number, 20)
-    assert captions[:3] == ['is dog, hound', 'taken for newt', 'c.png'][:len(captions)]
+    assert captions[:3] == ['is dog, hound', 'taken for newt', 'deep/c.png'][:len(captions)]
     assert sheet.shape[1] <= 1584 and sheet.shape[0] <= 1260

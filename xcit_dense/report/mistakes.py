@@ -65,7 +65,7 @@ def _cell(found, names, read):
     room = _WIDTH - font_of(15).getlength(share) - 8
     for y, text, colour, size in ((4, f'is {names[found.truth]}', _INK, 15),
                                   (23, f'taken for {names[found.prediction]}', _ALARM, 15),
-                                  (43, Path(found.path).name, _FAINT, 12)):
+                                  (43, '/'.join(Path(found.path).parts[-2:]), _FAINT, 12)):
         draw.text((2, _HEIGHT + y), fit_text(text, font_of(size), room if y == 23 else _WIDTH - 4), fill=colour,
                   font=font_of(size))
     draw.text((_WIDTH - 2, _HEIGHT + 23), share, fill=_ALARM, font=font_of(15), anchor='ra')
