@@ -8,6 +8,7 @@ from mmengine.device import get_device
 from PIL import Image
 
 from ..config.loading import load_config
+from ..config.resolution import size_steps
 from ..data.imagenet import imagenet_classes
 from ..errors import CheckpointError, ConfigError
 from ..models import XCiTClassifier
@@ -162,9 +163,10 @@ def _find_names(classes, count):
 
 
 def _size_of_config(config):
-    """Return pixels of the crop and crop ratio of the test pipeline of a config; None and 1 where it has no square."""
-    steps = {str(getattr(step['type'], '__name__', step['type'])).rpartition('.')[2]: step
-             for step in test_dataset(load_config(config, pretrained=False)).get('pipeline') or ()}
-    crop, edge = steps.get('CenterCrop', {}).get('crop_size'), steps.get('ResizeEdge', {}).get('scale')
-    size, *others = {crop} if isinstance(crop, int) else set(crop or [None])
-    return (size, min(1., size / edge)) if size and edge and not others else (None, 1.)
+    """Return pixels of the crop and crop ratio of the test pipeline of a config; None and 1 where it has none."""
+    dataset = test_dataset(load_config(config, pretrained=False))
+    try:
+        resize, crop = size_steps(dataset)
+    except ConfigError:
+        return None, 1.
+    return crop.crop_size, min(1., crop.crop_size / resize.scale)
