@@ -25,7 +25,7 @@ LEAST = dict(
     predict=(['c', 'w', 'i', '--out', 'o'], dict(config='c', checkpoint='w', cfg_options=None, images='i', out='o',
                                                  score_thr=0.3, overwrite=False)),
     test=(['c', 'w'], dict(RUN, config='c', checkpoint='w', cfg_options=None, show_dir=None, at_least=[],
-                                overwrite=False)),
+                           size=None, crop_ratio=None, sizes=None, overwrite=False)),
     train=(['c'], dict(RUN, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
                        data_findings='stop', config_findings=None, amp=False, compile=False, auto_scale_lr=False)))
 #: Every option of each tool, beside its least, and what becomes of it.
@@ -50,9 +50,10 @@ OPTIONS = dict(
     predict=(['--cfg-options', 'a=1', '--score-thr', '0.5', '--overwrite'],
              dict(cfg_options=['a=1'], score_thr=0.5, overwrite=True)),
     test=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
-           '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3', '--overwrite'],
+           '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3', '--size', '9', '--crop-ratio', '0.5', '--sizes', '8', '7',
+           '--overwrite'],
           dict(work_dir='w', data_root='d', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
-               cfg_options=['c=3'], overwrite=True)),
+               cfg_options=['c=3'], size=9, crop_ratio=0.5, sizes=[8, 7], overwrite=True)),
     train=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
             '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
             '--auto-scale-lr', '--cfg-options', 'c=3'],
