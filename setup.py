@@ -40,6 +40,7 @@ setup(
     python_requires='>=3.10',
     cmdclass=dict(build_py=BuildWithConfigs),
     packages=find_packages(include=['xcit_dense', 'xcit_dense.*']),
+    package_data={'xcit_dense.data': ['imagenet_classes.txt']},
     entry_points=dict(console_scripts=['xcit-dense = xcit_dense.cli:main']),
     install_requires=['numpy', 'orjson', 'packaging', 'tqdm'],
     extras_require={

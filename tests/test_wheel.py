@@ -76,6 +76,11 @@ def test_wheel_holds_every_module(installed):
         path.relative_to(ROOT) for path in (ROOT / 'xcit_dense').rglob('*.py')}
 
 
+def test_wheel_holds_the_names_of_imagenet(installed, tmp_path):
+    code = 'from xcit_dense.data.imagenet import imagenet_classes; print(len(imagenet_classes()))'
+    assert run(installed, tmp_path, '-c', code).split() == ['1000']
+
+
 def test_wheel_asks_for_frameworks_in_extras_only(installed):
     described = message_from_string(next(installed.glob('*.dist-info/METADATA')).read_text())
     asked = [Requirement(line) for line in described.get_all('Requires-Dist')]

@@ -3,9 +3,11 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense import XCiTClassifier
 from xcit_dense.files import RECORD
 
 
@@ -13,12 +15,20 @@ def tree(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob('*') if path.is_file()}
 
 
+@pytest.fixture(scope='module')
+def classifier(tmp_path_factory):
+    path = tmp_path_factory.mktemp('weights') / 'own.pth'
+    torch.save(XCiTClassifier('nano_12_p16', num_classes=4, norm_cfg=dict(type='BN')).state_dict(), path)
+    return path
+
+
 @pytest.fixture
-def calls(trained, trained_segmentor, demo_data, tmp_path):
+def calls(trained, trained_segmentor, classifier, demo_data, tmp_path):
     """By tool: its arguments, and files that it writes into ``out``."""
     out, images = tmp_path / 'out', demo_data / 'val2017'
     return dict(
         attention=((trained[0], images, '--out', out), ('000000000001.png', '000000000003.npz')),
+        classify=((classifier, images, '--size', 32, '--out', out / 'x.json'), ('x.json', )),
         predict=((TINY_CONFIG, trained[0], images, '--out', out), ('000000000001.jpg', 'results.json', 'classes.json')),
         predict_seg=((TINY_SEG_CONFIG, trained_segmentor[0], images, '--out', out), ('labels/000000000002.png', )),
         convert_checkpoint=((trained[0], out / 'w.pth', '--to', 'dense'), ('w.pth', )),
@@ -29,8 +39,8 @@ def calls(trained, trained_segmentor, demo_data, tmp_path):
                    ('benchmark.json', 'benchmark.md', 'growth_nano_12_p16_training_float32.png')))
 
 
-@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'attention', 'convert_checkpoint', 'plot_curves',
-                                  'check_data', 'measure', 'benchmark'))
+@pytest.mark.parametrize('tool', ('classify', 'predict', 'predict_seg', 'attention', 'convert_checkpoint',
+                                  'plot_curves', 'check_data', 'measure', 'benchmark'))
 def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
     arguments, names = calls[tool]
     for name in names:
@@ -43,8 +53,8 @@ def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
         path.unlink()
 
 
-@pytest.mark.parametrize('tool', ('predict', 'predict_seg', 'attention', 'convert_checkpoint', 'plot_curves',
-                                  'check_data'))
+@pytest.mark.parametrize('tool', ('classify', 'predict', 'predict_seg', 'attention', 'convert_checkpoint',
+                                  'plot_curves', 'check_data'))
 def test_own_files_are_written_again_and_others_where_it_is_asked_for(tool, calls, tmp_path):
     arguments, names = calls[tool]
     name = f'{tool.removesuffix("_seg")}.py'

@@ -15,7 +15,8 @@ def _read_options(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     add_config_options(parser, checkpoint=True)
     add_run_options(parser)
-    parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR')
+    parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR; for a '
+                        'classifier the confusion matrix and the worst mistakes')
     add_overwrite_option(parser)
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47 or mIoU=44')
@@ -38,6 +39,7 @@ def _run(args):
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..predict.drawing_hook import DrawingHook
+    from ..report.hook import ReportHook
     from ..train.runner import build_runner
     from ..train.sizes import test_at_sizes
     from ..weights import read_checkpoint
@@ -48,7 +50,10 @@ def _run(args):
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
     cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
-    if missing := [name for name in ('test_dataloader', 'test_evaluator', 'test_cfg') if not cfg.get(name)]:
+    # mmpretrain's configs have an empty test_cfg
+    if missing := [name for name, given in (('test_dataloader', cfg.get('test_dataloader')),
+                                            ('test_evaluator', cfg.get('test_evaluator')),
+                                            ('test_cfg', cfg.get('test_cfg') is not None)) if not given]:
         raise ConfigError(f'the config has no {", ".join(missing)}, and there is nothing to test without. Where the '
                           'validation data will do: test_dataloader = val_dataloader and so on, in a config of your '
                           'own')
@@ -75,7 +80,7 @@ def _run(args):
         metrics = runner.test()
     finally:
         for hook in runner.hooks:
-            if isinstance(hook, DrawingHook):
+            if isinstance(hook, (DrawingHook, ReportHook)):
                 hook.close()
     _check_minima(metrics, at_least)
 

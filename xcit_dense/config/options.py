@@ -11,6 +11,7 @@ from mmengine.logging import print_log
 from ..data.datasets import LOADERS, datasets, files_of
 from ..data.evaluators import evaluators
 from ..errors import ConfigError
+from .framework import framework_of
 
 #: Ours, by both of its names, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'SegDrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
@@ -102,8 +103,9 @@ def set_auto_scale_lr(cfg: Config):
 
 
 def set_show_dir(cfg: Config, folder, overwrite: bool = False):
-    """Draw every tested image, ground truth beside predictions, into ``folder``.
+    """Draw every tested image, ground truth beside predictions, into ``folder``; of a classifier write a report there.
 
+    The report, of mmpretrain's configs, is that of `xcit_dense.report.hook.ReportHook`. For the others
     `xcit_dense.predict.drawing_hook.DrawingHook` does it in the place of the hooks of the frameworks, whose arguments
     it takes: they overwrite whatever lies there, and mmseg's knows no folder. A hook of the user's own stays.
 
@@ -112,6 +114,10 @@ def set_show_dir(cfg: Config, folder, overwrite: bool = False):
         folder: The folder.
         overwrite: As for the hook.
     """
+    if framework_of(cfg) == 'mmpretrain':
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []),
+                            dict(type='ReportHook', out_dir=str(Path(folder).absolute()), overwrite=overwrite)]
+        return
     hooks = cfg.get('default_hooks') or {}
     # hooks of users join this to a folder of their own unless it is absolute
     hook = dict(hooks.get('visualization') or {}, draw=True, test_out_dir=str(Path(folder).absolute()))

@@ -19,14 +19,18 @@ def set_test_size(cfg, size: int = None, crop_ratio: float = None):
     if crop_ratio is not None and not 0 < crop_ratio <= 1:
         raise ConfigError(f'--crop-ratio must be above 0, up to 1, got {crop_ratio}')
     for dataset in datasets(cfg, ['test_dataloader']):
-        resize, crop = _steps(dataset)
+        resize, crop = size_steps(dataset)
         ratio = crop_ratio or min(crop.crop_size / resize.scale, 1)
         crop.crop_size = size or crop.crop_size
         resize.scale = round(crop.crop_size / ratio)
 
 
-def _steps(dataset):
-    """Return the step that resizes the shorter side and the one that crops the centre."""
+def size_steps(dataset) -> tuple:
+    """Return the step of a pipeline that resizes the shorter side and the one that crops the centre.
+
+    Raises:
+        ConfigError: It has not these two.
+    """
     steps = {_name(step.get('type')): step for step in dicts_in(dataset.get('pipeline') or ())}
     resize, crop = steps.get('ResizeEdge'), steps.get('CenterCrop')
     if (resize is None or crop is None or resize.get('edge', 'short') != 'short' or not isinstance(crop.crop_size, int)

@@ -34,12 +34,7 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     """
     root, out_dir = Path(root), Path(out_dir).expanduser()
     with OwnFiles(out_dir, predictor.tool, overwrite) as own:
-        drawn = _drawn(root, paths) if len(paths) > 1 else []
-        if drawn:
-            print(f'left out {counted(len(drawn), "pictures")} that this package drew')
-        paths = [path for path in paths if path not in drawn]
-        if not paths:
-            raise DataError(f'there is no image in {root} but pictures that this package drew')
+        paths = without_drawn(root, paths)
         names = [path.relative_to(root) for path in paths]
         files = [file for name in names for file in predictor.files_of(name)]
         _check_targets(root, paths, names, out_dir, files)
@@ -55,10 +50,19 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     return written
 
 
-def _drawn(root, paths):
-    """Return those of some image files below a folder that this package drew, by the records beside them."""
+def without_drawn(root, paths) -> list:
+    """Return image files below a folder, of several without those that this package drew, and tell of these.
+
+    Raises:
+        DataError: There are no others.
+    """
     folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(root)}
-    return {path for folder in folders for path in drawn_in(folder)}.intersection(paths)
+    drawn = {path for folder in folders for path in drawn_in(folder)}.intersection(paths) if len(paths) > 1 else ()
+    if drawn:
+        print(f'left out {counted(len(drawn), "pictures")} that this package drew')
+    if len(drawn) == len(paths):
+        raise DataError(f'there is no image in {root} but pictures that this package drew')
+    return [path for path in paths if path not in drawn]
 
 
 def _numbers_in(paths):

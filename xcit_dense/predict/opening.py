@@ -78,11 +78,14 @@ def read_picture(path) -> np.ndarray:
         DataError: It cannot be read.
     """
     try:
-        return mmcv.imfrombytes(Path(path).read_bytes(), flag='color', channel_order='rgb')
+        picture = mmcv.imfrombytes(Path(path).read_bytes(), flag='color')
     except OSError as error:
         raise DataError(f'{path} cannot be read: {error.strerror}') from error
-    except cv2.error as error:  # of the channel order too, which it finds nothing to give to
-        raise DataError(f'{path} cannot be read: it is no image, damaged or too large') from error
+    except cv2.error as error:
+        raise DataError(f'{path} cannot be read: {first_line(error)}') from error
+    if picture is None:
+        raise DataError(f'{path} cannot be read: it is no image, damaged or too large')
+    return np.ascontiguousarray(picture[..., ::-1])
 
 
 def normalised(picture, mean=MEAN, std=STD) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 
-from ..config.check.keys import class_of
+from ..config.framework import framework_of
 from ..data.classes import palette_of, take_classes
 from ..data.datasets import type_of
 from ..errors import CheckpointError, DataError
@@ -44,7 +44,7 @@ class Predictor:
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
-        init_default_scope(_framework(cfg) or 'mmengine')
+        init_default_scope(framework_of(cfg) or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
         fuse_backbones(self.model.to(get_device()).eval())
@@ -181,7 +181,7 @@ class SegmentationPredictor(Predictor):
 
 def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
     """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`."""
-    if _framework(cfg) == 'mmseg':
+    if framework_of(cfg) == 'mmseg':
         return SegmentationPredictor(cfg, checkpoint)
     return DetectionPredictor(cfg, checkpoint, score_thr)
 
@@ -195,17 +195,6 @@ def _take_classes(cfg, weights, checkpoint):
             take_classes(cfg, loaders=[])
         except DataError:
             raise error from None
-
-
-def _framework(cfg):
-    """Return mmdet or mmseg, whose model a config has or one derived from it; else its scope.
-
-    Pure-Python configs have no scope, and parts of them still ask for names of the framework.
-    """
-    scope = cfg.get('default_scope')
-    kind = class_of(cfg.model.type, MODELS, scope)
-    packages = [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]
-    return next((package for package in packages if package in ('mmdet', 'mmseg')), scope)
 
 
 def _picture(name):

@@ -213,7 +213,7 @@ def test_a_name_stays_inside_the_picture(tmp_path):
                                                     annotations=[thing('disc', [left, 100, 15, 60])])))
         chip = np.abs(pixels[84:100] - mixed(COLOURS[0], 235 / 255)).max(2) <= 1.5
         columns = np.flatnonzero(chip.any(0))
-        assert abs(columns[-1] - columns[0] - draw._font(13).getlength('disc') - 6) < 2
+        assert abs(columns[-1] - columns[0] - draw.font_of(13).getlength('disc') - 6) < 2
         assert columns[-1] == WIDTH - 1 if left > 0 else columns[0] == 0
 
 
@@ -254,7 +254,7 @@ def test_a_legend_that_does_not_fit_says_how_many_are_left(count, length, monkey
     assert shown == names[:len(shown)] and (len(shown) > 1 or count == 1)
     assert texts[len(shown):] == (() if len(shown) == count else (f'+{count - len(shown)}', ))
     assert all(a < b for a, b in zip(ends, ends[1:], strict=False)) and ends[-1] <= WIDTH
-    assert len(shown) == count or ends[len(shown) - 1] > WIDTH - 40 - 26 - draw._font(13).getlength('0' * length)
+    assert len(shown) == count or ends[len(shown) - 1] > WIDTH - 40 - 26 - draw.font_of(13).getlength('0' * length)
 
 
 def test_without_an_image_that_can_be_read_there_is_no_sheet(tmp_path):

@@ -73,7 +73,7 @@ def _cell(picture, title):
                             Image.Resampling.LANCZOS)
     cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), _PAPER)
     ImageDraw.Draw(cell).rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=_FRAME)
-    ImageDraw.Draw(cell).text((2, _HEIGHT + 4), _fit(title, _font(14), _WIDTH - 4), fill=_INK, font=_font(14))
+    ImageDraw.Draw(cell).text((2, _HEIGHT + 4), fit_text(title, font_of(14), _WIDTH - 4), fill=_INK, font=font_of(14))
     return cell, fitted, scale
 
 
@@ -139,7 +139,7 @@ def _draw_map(picture, sample, names, colours):
 
 def _below_captions(cell, captions):
     """Return a cell with a band above it: the first finding of the image, and how many more it has."""
-    band, font = 6 + 17 * _LINES, _font(13)
+    band, font = 6 + 17 * _LINES, font_of(13)
     result = Image.new('RGB', (cell.width, cell.height + band), _PAPER)
     result.paste(cell, (0, band))
     if captions:
@@ -147,15 +147,15 @@ def _below_captions(cell, captions):
         draw = ImageDraw.Draw(result)
         draw.rectangle((0, 0, _WIDTH - 1, band - 1), fill=_ALARM)
         for number, line in enumerate(wrap(captions[0] + more, 66, max_lines=_LINES, placeholder=f' ...{more}')):
-            draw.text((4, 3 + 17 * number), _fit(line, font, _WIDTH - 8), fill=_WHITE, font=font)
+            draw.text((4, 3 + 17 * number), fit_text(line, font, _WIDTH - 8), fill=_WHITE, font=font)
     return result
 
 
 def _legend(cell, names, colours):
     """Write as many names with their colours as there is room for."""
-    draw, x, y, font = ImageDraw.Draw(cell), 2, _HEIGHT + 25, _font(13)
+    draw, x, y, font = ImageDraw.Draw(cell), 2, _HEIGHT + 25, font_of(13)
     for place, name in enumerate(names):
-        text = _fit(name, font, 140)
+        text = fit_text(name, font, 140)
         width = font.getlength(text) + 26
         if x + width > _WIDTH - 40 and place < len(names) - 1 or x + width > _WIDTH:
             draw.text((x, y), f'+{len(names) - place}', fill=_INK, font=font)
@@ -167,8 +167,8 @@ def _legend(cell, names, colours):
 
 def _name(draw, size, x, y, name, colour):
     """Write a name on a chip of its colour, at the corner of its box and inside the picture."""
-    font = _font(13)
-    text = _fit(name, font, 140)
+    font = font_of(13)
+    text = fit_text(name, font, 140)
     width, height = font.getlength(text) + 6, 16
     x = min(max(x, 0), max(size[0] - width, 0))
     y = y - height if y >= height else max(y, 0)
@@ -177,7 +177,8 @@ def _name(draw, size, x, y, name, colour):
     draw.text((x + 3, y), text, fill=(0, 0, 0, 255) if dark else (255, 255, 255, 255), font=font)
 
 
-def _fit(text, font, width):
+def fit_text(text, font, width) -> str:
+    """Return a text as it can be shown, cut to so many pixels."""
     text = printable(text)
     if font.getlength(text) <= width:
         return text
@@ -186,7 +187,8 @@ def _fit(text, font, width):
     return f'{text}...'
 
 
-def _font(size):
+def font_of(size):
+    """Return the font of captions in a size."""
     return ImageFont.load_default(size)
 
 

@@ -1,0 +1,115 @@
+"""The classify tool as a user runs it."""
+import json
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from helpers.tools import environment, run_tool
+from xcit_dense import XCiTClassifier
+from xcit_dense.predict import classifying
+
+NAMES = ('cat', 'dog', 'a newt', 'a name of a class that is longer than most')
+
+
+@pytest.fixture(scope='module')
+def weights(tmp_path_factory):
+    """A classifier that takes every image for a dog, and less for a cat."""
+    path = tmp_path_factory.mktemp('weights') / 'own.pth'
+    state = XCiTClassifier('nano_12_p16', num_classes=4, norm_cfg=dict(type='BN')).state_dict()
+    state['head.weight'].zero_()
+    state['head.bias'].copy_(torch.tensor([0.2, 0.7, 0.06, 0.04]).log())
+    torch.save(dict(meta=dict(dataset_meta=dict(classes=NAMES)), state_dict=state), path)
+    return path
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / 'images'
+    (folder / 'deep').mkdir(parents=True)
+    for name in ('a.png', 'b.jpg', 'deep/c.png'):
+        cv2.imwrite(str(folder / name), np.full((20, 30, 3), 99, np.uint8))
+    return folder
+
+
+def classify(*args, cwd, code=0):
+    done = run_tool('classify.py', *args, '--size', 32, cwd=cwd, check=False)
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_an_image_has_a_block(weights, images, tmp_path):
+    output = classify(weights, images / 'a.png', '--top', 3, cwd=tmp_path)
+    assert 'a.png\n   70.0%  dog\n   20.0%  cat\n    6.0%  a newt\n' in output
+    assert '4 classes (names: the checkpoint); images of 32 x 32' in output and 'image/s' not in output
+    found = read(tmp_path / 'classified.json')
+    assert (found['size'], found['crop_ratio'], found['names_from']) == (32, 1, 'the checkpoint')
+    image, = found['images']
+    assert image['path'] == str(images / 'a.png')
+    assert [guess['name'] for guess in image['top']] == ['dog', 'cat', 'a newt']
+    assert image['top'][0] == dict(index=1, name='dog', probability=pytest.approx(0.7))
+
+
+def test_a_folder_has_a_line_for_each(weights, images, tmp_path):
+    output = classify(weights, images, '--out', 'out/x.json', cwd=tmp_path)
+    lines = [line for line in output.splitlines() if '70.0%' in line]
+    assert lines == ['a.png        70.0%  dog  (20% cat)', 'b.jpg        70.0%  dog  (20% cat)',
+                     'deep/c.png   70.0%  dog  (20% cat)']
+    found = read(tmp_path / 'out/x.json')
+    assert [len(image['top']) for image in found['images']] == [4] * 3 and found['unreadable'] == []
+
+
+def test_images_that_cannot_be_read_end_nothing(weights, images, tmp_path):
+    (images / 'a.png').write_bytes(b'no image')
+    output = classify(weights, images, cwd=tmp_path, code=1)
+    assert '1 of 3 images could not' in output and str(images / 'a.png') in output and '2 images in' in output
+    found = read(tmp_path / 'classified.json')
+    assert len(found['images']) == 2 and found['unreadable'][0]['path'] == str(images / 'a.png')
+    assert 'no image' in found['unreadable'][0]['reason']
+
+
+def test_what_was_done_before_ctrl_c_is_written(weights, images, tmp_path, monkeypatch):
+    reads = []
+
+    def read_picture(path, inner=classifying.read_picture):
+        reads.append(path)
+        if len(reads) == 3:
+            raise KeyboardInterrupt
+        return inner(path)
+
+    monkeypatch.setattr(classifying, 'read_picture', read_picture)
+    assert 'stopped' in classify(weights, images, cwd=tmp_path, code=130)
+    assert [image['path'] for image in read(tmp_path / 'classified.json')['images']] == list(map(str, reads[:2]))
+
+
+def test_a_long_path_and_a_hostile_name_stay_in_their_column(weights, images, tmp_path):
+    (images / 'a.png').rename(images / f'{"long" * 20}.png')
+    (images / 'b.jpg').rename(images / 'b\x1b[31m.jpg')
+    output = classify(weights, images, cwd=tmp_path)
+    assert '\x1b' not in output
+    assert len({line.index('70.0%') for line in output.splitlines() if '70.0%' in line}) == 1
+
+
+@pytest.mark.parametrize('args, words', ((('--top', 0), '--top'), (('--crop-ratio', 2), 'at most 1')))
+def test_options_that_cannot_be(args, words, weights, images, tmp_path):
+    assert words in classify(weights, images, *args, cwd=tmp_path, code=1)
+
+
+def test_a_name_that_is_nearly_a_published_one(images, tmp_path):
+    assert 'did you mean small_12_p16_224' in classify('small_12_p16_244', images, cwd=tmp_path, code=1)
+
+
+@pytest.mark.integration
+def test_without_mmpretrain(weights, images, tmp_path):
+    (tmp_path / 'mmpretrain.py').write_text('raise ImportError("not there")')
+    done = subprocess.run([sys.executable, '-m', 'xcit_dense', 'classify', weights, images, '--size', '32'],
+                          cwd=tmp_path, text=True, capture_output=True,
+                          env=environment(PYTHONPATH=f'{tmp_path}:{environment()["PYTHONPATH"]}'))
+    assert done.returncode == 0 and 'deep/c.png   70.0%  dog' in done.stdout, done.stderr

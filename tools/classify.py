@@ -1,0 +1,7 @@
+"""Name what images show, with probabilities, by a published classifier or one of your own."""
+IS_TOOL_OF_XCIT_DENSE = True  # so that the import loads nothing before the help is shown
+
+from xcit_dense.cli.classify import main  # noqa: E402
+
+if __name__ == '__main__':
+    main()

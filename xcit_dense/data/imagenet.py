@@ -1,0 +1,14 @@
+"""The classes of ImageNet-1k, whose order is that of the outputs of published classifiers."""
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def imagenet_classes() -> dict:
+    """Return the names of the 1,000 classes by their WordNet ids (``n01440764``), sorted by the ids.
+
+    The folders of the data set are named by the ids. Names are the first synonym, but where two classes share it: each
+    name is that of one class.
+    """
+    lines = Path(__file__).with_name('imagenet_classes.txt').read_text(encoding='utf-8').splitlines()
+    return dict(line.split(' ', 1) for line in lines)

@@ -1,0 +1,41 @@
+"""What a tested image is, and what a classifier said of it."""
+from collections import Counter
+from typing import NamedTuple
+
+
+class Result(NamedTuple):
+    """An image of a test: its file, its class, the class that was predicted, with which probability (None: unknown)."""
+    path: str
+    truth: int
+    prediction: int
+    probability: float | None
+
+
+def result_of(sample) -> Result | None:
+    """Return the `Result` of a data sample of mmpretrain, None unless it has one true class and one prediction."""
+    truth, prediction, scores = (sample.get(key) for key in ('gt_label', 'pred_label', 'pred_score'))
+    if truth is None or prediction is None or truth.numel() != 1 or prediction.numel() != 1:
+        return None
+    prediction = int(prediction)
+    # data sets in the memory have no files
+    path = sample.get('img_path') or f'image {sample.get("sample_idx", "without a number")}'
+    return Result(str(path), int(truth), prediction, None if scores is None else float(scores[prediction]))
+
+
+def mistakes_of(results) -> list:
+    """Return the results that are wrong, the surest first."""
+    return sorted((result for result in results if result.truth != result.prediction),
+                  key=lambda result: -(result.probability or 0))
+
+
+def names_of(classes, results) -> list:
+    """Return a name of its own for each class: those of the data set, with their number where several share one.
+
+    Args:
+        classes: The names of the data set, which may be fewer than there are labels.
+        results: All `Result`.
+    """
+    count = max([len(classes), *(max(result.truth, result.prediction) + 1 for result in results)])
+    names = [*map(str, classes), *map(str, range(len(classes), count))]
+    several = {name for name, number in Counter(names).items() if number > 1}
+    return [f'{name} ({place})' if name in several else name for place, name in enumerate(names)]
