@@ -31,8 +31,8 @@ def test_the_tool_tests(run, class_folders, tmp_path):
     args = '--data-root', class_folders, '--work-dir', tmp_path / 'test', '--at-least', 'accuracy/top1=0'
     first = run_tool('test.py', TINY_CLS_CONFIG, run, *args).stdout
     state = torch.load(run / 'epoch_2.pth', weights_only=False)['state_dict']
-    alone = {key.removeprefix('backbone.'): value for key, value in state.items()}
-    torch.save(dict(model=alone), tmp_path / 'alone.pth')
+    theirs = dict(model={key.removeprefix('backbone.'): value for key, value in state.items()})
+    torch.save(theirs, tmp_path / 'alone.pth')
     second = run_tool('test.py', TINY_CLS_CONFIG, tmp_path / 'alone.pth', *args).stdout
     line = 'accuracy/top1: '
     assert first.split(line)[1].split()[:3] == second.split(line)[1].split()[:3]
