@@ -23,7 +23,7 @@ LEAST = dict(
     predict=(['c', 'w', 'i', '--out', 'o'], dict(config='c', checkpoint='w', cfg_options=None, images='i', out='o',
                                                  score_thr=0.3, overwrite=False)),
     test=(['c', 'w'], dict(RUN, config='c', checkpoint='w', cfg_options=None, show_dir=None, at_least=[],
-                                overwrite=False)),
+                           overwrite=False, size=None, sizes=None, crop_ratio=None)),
     train=(['c'], dict(RUN, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
                        data_findings='stop', config_findings=None, amp=False, compile=False, auto_scale_lr=False)))
 #: Every option of each tool, beside its least, and what becomes of it.
@@ -46,9 +46,9 @@ OPTIONS = dict(
     predict=(['--cfg-options', 'a=1', '--score-thr', '0.5', '--overwrite'],
              dict(cfg_options=['a=1'], score_thr=0.5, overwrite=True)),
     test=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
-           '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3', '--overwrite'],
+           '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3', '--overwrite', '--size', '288', '--crop-ratio', '0.875'],
           dict(work_dir='w', data_root='d', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
-               cfg_options=['c=3'], overwrite=True)),
+               cfg_options=['c=3'], overwrite=True, size=288, crop_ratio=0.875)),
     train=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
             '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
             '--auto-scale-lr', '--cfg-options', 'c=3'],
@@ -81,6 +81,9 @@ def test_values_that_options_may_have():
     assert read('train', ['c', '--resume', 'a.pth'])['resume'] == 'a.pth'
     assert read('benchmark', ['--detector', 'any', '--rivals', 'timm', 'swin_t']) == {
         **LEAST['benchmark'][1], 'detector': 'any', 'rivals': ['timm', 'swin_t']}
+    assert read('test', ['c', 'w', '--sizes', '160', '224'])['sizes'] == [160, 224]
+    with pytest.raises(SystemExit):  # one or several
+        read('test', ['c', 'w', '--sizes', '160', '224', '--size', '160'])
     assert read('convert_checkpoint', ['in', 'out.pth', '--to', 'timm', '--which', 'teacher', '--overwrite']) == dict(
         source='in', out='out.pth', to='timm', which='teacher', inspect=False, overwrite=True)
     for name in ('train', 'test'):
@@ -89,6 +92,7 @@ def test_values_that_options_may_have():
 
 
 @pytest.mark.parametrize('name, args', (
+    ('test', ['--size', '64.5']), ('test', ['--sizes', '64', 'x']), ('test', ['--crop-ratio', 'x']),
     ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
     ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),
     ('benchmark', ['--patches', '4']), ('benchmark', ['--sizes', 'x']), ('benchmark', ['--batch', '0']),
