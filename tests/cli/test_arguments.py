@@ -55,9 +55,9 @@ OPTIONS = dict(
              dict(cfg_options=['a=1'], score_thr=0.5, overwrite=True)),
     test=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
            '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3', '--size', '9', '--crop-ratio', '0.5',
-           '--sizes', '8', '7', '--overwrite'],
+           '--overwrite'],
           dict(work_dir='w', data_root='d', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
-               cfg_options=['c=3'], size=9, crop_ratio=0.5, sizes=[8, 7], overwrite=True)),
+               cfg_options=['c=3'], size=9, crop_ratio=0.5, overwrite=True)),
     train=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
             '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
             '--auto-scale-lr', '--cfg-options', 'c=3'],
@@ -90,6 +90,9 @@ def test_values_that_options_may_have():
     assert read('train', ['c', '--resume', 'a.pth'])['resume'] == 'a.pth'
     assert read('benchmark', ['--detector', 'any', '--rivals', 'timm', 'swin_t']) == {
         **LEAST['benchmark'][1], 'detector': 'any', 'rivals': ['timm', 'swin_t']}
+    assert read('test', ['c', 'w', '--sizes', '160', '224'])['sizes'] == [160, 224]
+    with pytest.raises(SystemExit):  # one or several
+        read('test', ['c', 'w', '--sizes', '160', '224', '--size', '160'])
     assert read('convert_checkpoint', ['in', 'out.pth', '--to', 'timm', '--which', 'teacher', '--overwrite']) == dict(
         source='in', out='out.pth', to='timm', which='teacher', inspect=False, overwrite=True)
     for name in ('train', 'test'):
@@ -100,6 +103,7 @@ def test_values_that_options_may_have():
 @pytest.mark.parametrize('name, args', (
     ('attention', ['--show', 'x']), ('attention', ['--block', 'x']), ('attention', ['--size', '0']),
     ('attention', ['--size', 'x']),
+    ('test', ['--size', '64.5']), ('test', ['--sizes', '64', 'x']), ('test', ['--crop-ratio', 'x']),
     ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
     ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),
     ('benchmark', ['--patches', '4']), ('benchmark', ['--sizes', 'x']), ('benchmark', ['--batch', '0']),

@@ -22,17 +22,18 @@ def run(class_folders, tmp_path_factory):
     """Work dir of a run of two epochs."""
     pytest.importorskip('mmpretrain')
     work_dir = tmp_path_factory.mktemp('run')
-    run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir)
+    run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
+             'classes_from_data=True')
     return work_dir
 
 
 def test_the_tool_tests(run, class_folders, tmp_path):
     """A work dir, and the weights alone under the authors' names, which load strictly."""
     args = '--data-root', class_folders, '--work-dir', tmp_path / 'test', '--at-least', 'accuracy/top1=0'
-    first = run_tool('test.py', TINY_CLS_CONFIG, run, *args).stdout
+    first = run_tool('test.py', TINY_CLS_CONFIG, run, *args, '--cfg-options', 'classes_from_data=True').stdout
     state = torch.load(run / 'epoch_2.pth', weights_only=False)['state_dict']
-    alone = {key.removeprefix('backbone.'): value for key, value in state.items()}
-    torch.save(dict(model=alone), tmp_path / 'alone.pth')
+    theirs = dict(model={key.removeprefix('backbone.'): value for key, value in state.items()})
+    torch.save(theirs, tmp_path / 'alone.pth')
     second = run_tool('test.py', TINY_CLS_CONFIG, tmp_path / 'alone.pth', *args).stdout
     line = 'accuracy/top1: '
     assert first.split(line)[1].split()[:3] == second.split(line)[1].split()[:3]

@@ -9,6 +9,7 @@ from helpers.runs import At, assert_same_run, make_config, terminate, train
 from xcit_dense.errors import Stopped
 from xcit_dense.train import build_runner
 from xcit_dense.train.startup import describe_run
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytest.importorskip('mmpretrain')
 #: One worker runs them all (--dist loadgroup), and the run that nothing stopped once.
@@ -79,3 +80,41 @@ def test_a_checkpoint_holds_the_model_that_was_trained(whole, class_folders, tmp
     """And not the average, which changes nothing of the training."""
     without = train(make_config(TINY_CLS_CONFIG, class_folders, tmp_path, custom_hooks=[]))
     assert_equal(without['state_dict'], whole['state_dict'])
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_exactly(two_processes, class_folders, tmp_path):
+    """Each with its share of the versions of an image; the average and the random numbers of both."""
+
+    def run(name, hooks, *options, check=True):
+        config = tmp_path / 'config.py'
+        config.write_text(
+            f"_base_ = '{TINY_CLS_CONFIG}'\nrandomness = dict(seed=1)\ncustom_imports = dict(imports=['xcit_dense', "
+            f"'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])\n_base_.custom_hooks += [{hooks}]\n"
+            'custom_hooks = _base_.custom_hooks\n')
+        return two_processes.run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / name,
+                                      *options, check=check)
+
+    run('whole', '', '--auto-scale-lr')
+    wanted = read_checkpoint(newest_checkpoint(tmp_path / 'whole'))
+    stop = "dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')"
+    assert [done.returncode for done in run('run', stop, '--auto-scale-lr', check=False)] == [143, 143]
+    run('run', '', '--auto-scale-lr', '--resume')
+    got = read_checkpoint(newest_checkpoint(tmp_path / 'run'))
+    assert len(got['training']['loops']) == 2 and got['ema_state_dict']['steps'] == got['meta']['iter'] == 4
+    assert_same_run(got, wanted)
+    assert all(group['initial_lr'] == pytest.approx(1e-3 * 8 / 16) for group in got['optimizer']['param_groups'])
+
+
+@pytest.mark.parametrize('hook', ('FuseHook', 'CompileHook'))
+def test_hooks_for_backbones_reach_a_classifier(hook, class_folders, tmp_path):
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path)
+    cfg.custom_hooks = [*cfg.custom_hooks, dict(type=hook)]
+    runner = build_runner(cfg)
+    backbone, found = runner.model.backbone, next(each for each in runner.hooks if type(each).__name__ == hook)
+    if hook == 'FuseHook':
+        found.before_test(runner)
+        assert backbone.is_fused
+    else:
+        found.before_train(runner)
+        assert backbone._compiled_call_impl is not None

@@ -77,6 +77,17 @@ def test_an_evaluation_with_its_epoch_stands_at_the_end_of_it(tmp_path):
         assert read_curves(tmp_path / name)['coco/bbox_mAP'] == [(6, 0.1)]
 
 
+@pytest.mark.parametrize('metrics, unit', (
+    (['accuracy/top1', 'accuracy/top5'], 'per cent'), (['coco/bbox_mAP', 'coco/bbox_mAP_50'], 'average precision')))
+def test_the_metrics_of_each_task_are_drawn(metrics, unit, tmp_path, monkeypatch):
+    write_logs(tmp_path, [*losses(1, 2, epoch=1), {**dict.fromkeys(metrics, 0.5), 'accuracy/other': 1., 'step': 1}])
+    drawn = []
+    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
+    plot_curves(tmp_path)
+    axes = drawn[0].axes[1]
+    assert axes.get_ylabel() == unit and [line.get_label() for line in axes.lines] == metrics
+
+
 def test_the_picture_names_its_axes_and_lines(tmp_path, monkeypatch):
     write_logs(tmp_path, [dict(line, loss_of_part=2.) for line in losses(1, 2)] + [dict(mIoU=10., step=0)])
     drawn = []
