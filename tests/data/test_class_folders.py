@@ -142,7 +142,8 @@ def test_somebody_elses_custom_data_set_is_none_of_mmpretrains():
 
 
 def test_files_of_splits_differ():
-    assert files_of(dict(type='ImageNet', split='train')) != files_of(dict(type='ImageNet', split='val'))
+    for kind in ('ImageNet', 'CUB'):
+        assert files_of(dict(type=kind, split='train')) != files_of(dict(type=kind, split='test'))
 
 
 def model_of(**backbone):
