@@ -5,6 +5,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.faulty_data import built, pictures, write_list
+from xcit_dense.data.check import check_data_set
 from xcit_dense.data.class_folders import ClassImages
 from xcit_dense.data.classes import classes_of_data, heads_of_classes, take_classes
 from xcit_dense.data.datasets import check_data, class_of, files_of, folder_of, reader_of, type_of
@@ -126,6 +127,8 @@ def test_without_mmpretrain_its_data_sets_are_unknown(monkeypatch, root):
     monkeypatch.setattr('xcit_dense.data.datasets.import_module', no)
     assert type_of(pictures(root)) is None and reader_of(pictures(root)) == ''
     check_data(config(pictures(root, 'none')))  # to install it comes first
+    finding, = check_data_set(pictures(root)).findings
+    assert finding.kind == 'not-checked' and "installed has a data set 'CustomDataset'" in finding.sentence
 
 
 def test_somebody_elses_custom_data_set_is_none_of_mmpretrains():
@@ -139,7 +142,8 @@ def test_somebody_elses_custom_data_set_is_none_of_mmpretrains():
 
 
 def test_files_of_splits_differ():
-    assert files_of(dict(type='ImageNet', split='train')) != files_of(dict(type='ImageNet', split='val'))
+    for kind in ('ImageNet', 'CUB'):
+        assert files_of(dict(type=kind, split='train')) != files_of(dict(type=kind, split='test'))
 
 
 def model_of(**backbone):

@@ -61,6 +61,8 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     if reader == 'CocoDataset':
         return _check_coco_set(dataset, wanted, root, use_cache, judged)
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
+    if type_of(dataset) is None:
+        return _unchecked(source, f'no framework that is installed has a data set {dataset["type"]!r}')
     if reader not in ('BaseSegDataset', 'ImageFolderDataset', 'CustomDataset'):
         return _unchecked(source, f'{dataset["type"]!r} is no data set of COCO, of images and label maps or of images '
                                   'of classes')
