@@ -64,6 +64,7 @@ def test_colours_go_from_percentile_to_percentile():
 
 
 @pytest.mark.parametrize('channels', ((), (3, )))
+@pytest.mark.filterwarnings('error')  # of 0 / 0
 def test_a_flat_map_is_dark(channels):
     values = np.full((2, 2, *channels), 7, np.float32)
     assert colours_of(Panel('', values, (2, 2)), np.zeros((8, 8, 3), np.uint8)).max() < 10
