@@ -122,7 +122,7 @@ class Attention:
 
     def close(self, out_dir) -> str:
         """Return what there is beside the pictures, in words."""
-        return 'their numbers (.npz)'
+        return 'arrays (.npz)'
 
     @torch.no_grad()
     def __call__(self, image: Picture):
@@ -142,7 +142,7 @@ class Attention:
         for block, maps in zip(self.blocks, weights, strict=True):
             rows += _wrapped([Panel(f'block {block}, head {head}', part, cells) for head, part in enumerate(maps, 1)],
                              columns)
-        note = 'What the class token pays to each patch, by class-attention block and head.'
+        note = 'Attention of the class token to each patch, by class-attention block and head.'
         return dict(attention=weights, blocks=np.array(self.blocks)), rows, note
 
     def _tokens(self, x):
