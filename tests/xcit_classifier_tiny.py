@@ -12,6 +12,12 @@ train_pipeline = [
     dict(type='RandomErasing', erase_prob=0.25, mode='rand'),
     dict(type='PackInputs'),
 ]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='ResizeEdge', scale=size, edge='short', backend='pillow', interpolation='bicubic'),
+    dict(type='CenterCrop', crop_size=size),
+    dict(type='PackInputs'),
+]
 model = dict(
     backbone=dict(
         arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False),
@@ -24,7 +30,7 @@ train_dataloader = dict(
     persistent_workers=False,
     sampler=dict(_delete_=True, type='RepeatAugSampler'),
     dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(num_workers=0, persistent_workers=False)
+val_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 train_cfg = dict(max_epochs=2)
 param_scheduler = [dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True, begin=0, end=2)]

@@ -8,6 +8,7 @@ from helpers.paths import TINY_CLS_CONFIG
 from helpers.runs import At, assert_same_run, make_config, terminate, train
 from xcit_dense.errors import Stopped
 from xcit_dense.train import build_runner
+from xcit_dense.train.sizes import test_at_sizes as at_sizes
 from xcit_dense.train.startup import describe_run
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
@@ -80,6 +81,16 @@ def test_a_checkpoint_holds_the_model_that_was_trained(whole, class_folders, tmp
     """And not the average, which changes nothing of the training."""
     without = train(make_config(TINY_CLS_CONFIG, class_folders, tmp_path, custom_hooks=[]))
     assert_equal(without['state_dict'], whole['state_dict'])
+
+
+def test_the_crop_ratio_of_the_config_counts_at_each_size(class_folders, tmp_path):
+    """Not that of the size before, which is rounded."""
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path)
+    cfg.test_dataloader.dataset.pipeline[1].scale = 37  # of which 32 pixels are seen
+    runner = build_runner(cfg)
+    at_sizes(runner, [33, 8, 32])
+    resize, crop = runner.cfg.test_dataloader.dataset.pipeline[1:3]
+    assert (resize.scale, crop.crop_size) == (37, 32)
 
 
 @pytest.mark.slow
