@@ -8,6 +8,7 @@ from mmengine.config import Config
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
+from xcit_dense import XCiTClassifier
 from xcit_dense.compat import versions
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.resolution import set_test_size
@@ -43,9 +44,16 @@ def test_the_tool_tests(run, class_folders, tmp_path):
     assert done.returncode == 1 and 'cls_token' in done.message
 
 
-def test_several_sizes(run, class_folders, tmp_path):
-    args = TINY_CLS_CONFIG, run, '--data-root', class_folders, '--work-dir', tmp_path
+def broken():
+    raise ZeroDivisionError
+
+
+def test_several_sizes(run, class_folders, tmp_path, monkeypatch):
+    args, seen = (TINY_CLS_CONFIG, run, '--data-root', class_folders, '--work-dir', tmp_path), []
+    monkeypatch.setattr(XCiTClassifier, 'forward', lambda model, x: (
+        seen.append(tuple(x.shape[2:])), model.head(model.features(x)))[1])
     done = run_tool('test.py', *args, '--sizes', 48, 32, '--crop-ratio', 0.8)
+    assert list(dict.fromkeys(seen)) == [(48, 48), (32, 32)]
     title, *lines = done.stdout.strip().splitlines()[-3:]
     assert title.split() == ['size', 'top1', 'top2', 'seconds', 'images/s']
     assert [line.split()[0] for line in lines] == ['48', '32']
@@ -55,6 +63,11 @@ def test_several_sizes(run, class_folders, tmp_path):
     for row in rows:  # as tested by itself
         one = run_tool('test.py', *args, '--size', row['size'], '--crop-ratio', 0.8).stdout
         assert f'accuracy/top1: {row["accuracy/top1"]:.4f}' in one
+    # what is done stays where a later size cannot be tested
+    monkeypatch.setattr(XCiTClassifier, 'forward', lambda model, x: (
+        model.head(model.features(x)) if x.shape[2] == 48 else broken()))
+    assert 'ZeroDivisionError' in run_tool('test.py', *args, '--sizes', 48, 40, check=False).stdout
+    assert [row['size'] for row in json.loads((tmp_path / 'sizes.json').read_text())] == [48]
     (tmp_path / 'sizes.json').write_text('mine')
     done = run_tool('test.py', *args, '--sizes', 32, check=False)
     assert done.returncode == 1 and 'sizes.json' in done.message and '--overwrite' in done.message

@@ -17,7 +17,7 @@ SCRIPT = Path(sys.executable).parent / 'xcit-dense'
 @pytest.mark.parametrize('args, code, words', (
     (['--help'], 0, None), (['-h'], 0, None), ([], 1, None),
     (['trian'], 1, 'error: there is no tool trian; did you mean train?'),
-    (['x'], 1, 'error: there is no tool x; there are benchmark, check_data, '),
+    (['x'], 1, 'error: there is no tool x; there are attention, benchmark, '),
 ))
 def test_the_package_as_a_command_names_its_tools(args, code, words, tmp_path):
     done = subprocess.run([sys.executable, '-m', 'xcit_dense', *args], cwd=tmp_path, text=True, capture_output=True,

@@ -37,6 +37,14 @@ def test_a_token_lies_over_its_patch(size, place, channels, whole_range):
     assert (top, left) == (16 * place[0], 16 * place[1]) and [bottom, right] == wanted
 
 
+@pytest.mark.parametrize('place, wanted', (
+    ((0, 0), (0, 7, 0, 7)), ((2, 1), (24, 39, 8, 23)), ((3, 6), (40, 63, 88, 111))))
+def test_a_map_may_begin_ahead_of_the_image(place, wanted, whole_range):
+    """By half a cell; the last cells reach to the end."""
+    panel = Panel('', hot((4, 7), place), (4, 7), 0.5)
+    assert lit(colours_of(panel, np.zeros((64, 112, 3), np.uint8))) == wanted
+
+
 @pytest.mark.parametrize('place', ((0, 0), (80, 40), (99, 149), (20, 130)))
 def test_a_token_smaller_than_a_pixel_lies_there_too(place, whole_range):
     """An image of 797 x 1199 in 40 x 60 pixels."""

@@ -132,15 +132,23 @@ class Attention:
             return self._attention(x)
         return self._tokens(x)
 
+    def _place(self, x, stride):
+        """Return the cells of a map that the images take, and how many it begins ahead of them.
+
+        The stem's convolutions centre a token on the upper left corner of its patch, and with it all that is made of
+        tokens: half a patch ahead.
+        """
+        return [length / stride for length in x.shape[-2:]], self.model.arch.patch_size / 2 / stride
+
     def _attention(self, x):
         weights = self.model.attention_maps(x)[0].float().cpu()[[block - 1 for block in self.blocks]].numpy()
-        cells = [length / self.model.arch.patch_size for length in x.shape[-2:]]
-        rows = [[Panel('image'), *(Panel(f'block {block}, mean of heads', maps.mean(0), cells, over_image=True)
+        place = self._place(x, self.model.arch.patch_size)
+        rows = [[Panel('image'), *(Panel(f'block {block}, mean of heads', maps.mean(0), *place, over_image=True)
                                    for block, maps in zip(self.blocks, weights, strict=True))]]
         heads = weights.shape[1]
         columns = min(heads, 8) if heads > 8 or x.shape[2] > x.shape[3] else 4  # or the picture is a long strip
         for block, maps in zip(self.blocks, weights, strict=True):
-            rows += _wrapped([Panel(f'block {block}, head {head}', part, cells) for head, part in enumerate(maps, 1)],
+            rows += _wrapped([Panel(f'block {block}, head {head}', part, *place) for head, part in enumerate(maps, 1)],
                              columns)
         note = 'Attention of the class token to each patch, by class-attention block and head.'
         return dict(attention=weights, blocks=np.array(self.blocks)), rows, note
@@ -155,8 +163,8 @@ class Attention:
             found = [_components(maps[i]) for i in blocks]
             arrays.update(blocks=np.array(self.blocks), components=np.stack([part for part, _ in found]),
                           explained=np.stack([shares for _, shares in found]))
-            cells = [length / self.model.arch.patch_size for length in x.shape[-2:]]
-            rows += _wrapped([Panel(f'block {block}: {_percent(shares)}', part, cells)
+            place = self._place(x, self.model.arch.patch_size)
+            rows += _wrapped([Panel(f'block {block}: {_percent(shares)}', part, *place)
                               for block, (part, shares) in zip(self.blocks, found, strict=True)])
             note.append('Block: the first three principal components of its patch tokens as red, green and blue, with '
                         'the share of the variance that each explains.')
@@ -168,9 +176,9 @@ class Attention:
                 part, shares = _components(level)
                 arrays.update({f'level_{stride}_norm': norm, f'level_{stride}_components': part,
                                f'level_{stride}_explained': shares})
-                cells = [length / stride for length in x.shape[-2:]]
-                norms.append(Panel(f'stride {stride}, norm', norm, cells))
-                colours.append(Panel(f'stride {stride}: {_percent(shares)}', part, cells))
+                place = self._place(x, stride)
+                norms.append(Panel(f'stride {stride}, norm', norm, *place))
+                colours.append(Panel(f'stride {stride}: {_percent(shares)}', part, *place))
             rows += [norms, colours]
             note.append('Stride: a level of the pyramid, its norm over the channels and its principal components.')
         rows = [[None if i else Panel('image'), *row] for i, row in enumerate(rows)]

@@ -24,11 +24,13 @@ class Panel(NamedTuple):
             image itself.
         cells: Rows and columns of the map, with fractions, that the image takes: its last ones may reach beyond the
             image, or end before it.
+        ahead: How many cells the map begins above and to the left of the image.
         over_image: Whether the image shows through, in grey.
     """
     title: str
     values: np.ndarray = None
     cells: tuple = None
+    ahead: float = 0.
     over_image: bool = False
 
 
@@ -72,12 +74,13 @@ def colours_of(panel: Panel, image) -> np.ndarray:
     # cells smaller than pixels are averaged, larger ones keep their borders
     sizes = [min(count, max(round(length * count / cells), 1))
              for count, length, cells in zip(values.shape, (height, width), (rows, columns), strict=False)]
-    down, across = (np.floor((np.arange(length) + 0.5) / length * cells * size / count).astype(int)
-                    for length, cells, size, count in zip((height, width), (rows, columns), sizes, values.shape,
-                                                          strict=False))
-    values = cv2.resize(values, sizes[::-1], interpolation=cv2.INTER_AREA)
-    ends = down >= sizes[0], across >= sizes[1]
-    values = values[down.clip(max=sizes[0] - 1)][:, across.clip(max=sizes[1] - 1)]
+    places = [(np.arange(length) + 0.5) / length * cells
+              for length, cells in zip((height, width), (rows, columns), strict=True)]
+    # the last cell of a map that begins ahead of the image reaches to the end that it would reach otherwise
+    ends = [place >= count for place, count in zip(places, values.shape, strict=False)]
+    down, across = (((place + panel.ahead) * size / count).astype(int).clip(max=size - 1)
+                    for place, size, count in zip(places, sizes, values.shape, strict=False))
+    values = cv2.resize(values, sizes[::-1], interpolation=cv2.INTER_AREA)[down][:, across]
     if values.ndim == 2:
         from matplotlib import colormaps
         values = colormaps['inferno'](values)[..., :3]

@@ -5,14 +5,15 @@ import time
 from pathlib import Path
 
 from ..config.resolution import set_test_size
-from ..files import OwnFiles
+from ..errors import OutputError
+from ..files import OwnFiles, atomic_write
 from ..processes import is_first_process, run_on_first
 
 _FILES = ('sizes.json', 'sizes.png')
 
 
 def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = False) -> str:
-    """Test at each size; write ``sizes.json`` and the plot ``sizes.png`` into the work dir.
+    """Test at each size; write ``sizes.json`` and the plot ``sizes.png`` into the work dir, after each anew.
 
     Args:
         runner: A runner that has not tested yet.
@@ -25,7 +26,7 @@ def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = Fal
 
     Raises:
         ConfigError: As for `set_test_size`.
-        OutputError: There are such files.
+        OutputError: There are such files, or they cannot be written.
     """
     own, rows, loader = OwnFiles(runner.work_dir, 'test', overwrite), [], runner.cfg.test_dataloader
     run_on_first(own.claim, *_FILES)
@@ -40,9 +41,7 @@ def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = Fal
             seconds = time.perf_counter() - start
             images = len(runner.test_dataloader.dataset)
             rows.append(dict(size=size, **metrics, seconds=seconds, images_per_second=images / seconds))
-        if is_first_process():
-            Path(runner.work_dir, _FILES[0]).write_text(json.dumps(rows, indent=1) + '\n')
-            _plot(rows, Path(runner.work_dir, _FILES[1]))
+            run_on_first(_write, rows, Path(runner.work_dir))
     finally:
         if is_first_process():
             own.close()
@@ -50,6 +49,16 @@ def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = Fal
 
 
 test_at_sizes.__test__ = False  # none of pytest's
+
+
+def _write(rows, folder):
+    try:
+        with atomic_write(folder / _FILES[0]) as part:
+            part.write_text(json.dumps(rows, indent=1) + '\n')
+        with atomic_write(folder / _FILES[1]) as part:
+            _plot(rows, part)
+    except OSError as error:
+        raise OutputError(f'cannot write into {folder}: {error}') from error
 
 
 def _table(rows):
@@ -78,4 +87,4 @@ def _plot(rows, file):
         axes.grid(alpha=0.3)
     if left.lines:
         left.legend()
-    figure.savefig(file, dpi=110)
+    figure.savefig(file, dpi=110, format='png')

@@ -10,8 +10,9 @@ from .describe import Contents, arch_title
 from .layouts import holds_xcit, part_of
 from .read import read_checkpoint
 
-#: Where weights are looked for first. mmengine saves the averaged weights (EMA) under ``state_dict`` and the others
-#: under ``ema_state_dict``; of DINO's two the teacher is the one that is published.
+#: Where weights are looked for first. mmengine's `EMAHook` saves the averaged weights under ``state_dict`` and the
+#: others under ``ema_state_dict``, this package's `AverageHook` the other way round: what was evaluated comes first. Of
+#: DINO's two the teacher is the one that is published.
 _CONTAINERS = ('state_dict', 'model', 'teacher', 'student')
 
 #: What mmengine's and torch's averagers keep beside the model, which is their ``module``; no weights.
@@ -41,7 +42,7 @@ def find_state_dict(checkpoint, source, which: str = None) -> dict:
         checkpoint: What `xcit_dense.weights.read_checkpoint` gave.
         source: Its file, for the error.
         which: Container of the model. Default: the first that holds an XCiT of ``state_dict``, ``model``,
-            ``teacher``, ``student`` and any other. (mmengine saves the averaged weights under ``state_dict``.)
+            ``teacher``, ``student`` and any other. Under ``state_dict`` are the weights that were evaluated.
 
     Raises:
         CheckpointError: There are none, or none in this container, or one is sparse, quantised or without data.
