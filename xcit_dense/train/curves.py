@@ -69,12 +69,15 @@ def plot_curves(work_dir, out_file=None, overwrite: bool = False):
     figure = Figure(figsize=(11, 4.6), layout='constrained')
     left, right = figure.subplots(1, 2, sharex=True)
     for name in losses:
-        left.plot(*zip(*curves[name], strict=True), label=name, linewidth=2 if name == 'loss' else 1)
-    left.set(title='training loss', xlabel='iteration', ylabel='loss', yscale='log')
+        left.plot(*zip(*curves[name], strict=True), label=name, linewidth=2 if name == 'loss' else 1,
+                  marker='.' if len(curves[name]) < 3 else None)  # a line of one point cannot be seen
+    values = [value for name in losses for _, value in curves[name] if value > 0]
+    left.set(title='training loss', xlabel='iteration', ylabel='loss',
+             yscale='log' if values and max(values) > 10 * min(values) else 'linear')
     for name in metrics:
         right.plot(*zip(*curves[name], strict=True), label=name, marker='o', markersize=4)
     right.set(title='evaluation', xlabel='iteration', ylim=(0, None),
-              ylabel='average precision' if any('mAP' in name for name in metrics) else 'per cent')
+              ylabel='average precision' if any('mAP' in name for name in metrics) else 'percent')
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.xaxis.get_major_locator().set_params(integer=True)

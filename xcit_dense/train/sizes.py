@@ -80,7 +80,7 @@ def _plot(rows, file):
         if name.startswith('accuracy/'):
             left.plot(sizes, [row[name] for row in rows], marker='o', label=name.replace('accuracy/top', 'top-'))
     right.plot(sizes, [row['images_per_second'] for row in rows], marker='o', color='tab:gray')
-    left.set(title='accuracy', ylabel='per cent')
+    left.set(title='accuracy', ylabel='percent')
     right.set(title='speed, with reading of the data', ylabel='images a second', ylim=(0, None))
     for axes in (left, right):
         axes.set(xlabel='size of the image in pixels', xticks=sizes)

@@ -2,6 +2,7 @@
 # are the names of the folders. Augmentation is milder than ImageNet's: crops keep most of an image, no mixing.
 data_root = 'data/classes/'
 classes_from_data = True
+extensions = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')  # in any case
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
@@ -28,14 +29,22 @@ train_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
     dataset=dict(
-        type='CustomDataset', data_root=data_root, data_prefix=dict(img_path='train'), pipeline=train_pipeline))
+        type='CustomDataset',
+        data_root=data_root,
+        data_prefix=dict(img_path='train'),
+        extensions=extensions,
+        pipeline=train_pipeline))
 val_dataloader = dict(
     batch_size=64,
     num_workers=2,
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
-        type='CustomDataset', data_root=data_root, data_prefix=dict(img_path='val'), pipeline=test_pipeline))
+        type='CustomDataset',
+        data_root=data_root,
+        data_prefix=dict(img_path='val'),
+        extensions=extensions,
+        pipeline=test_pipeline))
 test_dataloader = val_dataloader
 
 val_evaluator = dict(type='Accuracy', topk=(1, 5))

@@ -188,8 +188,9 @@ def fit_text(text, font, width) -> str:
 
 
 def font_of(size):
-    """Return the font of captions in a size."""
-    return ImageFont.load_default(size)
+    """Return the font of captions in a size: matplotlib's, which has the letters of most alphabets."""
+    import matplotlib  # slow to import
+    return ImageFont.truetype(Path(matplotlib.get_data_path(), 'fonts/ttf/DejaVuSans.ttf'), size)
 
 
 def _decode(rle):
