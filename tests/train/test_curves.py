@@ -78,7 +78,7 @@ def test_an_evaluation_with_its_epoch_stands_at_the_end_of_it(tmp_path):
 
 
 @pytest.mark.parametrize('metrics, unit', (
-    (['accuracy/top1', 'accuracy/top5'], 'per cent'), (['coco/bbox_mAP', 'coco/bbox_mAP_50'], 'average precision')))
+    (['accuracy/top1', 'accuracy/top5'], 'percent'), (['coco/bbox_mAP', 'coco/bbox_mAP_50'], 'average precision')))
 def test_the_metrics_of_each_task_are_drawn(metrics, unit, tmp_path, monkeypatch):
     write_logs(tmp_path, [*losses(1, 2, epoch=1), {**dict.fromkeys(metrics, 0.5), 'accuracy/other': 1., 'step': 1}])
     drawn = []
@@ -95,7 +95,7 @@ def test_the_picture_names_its_axes_and_lines(tmp_path, monkeypatch):
     plot_curves(tmp_path)
     left, right = drawn[0].axes
     assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in (left, right)] == [
-        ('iteration', 'loss'), ('iteration', 'per cent')]
+        ('iteration', 'loss'), ('iteration', 'percent')]
     assert [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (left, right)] == [
         ['loss', 'loss_of_part'], ['val/mIoU']]
     assert left.lines[0].get_linewidth() > left.lines[1].get_linewidth()  # the sum stands out
@@ -126,3 +126,16 @@ def test_a_picture_that_cannot_be_written_is_named(out, tmp_path, monkeypatch, c
     code, message = call_tool('plot_curves.py', tmp_path, '--out', out)
     assert code == 1 and message.startswith('error: cannot write ') and len(message.splitlines()) == 1
     assert out.removesuffix('/curves.png') in message
+
+
+@pytest.mark.parametrize('values, scale', (((2., 1.9), 'linear'), ((2., 1.9, 1.8), 'linear'), ((20., 1.), 'log')))
+def test_losses_of_any_range_can_be_read(values, scale, tmp_path, monkeypatch):
+    """A line of one or two points has marks; an axis of less than a decade no powers of ten."""
+    lines = [dict(line, loss=value) for line, value in zip(losses(*range(1, len(values) + 1)), values, strict=True)]
+    write_logs(tmp_path, lines)
+    drawn = []
+    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
+    plot_curves(tmp_path)
+    left = drawn[0].axes[0]
+    assert left.get_yscale() == scale
+    assert (left.lines[0].get_marker() == '.') == (len(values) < 3)
