@@ -1,10 +1,12 @@
 """Weights of classifiers: every published file, every layout, strictly."""
 import pickle
+import re
 
 import pytest
 import torch
 
 from helpers.models import TINY, official_state, prefixed, save
+from helpers.paths import ROOT
 from xcit_dense import XCiTClassifier, get_arch
 from xcit_dense.archs import SIZES
 from xcit_dense.errors import CheckpointError
@@ -179,3 +181,17 @@ def test_parameters_are_passls_in_millions(size):
         with torch.device('meta'):
             model = XCiTClassifier(f'{size}_p{patch}', num_classes=1000)
         assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == wanted
+
+
+def test_figures_of_passl_are_those_of_the_reference():
+    """Where the reference lies beside the checkout."""
+    file = ROOT.parent / 'shared/reference/classifier.md'
+    if not file.is_file():
+        pytest.skip('there is no reference')
+    rows = re.findall(r'^\| (\w+ \d+) \| ([\d./ ]+) \| ([\d./ ]+) \|$', file.read_text(), re.M)
+    assert {row[0].replace(' ', '_') for row in rows} == SIZES.keys()
+    for size, *columns in rows:
+        for patch, column in zip((8, 16), columns, strict=True):
+            top1, top5, _ = map(float, column.split('/'))
+            published = WEIGHTS[f'{size.replace(" ", "_")}_p{patch}_224'].published
+            assert (published['passl_top1'], published['passl_top5']) == (top1, top5)
