@@ -66,8 +66,9 @@ def _run(args):
     check_evaluators(cfg, ('test_dataloader', ))
     if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
-    if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
-        take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint, loaders=['test_dataloader'])
+    # reads the file once more, which the others are spared
+    checkpoint = read_checkpoint(args.checkpoint) if cfg.get('classes_from_data') else None
+    take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
     if args.show_dir:
         options.set_show_dir(cfg, args.show_dir, args.overwrite)
     cfg.load_from = args.checkpoint
