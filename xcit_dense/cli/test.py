@@ -34,7 +34,7 @@ def _run(args):
     from ..config import options
     from ..config.loading import load_config
     from ..config.resolution import set_test_size
-    from ..data.check import ERROR, check_beside
+    from ..data.check import ERROR, check_before_test, check_beside
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
@@ -66,6 +66,7 @@ def _run(args):
     check_evaluators(cfg, ('test_dataloader', ))
     if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
+    check_before_test(cfg)
     # reads the file once more, which the others are spared
     checkpoint = read_checkpoint(args.checkpoint) if cfg.get('classes_from_data') else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
