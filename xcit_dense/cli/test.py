@@ -34,7 +34,7 @@ def _run(args):
     from ..config import options
     from ..config.loading import load_config
     from ..config.resolution import set_test_size
-    from ..data.check import ERROR, check_before_test, check_beside
+    from ..data.check import ERROR, check_before_test, check_beside, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
@@ -68,8 +68,10 @@ def _run(args):
         raise DataError('\n'.join(wrong))
     check_before_test(cfg)
     # reads the file once more, which the others are spared
-    checkpoint = read_checkpoint(args.checkpoint) if cfg.get('classes_from_data') else None
+    checkpoint = read_checkpoint(args.checkpoint) if cfg.get('classes_from_data') or classified_data(cfg) else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
+    warn_of_other_classes(cfg, checkpoint, args.checkpoint)
+    del checkpoint
     if args.show_dir:
         options.set_show_dir(cfg, args.show_dir, args.overwrite)
     cfg.load_from = args.checkpoint

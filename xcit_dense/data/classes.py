@@ -11,6 +11,7 @@ from mmengine.logging import print_log
 from ..errors import DataError
 from ..text import listed
 from ..weights import classes_of_checkpoint
+from ..weights.meta import get_dataset_meta
 from .class_folders import ClassImages
 from .datasets import (
     LOADERS,
@@ -79,6 +80,11 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
                   + (', or give a checkpoint of a model for this data' if checkpoint else '')
                   + f'. {_mend(dataset)}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
+
+
+def known_classes(checkpoint, source=None) -> tuple:
+    """Return the class names that a checkpoint holds, none where it holds none."""
+    return classes_of_checkpoint(checkpoint, source) if get_dataset_meta(checkpoint).get('classes') else ()
 
 
 def _tell(text, on_findings):

@@ -22,3 +22,8 @@ def are_imagenet_names(names) -> bool:
     own = imagenet_classes().values()
     return len(names) == len(own) and all(
         {name, name.partition(' (')[0]} & {*str(theirs).split(', ')} for name, theirs in zip(own, names, strict=True))
+
+
+def short_names(names) -> tuple:
+    """Return the names of `imagenet_classes` in the place of theirs, and others as they are."""
+    return tuple(imagenet_classes().values() if are_imagenet_names(names) else names)

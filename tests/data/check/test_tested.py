@@ -5,7 +5,12 @@ from PIL import Image
 
 from helpers.faulty_data import kinds_of, pictures, write_list
 from helpers.paths import TINY_CLS_CONFIG
-from xcit_dense.data.check import check_before_test, check_before_training, check_data_set
+from xcit_dense.data.check import (
+    check_before_test,
+    check_before_training,
+    check_data_set,
+    warn_of_other_classes,
+)
 from xcit_dense.data.imagenet import imagenet_classes
 from xcit_dense.errors import DataError
 
@@ -26,6 +31,13 @@ def imagenet(root, names=(), **more):
 def config(dataset, count=1000):
     return Config(dict(test_dataloader=dict(dataset=dataset), model=dict(backbone=dict(
         type='XCiTClassifier', num_classes=count))))
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    said = []
+    monkeypatch.setattr('xcit_dense.data.check.tested.print_log', lambda text, **how: said.append(text))
+    return said
 
 
 @pytest.mark.parametrize('names, kind', (
@@ -50,11 +62,9 @@ def test_folders_of_imagenet(tmp_path, names, kind):
     assert check_data_set(own, trained=False).findings == []
 
 
-def test_a_warning_on_other_folders_is_logged(tmp_path, monkeypatch):
-    said = []
-    monkeypatch.setattr('xcit_dense.data.check.tested.print_log', lambda text, **how: said.append(text))
+def test_a_warning_on_other_folders_is_logged(tmp_path, warned):
     check_before_test(config(imagenet(tmp_path, [*IDS[1:], 'n99999999'])))
-    assert len(said) == 1 and "'n01443537' is class 0 (n01440764)" in said[0]
+    assert len(warned) == 1 and "'n01443537' is class 0 (n01440764)" in warned[0]
 
 
 def test_numbers_as_folders_stop_a_training(tmp_path):
@@ -110,3 +120,38 @@ def test_the_tool_ends_before_the_model_is_built(call_tool, tmp_path):
     Image.new('RGB', (9, 9)).save(tmp_path / 'val/a.png')
     code, message = call_tool('test.py', TINY_CLS_CONFIG, 'absent.pth', '--data-root', tmp_path)
     assert code == 1 and 'no folder' in message and 'ann_file' in message
+
+
+def checkpoint_of(names):
+    return dict(meta=dict(dataset_meta=dict(classes=tuple(names)))) if names else {}
+
+
+@pytest.mark.parametrize('names, known, words', (
+    (('cross', 'disc', 'star'), ('cross', 'disc', 'star'), None), (('cross', 'disc', 'star'), (), None),
+    (('aaa', 'cross', 'star'), ('cross', 'disc', 'star'), ("without 'disc'", "with 'aaa'", 'empty folder')),
+    (('cross', 'star'), ('cross', 'disc', 'star'), ("without 'disc'", 'run.pth')),
+    (('cross', 'disc'), ('disc', 'cross'), ("class 0 is 'cross', not 'disc'", )),
+    (IDS, imagenet_classes().values(), None), (IDS, ('a', 'b'), ("with 'n01440764'", ))))
+def test_other_classes_than_those_of_the_checkpoint(tmp_path, names, known, words, warned):
+    """Figures and names would be wrong without a word: frameworks compare numbers."""
+    dataset = pictures(tmp_path, data_prefix=imagenet(tmp_path, names)['split'])
+    warn_of_other_classes(config(dataset), checkpoint_of(known), 'run.pth')
+    assert len(warned) == bool(words) and all(word in warned[0] for word in words or ()), warned
+
+
+def test_names_for_display_are_no_other_classes(tmp_path, warned):
+    """Of a run that gave its folders other names, or of a test that does; of a list only what it names."""
+    folder = pictures(tmp_path, data_prefix=imagenet(tmp_path, 'ab')['split'])
+    for dataset, known in ((dict(folder, metainfo=dict(classes=['x', 'y'])), 'xy'), (dict(folder, classes=['x', 'y']),
+                           'ab'), (dict(folder, ann_file=write_list(tmp_path, 'a.png 0\n')), 'pq'), (imagenet(
+                               tmp_path), mmpretrain_names())):
+        warn_of_other_classes(config(dataset), checkpoint_of(known), 'run.pth')
+    assert warned == []
+    (tmp_path / 'classes.txt').write_text('a\nb\n')
+    warn_of_other_classes(config(dict(folder, ann_file='list.txt')), checkpoint_of('ba'), 'run.pth')
+    assert len(warned) == 1
+
+
+def mmpretrain_names():
+    from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
+    return IMAGENET_CATEGORIES
