@@ -12,7 +12,7 @@ from xcit_dense import XCiTClassifier
 from xcit_dense.compat import versions
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.resolution import set_test_size
-from xcit_dense.data.classes import set_classes
+from xcit_dense.data.classes import outputs_of, set_classes, take_classes
 from xcit_dense.errors import ConfigError
 
 pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
@@ -130,11 +130,33 @@ def test_other_pipelines_are_left_alone(pipeline):
 
 
 @pytest.mark.parametrize('count, wanted', ((3, (1, )), (5, (1, )), (6, (1, 5)), (1, (1, ))))
-def test_no_more_best_classes_are_asked_for_than_there_are(count, wanted):
+@pytest.mark.parametrize('from_data', (True, False))
+def test_no_more_best_classes_are_asked_for_than_there_are(count, wanted, from_data):
     """mmpretrain's metric stops on more, at the end of the first validation; all of them are always right."""
     pytest.importorskip('mmpretrain')
     cfg = load_config('xcit_n12_p8_small')
     cfg.val_evaluator = [cfg.val_evaluator, dict(type='RetrievalRecall', topk=7)]
-    set_classes(cfg, [str(number) for number in range(count)])
+    if from_data:
+        set_classes(cfg, [str(number) for number in range(count)])
+    else:
+        cfg.merge_from_dict({'classes_from_data': False, 'model.backbone.num_classes': count})
+        take_classes(cfg)
     assert cfg.test_evaluator.topk == cfg.val_evaluator[0].topk == wanted
     assert cfg.val_evaluator[1].topk == 7
+
+
+def test_training_takes_its_own_count_of_classes_for_the_metric(class_folders, tmp_path):
+    """Its config names three classes itself, and asks for the best five."""
+    pytest.importorskip('mmpretrain')
+    done = run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', tmp_path, '--cfg-options',
+                    'train_cfg.max_epochs=1', 'val_evaluator.topk=(1,5)')
+    assert 'val_evaluator.topk = (1,)' in done.stdout and 'accuracy/top1' in done.stdout
+
+
+@pytest.mark.parametrize('model, wanted', (
+    (None, None), (dict(backbone=dict(type='ResNet')), None), (dict(backbone=dict(type='LeNet5', num_classes=4)), 4),
+    (dict(backbone=dict(type='XCiTClassifier', num_classes=0), head=dict(type='LinearClsHead', num_classes=7)), 7),
+    (dict(backbone=dict(num_classes=3), head=dict(loss=dict(num_classes=9))), 3),
+    (dict(head=[dict(num_classes=3)]), None)))
+def test_outputs_of_a_model(model, wanted):
+    assert outputs_of(model) == wanted

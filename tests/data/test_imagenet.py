@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xcit_dense.data.imagenet import imagenet_classes
+from xcit_dense.data.imagenet import are_imagenet_names, imagenet_classes
 
 
 def test_a_thousand_ids_in_order_with_a_name_of_its_own_each():
@@ -27,3 +27,11 @@ def test_order_and_names_are_those_of_mmpretrain():
 def test_ids_are_those_of_timm():
     info = Path(pytest.importorskip('timm').__file__).parent / 'data/_info/imagenet_synsets.txt'
     assert info.read_text().split() == list(imagenet_classes())
+
+
+def test_names_of_imagenet_are_known_with_all_synonyms_and_with_one():
+    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
+    own = tuple(imagenet_classes().values())
+    assert are_imagenet_names(categories) and are_imagenet_names(own)
+    assert not are_imagenet_names(own[:999]) and not are_imagenet_names(own[::-1])
+    assert not are_imagenet_names(list(imagenet_classes()))

@@ -80,6 +80,21 @@ def test_a_test_of_a_classifier_reports(prepared, data, tmp_path):
     run('--overwrite')
 
 
+def test_predictions_have_the_names_of_the_checkpoint(prepared, data, tmp_path):
+    """A folder of another name shifts the numbers of the data; what the model says keeps its names."""
+    state = torch.load(prepared[1])
+    (data / 'dog').rename(data / 'aaa')
+    for names, wanted, is_told in ((('x', 'y', 'z'), 'cat taken for x (2)', True),
+                                   (('cat', 'dog', 'newt'), 'cat taken for cat (2)', True),
+                                   (('aaa', 'cat', 'newt'), 'cat taken for aaa (2)', False),
+                                   (('x', 'y'), 'cat taken for aaa (2)', True)):  # not those of three outputs
+        torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=names))), prepared[1])
+        done = run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path)
+        assert wanted in done.stdout and ('has other classes than' in done.stdout) == is_told
+    with open(tmp_path / 'shown/confusion.csv', newline='') as file:
+        assert [row[0] for row in csv.reader(file)][1:] == ['aaa', 'cat', 'newt']
+
+
 def test_several_processes_report_each_image_once(prepared, data, two_processes, tmp_path):
     """The sampler gives one of seven twice."""
     Image.new('L', (9, 9)).save(data / 'newt/2.png')

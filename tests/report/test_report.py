@@ -13,12 +13,12 @@ from PIL import Image
 from xcit_dense.report import mistakes as mistakes_module
 from xcit_dense.report.confusion import confusion_of, draw_confusion, most_confused, write_confusion
 from xcit_dense.report.mistakes import draw_mistakes, write_mistakes
-from xcit_dense.report.results import Result, mistakes_of, names_of, result_of
+from xcit_dense.report.results import Names, Result, mistakes_of, names_of, result_of
 
 RESULTS = [Result('a.png', 0, 0, 0.9), Result('b.png', 0, 2, 0.6), Result('/far/deep/c.png', 1, 2, 0.8),
            Result('d.png', 2, 2, 0.7), Result('e.png', 0, 2, None)]
 COLOUR = 1, 250, 3  # no text has it
-NAMES = ['cat', 'dog, hound', 'newt']
+NAMES = Names(['cat', 'dog, hound', 'newt'], ['cat', 'dog, hound', 'newt'])
 
 
 def sample(**fields):
@@ -44,10 +44,33 @@ def test_mistakes_are_those_that_are_wrong_the_surest_first(tmp_path):
 
 
 @pytest.mark.parametrize('classes, wanted', (
-    (NAMES, NAMES), ((), ['0', '1', '2']), (('cat', ), ['cat', '1', '2']),
+    (NAMES.truth, NAMES.truth), ((), ['0', '1', '2']), (('cat', ), ['cat', '1', '2']),
     (('crane', 'newt', 'crane'), ['crane (0)', 'newt', 'crane (2)'])))
 def test_every_class_has_a_name_of_its_own(classes, wanted):
-    assert names_of(classes, RESULTS) == wanted
+    assert names_of(classes, RESULTS) == (wanted, wanted)
+    assert names_of('abc', RESULTS, classes or '012') == ([*'abc'], wanted)
+
+
+def test_classes_of_imagenet_have_short_names():
+    """mmpretrain's have all synonyms."""
+    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
+    names = names_of(categories, RESULTS)
+    assert names.truth == names.prediction and names.truth[:2] == ['tench', 'goldfish'] and len(names.truth) == 1000
+
+
+def test_truth_and_predictions_have_names_of_their_own(tmp_path, drawn, captions):
+    names = Names([*'abc'], [*'xyz'])
+    counts = np.array([[1, 0, 2], [0, 0, 1], [0, 0, 1]])
+    write_confusion(tmp_path / 'c.csv', counts, names)
+    with open(tmp_path / 'c.csv', newline='') as file:
+        assert [row[0] for row in csv.reader(file)][1:] == [*'abc']
+    assert (tmp_path / 'c.csv').read_text().splitlines()[0].endswith('x,y,z')
+    draw_confusion(tmp_path / 'c.png', counts, names)
+    assert drawn['x'] == [*'xyz'] and drawn['y'] == ['a (3)', 'b (1)', 'c (1)']
+    draw_mistakes(tmp_path / 'm.png', mistakes_of(RESULTS), names, 5, read)
+    assert captions[:2] == ['is b', 'taken for z']
+    write_mistakes(tmp_path / 'm.json', mistakes_of(RESULTS), names)
+    assert json.loads((tmp_path / 'm.json').read_text())[0]['truth'] == 'b'
 
 
 def test_the_table_has_truth_in_rows(tmp_path):
@@ -57,7 +80,7 @@ def test_the_table_has_truth_in_rows(tmp_path):
     write_confusion(tmp_path / 'c.csv', counts, NAMES)
     with open(tmp_path / 'c.csv', newline='') as file:
         head, *rows = csv.reader(file)
-    assert head[1:] == NAMES and rows[0] == ['cat', '1', '0', '2'] and rows[1][0] == 'dog, hound'
+    assert head[1:] == NAMES.prediction and rows[0] == ['cat', '1', '0', '2'] and rows[1][0] == 'dog, hound'
 
 
 def test_the_most_confused_of_many_classes():
@@ -77,13 +100,17 @@ def drawn(monkeypatch):
     monkeypatch.setattr(Axes, 'imshow', lambda axes, x, **o: (seen.update(shares=x), show(axes, x, **o))[1])
     monkeypatch.setattr(Axes, 'text', lambda axes, x, y, s, **o: (
         seen['texts'].update({(int(y), int(x)): s}), text(axes, x, y, s, **o))[1])
+    for side in 'xy':
+        real = getattr(Axes, f'set_{side}ticks')
+        monkeypatch.setattr(Axes, f'set_{side}ticks', lambda axes, ticks, labels, real=real, side=side, **o: (
+            seen.update({side: labels}), real(axes, ticks, labels, **o))[1])
     monkeypatch.setattr(Figure, 'suptitle', lambda figure, s, **o: (seen.update(title=s), title(figure, s, **o))[1])
     return seen
 
 
 def test_colours_are_shares_of_the_row_and_cells_have_counts(drawn, tmp_path):
     counts = np.array([[3, 1, 0], [0, 123456, 0], [0, 0, 0]])
-    draw_confusion(tmp_path / 'c.png', counts, ['a $1 b', 'long' * 20, 'no\nimage'])
+    draw_confusion(tmp_path / 'c.png', counts, Names(*[['a $1 b', 'long' * 20, 'no\nimage']] * 2))
     assert drawn['shares'].tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]
     assert drawn['texts'] == {(0, 0): '3', (0, 1): '1'}  # six digits would not fit
     assert '123,459 of 123,460 images right' in drawn['title'] and 'classes' not in drawn['title']
@@ -93,7 +120,7 @@ def test_colours_are_shares_of_the_row_and_cells_have_counts(drawn, tmp_path):
 def test_of_many_classes_the_title_says_that_some_are_drawn(drawn, tmp_path):
     counts = np.diag(np.arange(40))
     counts[39, 35] = 3
-    draw_confusion(tmp_path / 'c.png', counts, list(map(str, range(40))))
+    draw_confusion(tmp_path / 'c.png', counts, Names(*[list(map(str, range(40)))] * 2))
     assert '30 of 40 classes' in drawn['title'] and drawn['shares'].shape == (30, 30)
     assert drawn['texts'][29, 28] == '3' and drawn['shares'][29, 28] == 3 / 42
 

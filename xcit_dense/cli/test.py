@@ -34,7 +34,7 @@ def _run(args):
     from ..config import options
     from ..config.loading import load_config
     from ..config.resolution import set_test_size
-    from ..data.check import ERROR, check_beside
+    from ..data.check import ERROR, check_before_test, check_beside, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
@@ -66,8 +66,12 @@ def _run(args):
     check_evaluators(cfg, ('test_dataloader', ))
     if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
-    if cfg.get('classes_from_data'):  # reads the file once more, which the others are spared
-        take_classes(cfg, read_checkpoint(args.checkpoint), args.checkpoint, loaders=['test_dataloader'])
+    check_before_test(cfg)
+    # reads the file once more, which the others are spared
+    checkpoint = read_checkpoint(args.checkpoint) if cfg.get('classes_from_data') or classified_data(cfg) else None
+    take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
+    warn_of_other_classes(cfg, checkpoint, args.checkpoint)
+    del checkpoint
     if args.show_dir:
         options.set_show_dir(cfg, args.show_dir, args.overwrite)
     cfg.load_from = args.checkpoint

@@ -57,6 +57,18 @@ class ClassImages:
             'Folders are numbered in the order of their names: where there are no images of a class, make an empty '
             f'folder of its name in {self.source}, and take out what is no class')
 
+    @property
+    def list_help(self) -> str:
+        """How a list of the images is written, in words."""
+        place, split = 'a text file, which the data set gets as ann_file,', self._dataset.get('split')
+        if split:
+            name = f'meta/{split}.txt'
+            place = address_of(self._dataset, name) if self.is_elsewhere else ann_file_of(
+                dict(self._dataset, ann_file=name))
+        return (f'write into {place} a line for each image: its name below {self.folder}, a space, and the number of '
+                'its class from 0, as in "n01443537/a.JPEG 1" or "a.JPEG 1"; for ImageNet this is the place of its '
+                'WordNet id in their order')
+
     def classes(self, known=None) -> tuple:
         """Return the names of the classes in the order of their labels.
 
@@ -97,7 +109,8 @@ class ClassImages:
         except Exception as error:  # whatever a backend has against it
             raise DataError(f'{self.source} cannot be read: {first_line(error)}') from error
         if not found:
-            raise DataError(f'{self.source} has no folder, and each class is one, named as the class')
+            raise DataError(f'{self.source} has no folder, and each class is one, named as the class; or '
+                            f'{self.list_help}')
         return found
 
     @cached_property

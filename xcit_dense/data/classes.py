@@ -11,6 +11,7 @@ from mmengine.logging import print_log
 from ..errors import DataError
 from ..text import listed
 from ..weights import classes_of_checkpoint
+from ..weights.meta import get_dataset_meta
 from .class_folders import ClassImages
 from .datasets import (
     LOADERS,
@@ -38,7 +39,7 @@ _CLASSIFIER = 'XCiTClassifier'
 
 
 def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2], on_findings: str = 'stop'):
-    """Fill in the classes of a config with ``classes_from_data``; others stay as they are.
+    """Fill in the classes of a config with ``classes_from_data``; others stay as they are, but for `limit_top_k`.
 
     Args:
         cfg: The config; its data sets and heads are changed.
@@ -54,6 +55,8 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         DataError: Data does not say which classes it has, or has others.
     """
     if not cfg.get('classes_from_data'):
+        if count := outputs_of(cfg.get('model')):
+            limit_top_k(cfg, count)
         return
     others = datasets(cfg, loaders)
     if checkpoint is None:
@@ -77,6 +80,11 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
                   + (', or give a checkpoint of a model for this data' if checkpoint else '')
                   + f'. {_mend(dataset)}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
+
+
+def known_classes(checkpoint, source=None) -> tuple:
+    """Return the class names that a checkpoint holds, none where it holds none."""
+    return classes_of_checkpoint(checkpoint, source) if get_dataset_meta(checkpoint).get('classes') else ()
 
 
 def _tell(text, on_findings):
@@ -137,6 +145,13 @@ def heads_of_classes(node, key=''):
     for key, value in node.items() if isinstance(node, dict) else [(key, value) for value in node]:
         if isinstance(value, (dict, list, tuple)):
             yield from heads_of_classes(value, str(key))
+
+
+def outputs_of(model):
+    """Return the number of classes that a classifier tells apart, by its config; None where that does not say."""
+    head, backbone = ((model or {}).get(key) or {} for key in ('head', 'backbone'))
+    counts = [part.get('num_classes') for part in (head, backbone) if isinstance(part, dict)]
+    return next((count for count in counts if isinstance(count, int) and count > 0), None)
 
 
 def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) -> dict:

@@ -12,3 +12,18 @@ def imagenet_classes() -> dict:
     """
     lines = Path(__file__).with_name('imagenet_classes.txt').read_text(encoding='utf-8').splitlines()
     return dict(line.split(' ', 1) for line in lines)
+
+
+def are_imagenet_names(names) -> bool:
+    """Whether some names are those of the 1,000 classes in their order, also with all synonyms as mmpretrain has them.
+
+    There it is ``tench, Tinca tinca``.
+    """
+    own = imagenet_classes().values()
+    return len(names) == len(own) and all(
+        {name, name.partition(' (')[0]} & {*str(theirs).split(', ')} for name, theirs in zip(own, names, strict=True))
+
+
+def short_names(names) -> tuple:
+    """Return the names of `imagenet_classes` in the place of theirs, and others as they are."""
+    return tuple(imagenet_classes().values() if are_imagenet_names(names) else names)

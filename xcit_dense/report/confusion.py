@@ -24,8 +24,8 @@ def write_confusion(path, counts, names):
     """Write the counts as CSV: a row for each true class, a column for each prediction."""
     with atomic_write(path) as part, open(part, 'w', newline='', encoding='utf-8') as file:
         table = csv.writer(file)
-        table.writerow(['truth \\ prediction', *names])
-        table.writerows([name, *row] for name, row in zip(names, counts.tolist(), strict=True))
+        table.writerow(['truth \\ prediction', *names.prediction])
+        table.writerows([name, *row] for name, row in zip(names.truth, counts.tolist(), strict=True))
 
 
 def draw_confusion(path, counts, names):
@@ -34,13 +34,14 @@ def draw_confusion(path, counts, names):
     Args:
         path: The file.
         counts: Of `confusion_of`.
-        names: Of the classes. Of more than `MOST_CLASSES` those are drawn that are most confused with each other.
+        names: `Names` of the classes. Of more than `MOST_CLASSES` those are drawn that are most confused with each
+            other.
     """
     from matplotlib.figure import Figure  # slow to import
     places = most_confused(counts, MOST_CLASSES)
     images = counts.sum(1)
     shares = (counts / np.maximum(images, 1)[:, None])[places][:, places]
-    labels = [_short(names[place]) for place in places]
+    truths, predictions = ([_short(side[place]) for place in places] for side in names)
     size = _CELL * len(places)
     figure = Figure(figsize=(max(size, 2.4) + 3.6, max(size, 1.8) + 2.6), layout='constrained')
     axes = figure.subplots()
@@ -51,8 +52,8 @@ def draw_confusion(path, counts, names):
             axes.text(column, row, text, ha='center', va='center', fontsize=8, parse_math=False,
                       color='white' if shares[row, column] > 0.55 else 'black')
     ticks = range(len(places))
-    axes.set_xticks(ticks, labels, rotation=90, fontsize=9, parse_math=False)
-    axes.set_yticks(ticks, [f'{label} ({images[place]:,})' for label, place in zip(labels, places, strict=True)],
+    axes.set_xticks(ticks, predictions, rotation=90, fontsize=9, parse_math=False)
+    axes.set_yticks(ticks, [f'{label} ({images[place]:,})' for label, place in zip(truths, places, strict=True)],
                     fontsize=9, parse_math=False)
     axes.set_xlabel('prediction')
     axes.set_ylabel('truth (images)')

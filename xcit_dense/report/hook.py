@@ -7,6 +7,7 @@ from mmengine.dist import collect_results
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
+from ..data.classes import known_classes
 from ..errors import OutputError
 from ..files import OwnFiles
 from ..predict.classes import test_dataset
@@ -31,7 +32,11 @@ class ReportHook(Hook):
 
     def __init__(self, out_dir: str, overwrite: bool = False):
         self._own = OwnFiles(out_dir, 'test', overwrite)
-        self._results = []
+        self._results, self._known, self._outputs = [], (), None
+
+    def after_load_checkpoint(self, runner, checkpoint):
+        """Keep what the checkpoint calls the outputs of its model; the data may have other names."""
+        self._known = known_classes(checkpoint)
 
     def before_test(self, runner):
         """Claim the files.
@@ -45,6 +50,8 @@ class ReportHook(Hook):
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Keep what was predicted."""
         self._results += map(result_of, outputs)
+        scores = outputs[0].get('pred_score')
+        self._outputs = None if scores is None else len(scores)
 
     def after_test(self, runner):
         """Write the report of all processes; where images have no single label, the log says that there is none."""
@@ -64,8 +71,8 @@ class ReportHook(Hook):
                               'and prediction: there is no confusion matrix and no sheet of mistakes of several labels '
                               'an image, or of none')
             return self.close()
-        names, mistakes = names_of(classes, results), mistakes_of(results)
-        counts = confusion_of(results, len(names))
+        names = names_of(classes, results, self._known if len(self._known) == self._outputs else classes)
+        mistakes, counts = mistakes_of(results), confusion_of(results, len(names.truth))
         reader = ImageReader(test_dataset(runner.cfg), on_disk=False)
         folder = Path(self._own.folder)
         try:
@@ -88,4 +95,4 @@ def _most_frequent(counts, names):
     wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
     truth, prediction = np.unravel_index(wrong.argmax(), wrong.shape)
     number = wrong[truth, prediction]
-    return f', most often {names[truth]} taken for {names[prediction]} ({number:,})' if number else ''
+    return f', most often {names.truth[truth]} taken for {names.prediction[prediction]} ({number:,})' if number else ''

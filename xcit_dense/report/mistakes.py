@@ -16,7 +16,7 @@ _PAPER, _INK, _FRAME, _ALARM, _FAINT = (250, 250, 248), (30, 30, 30), (225, 225,
 
 def write_mistakes(path, mistakes, names):
     """Write mistakes as JSON in their order: path, truth and prediction by name, probability of the prediction."""
-    content = [dict(path=found.path, truth=names[found.truth], prediction=names[found.prediction],
+    content = [dict(path=found.path, truth=names.truth[found.truth], prediction=names.prediction[found.prediction],
                     probability=found.probability) for found in mistakes]
     with atomic_write(path) as part:
         part.write_text(json.dumps(content, indent=1))
@@ -28,7 +28,7 @@ def draw_mistakes(path, mistakes, names, count, read):
     Args:
         path: The file.
         mistakes: `Result`, the worst first.
-        names: Of the classes.
+        names: `Names` of the classes.
         count: How many images were tested.
         read: Gives the picture of a file as an array (H, W, 3), RGB, uint8. Where it raises, a cell stays empty.
     """
@@ -63,8 +63,8 @@ def _cell(found, names, read):
         cell.paste(picture, ((_WIDTH - picture.width) // 2, (_HEIGHT - picture.height) // 2))
     share = '' if found.probability is None else f'{found.probability:.1%}'
     room = _WIDTH - font_of(15).getlength(share) - 8
-    for y, text, colour, size in ((4, f'is {names[found.truth]}', _INK, 15),
-                                  (23, f'taken for {names[found.prediction]}', _ALARM, 15),
+    for y, text, colour, size in ((4, f'is {names.truth[found.truth]}', _INK, 15),
+                                  (23, f'taken for {names.prediction[found.prediction]}', _ALARM, 15),
                                   (43, '/'.join(Path(found.path).parts[-2:]), _FAINT, 12)):
         draw.text((2, _HEIGHT + y), fit_text(text, font_of(size), room if y == 23 else _WIDTH - 4), fill=colour,
                   font=font_of(size))

@@ -2,6 +2,8 @@
 from collections import Counter
 from typing import NamedTuple
 
+from ..data.imagenet import short_names
+
 
 class Result(NamedTuple):
     """An image of a test: its file, its class, the class that was predicted, with which probability (None: unknown)."""
@@ -28,14 +30,25 @@ def mistakes_of(results) -> list:
                   key=lambda result: -(result.probability or 0))
 
 
-def names_of(classes, results) -> list:
-    """Return a name of its own for each class: those of the data set, with their number where several share one.
+class Names(NamedTuple):
+    """The names of the classes by their numbers: in the data, and of what the model predicts."""
+    truth: list
+    prediction: list
+
+
+def names_of(classes, results, outputs=None) -> Names:
+    """Return a name of its own for each class, with its number where several share one.
 
     Args:
         classes: The names of the data set, which may be fewer than there are labels.
         results: All `Result`.
+        outputs: The names of the model's outputs; by default those of the data set.
     """
     count = max([len(classes), *(max(result.truth, result.prediction) + 1 for result in results)])
-    names = [*map(str, classes), *map(str, range(len(classes), count))]
+    return Names(_distinct(classes, count), _distinct(outputs or classes, count))
+
+
+def _distinct(classes, count):
+    names = [*map(str, short_names(classes)), *map(str, range(len(classes), count))][:count]
     several = {name for name, number in Counter(names).items() if number > 1}
     return [f'{name} ({place})' if name in several else name for place, name in enumerate(names)]

@@ -9,6 +9,7 @@ from ..class_folders import ClassImages
 from ..classes import difference_of
 from ..datasets import IMAGE_SUFFIXES
 from ..files import read_files
+from ..imagenet import are_imagenet_names, imagenet_classes
 from .classes import listed_names
 from .copies import copies_between, mark_of
 from .files import Images, is_outside, read_header
@@ -27,16 +28,11 @@ def check_class_images(dataset, wanted, roots, trained: bool, use_cache: bool) -
     """
     source = ClassImages(dataset)
     check = _Check(source, wanted, trained)
-    try:
-        check.classes()
-        images = source.images()
-    except DataError as error:
-        kind = 'no-images' if os.path.exists(source.source) else 'not-there'
-        check.add(kind, source.source, value=str(error))
+    images = check.attempt(lambda: [check.classes(), check.lines(), source.images()][-1])
+    if images is None:
         return check.report([])
     if not images:
         check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
-    check.lines()
     check.unread()
     headers = read_files([path for path, _ in images], read_image, 'class images', source.source, use_cache, 'images')
     pipeline = Images(dataset, source.source, use_cache)
@@ -46,6 +42,18 @@ def check_class_images(dataset, wanted, roots, trained: bool, use_cache: bool) -
     check.folders(images)
     check.two_classes(use_cache)
     return check.report(images)
+
+
+def check_labels(dataset, wanted) -> list:
+    """Return the findings of `check_class_images` on classes and lines alone: no image is looked for.
+
+    Args:
+        dataset: Its config.
+        wanted: The names that the config has for its classes, or None.
+    """
+    check = _Check(ClassImages(dataset), wanted, False)
+    check.attempt(lambda: [check.classes(), check.lines()])
+    return check.findings
 
 
 def read_image(path) -> dict:
@@ -62,6 +70,15 @@ class _Check:
 
     def add(self, kind, file, part='', row=None, value='', id=None):
         self.findings.append(Finding(kind, str(file), part, row, id, value))
+
+    def attempt(self, read):
+        """Return what is read; None and a finding where the data cannot be used at all."""
+        try:
+            return read()
+        except DataError as error:
+            source = self.source.source
+            self.add('no-images' if os.path.exists(source) else 'not-there', source, value=str(error))
+            return None
 
     def classes(self):
         """Find the names, and where those of the config are not those of the folders."""
@@ -81,13 +98,30 @@ class _Check:
             difference = difference_of(found, self.wanted) if set(found) & set(self.wanted) else ''
             self.add('class-count', self.source.source, value=(
                 f'has {counted(len(found), "class folders")}, and the config has {counted(len(self.wanted), "classes")}'
-                + (f': {difference}' if difference else '')))
+                + (f': {difference}' if difference else '') + self._mend()))
             return
         self.names = self.wanted
+        if are_imagenet_names(self.wanted):
+            self.imagenet(found)
         # other names are for display; the same ones at other places are wrong
         places = {name: place for place, name in enumerate(self.wanted)}
         if any(places.get(name, place) != place for place, name in enumerate(found)):
             self.add('class-order', self.source.source, value=difference_of(found, self.wanted))
+
+    def _mend(self):
+        return f'. For a part of ImageNet {self.source.list_help}' if are_imagenet_names(self.wanted) else ''
+
+    def imagenet(self, found):
+        """Find folders that are not numbered as the classes of ImageNet, whose folders are WordNet ids."""
+        numbers, ids = [int(name) for name in found if name.isdecimal()], list(imagenet_classes())
+        if list(found) == ids or numbers == list(range(len(ids))):
+            return
+        is_shuffled = sorted(numbers) == list(range(len(ids)))
+        place, name, wanted = next((place, *pair) for place, pair in enumerate(zip(found, ids, strict=True))
+                                   if pair[0] != (str(place) if is_shuffled else pair[1]))
+        self.add('class-numbers' if is_shuffled else 'class-ids', self.source.source, value=(
+            f'{shown(name)} is class {place} ({wanted}). Name each folder as its WordNet id, or '
+            f'{self.source.list_help}'))
 
     def lines(self):
         """Find lines of the list that cannot be used."""

@@ -100,6 +100,10 @@ KINDS = {
     'image-in-training': Kind(WARNING, True, 'is a picture of the training data, too: {value}'),
     'class-empty': Kind(WARNING, False, 'has no image, and this class is never learnt'),
     'class-hidden': Kind(WARNING, False, 'is a hidden folder, which the data set takes for a class: take it out'),
+    'class-numbers': Kind(ERROR, False, 'has the numbers of the classes of ImageNet as folders, and the data set sorts '
+                                        'them as text, so that {value}'),
+    'class-ids': Kind(WARNING, False, 'has other folders than the WordNet ids of ImageNet, whose classes the data set '
+                                      'has, in the order of their names: {value}'),
     'class-single': Kind(ERROR, False, 'has one class alone, {value}, and there is nothing to tell apart. Each folder '
                                        'in it is a class'),
     # classes
