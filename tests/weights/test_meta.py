@@ -22,8 +22,9 @@ def test_every_kind_of_value():
 
 
 @pytest.mark.parametrize('value', (
-    '__import__("os").getcwd()', 'a', 'dict(b=len("x"))', 'dict([("b", 1)])', 'dict(**{})', '{**{}}', '[*()]',,
-    '{{}: 1}', '1 + 1', 'dict({}, {})', 'dict({}, a=1)', '-"x"', 'open("x")', '{[]: 1}', 'f"{a}"', '[i for i in "ab"]', 'object.dict()', 'dict(b=[(1, {2: x})])'))
+    '__import__("os").getcwd()', 'a', 'dict(b=len("x"))', 'dict([("b", 1)])', 'dict(**{})', '{**{}}', '[*()]',
+    '{{}: 1}', '1 + 1', 'dict({}, {})', 'dict({}, a=1)', '-"x"', 'open("x")', '{[]: 1}', 'f"{a}"',
+    '[i for i in "ab"]', 'object.dict()', 'dict(b=[(1, {2: x})])'))
 def test_a_value_that_is_no_literal_is_unknown(value):
     assert read(f'x = 1\ny = 2\nx = {value}\nx.z = 3\nif y:\n    y = 4') == dict(y=2)
 
