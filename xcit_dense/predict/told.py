@@ -82,7 +82,7 @@ def told_by_checkpoint(checkpoint, path, layout) -> Told:
     if _inputs(cfg):
         mean, std = _statistics(cfg, f'the training of {path}')
         told = told._replace(mean=mean, std=std)
-    if told == Told() and 'mmengine_version' in get_meta(checkpoint):
+    if not (node or _inputs(cfg)) and 'mmengine_version' in get_meta(checkpoint):
         print_log(f'{path} is of a training, but holds no config (meta.cfg) that tells how: model and images are taken '
                   'to be like those of the published files. If they were not, give the config (--config)',
                   logger='current', level=logging.WARNING)
