@@ -26,17 +26,17 @@ class Told(NamedTuple):
     """What is known of a model without its weights.
 
     Args:
-        kind: Class of the backbone; None if that is not told.
+        kind: Class of the backbone; None if it is not told.
         options: Its arguments.
         mean: Of the input, RGB.
         std: Likewise.
         test_data: Config of the data set that it is tested with; None if there is none.
     """
-    kind: type | None = None
-    options: dict = {}
-    mean: tuple = MEAN
-    std: tuple = STD
-    test_data: dict | None = None
+    kind: type | None
+    options: dict
+    mean: tuple
+    std: tuple
+    test_data: dict | None
 
 
 def told_by_config(config) -> Told:
@@ -76,17 +76,15 @@ def told_by_checkpoint(checkpoint, path, layout) -> Told:
     """
     cfg = config_of_checkpoint(checkpoint)
     node = _part(_part(cfg, 'model'), 'backbone')
-    told = Told(test_data=_test_data(cfg))
+    kind, options = None, {}
     if layout in ('official', 'dense') and isinstance(node.get('type'), str):
-        told = told._replace(kind=_kind_of_run(node, path), options={key: node[key] for key in _OPTIONS if key in node})
-    if _inputs(cfg):
-        mean, std = _statistics(cfg, f'the training of {path}')
-        told = told._replace(mean=mean, std=std)
+        kind, options = _kind_of_run(node, path), {key: node[key] for key in _OPTIONS if key in node}
     if not (node or _inputs(cfg)) and 'mmengine_version' in get_meta(checkpoint):
         print_log(f'{path} is of a training, but holds no config (meta.cfg) that tells how: model and images are taken '
                   'to be like those of the published files. If they were not, give the config (--config)',
                   logger='current', level=logging.WARNING)
-    return told
+    statistics = _statistics(cfg, f'the training of {path}') if _inputs(cfg) else (MEAN, STD)
+    return Told(kind, options, *statistics, _test_data(cfg))
 
 
 def _kind_of_run(node, path):
