@@ -62,7 +62,7 @@ demo-seg:
 
 demo-cls:
 	$(MAKE) demo DEMO=work_dirs/demo_cls CONFIG=configs/xcit_n12_p8_small.py METRIC=accuracy/top1=90 IMAGES=val SHOW=report \
-		DATA='$$(DEMO)/data/classes' PREDICT='classify.py $$(DEMO) $$(DATA)/$$(IMAGES) --config $$(CONFIG) --out $$(DEMO)/classified.json'
+		DATA='$$(DEMO)/data/classes' PREDICT='classify.py $$(DEMO) $$(DATA)/$$(IMAGES) --out $$(DEMO)/classified.json'
 
 test: setup
 	$(PY) -m pytest $(TESTS) -n 2 --dist loadgroup --durations=15 $(ARGS)

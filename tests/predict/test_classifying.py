@@ -10,8 +10,8 @@ from helpers.models import randomise
 from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.data.imagenet import imagenet_classes
 from xcit_dense.errors import CheckpointError, ConfigError, DataError
-from xcit_dense.predict import classify
-from xcit_dense.predict.classifying import Classifier, find_size, middle_of
+from xcit_dense.predict import classify, opening
+from xcit_dense.predict.classifying import Classifier, middle_of
 from xcit_dense.predict.opening import read_picture
 
 ARCH = 'nano_12_p16'
@@ -153,14 +153,36 @@ def test_a_file_that_is_no_image(content, opened, tmp_path):
         opened('few')(tmp_path / 'a.jpg')
 
 
+@pytest.mark.parametrize('name, size', (
+    ('few', 224), ('xcit_nano_12_p16_384_dist', 384), ('xcit_nano_12_p16_384.fb_dist_in1k', 384), ('a_384_dist', 224),
+    ('xcit_nano_12_p16_224_dist', 224), ('epoch_384', 224),
+    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b', 384),
+    ('xcit_384.v2/my_224', 224), ('xcit_s12_384_dist/epoch_3', 224)))
+def test_the_size_of_the_published_files(name, size, files, tmp_path):
+    path = tmp_path / f'{name}.pth'
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(files / 'few.pth')
+    assert resolution(path) == (size, 1.) and resolution(path, 96, 0.5) == (96, 0.5)
+
+
 @pytest.mark.parametrize('source, size', (
-    ('nano_12_p16_224', 224), ('nano_12_p16_384_dist', 384), ('xcit://small_24_p8_384_dist', 384),
-    ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384),
-    ('xcit_nano_12_p16_384.fb_dist_in1k.safetensors', 384), ('xcit_nano_12_p16_224_dist.pth', 224),
-    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b.pth', 384), ('run_of_384_days/epoch_384.pth', 224)))
-def test_the_size_of_the_published_files(source, size):
-    assert find_size(source) == (size, 1.)
-    assert find_size(source, 96, 0.5) == (96, 0.5)
+    ('nano_12_p16_224', 224), ('nano_12_p16_384_dist', 384), ('xcit://nano_12_p16_384_dist', 384),
+    ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384)))
+def test_the_size_of_published_names(source, size, files, monkeypatch):
+    monkeypatch.setattr(opening, 'fetch', lambda source: files / 'few.pth')  # no internet
+    assert resolution(source) == (size, 1.)
+
+
+def test_a_work_dir_is_no_published_file(files, tmp_path):
+    folder = tmp_path / 'xcit_s12_384_dist'
+    folder.mkdir()
+    (folder / 'epoch_1.pth').symlink_to(files / 'few.pth')
+    assert resolution(folder) == (224, 1.)
+
+
+def resolution(*args, **options):
+    classifier = Classifier(*args, **options)
+    return classifier.size, classifier.crop_ratio
 
 
 CONFIG = '''
@@ -175,15 +197,15 @@ STEPS = "dict(type='ResizeEdge', scale=80), dict(type='mmpretrain.CenterCrop', c
 @pytest.mark.parametrize('crop, size, ratio, wanted', (
     (64, None, None, (64, 0.8)), (64, 32, None, (32, 0.8)),
     (64, None, 1., (64, 1.)), (64, 32, 0.5, (32, 0.5)), (None, 32, None, (32, 1.)), ('(64, 32)', 48, None, (48, 1.)),
-    (None, None, None, None), ('(64, 32)', None, None, None)))
-def test_the_config_of_the_training_tells_the_size(crop, size, ratio, wanted, tmp_path):
+    ('(64, 64)', None, None, (64, 0.8)), (None, None, None, None), ('(64, 32)', None, None, None)))
+def test_the_config_of_the_training_tells_the_size(crop, size, ratio, wanted, files, tmp_path):
     config = tmp_path / 'config.py'
     config.write_text(CONFIG.format(steps=STEPS.format(crop) if crop else ''))
     if wanted:
-        assert find_size('any_384_dist', size, ratio, config) == wanted
+        assert resolution(files / 'few.pth', size, ratio, config) == wanted
     else:
         with pytest.raises(ConfigError, match='--size'):
-            find_size('any_384_dist', size, ratio, config)
+            resolution(files / 'few.pth', size, ratio, config)
 
 
 def test_the_config_of_the_training_tells_the_normalisation(files, opened, picture, tmp_path):
@@ -196,4 +218,4 @@ def test_the_config_of_the_training_tells_the_normalisation(files, opened, pictu
                                             (dict(crop_ratio=1.5), '1.5')))
 def test_options_that_cannot_be(options, words):
     with pytest.raises(ConfigError, match=words):
-        find_size('any', **options)
+        Classifier('any', **options)

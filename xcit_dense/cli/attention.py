@@ -27,8 +27,9 @@ def _read_options(argv):
     parser.add_argument('--size', type=_read_size, metavar='PIXELS',
                         help='resize the shorter side of images (default: they keep their size)')
     parser.add_argument('--config', metavar='CONFIG',
-                        help='name or file of the config of the training; only for models of sizes of your own, or '
-                        'of other normalisation than that of ImageNet')
+                        help='name or file of the config of the training, in the place of the one in the checkpoint of '
+                        'a run; for a backbone of your own, or where the file has none and the model is of no '
+                        'published size or normalisation')
     add_overwrite_option(parser)
     return parser.parse_args(argv)
 

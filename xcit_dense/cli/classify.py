@@ -19,13 +19,14 @@ def _read_options(argv):
                         help='gets all classes of --top with their probabilities, as JSON (default: classified.json)')
     parser.add_argument('--top', type=int, default=5, metavar='N', help='classes for an image (default: 5)')
     parser.add_argument('--size', type=int, metavar='PIXELS',
-                        help='side of the square that is seen (default: that of --config, 384 for files that were '
+                        help='side of the square that is seen (default: that of the config, 384 for files that were '
                         'published for it, else 224)')
     parser.add_argument('--crop-ratio', type=float, metavar='SHARE',
-                        help='share of the shorter side that is seen (default: that of --config, else 1)')
+                        help='share of the shorter side that is seen (default: that of the config, else 1)')
     parser.add_argument('--config', metavar='CONFIG',
-                        help='the config that a checkpoint of your own was trained with, where it has another size of '
-                        'images, normalisation or model than the published ones')
+                        help='name or file of the config of the training, in the place of the one in the checkpoint of '
+                        'a run; for a backbone of your own, or where the file has none and is not like the published '
+                        'ones')
     add_overwrite_option(parser)
     return parser.parse_args(argv)
 

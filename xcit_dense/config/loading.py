@@ -37,7 +37,7 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
         ConfigError: There is no such file, or something in it or in the options cannot be.
         SetupError: The framework of the config is missing or of a wrong version.
     """
-    cfg = _read(find_config(path))
+    cfg = read_config(path)
     wrong = find_new_keys(cfg, cfg_options)
     cfg.merge_from_dict({key: value for key, value in (cfg_options or {}).items()
                          if isinstance(wrong.get(key), (Hint, type(None)))})
@@ -56,6 +56,21 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     else:
         tell([*wrong.values(), *find_numbers(cfg)], findings)
     return cfg
+
+
+def read_config(path) -> Config:
+    """Read a config file alone: without options, checks and custom imports, and so without its framework.
+
+    Raises:
+        ConfigError: There is no such file, or it cannot be read.
+    """
+    path = find_config(path)
+    try:
+        return Config.fromfile(path, import_custom_modules=False)
+    except XCiTDenseError:
+        raise
+    except Exception as error:  # a config is a program: anything may happen in it
+        raise ConfigError(_explain(error, path)) from error
 
 
 def get_config(name, **options):
@@ -78,15 +93,6 @@ def get_config(name, **options):
     if options.get('data_root'):
         take_classes(cfg)
     return cfg
-
-
-def _read(path):
-    try:
-        return Config.fromfile(path, import_custom_modules=False)
-    except XCiTDenseError:
-        raise
-    except Exception as error:  # a config is a program: anything may happen in it
-        raise ConfigError(_explain(error, path)) from error
 
 
 def _explain(error, path):

@@ -8,38 +8,76 @@ def set_test_size(cfg, size: int = None, crop_ratio: float = None):
 
     Args:
         cfg: The config of a classifier; its ``test_dataloader`` is changed.
-        size: Side of the crop, in pixels; by default that of the config.
-        crop_ratio: Share of the shorter side that the crop keeps, above 0 up to 1; by default that of the config.
+        size: As for `find_resolution`.
+        crop_ratio: Likewise.
 
     Raises:
         ConfigError: A value is out of range, or the pipeline has not these two steps.
     """
+    for dataset in datasets(cfg, ['test_dataloader']):
+        side, ratio = find_resolution(dataset, size, crop_ratio)
+        resize, crop = _steps(dataset)
+        if not _tells(resize, crop):
+            raise ConfigError('--size, --crop-ratio and --sizes are for classifiers, whose test pipeline resizes the '
+                              "shorter side (ResizeEdge, edge='short') and crops a square (CenterCrop); that of this "
+                              f'config has {_titles(dataset)}. The scales of other models stand in the '
+                              'test_dataloader of the config')
+        crop['crop_size'] = side
+        resize['scale'] = round(side / ratio)
+
+
+def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) -> tuple:
+    """Return the side of the crop in pixels, and the share of the shorter side that it keeps.
+
+    Args:
+        dataset: The config of a data set, whose pipeline tells what is not given.
+        size: The side; by default that of the pipeline, None if it has not the two steps that tell it.
+        crop_ratio: The share, above 0 and at most 1; by default that of the pipeline, and 1 if it tells none.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
     if size is not None and size < 1:
         raise ConfigError(f'--size must be 1 or more pixels, got {size}')
     if crop_ratio is not None and not 0 < crop_ratio <= 1:
-        raise ConfigError(f'--crop-ratio must be above 0, up to 1, got {crop_ratio}')
-    for dataset in datasets(cfg, ['test_dataloader']):
-        resize, crop = size_steps(dataset)
-        ratio = crop_ratio or min(crop.crop_size / resize.scale, 1)
-        crop.crop_size = size or crop.crop_size
-        resize.scale = round(crop.crop_size / ratio)
+        raise ConfigError(f'--crop-ratio must be above 0 and at most 1, got {crop_ratio}')
+    resize, crop = _steps(dataset or {})
+    if not _tells(resize, crop):
+        return size, crop_ratio or 1.
+    side = _side(crop.get('crop_size'))
+    return size or side, crop_ratio or min(side / resize['scale'], 1.)
 
 
-def size_steps(dataset) -> tuple:
-    """Return the step of a pipeline that resizes the shorter side and the one that crops the centre.
-
-    Raises:
-        ConfigError: It has not these two.
-    """
+def _steps(dataset):
+    """Return the steps of a pipeline that resize the shorter side and crop the centre, or what there is of them."""
     steps = {_name(step.get('type')): step for step in dicts_in(dataset.get('pipeline') or ())}
-    resize, crop = steps.get('ResizeEdge'), steps.get('CenterCrop')
-    if (resize is None or crop is None or resize.get('edge', 'short') != 'short' or not isinstance(crop.crop_size, int)
-            or not isinstance(resize.scale, int)):
-        raise ConfigError('--size, --crop-ratio and --sizes are for classifiers, whose test pipeline resizes the '
-                          "shorter side (ResizeEdge, edge='short') and crops a square (CenterCrop); that of this "
-                          f'config has {", ".join(filter(None, steps)) or "no steps"}. The scales of other models '
-                          'stand in the test_dataloader of the config')
-    return resize, crop
+    return steps.get('ResizeEdge') or {}, steps.get('CenterCrop') or {}
+
+
+def _tells(resize, crop):
+    return resize.get('edge', 'short') == 'short' and _is_side(resize.get('scale')) and bool(
+        _side(crop.get('crop_size')))
+
+
+def _side(value):
+    """Return the pixels of a length, or of a pair of two that are equal; None for anything else."""
+    if isinstance(value, (list, tuple)) and len(value) == 2 and value[0] == value[1]:
+        value = value[0]
+    return value if _is_side(value) else None
+
+
+def _is_side(value):
+    return isinstance(value, int) and value > 0
+
+
+def _titles(dataset):
+    """Return the steps of a pipeline in words; of those that matter with what they do."""
+    found = []
+    for step in dicts_in(dataset.get('pipeline') or ()):
+        told = [f'{key}={step[key]!r}' for key in ('scale', 'edge', 'crop_size') if key in step]
+        if name := _name(step.get('type')):
+            found.append(f'{name}({", ".join(told)})' if told and name in ('ResizeEdge', 'CenterCrop') else name)
+    return ', '.join(found) or 'no steps'
 
 
 def _name(kind):

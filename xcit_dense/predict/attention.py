@@ -8,7 +8,7 @@ import torch
 from mmengine.device import get_device
 from torch import Tensor
 
-from ..errors import CheckpointError, ConfigError
+from ..errors import ConfigError
 from ..files import atomic_write
 from ..models import XCiTClassifier
 from .attention_pictures import Panel, draw
@@ -62,7 +62,7 @@ class Attention:
         config: As for `xcit_dense.predict.opening.open_model`.
 
     Raises:
-        CheckpointError: As for `xcit_dense.predict.opening.open_model`; or the model takes no images of 3 channels.
+        CheckpointError: As for `xcit_dense.predict.opening.open_model`.
         ConfigError: Likewise; or the model cannot show that, or has no such block.
     """
     tool = 'attention'
@@ -70,10 +70,8 @@ class Attention:
     last_files = ()
 
     def __init__(self, source, show: str = None, blocks=None, size: int = None, config=None):
-        self.model, _, *self._statistics = open_model(source, config)
-        if self.model.in_channels != 3:
-            raise CheckpointError(f'the model of {source} takes images of {self.model.in_channels} channels; image '
-                                  'files have 3')
+        opened = open_model(source, config)
+        self.model, self._statistics = opened.model, (opened.mean, opened.std)
         is_classifier, has_levels = isinstance(self.model, XCiTClassifier), bool(getattr(self.model, 'out_strides', ()))
         if show == 'attention' and not is_classifier:
             raise ConfigError(f'{source} holds a dense model, which has no class token and so no attention of it; it '

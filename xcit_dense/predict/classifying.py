@@ -1,5 +1,6 @@
 """A classifier out of a weight file, with the names of its classes, and what it says of images."""
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -7,13 +8,10 @@ import torch
 from mmengine.device import get_device
 from PIL import Image
 
-from ..config.loading import load_config
-from ..config.resolution import size_steps
+from ..config.resolution import find_resolution
 from ..data.imagenet import imagenet_classes
 from ..errors import CheckpointError, ConfigError
 from ..models import XCiTClassifier
-from ..text import counted
-from .classes import test_dataset
 from .opening import normalised, open_model, read_picture
 
 #: Of the longer side to the shorter. Of a longer image the middle alone is resized: the rest is cropped anyway, and
@@ -36,10 +34,10 @@ class Classifier:
 
     Args:
         source: As for `xcit_dense.predict.opening.open_model`.
-        size: Pixels of the crop, a square. Default: those of the test pipeline of ``config``; 384 for the files that
-            were published for it; else 224.
-        crop_ratio: What part of the shorter side is seen, up to 1. Default: that of ``config``, else 1.
-        config: The config of the training, where the file does not tell all: name or path.
+        size: Pixels of the crop, a square. Default: those of the test pipeline of ``config``, or of the one that a run
+            wrote into its checkpoint; 384 for the files that were published for it; else 224.
+        crop_ratio: What part of the shorter side is seen, up to 1. Default: that of the same pipeline, else 1.
+        config: As for `xcit_dense.predict.opening.open_model`.
 
     Raises:
         CheckpointError: There is no such file, or it holds no classifier with a head.
@@ -47,8 +45,13 @@ class Classifier:
     """
 
     def __init__(self, source, size: int = None, crop_ratio: float = None, config=None):
-        self.size, self.crop_ratio = find_size(str(source), size, crop_ratio, config)
+        find_resolution(None, size, crop_ratio)  # before a file is fetched
         opened = open_model(source, config)
+        self.size, self.crop_ratio = find_resolution(opened.test_data, size, crop_ratio)
+        if self.size is None and config:
+            raise ConfigError(f'the test pipeline of {config} has no ResizeEdge of the shorter side with a CenterCrop '
+                              'of a square, which would tell the size of images: give it with --size')
+        self.size = self.size or _published_size(str(source))
         self.model = _check_model(opened.model, source).to(get_device()).fuse()
         self.names, self.names_from = _find_names(opened.classes, self.model.num_classes)
         self._mean, self._std = opened.mean, opened.std
@@ -108,27 +111,13 @@ def middle_of(picture, size, crop_ratio=1.) -> np.ndarray:
     return np.array(resized)[top:top + size, left:left + size]
 
 
-def find_size(source: str, size: int = None, crop_ratio: float = None, config=None) -> tuple:
-    """Return pixels of the crop and crop ratio: those that are given, else of the config, else as published.
+def _published_size(source):
+    """Return pixels of the images that a published file was made for, by its name: the authors', timm's, mmpretrain's.
 
-    The arguments are those of `Classifier`.
-
-    Raises:
-        ConfigError: One cannot be, or the config does not tell the size and none is given.
+    Of a path the file's own name counts, not those of its folders.
     """
-    if size is not None and size < 1:
-        raise ConfigError(f'the size must be at least 1 pixel, got {size}')
-    if crop_ratio is not None and not 0 < crop_ratio <= 1:
-        raise ConfigError(f'the crop ratio must be above 0 and at most 1, got {crop_ratio}')
-    if config and (size is None or crop_ratio is None):
-        usual = _size_of_config(config)
-    else:
-        # the authors' names, timm's and mmpretrain's
-        usual = (384 if re.search(r'xcit[^/]*[_-]384(_dist|px|\.)|_384_dist$', source) else 224), 1.
-    if size is None and usual[0] is None:
-        raise ConfigError(f'the test pipeline of {config} has no ResizeEdge with a CenterCrop of a square, which would '
-                          'tell the size of images: give it with --size')
-    return size or usual[0], crop_ratio or usual[1]
+    name = '' if Path(source).expanduser().is_dir() else source.rpartition('/')[2]
+    return 384 if re.search(r'xcit.*[_-]384(_dist|px|\.)|_384_dist$', name) else 224
 
 
 def _check_model(model, source):
@@ -145,10 +134,6 @@ def _check_model(model, source):
         raise CheckpointError(f'{source} holds features without a head (as the files of DINO), which name no classes: '
                               'look at what it attends to with `python -m xcit_dense attention`, or fine-tune from it '
                               f"with init_cfg=dict(type='Pretrained', checkpoint={str(source)!r})")
-    channels = model.state_dict()['patch_embed.proj.0.0.weight'].shape[1]
-    if channels != 3:
-        raise CheckpointError(f'{source} is made for images of {counted(channels, "channels")}, and images are read '
-                              'here with three')
     return model
 
 
@@ -160,13 +145,3 @@ def _find_names(classes, count):
         return tuple(imagenet_classes().values()), 'ImageNet, for the checkpoint has none and there are 1,000'
     reason = f'names {len(classes):,}' if classes else 'has no names'
     return tuple(map(str, range(count))), f'their numbers, for the checkpoint {reason} and there are {count:,} outputs'
-
-
-def _size_of_config(config):
-    """Return pixels of the crop and crop ratio of the test pipeline of a config; None and 1 where it has none."""
-    dataset = test_dataset(load_config(config, pretrained=False))
-    try:
-        resize, crop = size_steps(dataset)
-    except ConfigError:
-        return None, 1.
-    return crop.crop_size, min(1., crop.crop_size / resize.scale)

@@ -10,26 +10,31 @@ from mmengine.registry import MODELS
 from torch import Tensor
 
 from ..archs import arch_names, get_arch
-from ..config.loading import load_config
-from ..errors import CheckpointError, ConfigError, DataError
+from ..errors import CheckpointError, DataError
 from ..models import Trunk, XCiT, XCiTClassifier
-from ..text import first_line, nearest
+from ..text import counted, first_line, nearest
 from ..weights import fetch, find_state_dict, load_backbone, load_classifier, read_checkpoint
 from ..weights.describe import Contents
 from ..weights.meta import get_dataset_meta
 from ..weights.zoo import PREFIX, WEIGHTS
-
-#: Of ImageNet, in RGB, from 0 to 255: what published weights were trained with.
-MEAN = (123.675, 116.28, 103.53)
-STD = (58.395, 57.12, 57.375)
+from .told import MEAN, STD, told_by_checkpoint, told_by_config
 
 
 class Opened(NamedTuple):
-    """A model in evaluation mode, on the CPU; class names, if the file has some; mean and std of its input, RGB."""
+    """A model in evaluation mode, on the CPU, and what it was trained with.
+
+    Args:
+        model: The model, which takes images of three channels.
+        classes: Class names, if the file has some.
+        mean: Of its input, RGB.
+        std: Likewise.
+        test_data: Config of the data set that it was tested with, if one is known.
+    """
     model: Trunk
     classes: tuple
     mean: tuple
     std: tuple
+    test_data: dict | None
 
 
 def open_model(source, config=None) -> Opened:
@@ -37,12 +42,13 @@ def open_model(source, config=None) -> Opened:
 
     Args:
         source: As for `xcit_dense.weights.read_checkpoint`, or the name of a published file without ``xcit://``.
-        config: The config of its training, where the file does not tell everything: name or path. Without one the
-            images are normalised with ImageNet's mean and std.
+        config: The config of its training, name or path. It goes before the one that a run wrote into its checkpoint;
+            with neither, the model is of a published size, and ImageNet's mean and std normalise its images.
 
     Raises:
-        CheckpointError: There is no such file, it holds no XCiT, or does not tell how to build it.
-        ConfigError: The config has no XCiT.
+        CheckpointError: There is no such file, it holds no XCiT for images of three channels, or does not tell how to
+            build it.
+        ConfigError: The config has no XCiT, or its images are none that could be read here.
     """
     path = fetch(_published(str(source)))
     checkpoint = read_checkpoint(path)
@@ -50,25 +56,32 @@ def open_model(source, config=None) -> Opened:
     if contents.layout is None:
         raise CheckpointError(f'{path} holds {contents}')
     is_classifier = 'classifier' in contents.parts
-    mean, std = MEAN, STD
-    if config:
-        kind, options, mean, std = _from_config(config)
-        if issubclass(kind, XCiTClassifier) != is_classifier:
-            raise CheckpointError(f'{path} holds {contents}, which is no weights of the {kind.__name__} of {config}')
-    else:
-        kind, options = (XCiTClassifier if is_classifier else XCiT), dict(arch=_arch_of(contents, path, is_classifier))
-        options.update(norm_cfg=dict(type='BN'), in_channels=contents.tensors['patch_embed.proj.0.0.weight'].shape[1])
+    told = told_by_config(config) if config else told_by_checkpoint(checkpoint, path, contents.layout)
+    if told.kind and issubclass(told.kind, XCiTClassifier) != is_classifier:
+        raise CheckpointError(f'{path} holds {contents}, which is no weights of the {told.kind.__name__} of '
+                              f'{config or "the config in it: give that of its training (--config)"}')
+    options = dict(told.options, type=told.kind or (XCiTClassifier if is_classifier else XCiT))
+    if not config:
+        options.setdefault('norm_cfg', dict(type='BN'))
+        if not told.kind:
+            options.update(arch=_arch_of(contents, path, is_classifier))
+        if 'patch_embed.proj.0.0.weight' in contents.tensors:
+            options.update(in_channels=contents.tensors['patch_embed.proj.0.0.weight'].shape[1])
         if not is_classifier and 'pyramid' not in contents.parts:
             options.update(out_strides=None)
     if is_classifier:
         options.update(num_classes=contents.num_classes or 0)
     try:
-        model = MODELS.build(dict(options, type=kind))
-    except ValueError as error:
+        model = MODELS.build(options)
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f'{path} holds {contents}, which does not tell how it is built ({first_line(error)}): '
                               'give the config that it was trained with (--config)') from error
     (load_classifier if is_classifier else load_backbone)(model, path)
-    return Opened(model.eval(), tuple(get_dataset_meta(checkpoint).get('classes') or ()), mean, std)
+    if model.in_channels != 3:
+        raise CheckpointError(f'{path} is made for images of {counted(model.in_channels, "channels")}, and image files '
+                              'are read with three')
+    return Opened(model.eval(), tuple(get_dataset_meta(checkpoint).get('classes') or ()), told.mean, told.std,
+                  told.test_data)
 
 
 def read_picture(path) -> np.ndarray:
@@ -78,13 +91,15 @@ def read_picture(path) -> np.ndarray:
         DataError: It cannot be read.
     """
     try:
-        picture = mmcv.imfrombytes(Path(path).read_bytes(), flag='color')
+        data = Path(path).read_bytes()
+        picture = mmcv.imfrombytes(data, flag='color') if data else None
     except OSError as error:
         raise DataError(f'{path} cannot be read: {error.strerror}') from error
     except cv2.error as error:
         raise DataError(f'{path} cannot be read: {first_line(error)}') from error
     if picture is None:
-        raise DataError(f'{path} cannot be read: it is no image, damaged or too large')
+        reason = 'it is not an image, is damaged, or is too large' if data else 'it is empty'
+        raise DataError(f'{path} cannot be read: {reason}')
     return np.ascontiguousarray(picture[..., ::-1])
 
 
@@ -112,19 +127,3 @@ def _arch_of(contents, path, is_classifier):
         raise CheckpointError(f'{path} holds a classifier of no published size, {contents.size}, whose tokens_norm the '
                               'file does not tell: give the config that it was trained with (--config)')
     return arch
-
-
-def _from_config(config):
-    """Return type and options of the backbone of a config, and mean and std of its input."""
-    cfg = load_config(config, pretrained=False)
-    node = (cfg.get('model') or {}).get('backbone') or {}
-    kind = MODELS.get(node['type']) if isinstance(node.get('type'), str) else node.get('type')
-    if not (isinstance(kind, type) and issubclass(kind, Trunk)):
-        raise ConfigError(f'the config {config} has no XCiT and no XCiTClassifier as model.backbone; its type is '
-                          f'{node.get("type")!r}')
-    inputs = {**(cfg.get('data_preprocessor') or {}), **(cfg.model.get('data_preprocessor') or {})}
-    if not (inputs.get('bgr_to_rgb') or inputs.get('to_rgb')):
-        raise ConfigError(f'the model of {config} takes images in BGR (its data_preprocessor has no bgr_to_rgb and no '
-                          'to_rgb), and these are read in RGB')
-    options = {key: value for key, value in node.items() if key not in ('type', 'init_cfg')}
-    return kind, options, tuple(inputs.get('mean') or MEAN), tuple(inputs.get('std') or STD)

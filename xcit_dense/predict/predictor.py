@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 from ..config.framework import framework_of
 from ..data.classes import palette_of, take_classes
 from ..data.datasets import type_of
-from ..errors import CheckpointError, DataError
+from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
@@ -180,7 +180,16 @@ class SegmentationPredictor(Predictor):
 
 
 def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
-    """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`."""
+    """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`.
+
+    Raises:
+        CheckpointError: As for `Predictor`.
+        ConfigError: Likewise, or the config is of a classifier.
+        DataError: As for `Predictor`.
+    """
+    if framework_of(cfg) == 'mmpretrain':
+        raise ConfigError('the config is of a classifier: what its images show is said by `python -m xcit_dense '
+                          'classify CHECKPOINT IMAGES`')
     if framework_of(cfg) == 'mmseg':
         return SegmentationPredictor(cfg, checkpoint)
     return DetectionPredictor(cfg, checkpoint, score_thr)

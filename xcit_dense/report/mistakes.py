@@ -36,7 +36,7 @@ def draw_mistakes(path, mistakes, names, count, read):
     title = f'no mistakes among {counted(count, "images")}'
     if mistakes:
         which = f'the {len(shown)} worst of ' if len(shown) < len(mistakes) else ''
-        title = f'{which}{counted(len(mistakes), "mistakes")} among {counted(count, "images")}, the surest first'
+        title = f'{which}{counted(len(mistakes), "mistakes")} among {counted(count, "images")}, most confident first'
     columns, rows = min(_COLUMNS, max(len(shown), 1)), -(-len(shown) // _COLUMNS)
     step_x, step_y = _WIDTH + _GAP, _HEIGHT + _CAPTION + _GAP
     width = max(columns * step_x + _GAP, round(font_of(18).getlength(title)) + 2 * _GAP)

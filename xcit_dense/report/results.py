@@ -25,7 +25,7 @@ def result_of(sample) -> Result | None:
 
 
 def mistakes_of(results) -> list:
-    """Return the results that are wrong, the surest first."""
+    """Return the results that are wrong, the most confident first."""
     return sorted((result for result in results if result.truth != result.prediction),
                   key=lambda result: -(result.probability or 0))
 

@@ -1,5 +1,10 @@
 """What a checkpoint says of itself beside its tensors."""
+import ast
+
 from ..errors import CheckpointError
+
+#: Characters of a config that is still read: it may name all classes of ImageNet, and is parsed in seconds.
+_LONGEST = 2**22
 
 
 def get_meta(checkpoint) -> dict:
@@ -27,3 +32,51 @@ def classes_of_checkpoint(checkpoint, source) -> tuple:
         raise CheckpointError(f'{source} holds no class names (meta.dataset_meta.classes or meta.CLASSES), and its '
                               'config takes them from the data; give the checkpoint of a training run')
     return (classes, ) if isinstance(classes, str) else tuple(classes)  # mmdet 2 allowed the bare name of one
+
+
+def config_of_checkpoint(checkpoint) -> dict:
+    """Return the config of its training that mmengine's runner wrote into a checkpoint, without running its text.
+
+    Returns:
+        Its variables by name; those alone that are literals, also in lists, tuples, dicts and calls of ``dict``, all
+        through. Nothing where there is no such text, or it cannot be read.
+    """
+    text = get_meta(checkpoint).get('cfg')
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        return {}
+    found = {}
+    try:
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.Assign) and all(isinstance(name, ast.Name) for name in statement.targets):
+                names = [name.id for name in statement.targets]
+                try:
+                    found.update(dict.fromkeys(names, _value_of(statement.value)))
+                except (TypeError, ValueError):
+                    for name in names:  # what it was before is no longer so
+                        found.pop(name, None)
+    except (MemoryError, RecursionError, SyntaxError, ValueError):  # ast, of what is no config or made to break it
+        return {}
+    return found
+
+
+def _value_of(node):
+    """Return the value of an expression without names.
+
+    Raises:
+        TypeError: A key of a dict cannot be one.
+        ValueError: There is more in it.
+    """
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return (list if isinstance(node, ast.List) else tuple)(map(_value_of, node.elts))
+    if isinstance(node, ast.Dict):
+        return dict(zip(map(_value_of, node.keys), map(_value_of, node.values), strict=True))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict':
+        if not node.args and all(keyword.arg for keyword in node.keywords):
+            return {keyword.arg: _value_of(keyword.value) for keyword in node.keywords}
+        if not node.keywords and isinstance(node.args[0], ast.Dict) and len(node.args) == 1:
+            return _value_of(node.args[0])  # how mmengine writes keys that are no names
+    raise ValueError(f'no literal: {type(node).__name__}')
