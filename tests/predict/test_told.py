@@ -158,7 +158,10 @@ def test_a_model_of_ones_own_is_imported_by_the_config(tmp_path, monkeypatch):
     assert type(found).__name__ == 'ToldXCiT'
 
 
-def test_a_broken_config_is_named(tmp_path):
-    (tmp_path / 'config.py').write_text('model = dict(\n')
-    with pytest.raises(ConfigError, match='config.py, line 1'):
+@pytest.mark.parametrize('text, words', (
+    ('model = dict(\n', 'line 1'), ('model = dict(backbone=dict(type="ResNet"))', 'ResNet'), ('x = 1', 'None'),
+    (Config(config_of(dict(type='XCiTClassifier', width=3))).pretty_text, 'width')))
+def test_a_config_that_does_not_do_is_named(text, words, tmp_path):
+    (tmp_path / 'config.py').write_text(text)
+    with pytest.raises(ConfigError, match=f'config.py.*{words}'):
         open_model(save(tmp_path / 'a.pth', classifier(), 'x = 1'), tmp_path / 'config.py')

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS
 from torch import Tensor
 
 from ..archs import arch_names, get_arch
-from ..errors import CheckpointError, DataError
+from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Trunk, XCiT, XCiTClassifier
 from ..text import counted, first_line, nearest
 from ..weights import fetch, find_state_dict, load_backbone, load_classifier, read_checkpoint
@@ -48,7 +48,7 @@ def open_model(source, config=None) -> Opened:
     Raises:
         CheckpointError: There is no such file, it holds no XCiT for images of three channels, or does not tell how to
             build it.
-        ConfigError: The config has no XCiT, or its images are none that could be read here.
+        ConfigError: The config has no XCiT, or one that cannot be built, or takes images in BGR.
     """
     path = fetch(_published(str(source)))
     checkpoint = read_checkpoint(path)
@@ -74,6 +74,8 @@ def open_model(source, config=None) -> Opened:
     try:
         model = MODELS.build(options)
     except (TypeError, ValueError) as error:
+        if config:
+            raise ConfigError(f'the backbone of {config} cannot be built: {first_line(error)}') from error
         raise CheckpointError(f'{path} holds {contents}, which does not tell how it is built ({first_line(error)}): '
                               'give the config that it was trained with (--config)') from error
     (load_classifier if is_classifier else load_backbone)(model, path)
