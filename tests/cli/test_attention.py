@@ -52,7 +52,7 @@ def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
     lines = done.message.splitlines()[1:]
     assert [line.split(' cannot be read: ')[0].strip() for line in lines] == [
         str(images / '0.jpg'), str(images / 'link.jpg')]
-    assert 'no image' in lines[0] and 'OpenCV' not in done.message
+    assert 'not an image' in lines[0] and 'OpenCV' not in done.message
 
 
 def test_an_image_too_small_for_the_pyramid_is_named(images, tmp_path):

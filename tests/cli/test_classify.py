@@ -72,7 +72,7 @@ def test_images_that_cannot_be_read_end_nothing(weights, images, tmp_path):
     assert '1 of 3 images could not' in output and str(images / 'a.png') in output and '2 images in' in output
     found = read(tmp_path / 'classified.json')
     assert len(found['images']) == 2 and found['unreadable'][0]['path'] == str(images / 'a.png')
-    assert 'no image' in found['unreadable'][0]['reason']
+    assert 'not an image' in found['unreadable'][0]['reason']
 
 
 def test_what_was_done_before_ctrl_c_is_written(weights, images, tmp_path, monkeypatch):

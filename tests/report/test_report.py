@@ -68,7 +68,7 @@ def test_truth_and_predictions_have_names_of_their_own(tmp_path, drawn, captions
     draw_confusion(tmp_path / 'c.png', counts, names)
     assert drawn['x'] == [*'xyz'] and drawn['y'] == ['a (3)', 'b (1)', 'c (1)']
     draw_mistakes(tmp_path / 'm.png', mistakes_of(RESULTS), names, 5, read)
-    assert captions[:2] == ['is b', 'taken for z']
+    assert captions[:2] == ['true: b', 'predicted: z']
     write_mistakes(tmp_path / 'm.json', mistakes_of(RESULTS), names)
     assert json.loads((tmp_path / 'm.json').read_text())[0]['truth'] == 'b'
 

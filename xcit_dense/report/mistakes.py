@@ -63,8 +63,8 @@ def _cell(found, names, read):
         cell.paste(picture, ((_WIDTH - picture.width) // 2, (_HEIGHT - picture.height) // 2))
     share = '' if found.probability is None else f'{found.probability:.1%}'
     room = _WIDTH - font_of(15).getlength(share) - 8
-    for y, text, colour, size in ((4, f'is {names.truth[found.truth]}', _INK, 15),
-                                  (23, f'taken for {names.prediction[found.prediction]}', _ALARM, 15),
+    for y, text, colour, size in ((4, f'true: {names.truth[found.truth]}', _INK, 15),
+                                  (23, f'predicted: {names.prediction[found.prediction]}', _ALARM, 15),
                                   (43, '/'.join(Path(found.path).parts[-2:]), _FAINT, 12)):
         draw.text((2, _HEIGHT + y), fit_text(text, font_of(size), room if y == 23 else _WIDTH - 4), fill=colour,
                   font=font_of(size))

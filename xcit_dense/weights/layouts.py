@@ -38,7 +38,7 @@ class Layout:
 
 
 LAYOUTS = {
-    'official': Layout("a file in the authors' ImageNet layout", container='model'),
+    'official': Layout('a file in the official ImageNet layout', container='model'),
     'dense': Layout('a dense file', container='state_dict', in_whole_model=True, holds=('pyramid', 'rest')),
     'timm': Layout('a timm file', names=(('.pos_embeder.', '.pos_embed.'), ), splits_qkv=True),
     'mmpretrain': Layout(

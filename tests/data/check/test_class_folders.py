@@ -69,10 +69,23 @@ def test_fault_of_class_folders(root, train, kind, plant, words):
     assert check_data_set(pictures(root), True).findings == found  # out of the cache
 
 
+def test_a_class_whose_files_are_all_left_out(root, train):
+    """In training it would never be learnt; where it is not trained on nothing is lost."""
+    (train / 'webs').mkdir()
+    for name in ('a.gif', 'b.GIF'):
+        (train / 'webs' / name).touch()
+    report = check_data_set(pictures(root), True)
+    assert kinds_of(report) == {'class-unread', 'files-left-out'}
+    error, = report.errors
+    assert 'train/webs' in error.sentence and '2 files' in error.sentence and '.jpg' in error.sentence
+    (train / 'webs/c.jpg').write_bytes((train / 'star/star_0001.jpg').read_bytes())
+    assert 'class-unread' not in kinds_of(check_data_set(pictures(root), True))
+
+
 def test_folders_of_images_that_cannot_be_used_at_all(root, train):
     for path in train.glob('*/*'):
         path.rename(path.with_suffix('.npy'))
-    assert kinds_of(check_data_set(pictures(root))) == {'no-images', 'files-left-out', 'class-empty'}
+    assert kinds_of(check_data_set(pictures(root))) == {'no-images', 'files-left-out', 'class-unread'}
 
 
 LINES = (

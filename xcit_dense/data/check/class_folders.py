@@ -170,13 +170,22 @@ class _Check:
         """Find class folders without an image, and those that are no classes."""
         if self.source.list or not self.source.is_labelled:
             return
-        used = {label for _, label in images}
+        used, unread = {label for _, label in images}, Counter(map(self.class_of, self.source.unread()))
         for label, name in enumerate(self.source.classes()):
             folder = os.path.join(self.source.folder, name)
             if name.startswith('.'):
                 self.add('class-hidden', folder)
+            elif self.trained and label not in used and unread[name]:
+                self.add('class-unread', folder, value=(
+                    f'{counted(unread[name], "files")} of other suffixes than '
+                    f'{", ".join(sorted(self.source.suffixes))}; convert them, or add theirs to extensions of the data '
+                    'set'))
             elif self.trained and label not in used:
                 self.add('class-empty', folder)
+
+    def class_of(self, path):
+        """Return the name of the class folder in which a file lies."""
+        return Path(path).relative_to(self.source.folder).parts[0]
 
     def two_classes(self, use_cache):
         """Find copies of one image in several classes."""

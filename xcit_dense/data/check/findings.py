@@ -99,7 +99,10 @@ KINDS = {
     'image-two-classes': Kind(WARNING, True, 'has two classes: {value}'),
     'image-in-training': Kind(WARNING, True, 'is a picture of the training data, too: {value}'),
     'class-empty': Kind(WARNING, False, 'has no image, and this class is never learnt'),
-    'class-hidden': Kind(WARNING, False, 'is a hidden folder, which the data set takes for a class: take it out'),
+    'class-unread': Kind(ERROR, False, 'has files, and none that is read, so that this class would never be learnt: '
+                                       '{value}'),
+    'class-hidden': Kind(ERROR, False, 'is a hidden folder, and the data set takes it for a class: delete it, or move '
+                                       'it out of the folder of the classes'),
     'class-numbers': Kind(ERROR, False, 'has the numbers of the classes of ImageNet as folders, and the data set sorts '
                                         'them as text, so that {value}'),
     'class-ids': Kind(WARNING, False, 'has other folders than the WordNet ids of ImageNet, whose classes the data set '
