@@ -25,14 +25,15 @@ def judged(tmp_path_factory):
     cfg = load_config(TINY_CLS_CONFIG, pretrained=False)
     model = MODELS.build(dict(cfg.model.backbone, num_classes=1000, norm_cfg=dict(type='BN'), init_cfg=None)).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
+        for parameter in model.parameters():  # so that images differ in what they are taken for, and channels count
+            parameter += 0.3 * torch.randn_like(parameter) * (parameter.ndim > 1)
     file = tmp_path_factory.mktemp('weights') / 'weights.pth'
     torch.save(dict(model=model.state_dict()), file)
     images = np.random.default_rng(0).integers(0, 256, (len(PLACES), cfg.size, cfg.size, 3), dtype=np.uint8)
     inputs = (images[..., ::-1] - (123.675, 116.28, 103.53)) / (58.395, 57.12, 57.375)  # RGB, ImageNet's statistics
     with torch.no_grad():
         order = model(torch.from_numpy(inputs).float().permute(0, 3, 1, 2)).argsort(1, descending=True)
+    assert len(set(order[:, 0].tolist())) > 3
     return file, images, [int(row[place]) for row, place in zip(order, PLACES, strict=True)]
 
 
