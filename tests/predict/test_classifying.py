@@ -219,3 +219,11 @@ def test_the_config_of_the_training_tells_the_normalisation(files, opened, pictu
 def test_options_that_cannot_be(options, words):
     with pytest.raises(ConfigError, match=words):
         Classifier('any', **options)
+
+
+def test_a_run_on_imagenet_has_the_short_names_too(tmp_path):
+    """mmpretrain's data set has all synonyms."""
+    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
+    state = XCiTClassifier('nano_12_p16', norm_cfg=dict(type='BN')).state_dict()
+    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=categories))), tmp_path / 'run.pth')
+    assert Classifier(tmp_path / 'run.pth').names[:2] == ('tench', 'goldfish')

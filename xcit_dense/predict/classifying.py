@@ -9,7 +9,7 @@ from mmengine.device import get_device
 from PIL import Image
 
 from ..config.resolution import find_resolution
-from ..data.imagenet import imagenet_classes
+from ..data.imagenet import imagenet_classes, short_names
 from ..errors import CheckpointError, ConfigError
 from ..models import XCiTClassifier
 from .opening import normalised, open_model, read_picture
@@ -140,7 +140,7 @@ def _check_model(model, source):
 def _find_names(classes, count):
     """Return the names of the outputs, and in words where they are from."""
     if len(classes) == count:
-        return tuple(map(str, classes)), 'the checkpoint'
+        return short_names(tuple(map(str, classes))), 'the checkpoint'
     if not classes and count == 1000:
         return tuple(imagenet_classes().values()), 'ImageNet, for the checkpoint has none and there are 1,000'
     reason = f'names {len(classes):,}' if classes else 'has no names'
