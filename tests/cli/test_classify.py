@@ -108,8 +108,12 @@ def test_a_name_that_is_nearly_a_published_one(images, tmp_path):
 
 @pytest.mark.integration
 def test_without_mmpretrain(weights, images, tmp_path):
+    """Both tools that need no config, in processes that cannot import it."""
     (tmp_path / 'mmpretrain.py').write_text('raise ImportError("not there")')
-    done = subprocess.run([sys.executable, '-m', 'xcit_dense', 'classify', weights, images, '--size', '32'],
-                          cwd=tmp_path, text=True, capture_output=True,
-                          env=environment(PYTHONPATH=f'{tmp_path}:{environment()["PYTHONPATH"]}'))
-    assert done.returncode == 0 and 'deep/c.png   70.0%  dog' in done.stdout, done.stderr
+    for tool, args, words in (('classify', ('--size', '32'), 'deep/c.png   70.0%  dog'),
+                              ('attention', ('--size', '32', '--out', 'maps'), 'in maps')):
+        done = subprocess.run([sys.executable, '-m', 'xcit_dense', tool, weights, images, *args],
+                              cwd=tmp_path, text=True, capture_output=True,
+                              env=environment(PYTHONPATH=f'{tmp_path}:{environment()["PYTHONPATH"]}'))
+        assert done.returncode == 0 and words in done.stdout, done.stderr
+
