@@ -48,3 +48,8 @@ def shown(value, length: int = 80) -> str:
     """Return a value as Python writes it, cut to a length."""
     text = repr(value)
     return text if len(text) <= length else f'{text[:length]}...'
+
+
+def type_name(kind) -> str:
+    """Return the last part of the name of a type in a config: a text with or without a scope, a class, or None."""
+    return getattr(kind, '__name__', str(kind or '').rpartition('.')[2])

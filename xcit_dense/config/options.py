@@ -11,6 +11,7 @@ from mmengine.logging import print_log
 from ..data.datasets import LOADERS, datasets, files_of
 from ..data.evaluators import evaluators
 from ..errors import ConfigError
+from ..text import type_name
 from .framework import framework_of
 
 #: Ours, by both of its names, and those of the frameworks.
@@ -85,9 +86,9 @@ def check_compiler():
                           'another in the variable CXX')
 
 
-def add_hook(cfg: Config, kind):
-    """Add a hook of `xcit_dense.train.hooks` by its name."""
-    cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type=kind)]
+def add_hook(cfg: Config, kind, **options):
+    """Add a hook of this package by its name, with its arguments."""
+    cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type=kind, **options)]
 
 
 def set_auto_scale_lr(cfg: Config):
@@ -115,14 +116,13 @@ def set_show_dir(cfg: Config, folder, overwrite: bool = False):
         overwrite: As for the hook.
     """
     if framework_of(cfg) == 'mmpretrain':
-        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []),
-                            dict(type='ReportHook', out_dir=str(Path(folder).absolute()), overwrite=overwrite)]
+        add_hook(cfg, 'ReportHook', out_dir=str(Path(folder).absolute()), overwrite=overwrite)
         return
     hooks = cfg.get('default_hooks') or {}
     # hooks of users join this to a folder of their own unless it is absolute
     hook = dict(hooks.get('visualization') or {}, draw=True, test_out_dir=str(Path(folder).absolute()))
     kind = hook.get('type', 'DrawingHook')
-    if str(getattr(kind, '__name__', kind)).rpartition('.')[2] in _DRAWING_HOOKS:
+    if type_name(kind) in _DRAWING_HOOKS:
         hook.update(type='DrawingHook', overwrite=overwrite)
     cfg.default_hooks = dict(hooks, visualization=hook)
 

@@ -1,6 +1,7 @@
 """At which resolution a classifier is tested."""
 from ..data.datasets import datasets, dicts_in
 from ..errors import ConfigError
+from ..text import type_name
 
 
 def set_test_size(cfg, size: int = None, crop_ratio: float = None):
@@ -50,7 +51,7 @@ def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) ->
 
 def _steps(dataset):
     """Return the steps of a pipeline that resize the shorter side and crop the centre, or what there is of them."""
-    steps = {_name(step.get('type')): step for step in dicts_in(dataset.get('pipeline') or ())}
+    steps = {type_name(step.get('type')): step for step in dicts_in(dataset.get('pipeline') or ())}
     return steps.get('ResizeEdge') or {}, steps.get('CenterCrop') or {}
 
 
@@ -75,10 +76,6 @@ def _titles(dataset):
     found = []
     for step in dicts_in(dataset.get('pipeline') or ()):
         told = [f'{key}={step[key]!r}' for key in ('scale', 'edge', 'crop_size') if key in step]
-        if name := _name(step.get('type')):
+        if name := type_name(step.get('type')):
             found.append(f'{name}({", ".join(told)})' if told and name in ('ResizeEdge', 'CenterCrop') else name)
     return ', '.join(found) or 'no steps'
-
-
-def _name(kind):
-    return getattr(kind, '__name__', str(kind or '').rpartition('.')[2])

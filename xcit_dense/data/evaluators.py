@@ -5,6 +5,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ..errors import DataError
+from ..text import type_name
 from .datasets import LOADERS, class_of, is_elsewhere
 
 
@@ -21,7 +22,7 @@ def limit_top_k(cfg: Config, count: int):
     """
     for key, metric in evaluators(cfg):
         ks, kind = metric.get('topk'), metric.get('type')
-        if ks is None or str(getattr(kind, '__name__', kind)).rpartition('.')[2] != 'Accuracy':
+        if ks is None or type_name(kind) != 'Accuracy':
             continue
         ks = tuple(ks) if isinstance(ks, (list, tuple)) else (ks, )
         if any(k >= count for k in ks) and ks != (1, ):

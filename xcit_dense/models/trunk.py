@@ -8,6 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from ..archs import Arch, check_out_indices
+from ..text import type_name
 from . import fast
 from .block import XCABlock, is_as_built
 from .positions import FourierPositions
@@ -194,7 +195,7 @@ def _check_rate(name, value):
 def _find_pretrained(init_cfg):
     """Return the part of ``init_cfg`` that names weights, or None; raise ``ValueError`` if it cannot be followed."""
     parts = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg or {}]
-    pretrained = [part for part in parts if _name_of_type(part.get('type')) in ('Pretrained', 'PretrainedInit')]
+    pretrained = [part for part in parts if type_name(part.get('type')) in ('Pretrained', 'PretrainedInit')]
     if not pretrained:
         return None
     valid = len(parts) == 1 and parts[0].get('checkpoint') and set(parts[0]) <= {'type', 'checkpoint', 'prefix'}
@@ -202,11 +203,6 @@ def _find_pretrained(init_cfg):
         raise ValueError("init_cfg must be dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS), alone and with no "
                          f'other key than prefix, got {init_cfg!r}')
     return pretrained[0]
-
-
-def _name_of_type(kind):
-    """Return the last part of the name of a type given as text, with or without a scope, or as a class."""
-    return getattr(kind, '__name__', str(kind).rpartition('.')[2])
 
 
 def init_linear(module):
