@@ -5,7 +5,10 @@ import pytest
 
 from xcit_dense.cli import tool_names
 
-RUN = dict(work_dir=None, data_root=None, launcher='none', local_rank=0)
+DATA = dict(data_root=None, train_images=None, train_annotations=None, val_images=None, val_annotations=None,
+            test_images=None, test_annotations=None, val_share=None, palette=None, ignore_label=[])
+SETTINGS = dict(image_size=None, epochs=None, iterations=None, batch_size=None, lr=None, workers=None, augment=None)
+RUN = dict(DATA, work_dir=None, launcher='none', local_rank=0)
 #: Tool: the least that it takes, and what it reads from that.
 LEAST = dict(
     attention=(['w', 'i', '--out', 'o'], dict(checkpoint='w', images='i', out='o', show=None, block=None, size=None,
@@ -14,7 +17,7 @@ LEAST = dict(
         sizes=['small_12'], patches=[8, 16], images=[(800, 1280), (512, 512)], batch=None, dtype=None,
         modes=['inference', 'training'], rivals=['plain'], compile=False, runs=5, growth=False, max_tokens=400_000,
         detector=None, out='work_dirs/benchmark', overwrite=False)),
-    check_data=(['c'], dict(config='c', cfg_options=None, data_root=None, strict=False, drop=None, no_cache=False,
+    check_data=(['c'], dict(DATA, config='c', cfg_options=None, strict=False, drop=None, no_cache=False,
                             out='work_dirs/check_data', overwrite=False)),
     classify=(['w', 'i'], dict(checkpoint='w', images='i', out='classified.json', top=5, size=None, crop_ratio=None,
                                config=None, overwrite=False)),
@@ -28,8 +31,13 @@ LEAST = dict(
                                                  score_thr=0.3, overwrite=False)),
     test=(['c', 'w'], dict(RUN, config='c', checkpoint='w', cfg_options=None, show_dir=None, at_least=[],
                            size=None, crop_ratio=None, sizes=None, overwrite=False)),
-    train=(['c'], dict(RUN, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
+    train=(['c'], dict(RUN, **SETTINGS, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
                        data_findings='stop', config_findings=None, amp=False, compile=False, auto_scale_lr=False)))
+DATA_OPTIONS = (['--data-root', 'd', '--train-images', 'e', '--train-annotations', 'f', '--val-images', 'g',
+                 '--val-annotations', 'h', '--test-images', 'i', '--test-annotations', 'j', '--val-share', '0.1',
+                 '--palette', 'k', '--ignore-label', '11', '12'],
+                dict(data_root='d', train_images='e', train_annotations='f', val_images='g', val_annotations='h',
+                     test_images='i', test_annotations='j', val_share=0.1, palette='k', ignore_label=[11, 12]))
 #: Every option of each tool, beside its least, and what becomes of it.
 OPTIONS = dict(
     attention=(['--show', 'components', '--block', '4', '12', '--size', '384', '--config', 'c', '--overwrite'],
@@ -40,9 +48,9 @@ OPTIONS = dict(
                dict(sizes=['nano_12', 'tiny_12'], patches=[16], images=[(64, 96), (128, 64)], batch=3,
                     dtype=['float32', 'float16'], modes=['training'], rivals=[], compile=True, runs=2, growth=True,
                     max_tokens=9000, detector='gpu', out='o', overwrite=True)),
-    check_data=(['--cfg-options', 'a=1', 'b=2', '--cfg-options', 'c=3', '--data-root', 'd', '--strict', '--drop', 'e',
-                 '--no-cache', '--out', 'o', '--overwrite'],
-                dict(cfg_options=['a=1', 'b=2', 'c=3'], data_root='d', strict=True, drop='e', no_cache=True, out='o',
+    check_data=(['--cfg-options', 'a=1', 'b=2', '--cfg-options', 'c=3', *DATA_OPTIONS[0], '--strict', '--drop',
+                 'e', '--no-cache', '--out', 'o', '--overwrite'],
+                dict(DATA_OPTIONS[1], cfg_options=['a=1', 'b=2', 'c=3'], strict=True, drop='e', no_cache=True, out='o',
                      overwrite=True)),
     classify=(['--out', 'o', '--top', '3', '--size', '96', '--crop-ratio', '0.5', '--config', 'c', '--overwrite'],
               dict(out='o', top=3, size=96, crop_ratio=0.5, config='c', overwrite=True)),
@@ -53,15 +61,17 @@ OPTIONS = dict(
     plot_curves=(['--out', 'o', '--overwrite'], dict(out='o', overwrite=True)),
     predict=(['--cfg-options', 'a=1', '--score-thr', '0.5', '--overwrite'],
              dict(cfg_options=['a=1'], score_thr=0.5, overwrite=True)),
-    test=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
+    test=(['--work-dir', 'w', *DATA_OPTIONS[0], '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
            '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3', '--size', '9', '--crop-ratio', '0.5',
            '--overwrite'],
-          dict(work_dir='w', data_root='d', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
+          dict(DATA_OPTIONS[1], work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
                cfg_options=['c=3'], size=9, crop_ratio=0.5, overwrite=True)),
-    train=(['--work-dir', 'w', '--data-root', 'd', '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
+    train=(['--work-dir', 'w', *DATA_OPTIONS[0], '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
             '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
-            '--auto-scale-lr', '--cfg-options', 'c=3'],
-           dict(work_dir='w', data_root='d', launcher='mpi', local_rank=2, resume='auto', overwrite=True,
+            '--auto-scale-lr', '--cfg-options', 'c=3', '--image-size', '9', '8', '--epochs', '7', '--batch-size', '6',
+            '--lr', '0.5', '--workers', '4', '--augment', 'light'],
+           dict(DATA_OPTIONS[1], image_size=[9, 8], epochs=7, batch_size=6, lr=0.5, workers=4, augment='light',
+                work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True,
                 no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
                 auto_scale_lr=True, cfg_options=['c=3'])))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..errors import DataError, OutputError
 from ..text import counted
-from .common import add_config_options, add_overwrite_option, run_tool
+from .common import add_config_options, add_data_options, add_overwrite_option, data_options, run_tool
 
 
 def main(argv=None):
@@ -16,7 +16,7 @@ def main(argv=None):
 def _read_options(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     add_config_options(parser)
-    parser.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all loaders')
+    add_data_options(parser)
     parser.add_argument('--strict', action='store_true', help='exit with 1 for warnings too')
     parser.add_argument('--drop', metavar='DIR', help='write annotation files without what is wrong into DIR; for '
                         'class folders lists of images, for label maps a list of those to take away. The data set '
@@ -33,7 +33,8 @@ def _run(args):
     from ..data import check
     from ..data.datasets import LOADERS, named_datasets
     from ..files import OwnFiles
-    cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
+    cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out,
+                      pretrained=False)
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:
         own.claim('findings.json', *(f'{name}.png' for name, *_ in named_datasets(cfg, LOADERS)))
         reports = check.check_data_sets(cfg, use_cache=not args.no_cache)

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from argparse import ArgumentParser
-from pathlib import Path
 
 from ..errors import ConfigError, Stopped, XCiTDenseError
 from ..interrupts import stop_as_usual
@@ -63,10 +62,58 @@ def add_run_options(parser: ArgumentParser):
     """Add the options of the tools that run a data set through a model."""
     parser.add_argument('--work-dir', metavar='DIR', help='where logs and checkpoints go '
                         '(default: work_dirs/ and the name of the config)')
-    parser.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all loaders and evaluators')
+    add_data_options(parser)
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='how the processes of a distributed run were started (default: none)')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+
+
+def add_data_options(parser: ArgumentParser):
+    """Add the options that say where the data is, and what of it."""
+    group = parser.add_argument_group('data', 'What lies in the folder of the data is recognised; the other options '
+                                      'say what it cannot tell. Paths are below the folder, or absolute.')
+    group.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all loaders and evaluators')
+    for part, words in (('train', 'training'), ('val', 'validation'), ('test', 'test')):
+        group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
+        group.add_argument(f'--{part}-annotations', metavar='PATH', help='their annotation file, or the folder of '
+                           'their label maps')
+    group.add_argument('--val-share', type=float, metavar='SHARE', help='share of the images that is held out for '
+                       'validation where there is no such part (default: 0.2); the same images in every run')
+    group.add_argument('--palette', metavar='FILE', help='segmentation: names and colours of the classes, for label '
+                       'maps in colour')
+    group.add_argument('--ignore-label', type=int, nargs='+', default=[], metavar='LABEL', help='segmentation: labels '
+                       'in the label maps that stand for no class')
+
+
+def add_settings_options(parser: ArgumentParser):
+    """Add the options of a training that users change most; all that depends on one follows."""
+    group = parser.add_argument_group('settings', 'All that depends on one of them follows: pipelines, schedule, '
+                                      'learning rate. The log says what was changed.')
+    group.add_argument('--image-size', type=int, nargs='+', metavar='PIXELS', help='the side of the square that '
+                       'images are resized into, or width and height')
+    length = group.add_mutually_exclusive_group()
+    length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is stretched')
+    length.add_argument('--iterations', type=int, metavar='N', help='likewise, in iterations')
+    group.add_argument('--batch-size', type=int, metavar='N', help='images of a batch of each process; the learning '
+                       'rate is scaled with it')
+    group.add_argument('--lr', type=float, metavar='RATE', help='learning rate, which is not scaled then')
+    group.add_argument('--workers', type=int, metavar='N', help='processes that read the data')
+    group.add_argument('--augment', choices=('light', 'strong'), help='more augmentation than that of the config')
+
+
+def data_options(args) -> dict:
+    """Return the values of `add_data_options` as arguments of `load_config`."""
+    from ..data.layouts import DataOptions
+    names = [f'{part}_{kind}' for part in ('train', 'val', 'test') for kind in ('images', 'annotations')]
+    options = {name: getattr(args, name) for name in (*names, 'val_share', 'palette')}
+    return dict(data_root=args.data_root, data=DataOptions(**options, ignore_labels=tuple(args.ignore_label)))
+
+
+def settings_of(args):
+    """Return the values of `add_settings_options`."""
+    from ..config.settings import Settings
+    names = ('image_size', 'epochs', 'iterations', 'batch_size', 'lr', 'workers', 'augment')
+    return Settings(**{name: getattr(args, name) for name in names})
 
 
 def add_overwrite_option(parser: ArgumentParser):
@@ -85,20 +132,19 @@ def check_choices(option: str, values, known):
 
 
 def set_run_options(cfg, args):
-    """Put the values of `add_run_options` into the config; the data root is `load_config`'s.
+    """Put the values of `add_run_options` into the config; those of the data and the work dir are `load_config`'s.
 
     Raises:
         ConfigError: The launcher did not start this process.
     """
+    from ..config.loading import default_work_dir
     if args.launcher == 'pytorch' and 'RANK' not in os.environ:
         raise ConfigError('--launcher pytorch is for processes that torchrun starts, such as torchrun '
                           '--nproc_per_node=2 tools/train.py ... --launcher pytorch; leave it out for one process')
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg.launcher = args.launcher
-    if args.work_dir:
-        cfg.work_dir = args.work_dir
-    elif not cfg.get('work_dir'):
-        cfg.work_dir = str(Path('work_dirs', Path(args.config).stem))
+    if not cfg.get('work_dir'):
+        cfg.work_dir = default_work_dir(args.config)
 
 
 def _read_config_options(items, config):

@@ -3,7 +3,7 @@ import argparse
 import copy
 
 from ..errors import ConfigError, DataError, MetricError
-from .common import add_config_options, add_overwrite_option, add_run_options, run_tool, set_run_options
+from .common import add_config_options, add_overwrite_option, add_run_options, data_options, run_tool, set_run_options
 
 
 def main(argv=None):
@@ -49,7 +49,8 @@ def _run(args):
     sizes = args.sizes or []
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
-    cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=False)
+    cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
+                      pretrained=False)
     # mmpretrain's configs have an empty test_cfg
     if missing := [name for name, given in (('test_dataloader', cfg.get('test_dataloader')),
                                             ('test_evaluator', cfg.get('test_evaluator')),

@@ -3,7 +3,15 @@ import argparse
 import os
 
 from ..errors import ConfigError
-from .common import add_config_options, add_run_options, run_tool, set_run_options
+from .common import (
+    add_config_options,
+    add_run_options,
+    add_settings_options,
+    data_options,
+    run_tool,
+    set_run_options,
+    settings_of,
+)
 
 
 def main(argv=None):
@@ -15,6 +23,7 @@ def _read_options(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     add_config_options(parser)
     add_run_options(parser)
+    add_settings_options(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
     parser.add_argument('--overwrite', action='store_true', help='take a work dir that holds checkpoints of another '
@@ -46,8 +55,8 @@ def _run(args):
     from ..train.work_dirs import check_work_dir
     # a resumed run takes its weights from the checkpoint: nothing to fetch
     pretrained = not args.no_pretrained and not args.resume
-    cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root, pretrained=pretrained,
-                      check=True, findings=args.config_findings)
+    cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
+                      work_dir=args.work_dir, pretrained=pretrained, check=True, findings=args.config_findings)
     set_run_options(cfg, args)
     _check_alone(args.launcher)
     if args.resume:

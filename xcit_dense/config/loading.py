@@ -11,23 +11,30 @@ from ..compat import check_versions
 from ..compat.frameworks import CLASSIFICATION
 from ..compat.mmengine_private import CONFIG_READERS
 from ..data.classes import take_classes
+from ..data.layouts import DataOptions, place_data
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
+from .settings import apply_settings
 
 #: What the configs of a framework import, by their default scope.
 _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
 
-def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, check=False,
-                findings=None) -> Config:
+def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, work_dir=None, pretrained=True,
+                check=False, findings=None) -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
         path: The config file, or its name in `xcit_dense.list_models`.
         cfg_options: Values by dotted key, as mmengine's ``DictAction`` gives them.
-        data_root: Folder of the data set, for all loaders and evaluators at once.
+        data_root: Folder of the data set, for all loaders and evaluators at once. What lies there is recognised, see
+            `xcit_dense.data.layouts`.
+        data: `DataOptions`: what a user says about the data beside its root.
+        settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
+        work_dir: Where the run writes to; by default that of the config, or ``work_dirs/`` and its name. Converted
+            annotations go into its folder ``data``.
         pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
         findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that cannot
@@ -35,6 +42,7 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
 
     Raises:
         ConfigError: There is no such file, or something in it or in the options cannot be.
+        DataError: The data root holds no layout that is known.
         SetupError: The framework of the config is missing or of a wrong version.
     """
     cfg = read_config(path)
@@ -47,8 +55,16 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     if findings:
         cfg.config_findings = findings
     findings = cfg.get('config_findings', 'stop')
+    if work_dir:
+        cfg.work_dir = str(work_dir)
+    data = data or DataOptions()
     if data_root is not None:
         set_data_root(cfg, data_root)
+        place_data(cfg, data_root, data, Path(cfg.get('work_dir') or default_work_dir(path), 'data'))
+    elif data.given:
+        raise ConfigError(f'{", ".join(data.given)} need --data-root DIR, the folder of the data set')
+    if settings:
+        apply_settings(cfg, settings)
     if not pretrained and 'model' in cfg:
         drop_pretrained(cfg.model)
     if check:
@@ -56,6 +72,11 @@ def load_config(path, *, cfg_options=None, data_root=None, pretrained=True, chec
     else:
         tell([*wrong.values(), *find_numbers(cfg)], findings)
     return cfg
+
+
+def default_work_dir(path) -> str:
+    """Return where a run of a config writes to where nobody says: in the folder where the command runs."""
+    return str(Path('work_dirs', Path(path).stem))
 
 
 def read_config(path) -> Config:

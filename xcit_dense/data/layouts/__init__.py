@@ -1,0 +1,5 @@
+"""Data as annotation tools leave it: what lies in a folder is recognised, and the config is pointed to it."""
+from .options import DataOptions
+from .placing import place_data
+
+__all__ = ['DataOptions', 'place_data']
