@@ -36,7 +36,7 @@ from .findings import Finding, Report, choose_samples, each_kind_first
 from .label_maps import check_label_maps
 
 _SHOWN = 10
-_WITHOUT_MASKS = ('Where the data has boxes alone, take a detector that needs no masks: fasterrcnn_xcit_s12_p16_custom, '
+_WITHOUT_MASKS = ('Where the data has boxes alone, take a detector without them: fasterrcnn_xcit_s12_p16_custom '
                   'or the small fasterrcnn_xcit_n12_p16_small.')
 #: What does not change by itself what is found in a data set; some things in it do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')

@@ -100,7 +100,8 @@ class _Finder:
         if yolo := [path for path in self.given.values() if path.suffix in ('.yaml', '.yml')]:
             return 'YOLO', read_yolo(yolo[0], self.root, self.turned, self.images), []
         folders = folders_of(self.root)
-        yolo = next(filter(None, map(find_yolo, [self.root] if len(folders) != 2 else folders)), None)
+        inner = [path for path in folders if path.parent == self.root]  # archives have one around all
+        yolo = find_yolo(self.root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
         known = {**self._in_place(), **{part: (path, self._read(part, path)) for part, path in self.given.items()}}
         files = {**self._found(folders, known), **known}
         if not files:
@@ -152,8 +153,9 @@ class _Finder:
         return parts
 
     def _source(self, part, path, content, folders):
-        images = self.images.get(part)
-        dataset = self.of_config.get(part)
+        dataset, images = self.of_config.get(part), self.images.get(part)
         if images is None and part not in self.given and dataset and path == ann_file_of(dataset):
-            images = folder_of(dataset, 'img')
+            folder = folder_of(dataset, 'img')
+            if folder.is_dir():  # whether all images are there the check of the data tells
+                return Source(path, content, folder.absolute())
         return source_of(path, content, part, self.root, folders, images)

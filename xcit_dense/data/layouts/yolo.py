@@ -209,7 +209,7 @@ def _converted(source, root, paths, labels, lines, names, turned):
     kind = 'polygons' if any(annotation['segmentation'] for annotation in annotations) else 'boxes'
     content = dict(info=dict(description=f'{kind} of {below(source, root)}'), images=images, annotations=annotations,
                    categories=categories)
-    notes = [f'{counted(len(unread), "images")} that cannot be read are left out: {listed(unread)}'] if unread else []
+    notes = [f'without {counted(len(unread), "images")} that cannot be read: {listed(unread)}'] if unread else []
     return Source(source, content, folder, f'{kind} in {below(_common_folder(labels), root)}', notes)
 
 
