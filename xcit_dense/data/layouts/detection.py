@@ -43,6 +43,7 @@ def find_detection(cfg, root: Path, options, folder: Path):
     made = {part: source.content for part, source in sources.items() if source.changed}
     if made:
         write_json(folder, **made)
+        notes.append(f'annotations as they are used lie in {folder}')
     parts = {}
     for part, source in sources.items():
         parts[part] = Part(source.images, folder / f'{part}.json' if part in made else source.path,
@@ -68,10 +69,10 @@ def _seen(root):
 def _divide(sources, root, folder, share):
     source = sources.pop('train')
     *contents, share = divide(source.content, below(source.path, root), folder, share)
-    origin = f'divided from {below(source.path, root)}'
+    origin = f'of {source.changed or below(source.path, root)}'
     train, val = (Source(source.path, content, source.images, origin) for content in contents)
     train.notes = source.notes
-    words = f'{share:.3g} of the images are held out for validation, the same ones in every run: {folder}'
+    words = f'{share:.3g} of the images are held out for validation, the same ones in every run'
     return dict(train=train, val=val, **sources), words
 
 

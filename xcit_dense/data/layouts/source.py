@@ -43,7 +43,7 @@ def without_parents(sources) -> list:
             left_out.update((categories[place].get('name'), None) for place in gone)
             kept = [category for place, category in enumerate(categories) if place not in gone]
             source.content = dict(source.content, categories=kept)
-            source.changed = source.changed or 'without a category'
+            source.changed = source.changed or f'{source.path.name} without a category'
     return list(left_out)
 
 
@@ -53,4 +53,4 @@ def with_ids_from_1(source: Source):
     if any(annotation.get('id') == 0 for annotation in annotations):
         annotations = [dict(annotation, id=number) for number, annotation in enumerate(annotations, 1)]
         source.content = dict(source.content, annotations=annotations)
-        source.changed = source.changed or 'ids from 1'
+        source.changed = source.changed or f'{source.path.name} with ids from 1'
