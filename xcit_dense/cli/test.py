@@ -1,10 +1,8 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
 import copy
-from pathlib import Path
 
 from ..errors import ConfigError, DataError, MetricError
-from ..files import RECORD
 from .common import add_config_options, add_overwrite_option, add_run_options, data_options, run_tool, set_run_options
 
 
@@ -40,6 +38,7 @@ def _run(args):
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
+    from ..data.layouts import folder_of_training
     from ..predict.drawing_hook import DrawingHook
     from ..report.hook import ReportHook
     from ..train.runner import build_runner
@@ -52,7 +51,7 @@ def _run(args):
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
-                      data_dir=_data_dir_of(args.checkpoint), pretrained=False)
+                      data_dir=folder_of_training(args.checkpoint), pretrained=False)
     # mmpretrain's configs have an empty test_cfg
     if missing := [name for name, given in (('test_dataloader', cfg.get('test_dataloader')),
                                             ('test_evaluator', cfg.get('test_evaluator')),
@@ -90,12 +89,6 @@ def _run(args):
             if isinstance(hook, (DrawingHook, ReportHook)):
                 hook.close()
     _check_minima(metrics, at_least)
-
-
-def _data_dir_of(checkpoint):
-    """Return the folder where the training of a checkpoint noted which images it held out, None where it did not."""
-    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
-    return folder / 'data' if (folder / 'data' / RECORD).is_file() else None
 
 
 def _parse_minimum(text):

@@ -35,7 +35,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
         work_dir: Where the run writes to; by default that of the config, or ``work_dirs/`` and its name. Converted
             annotations go into its folder ``data``.
-        data_dir: Another folder for them: that of the training that is tested.
+        data_dir: Another folder for them: that of the training that is tested or gone on with.
         pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
         findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that cannot

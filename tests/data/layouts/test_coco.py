@@ -141,3 +141,19 @@ def test_a_damaged_export_is_named(folder, tmp_path):
     (root / exports.ROBOFLOW['valid']).write_text('{"images": [')
     with pytest.raises(DataError, match='valid/_annotations.coco.json cannot be read'):
         placed(root, folder)
+
+
+@pytest.mark.parametrize('change', (
+    lambda content: content['annotations'][0].update(category_id=[1]),
+    lambda content: content['categories'][0].update(supercategory=dict(a=1)),
+    lambda content: content['images'][0].pop('id'),
+    lambda content: content['images'].append(None),
+    lambda content: content.pop('categories')))
+def test_what_is_no_annotation_file(change, folder, tmp_path):
+    root = exports.one_file(tmp_path / 'data')
+    content = json.loads((root / 'annotations.json').read_text())
+    change(content)
+    (root / 'annotations.json').write_text(json.dumps(content))
+    assert placed(root, folder).to_dict() == detector(root).to_dict()
+    with pytest.raises(DataError, match='--train-annotations'):
+        placed(root, folder, train_annotations='annotations.json')

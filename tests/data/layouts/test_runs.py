@@ -49,7 +49,7 @@ def test_boxes_without_masks(boxes_config, tmp_path, call_tool):
     assert 'coco/bbox_mAP' in done.stdout and 'segm' not in done.stdout
 
 
-def test_a_test_uses_the_images_that_the_training_held_out(boxes_config, tmp_path):
+def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(boxes_config, tmp_path):
     root, run = exports.one_file(tmp_path / 'data', 6), tmp_path / 'run'
     run_tool('train.py', boxes_config, '--data-root', root, '--work-dir', run, '--no-pretrained', '--val-share', '0.5',
              *LONG)
@@ -57,7 +57,11 @@ def test_a_test_uses_the_images_that_the_training_held_out(boxes_config, tmp_pat
     for checkpoint in (run, run / 'epoch_1.pth'):
         done = run_tool('test.py', boxes_config, checkpoint, '--data-root', root, '--work-dir', tmp_path / 'tested')
         assert '3 images, 9 objects' in done.stdout
-    assert (run / 'data/val.json').read_bytes() == held_out and not (tmp_path / 'tested/data').exists()
+    done = run_tool('train.py', boxes_config, '--data-root', root, '--work-dir', tmp_path / 'on', '--resume',
+                    run / 'epoch_1.pth', '--cfg-options', 'train_cfg.max_epochs=2')
+    assert 'training    3 images' in done.stdout
+    assert (run / 'data/val.json').read_bytes() == held_out
+    assert not (tmp_path / 'tested/data').exists() and not (tmp_path / 'on/data').exists()
 
 
 def test_it_is_measured_without_a_trace(tmp_path):

@@ -131,3 +131,10 @@ def test_a_work_dir_in_the_data_is_no_data(tmp_path):
 def test_too_few_images(names, folder):
     with pytest.raises(DataError, match='(?s)a.json has . image.*--val-annotations'):
         divide(content(*names, without=['x.jpg', 'y.jpg']), 'a.json', folder)
+
+
+def test_objects_of_no_image_are_left_to_the_check_of_the_data(folder):
+    faulty = content('a', 'b')
+    faulty['annotations'].append(dict(id=9, image_id=77, category_id=1, bbox=[0, 0, 1, 1]))
+    train, val, _ = divide(faulty, 'a.json', folder)
+    assert [annotation['id'] for annotation in train['annotations']][-1] == 9 and len(val['annotations']) == 1

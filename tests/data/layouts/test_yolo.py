@@ -121,7 +121,8 @@ def test_names(names, wanted, one):
 
 
 @pytest.mark.parametrize('description, words', (
-    (dict(names={0: 'a', 2: 'b'}), 'numbers of names must be 0 to 1'), (dict(names='ab'), 'must be a list'),
+    (dict(names={0: 'a', 2: 'b'}), 'numbers of names must be 0 to 1'),
+    (dict(names={'a': 'x'}), 'numbers of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
     (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')))
 def test_descriptions_that_cannot_be(description, words, one):
     with pytest.raises(DataError, match=words):

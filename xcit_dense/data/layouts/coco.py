@@ -15,6 +15,7 @@ _OTHERS = ('captions_', 'panoptic_', 'stuff_', 'image_info_')
 #: A folder with more JSON files than these has one for each image, of another tool.
 _MOST_FILES = 20
 _PROBES = 20
+_KEYS = 'id', 'image_id', 'category_id', 'name', 'supercategory'
 #: Folders that hold images by their names alone.
 _IMAGES = ('images', 'data', 'imgs', 'img', 'jpegimages')
 
@@ -56,10 +57,17 @@ def _is_usual(path):
 
 def is_coco(content) -> bool:
     """Whether what a JSON file holds are images and objects, in COCO's form as far as it matters here."""
-    return isinstance(content, dict) and all(
-        isinstance(content.get(part), list) and all(isinstance(record, dict) for record in content[part])
-        for part in ('images', 'annotations', 'categories')) and bool(content['images'] and content['categories']) \
-        and all(isinstance(image.get('file_name'), str) for image in content['images'])
+    if not isinstance(content, dict):
+        return False
+    parts = [content.get(part) for part in ('images', 'annotations', 'categories')]
+    return (all(isinstance(part, list) and all(map(_is_record, part)) for part in parts)
+            and bool(parts[0] and parts[2])
+            and all('id' in image and isinstance(image.get('file_name'), str) for image in parts[0]))
+
+
+def _is_record(record):
+    """Whether it is a record, whose ids and names are no lists or records themselves."""
+    return isinstance(record, dict) and not any(isinstance(record.get(key), (list, dict)) for key in _KEYS)
 
 
 def source_of(path: Path, content: dict, part, root: Path, folders, images=None) -> Source:

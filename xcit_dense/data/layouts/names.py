@@ -47,6 +47,16 @@ def _folders_in(folder):
     return [name for name in names if not _is_own(name)]
 
 
+def folder_of_training(checkpoint):
+    """Return the folder where the training of a checkpoint noted which images it held out, None where it did not.
+
+    Args:
+        checkpoint: Its file, or the work dir.
+    """
+    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
+    return folder / 'data' if _is_own(folder / 'data') else None
+
+
 def _is_own(folder):
     try:
         return TOOL in json.loads(Path(folder, RECORD).read_text())

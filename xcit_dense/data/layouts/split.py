@@ -41,11 +41,13 @@ def divide(content: dict, source: str, folder: Path, share=None) -> tuple:
         known, before = {}, None
     share = share or before or SHARE
     held = _held_out(content, known, share, source)
+    ids = {image['id'] for image in content['images'] if image['file_name'] in held}
     parts = []
     for wanted in (False, True):
         images = [image for image in content['images'] if (image['file_name'] in held) == wanted]
-        ids = {image['id'] for image in images}
-        annotations = [annotation for annotation in content['annotations'] if annotation.get('image_id') in ids]
+        # those of no image stay in the training, for the check of the data to tell
+        annotations = [annotation for annotation in content['annotations']
+                       if (annotation.get('image_id') in ids) == wanted]
         info = dict(description=f'{"validation" if wanted else "training"} images of {source}',
                     **{_KEY: dict(source=source, share=share)})
         parts.append(dict(content, info=info, images=images, annotations=annotations))

@@ -170,10 +170,10 @@ def _names_of(description, source, base, lines):
     names, file = description.get('names'), next(
         (path for path in (base / 'classes.txt', base / 'labels/classes.txt') if path.is_file()), None)
     if isinstance(names, dict):
-        numbers = sorted(names, key=int)
-        if [int(number) for number in numbers] != list(range(len(numbers))):
+        numbered = {str(number): name for number, name in names.items()}
+        if {*numbered} != {str(number) for number in range(len(names))}:
             raise DataError(f'{source}: the numbers of names must be 0 to {len(names) - 1}, not {shown(list(names))}')
-        names = [names[number] for number in numbers]
+        names = [numbered[str(number)] for number in range(len(names))]
     elif names is None and file and not description:
         try:
             names, source = parse_class_list(file.read_bytes()), file
