@@ -10,6 +10,7 @@ from .errors import XCiTDenseError
 
 #: Where each launcher says which process this is.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
+LAUNCHERS = tuple(_RANKS)
 
 
 def is_first_process(launcher: str = None) -> bool:

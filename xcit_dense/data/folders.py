@@ -51,7 +51,19 @@ def _is_folder(entry):
         return False
 
 
-def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str = None) -> Path:
+def names_in_list(path) -> list:
+    """Return the names in a list of images, one a line.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    try:
+        return [line.strip() for line in Path(path).expanduser().read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise DataError(f'the list of images {path} cannot be read: {error}') from error
+
+
+def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str = None, ending: str = '') -> Path:
     """Return the path of the label map of an image: what stands behind the stem of its name is another.
 
     Args:
@@ -60,6 +72,8 @@ def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str 
         maps_folder: Of the label maps.
         map_suffix: What their names end with, such as ``_mask.png``.
         suffix: What those of the images end with; by default all from the last dot on.
+        ending: What stands before that in the names of images alone.
     """
     name = str(image.relative_to(folder))
-    return Path(maps_folder, name[:len(name) - len(image.suffix if suffix is None else suffix)] + map_suffix)
+    stem = name[:len(name) - len(image.suffix if suffix is None else suffix)]
+    return Path(maps_folder, stem.removesuffix(ending) + map_suffix)

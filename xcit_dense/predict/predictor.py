@@ -9,7 +9,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 
 from ..config.framework import framework_of
-from ..data.classes import palette_of, take_classes
+from ..data.classes import heads_of_classes, palette_of, take_classes
 from ..data.datasets import type_of
 from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
@@ -154,7 +154,10 @@ class SegmentationPredictor(Predictor):
     def __init__(self, cfg, checkpoint):
         super().__init__(cfg, checkpoint)
         # the maps are written as the data set has them: ADE20k's first class is 1
-        self.first_label = self.classes.numbers[0] if self.classes.numbers else 0
+        numbers = self.classes.numbers
+        outputs = max((head.get('num_classes', 0) for head in heads_of_classes(cfg.model)), default=0)
+        more = range(max(numbers, default=-1) + 1, max(numbers, default=-1) + 1 + max(outputs - len(numbers), 0))
+        self.labels = np.array([*numbers, *more], np.int64)
         self.count = 0
 
     def files_of(self, name) -> list:
@@ -164,7 +167,7 @@ class SegmentationPredictor(Predictor):
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
         sample = self.predict(image, name, out_dir)
-        labels = sample.pred_sem_seg.data[0].numpy() + self.first_label
+        labels = self.labels[sample.pred_sem_seg.data[0].numpy()]
         path = Path(out_dir, self.files_of(name)[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         # 255 is no class where maps have 8 bits

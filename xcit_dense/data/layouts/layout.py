@@ -1,6 +1,12 @@
 """What was recognised in a folder: which images, which annotations, for which part of a run."""
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from ...text import counted, listed
+
+#: The parts of a run in words.
+PARTS = dict(train='training', val='validation', test='test')
 
 
 @dataclass
@@ -12,12 +18,14 @@ class Part:
         annotations: A COCO file, or the folder of the label maps.
         dataset: What else the config of the data set gets, such as ``img_suffix`` or the list of the images.
         count: Number of images, where it is known.
+        objects: Number of objects, where it is known.
         origin: What it was made of, where it was converted or divided.
     """
     images: Path
     annotations: Path
     dataset: dict = field(default_factory=dict)
     count: int = None
+    objects: int = None
     origin: str = ''
 
 
@@ -37,3 +45,28 @@ class Layout:
     parts: dict
     classes: tuple = ()
     notes: list = field(default_factory=list)
+
+
+def describe(layout: Layout) -> str:
+    """Return a block of lines on a folder: what it is, part by part, the classes, and what one might not expect."""
+    lines = [('data', f'{layout.name} in {layout.root}')]
+    for name, words in PARTS.items():
+        part = layout.parts.get(name)
+        if part is not None:
+            counts = [counted(number, plural) for number, plural in ((part.count, 'images'), (part.objects, 'objects'))
+                      if number is not None]
+            files = f'{below(part.annotations, layout.root)}, images in {below(part.images, layout.root)}'
+            lines.append((words, ', '.join([*counts, files]) + (f' ({part.origin})' if part.origin else '')))
+        elif name == 'test' and 'val' in layout.parts:
+            lines.append((words, 'none: the validation data'))
+    if layout.classes:
+        lines.append(('classes', f'{len(layout.classes)}: {listed(layout.classes, 10)}'))
+    lines += [('note', note) for note in layout.notes]
+    width = max(len(name) for name, _ in lines)
+    return '\n'.join(f'{name:<{width}}  {text}' for name, text in lines)
+
+
+def below(path, root) -> str:
+    """Return a path as it is written below a folder, ``.`` for the folder itself; whole where it lies elsewhere."""
+    path, root = (Path(os.path.abspath(p)) for p in (path, root))
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

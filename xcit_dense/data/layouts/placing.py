@@ -1,9 +1,26 @@
 """From the folder that a user names to the data sets and metrics of a config."""
+import copy
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 
+from ...errors import ConfigError
+from ...processes import LAUNCHERS, is_first_process
+from ..datasets import LOADERS, ann_file_of, datasets, folder_of, is_elsewhere, prefixes_of, reader_of
+from ..evaluators import annotation_files, evaluators
+from .detection import find_detection
+from .layout import Layout, Part, below, describe
 from .options import DataOptions
+from .segmentation import find_segmentation
+
+#: By the way in which a data set lists its images: what recognises a folder for it, and the key of its images and of
+#: its annotations.
+_KINDS = dict(
+    CocoDataset=(find_detection, 'img', None),
+    BaseSegDataset=(find_segmentation, 'img_path', 'seg_map_path'),
+    ImageFolderDataset=(find_segmentation, 'img_path', 'seg_map_path'))
+_NAMES = dict(zip(('train', 'val', 'test'), LOADERS, strict=True))
 
 
 def place_data(cfg: Config, root, options: DataOptions, folder: Path):
@@ -17,6 +34,62 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
             Nothing is written into the data.
 
     Raises:
+        ConfigError: An option is of no use for this config.
         DataError: What lies there is not recognised, or may be meant in several ways; it lists what was seen, and the
             options that say what is meant.
     """
+    members = {name: datasets(cfg, [loader]) for name, loader in _NAMES.items()}
+    used = [dataset for part in members.values() for dataset in part]
+    kinds = {_KINDS.get(reader_of(dataset)) for dataset in used}
+    why = ('the config has data sets of its own kind' if None in kinds or len(kinds) != 1 else
+           'a loader of the config has several data sets' if any(len(part) > 1 for part in members.values()) else
+           'the data does not lie on a disk' if any(_is_elsewhere(dataset) for dataset in used) else '')
+    if why:
+        if options.given:
+            raise ConfigError(f'{", ".join(options.given)}: {why}; set its data with --cfg-options')
+        return
+    root, (find, images, maps) = Path(root).expanduser().absolute(), kinds.pop()
+    if not options.given and _is_in_place(cfg, used):
+        layout = Layout('as the config says', root, {
+            name: Part(folder_of(part[0], images), folder_of(part[0], maps) if maps else ann_file_of(part[0]))
+            for name, part in members.items() if part and (maps is None or prefixes_of(part[0]).get(maps))})
+    else:
+        layout = find(cfg, root, options, Path(folder).absolute())
+        if layout is None:
+            return
+        _point(cfg, layout, images, maps)
+    if all(map(is_first_process, LAUNCHERS)):  # the options of the run are not known here
+        print_log(f'\n{describe(layout)}', logger='current')
+
+
+def _is_elsewhere(dataset):
+    return is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())
+
+
+def _is_in_place(cfg, used):
+    """Whether all that the data sets and the metrics name is there."""
+    named = [path for dataset in used for path in (
+        *([ann_file_of(dataset)] if dataset.get('ann_file') else []),
+        *(folder_of(dataset, key) for key in prefixes_of(dataset) if prefixes_of(dataset)[key]))]
+    return all(path.exists() for path in (*named, *(file for _, file in annotation_files(cfg))))
+
+
+def _point(cfg, layout, images, maps):
+    """Make the data sets and metrics of a config read the parts of a layout."""
+    for name, loader in _NAMES.items():
+        part = layout.parts.get(name) or (layout.parts.get('val') if name == 'test' else None)
+        if part is None or not cfg.get(loader):
+            continue
+        cfg[loader] = copy.deepcopy(cfg[loader])  # that of the test may be that of the validation
+        dataset, annotations = datasets(cfg, [loader])[0], below(part.annotations, layout.root)
+        dataset.data_root = str(layout.root)
+        prefix = {images: below(part.images, layout.root), **({maps: annotations} if maps else {})}
+        dataset.data_prefix = dict(prefixes_of(dataset), **prefix)
+        dataset.update(part.dataset, **({} if maps else dict(ann_file=annotations)))
+        evaluator = loader.replace('dataloader', 'evaluator')
+        if not maps and name != 'train' and cfg.get(evaluator):
+            cfg[evaluator] = copy.deepcopy(cfg[evaluator])
+            read = [key for key, _ in annotation_files(cfg, [loader])]
+            for key, metric in evaluators(cfg, [loader]):
+                if key in read:
+                    metric.ann_file = str(part.annotations)
