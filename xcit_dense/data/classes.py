@@ -232,7 +232,8 @@ def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
     if len(names) < 2:
         _tell(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
               f'needs two. A pixel is the number of its class from {first}; {IGNORED} is ignored, so that an '
-              'object drawn as 255 on 0 must be written as 1', on_findings)
+              'object drawn as 255 on 0 must be written as 1, or is read with --palette FILE and its lines '
+              '"background 0 0 0" and "object 255 255 255"', on_findings)
     if wrong := {label: found for label, found in labels.items() if label not in maps.labels(len(names))}:
         label, (path, *_) = max(wrong.items())
         totals = {label: (images, pixels) for label, (_, images, pixels) in sorted(wrong.items())}
@@ -272,7 +273,7 @@ def _labels_of_maps(maps, names, on_findings):
             _tell(f'{path} cannot be read: {state.value or "it is not there"}', on_findings)
         elif 'labels' not in state.content:
             _tell(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
-                  f'mode {state.content["mode"]}', on_findings)
+                  f'mode {state.content["mode"]}. --palette FILE converts colours', on_findings)
         else:
             for label, amount in state.content['labels']:
                 if label not in maps.ignored:

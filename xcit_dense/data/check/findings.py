@@ -85,7 +85,8 @@ KINDS = {
     'map-16-bit': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
                                     '{value}, with larger numbers or fractions'),
     'map-colour': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
-                                    '{value}, colours'),
+                                    '{value}, colours. --palette FILE, with a line "name r g b" for each class, '
+                                    'converts it'),
     'map-size': Kind(ERROR, True, 'has another size than its image: {value}'),
     'map-ratio': Kind(WARNING, False, 'has another size than its image in the same ratio, and the pipeline resizes '
                                       'both: {value}'),

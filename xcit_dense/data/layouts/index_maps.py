@@ -1,17 +1,18 @@
 """Label maps of one number a pixel, made of those in colour and of Label Studio's masks."""
 import hashlib
 import io
+import os
 import re
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from ...errors import DataError
+from ...errors import DataError, OutputError
 from ...text import counted, listed
 from ..datasets import IMAGE_SUFFIXES
 from ..files import FORMATS, Unreadable, read_files, read_json
-from ..folders import files_below
+from ..folders import files_below, names_below
 from .lists import Made
 
 #: One file for each task, annotation and tag.
@@ -39,13 +40,18 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
     known = np.zeros(1 << 24, bool)
     known[[red << 16 | green << 8 | blue for red, green, blue in palette.values()]] = True
 
+    kept = []
+
     def convert(path):
         with Image.open(path, formats=FORMATS) as image:
             pixels = np.asarray(image.convert('RGB')).astype(np.uint32)
         codes = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
         wrong, amounts = np.unique(codes[~known[codes]], return_counts=True)
         if not len(wrong):
-            made.write(names[path], as_png(table[codes]))
+            try:
+                made.write(names[path], as_png(table[codes]))
+            except OutputError as error:  # what reads files would take it for a fault of this one
+                kept.append(error)
         order = np.argsort(-amounts)[:100]
         return [[int(wrong[i]), int(amounts[i])] for i in order]
 
@@ -54,6 +60,8 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
     lost = [path for path, state in zip(names, states, strict=True)
             if not state.fault and not state.content and not (made.folder / names[path]).is_file()]
     read_files(lost, convert, f'colours {key}', maps, use_cache=False, name='label maps in colour')
+    if kept:
+        raise kept[0]
     unknown = {}
     for path, state in zip(names, states, strict=True):
         if state.fault:
@@ -70,6 +78,18 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
                         'between two others come from a mask that was resized or saved as JPEG')
 
 
+def are_colours(content: dict, palette: dict) -> bool:
+    """Whether a label map, as `read_map` gives it, holds the colours of a palette and not numbers of classes.
+
+    Greys may be both: they are colours where one of them is no number of a class, as with 0 and 255.
+    """
+    if 'labels' not in content:
+        return content['mode'] in ('RGB', 'RGBA')
+    labels = [label for label, _ in content['labels']]
+    return (content['mode'] in ('L', '1') and any(label >= len(palette) for label in labels)
+            and {(label, ) * 3 for label in labels} <= set(palette.values()))
+
+
 def as_png(labels) -> bytes:
     """Return an array (H, W) of labels as a PNG file."""
     data = io.BytesIO()
@@ -77,25 +97,21 @@ def as_png(labels) -> bytes:
     return data.getvalue()
 
 
-def label_studio_masks(folders) -> tuple:
-    """Return the first of some folders that holds Label Studio's masks, and those: path by task, annotation and tag."""
-    for folder in folders:
-        found = {}
-        for path in files_below(folder):
-            if parts := _LABEL_STUDIO.fullmatch(path.name):
-                task, annotation, _, tag, number = parts.groups()
-                found[int(task), int(annotation), tag, int(number)] = path
-        if found:
-            return folder, found
-    return None, {}
+def label_studio_masks(root) -> dict:
+    """Return Label Studio's masks below a folder: the path of each by task, annotation, tag and number."""
+    found = {}
+    for name in names_below(root):
+        if parts := _LABEL_STUDIO.fullmatch(os.path.basename(name)):
+            task, annotation, _, tag, number = parts.groups()
+            found[int(task), int(annotation), tag, int(number)] = Path(name)
+    return found
 
 
-def combine_masks(root: Path, folder: Path, masks: dict, made: Made) -> tuple:
+def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
     """Write a label map for each task of Label Studio: 0 for no tag, then the tags in the order of their names.
 
     Args:
         root: Where images and the export of the tasks (JSON) are looked for.
-        folder: Of the masks.
         masks: Of `label_studio_masks`. Of several annotations of a task the last counts.
         made: Writes the maps into ``maps/``.
 
@@ -113,9 +129,9 @@ def combine_masks(root: Path, folder: Path, masks: dict, made: Made) -> tuple:
               and not _LABEL_STUDIO.fullmatch(path.name)]
     owners = _images_of_tasks(root, images)
     if missing := [task for task in last if task not in owners]:
-        raise DataError(f'{folder} has masks of Label Studio, and nothing says which image '
-                        f'{counted(len(missing), "tasks")} are of ({listed(map(str, missing), 3)}): put the JSON export '
-                        f'of the same project into {root}, and the images under the names that it has')
+        raise DataError(f'{root} has masks of Label Studio, and nothing says which image '
+                        f'{counted(len(missing), "tasks")} are of ({listed(map(str, missing), 3)}): put the JSON '
+                        f'export of the same project into {root}, and the images under the names that it has')
     overlaps = 0
     for task, annotation in last.items():
         labels = None

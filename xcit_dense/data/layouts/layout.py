@@ -15,7 +15,7 @@ class Part:
 
     Attributes:
         images: Folder of the images; their annotations name files below it.
-        annotations: A COCO file, or the folder of the label maps.
+        annotations: A COCO file, or the folder of the label maps; None where the folders of the images are the classes.
         dataset: What else the config of the data set gets, such as ``img_suffix`` or the list of the images.
         count: Number of images, where it is known.
         objects: Number of objects, where it is known.
@@ -55,8 +55,9 @@ def describe(layout: Layout) -> str:
         if part is not None:
             counts = [counted(number, plural) for number, plural in ((part.count, 'images'), (part.objects, 'objects'))
                       if number is not None]
-            files = f'{below(part.annotations, layout.root)}, images in {below(part.images, layout.root)}'
-            lines.append((words, ', '.join([*counts, files]) + (f' ({part.origin})' if part.origin else '')))
+            origin = part.origin or part.annotations and below(part.annotations, layout.root)
+            files = (f'{origin}; ' if origin else '') + f'images in {below(part.images, layout.root)}'
+            lines.append((words, ', '.join([*counts, files])))
         elif name == 'test' and 'val' in layout.parts:
             lines.append((words, 'none: the validation data'))
     if layout.classes:

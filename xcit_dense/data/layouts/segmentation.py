@@ -9,7 +9,7 @@ from ..classes import heads_of_classes
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, prefixes_of, reader_of, type_of
 from ..files import IGNORED, read_maps
 from ..labels import first_label, leave_out_255, without_ignored
-from .index_maps import combine_masks, convert_colours, label_studio_masks
+from .index_maps import are_colours, combine_masks, convert_colours, label_studio_masks
 from .layout import Layout, Part
 from .lists import Made, divide, read_list
 from .pairs import MAP_SUFFIXES, Ambiguous, Pair, candidates_in, match
@@ -20,6 +20,8 @@ _LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.tx
               all=('default.txt', ))
 _LIST_FOLDERS = ('ImageSets/Segmentation', 'ImageSets', 'splits', 'lists', '.')
 _SEEN = 12
+#: So many label maps of a part tell whether they are in colour.
+_LOOKED_AT = 20
 _HELP = ('Say what is meant with --train-images DIR --train-annotations DIR, and --val-images DIR --val-annotations '
          'DIR or --val-share SHARE')
 
@@ -118,14 +120,16 @@ class _Finder:
 
     def recognised(self, given):
         """Return the pairs that lie below the root."""
+        if not given and (pairs := self.label_studio()):
+            return pairs
         try:
             found = candidates_in(self.root)
-            if not given and not found:
-                return self.label_studio() or self.unknown()
         except Ambiguous as error:
             if given:
                 return {}
             raise DataError(f'{self.root} may be meant in several ways: {error}. {_HELP}') from error
+        if not found and not given:
+            self.unknown()
         if len(found) > 1 and not given:
             ways = [' and '.join(dict.fromkeys(f'{_below(pair.images, self.root)} + {_below(pair.maps, self.root)}'
                                                for pair in candidate.pairs.values())) for candidate in found]
@@ -139,10 +143,10 @@ class _Finder:
 
     def label_studio(self):
         """Return the pair of masks of Label Studio, once they are combined."""
-        folder, masks = label_studio_masks([self.root])
+        masks = label_studio_masks(self.root)
         if not masks:
             return {}
-        images, names, self.names, self.notes = combine_masks(self.root, folder, masks, self.made)
+        images, names, self.names, self.notes = combine_masks(self.root, masks, self.made)
         self.name = 'masks of Label Studio'
         return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', True)}
 
@@ -190,11 +194,13 @@ class _Finder:
         path = self.root / Path(given).expanduser() if given else None
         if path and not path.is_file() and Path(given).expanduser().is_file():
             path = Path(given).expanduser()
+        palette = read_palette(path) if path else {}
         coloured = ''
         for pair, names in parts.values():
-            paths = [pair.map_of(name) for name in names or pair.with_map]
+            names = names or pair.with_map
+            paths = [pair.map_of(name) for name in names[::max(len(names) // _LOOKED_AT, 1)]]
             for file, state in zip(paths, read_maps(paths, pair.maps), strict=True):
-                if (state.content or {}).get('mode') in ('RGB', 'RGBA') and 'labels' not in state.content:
+                if state.content and are_colours(state.content, palette):
                     coloured = coloured or file
         if coloured and not path:
             path = palette_beside([self.base, self.root, *(pair.maps for pair, _ in parts.values())])
@@ -202,7 +208,7 @@ class _Finder:
                 raise DataError(f'label maps are in colour, such as {coloured}, and no file beside them says which '
                                 'colour is which class: --palette FILE, with a line "name r g b" for each class')
         self.source, self.is_coloured = path, bool(coloured)
-        return read_palette(path) if path else {}
+        return palette or (read_palette(path) if path else {})
 
     def in_numbers(self, parts, palette):
         """Return the parts with label maps of numbers in the place of colours."""
