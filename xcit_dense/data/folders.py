@@ -1,8 +1,12 @@
 """Files in folders, as data sets read them."""
 import os
+from collections import Counter
 from pathlib import Path
 
 from ..errors import DataError
+
+#: Folders that are told of, of those where nothing is recognised.
+_SEEN = 12
 
 
 def files_below(folder, hidden_folders: bool = False) -> list:
@@ -28,6 +32,20 @@ def names_below(folder, hidden_folders: bool = False) -> list:
         return list(_walk(folder, hidden_folders, ())) if folder.is_dir() else []
     except OSError as error:
         raise DataError(f'a folder with data cannot be read: {error}') from error
+
+
+def seen_in(root) -> str:
+    """Return a few lines on the folders below a folder: how many files of which kinds lie in each."""
+    lines = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith('.'))
+        kinds = Counter(Path(name).suffix.lower() or name for name in files if not name.startswith('.'))
+        if kinds or not folders:
+            words = ', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common(4)) or 'nothing'
+            lines.append(f'  {os.path.relpath(folder, root)}: {words}')
+        if len(lines) > _SEEN:
+            return '\n'.join([*lines[:_SEEN], '  and more'])
+    return '\n'.join(lines)
 
 
 def _walk(folder, hidden_folders, above):

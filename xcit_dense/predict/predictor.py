@@ -9,7 +9,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 
 from ..config.framework import framework_of
-from ..data.classes import heads_of_classes, palette_of, take_classes
+from ..data.classes import palette_of, take_classes
 from ..data.datasets import type_of
 from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
@@ -153,11 +153,6 @@ class SegmentationPredictor(Predictor):
 
     def __init__(self, cfg, checkpoint):
         super().__init__(cfg, checkpoint)
-        # the maps are written as the data set has them: ADE20k's first class is 1
-        numbers = self.classes.numbers
-        outputs = max((head.get('num_classes', 0) for head in heads_of_classes(cfg.model)), default=0)
-        more = range(max(numbers, default=-1) + 1, max(numbers, default=-1) + 1 + max(outputs - len(numbers), 0))
-        self.labels = np.array([*numbers, *more], np.int64)
         self.count = 0
 
     def files_of(self, name) -> list:
@@ -167,7 +162,7 @@ class SegmentationPredictor(Predictor):
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
         sample = self.predict(image, name, out_dir)
-        labels = self.labels[sample.pred_sem_seg.data[0].numpy()]
+        labels = self.labels_of(sample.pred_sem_seg.data[0].numpy())
         path = Path(out_dir, self.files_of(name)[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         # 255 is no class where maps have 8 bits
@@ -175,6 +170,16 @@ class SegmentationPredictor(Predictor):
         data = cv2.imencode('.png', labels.astype(np.uint8 if small else np.uint16))[1]
         path.write_bytes(data.tobytes())  # imwrite says nothing where it cannot write
         self.count += 1
+
+    def labels_of(self, outputs):
+        """Return a label map as the data set has it, where ADE20k's first class is 1, of the outputs of the model.
+
+        Those behind the last that has a name have the numbers behind its own.
+        """
+        numbers = self.classes.numbers
+        nameless = range(len(numbers), int(outputs.max(initial=0)) + 1)
+        last = numbers[-1] + 1 - len(numbers) if numbers else 0
+        return np.array([*numbers, *(output + last for output in nameless)], np.int64)[outputs]
 
     def close(self, out_dir):
         """Write the class names of the label maps and return what there is, in words."""

@@ -12,6 +12,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training
 from xcit_dense.data.classes import take_classes
+from xcit_dense.data.datasets import check_data
 from xcit_dense.data.layouts import DataOptions
 from xcit_dense.errors import ConfigError, DataError
 
@@ -166,8 +167,10 @@ def test_options_say_what_names_do_not(tmp_path):
     root = tmp_path / 'data'
     exports.pairs(root, 'a', 'b', exports.names(3))
     exports.pairs(tmp_path, 'c', 'd', exports.names(2, 'v'), 100)
+    with pytest.raises(DataError, match=r'Seen in .*:\n  a: 3 .jpg\n  b: 3 .png\n--train-images'):
+        check_data(load_config(TINY_SEG_CONFIG, data_root=root))
     with pytest.raises(DataError, match=r'Seen:\n  a: 3 .jpg\n  b: 3 .png\n.*--train-images'):
-        config(root, tmp_path / 'run')
+        config(root, tmp_path / 'run', ignore_labels=(4, ))
     with pytest.raises(ConfigError, match='--train-images and --train-annotations go together'):
         config(root, tmp_path / 'run', train_images='a')
     with pytest.raises(DataError, match='no folder .*/nowhere'):

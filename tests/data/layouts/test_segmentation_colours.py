@@ -131,7 +131,7 @@ def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path):
     for part in ('training', 'validation'):
         exports.pairs(root, f'images/{part}', f'annotations/{part}', exports.names(2), change=exports.coloured)
     (root / 'colours.json').write_text(json.dumps(exports.COLOURS))
-    with pytest.raises(DataError, match='--palette FILE'):
+    with pytest.raises(DataError, match='colours. --palette FILE'):
         config(root, tmp_path / 'run')
     cfg = config(root, tmp_path / 'run', palette='colours.json')
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID

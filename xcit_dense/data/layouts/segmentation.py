@@ -1,6 +1,5 @@
 """Folders with data for segmentation: images and label maps."""
 import os
-from collections import Counter
 from pathlib import Path
 
 from ...errors import ConfigError, DataError
@@ -8,6 +7,7 @@ from ...text import listed
 from ..classes import heads_of_classes
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, prefixes_of, reader_of, type_of
 from ..files import IGNORED, read_maps
+from ..folders import seen_in
 from ..labels import first_label, leave_out_255, without_ignored
 from .index_maps import are_colours, combine_masks, convert_colours, label_studio_masks
 from .layout import Layout, Part
@@ -19,7 +19,6 @@ _PARTS = ('train', 'val', 'test')
 _LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.txt'), test=('test.txt', ),
               all=('default.txt', ))
 _LIST_FOLDERS = ('ImageSets/Segmentation', 'ImageSets', 'splits', 'lists', '.')
-_SEEN = 12
 #: So many label maps of a part tell whether they are in colour.
 _LOOKED_AT = 20
 _HELP = ('Say what is meant with --train-images DIR --train-annotations DIR, and --val-images DIR --val-annotations '
@@ -44,6 +43,8 @@ def find_segmentation(cfg, root, options, folder):
     with Made(folder) as made:
         finder = _Finder(cfg, root, options, made)
         layout = finder.find()
+    if layout is None:
+        return None
     if options.ignore_labels:
         _ignore(cfg, layout, sorted(set(options.ignore_labels)))
     return layout
@@ -61,11 +62,18 @@ class _Finder:
         given = self.given()
         own = {} if given else self.in_place()
         if own and not self.options.palette:  # nothing but what is ignored
-            return Layout('as the config says', self.root, {part: Part(*folders) for part, folders in own.items()})
+            self.without_share()
+            return Layout('as the config says', self.root, {part: Part(*folders) for part, folders in own.items()},
+                          notes=self.notes)
         if own:
             pairs = {part: self.match(*folders) for part, folders in own.items()}
         else:
             pairs = {**({} if {'train', 'val'} <= given.keys() else self.recognised(given)), **given}
+        if not pairs and self.options.given:
+            raise DataError(f'{self.root} has no images and label maps under names that are known. Seen:\n'
+                            f'{seen_in(self.root)}\n{_HELP}')
+        if not pairs:  # what the config asks for is told with the rest that is missing
+            return None
         parts = self.divided(pairs)
         palette = self.palette(parts)
         listed_names, source = names_beside([self.base, self.root, *(pair.images for pair, _ in parts.values())])
@@ -128,8 +136,6 @@ class _Finder:
             if given:
                 return {}
             raise DataError(f'{self.root} may be meant in several ways: {error}. {_HELP}') from error
-        if not found and not given:
-            self.unknown()
         if len(found) > 1 and not given:
             ways = [' and '.join(dict.fromkeys(f'{_below(pair.images, self.root)} + {_below(pair.maps, self.root)}'
                                                for pair in candidate.pairs.values())) for candidate in found]
@@ -150,11 +156,6 @@ class _Finder:
         self.name = 'masks of Label Studio'
         return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', True)}
 
-    def unknown(self):
-        """Raise the error that tells what was seen."""
-        raise DataError(f'{self.root} has no images and label maps under names that are known. Seen:\n'
-                        + '\n'.join(f'  {line}' for line in _seen(self.root)) + f'\n{_HELP}')
-
     def divided(self, pairs):
         """Return for each part its pair and the names of its images, None where all in the folder are meant."""
         whole = pairs.pop('', None)
@@ -166,9 +167,14 @@ class _Finder:
             train, val, share = divide(names or pair.names, pair.images, self.made, self.options.val_share)
             self.origins.update(train=f'{1 - share:.0%} of the images', val=f'{share:.0%} of the images, held out')
             parts.update(train=(pair, train), val=(pair, val))
-        elif self.options.val_share is not None:
-            self.notes.append('--val-share has no effect: there is validation data')
+        else:
+            self.without_share()
         return parts
+
+    def without_share(self):
+        """Note that no images are held out."""
+        if self.options.val_share is not None:
+            self.notes.append('--val-share has no effect: there is validation data')
 
     def by_lists(self, pair):
         """Return the parts of a pair of folders that lists of images divide."""
@@ -279,17 +285,3 @@ def _ignore(cfg, layout, labels):
 
 def _below(path, root):
     return os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
-
-
-def _seen(root):
-    """Return lines on the folders below a root and the files in them."""
-    lines = []
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith('.'))
-        kinds = Counter(Path(name).suffix.lower() or name for name in files)
-        if kinds or not folders:
-            words = ', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common(4)) or 'nothing'
-            lines.append(f'{os.path.relpath(folder, root)}: {words}')
-        if len(lines) > _SEEN:
-            return [*lines[:_SEEN], 'and more']
-    return lines
