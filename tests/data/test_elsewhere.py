@@ -67,6 +67,8 @@ def test_a_backend_that_does_not_answer_is_said_and_refuses_nothing(root, backen
     only(check_data_set(cfg.train_dataloader.dataset), 'not-checked')
     only(check_data_set(folders(root, backend_args=backend)), 'not-checked')
     cfg.classes_from_data = True
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        loader.dataset.metainfo = {}
     with pytest.raises(DataError, match='cannot be read'):  # there are no others
         take_classes(cfg)
 

@@ -227,7 +227,7 @@ def test_first_label_is_the_data_sets_where_the_checkpoint_does_not_say(trained_
     for first in (0, 1):
         cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
         cfg.test_dataloader.dataset.reduce_zero_label = bool(first)
-        assert build_predictor(cfg, tmp_path / 'known.pth').first_label == first
+        assert build_predictor(cfg, tmp_path / 'known.pth').classes.numbers[0] == first
 
 
 @pytest.mark.parametrize('highest, mode', ((254, 'L'), (255, 'L'), (256, 'I;16'), (299, 'I;16')))

@@ -73,8 +73,12 @@ def _check_classes(cfg, name, findings, use_cache):
     from ..data import check
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, datasets, files_of
-    found = []
-    if not any(finding.kind.startswith(('not-', 'map-', 'class-list')) for finding in findings):
+    found, classes = [], check.check_classes(cfg)
+    # a training would not come to the classes
+    is_over = any(finding.severity == check.ERROR and finding.kind.startswith(('not-', 'map-', 'class-list',
+                                                                               'class-explicit'))
+                  for finding in [*findings, *classes])
+    if not is_over:
         # are they the same in all data sets? A training does without those of the test
         known = {files_of(dataset) for dataset in datasets(cfg, LOADERS[:2])}
         tested = [] if {files_of(dataset) for dataset in datasets(cfg, LOADERS[2:])} <= known else LOADERS[2:]
@@ -85,7 +89,7 @@ def _check_classes(cfg, name, findings, use_cache):
             except DataError as error:
                 found.append(check.Finding(kind, name, value=f'cannot be used: {error}'))
                 break
-    return [*found, *check.check_classes(cfg), *check.check_beside(cfg, use_cache=use_cache)]
+    return [*found, *classes, *check.check_beside(cfg, use_cache=use_cache)]
 
 
 def _write_dropped(cfg, reports, folder, overwrite):

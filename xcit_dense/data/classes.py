@@ -1,5 +1,4 @@
 """The classes of a config's data sets: read from the data or a checkpoint, compared, and made known to the heads."""
-import colorsys
 import logging
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -25,9 +24,18 @@ from .datasets import (
     reader_of,
 )
 from .evaluators import limit_top_k
+from .explicit import explicit_classes, palette_of
 from .files import IGNORED, Unreadable, parse_class_list, parse_json, read_class_list, read_json
-from .folders import files_below
 from .label_maps import LabelMaps
+from .labels import (
+    first_label,
+    names_file_of,
+    names_path_of,
+    own_ignored,
+    pad_as_ignored,
+    without_class,
+    without_ignored,
+)
 from .pipelines import ignored_labels
 
 #: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
@@ -52,9 +60,12 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
 
     Raises:
         CheckpointError: The checkpoint holds no class names.
-        DataError: Data does not say which classes it has, or has others.
+        DataError: Data does not say which classes it has, or has others; or the config names classes itself.
     """
-    if not cfg.get('classes_from_data'):
+    pad_as_ignored(cfg)
+    if words := explicit_classes(cfg):
+        _tell(words, on_findings)
+    if words or not cfg.get('classes_from_data'):
         if count := outputs_of(cfg.get('model')):
             limit_top_k(cfg, count)
         return
@@ -193,13 +204,15 @@ def _name_of_source(dataset):
     if reader_of(dataset) == 'CustomDataset':
         return ClassImages(dataset).source
     is_coco = dataset.get('ann_file') and not prefixes_of(dataset).get('seg_map_path')
-    return dataset['ann_file'] if is_coco else 'classes.txt'
+    return dataset['ann_file'] if is_coco else names_file_of(dataset)
 
 
 def _source_of_classes(dataset):
     name = _name_of_source(dataset)
     if is_elsewhere(dataset, name):
         return address_of(dataset, name)
+    if name == names_file_of(dataset):
+        return names_path_of(dataset)
     return Path(Path(dataset.get('data_root') or '').expanduser(), name).absolute()
 
 
@@ -209,25 +222,30 @@ def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
         return _classes_elsewhere(dataset, names_file)
     maps = LabelMaps(dataset, ignored)
     with _named(names_file):
-        names = read_class_list(names_file) or known
-    labels = _labels_of_maps(maps, folder, names, on_findings)
+        listed = read_class_list(names_file)
+    names = without_ignored(listed, maps.first, maps.skipped) if listed else known
+    labels = _labels_of_maps(maps, names, on_findings)
     highest, first = max(labels, default=-1), maps.first
     if not names:
-        names = tuple(map(str, range(first, highest + 1)))
+        names = tuple(str(label) for label in range(first, highest + 1) if label not in maps.skipped)
         print_log(f'no {names_file}: the classes are the labels {first} to {highest} in {folder}', logger='current')
     if len(names) < 2:
         _tell(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
               f'needs two. A pixel is the number of its class from {first}; {IGNORED} is ignored, so that an '
-              'object drawn as 255 on 0 must be written as 1', on_findings)
-    if highest >= first + len(names):
-        _tell(f'{labels[highest]} has the label {highest}; there are {len(names)} classes, labels {first} to '
-              f'{first + len(names) - 1}, and {IGNORED} is ignored', on_findings)
+              'object drawn as 255 on 0 must be written as 1, or is read with --palette FILE and its lines '
+              '"background 0 0 0" and "object 255 255 255"', on_findings)
+    if wrong := {label: found for label, found in labels.items() if label not in maps.labels(len(names))}:
+        label, (path, *_) = max(wrong.items())
+        totals = {label: (images, pixels) for label, (_, images, pixels) in sorted(wrong.items())}
+        _tell(f'{path} has the label {label}; there are {len(names)} classes, '
+              f'{maps.in_words(len(names))}. {without_class(totals)}', on_findings)
     return names
 
 
 def _classes_elsewhere(dataset, names_file):
     with _named(names_file):
-        names = parse_class_list(read_elsewhere(dataset, 'classes.txt'))
+        names = parse_class_list(read_elsewhere(dataset, names_file_of(dataset)))
+        names = without_ignored(names, first_label(dataset), own_ignored(dataset))
     if len(names) < 2:
         raise DataError(f'{names_file} must name two classes at least; got {list(names)!r}')
     return names
@@ -241,27 +259,24 @@ def _named(names_file):
         raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {error}') from error
 
 
-def _labels_of_maps(maps, folder, names, on_findings):
-    """Return every label below a folder but the ignored ones, with a file that has it.
+def _labels_of_maps(maps, names, on_findings):
+    """Return every label below a folder but the ignored ones, with a file that has it, and images and pixels that do.
 
     None where names say the classes and nothing is known of what reads the maps.
     """
     if names and not maps.is_read:
         return {}
-    paths, found = [path for path in files_below(folder) if path.name.endswith(maps.suffix)], {}
+    # a class may be in the images alone that were held out
+    paths, found = maps.paths(whole=not names), {}
     for path, state in zip(paths, maps.settled(paths, names or None), strict=True):
         if state.fault:
             _tell(f'{path} cannot be read: {state.value or "it is not there"}', on_findings)
         elif 'labels' not in state.content:
             _tell(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
-                  f'mode {state.content["mode"]}', on_findings)
+                  f'mode {state.content["mode"]}. --palette FILE converts colours', on_findings)
         else:
-            found.update((label, path) for label, _ in state.content['labels'] if label not in maps.ignored)
+            for label, amount in state.content['labels']:
+                if label not in maps.ignored:
+                    _, images, pixels = found.get(label, (path, 0, 0))
+                    found[label] = path, images + 1, pixels + amount
     return found
-
-
-def palette_of(classes):
-    """Return an RGB colour for each class; neighbours are far apart in hue, the background is grey."""
-    hues = [(i * 0.618034) % 1 for i in range(len(classes))]
-    colours = [tuple(round(c * 255) for c in colorsys.hsv_to_rgb(hue, 0.85, 0.95)) for hue in hues]
-    return [(90, 90, 90) if name == 'background' else colour for name, colour in zip(classes, colours, strict=True)]

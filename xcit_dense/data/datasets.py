@@ -12,7 +12,7 @@ from mmengine.logging import print_log
 
 from ..errors import DataError
 from ..text import first_line
-from .folders import files_below
+from .folders import files_below, seen_in
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
@@ -47,7 +47,11 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
     lines = [f'  {state:7}  {path.absolute()}' for path, state in states.items()]
     roots = ' and '.join(dict.fromkeys(str(root.absolute()) for root in needed.values()))
     text = (f'the data set is not complete under {roots}. The config needs:\n' + '\n'.join(lines)
-            + '\nGive the folder that holds these with --data-root DIR.')
+            + '\nGive the folder that holds these with --data-root DIR.'
+            + ''.join(f'\nSeen in {root}:\n{seen_in(root)}' for root in dict.fromkeys(needed.values())
+                      if root.is_dir()))
+    if not any(map(is_of_mmpretrain, datasets(cfg, loaders))):
+        text += '\n--train-images, --train-annotations, --val-images and --val-annotations say what other names mean.'
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)

@@ -1,8 +1,12 @@
 """Files in folders, as data sets read them."""
 import os
+from collections import Counter
 from pathlib import Path
 
 from ..errors import DataError
+
+#: Folders that are told of, of those where nothing is recognised.
+_SEEN = 12
 
 
 def files_below(folder, hidden_folders: bool = False) -> list:
@@ -30,6 +34,20 @@ def names_below(folder, hidden_folders: bool = False) -> list:
         raise DataError(f'a folder with data cannot be read: {error}') from error
 
 
+def seen_in(root) -> str:
+    """Return a few lines on the folders below a folder: how many files of which kinds lie in each."""
+    lines = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith('.'))
+        kinds = Counter(Path(name).suffix.lower() or name for name in files if not name.startswith('.'))
+        if kinds or not folders:
+            words = ', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common(4)) or 'nothing'
+            lines.append(f'  {os.path.relpath(folder, root)}: {words}')
+        if len(lines) > _SEEN:
+            return '\n'.join([*lines[:_SEEN], '  and more'])
+    return '\n'.join(lines)
+
+
 def _walk(folder, hidden_folders, above):
     here = os.path.realpath(folder)
     if here in above:
@@ -51,7 +69,19 @@ def _is_folder(entry):
         return False
 
 
-def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str = None) -> Path:
+def names_in_list(path) -> list:
+    """Return the names in a list of images, one a line.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    try:
+        return [line.strip() for line in Path(path).expanduser().read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise DataError(f'the list of images {path} cannot be read: {error}') from error
+
+
+def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str = None, ending: str = '') -> Path:
     """Return the path of the label map of an image: what stands behind the stem of its name is another.
 
     Args:
@@ -60,6 +90,8 @@ def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str 
         maps_folder: Of the label maps.
         map_suffix: What their names end with, such as ``_mask.png``.
         suffix: What those of the images end with; by default all from the last dot on.
+        ending: What stands before that in the names of images alone.
     """
     name = str(image.relative_to(folder))
-    return Path(maps_folder, name[:len(name) - len(image.suffix if suffix is None else suffix)] + map_suffix)
+    stem = name[:len(name) - len(image.suffix if suffix is None else suffix)]
+    return Path(maps_folder, stem.removesuffix(ending) + map_suffix)

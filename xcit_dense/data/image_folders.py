@@ -1,34 +1,61 @@
 """A data set of plain image folders, which mmseg lacks; imported by the segmentation configs, needs mmseg."""
+from pathlib import Path
+
 from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from ..errors import DataError
 from .datasets import find_images
-from .folders import label_map_of
+from .files import IGNORED
+from .folders import label_map_of, names_in_list
+from .labels import label_map
 
 
 @DATASETS.register_module()
 class ImageFolderDataset(BaseSegDataset):
     """Images of any usual format, and label maps of the same names but for the suffix in another folder.
 
+    Args:
+        ignore_labels: Labels in the files, from 0 to 255, that stand for no class: they are 255 after loading, and
+            labels behind them move up.
+        image_ending: What the names of images have before the suffix, and those of label maps have not, such as
+            ``_leftImg8bit``.
+        classes_file: A list of class names below the data root; what takes classes from the data reads it.
+        **options: Those of mmseg's data sets. ``ann_file`` lists images below their folder with their suffixes, one a
+            line; by default all are read.
+
     Raises:
         DataError: An image has no label map, or two images have the same name but for the suffix.
     """
 
+    def __init__(self, *, ignore_labels=(), image_ending: str = '', classes_file: str = 'classes.txt', **options):
+        self.ignore_labels, self.image_ending = tuple(ignore_labels), image_ending
+        if bad := [label for label in self.ignore_labels if not 0 <= label <= IGNORED]:
+            raise DataError(f'ignore_labels are labels from 0 to {IGNORED}, got {bad[0]}')
+        super().__init__(**options)
+
+    def get_label_map(self, new_classes=None):
+        """Return the classes of the labels that are moved, as mmseg's step that loads label maps expects it."""
+        first = int(self.reduce_zero_label)
+        return label_map(first, set(self.ignore_labels), IGNORED if new_classes is None else len(new_classes))
+
     def load_data_list(self):
-        """Return one record per image, in the order of their paths, as mmseg's transforms expect it."""
-        folder, paths = find_images(self.data_prefix['img_path'])
+        """Return one record per image, in the order of their paths or of the list, as mmseg's transforms expect it."""
+        folder = Path(self.data_prefix['img_path']).expanduser()
+        paths = ([folder / name for name in names_in_list(self.ann_file)] if self.ann_file else
+                 find_images(folder)[1])
         records, seen = [], {}
         for path in paths:
             record = dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,
                           seg_fields=[])
             if self.data_prefix.get('seg_map_path'):
-                label_map = label_map_of(path, folder, self.data_prefix['seg_map_path'], self.seg_map_suffix)
-                if not label_map.is_file():
-                    raise DataError(f'the image {path} has no label map {label_map}')
-                if label_map in seen:
-                    raise DataError(f'the images {seen[label_map]} and {path} have the same label map {label_map}')
-                seen[label_map] = path
-                record['seg_map_path'] = str(label_map)
+                found = label_map_of(path, folder, self.data_prefix['seg_map_path'], self.seg_map_suffix,
+                                     ending=self.image_ending)
+                if not found.is_file():
+                    raise DataError(f'the image {path} has no label map {found}')
+                if found in seen:
+                    raise DataError(f'the images {seen[found]} and {path} have the same label map {found}')
+                seen[found] = path
+                record['seg_map_path'] = str(found)
             records.append(record)
         return records

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from .asking import Asked
-from .datasets import IMAGE_SUFFIXES, folder_of, setting_of
+from .datasets import IMAGE_SUFFIXES, ann_file_of, folder_of, reader_of, setting_of
 from .files import IGNORED, NOT_REGULAR, FileState, labels_of, read_maps
+from .folders import files_below, label_map_of, names_in_list
+from .labels import first_label, labels_of_classes, own_ignored
 from .pipelines import map_loader
 
 
@@ -21,30 +23,60 @@ class LabelMaps:
     Attributes:
         folder: That of the maps.
         suffix: What their names end with.
+        ending: What the names of images have before the suffix, and theirs have not.
         first: The label of the first class in the files: 1 with ``reduce_zero_label``.
         ignored: The labels in the files that stand for no class.
+        skipped: Those of them that no class has the number of, for the data set itself leaves them out: labels behind
+            them move up.
         is_read: Whether anything is known to read them.
     """
 
     def __init__(self, dataset, ignored=(), use_cache: bool = True):
         self.folder = folder_of(dataset, 'seg_map_path')
         self.suffix = setting_of(dataset, 'seg_map_suffix', '.png')
-        self.first = 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
-        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first),
+        self.first, self.skipped = first_label(dataset), own_ignored(dataset)
+        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first), *self.skipped,
                         *(label + self.first for label in ignored if label != IGNORED)}
         self.loader = map_loader(dataset)
         self.is_read = not dataset.get('pipeline') or self.loader.kind is not None
         self._images, self._image_suffix = folder_of(dataset, 'img_path'), setting_of(dataset, 'img_suffix', '.jpg')
+        self.ending = dataset.get('image_ending') or ''
+        self._list = ann_file_of(dataset) if dataset.get('ann_file') else None
+        self._is_exact = reader_of(dataset) == 'BaseSegDataset'
         self._asked, self._use_cache = Asked(self.loader, 'maps', self.folder, use_cache), use_cache
 
     def read(self, paths) -> list:
         """Return the states of files as `read_maps` does; `doubted` and `ask` tell which of them hold."""
         return read_maps(paths, self.folder, self._use_cache)
 
+    def labels(self, count: int) -> list:
+        """Return the labels in the files of so many classes."""
+        return labels_of_classes(self.first, self.skipped, count)
+
+    def in_words(self, count: int) -> str:
+        """Say which labels so many classes have, and which are ignored."""
+        labels, left_out = self.labels(count), sorted(self.ignored - set(range(self.first)))
+        return (f'labels {labels[0]} to {labels[-1]}, and ' if labels else '') + (
+            f'{", ".join(map(str, left_out))} {"is" if len(left_out) == 1 else "are"} ignored')
+
+    def paths(self, whole: bool = False) -> list:
+        """Return the label maps of the data set: those of its list of images, or, where it has none, all in the folder.
+
+        Args:
+            whole: Whether to leave the list aside.
+        """
+        folder = self.folder.absolute()
+        if whole or not self._list:
+            return [path for path in files_below(folder) if path.name.endswith(self.suffix)]
+        images = self._images.absolute()
+        # a data set that reads one kind of image lists names without suffixes
+        return [label_map_of(images / name, images, folder, self.suffix, '' if self._is_exact else None, self.ending)
+                for name in names_in_list(self._list)]
+
     def wrong_labels(self, content, count: int) -> list:
         """Return the labels of a map that stand for none of so many classes, and are not ignored."""
-        return [label for label, _ in content['labels']
-                if label not in self.ignored and label >= self.first + count]
+        known = {*self.ignored, *self.labels(count)}
+        return [label for label, _ in content['labels'] if label not in known]
 
     def doubted(self, state) -> bool:
         """Whether the step of the pipeline may see more in a file than its state with a fault says."""
@@ -98,5 +130,5 @@ class LabelMaps:
     def _image_of(self, path):
         stem = os.path.relpath(path, self.folder).removesuffix(self.suffix)
         ends = (self._image_suffix, *IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES))
-        images = [Path(self._images, f'{stem}{end}') for end in ends]
+        images = [Path(self._images, f'{stem}{self.ending}{end}') for end in ends]
         return next((image for image in images if image.exists()), images[0])

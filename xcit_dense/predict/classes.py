@@ -1,13 +1,13 @@
 """What the outputs of a model mean: the names of its classes, and their numbers in the data set."""
 from contextlib import suppress
 from itertools import chain, tee
-from pathlib import Path
 from typing import NamedTuple
 
 from ..data.check.classes import wanted_classes
 from ..data.classes import classes_of_data, heads_of_classes
-from ..data.datasets import LOADERS, ann_file_of, datasets, folder_of, setting_of, type_of
+from ..data.datasets import LOADERS, ann_file_of, datasets, folder_of, type_of
 from ..data.files import Unreadable, read_class_list, read_json
+from ..data.labels import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
 from ..errors import DataError
 
 #: The category ids of COCO 2017 are 1 to 90 without these.
@@ -67,7 +67,9 @@ def image_ids(cfg, paths) -> list:
 
 
 def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
-    """Return the classes of a segmentor, with labels: from 0, or from 1 where 0 is unlabelled (``reduce_zero_label``).
+    """Return the classes of a segmentor, with their labels in the files that it was trained on.
+
+    They count from 0, or from 1 where 0 is unlabelled (``reduce_zero_label``), without those that were ignored.
 
     Args:
         cfg: As for `classes_of_objects`; a ``classes.txt`` stands for the annotation file.
@@ -75,12 +77,16 @@ def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
         checkpoint: Likewise.
     """
     dataset = test_dataset(cfg)
-    file, listed = Path(dataset.get('data_root') or '', 'classes.txt'), None
+    file, listed = names_path_of(dataset), None
     with suppress(Unreadable):
         listed = read_class_list(file)
+    first, ignored = first_label(dataset), own_ignored(dataset)
+    listed = without_ignored(listed or (), first, ignored)
     names, origin = _names(cfg, meta, checkpoint, [(listed, file)] if listed else [])
-    first = int(meta.get('reduce_zero_label', setting_of(dataset, 'reduce_zero_label', False)))
-    return Classes(names, tuple(range(first, first + len(names))), origin,
+    changed = label_map(first, ignored, len(names))
+    if 'reduce_zero_label' in meta:
+        first, changed = int(meta['reduce_zero_label']), meta.get('label_map')
+    return Classes(names, labels_in_files(first, changed, len(names)), origin,
                    str(checkpoint) if 'reduce_zero_label' in meta else f'the config ({_title(dataset)})')
 
 

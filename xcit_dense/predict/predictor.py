@@ -153,8 +153,6 @@ class SegmentationPredictor(Predictor):
 
     def __init__(self, cfg, checkpoint):
         super().__init__(cfg, checkpoint)
-        # the maps are written as the data set has them: ADE20k's first class is 1
-        self.first_label = self.classes.numbers[0] if self.classes.numbers else 0
         self.count = 0
 
     def files_of(self, name) -> list:
@@ -164,7 +162,7 @@ class SegmentationPredictor(Predictor):
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
         sample = self.predict(image, name, out_dir)
-        labels = sample.pred_sem_seg.data[0].numpy() + self.first_label
+        labels = self.labels_of(sample.pred_sem_seg.data[0].numpy())
         path = Path(out_dir, self.files_of(name)[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         # 255 is no class where maps have 8 bits
@@ -172,6 +170,16 @@ class SegmentationPredictor(Predictor):
         data = cv2.imencode('.png', labels.astype(np.uint8 if small else np.uint16))[1]
         path.write_bytes(data.tobytes())  # imwrite says nothing where it cannot write
         self.count += 1
+
+    def labels_of(self, outputs):
+        """Return a label map as the data set has it, where ADE20k's first class is 1, of the outputs of the model.
+
+        Those behind the last that has a name have the numbers behind its own.
+        """
+        numbers = self.classes.numbers
+        nameless = range(len(numbers), int(outputs.max(initial=0)) + 1)
+        last = numbers[-1] + 1 - len(numbers) if numbers else 0
+        return np.array([*numbers, *(output + last for output in nameless)], np.int64)[outputs]
 
     def close(self, out_dir):
         """Write the class names of the label maps and return what there is, in words."""

@@ -119,3 +119,27 @@ def test_heads_with_another_number_of_classes(root):
                                    "'person', 'bicycle', 'car', 'motorcycle', 'airplane' and 75 more") for f in found)
     assert difference_of('abc', 'acb') == "class 1 is 'b', not 'c'" and difference_of('ab', 'ab') == ''
     assert difference_of('aab', 'ab') == "class 1 is 'a', not 'b'" and difference_of('a', 'ab') == "without 'b'"
+
+
+def test_classes_that_somebody_wrote_are_not_overwritten(root):
+    """Those that a run found and dumped are not written by anybody."""
+    cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
+    take_classes(cfg)
+    take_classes(cfg)
+    assert check_classes(cfg) == []
+    cfg.val_dataloader.dataset.metainfo = dict(classes=('one', 'two'))
+    finding, = check_classes(cfg)
+    assert finding.kind == 'class-explicit' and 'val_dataloader.dataset.metainfo.classes' in finding.sentence
+    assert 'classes_from_data=False' in finding.sentence and 'train_dataloader' not in finding.sentence
+    with pytest.raises(DataError, match='leave metainfo.classes out'):
+        take_classes(cfg)
+    take_classes(cfg, on_findings='warn')
+    assert cfg.val_dataloader.dataset.metainfo.classes == ('one', 'two')
+    cfg.classes_from_data = False
+    assert 'class-explicit' not in {finding.kind for finding in check_classes(cfg)}
+
+
+def test_a_class_whose_name_says_that_it_is_none_is_told(root):
+    (root / 'classes.txt').write_text('background\ndisc\nsquare\ntriangle\nstar\nunlabeled')
+    finding, = check_data_set(folders(root, metainfo={}), from_data=True).findings
+    assert finding.kind == 'class-void' and finding.severity == 'warning' and '--ignore-label 5' in finding.sentence

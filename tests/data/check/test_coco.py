@@ -213,7 +213,7 @@ def test_many_faults_are_all_found(root):
     assert [f.row for f in report.findings if f.kind == 'bad-record'] == list(range(0, 10_000, 1000))
     assert [f.row for f in report.findings if f.kind == 'box-not-finite'] == list(range(1, 10_000, 1000))
     assert len(report.findings) == 20
-    assert 'and 7 more' in report.summary(first=3)
+    assert report.summary(first=3).count('10 times, such as') == 2
 
 
 def test_sums_of_compressed_masks_are_those_of_pycocotools():

@@ -20,7 +20,8 @@ ERRORS_THAT_DROP = {
 #: Likewise, and no record less mends it.
 ERRORS_THAT_STAY = {
     'not-there', 'not-coco', 'category-id-twice', 'category-name-twice', 'no-images', 'class-missing', 'class-order',
-    'class-list', 'class-count', 'class-single', 'class-unread', 'class-hidden', 'class-numbers', 'evaluator-data'}
+    'class-list', 'class-count', 'class-single', 'class-unread', 'class-hidden', 'class-numbers', 'evaluator-data',
+    'class-explicit'}
 #: What training leaves out by itself, or repeats.
 WARNINGS_THAT_DROP = {
     'file-name-twice', 'image-twice', 'unknown-category', 'orphan', 'box-not-finite', 'box-negative', 'box-outside',
@@ -30,7 +31,7 @@ WARNINGS_THAT_DROP = {
 WARNINGS_THAT_STAY = {
     'not-checked', 'annotation-id-0', 'box-sticks-out', 'polygon-points', 'image-huge', 'image-outside',
     'image-left-out', 'map-ratio', 'map-without-image', 'class-unused', 'class-spare', 'class-test', 'data-set-twice',
-    'evaluator-more', 'files-left-out', 'class-empty', 'class-ids'}
+    'evaluator-more', 'files-left-out', 'class-empty', 'class-ids', 'class-void'}
 ERRORS, WARNINGS = ERRORS_THAT_DROP | ERRORS_THAT_STAY, WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
 
 

@@ -43,8 +43,8 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
     check_before_training(cfg)
 
     def change(content):
-        for annotation in content['annotations'][:12]:
-            annotation['bbox'] = ENDLESS
+        for height, annotation in enumerate(content['annotations'][:12], 5):
+            annotation['bbox'] = [0, 0, INFINITE, height]
     rewrite(root, change)
     with pytest.raises(DataError) as stopped:
         check_before_training(cfg)
@@ -70,7 +70,7 @@ def test_no_more_are_counted_than_there_are(root, count, more):
     """Behind the ten that a stop tells, and the three of a kind that a report tells."""
     def change(content):
         one = content['annotations'][0]
-        content['annotations'] = [dict(one, id=i, bbox=ENDLESS) for i in range(1, count + 1)]
+        content['annotations'] = [dict(one, id=i, bbox=[0, 0, INFINITE, i]) for i in range(1, count + 1)]
     rewrite(root, change)
     with pytest.raises(DataError) as stopped:
         check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
@@ -79,6 +79,23 @@ def test_no_more_are_counted_than_there_are(root, count, more):
     summary = check_data_set(coco(root)).summary()
     assert summary.count('[0, 0, inf') == 3 and (f'and {more} more' in summary) == (more > 0)
     assert summary.count(' more') == (more > 0)
+
+
+@pytest.mark.parametrize('count', (2, 468))
+def test_equal_faults_are_one_line(root, count):
+    """In the report and where a training stops, whatever the kind; the file of findings has all."""
+    def change(content):
+        one = content['annotations'][0]
+        content['annotations'] = [dict(one, id=i, bbox=ENDLESS) for i in range(1, count + 1)]
+        content['annotations'].append(dict(one, id=count + 1, bbox=[0, 0, INFINITE, 6]))
+    rewrite(root, change)
+    report = check_data_set(coco(root))
+    assert len(report.findings) == count + 1
+    with pytest.raises(DataError) as stopped:
+        check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
+    for said in (report.summary(), str(stopped.value)):
+        assert said.count('[0, 0, inf, 5]') == 1 and f'{count:,} times, such as: ' in said
+        assert said.count('[0, 0, inf, 6]') == 1 and ' more' not in said
 
 
 def test_first_lines_have_a_fault_of_every_kind_and_drop_where_it_helps(root):

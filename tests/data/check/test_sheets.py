@@ -140,7 +140,8 @@ def test_label_maps_are_drawn_in_the_colours_of_their_classes(tmp_path, first, i
     values = [0, 1, 2, 3, 254, 255]
     labels = np.repeat(np.repeat(np.array(values, np.uint8).reshape(2, 3), HEIGHT // 2, 0), WIDTH // 3, 1)
     Image.fromarray(labels).save(tmp_path / 'map.png')
-    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), first=first, ignored=ignored)
+    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), ignored=ignored,
+                  labels=[*range(first, first + len(NAMES))])
     sheet = sheet_of(tmp_path, sample)
     pixels = picture_of(sheet)
     legend = sheet[GAP + HEIGHT:, :]
@@ -161,7 +162,8 @@ def test_label_maps_are_drawn_in_the_colours_of_their_classes(tmp_path, first, i
 
 def test_a_label_map_of_another_size_is_spread_over_its_image(tmp_path):
     Image.fromarray(np.array([[0, 1], [2, 0]], np.uint8)).save(tmp_path / 'map.png')
-    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), first=0, ignored=[255])
+    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), ignored=[255],
+                  labels=[0, 1, 2])
     pixels = picture_of(sheet_of(tmp_path, sample))
     for (y, x), label in {(90, 120): 0, (90, 360): 1, (270, 120): 2, (270, 360): 0}.items():
         assert same(pixels[y, x], mixed(COLOURS[label], 0.6))
@@ -230,7 +232,7 @@ def test_the_legend_of_a_label_map_begins_with_the_class_of_most_pixels(tmp_path
     labels = np.resize(np.arange(3, dtype=np.uint8), (HEIGHT, WIDTH))
     labels[:200] = most
     Image.fromarray(labels).save(tmp_path / 'map.png')
-    sheet = sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), first=0,
+    sheet = sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), labels=[0, 1, 2],
                                     ignored=[]))
     assert same(sheet[GAP + HEIGHT + 33, GAP + 8], COLOURS[most])
 

@@ -24,15 +24,16 @@ from ..datasets import (
     type_of,
 )
 from ..files import recall, remember
+from ..labels import first_label, names_path_of, own_ignored, without_ignored
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, turns_images
 from .beside import check_beside
 from .class_folders import check_class_images
-from .classes import check_classes, check_names, listed_names, wanted_classes
+from .classes import check_classes, check_names, check_void, listed_names, wanted_classes
 from .coco import check_coco
 from .coco_file import PARTS, Use
 from .copies import add_shared
 from .files import Images, check_images
-from .findings import Finding, Report, choose_samples, each_kind_first
+from .findings import Finding, Report, alike, choose_samples, each_kind_first, in_one_line
 from .label_maps import check_label_maps
 
 _SHOWN = 10
@@ -72,14 +73,16 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         return _unchecked(source, 'its files are not read from a disk')
     if reader == 'CustomDataset':
         return check_class_images(dataset, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
-    own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
+    own, path = getattr(type_of(dataset), 'METAINFO', {}).get('classes'), names_path_of(dataset)
     if own:  # those that the config does not use are ignored, and the order may be another
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
         names = own
     else:
-        listed, findings = listed_names(root / 'classes.txt')
+        listed, findings = listed_names(path)
+        findings += check_void(path, listed or wanted or (), first_label(dataset), own_ignored(dataset))
+        listed = listed and without_ignored(listed, first_label(dataset), own_ignored(dataset))
         names = wanted or listed
-        findings += check_names(root / 'classes.txt', wanted, listed) if listed else []
+        findings += check_names(path, wanted, listed) if listed else []
     report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'),
                               reader == 'BaseSegDataset', use_cache, ignored)
     report.findings = findings + report.findings
@@ -232,10 +235,12 @@ def check_before_training(cfg, on_findings: str = 'stop'):
 
 
 def _told(errors):
-    """Return lines with the first of some errors."""
-    lines = [f'  {errors[place].sentence}' for place in each_kind_first(errors)[:_SHOWN]]
-    if len(errors) > _SHOWN:
-        lines.append(f'  and {len(errors) - _SHOWN:,} more')
+    """Return lines with the first of some errors; equal ones are one line."""
+    groups = alike(errors)
+    order = each_kind_first([first for first, _ in groups])
+    lines = [f'  {in_one_line(*groups[place])}' for place in order[:_SHOWN]]
+    if more := sum(count for _, count in (groups[place] for place in order[_SHOWN:])):
+        lines.append(f'  and {more:,} more')
     return '\n'.join(lines)
 
 

@@ -6,7 +6,9 @@ from ...text import counted, listed, nearest
 from ..class_folders import ClassImages
 from ..classes import difference_of, heads_of_classes
 from ..datasets import LOADERS, datasets, reader_of, type_of
+from ..explicit import explicit_classes
 from ..files import Unreadable, read_class_list
+from ..labels import void_names
 from .findings import Finding
 
 
@@ -63,6 +65,24 @@ def check_names(source, wanted, found) -> list:
     return findings
 
 
+def check_void(source, names, first: int, ignored) -> list:
+    """Find names of classes that say that a pixel has none.
+
+    Args:
+        source: Where the names are from.
+        names: Theirs, of the labels from the first on.
+        first: The label of the first.
+        ignored: Labels that are left out already.
+
+    Returns:
+        Findings.
+    """
+    found = [(place + first, name) for place, name in void_names(names) if place + first not in ignored]
+    return [Finding('class-void', str(source), value=(
+        f'{listed(repr(name) for _, name in found)}; to leave these pixels out: --ignore-label '
+        f'{" ".join(str(label) for label, _ in found)}'))] if found else []
+
+
 def listed_names(path):
     """Return the names of a ``classes.txt``, None where there is no such file, and findings."""
     try:
@@ -82,6 +102,8 @@ def check_classes(cfg) -> list:
     Returns:
         Findings; what concerns the test data alone is a warning.
     """
+    if words := explicit_classes(cfg):
+        return [Finding('class-explicit', cfg.filename or 'the config', value=words)]
     sets = {name: datasets(cfg, [name]) for name in LOADERS}
     from_data = bool(cfg.get('classes_from_data'))
     first = sets[LOADERS[0]][0] if sets[LOADERS[0]] else None

@@ -122,9 +122,12 @@ def _draw_map(picture, sample, names, colours):
     cell, fitted, _ = _cell(picture, f'{Path(sample["file"]).name}   {picture.width} x {picture.height}')
     if sample['map'] is not None:
         with Image.open(sample['map']) as image:
-            labels = np.asarray(image.resize(fitted.size, Image.Resampling.NEAREST)).astype(np.int64) - sample['first']
-        ignored = np.isin(labels + sample['first'], sample['ignored'])
-        labels = np.where(ignored, -1, np.minimum(labels, len(names)))
+            labels = np.asarray(image.resize(fitted.size, Image.Resampling.NEAREST)).astype(np.uint8)
+        ignored = np.isin(labels, sample['ignored'])
+        places = np.full(256, len(names))
+        for place, label in enumerate(sample['labels'][:256]):
+            places[label:label + 1] = place
+        labels = np.where(ignored, -1, places[labels])
         table = np.array([*(colours[name] for name in names), _WHITE, (0, 0, 0)])  # 0: what is ignored is dark
         pixels = np.asarray(fitted)
         mixed = np.where(ignored[..., None], 0.25 * pixels, 0.4 * pixels + 0.6 * table[labels])

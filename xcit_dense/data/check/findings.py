@@ -85,7 +85,8 @@ KINDS = {
     'map-16-bit': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
                                     '{value}, with larger numbers or fractions'),
     'map-colour': Kind(ERROR, True, 'is no label map: a pixel must be one number from 0 to 255, the file has the mode '
-                                    '{value}, colours'),
+                                    '{value}, colours. --palette FILE, with a line "name r g b" for each class, '
+                                    'converts it'),
     'map-size': Kind(ERROR, True, 'has another size than its image: {value}'),
     'map-ratio': Kind(WARNING, False, 'has another size than its image in the same ratio, and the pipeline resizes '
                                       'both: {value}'),
@@ -118,6 +119,8 @@ KINDS = {
     'class-count': Kind(ERROR, False, '{value}'),
     'class-spare': Kind(WARNING, False, '{value}'),
     'class-test': Kind(WARNING, False, '{value}'),
+    'class-explicit': Kind(ERROR, False, 'cannot be used: {value}'),
+    'class-void': Kind(WARNING, False, 'names as a class what may stand for none: {value}'),
     # data sets and evaluators beside each other
     'data-set-twice': Kind(WARNING, False, 'reads the same files as {value}: each image counts twice. Where two data '
                            'sets were meant, give each its data_root in the config or with --cfg-options; --data-root '
@@ -216,11 +219,11 @@ class Report:
         lines = [printable(f'{self.source}: {numbers or "nothing to count"}')]
         grouped = Counter(finding.kind for finding in self.findings)
         for kind in sorted(grouped, key=lambda kind: (KINDS[kind].severity, -grouped[kind])):
-            found = [finding for finding in self.findings if finding.kind == kind]
-            lines.append(f'  {KINDS[kind].severity}: {kind}, {len(found):,}')
-            lines += [f'    {finding.sentence}' for finding in found[:first]]
-            if len(found) > first:
-                lines.append(f'    and {len(found) - first:,} more')
+            found = alike([finding for finding in self.findings if finding.kind == kind])
+            lines.append(f'  {KINDS[kind].severity}: {kind}, {grouped[kind]:,}')
+            lines += [f'    {in_one_line(*group)}' for group in found[:first]]
+            if more := sum(count for _, count in found[first:]):
+                lines.append(f'    and {more:,} more')
         return '\n'.join(lines)
 
     def histogram(self) -> str:
@@ -247,6 +250,23 @@ class Report:
         if without:
             lines.append(f'  without any: {", ".join(without)}')
         return '\n'.join(line.rstrip() for line in lines)
+
+
+def alike(findings) -> list:
+    """Group findings of one kind and with the same words, in the order of the first of each.
+
+    Returns:
+        Pairs of the first and how many there are. Those without words are alike too.
+    """
+    groups = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.value), []).append(finding)
+    return [(group[0], len(group)) for group in groups.values()]
+
+
+def in_one_line(finding, count: int) -> str:
+    """Return a finding in words, and how many others say the same."""
+    return finding.sentence if count == 1 else f'{count:,} times, such as: {finding.sentence}'
 
 
 def each_kind_first(findings) -> list:

@@ -9,6 +9,7 @@ from ..datasets import IMAGE_SUFFIXES, folder_of, prefixes_of, setting_of
 from ..files import read_files
 from ..folders import files_below, label_map_of
 from ..label_maps import LabelMaps
+from ..labels import without_class
 from ..pipelines import resizes
 from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
@@ -63,6 +64,7 @@ class _Check:
         self.total_without = 0
         self.totals = np.zeros((256, 2), np.int64)  # images and pixels of each label
         self.total_ignored = np.zeros(2, np.int64)
+        self.without_class = []  # label map, image and the labels that no class has
 
     def add(self, kind, file, image='', value=''):
         self.findings.append(Finding(kind, str(file), 'image' if image else '', str(image) or None, None, value))
@@ -97,7 +99,7 @@ class _Check:
 
     def map_of(self, image):
         """Return the path of the label map of an image."""
-        return label_map_of(image, self.folder, self.maps.folder, self.maps.suffix, self.suffix)
+        return label_map_of(image, self.folder, self.maps.folder, self.maps.suffix, self.suffix, self.maps.ending)
 
     def image(self, path, header):
         """Add the faults of an image."""
@@ -115,7 +117,10 @@ class _Check:
             if asked is not None:
                 state, faults = asked, self.faults_of_map(image, header, path, asked)
         for kind, value in faults:
-            self.add(kind, path, image, value)
+            if kind == 'map-labels':  # how often is known at the end
+                self.without_class.append((path, image, value))
+            else:
+                self.add(kind, path, image, value)
         if 'labels' in (state.content or {}):
             self.count(image, path, state.content['labels'])
             if str(image) in self.drawn and not asked:
@@ -136,8 +141,7 @@ class _Check:
         if self.names is not None:
             wrong = self.maps.wrong_labels(content, len(self.names))
             if wrong:
-                faults.append(('map-labels', f'{shown(wrong)}; the labels of classes are {self.first} to '
-                               f'{self.first + len(self.names) - 1}, and ignored ones {sorted(self.ignored)}'))
+                faults.append(('map-labels', wrong))
         return faults
 
     def count(self, image, path, labels):
@@ -149,6 +153,14 @@ class _Check:
         if len(ignored) == len(labels):
             self.total_without += 1
             self.add('map-ignored', path, image)
+
+    def labels_without_class(self):
+        """Add the findings on labels that no class has, with how often all of them are there."""
+        labels = sorted({label for _, _, wrong in self.without_class for label in wrong})
+        words = without_class({label: tuple(self.totals[label].tolist()) for label in labels})
+        for path, image, wrong in self.without_class:
+            self.add('map-labels', path, image, f'{shown(wrong)}; classes have {self.maps.in_words(len(self.names))}. '
+                     f'{words}')
 
     def pairs(self, images, maps):
         """Find label maps of two images and of none."""
@@ -164,10 +176,14 @@ class _Check:
 
     def report(self, images):
         """Return the report, with some images to draw."""
+        self.labels_without_class()
         used = np.flatnonzero(self.totals[:, 0]).tolist()
         highest = max((label for label in used if label not in self.ignored), default=-1)
-        names = self.names if self.names is not None else [str(label) for label in range(self.first, highest + 1)]
-        classes = [(name, *self.totals[label].tolist()) for label, name in enumerate(names, self.first) if label < 256]
+        names = self.names if self.names is not None else [
+            str(label) for label in range(self.first, highest + 1) if label not in self.maps.skipped]
+        labels = self.maps.labels(len(names))
+        classes = [(name, *self.totals[label].tolist()) for label, name in zip(labels, names, strict=True)
+                   if label < 256]
         if self.total_ignored.any():
             classes.append((IGNORED_NAME, *self.total_ignored.tolist()))
         faulty = {finding.row for finding in self.findings if finding.severity == ERROR}
@@ -175,5 +191,5 @@ class _Check:
                                 [image for image in self.drawn if image not in faulty])
         counts = {'images': len(images), 'images without labels': self.total_without, 'classes': len(names)}
         return Report(self.folder, self.findings, counts, classes, 'pixels', [
-            dict(file=image, map=self.drawn[image], first=self.first, ignored=sorted(self.ignored), captions=captions)
+            dict(file=image, map=self.drawn[image], labels=labels, ignored=sorted(self.ignored), captions=captions)
             for image, captions in chosen.items()])

@@ -1,4 +1,28 @@
-"""Folders of images and label maps."""
+"""Folders with data for segmentation: images and label maps."""
+import os
+from pathlib import Path
+
+from ...errors import ConfigError, DataError
+from ...text import listed
+from ..classes import heads_of_classes
+from ..datasets import LOADERS, ann_file_of, datasets, folder_of, prefixes_of, reader_of, type_of
+from ..files import IGNORED, read_maps
+from ..folders import seen_in
+from ..labels import first_label, leave_out_255, without_ignored
+from .index_maps import are_colours, combine_masks, convert_colours, label_studio_masks
+from .layout import Layout, Part
+from .lists import Made, divide, read_list
+from .pairs import MAP_SUFFIXES, Ambiguous, Pair, candidates_in, match
+from .palettes import names_beside, palette_beside, read_palette
+
+_PARTS = ('train', 'val', 'test')
+_LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.txt'), test=('test.txt', ),
+              all=('default.txt', ))
+_LIST_FOLDERS = ('ImageSets/Segmentation', 'ImageSets', 'splits', 'lists', '.')
+#: So many label maps of a part tell whether they are in colour.
+_LOOKED_AT = 20
+_HELP = ('Say what is meant with --train-images DIR --train-annotations DIR, and --val-images DIR --val-annotations '
+         'DIR or --val-share SHARE')
 
 
 def find_segmentation(cfg, root, options, folder):
@@ -6,4 +30,258 @@ def find_segmentation(cfg, root, options, folder):
 
     Returns:
         A `Layout`, or None where the config stays as it is.
+
+    Raises:
+        ConfigError: An option cannot be.
+        DataError: What lies there is not recognised, or may be meant in several ways.
     """
+    root = Path(root)
+    if bad := [label for label in options.ignore_labels if not 0 <= label <= IGNORED]:
+        raise ConfigError(f'--ignore-label takes labels from 0 to {IGNORED}, got {bad[0]}')
+    if not root.is_dir() or not any(root.iterdir()):
+        return None
+    with Made(folder) as made:
+        finder = _Finder(cfg, root, options, made)
+        layout = finder.find()
+    if layout is None:
+        return None
+    if options.ignore_labels:
+        _ignore(cfg, layout, sorted(set(options.ignore_labels)))
+    return layout
+
+
+class _Finder:
+
+    def __init__(self, cfg, root, options, made):
+        self.cfg, self.root, self.options, self.made = cfg, root, options, made
+        self.name, self.notes, self.base, self.names = 'images and label maps', [], root, ()
+        self.origins, self.source, self.is_coloured = {}, None, False
+
+    def find(self):
+        """Return the layout."""
+        given = self.given()
+        own = {} if given else self.in_place()
+        if own and not self.options.palette:  # nothing but what is ignored
+            self.without_share()
+            return Layout('as the config says', self.root, {part: Part(*folders) for part, folders in own.items()},
+                          notes=self.notes)
+        if own:
+            pairs = {part: self.match(*folders) for part, folders in own.items()}
+        else:
+            pairs = {**({} if {'train', 'val'} <= given.keys() else self.recognised(given)), **given}
+        if not pairs and self.options.given:
+            raise DataError(f'{self.root} has no images and label maps under names that are known. Seen:\n'
+                            f'{seen_in(self.root)}\n{_HELP}')
+        if not pairs:  # what the config asks for is told with the rest that is missing
+            return None
+        parts = self.divided(pairs)
+        palette = self.palette(parts)
+        listed_names, source = names_beside([self.base, self.root, *(pair.images for pair, _ in parts.values())])
+        names = self.names or (tuple(palette) if palette else listed_names)
+        if not names and self.base.name.startswith('VOC20'):
+            from mmseg.datasets import PascalVOCDataset
+            names, source = PascalVOCDataset.METAINFO['classes'], None
+        if palette:
+            parts = self.in_numbers(parts, palette)
+        return Layout(self.name, self.root, {part: self.part(part, *pair) for part, pair in parts.items()},
+                      self.keep_names(names, None if palette or self.names else source), self.notes)
+
+    def given(self):
+        """Return the pairs that the options name."""
+        found = {}
+        for part in _PARTS:
+            paths = [getattr(self.options, f'{part}_{kind}') for kind in ('images', 'annotations')]
+            if any(paths):
+                if not all(paths):
+                    raise ConfigError(f'--{part}-images and --{part}-annotations go together: give both')
+                folders = [Path(os.path.abspath(self.root / Path(path).expanduser())) for path in paths]
+                if missing := [path for path in folders if not path.is_dir()]:
+                    raise DataError(f'there is no folder {missing[0]}, which --{part}-images and --{part}-annotations '
+                                    'are to name')
+                found[part] = self.match(*folders)
+        return found
+
+    def match(self, images, maps):
+        """Return the pair of two folders that are named."""
+        try:
+            pair = match(images, maps)
+        except Ambiguous as error:
+            raise DataError(f'{error}: move all but one kind elsewhere') from error
+        if pair is None:
+            raise DataError(f'no label map in {maps} has the name of an image in {images}; looked for '
+                            f'{", ".join(MAP_SUFFIXES)}')
+        return pair
+
+    def in_place(self):
+        """Return the folders of each part where all that the config names is there."""
+        found = {}
+        for part, loader in zip(_PARTS, LOADERS, strict=True):
+            for dataset in datasets(self.cfg, [loader]):
+                if not prefixes_of(dataset).get('seg_map_path'):
+                    return {}
+                folders = folder_of(dataset, 'img_path'), folder_of(dataset, 'seg_map_path')
+                listed_in = [ann_file_of(dataset)] if dataset.get('ann_file') else []
+                if not all(path.exists() for path in (*folders, *listed_in)):
+                    return {}
+                found[part] = tuple(path.absolute() for path in folders)
+        return found
+
+    def recognised(self, given):
+        """Return the pairs that lie below the root."""
+        if not given and (pairs := self.label_studio()):
+            return pairs
+        try:
+            found = candidates_in(self.root)
+        except Ambiguous as error:
+            if given:
+                return {}
+            raise DataError(f'{self.root} may be meant in several ways: {error}. {_HELP}') from error
+        if len(found) > 1 and not given:
+            ways = [' and '.join(dict.fromkeys(f'{_below(pair.images, self.root)} + {_below(pair.maps, self.root)}'
+                                               for pair in candidate.pairs.values())) for candidate in found]
+            raise DataError(f'{self.root} may be meant in several ways: {"; or ".join(ways)}. {_HELP}')
+        if len(found) != 1:
+            return {}
+        self.base = found[0].base
+        if self.base.name.startswith('VOC') or (self.base / 'SegmentationClass').is_dir():
+            self.name = 'VOC'
+        return found[0].pairs
+
+    def label_studio(self):
+        """Return the pair of masks of Label Studio, once they are combined."""
+        masks = label_studio_masks(self.root)
+        if not masks:
+            return {}
+        images, names, self.names, self.notes = combine_masks(self.root, masks, self.made)
+        self.name = 'masks of Label Studio'
+        return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', True)}
+
+    def divided(self, pairs):
+        """Return for each part its pair and the names of its images, None where all in the folder are meant."""
+        whole = pairs.pop('', None)
+        parts = {part: (pair, pair.names if pair.is_listed else None) for part, pair in pairs.items()}
+        if whole and 'train' not in parts:
+            parts = {**self.by_lists(whole), **parts}
+        if 'train' in parts and 'val' not in parts:
+            pair, names = parts['train']
+            train, val, share = divide(names or pair.names, pair.images, self.made, self.options.val_share)
+            self.origins.update(train=f'{1 - share:.0%} of the images', val=f'{share:.0%} of the images, held out')
+            parts.update(train=(pair, train), val=(pair, val))
+        else:
+            self.without_share()
+        return parts
+
+    def without_share(self):
+        """Note that no images are held out."""
+        if self.options.val_share is not None:
+            self.notes.append('--val-share has no effect: there is validation data')
+
+    def by_lists(self, pair):
+        """Return the parts of a pair of folders that lists of images divide."""
+        paths = {}
+        for part, files in _LISTS.items():
+            places = (self.base / folder / file for folder in _LIST_FOLDERS for file in files)
+            if path := next((path for path in places if path.is_file()), None):
+                paths[part] = path
+        images = pair.with_map if self.name == 'VOC' else pair.names
+        if not paths:
+            return {'train': (pair, images if pair.is_listed or images != pair.names else None)}
+        found = {part: read_list(path, pair.names) for part, path in paths.items()}
+        self.origins.update({part: _below(path, self.root) for part, path in paths.items()})
+        whole = found.pop('all', None)
+        if 'train' not in found:
+            others = {name for names in found.values() for name in names}
+            found['train'] = [name for name in whole or pair.with_map if name not in others]
+        return {part: (pair, found[part]) for part in _PARTS if found.get(part)}
+
+    def palette(self, parts):
+        """Return the palette that label maps in colour need, {} where none is in colour and none is given."""
+        given = self.options.palette
+        path = self.root / Path(given).expanduser() if given else None
+        if path and not path.is_file() and Path(given).expanduser().is_file():
+            path = Path(given).expanduser()
+        palette = read_palette(path) if path else {}
+        coloured = ''
+        for pair, names in parts.values():
+            names = names or pair.with_map
+            paths = [pair.map_of(name) for name in names[::max(len(names) // _LOOKED_AT, 1)]]
+            for file, state in zip(paths, read_maps(paths, pair.maps), strict=True):
+                if state.content and are_colours(state.content, palette):
+                    coloured = coloured or file
+        if coloured and not path:
+            path = palette_beside([self.base, self.root, *(pair.maps for pair, _ in parts.values())])
+            if not path:
+                raise DataError(f'label maps are in colour, such as {coloured}, and no file beside them says which '
+                                'colour is which class: --palette FILE, with a line "name r g b" for each class')
+        self.source, self.is_coloured = path, bool(coloured)
+        return palette or (read_palette(path) if path else {})
+
+    def in_numbers(self, parts, palette):
+        """Return the parts with label maps of numbers in the place of colours."""
+        if not self.is_coloured:
+            return parts
+        found = {}
+        for part, (pair, names) in parts.items():
+            new = Pair(pair.images, self.made.folder / 'maps' / part, pair.names, pair.with_map, pair.ending, '.png')
+            paths = {new.map_of(name).relative_to(self.made.folder).as_posix(): pair.map_of(name)
+                     for name in names or pair.with_map}
+            convert_colours(paths, palette, str(self.source), pair.maps, self.made)
+            found[part] = new, names
+        self.notes.append(f'label maps in colour were converted by {self.source.name} into {self.made.folder / "maps"}')
+        return found
+
+    def part(self, part, pair, names):
+        """Return a part of the layout."""
+        loader = LOADERS[_PARTS.index(part)]
+        dataset = next(iter(datasets(self.cfg, [loader])), None)
+        settings = dict(seg_map_suffix=pair.suffix)
+        if dataset is not None and reader_of(dataset) == 'ImageFolderDataset':
+            settings.update(image_ending=pair.ending)
+            lines = names
+        else:
+            suffixes = {os.path.splitext(name)[1] for name in names or pair.names}
+            if len(suffixes) > 1:
+                raise DataError(f'{pair.images} has images of several kinds ({", ".join(sorted(suffixes))}), and '
+                                f'{(dataset or {}).get("type")} reads one: use one of the *_custom configs')
+            settings.update(img_suffix=pair.ending + next(iter(suffixes), '.jpg'))
+            lines = names and [name.removesuffix(settings['img_suffix']) for name in names]
+        settings['ann_file'] = str(self.made.write_lines(f'{part}.txt', lines)) if lines is not None else ''
+        return Part(pair.images, pair.maps, settings, len(pair.names if names is None else names),
+                    origin=self.origins.get(part, ''))
+
+    def keep_names(self, names, source):
+        """Keep the names of the classes where the data sets of the config find them, and return them."""
+        if not names:
+            return ()
+        if source is None or source != self.root / 'classes.txt':
+            path = self.made.write_lines('classes.txt', names)
+            for dataset in datasets(self.cfg, LOADERS):
+                if reader_of(dataset) == 'ImageFolderDataset':
+                    dataset.classes_file = str(path)
+        return tuple(names)
+
+
+def _ignore(cfg, layout, labels):
+    """Make the data sets of a config leave out some labels, and heads, padding and metrics likewise."""
+    for dataset in datasets(cfg, LOADERS):
+        own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
+        if reader_of(dataset) == 'ImageFolderDataset':
+            dataset.ignore_labels = labels
+        elif own:  # mmseg itself leaves out classes that are not named
+            names = (dataset.get('metainfo') or {}).get('classes') or own
+            kept = set(without_ignored(own, first_label(dataset), labels))
+            names = tuple(name for name in names if name in kept)
+            dataset.metainfo = dict(dataset.get('metainfo') or {}, classes=names)
+            for head in heads_of_classes(cfg.model):
+                head['num_classes'] = len(names)
+        else:
+            raise ConfigError(f'--ignore-label: a data set {dataset["type"]!r} cannot leave labels out; use '
+                              'ImageFolderDataset, as the *_custom configs do')
+    leave_out_255(cfg)
+    layout.notes.append(f'{"labels" if len(labels) > 1 else "the label"} {listed(map(str, labels), 10)} '
+                        f'{"stand" if len(labels) > 1 else "stands"} for no class')
+    layout.classes = without_ignored(layout.classes, first_label(datasets(cfg, LOADERS)[0]), labels)
+
+
+def _below(path, root):
+    return os.path.relpath(path, root) if path.is_relative_to(root) else str(path)

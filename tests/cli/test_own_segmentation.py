@@ -1,0 +1,105 @@
+"""From a folder as a tool exported it to a trained, evaluated and predicting segmentor; the tools agree on the data."""
+import json
+import re
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.config import Config
+
+from helpers import exports_segmentation as exports
+from helpers.paths import TINY_SEG_CONFIG
+from helpers.runs import assert_same_run
+from helpers.tools import run_tool
+from xcit_dense.weights import read_checkpoint
+
+
+@pytest.fixture(scope='module')
+def ignoring(tmp_path_factory):
+    """CamVid-like data, and the run and output of a training that leaves the label 2 out, in the middle."""
+    root = exports.camvid(tmp_path_factory.mktemp('camvid') / 'data')
+    work_dir = tmp_path_factory.mktemp('run')
+    done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', root, '--work-dir', work_dir, '--ignore-label', 2, 4)
+    return root, work_dir, done.stdout
+
+
+def test_training_says_what_it_found_and_evaluates_what_is_left(ignoring):
+    root, work_dir, output = ignoring
+    for words in ('4 images, trainannot.* images in train', '2 images, valannot.* images in val', 'labels 2, 4 stand',
+                  'classes +3: sky, road, car'):
+        assert re.search(words, output), words
+    meta = read_checkpoint(work_dir)['meta']['dataset_meta']
+    assert tuple(meta['classes']) == ('sky', 'road', 'car')
+    assert 'pole' not in output.split('Iter(val)')[0].split('mIoU')[-1]
+    dumped = Config.fromfile(work_dir / TINY_SEG_CONFIG.name)
+    assert dumped.train_dataloader.dataset.ignore_labels == [2, 4] and dumped.model.decode_head.num_classes == 3
+
+
+@pytest.mark.parametrize('dumped', (False, True))
+def test_test_and_predict_agree_with_the_training(ignoring, tmp_path, dumped):
+    """By the options once more, or by the dumped config alone."""
+    root, work_dir, _ = ignoring
+    config = work_dir / TINY_SEG_CONFIG.name if dumped else TINY_SEG_CONFIG
+    options = () if dumped else ('--data-root', root, '--ignore-label', 2, 4)
+    done = run_tool('test.py', config, work_dir, *options, '--work-dir', tmp_path, '--show-dir', tmp_path / 'pictures',
+                    '--at-least', 'mIoU=0')
+    assert 'mIoU' in done.stdout and len(list((tmp_path / 'pictures').glob('*.png'))) == 2
+    run_tool('predict.py', config, work_dir, root / 'val', '--out', tmp_path / 'out')
+    written = json.loads((tmp_path / 'out/classes.json').read_text())['classes']
+    assert written == {'0': 'sky', '1': 'road', '3': 'car'}  # their labels in the files
+    for path in (tmp_path / 'out/labels').iterdir():
+        assert set(np.unique(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))) <= {0, 1, 3}
+
+
+def test_a_resumed_training_ends_where_one_without_a_stop_does(tmp_path):
+    """With held-out images and ignored labels, the options given once more."""
+    root = exports.pairs(tmp_path / 'data', 'images', 'masks', exports.names(8))
+    options = ('--data-root', root, '--ignore-label', 4, '--cfg-options', 'randomness.seed=3')
+    run_tool('train.py', TINY_SEG_CONFIG, *options, '--work-dir', tmp_path / 'whole')
+    run_tool('train.py', TINY_SEG_CONFIG, *options, 'train_cfg.max_iters=2', '--work-dir', tmp_path / 'run')
+    kept = (tmp_path / 'run/data/val.txt').read_text()
+    run_tool('train.py', TINY_SEG_CONFIG, *options, '--work-dir', tmp_path / 'run', '--resume')
+    assert (tmp_path / 'run/data/val.txt').read_text() == kept == (tmp_path / 'whole/data/val.txt').read_text()
+    got, wanted = (read_checkpoint(tmp_path / name / 'iter_4.pth') for name in ('run', 'whole'))
+    assert_same_run(got, wanted)
+
+
+def label_too_many(root):
+    (root / 'classes.txt').write_text('sky\nroad')
+
+
+def other_label_in_validation(root):
+    (root / 'classes.txt').unlink()
+    cv2.imwrite(str(root / 'valannot/val000.png'), np.full((40, 48), 9, np.uint8))
+
+
+def ignored_alone(root):
+    """A warning of the check, beside a fault that only the classes show."""
+    other_label_in_validation(root)
+    cv2.imwrite(str(root / 'trainannot/train000.png'), np.full((40, 48), 255, np.uint8))
+
+
+def no_map(root):
+    (root / 'trainannot/train000.png').unlink()
+
+
+DATA = dict(good=(lambda root: None, (), True), label_too_many=(label_too_many, (), False),
+            its_mend=(label_too_many, ('--ignore-label', 2, 3, 4), True),
+            other_label_in_validation=(other_label_in_validation, (), False), ignored_alone=(ignored_alone, (), False),
+            no_map=(no_map, (), False),
+            void_named=(lambda root: None, ('--ignore-label', 4), True),
+            explicit=(lambda root: None, ('--cfg-options', 'train_dataloader.dataset.metainfo.classes=[a,b,c,d,e]'),
+                      False))
+
+
+@pytest.mark.parametrize('case', DATA)
+def test_the_check_and_the_training_agree(case, tmp_path):
+    change, options, is_good = DATA[case]
+    root = exports.camvid(tmp_path / 'data')
+    change(root)
+    checked = run_tool('check_data.py', TINY_SEG_CONFIG, '--data-root', root, *options, '--out', tmp_path / 'check',
+                       check=False)
+    trained = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', root, '--work-dir', tmp_path / 'run', *options,
+                       *([] if '--cfg-options' in options else ['--cfg-options']), 'train_cfg.max_iters=1', check=False)
+    assert (checked.returncode == 0, trained.returncode == 0) == (is_good, is_good), checked.stdout + trained.stdout
+    assert 'Traceback' not in trained.stdout

@@ -1,0 +1,168 @@
+"""Label maps in colour, and the files that say what the colours are."""
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers import exports_segmentation as exports
+from helpers.paths import TINY_SEG_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_before_training
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.layouts import DataOptions
+from xcit_dense.data.layouts.lists import Made
+from xcit_dense.data.layouts.palettes import names_beside, read_palette
+from xcit_dense.errors import DataError, OutputError
+
+TWO = dict(road=(128, 64, 128), sky=(0, 0, 255))
+
+
+def config(root, work_dir, **options):
+    cfg = load_config(TINY_SEG_CONFIG, data_root=str(root), data=DataOptions(**options), work_dir=work_dir,
+                      pretrained=False)
+    check_before_training(cfg)
+    take_classes(cfg)
+    return cfg
+
+
+def maps_of(work_dir):
+    return {path.name: np.asarray(Image.open(path)) for path in sorted((work_dir / 'data/maps').rglob('*.png'))}
+
+
+@pytest.mark.parametrize('name, text', (
+    ('a.txt', 'road 128 64 128\nsky 0 0 255\n'), ('a.txt', '128 64 128\troad\n0 0 255\t\tsky\n'),
+    ('labelmap.txt', '# label:color_rgb:parts:actions\nroad:128,64,128::\nsky:0,0,255:a,b:walk\n'),
+    ('class_dict.csv', 'name,r,g,b\nroad,128,64,128\nsky,0,0,255\n'),
+    ('class_dict.csv', '\ufeffname, r, g, b, class_11\nroad, 128, 64, 128, 1\nsky, 0, 0, 255, 0\n'),
+    ('a.json', json.dumps(TWO)), ('a.json', json.dumps([dict(name=n, color=c) for n, c in TWO.items()])),
+    ('meta.json', json.dumps(dict(classes=[dict(title='road', color='#804080'), dict(title='sky', color='#0000FF')])))))
+def test_a_palette_in_any_of_its_forms(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert read_palette(tmp_path / name) == TWO and list(read_palette(tmp_path / name)) == ['road', 'sky']
+
+
+@pytest.mark.parametrize('text, words', (
+    ('road\nsky', 'is no palette'), ('road 1 2 256', 'is no palette'), ('', 'is no palette'),
+    ('a 1 2 3\na 4 5 6', 'the name a twice'), ('a 1 2 3\nb 1 2 3', r'the colour \(1, 2, 3\) twice'),
+    ('\n'.join(f'c{i} {i % 256} {i // 256} 0' for i in range(256)), '256 classes')))
+def test_what_is_no_palette(tmp_path, text, words):
+    (tmp_path / 'a.txt').write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_palette(tmp_path / 'a.txt')
+    with pytest.raises(DataError, match='there is no palette'):
+        read_palette(tmp_path / 'b.txt')
+
+
+@pytest.mark.parametrize('name, text', (
+    ('codes.txt', 'road\nsky'), ('data.yaml', 'names: [road, sky]'), ('data.yaml', 'names: {0: road, 1: sky}'),
+    ('_classes.csv', 'Pixel Value, Class\n0, road\n1, sky'), ('class_dict.csv', 'name,r,g,b\nroad,1,2,3\nsky,4,5,6')))
+def test_names_beside_the_data(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert names_beside([tmp_path / 'none', tmp_path]) == (('road', 'sky'), tmp_path / name)
+    assert names_beside([tmp_path / 'none']) == ((), None)
+
+
+def test_names_that_cannot_be_read_are_told(tmp_path):
+    (tmp_path / 'data.yaml').write_text('names: [a')
+    with pytest.raises(DataError, match='data.yaml cannot be read'):
+        names_beside([tmp_path])
+
+
+def test_colours_are_converted_once_and_again_where_they_change(tmp_path):
+    root = exports.camvid_colours(tmp_path / 'data')
+    config(root, tmp_path / 'run')
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / 'run/data').rglob('*.png')}
+    assert len(before) == 6
+    config(root, tmp_path / 'run')
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    first = root / 'train_labels/train000_L.png'
+    exports.save(first, exports.coloured(np.zeros((40, 48), int)))
+    lost = tmp_path / 'run/data/maps/val/val000.png'
+    lost.unlink()
+    config(root, tmp_path / 'run')
+    maps = maps_of(tmp_path / 'run')
+    assert (maps['train000.png'] == 0).all() and (maps['val000.png'] == exports.scene(100)[1]).all()
+    changed = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
+    assert changed == {lost, tmp_path / 'run/data/maps/train/train000.png'}
+
+
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path):
+    root = exports.camvid_colours(tmp_path / 'data')
+    other = tmp_path / 'run/data/maps/train/train000.png'
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b'mine')
+    with pytest.raises(OutputError, match='train000.png'):
+        config(root, tmp_path / 'run')
+    assert other.read_bytes() == b'mine'
+
+
+def test_a_colour_that_no_class_has_is_told(tmp_path):
+    root = exports.camvid_colours(tmp_path / 'data')
+    for name in ('train000', 'train001'):
+        path = root / f'train_labels/{name}_L.png'
+        pixels = np.asarray(Image.open(path)).copy()
+        pixels[:2, :5] = (1, 2, 3)
+        Image.fromarray(pixels).save(path)
+    with pytest.raises(DataError, match=r'1 colour that .*class_dict.csv has not: \(1, 2, 3\) \(20 pixels on 2 images, '
+                                        r'such as .*train000_L.png\).*--palette FILE'):
+        config(root, tmp_path / 'run')
+    lines = (root / 'class_dict.csv').read_text() + 'odd,1,2,3\n'
+    (root / 'mine.csv').write_text(lines)
+    cfg = config(root, tmp_path / 'run', palette='mine.csv')
+    assert cfg.model.decode_head.num_classes == 6
+
+
+def test_colours_without_a_palette_are_told(tmp_path):
+    root = exports.camvid_colours(tmp_path / 'data')
+    (root / 'class_dict.csv').unlink()
+    with pytest.raises(DataError, match='in colour, such as .*_L.png.*--palette FILE'):
+        config(root, tmp_path / 'run')
+
+
+def test_colours_may_be_ignored_by_their_place(tmp_path):
+    root = exports.camvid_colours(tmp_path / 'data')
+    cfg = config(root, tmp_path / 'run', ignore_labels=(4, ))
+    assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID[:4]
+
+
+def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path):
+    root = tmp_path / 'data'
+    for part in ('training', 'validation'):
+        exports.pairs(root, f'images/{part}', f'annotations/{part}', exports.names(2), change=exports.coloured)
+    (root / 'colours.json').write_text(json.dumps(exports.COLOURS))
+    with pytest.raises(DataError, match='colours. --palette FILE'):
+        config(root, tmp_path / 'run')
+    cfg = config(root, tmp_path / 'run', palette='colours.json')
+    assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
+
+
+def test_black_and_white_masks_are_read_with_a_palette(tmp_path):
+    root = exports.pairs(tmp_path / 'data', 'images', 'masks', exports.names(4),
+                         change=lambda labels: np.where(labels == 1, 255, 0).astype(np.uint8))
+    with pytest.raises(DataError, match='needs two.*--palette FILE'):
+        config(root, tmp_path / 'run')
+    (root / 'mine.txt').write_text('background 0 0 0\nroad 255 255 255\n')
+    cfg = config(root, tmp_path / 'run', palette='mine.txt')
+    assert cfg.train_dataloader.dataset.metainfo.classes == ('background', 'road')
+    assert (maps_of(tmp_path / 'run')['s000.png'] == (exports.scene(0)[1] == 1)).all()
+
+
+def test_several_processes_write_the_same_files(tmp_path):
+    """Each finds what the others wrote and have not noted yet."""
+    with Made(tmp_path / 'data') as first, Made(tmp_path / 'data') as second:
+        for made in (first, second):
+            made.write('maps/a.png', b'same')
+        second.write('b.txt', b'b')
+        first.write('b.txt', b'b')
+    with Made(tmp_path / 'data') as later:
+        assert later.write('maps/a.png', b'new').read_bytes() == b'new'
+    (tmp_path / 'data/b.txt').write_bytes(b'by hand')
+    with Made(tmp_path / 'data') as later, pytest.raises(OutputError, match='b.txt'):
+        later.write('b.txt', b'new')
+
+
+def test_palette_pngs_are_read_as_numbers(tmp_path):
+    root = exports.voc(tmp_path / 'data')
+    config(root, tmp_path / 'run')
+    assert not (tmp_path / 'run/data/maps').exists()

@@ -1,0 +1,163 @@
+"""Labels without a class: in the middle of the others or behind them, through data, loss, padding, metric and check."""
+import numpy as np
+import pytest
+from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image
+
+from helpers import exports_segmentation as exports
+from helpers.paths import TINY_SEG_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_before_training, check_classes, check_data_set, check_data_sets
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.labels import label_map, labels_in_files, labels_of_classes, pad_as_ignored, void_names
+from xcit_dense.data.layouts import DataOptions
+from xcit_dense.errors import ConfigError, DataError
+
+
+def config(root, *ignored, options=None, name=TINY_SEG_CONFIG, **more):
+    return load_config(name, data_root=str(root), data=DataOptions(ignore_labels=ignored, **more), cfg_options=options,
+                       work_dir=root.parent / 'run', pretrained=False)
+
+
+def built(cfg, part='train'):
+    init_default_scope('mmseg')
+    dataset = cfg[f'{part}_dataloader'].dataset
+    steps = [step for step in dataset.pipeline if step['type'] in ('LoadImageFromFile', 'LoadAnnotations')]
+    return DATASETS.build(dict(dataset, pipeline=steps))
+
+
+@pytest.fixture
+def camvid(tmp_path):
+    return exports.camvid(tmp_path / 'data')
+
+
+@pytest.mark.parametrize('first, ignored, count, labels', (
+    (0, {11}, 3, [0, 1, 2]), (0, {1}, 3, [0, 2, 3]), (0, {0, 2}, 3, [1, 3, 4]), (1, {2}, 3, [1, 3, 4]),
+    (1, {0, 255}, 2, [1, 2]), (0, set(), 2, [0, 1])))
+def test_classes_and_labels_are_each_others(first, ignored, count, labels):
+    assert labels_of_classes(first, ignored, count) == labels
+    changed = label_map(first, ignored, count)
+    assert labels_in_files(first, changed, count) == tuple(labels)
+    read = {label: (changed or {}).get(label - first, label - first) for label in labels}
+    assert list(read.values()) == list(range(count))
+    assert all(changed[label - first] == 255 for label in ignored if first <= label < 255)
+
+
+@pytest.mark.parametrize('listed, ignored, classes', (
+    (exports.CAMVID, (4, ), ('sky', 'road', 'pole', 'car')),
+    (exports.CAMVID[:4], (4, ), ('sky', 'road', 'pole', 'car')),  # the list does without the void
+    (exports.CAMVID, (2, 4), ('sky', 'road', 'car')),
+    (exports.CAMVID, (0, ), ('road', 'pole', 'car', 'void')),
+    (None, (2, ), '0134')))
+def test_ignored_labels_are_255_after_loading_and_others_move_up(tmp_path, listed, ignored, classes):
+    root = exports.camvid(tmp_path / 'data', listed=listed)
+    cfg = config(root, *ignored)
+    check_before_training(cfg)
+    take_classes(cfg)
+    assert cfg.train_dataloader.dataset.metainfo.classes == tuple(classes)
+    assert cfg.model.decode_head.num_classes == len(classes)
+    for part, first in (('train', 0), ('val', 100)):
+        dataset = built(cfg, part)
+        labels = exports.scene(first)[1]
+        kept = [label for label in range(5) if label not in ignored]
+        expected = np.full_like(labels, 255)
+        for place, label in enumerate(kept):
+            expected[labels == label] = place
+        assert (dataset[0]['gt_seg_map'] == expected).all()
+    report = check_data_sets(cfg)['train_dataloader']
+    amounts = {name: pixels for name, _, pixels in report.classes}
+    scenes = [exports.scene(number)[1] for number in range(4)]
+    for place, label in enumerate(kept):
+        assert amounts[classes[place]] == sum((labels == label).sum() for labels in scenes)
+    assert amounts['(ignored)'] == sum(np.isin(labels, ignored).sum() for labels in scenes)
+
+
+def test_with_the_label_zero_unlabelled(tmp_path):
+    root = exports.pairs(tmp_path / 'data', 'images/training', 'annotations/training', exports.names(2))
+    exports.pairs(root, 'images/validation', 'annotations/validation', exports.names(2))
+    (root / 'classes.txt').write_text('road\npole\ncar\nvoid')
+    cfg = config(root, 4, 2, options={f'{part}_dataloader.dataset.reduce_zero_label': True
+                                      for part in ('train', 'val', 'test')})
+    take_classes(cfg)
+    assert cfg.val_dataloader.dataset.metainfo.classes == ('road', 'car')
+    labels = exports.scene(0)[1]
+    assert (built(cfg)[0]['gt_seg_map'] == np.select([labels == 1, labels == 3], [0, 1], 255)).all()
+
+
+def test_a_data_set_with_classes_of_its_own_leaves_them_out(demo_data):
+    cfg = config(demo_data, 3, 150, name='semfpn_xcit_n12_p16_ade20k')
+    dataset = built(cfg)
+    assert len(dataset.metainfo['classes']) == 148 == cfg.model.decode_head.num_classes
+    assert dataset.label_map[2] == 255 and dataset.label_map[3] == 2 and dataset.label_map[149] == 255
+    assert check_classes(cfg) == []
+
+
+def test_loss_padding_and_metric_follow(camvid):
+    """Whatever numbers a user had tried before."""
+    cfg = config(camvid, 4, name='upernet_xcit_n12_p16_ade20k', options={
+        'train_dataloader.dataset.type': 'ImageFolderDataset', 'val_dataloader.dataset.type': 'ImageFolderDataset',
+        'test_dataloader.dataset.type': 'ImageFolderDataset', 'classes_from_data': True,
+        'model.decode_head.ignore_index': 4, 'model.auxiliary_head.ignore_index': 4,
+        'model.data_preprocessor.seg_pad_val': 4, 'val_evaluator.ignore_index': 4})
+    assert cfg.model.decode_head.ignore_index == cfg.model.auxiliary_head.ignore_index == 255
+    assert cfg.model.data_preprocessor.seg_pad_val == cfg.val_evaluator.ignore_index == 255
+
+
+def test_padding_is_what_the_heads_leave_out(camvid):
+    """The loss would stop at 255, which they do not leave out then and which no class has."""
+    cfg = config(camvid, options={'model.decode_head.ignore_index': 4, 'val_evaluator.ignore_index': 4,
+                                  'test_evaluator.ignore_index': 4})
+    take_classes(cfg)
+    assert cfg.model.data_preprocessor.seg_pad_val == 4
+    plain = config(camvid)
+    pad_as_ignored(plain)
+    assert plain.model.data_preprocessor.seg_pad_val == 255
+
+
+def test_a_label_without_a_class_is_told_with_what_helps(camvid):
+    (camvid / 'classes.txt').write_text('\n'.join(exports.CAMVID[:3]))
+    scenes = [exports.scene(number)[1] for number in range(4)]
+    pixels = sum((labels == 4).sum() for labels in scenes)
+    with pytest.raises(DataError) as stopped:
+        check_before_training(config(camvid))
+    said = str(stopped.value)
+    assert f'4 ({pixels:,} pixels on 4 images)' in said and '--ignore-label 3 4;' in said and 'classes.txt' in said
+    assert said.count('has labels that no class has') == 2 and '4 times, such as' in said  # training and validation
+    with pytest.raises(DataError, match=r'--ignore-label 3 4;.*classes\.txt'):
+        take_classes(config(camvid))
+    for cfg in (config(camvid, 3, 4), config(camvid, 3, 4, 77)):
+        check_before_training(cfg)
+        take_classes(cfg)
+        assert cfg.model.decode_head.num_classes == 3
+
+
+@pytest.mark.parametrize('name, is_void', (
+    ('void', True), ('Unlabelled', True), ('ignore', True), ('background-unknown', True), ('dont_care', True),
+    ('background', False), ('avoid', False), ('other', False)))
+def test_a_name_that_stands_for_no_class_is_a_hint(camvid, name, is_void):
+    assert bool(void_names([name])) == is_void
+    (camvid / 'classes.txt').write_text('\n'.join((*exports.CAMVID[:4], name)))
+    cfg = config(camvid)
+    findings = check_data_set(cfg.train_dataloader.dataset, from_data=True).findings
+    assert [finding.kind for finding in findings] == ['class-void'] * is_void
+    assert all('--ignore-label 4' in finding.sentence for finding in findings)
+    check_before_training(cfg)  # and no more than a hint
+    assert check_data_set(config(camvid, 4).train_dataloader.dataset, from_data=True).findings == []
+
+
+def test_labels_are_numbers_of_a_byte(camvid):
+    with pytest.raises(ConfigError, match='0 to 255, got 256'):
+        config(camvid, 256)
+    with pytest.raises(ConfigError, match='ImageFolderDataset'):
+        config(camvid, 4, options={f'{part}_dataloader.dataset.type': 'BaseSegDataset'
+                                   for part in ('train', 'val', 'test')})
+    cfg = config(camvid)
+    cfg.train_dataloader.dataset.ignore_labels = [-1]
+    with pytest.raises(DataError, match='0 to 255, got -1'):
+        built(cfg)
+
+
+def test_a_map_of_nothing_but_ignored_labels_is_a_warning(camvid):
+    Image.fromarray(np.full((40, 48), 4, np.uint8)).save(camvid / 'trainannot/train000.png')
+    report = check_data_set(config(camvid, 4).train_dataloader.dataset, from_data=True)
+    assert [finding.kind for finding in report.findings] == ['map-ignored']

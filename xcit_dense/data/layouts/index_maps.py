@@ -1,0 +1,195 @@
+"""Label maps of one number a pixel, made of those in colour and of Label Studio's masks."""
+import hashlib
+import io
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ...errors import DataError, OutputError
+from ...text import counted, listed
+from ..datasets import IMAGE_SUFFIXES
+from ..files import FORMATS, Unreadable, read_files, read_json
+from ..folders import files_below, names_below
+from .lists import Made
+
+#: One file for each task, annotation and tag.
+_LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-(.*)-tag-(.+)-(\d+)\.png')
+_UNKNOWN = 3
+
+
+def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made):
+    """Write label maps with the place of each colour in a palette.
+
+    Args:
+        paths: Of the label maps in colour, by the names of the new ones below the folder of ``made``.
+        palette: Colour by name.
+        source: The file of the palette, for errors.
+        maps: The folder of the label maps.
+        made: Writes them.
+
+    Raises:
+        DataError: A pixel has a colour that the palette has not, or a file cannot be read.
+    """
+    names = {str(Path(path).absolute()): name for name, path in paths.items()}
+    table = np.full(1 << 24, 255, np.uint8)
+    for place, (red, green, blue) in enumerate(palette.values()):
+        table[red << 16 | green << 8 | blue] = place
+    known = np.zeros(1 << 24, bool)
+    known[[red << 16 | green << 8 | blue for red, green, blue in palette.values()]] = True
+
+    kept = []
+
+    def convert(path):
+        with Image.open(path, formats=FORMATS) as image:
+            pixels = np.asarray(image.convert('RGB')).astype(np.uint32)
+        codes = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
+        wrong, amounts = np.unique(codes[~known[codes]], return_counts=True)
+        if not len(wrong):
+            try:
+                made.write(names[path], as_png(table[codes]))
+            except OutputError as error:  # what reads files would take it for a fault of this one
+                kept.append(error)
+        order = np.argsort(-amounts)[:100]
+        return [[int(wrong[i]), int(amounts[i])] for i in order]
+
+    key = hashlib.sha256(repr([list(palette.items()), str(made.folder)]).encode()).hexdigest()
+    states = read_files(list(names), convert, f'colours {key}', maps, name='label maps in colour')
+    lost = [path for path, state in zip(names, states, strict=True)
+            if not state.fault and not state.content and not (made.folder / names[path]).is_file()]
+    read_files(lost, convert, f'colours {key}', maps, use_cache=False, name='label maps in colour')
+    if kept:
+        raise kept[0]
+    unknown = {}
+    for path, state in zip(names, states, strict=True):
+        if state.fault:
+            raise DataError(f'the label map {path} cannot be read: {state.value or "it is not there"}')
+        for code, amount in state.content:
+            example, images, pixels = unknown.get(code, (path, 0, 0))
+            unknown[code] = example, images + 1, pixels + amount
+    if unknown:
+        worst = sorted(unknown.items(), key=lambda pair: -pair[1][2])
+        words = [f'{code >> 16, code >> 8 & 255, code & 255} ({counted(pixels, "pixels")} on '
+                 f'{counted(images, "images")}, such as {path})' for code, (path, images, pixels) in worst]
+        raise DataError(f'label maps have {counted(len(unknown), "colours")} that {source} has not: '
+                        f'{listed(words, _UNKNOWN)}. Add them to a palette of your own: --palette FILE; colours '
+                        'between two others come from a mask that was resized or saved as JPEG')
+
+
+def are_colours(content: dict, palette: dict) -> bool:
+    """Whether a label map, as `read_map` gives it, holds the colours of a palette and not numbers of classes.
+
+    Greys may be both: they are colours where one of them is no number of a class, as with 0 and 255.
+    """
+    if 'labels' not in content:
+        return content['mode'] in ('RGB', 'RGBA')
+    labels = [label for label, _ in content['labels']]
+    return (content['mode'] in ('L', '1') and any(label >= len(palette) for label in labels)
+            and {(label, ) * 3 for label in labels} <= set(palette.values()))
+
+
+def as_png(labels) -> bytes:
+    """Return an array (H, W) of labels as a PNG file."""
+    data = io.BytesIO()
+    Image.fromarray(labels.astype(np.uint8)).save(data, 'PNG')
+    return data.getvalue()
+
+
+def label_studio_masks(root) -> dict:
+    """Return Label Studio's masks below a folder: the path of each by task, annotation, tag and number."""
+    found = {}
+    for name in names_below(root):
+        if parts := _LABEL_STUDIO.fullmatch(os.path.basename(name)):
+            task, annotation, _, tag, number = parts.groups()
+            found[int(task), int(annotation), tag, int(number)] = Path(name)
+    return found
+
+
+def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
+    """Write a label map for each task of Label Studio: 0 for no tag, then the tags in the order of their names.
+
+    Args:
+        root: Where images and the export of the tasks (JSON) are looked for.
+        masks: Of `label_studio_masks`. Of several annotations of a task the last counts.
+        made: Writes the maps into ``maps/``.
+
+    Returns:
+        The folder of the images, the names of those that have a label map, the names of the classes, and notes.
+
+    Raises:
+        DataError: Nothing says which image a task is of, or masks cannot be read.
+    """
+    last = {}
+    for task, annotation, *_ in masks:
+        last[task] = max(annotation, last.get(task, 0))
+    tags = sorted({tag for task, annotation, tag, _ in masks if annotation == last[task]})
+    images = [path for path in files_below(root) if path.suffix.lower() in IMAGE_SUFFIXES
+              and not _LABEL_STUDIO.fullmatch(path.name)]
+    owners = _images_of_tasks(root, images)
+    if missing := [task for task in last if task not in owners]:
+        raise DataError(f'{root} has masks of Label Studio, and nothing says which image '
+                        f'{counted(len(missing), "tasks")} are of ({listed(map(str, missing), 3)}): put the JSON '
+                        f'export of the same project into {root}, and the images under the names that it has')
+    overlaps = 0
+    for task, annotation in last.items():
+        labels = None
+        for key in sorted(key for key in masks if key[:2] == (task, annotation)):
+            try:
+                with Image.open(masks[key], formats=FORMATS) as image:
+                    mask = np.asarray(image.convert('L')) > 127
+            except (OSError, ValueError, Unreadable) as error:
+                raise DataError(f'{masks[key]} cannot be read: {error}') from error
+            labels = np.zeros(mask.shape, np.uint8) if labels is None else labels
+            if labels.shape != mask.shape:
+                raise DataError(f'{masks[key]} has another size than the other masks of its task')
+            label = tags.index(key[2]) + 1
+            overlaps += int(((labels != 0) & (labels != label) & mask).sum())
+            labels[mask] = label
+        made.write(_target(owners[task], images), as_png(labels))
+    top = _folder_of(images)
+    notes = [f'{counted(overlaps, "pixels")} have several tags: the last by name counts'] if overlaps else []
+    if len(images) > len(last):
+        notes.append(f'{counted(len(images) - len(last), "images")} without masks are left out')
+    names = sorted(owners[task].relative_to(top).as_posix() for task in last)
+    return top, names, ('background', *tags), notes
+
+
+def _folder_of(images):
+    parents = {path.parent for path in images}
+    common = min(parents, key=lambda path: len(path.parts))
+    while not all(path.is_relative_to(common) for path in parents):
+        common = common.parent
+    return common
+
+
+def _target(image, images):
+    return Path('maps', image.relative_to(_folder_of(images))).with_suffix('.png').as_posix()
+
+
+def _images_of_tasks(root, images):
+    """Return the image of each task: as an export of the tasks says, or that whose name is the task's number."""
+    by_name = {path.name: path for path in images}
+    owners = {}
+    for path in images:
+        if number := re.fullmatch(r'(?:task[-_])?(\d+)', path.stem):
+            owners[int(number[1])] = path
+    for path in files_below(root):
+        if path.suffix != '.json':
+            continue
+        try:
+            content = read_json(path)
+        except (OSError, ValueError):
+            continue
+        for task in content if isinstance(content, list) else ():
+            if not isinstance(task, dict) or not isinstance(task.get('id'), int):
+                continue
+            data = task.get('data') if isinstance(task.get('data'), dict) else task
+            words = [str(value) for value in (task.get('file_upload'), *data.values()) if isinstance(value, str)]
+            names = [re.split(r'[/\\=]', word)[-1] for word in words]
+            # an upload has a random word before its name
+            names += [name.partition('-')[2] for name in names if '-' in name]
+            if image := next((by_name[name] for name in names if name in by_name), None):
+                owners[task['id']] = image
+    return owners

@@ -1,0 +1,193 @@
+"""Pairs of folders with images and label maps, by their usual names and by the files in them."""
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..datasets import IMAGE_SUFFIXES
+from ..folders import names_below
+
+#: Names of folders without case, blanks, ``-`` and ``_``.
+_PARTS = dict(train=('train', 'training', 'trn'), val=('val', 'valid', 'validation'), test=('test', 'testing'))
+_IMAGES = ('images', 'image', 'imgs', 'img', 'imgdir', 'jpegimages', 'leftimg8bit', 'rgb', 'pictures',
+           'input', 'inputs')
+_MAPS = ('masks', 'mask', 'labels', 'label', 'annotations', 'annotation', 'annots', 'annot', 'anndir', 'gt', 'gtfine',
+         'segmentation', 'segmentations', 'segmentationclass', 'labelmaps', 'groundtruth', 'target', 'targets',
+         'semantic', 'segmaps', 'seg')
+#: Of label maps: JPEG changes labels.
+MAP_SUFFIXES = ('.png', '.bmp', '.tif', '.tiff', '.gif')
+#: Which of several label maps of an image holds its classes, by the ends of names as in `_plain`.
+_BEST = ('', 'labeltrainids', 'labelids', 'mask', 'masks', 'label', 'labels', 'seg', 'gt', 'l')
+_VOC = ('VOCdevkit/VOC2012', 'VOC2012', 'VOCdevkit/VOC2010', 'VOCdevkit/VOC2007')
+
+
+class Ambiguous(Exception):
+    """Several things may be meant; it says which."""
+
+
+@dataclass
+class Pair:
+    """A folder of images and one of label maps, and how their files belong together.
+
+    Attributes:
+        images: The folder of the images.
+        maps: That of the label maps; it may be the same.
+        names: The images, relative to their folder, in order.
+        with_map: Those of them that have a label map.
+        ending: What the names of images have before the suffix, and those of label maps have not.
+        suffix: What label maps have in the place of an image's ending and suffix, such as ``_mask.png``.
+        is_listed: Whether the folder of the images holds others, so that these have to be listed.
+    """
+    images: Path
+    maps: Path
+    names: list
+    with_map: list
+    ending: str
+    suffix: str
+    is_listed: bool = False
+
+    def map_of(self, name: str) -> Path:
+        """Return the path of the label map of an image."""
+        return self.maps / (os.path.splitext(name)[0].removesuffix(self.ending) + self.suffix)
+
+
+@dataclass
+class Candidate:
+    """One way to see a folder.
+
+    Attributes:
+        base: The folder, or one below it.
+        pairs: `Pair` by ``train``, ``val``, ``test``, or one that is not divided by ''.
+    """
+    base: Path
+    pairs: dict
+
+
+def candidates_in(root: Path) -> list:
+    """Return every way to see a folder as data with label maps; the first folder that is one at all is taken."""
+    children = [path for path in _folders(root).values() if path.is_dir()]
+    for base in (root, *(root / name for name in _VOC), *(children if len(children) == 1 else ())):
+        if base.is_dir() and (found := [Candidate(base, pairs) for pairs in _ways(base)]):
+            return found
+    return []
+
+
+def match(images: Path, maps: Path) -> Pair | None:
+    """Find out how the files of two folders belong together, which may be one; None where no label map has an image.
+
+    Raises:
+        Ambiguous: Several kinds of label maps fit the images as well.
+    """
+    files = sorted(os.path.relpath(path, images) for path in names_below(images))
+    files = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
+    stems = {os.path.splitext(name)[0]: name for name in files}
+    labels = sorted(os.path.relpath(path, maps) for path in names_below(maps))
+    labels = [name for name in labels if name.lower().endswith(MAP_SUFFIXES)]
+    is_same = images == maps
+    ending = ''
+    found = _endings(labels, stems, is_same)
+    if not found and not is_same and (ending := _common_ending(stems)):
+        found = _endings(labels, {stem.removesuffix(ending): name for stem, name in stems.items()}, is_same)
+    if not found:
+        return None
+    suffix = _best(found, maps)
+    taken = {name for labels in found.values() for name in labels.values()} if is_same else ()
+    names = [name for name in files if name not in taken]
+    return Pair(images, maps, names, sorted(found[suffix]), ending, suffix, is_same)
+
+
+def _plain(name):
+    return re.sub(r'[\s_.-]+', '', name.lower())
+
+
+def _folders(base):
+    """Return the folders in a folder by their plain names; of two alike the first."""
+    try:
+        paths = sorted((path for path in base.iterdir() if path.is_dir() and path.name[0] != '.'), reverse=True)
+    except OSError:
+        return {}
+    return {_plain(path.name): path for path in paths}
+
+
+def _ways(base):
+    """Yield the pairs of each way to see a folder."""
+    folders = _folders(base)
+    images, maps = ([(name, folders[name]) for name in names if name in folders] for names in (_IMAGES, _MAPS))
+    ways = [_below(image, label) or {'': (image, label)} for _, image in images for _, label in maps]
+    ways += _divided(folders)
+    if not ways and not folders:
+        ways.append({'': (base, base)})
+    seen = []
+    for way in ways:
+        pairs = {part: pair for part, folders in way.items() if (pair := match(*folders))}
+        if pairs and way not in seen:
+            seen.append(way)
+            yield pairs
+
+
+def _below(images, maps):
+    """Return the folders of the parts that lie below two folders, such as ``images/train`` and ``masks/train``."""
+    inside, beside = _folders(images), _folders(maps)
+    found = {}
+    for part, words in _PARTS.items():
+        pair = [next((folders[word] for word in words if word in folders), None) for folders in (inside, beside)]
+        if all(pair):
+            found[part] = tuple(pair)
+    return found
+
+
+def _divided(folders):
+    """Return the ways in which a folder for each part holds its images, by the names of their label maps."""
+    ways = {}
+    for part, words in _PARTS.items():
+        for word in words:
+            names = (word, *(f'{word}{kind}' for kind in _IMAGES), *(f'{kind}{word}' for kind in _IMAGES))
+            own = [name for name in names if name in folders]
+            for kind in _MAPS:
+                for name in (f'{word}{kind}', f'{kind}{word}'):
+                    if own and name in folders:  # train, trainannot
+                        ways.setdefault(kind, {}).setdefault(part, (folders[own[0]], folders[name]))
+            if word in folders:
+                inner = _folders(folders[word])
+                pairs = [(image, kind) for image in _IMAGES if image in inner for kind in _MAPS if kind in inner]
+                for image, kind in pairs:  # train/images, train/masks
+                    ways.setdefault(f'/{image}/{kind}', {}).setdefault(part, (inner[image], inner[kind]))
+                if not pairs:  # train/a.jpg, train/a_mask.png
+                    ways.setdefault('/', {}).setdefault(part, (folders[word], folders[word]))
+    return list(ways.values())
+
+
+def _endings(labels, stems, is_same):
+    """Return, by what label maps have behind the name of an image, the label map of each image that has one."""
+    found = {}
+    for label in labels:
+        stem = os.path.splitext(label)[0]
+        ends = [len(stem), *sorted((m.start() for m in re.finditer(r'[_.-]', stem)), reverse=True)]
+        end = next((end for end in ends if stem[:end] in stems and not (is_same and end == len(stem))), None)
+        if end is not None:
+            found.setdefault(label[end:], {})[stems[stem[:end]]] = label
+    return found
+
+
+def _common_ending(stems):
+    """Return what all stems end with from a ``_``, ``-`` or ``.`` on; '' where there is nothing or one stem alone."""
+    if len(stems) < 2:
+        return ''
+    common = os.path.commonprefix([stem[::-1] for stem in stems])[::-1]
+    places = [m.start() for m in re.finditer(r'[_.-]', common)]
+    return common[places[0]:] if places else ''
+
+
+def _best(found, maps):
+    counts = Counter({suffix: len(images) for suffix, images in found.items()})
+    most = max(counts.values())
+    wide = [suffix for suffix in counts if counts[suffix] == most]
+    plain = {_plain(os.path.splitext(f'x{suffix}')[0][1:]): suffix for suffix in wide}
+    for word in _BEST:
+        for name, suffix in plain.items():
+            if name == word or word and name.endswith(word) and len(word) > 1:
+                return suffix
+    if len(wide) > 1:
+        raise Ambiguous(f'label maps in {maps} end with {", ".join(sorted(wide))}, each with an image')
+    return wide[0]
