@@ -54,6 +54,8 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     if before is None:
         raise ConfigError(_nothing_to_change(cfg, loaders))
     new = _new_box(before, box)
+    if new == before:
+        return
     # scales that are drawn around the test's; else the largest stands for it
     extents = [_extent(pair) for pair in boxes]
     around = not extents or min(extents) <= _extent(before) <= max(extents)
@@ -154,7 +156,7 @@ class _View:
         short = min(self._before)
         whole = isinstance(sides, (list, tuple)) and len(sides) == 2 and (
             sorted(sides) == sorted(self._before) or list(sides) == [short, short] != list(self._before))
-        if whole and self._factor != 1:
+        if whole:
             width, height = self._after
             long = max(self._after) > _ELONGATED * min(self._after)
             return type(sides)((min(self._after), ) * 2 if long else (height, width))
@@ -189,7 +191,7 @@ class _View:
             box = self.box((step['max_size'], _first(step['scale'])))
             changed.update(max_size=max(box), scale=min(box))
         elif kind == 'FixShapeResize':
-            changed.update(zip(('width', 'height'), self.box((step['width'], step['height'])), strict=True))
+            changed['width'], changed['height'] = self.box((step['width'], step['height']))
         return changed
 
     def _inside(self, node):

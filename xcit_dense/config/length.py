@@ -86,7 +86,7 @@ class _Stretch:
         """Whether a scheduler raises the rate at the beginning of the run, and no longer."""
         end = part.get('end')
         return (re.search('Linear|Constant|Warmup', str(part['type'])) is not None and not part.get('begin')
-                and end is not None and not (end == self._before and _unit_of(part) == self._unit))
+                and end not in (None, float('inf')) and not (end == self._before and _unit_of(part) == self._unit))
 
     def _at(self, place):
         """Return the place in the new run of one in the run before, in either unit."""
@@ -111,10 +111,10 @@ class _Stretch:
 
     def _scheduler(self, part, ends):
         begin, end, unit = part.get('begin', 0), part.get('end'), _unit_of(part)
+        if end not in (None, float('inf')):
+            part['end'] = self._at(end)
         if begin:
-            part['begin'] = ends.get((begin, unit), self._at(begin))
-        if end is not None and end != float('inf'):
-            part['end'] = max(self._at(end), part.get('begin', 0) + 1)
+            part['begin'] = min(ends.get((begin, unit), self._at(begin)), part.get('end', float('inf')) - 1)
         for name in ('T_max', 'total_steps', 'step_size'):
             if isinstance(value := part.get(name), int):
                 part[name] = (part['end'] - part.get('begin', 0) if end is not None and value == end - begin
