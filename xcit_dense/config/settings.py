@@ -69,15 +69,14 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
         _set_lr(cfg, settings)
     if settings.workers is not None:
         _set_workers(cfg, settings.workers)
-    if settings.augment is not None:
-        set_augmentation(cfg, settings.augment)
-    changes = [change for name in _PARTS if name in cfg
-               for change in _changes(before.get(name), cfg[name], name)]
     twice = [key for key in given if any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.')
-                                         for other, *_ in changes)]
+                                         for other, *_ in _all_changes(before, cfg))]
     if twice:
         raise ConfigError(f'--cfg-options sets {", ".join(twice)}, and so do {", ".join(_options_of(settings))}: leave '
                           'one out')
+    if settings.augment is not None:
+        set_augmentation(cfg, settings.augment)
+    changes = _all_changes(before, cfg)
     if changes and is_first_process('pytorch'):  # the others change the same; before they know each other
         width = max(len(key) for key, *_ in changes)
         lines = '\n'.join(f'  {key:<{width}}  {old} -> {new}' for key, old, new in changes)
@@ -92,6 +91,10 @@ def _options_of(settings):
             words = ' '.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
             options.append(f'--{name.replace("_", "-")} {words}')
     return options
+
+
+def _all_changes(before, cfg):
+    return [change for name in _PARTS if name in cfg for change in _changes(before.get(name), cfg[name], name)]
 
 
 def _changes(before, after, path):
