@@ -89,8 +89,7 @@ def add_settings_options(parser: ArgumentParser):
     """Add the options of a training that users change most; all that depends on one follows."""
     group = parser.add_argument_group('settings', 'All that depends on one of them follows: pipelines, schedule, '
                                       'learning rate. The log says what was changed.')
-    group.add_argument('--image-size', type=int, nargs='+', metavar='PIXELS', help='the side of the square that '
-                       'images are resized into, or width and height')
+    add_image_size_option(group)
     length = group.add_mutually_exclusive_group()
     length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is stretched')
     length.add_argument('--iterations', type=int, metavar='N', help='likewise, in iterations')
@@ -99,6 +98,12 @@ def add_settings_options(parser: ArgumentParser):
     group.add_argument('--lr', type=float, metavar='RATE', help='learning rate, which is not scaled then')
     group.add_argument('--workers', type=int, metavar='N', help='processes that read the data')
     group.add_argument('--augment', choices=('light', 'strong'), help='more augmentation than that of the config')
+
+
+def add_image_size_option(parser):
+    """Add the option of the size at which a model sees images, to a parser or a group of its options."""
+    parser.add_argument('--image-size', type=int, nargs='+', metavar='PIXELS', help='the side of the square that '
+                        'images are resized into, or width and height; for a classifier that of the crop')
 
 
 def data_options(args) -> dict:
@@ -113,7 +118,7 @@ def settings_of(args):
     """Return the values of `add_settings_options`."""
     from ..config.settings import Settings
     names = ('image_size', 'epochs', 'iterations', 'batch_size', 'lr', 'workers', 'augment')
-    return Settings(**{name: getattr(args, name) for name in names})
+    return Settings(**{name: getattr(args, name) for name in names}, auto_scale_lr=args.auto_scale_lr)
 
 
 def add_overwrite_option(parser: ArgumentParser):

@@ -1,9 +1,18 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
 import argparse
 import copy
+from pathlib import Path
 
 from ..errors import ConfigError, DataError, MetricError
-from .common import add_config_options, add_overwrite_option, add_run_options, data_options, run_tool, set_run_options
+from .common import (
+    add_config_options,
+    add_image_size_option,
+    add_overwrite_option,
+    add_run_options,
+    data_options,
+    run_tool,
+    set_run_options,
+)
 
 
 def main(argv=None):
@@ -20,6 +29,7 @@ def _read_options(argv):
     add_overwrite_option(parser)
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47 or mIoU=44')
+    add_image_size_option(parser)
     size = parser.add_mutually_exclusive_group()
     size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: the side of the crop that is tested '
                       '(default: that of the config)')
@@ -32,8 +42,10 @@ def _read_options(argv):
 
 def _run(args):
     from ..config import options
+    from ..config.image_size import compare_test_size
     from ..config.loading import load_config
     from ..config.resolution import set_test_size
+    from ..config.settings import Settings
     from ..data.check import ERROR, check_before_test, check_beside, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
     from ..data.datasets import check_data
@@ -50,8 +62,11 @@ def _run(args):
     sizes = args.sizes or []
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
+    if args.image_size and (args.size or args.sizes):
+        raise ConfigError('--image-size, --size and --sizes say the same of a classifier: give one')
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
-                      data_dir=folder_of_training(args.checkpoint), pretrained=False)
+                      data_dir=folder_of_training(args.checkpoint), settings=Settings(image_size=args.image_size),
+                      tested=True, pretrained=False)
     # mmpretrain's configs have an empty test_cfg
     if missing := [name for name, given in (('test_dataloader', cfg.get('test_dataloader')),
                                             ('test_evaluator', cfg.get('test_evaluator')),
@@ -69,8 +84,11 @@ def _run(args):
     if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
     check_before_test(cfg)
-    # reads the file once more, which the others are spared
-    checkpoint = read_checkpoint(args.checkpoint) if cfg.get('classes_from_data') or classified_data(cfg) else None
+    # reads the file once more, which those that are fetched are spared
+    needed = cfg.get('classes_from_data') or classified_data(cfg) or Path(args.checkpoint).exists()
+    checkpoint = read_checkpoint(args.checkpoint) if needed else None
+    if not (args.size or sizes or args.image_size or args.crop_ratio):
+        compare_test_size(cfg, checkpoint, args.checkpoint)
     take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     del checkpoint

@@ -11,6 +11,7 @@ from ..compat import check_versions
 from ..compat.frameworks import CLASSIFICATION
 from ..compat.mmengine_private import CONFIG_READERS
 from ..data.classes import take_classes
+from ..data.datasets import LOADERS
 from ..data.layouts import DataOptions, place_data
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
@@ -22,8 +23,8 @@ from .settings import apply_settings
 _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
 
-def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, work_dir=None, data_dir=None,
-                pretrained=True, check=False, findings=None) -> Config:
+def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, tested=False, work_dir=None,
+                data_dir=None, pretrained=True, check=False, findings=None) -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
@@ -33,6 +34,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
             `xcit_dense.data.layouts`.
         data: `DataOptions`: what a user says about the data beside its root.
         settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
+        tested: The settings are for a test alone: what is for the training stays.
         work_dir: Where the run writes to; by default that of the config, or ``work_dirs/`` and its name. Converted
             annotations go into its folder ``data``.
         data_dir: Another folder for them: that of the training that is tested or gone on with.
@@ -66,7 +68,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     elif data.given:
         raise ConfigError(f'{", ".join(data.given)} need --data-root DIR, the folder of the data set')
     if settings:
-        apply_settings(cfg, settings)
+        apply_settings(cfg, settings, tuple(cfg_options or ()), LOADERS[-1:] if tested else LOADERS)
     if not pretrained and 'model' in cfg:
         drop_pretrained(cfg.model)
     if check:

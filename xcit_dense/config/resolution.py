@@ -1,7 +1,10 @@
 """At which resolution a classifier is tested."""
-from ..data.datasets import datasets, dicts_in
+from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
 from ..text import type_name
+
+#: Keys of steps for classifiers that hold pixels.
+_SIDES = ('scale', 'crop_size')
 
 
 def set_test_size(cfg, size: int = None, crop_ratio: float = None):
@@ -47,6 +50,42 @@ def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) ->
         return size, crop_ratio or 1.
     side = _side(crop.get('crop_size'))
     return size or side, crop_ratio or min(side / resize['scale'], 1.)
+
+
+def scale_sides(cfg, size: int, loaders) -> bool:
+    """Bring all sides in the pipelines of a classifier into the ratio of a size to the crop of its test.
+
+    Args:
+        cfg: The config; its pipelines are changed.
+        size: The side of the crop in pixels.
+        loaders: Those whose pipelines are changed.
+
+    Returns:
+        Whether the config says how large crops are.
+    """
+    before = next((side for name in reversed(LOADERS) for dataset in _datasets(cfg, [name])
+                   for side in [find_resolution(dataset)[0] or _last_side(dataset)] if side), None)
+
+    def scaled(value):
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(scaled, value))
+        return round(value * size / before) if _is_side(value) else value
+
+    for dataset in _datasets(cfg, loaders) if before else ():
+        # loaders may share a pipeline
+        dataset['pipeline'] = [{key: scaled(value) if key in _SIDES else value for key, value in step.items()}
+                               for step in dataset.get('pipeline') or ()]
+    return before is not None
+
+
+def _datasets(cfg, loaders):
+    return datasets(cfg, [name for name in loaders if cfg.get(name)])
+
+
+def _last_side(dataset):
+    """Return the last side that a pipeline resizes or crops to."""
+    sides = [_side(step.get(key)) for step in dicts_in(dataset.get('pipeline') or ()) for key in _SIDES]
+    return next(filter(None, reversed(sides)), None)
 
 
 def _steps(dataset):

@@ -1,7 +1,22 @@
 """What users change in almost every run: image size, length, batch size, learning rate, augmentation."""
+import copy
 from dataclasses import dataclass
 
 from mmengine.config import Config
+from mmengine.logging import print_log
+
+from ..data.datasets import LOADERS, dicts_in
+from ..errors import ConfigError
+from ..processes import is_first_process
+from ..text import shown
+from .augment import set_augmentation
+from .check.schedule import schedulers
+from .image_size import set_image_size
+from .length import set_length
+
+#: What settings change, by the names at the top of a config; the others are variables of its files.
+_PARTS = (*LOADERS, 'model', 'data_preprocessor', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'auto_scale_lr',
+          'default_hooks', 'custom_hooks')
 
 
 @dataclass(frozen=True)
@@ -9,13 +24,15 @@ class Settings:
     """Values that a user gives; None leaves that of the config.
 
     Args:
-        image_size: The side of the square in pixels that images are resized into, or (width, height).
+        image_size: The side of the square in pixels that images are resized into, or (width, height); see
+            `xcit_dense.config.image_size.set_image_size` for what that is in each task.
         epochs: Length of the training, of a config that counts epochs.
         iterations: Likewise, of one that counts iterations.
         batch_size: Images of a batch of each process in training.
         lr: The learning rate; it is not scaled any further.
         workers: Processes that read the data, of each loader.
         augment: ``light`` or ``strong``.
+        auto_scale_lr: Whether the runner scales the learning rate by the images of a step, so that nothing else does.
     """
     image_size: int | tuple = None
     epochs: int = None
@@ -24,15 +41,149 @@ class Settings:
     lr: float = None
     workers: int = None
     augment: str = None
+    auto_scale_lr: bool = False
 
 
-def apply_settings(cfg: Config, settings: Settings):
+def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     """Change a config as the settings ask: all that depends on each follows, and the log says what.
 
     Args:
         cfg: The config.
         settings: Them.
+        given: Dotted keys that the user set beside. A learning rate among them is not scaled.
+        loaders: Those whose images get another size.
 
     Raises:
-        ConfigError: A value cannot be, or the config has nothing that it could change.
+        ConfigError: A value cannot be, or the config has nothing that it could change, or a key that the user set
+            beside would be changed.
     """
+    before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
+    if settings.image_size is not None:
+        set_image_size(cfg, settings.image_size, loaders)
+    for unit in ('epochs', 'iterations'):
+        if getattr(settings, unit) is not None:
+            set_length(cfg, getattr(settings, unit), unit)
+    if settings.batch_size is not None:
+        _set_batch_size(cfg, settings, given)
+    if settings.lr is not None:
+        _set_lr(cfg, settings)
+    if settings.workers is not None:
+        _set_workers(cfg, settings.workers)
+    twice = [key for key in given if any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.')
+                                         for other, *_ in _all_changes(before, cfg))]
+    if twice:
+        raise ConfigError(f'--cfg-options sets {", ".join(twice)}, and so do {", ".join(_options_of(settings))}: leave '
+                          'one out')
+    if settings.augment is not None:
+        set_augmentation(cfg, settings.augment)
+    changes = _all_changes(before, cfg)
+    if changes and is_first_process('pytorch'):  # the others change the same; before they know each other
+        width = max(len(key) for key, *_ in changes)
+        lines = '\n'.join(f'  {key:<{width}}  {old} -> {new}' for key, old, new in changes)
+        print_log(f'{", ".join(_options_of(settings))}:\n{lines}', logger='current')
+
+
+def _options_of(settings):
+    """Return the settings that are given as a user writes them."""
+    options = []
+    for name, value in vars(settings).items():
+        if value is not None and name != 'auto_scale_lr':
+            words = ' '.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            options.append(f'--{name.replace("_", "-")} {words}')
+    return options
+
+
+def _all_changes(before, cfg):
+    return [change for name in _PARTS if name in cfg for change in _changes(before.get(name), cfg[name], name)]
+
+
+def _changes(before, after, path):
+    """Return key, old and new value, as text, of all that differs."""
+    if isinstance(before, dict) and isinstance(after, dict) and before.get('type') == after.get('type'):
+        pairs = [(key, before.get(key), after.get(key)) for key in {**before, **after}]
+    elif (isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)) and len(before) == len(after)
+          and any(isinstance(part, (dict, list, tuple)) for part in before)):
+        pairs = list(zip(range(len(before)), before, after, strict=True))
+    else:
+        return [] if before == after else [(path, _short(before), _short(after))]
+    return [change for key, old, new in pairs for change in _changes(old, new, f'{path}.{key}')]
+
+
+def _short(value):
+    """Return a value as text; a pipeline as the types of its steps, of which a user reads the rest in the dump."""
+    if isinstance(value, (list, tuple)) and value and all(isinstance(part, dict) for part in value):
+        return ', '.join(str(part.get('type')) for part in value)
+    if isinstance(value, dict) and 'type' in value:
+        steps = f': {_short(value["pipeline"])}' if value.get('pipeline') else ''
+        return ' of '.join([str(value['type']) + steps, *([_short(value['dataset'])] if 'dataset' in value else [])])
+    return 'not set' if value is None else shown(value)
+
+
+def _set_batch_size(cfg, settings, given):
+    """Change the batch size of the training, and scale the learning rate unless something else says what it is."""
+    size, loader = settings.batch_size, cfg.get(LOADERS[0]) or {}
+    if not isinstance(size, int) or size < 1:
+        raise ConfigError(f'--batch-size takes a whole number from 1 up, got {size}')
+    before = loader.get('batch_size')
+    if not before:
+        raise ConfigError('--batch-size: train_dataloader has no batch_size, and what makes its batches is not known '
+                          'here. Set it there, such as --cfg-options train_dataloader.batch_sampler.batch_size=N')
+    cfg[LOADERS[0]]['batch_size'] = size
+    scale = cfg.get('auto_scale_lr') or {}
+    told = settings.lr is not None or any(key.startswith('optim_wrapper.') and key.endswith('.lr') for key in given)
+    if size == before or told or settings.auto_scale_lr or scale.get('enable'):
+        return
+    factor = size / before
+    for optimizer in _optimizers(cfg):
+        optimizer['lr'] *= factor
+    _scale_ends(cfg, factor)
+    if scale.get('base_batch_size'):
+        scale['base_batch_size'] = max(round(scale['base_batch_size'] * factor), 1)  # what the rate is for now
+
+
+def _set_lr(cfg, settings):
+    """Change the learning rate; those of parts of the model keep their factors."""
+    lr, optimizers = settings.lr, _optimizers(cfg)
+    if not isinstance(lr, (int, float)) or not 0 < lr < float('inf'):
+        raise ConfigError(f'--lr takes a number above 0, got {lr}')
+    if settings.auto_scale_lr:
+        raise ConfigError(f'--lr {lr:g} is taken as it is, and --auto-scale-lr would scale it: leave one out')
+    if len(optimizers) != 1:
+        raise ConfigError(f'--lr: the config has {len(optimizers)} optimizers with a learning rate: set '
+                          'optim_wrapper.NAME.optimizer.lr of each with --cfg-options' if optimizers else
+                          '--lr: the optimizer of this config has no learning rate, optim_wrapper.optimizer.lr')
+    before, optimizers[0]['lr'] = optimizers[0]['lr'], lr
+    if before:
+        _scale_ends(cfg, lr / before)
+    if (cfg.get('auto_scale_lr') or {}).get('enable'):
+        cfg.auto_scale_lr.enable = False
+
+
+def _optimizers(cfg):
+    """Return the optimizers that have a learning rate."""
+    return [node for node in dicts_in(cfg.get('optim_wrapper') or {}) if 'type' in node
+            and isinstance(node.get('lr'), (int, float))]
+
+
+def _scale_ends(cfg, factor):
+    """Scale what schedulers of learning rates give as a rate, not as a share."""
+    for _, part in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        if part.get('param_name', 'lr') == 'lr' and not str(part['type']).endswith('Momentum'):
+            for key in ('eta_min', 'eta_max'):
+                if isinstance(part.get(key), (int, float)):
+                    part[key] *= factor
+
+
+def _set_workers(cfg, workers):
+    """Change the processes of all loaders."""
+    if not isinstance(workers, int) or workers < 0:
+        raise ConfigError(f'--workers takes a whole number from 0 up (0: this process reads), got {workers}')
+    for name in LOADERS:
+        loader = cfg.get(name)
+        if not loader:
+            continue
+        if not workers:
+            loader.pop('prefetch_factor', None)  # torch refuses it
+        if not workers or not loader.get('num_workers'):
+            loader['persistent_workers'] = workers > 0
+        loader['num_workers'] = workers

@@ -13,6 +13,7 @@ from xcit_dense.config.check.trial import isolate
 NO_RUN = 'lacks parts of a run: it is a base of others, or for testing'
 NO_BASE = 'names a _base_ that is not there'
 OLD = 'has a key of version 2, which nothing reads'
+LATE = 'sets a variable that its base has used up'
 #: What is broken, by the beginning of the config's path, and what the refusal says.
 BROKEN = {
     'mmdet': {
@@ -43,12 +44,18 @@ BROKEN = {
 #: What is left out in silence.
 LEFT_OUT = {
     'mmdet': {
+        'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train_test-mot20test': ('test_pipeline', LATE),
+        'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot20train_test-mot20test': ('test_pipeline', LATE),
+        'simple_copy_paste/mask-rcnn_r50_fpn_rpn-2conv_4conv1fc_syncbn-all_32xb2-ssj-90k': ('max_iters', LATE),
+        'simple_copy_paste/mask-rcnn_r50_fpn_rpn-2conv_4conv1fc_syncbn-all_32xb2-ssj-scp-90k': ('max_iters', LATE),
+        'strongsort/yolox_x_8xb4-80e_crowdhuman-mot20train_test-mot20test': ('test_pipeline', LATE),
         'guided_anchoring/ga-fast-rcnn_r50-caffe_fpn_1x_coco': ('optimizer_config', OLD),
     },
     'mmseg': {
         'dnlnet/dnl_r': ('wd_mult', 'a factor of another name, which changes nothing'),
         'mae/mae-base_upernet': ('fp16', OLD),
         'mobilenet_v3/': ('runner', OLD),
+        'swin/swin-tiny-patch4-window7_upernet_1xb8-20k_levir-256x256': ('norm_cfg', LATE),
     },
 }
 #: What does not fit XCiT put in for the backbone, beside what is broken.

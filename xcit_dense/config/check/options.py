@@ -1,6 +1,7 @@
 """Options of the command line: does each one name something?"""
 from .findings import Hint, finding, slip
 from .top_level import is_used, known_names
+from .variables import keys_of, named, option_for
 
 
 def find_new_keys(cfg, options) -> dict:
@@ -23,12 +24,15 @@ def find_new_keys(cfg, options) -> dict:
         name = path.partition('.')[0]
         if name not in known_names(cfg):
             if name in cfg and is_used(cfg, name):
+                keys = [key for key, _ in keys_of(cfg, path, value, known_names(cfg))]
                 findings[path] = finding(path, value, 'a variable of the config file, which was used up when the file '
-                                         'was read; set the keys that it was used for')
+                                         f'was read; set {named(keys) if keys else "the keys that it was used for"}')
             elif name not in cfg and slip(name, known_names(cfg)):
                 findings[path] = finding(path, value, 'nothing reads it', name, known_names(cfg))
             else:
-                findings[path] = Hint(finding(path, value, 'no framework reads it'))
+                option = option_for(path)
+                findings[path] = Hint(finding(path, value, 'no framework reads it' + (
+                    f'; {option} sets what is meant' if option else '')))
             continue
         node, done = dict(cfg.items()), []
         for part in path.split('.'):

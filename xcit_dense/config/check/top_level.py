@@ -8,6 +8,7 @@ from mmengine.runner import Runner
 
 from .findings import Hint, finding, slip
 from .keys import class_of, is_known
+from .variables import find_unreached
 
 #: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.
 _TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'config_findings', 'custom_imports',
@@ -30,6 +31,7 @@ def check_top_level(cfg) -> list:
     Configs keep their own variables there: a name is a finding only where no file of the config uses it, and it is
     either nearly a name that is read, or one that frameworks read until version 2, which is a hint. Nor is it one where
     a file without a base has what it would stand for too: what a run dumps holds all variables, which are used up.
+    A variable that comes too late is a hint, see `find_unreached`.
     """
     known = known_names(cfg)
     whole = [text for text in _files(cfg.text or '') if not re.search(r'^(_base_\s*=|with read_base)', text, re.M)]
@@ -49,7 +51,7 @@ def check_top_level(cfg) -> list:
                                              f'place is {_OLD[name]}')))
         elif knows_runner:
             findings.append(finding(name, value, 'nothing reads it', name, known))
-    return findings
+    return findings + find_unreached(cfg, known)
 
 
 def known_names(cfg):

@@ -1,0 +1,157 @@
+"""Augmentation by a word: boxes, masks and labels stay where the objects are; and a run with it goes on exactly."""
+import numpy as np
+import pytest
+from mmengine.registry import DATASETS, init_default_scope
+
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.tools import forget_run
+from xcit_dense.config.loading import load_config, read_config
+from xcit_dense.config.settings import Settings, apply_settings
+from xcit_dense.data.classes import take_classes
+from xcit_dense.errors import ConfigError, Stopped
+
+#: A detector that reads no masks.
+NO_MASKS = {f'{loader}.dataset.pipeline.{place}.with_mask': False
+            for loader, place in (('train_dataloader', 1), ('val_dataloader', 2), ('test_dataloader', 2))}
+CASES = [(strength, options) for strength in ('light', 'strong') for options in ({}, NO_MASKS)]
+
+
+@pytest.fixture(scope='module')
+def bright(tmp_path_factory):
+    """Dark images with one bright rectangle each, in COCO's layout and as label maps; and a folder for each class."""
+    import json
+
+    import cv2
+    root, draw = tmp_path_factory.mktemp('bright'), np.random.default_rng(0)
+    for name in ('train2017', 'annotations', 'images/training', 'annotations/training', 'train/a', 'train/b'):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    images, objects = [], []
+    for number in range(6):
+        width, height = draw.integers(30, 60, 2)
+        x, y = draw.integers(5, 40, 2)
+        picture, labels = np.full((100, 120, 3), 20, np.uint8), np.zeros((100, 120), np.uint8)
+        picture[y:y + height, x:x + width], labels[y:y + height, x:x + width] = 220, 1
+        for folder in ('train2017', 'images/training', 'train/a', 'train/b'):
+            cv2.imwrite(str(root / folder / f'{number}.png'), picture)
+        cv2.imwrite(str(root / 'annotations/training' / f'{number}.png'), labels)
+        x, y, w, h = map(int, (x, y, min(width, 120 - x), min(height, 100 - y)))
+        images.append(dict(id=number, file_name=f'{number}.png', width=120, height=100))
+        objects.append(dict(id=number, image_id=number, category_id=1, bbox=[x, y, w, h], area=w * h, iscrowd=0,
+                            segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]]))
+    (root / 'annotations/instances_train2017.json').write_text(json.dumps(dict(
+        images=images, annotations=objects, categories=[dict(id=1, name='thing')])))
+    (root / 'classes.txt').write_text('ground\nthing\n')
+    return root
+
+
+def without_colour(node):
+    if isinstance(node, dict):
+        return {key: without_colour(value) for key, value in node.items()}
+    return [without_colour(part) for part in node if part['type'] != 'PhotoMetricDistortion'] \
+        if isinstance(node, list) and all(isinstance(part, dict) for part in node) else node
+
+
+def samples(config, root, strength, count=4, **changes):
+    """Inputs and annotations of the training data, some for each image, in the colours of the files."""
+    cfg = load_config(config, data_root=str(root), cfg_options=changes,
+                      settings=Settings(augment=strength, image_size=96))
+    if cfg.get('classes_from_data'):
+        take_classes(cfg, loaders=['train_dataloader'])
+    init_default_scope(cfg.default_scope)
+    dataset = DATASETS.build(without_colour(cfg.train_dataloader.dataset.to_dict()))
+    found = [dataset[index] for _ in range(count) for index in range(len(dataset))]
+    assert len(found) == 6 * count
+    return [(sample['inputs'].permute(1, 2, 0).numpy(), sample['data_samples']) for sample in found]
+
+
+@pytest.mark.parametrize(('strength', 'options'), CASES)
+def test_objects_lie_in_their_boxes_and_masks(strength, options, bright):
+    """A bright pixel is none of the ground, and none of the grey of what no image covers."""
+    several, shapes = 0, set()
+    for picture, sample in samples(TINY_CONFIG, bright, strength, **options):
+        objects, light = sample.gt_instances, picture.mean(2) > 165
+        inside, several = np.zeros(light.shape, bool), several + (len(objects) > 1)
+        shapes.add(light.shape)
+        assert set(objects.labels.tolist()) <= {0} and len(objects.labels) == len(objects.bboxes)
+        boxes = objects.bboxes.tensor.numpy() if hasattr(objects.bboxes, 'tensor') else objects.bboxes.numpy()
+        for place, (x0, y0, x1, y1) in enumerate(boxes):
+            inside[max(int(y0) - 2, 0):int(y1) + 3, max(int(x0) - 2, 0):int(x1) + 3] = True
+            assert light[int(y0):int(np.ceil(y1)), int(x0):int(np.ceil(x1))].any()
+            if not options:
+                mask = objects.masks.masks[place].astype(bool)
+                ys, xs = np.nonzero(mask)
+                assert light[mask].mean() > 0.8 and ys.min() >= y0 - 2 and xs.max() <= x1 + 2
+        assert (light & ~inside).sum() <= 0.01 * max(light.sum(), 1)
+    assert (several > 0) == (strength == 'strong')  # pasted, or four in one
+    assert len(shapes) > 1 or strength == 'strong' and shapes == {(96, 96)}
+
+
+@pytest.mark.parametrize('strength', ('light', 'strong'))
+def test_labels_lie_on_their_pixels(strength, bright):
+    scenes = samples(TINY_SEG_CONFIG, bright, strength)
+    for picture, sample in scenes:
+        labels, light = sample.gt_sem_seg.data[0].numpy(), picture.mean(2) > 165
+        assert labels.shape == light.shape and set(np.unique(labels)) <= {0, 1, 255}
+        assert (light == (labels == 1))[labels != 255].mean() > 0.9
+    assert len({picture.tobytes() for picture, _ in scenes}) > 6
+
+
+@pytest.mark.parametrize('strength', ('light', 'strong'))
+def test_classes_stay(strength, class_folders):
+    pytest.importorskip('mmpretrain')
+    cfg = load_config(TINY_CLS_CONFIG, data_root=str(class_folders), settings=Settings(augment=strength, image_size=48))
+    init_default_scope('mmpretrain')
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    for index in range(len(dataset)):
+        sample = dataset[index]
+        assert sample['inputs'].shape == (3, 48, 48)
+        assert int(sample['data_samples'].gt_label) == dataset.get_data_info(index)['gt_label']
+
+
+@pytest.mark.parametrize(('config', 'strength', 'changes', 'workers'), (
+    (TINY_CONFIG, 'strong', {}, 2), (TINY_CONFIG, 'strong', NO_MASKS, 0), (TINY_SEG_CONFIG, 'strong', {}, 0)))
+def test_a_run_goes_on_exactly(config, strength, changes, workers, demo_data, tmp_path):
+    def config_of(name):
+        more = {}
+        if changes:  # a detector of boxes
+            more = {'model.roi_head.mask_head': None, 'model.roi_head.mask_roi_extractor': None,
+                    'val_evaluator.metric': 'bbox'}
+        cfg = make_config(config, demo_data, tmp_path / name, **changes, **more)
+        apply_settings(cfg, Settings(augment=strength, image_size=64, workers=workers))
+        return cfg
+
+    wanted = train(config_of('whole'))
+    forget_run()
+    with pytest.raises(Stopped):
+        train(config_of('run'), At(2, terminate))
+    forget_run()
+    assert_same_run(train(config_of('run'), resume=True), wanted)
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG, 'maskrcnn_xcit_s12_p16_coco',
+                                    'retinanet_xcit_s12_p16_coco', 'xcit_s12_p16_custom'))
+@pytest.mark.parametrize('strength', ('light', 'strong'))
+def test_given_again_it_changes_nothing(config, strength):
+    """As with what a run dumps; and images of the validation are never touched."""
+    cfg, before = read_config(config), read_config(config)
+    apply_settings(cfg, Settings(augment=strength))
+    once = cfg.train_dataloader.to_dict()
+    assert cfg.val_dataloader == before.val_dataloader
+    same = (config, strength) == ('xcit_s12_p16_custom', 'light')  # which is what it has
+    assert (once == before.train_dataloader.to_dict()) == same
+    apply_settings(cfg, Settings(augment=strength))
+    assert cfg.train_dataloader.to_dict() == once
+
+
+@pytest.mark.parametrize('change, words', (
+    ({'train_dataloader.dataset.pipeline': [dict(type='Mine')]}, 'load and end'),
+    ({'train_dataloader.dataset': dict(_delete_=True, type='MultiImageMixDataset', pipeline=[dict(type='MixUp')],
+                                       dataset=dict(type='CocoDataset', pipeline=[]))}, 'mixes images in its own'),
+    (dict(train_dataloader=None), 'train_dataloader'), (dict(model=dict(_delete_=True, type='?'), default_scope='own'),
+                                                        'own')))
+def test_configs_that_it_cannot_change(change, words):
+    cfg = read_config(TINY_CONFIG)
+    cfg.merge_from_dict(change)
+    with pytest.raises(ConfigError, match=words):
+        apply_settings(cfg, Settings(augment='strong'))

@@ -1,0 +1,121 @@
+"""Another length of a run: the schedule keeps its shape."""
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense.config.length import set_length
+from xcit_dense.config.loading import load_config, read_config
+from xcit_dense.errors import ConfigError
+
+
+def config(schedulers, hooks=(), **loop):
+    return Config(dict(train_cfg=loop, param_scheduler=schedulers, custom_hooks=list(hooks)))
+
+
+def test_a_published_schedule_of_epochs():
+    cfg = read_config('maskrcnn_xcit_s12_p16_coco')
+    set_length(cfg, 12, 'epochs')
+    warm_up, steps = cfg.param_scheduler
+    assert (warm_up.end, steps.end, steps.milestones, cfg.train_cfg.max_epochs) == (500, 12, [9, 11], 12)
+    assert cfg.train_cfg.val_interval == cfg.default_hooks.checkpoint.interval == 1
+    set_length(cfg, 1, 'epochs')
+    assert cfg.param_scheduler[1].milestones == [] and cfg.param_scheduler[1].end == 1
+    set_length(cfg := read_config('xcit_s12_p16_imagenet'), 30, 'epochs')
+    assert [(part.end, part.get('T_max')) for part in cfg.param_scheduler] == [(3, None), (30, 30)]
+
+
+@pytest.mark.parametrize('length', (1, 7, 100, 8000, 200000))
+def test_a_published_schedule_of_iterations(length):
+    """There are at least as many validations as before, where there are as many iterations."""
+    cfg = read_config('upernet_xcit_s12_p16_ade20k')
+    set_length(cfg, length, 'iterations')
+    warm_up, poly = cfg.param_scheduler
+    assert poly.end == cfg.train_cfg.max_iters == length
+    assert warm_up.end == (1500 if length > 160000 else max(length // 10, 1))
+    assert length // cfg.train_cfg.val_interval >= min(10, length)
+    assert length // cfg.default_hooks.checkpoint.interval >= min(20, length)
+
+
+def test_a_warm_up_is_told_by_the_data(demo_data):
+    """Six images in batches of two: 200 epochs have 600 iterations, and 50 of them are less than a tenth."""
+    def ends(epochs):
+        cfg = load_config(TINY_CONFIG, data_root=str(demo_data))
+        cfg.train_cfg.max_epochs = cfg.param_scheduler[1].end = 300
+        set_length(cfg, epochs, 'epochs')
+        return [part.end for part in cfg.param_scheduler]
+
+    assert ends(200) == [50, 200] and ends(20) == [6, 20] and ends(400) == [50, 400]
+
+
+def test_the_schedule_of_yolox():
+    """Warm-up, cosine, constant, and the switch of hook and validation, each by its place in the run."""
+    parts = [dict(type='mmdet.QuadraticWarmupLR', by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
+             dict(type='CosineAnnealingLR', eta_min=1e-4, begin=5, T_max=285, end=285, by_epoch=True),
+             dict(type='ConstantLR', by_epoch=True, factor=1, begin=285, end=300)]
+    hooks = [dict(type='YOLOXModeSwitchHook', num_last_epochs=15),
+             dict(type='PipelineSwitchHook', switch_epoch=280, switch_pipeline=[dict(type='A', max_iters=3)]),
+             dict(type='EMAHook', begin_epoch=30, momentum=1e-4),
+             dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=150)])]
+    cfg = config(parts, hooks, max_epochs=300, val_interval=10, dynamic_intervals=[(285, 1)])
+    set_length(cfg, 100, 'epochs')
+    assert [(p.get('begin'), p.end) for p in cfg.param_scheduler] == [(0, 5), (5, 95), (95, 100)]
+    assert cfg.param_scheduler[1].T_max == 95 and cfg.train_cfg.dynamic_intervals == [(95, 1)]
+    assert [cfg.custom_hooks[0].num_last_epochs, cfg.custom_hooks[1].switch_epoch, cfg.custom_hooks[2].begin_epoch,
+            cfg.custom_hooks[3].schedule[0].action_epoch] == [5, 93, 10, 50]
+    assert cfg.train_cfg.val_interval == 10
+
+
+@pytest.mark.parametrize('before, after', (
+    (dict(type='StepLR', step_size=10), dict(step_size=5)),
+    (dict(type='OneCycleLR', eta_max=1., total_steps=100), dict(total_steps=50, eta_max=1.)),
+    (dict(type='CosineRestartLR', periods=[40, 60]), dict(periods=[20, 30])),
+    (dict(type='CosineAnnealingLR', begin=20, end=100, T_max=80), dict(begin=10, end=50, T_max=40)),
+    (dict(type='LinearLR', begin=0, end=100), dict(end=50)),  # over the whole run: no warm-up
+    (dict(type='LinearLR', begin=0, end=float('inf')), dict(end=float('inf'))),
+    (dict(type='MultiStepLR', milestones=[3000, 6000], by_epoch=False), dict(milestones=[1500, 3000])),
+    (dict(type='MultiStepLR', milestones=[1, 99, 100]), dict(milestones=[1])),
+    (dict(type='ExponentialLR', gamma=0.9), dict(gamma=0.9))))
+def test_schedulers(before, after):
+    cfg = config(before, max_epochs=100)
+    set_length(cfg, 50, 'epochs')
+    assert cfg.param_scheduler == {**before, **after}
+
+
+def test_what_begins_after_a_warm_up_begins_where_it_ends():
+    cfg = config([dict(type='LinearLR', begin=0, end=100, by_epoch=False), dict(
+        type='PolyLR', begin=100, end=1000, by_epoch=False)], max_iters=1000, val_interval=5000)
+    set_length(cfg, 100, 'iterations')
+    assert [(part.begin, part.end) for part in cfg.param_scheduler] == [(0, 10), (10, 100)]
+    assert cfg.train_cfg.val_interval == 5000  # at the end alone, as before
+
+
+@pytest.mark.parametrize('path, unit, words', ((TINY_CONFIG, 'iterations', '--epochs N: 30 iterations are 10 epochs'),
+                                               (TINY_SEG_CONFIG, 'epochs', '--iterations N: 30 epochs .* are 90$')))
+def test_the_other_unit_is_named_with_its_number(path, unit, words, demo_data, monkeypatch):
+    with pytest.raises(ConfigError, match=words):
+        set_length(load_config(path, data_root=str(demo_data)), 30, unit)
+    monkeypatch.setenv('WORLD_SIZE', '3')  # an epoch is one step then
+    with pytest.raises(ConfigError, match='30 (epochs|iterations)'):
+        set_length(load_config(path, data_root=str(demo_data)), 30, unit)
+    with pytest.raises(ConfigError, match='give --.* N$'):
+        set_length(load_config(path), 30, unit)  # there is no such data
+
+
+@pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
+def test_configs_of_the_frameworks(framework):
+    """Each kind of schedule that they bring ends with the run, and no milestone lies beyond it."""
+    spec = find_spec(framework)
+    root = Path(spec.submodule_search_locations[0], '.mim/configs/_base_') if spec else Path()
+    paths = sorted((root / 'schedules').glob('*.py')) if spec else []
+    if not paths:
+        pytest.skip(f'no configs of {framework}')
+    for path in paths:
+        cfg = Config.fromfile(path)
+        unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+        set_length(cfg, 6, unit)
+        for part in cfg.param_scheduler:
+            counts = 'epochs' if part.get('by_epoch', True) else 'iterations'
+            assert counts != unit or part.get('end', 0) <= 6 and all(m < 6 for m in part.get('milestones', ())), path

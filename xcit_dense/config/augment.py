@@ -1,0 +1,134 @@
+"""Augmentation that users expect, by a word: made of the steps of the framework of a config."""
+from mmengine.config import Config
+
+from ..data.datasets import LOADERS, argument_of, class_of, datasets, dicts_in
+from ..errors import ConfigError
+from ..text import type_name
+from .framework import framework_of
+from .image_size import box_of
+
+STRENGTHS = ('light', 'strong')
+#: Of pixels that no image covers, and of ImageNet's mean, both in the order blue, green, red.
+_GREY, _MEAN = (114, 114, 114), (104, 116, 124)
+#: By framework: colours are changed a little.
+_MILD_COLOUR = dict(type='PhotoMetricDistortion', brightness_delta=16, contrast_range=(0.8, 1.2),
+                    saturation_range=(0.8, 1.2), hue_delta=9)
+_COLOUR = dict(type='PhotoMetricDistortion')
+_FLIP = dict(type='RandomFlip', prob=0.5)
+#: Objects that a crop or another object left nothing of; an image may stay without one.
+_DROP = dict(type='FilterAnnotations', min_gt_bbox_wh=(1, 1), keep_empty=False)
+
+
+def set_augmentation(cfg: Config, strength: str):
+    """Put other steps between the loading and the packing of the training images.
+
+    Light: horizontal flips, scales from 0.8 to 1.25, and colours, each a little. Strong: scales from 0.5 to 2 with
+    crops, and more colour; for detection also objects of another image pasted in (mmdet's `CopyPaste`), or where no
+    masks are loaded four images in one (mmdet's `Mosaic`, which takes no masks). Classifiers: crops of any share of an
+    image and colours, or as for ImageNet, without mixing.
+
+    Args:
+        cfg: The config.
+        strength: ``light`` or ``strong``.
+
+    Raises:
+        ConfigError: The word is none of them, the framework of the config is not known, its pipeline packs no images
+            or its data set mixes images in another way.
+    """
+    if strength not in STRENGTHS:
+        raise ConfigError(f'--augment takes {" or ".join(STRENGTHS)}, got {strength!r}')
+    make = _STEPS.get(framework_of(cfg))
+    inner = datasets(cfg, LOADERS[:1]) if (cfg.get(LOADERS[0]) or {}).get('dataset') else []
+    if make is None or not inner:
+        raise ConfigError(f'--augment {strength}: there is none for a config of {framework_of(cfg)}, or it has no '
+                          'train_dataloader.dataset. Write the steps into the pipeline of its data set')
+    whole = cfg[LOADERS[0]]['dataset']
+    mixing = next((node for node in dicts_in(whole) if 'dataset' in node and node.get('pipeline')), None)
+    pipelines = [(dataset, *_parts(dataset, mixing, strength)) for dataset in inner]
+    mixed = None
+    for dataset, loading, packing in pipelines:
+        own, mixed = make(cfg, dataset, strength)
+        dataset['pipeline'] = [*loading, *own] if mixed else [*loading, *own, *packing]
+    if mixing is None:
+        if mixed:
+            cfg[LOADERS[0]]['dataset'] = dict(type='MultiImageMixDataset', dataset=whole, pipeline=[*mixed, *packing])
+        return
+    if not mixed or mixing is not whole:
+        raise _mixes_already(strength)
+    mixing['pipeline'] = [*mixed, *packing]
+
+
+def _mixes_already(strength):
+    return ConfigError(f'--augment {strength}: the data set of this config mixes images in its own way. Write the '
+                       'steps into the pipelines of train_dataloader.dataset, or leave the option out')
+
+
+def _parts(dataset, mixing, strength):
+    """Return the steps of a pipeline that load, at its beginning, and the one that packs, at its end."""
+    steps = list(dataset.get('pipeline') or [])
+    if mixing is not None:
+        if not {type_name(step.get('type')) for step in mixing['pipeline']} & {'CopyPaste', 'Mosaic'}:
+            raise _mixes_already(strength)
+        steps += mixing['pipeline']
+    loads = next((i for i, step in enumerate(steps) if not type_name(step.get('type')).startswith('Load')), len(steps))
+    if not loads or not type_name(steps[-1].get('type')).startswith('Pack'):
+        raise ConfigError(f'--augment {strength}: the training pipeline of this config does not begin with steps that '
+                          'load and end with one that packs; write the steps into it by hand')
+    return steps[:loads], steps[-1:]
+
+
+def _of_detection(cfg, dataset, strength):
+    box = box_of(cfg) or (1333, 800)
+    if strength == 'light':
+        return [dict(type='RandomResize', scale=box, ratio_range=(0.8, 1.25), keep_ratio=True), _FLIP, _MILD_COLOUR], ()
+    width, height = _canvas(box)
+    loads = [step for step in dataset['pipeline'] if type_name(step.get('type')) == 'LoadAnnotations']
+    kinds = [class_of(dataset, 'TRANSFORMS', step['type']) for step in loads]
+    if any(argument_of(kind, step, 'with_mask', False) for kind, step in zip(kinds, loads, strict=True)):
+        for step in loads:
+            step.pop('poly2mask', None)  # objects are pasted as pixels
+        own = [dict(type='RandomResize', scale=(width, height), ratio_range=(0.5, 2.0), keep_ratio=True),
+               dict(type='RandomCrop', crop_type='absolute', crop_size=(height, width), recompute_bbox=True,
+                    allow_negative_crop=True), _DROP, _FLIP,
+               dict(type='Pad', size=(width, height), pad_val=dict(img=_GREY))]
+        return own, [dict(type='CopyPaste', max_num_pasted=100), _DROP, _COLOUR]
+    return [], [dict(type='Mosaic', img_scale=(width, height), pad_val=_GREY[0]),
+                dict(type='RandomAffine', scaling_ratio_range=(0.5, 1.5), max_rotate_degree=0., max_shear_degree=0.,
+                     border=(-(width // 2), -(height // 2)), border_val=_GREY), _DROP, _FLIP, _COLOUR]
+
+
+def _canvas(box):
+    """Return the box itself, or for the long one of the usual test, which is meant for either orientation, a square."""
+    if max(box) < 1.5 * min(box):
+        return tuple(box)
+    return (round((box[0] * box[1]) ** 0.5 / 32) * 32, ) * 2
+
+
+def _of_segmentation(cfg, dataset, strength):
+    box, crops = box_of(cfg) or (2048, 512), [step['crop_size'] for step in dicts_in(dataset.get('pipeline') or ())
+                                              if step.get('crop_size')]
+    preprocessor = (cfg.get('model') or {}).get('data_preprocessor') or {}
+    crop = crops[0] if crops else preprocessor.get('size') or (min(box), min(box))
+    spread, colour = ((0.8, 1.25), _MILD_COLOUR) if strength == 'light' else ((0.5, 2.0), _COLOUR)
+    return [dict(type='RandomResize', scale=box, ratio_range=spread, keep_ratio=True),
+            dict(type='RandomCrop', crop_size=crop, cat_max_ratio=0.75), _FLIP, colour], ()
+
+
+def _of_classification(cfg, dataset, strength):
+    found = [step for step in dicts_in(dataset.get('pipeline') or ()) if type_name(step.get('type')) in (
+        'RandomResizedCrop', 'RandomCrop', 'CenterCrop', 'ResizeEdge', 'Resize')]
+    found += [step for other in datasets(cfg, LOADERS[-1:]) for step in dicts_in(other.get('pipeline') or ())]
+    side = next((step[key] for key in ('crop_size', 'scale') for step in found if step.get(key)), 224)
+    crop = dict(type='RandomResizedCrop', scale=side, backend='pillow', interpolation='bicubic')
+    flip = dict(_FLIP, direction='horizontal')
+    if strength == 'light':
+        return [dict(crop, crop_ratio_range=(0.35, 1.0)), flip,
+                dict(type='ColorJitter', brightness=0.2, contrast=0.2, saturation=0.2)], ()
+    return [crop, flip,
+            dict(type='RandAugment', policies='timm_increasing', num_policies=2, magnitude_level=9, magnitude_std=0.5,
+                 total_level=10, hparams=dict(pad_val=list(_MEAN), interpolation='bicubic')),
+            dict(type='RandomErasing', erase_prob=0.25, mode='rand', min_area_ratio=0.02, max_area_ratio=1 / 3,
+                 fill_color=list(_MEAN), fill_std=[57, 57, 58])], ()
+
+
+_STEPS = dict(mmdet=_of_detection, mmseg=_of_segmentation, mmpretrain=_of_classification)

@@ -1,0 +1,176 @@
+"""The length of a training, and all in a config that counts in it."""
+import json
+import os
+import re
+
+from mmengine.config import Config
+
+from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of
+from ..errors import ConfigError, DataError
+from .check.schedule import schedulers
+
+#: The unit that a run counts, by its key in ``train_cfg``.
+UNITS = dict(max_epochs='epochs', max_iters='iterations')
+#: What hooks count from the beginning of a run, and what one counts to its end.
+_OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action_epoch', 'action_iter',
+             'num_last_epochs')
+#: The share of a run that its warm-up may take where the run gets shorter, unless it took more before.
+_WARM_UP = 0.1
+#: Bytes of annotations that are read to count images.
+_LARGEST = 2**26
+
+
+def set_length(cfg: Config, length: int, unit: str):
+    """Let a training last as long as is asked, and stretch what counts in its length.
+
+    Milestones, ends and switches keep their share of the run. A warm-up keeps its iterations, unless it would take
+    more than a tenth of a shorter run. There are as many validations and checkpoints as before where the run counts
+    iterations, and as often where it counts epochs.
+
+    Args:
+        cfg: The config.
+        length: The length.
+        unit: ``epochs`` or ``iterations``.
+
+    Raises:
+        ConfigError: The length cannot be, or the config counts in the other unit, or in none that is known.
+    """
+    if not isinstance(length, int) or length < 1:
+        raise ConfigError(f'--{unit} takes a whole number from 1 up, got {length}')
+    key = next((key for key in UNITS if (cfg.get('train_cfg') or {}).get(key)), None)
+    if key is None:
+        raise ConfigError(f'--{unit}: the train_cfg of this config has neither max_epochs nor max_iters; its loop is '
+                          'not known here. Set its length by hand with --cfg-options train_cfg.KEY=N')
+    if UNITS[key] != unit:
+        raise ConfigError(f'--{unit}: this config counts {UNITS[key]}; ' + _converted(cfg, length, unit))
+    before = cfg.train_cfg[key]
+    if length == before:
+        return
+    iterations = None if unit == 'iterations' else _iterations_of_epoch(cfg)
+    _Stretch(before, length, unit, iterations).apply(cfg, key)
+
+
+class _Stretch:
+
+    def __init__(self, before, after, unit, of_epoch):
+        self._before, self._after, self._unit, self._of_epoch = before, after, unit, of_epoch
+
+    def apply(self, cfg, key):
+        loop, before, after = cfg.train_cfg, self._before, self._after
+        loop[key] = after
+        if 'val_begin' in loop:
+            loop['val_begin'] = min(self._at(loop['val_begin']), after)
+        if 'val_interval' in loop:
+            loop['val_interval'] = self._interval(loop['val_interval'])
+        if loop.get('dynamic_intervals'):
+            loop['dynamic_intervals'] = [(self._at(begin), interval if self._unit == 'epochs' else self._interval(
+                interval)) for begin, interval in loop['dynamic_intervals']]
+        saving = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+        counts = 'epochs' if saving.get('by_epoch', True) else 'iterations'
+        if counts == self._unit and saving.get('interval', -1) > 0:
+            saving['interval'] = self._interval(saving['interval'])
+        for hook in cfg.get('custom_hooks') or []:
+            self._hook(hook)
+        parts = [part for _, part in schedulers(cfg.get('param_scheduler'), 'param_scheduler')]
+        warm_ups = [part for part in parts if self._is_warm_up(part)]
+        ends = {}  # at which others begin
+        for part in warm_ups:
+            unit = _unit_of(part)
+            before, part['end'] = part['end'], self._warm_up(part['end'], unit)
+            ends[before, unit] = part['end']
+        for part in parts:
+            if not any(part is other for other in warm_ups):
+                self._scheduler(part, ends)
+
+    def _is_warm_up(self, part):
+        """Whether a scheduler raises the rate at the beginning of the run, and no longer."""
+        end = part.get('end')
+        return (re.search('Linear|Constant|Warmup', str(part['type'])) is not None and not part.get('begin')
+                and end not in (None, float('inf')) and not (end == self._before and _unit_of(part) == self._unit))
+
+    def _at(self, place):
+        """Return the place in the new run of one in the run before, in either unit."""
+        return self._after if place == self._before else max(round(place * self._after / self._before), min(place, 1))
+
+    def _interval(self, interval):
+        if self._unit == 'epochs':
+            return min(interval, self._after)
+        return max(self._after // max(self._before // interval, 1), 1) if interval <= self._before else interval
+
+    def _warm_up(self, end, unit):
+        """Return the end of a warm-up, which keeps its length where it may."""
+        before, after = self._before, self._after
+        if unit != self._unit:
+            if unit == 'epochs' or not self._of_epoch:
+                return end
+            before, after = before * self._of_epoch, after * self._of_epoch
+        if after >= before:
+            return end
+        share = max(_WARM_UP, min(end / before, 0.5))
+        return min(end, max(round(after * share), 1))
+
+    def _scheduler(self, part, ends):
+        begin, end, unit = part.get('begin', 0), part.get('end'), _unit_of(part)
+        if end not in (None, float('inf')):
+            part['end'] = self._at(end)
+        if begin:
+            part['begin'] = min(ends.get((begin, unit), self._at(begin)), part.get('end', float('inf')) - 1)
+        for name in ('T_max', 'total_steps', 'step_size'):
+            if isinstance(value := part.get(name), int):
+                part[name] = (part['end'] - part.get('begin', 0) if end is not None and value == end - begin
+                              else part['end'] if value == end else self._at(value))
+        if isinstance(part.get('periods'), (list, tuple)):
+            part['periods'] = [self._at(period) for period in part['periods']]
+        if isinstance(part.get('milestones'), (list, tuple)):
+            places = {self._at(place) for place in part['milestones']}
+            part['milestones'] = sorted(place for place in places if place < self._after or unit != self._unit)
+
+    def _hook(self, node):
+        for key, value in node.items() if isinstance(node, dict) else ():
+            if key in _OF_HOOKS and isinstance(value, int) and value > 0:
+                node[key] = self._at(value)
+            for part in value if isinstance(value, (list, tuple)) else [value]:
+                self._hook(part)
+
+
+def _unit_of(scheduler):
+    return UNITS['max_epochs' if scheduler.get('by_epoch', True) else 'max_iters']
+
+
+def _converted(cfg, length, unit):
+    """Say which option is meant instead, and its number where the data tells it."""
+    per_epoch = _iterations_of_epoch(cfg)
+    if unit == 'epochs':
+        told = f': {length} epochs of its data are {length * per_epoch}' if per_epoch else ''
+        return f'give --iterations N{told}'
+    told = f': {length} iterations are {length / per_epoch:.3g} epochs of its data' if per_epoch else ''
+    return f'give --epochs N{told}'
+
+
+def _iterations_of_epoch(cfg):
+    """Return how many steps an epoch has, before images are filtered; None where no quick look tells."""
+    images, batch = _count_images(cfg), (cfg.get('train_dataloader') or {}).get('batch_size')
+    if not images or not batch:
+        return None
+    processes = os.environ.get('WORLD_SIZE', '1')
+    return -(-images // (batch * int(processes if processes.isdecimal() else 1))) or None
+
+
+def _count_images(cfg):
+    """Return the number of training images, None where they are not on a disk or their list is long."""
+    if not (cfg.get(LOADERS[0]) or {}).get('dataset'):
+        return None
+    total = 0
+    for dataset in datasets(cfg, LOADERS[:1]):
+        file = ann_file_of(dataset)
+        try:
+            if dataset.get('ann_file') and file.suffix == '.json':
+                if file.stat().st_size > _LARGEST:
+                    return None
+                total += len(json.loads(file.read_bytes())['images'])
+            else:
+                key = next(iter(prefixes_of(dataset)), None)
+                total += len(find_images(folder_of(dataset, key))[1])
+        except (OSError, ValueError, LookupError, TypeError, DataError):
+            return None
+    return total
