@@ -101,7 +101,7 @@ def _suggest(args):
         raise OutputError(f'{path} is there already: give another name, or --overwrite to replace it')
     with redirect_stdout(sys.stderr):
         cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
-                          work_dir=args.work_dir, pretrained=False, findings=args.config_findings)
+                          work_dir=args.work_dir, pretrained=not args.no_pretrained, findings=args.config_findings)
         set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)

@@ -2,7 +2,7 @@
 import numpy as np
 
 from ..config.framework import framework_of
-from ..data.datasets import LOADERS, named_datasets
+from ..data.datasets import LOADERS, dicts_in, named_datasets
 from ..errors import ConfigError, DataError
 from .geometry import patch_of, resize_of, zooms
 from .looking import MOST_ENLARGED, RARE
@@ -15,9 +15,12 @@ from .writing import Change, Code, write_config
 
 #: How many times the pixels of the config's own images those of the suggested ones are at most: so much more memory
 #: and time an image takes.
-_MORE_PIXELS = 8
+_MORE_PIXELS = 7
 #: The share of a token that the usual object gets, and a thin band.
 _OBJECT, _BAND = 1., 0.25
+#: The objects of a step that the rates of the small configs are for: eight images of the demo. More of them let the
+#: rate rise with their root, up to so many times.
+_OBJECTS, _FASTER = 32, 2.
 #: Less would change little.
 _LEAST_FACTOR = 1.15
 _ASKED = 'as asked for'
@@ -57,6 +60,7 @@ def suggest(cfg, base, source: str, settings=None) -> str:
         zoom = zooms(step or {}, measured.boxes[:, :2]) * factor
         changes += change_detector(cfg, measured, measured.boxes[:, 2:] * zoom)
         changes += _balance(cfg, measured, changes)
+        changes += [] if asked & {'lr', 'batch_size'} else _rate(cfg, size * measured.total / measured.count)
     changes += change_schedule(cfg, length, _ASKED if asked & {'epochs', 'iterations'} else '')
     amount = f'{measured.total} objects on ' if task == 'mmdet' else ''
     return write_config(base, changes, f'Suggested by train --suggest for {source}: {amount}{measured.count} images.')
@@ -125,16 +129,27 @@ def _batch(cfg, factor, images, asked):
     changes = [Change(*rate, _ASKED)] if asked & {'lr', 'batch_size'} and rate[1] else []
     if 'batch_size' in asked:
         return [*changes, Change('train_dataloader.batch_size', now, _ASKED)]
-    size = max(min(now, 2), round(now / factor ** 2))
-    size = max(min(size, images // 8), 1)
+    of_pixels, least = max(round(now / factor ** 2), 1), min(now, 2)
+    size = max(min(of_pixels, images // 8 if 'max_epochs' in cfg.train_cfg else now), least)
     if size == now:
         return changes
-    changes.append(Change('train_dataloader.batch_size', size,
-                          'of larger images fewer make a step of as many pixels: the learning rate stays'))
+    changes.append(Change('train_dataloader.batch_size', size, (
+        'of larger images fewer make a step of as many pixels' if max(of_pixels, least) == size else
+        f'an epoch of {images} images has more steps so') + ': the learning rate stays'))
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
         base = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
         changes.append(Change('auto_scale_lr.base_batch_size', base, 'what the learning rate is for'))
     return changes
+
+
+def _rate(cfg, objects):
+    """Return the change of the learning rate for so many objects a step, in a run from random weights."""
+    rate = cfg.optim_wrapper.get('optimizer', {}).get('lr')
+    factor = min((objects / _OBJECTS) ** 0.5, _FASTER)
+    if not rate or factor < 1.2 or any('Pretrained' in str(part.get('init_cfg')) for part in dicts_in(cfg.model)):
+        return []
+    return [Change('optim_wrapper.optimizer.lr', float(f'{rate * factor:.2g}'),
+                   f'a step learns from {objects:.0f} objects, the rate was for about {_OBJECTS}')]
 
 
 def _balance(cfg, objects, changes):

@@ -47,7 +47,7 @@ def _numbers(cfg, objects):
         if isinstance(now, int) and now < least:
             changes.append(Change(key, rounded(least, 100)))
     # at most a half and a quarter of these are objects
-    for key, share in (('model.train_cfg.rpn.sampler.num', 3), ('model.train_cfg.rcnn.sampler.num', 1.5)):
+    for key, share in (('model.train_cfg.rpn.sampler.num', 3), ('model.train_cfg.rcnn.sampler.num', 1)):
         now, least = _at(cfg, key), min(rounded(share * usual, 32), _MOST_SAMPLES)
         if isinstance(now, int) and now < least:
             changes.append(Change(key, least))
