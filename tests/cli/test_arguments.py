@@ -32,7 +32,8 @@ LEAST = dict(
     test=(['c', 'w'], dict(RUN, config='c', checkpoint='w', cfg_options=None, show_dir=None, at_least=[],
                            size=None, crop_ratio=None, sizes=None, image_size=None, overwrite=False)),
     train=(['c'], dict(RUN, **SETTINGS, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
-                       data_findings='stop', config_findings=None, amp=False, compile=False, auto_scale_lr=False)))
+                       data_findings='stop', config_findings=None, suggest=None, amp=False, compile=False,
+                       auto_scale_lr=False)))
 DATA_OPTIONS = (['--data-root', 'd', '--train-images', 'e', '--train-annotations', 'f', '--val-images', 'g',
                  '--val-annotations', 'h', '--test-images', 'i', '--test-annotations', 'j', '--val-share', '0.1',
                  '--palette', 'k', '--ignore-label', '11', '12'],
@@ -69,9 +70,9 @@ OPTIONS = dict(
     train=(['--work-dir', 'w', *DATA_OPTIONS[0], '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
             '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
             '--auto-scale-lr', '--cfg-options', 'c=3', '--image-size', '9', '8', '--epochs', '7', '--batch-size', '6',
-            '--lr', '0.5', '--workers', '4', '--augment', 'light'],
+            '--lr', '0.5', '--workers', '4', '--augment', 'light', '--suggest'],
            dict(DATA_OPTIONS[1], image_size=[9, 8], epochs=7, batch_size=6, lr=0.5, workers=4, augment='light',
-                work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True,
+                suggest='-', work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True,
                 no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
                 auto_scale_lr=True, cfg_options=['c=3'])))
 
@@ -98,6 +99,7 @@ def test_every_option(name):
 
 def test_values_that_options_may_have():
     assert read('train', ['c', '--resume', 'a.pth'])['resume'] == 'a.pth'
+    assert read('train', ['c', '--suggest', 'a.py'])['suggest'] == 'a.py'
     assert read('benchmark', ['--detector', 'any', '--rivals', 'timm', 'swin_t']) == {
         **LEAST['benchmark'][1], 'detector': 'any', 'rivals': ['timm', 'swin_t']}
     assert read('test', ['c', 'w', '--sizes', '160', '224'])['sizes'] == [160, 224]

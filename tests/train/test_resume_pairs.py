@@ -66,3 +66,19 @@ def test_the_best_score_is_that_of_before_the_stop(demo_data, tmp_path):
     train(cfg, metrics, resume=True)
     assert metrics.values == []
     assert [path.name for path in tmp_path.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
+
+
+def test_repeated_images_of_rare_classes(demo_data, tmp_path):
+    """The wrapper that `--suggest` writes: its passes go on in their middle, with the same classes."""
+
+    def config(folder):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path / folder)
+        cfg.train_dataloader.dataset = dict(type='ClassBalancedDataset', oversample_thr=0.99,
+                                            dataset=cfg.train_dataloader.dataset)
+        return cfg
+
+    wanted = train(config('whole'))
+    assert wanted['meta']['iter'] > 2 * 3  # some come again
+    with pytest.raises(Stopped):
+        train(config('run'), At(2, terminate))
+    assert_same_run(train(config('run'), resume=True), wanted)

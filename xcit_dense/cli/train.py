@@ -1,8 +1,11 @@
 """Train the model of a config, on the GPU if there is one."""
 import argparse
 import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 
-from ..errors import ConfigError
+from ..errors import ConfigError, OutputError
 from .common import (
     add_config_options,
     add_run_options,
@@ -27,7 +30,9 @@ def _read_options(argv):
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
     parser.add_argument('--overwrite', action='store_true', help='take a work dir that holds checkpoints of another '
-                        'run, which are moved into a folder in it')
+                        'run, which are moved into a folder in it; with --suggest, replace FILE')
+    parser.add_argument('--suggest', nargs='?', const='-', metavar='FILE', help='train nothing: print a config that '
+                        'fits the data, or write it to FILE; train takes it as CONFIG')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
     parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
                         help='what to do about faults in the data, see check_data (default: stop)')
@@ -43,6 +48,9 @@ def _read_options(argv):
 
 
 def _run(args):
+    if args.suggest:
+        _suggest(args)
+        return
     from ..config import options
     from ..config.check import explained
     from ..config.loading import load_config
@@ -80,6 +88,39 @@ def _run(args):
         options.set_auto_scale_lr(cfg)
     with explained(cfg):
         build_runner(cfg).train()
+
+
+def _suggest(args):
+    """Print or write a config that fits the data; the log goes to stderr, for the config may be sent into a file."""
+    from ..config.catalog import find_config
+    from ..config.loading import load_config
+    from ..data.classes import take_classes
+    from ..data.datasets import LOADERS, check_data
+    from ..files import atomic_write
+    from ..fit import suggest
+    from ..processes import is_first_process
+    path = None if args.suggest == '-' else Path(args.suggest).expanduser()
+    if path and os.path.lexists(path) and not args.overwrite:
+        raise OutputError(f'{path} is there already: give another name, or --overwrite to replace it')
+    with redirect_stdout(sys.stderr):
+        cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
+                          work_dir=args.work_dir, pretrained=not args.no_pretrained, findings=args.config_findings)
+        set_run_options(cfg, args)
+        check_data(cfg, LOADERS[:1], args.data_findings)
+        take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)
+        text = suggest(cfg, find_config(args.config).absolute(), args.data_root or 'the data of the config',
+                       settings_of(args))
+    if not is_first_process(args.launcher):
+        return
+    if path is None:
+        print(text, end='')
+        return
+    try:
+        with atomic_write(path) as part:
+            part.write_text(text)
+    except OSError as error:
+        raise OutputError(f'cannot write {path}: {error}') from error
+    print(f'wrote {path}: give it to train as CONFIG, with the same --data-root', file=sys.stderr)
 
 
 def _check_alone(launcher):

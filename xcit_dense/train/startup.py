@@ -1,8 +1,10 @@
 """What a training is about to do, in one block of the log."""
+import logging
 import sys
 
 import torch
 from mmengine.hooks import CheckpointHook, Hook
+from mmengine.logging import print_log
 from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
@@ -10,9 +12,10 @@ from mmengine.runner import EpochBasedTrainLoop
 from .. import __version__
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
+from ..fit import Look, look
 from ..machine import describe_machine
 from ..processes import is_first_process
-from ..text import counted
+from ..text import counted, first_line
 from .hooks import CompileHook
 from .resuming import samples_of
 from .sharding import is_sharded, unwrapped
@@ -30,14 +33,19 @@ class StartupHook(Hook):
             # the schedule of a resumed run cannot be changed
             if runner.iter == 0 and samples_of(runner.train_dataloader) is not None:
                 check_schedule(runner.cfg, len(runner.train_dataloader))
-            runner.logger.info('\n' + describe_run(runner))
+            found = _fit(runner)
+            if found.warnings and runner.iter == 0:
+                print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
+                          + '\n--suggest prints a config that does', logger='current', level=logging.WARNING)
+            runner.logger.info('\n' + describe_run(runner, found.facts))
 
 
-def describe_run(runner) -> str:
+def describe_run(runner, facts=None) -> str:
     """Return a block of lines on a run: with what, on what, from which weights, where to.
 
     Args:
         runner: A runner whose training has begun: optimizer, loops and weights are there.
+        facts: Texts on the data by their names, as `xcit_dense.fit.look` gives them.
     """
     model = unwrapped(runner.model)
     lines = dict(
@@ -52,6 +60,7 @@ def describe_run(runner) -> str:
         **{'learning rate': _learning_rate(runner)},
         schedule=_schedule(runner),
         **{'training data': _data(runner.train_dataloader)},
+        **(facts or {}),
         **{'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none'},
         seed=f'{runner.seed}' + (', deterministic' if runner.deterministic else ''),
         **{'work dir': runner.work_dir},
@@ -59,6 +68,17 @@ def describe_run(runner) -> str:
         resume=f'give --resume and --work-dir {runner.work_dir} to go on after a stop')
     width = max(map(len, lines))
     return '\n'.join(f'{name:<{width}}  {text}' for name, text in lines.items())
+
+
+def _fit(runner):
+    """Return what `look` says of a run; nothing where it cannot, for what is only told stops no training."""
+    size = _batch_size(runner.train_dataloader)
+    try:
+        length = None if samples_of(runner.train_dataloader) is None else len(runner.train_dataloader)
+        return look(runner.cfg, length, size and size * runner.world_size)
+    except Exception as error:  # of any type: data may be of the user's own kind
+        print_log(f'whether the config fits the data is not known: {first_line(error)}', logger='current')
+        return Look({}, [])
 
 
 def _versions(runner):

@@ -65,3 +65,22 @@ def _stretch(path, node, length):
     if steps:
         values['milestones'] = '"[' + ','.join(str(round(step * factor)) for step in steps) + ']"'
     return 'stretch it with --cfg-options ' + ' '.join(f'{path}.{key}={value}' for key, value in values.items())
+
+
+def warm_up_of(cfg, epoch_length: int = None):
+    """Return how much of a run the learning rate warms up.
+
+    Args:
+        cfg: The config.
+        epoch_length: The iterations of an epoch.
+
+    Returns:
+        The place of the scheduler in the config, the iterations in which it ends, those of the run, and those of a unit
+        that it counts in; None where nothing warms up, or one of the numbers is not known.
+    """
+    length = cfg.train_cfg.get('max_iters') or (cfg.train_cfg.get('max_epochs') or 0) * (epoch_length or 0)
+    for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        unit = (epoch_length or 0) if node.get('by_epoch', True) else 1
+        if re.search('Linear|Constant|Warmup', str(node['type'])) and not node.get('begin') and node.get('end'):
+            return (path, node['end'] * unit, length, unit) if unit and length else None
+    return None

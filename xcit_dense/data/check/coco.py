@@ -33,7 +33,7 @@ def check_coco(path, use: Use, data=None) -> dict:
         ``categories``, a list of place, id, name, number of images and of annotations; ``counts``; ``samples``, some
         images with their annotations and captions. JSON can hold all of it.
     """
-    with _without_garbage_collection():
+    with without_garbage_collection():
         return _check(path, use, data)  # which lets go of the content before the search is on again
 
 
@@ -46,7 +46,7 @@ def _check(path, use, data):
 
 
 @contextmanager
-def _without_garbage_collection():
+def without_garbage_collection():
     """Spare Python the search for cycles, of which JSON has none, among millions of new objects."""
     was_on = gc.isenabled()
     gc.disable()
@@ -83,8 +83,8 @@ class _Check:
         self.check_names()
         self.check_images()
         annotations, images = self.columns['annotations'], self.columns['images']
-        image = self.image = _places(images['id'], annotations['image_id'])
-        category = _places(self.columns['categories']['id'], annotations['category_id'])
+        image = self.image = places_of(images['id'], annotations['image_id'])
+        category = places_of(self.columns['categories']['id'], annotations['category_id'])
         self.add_where('orphan', 'annotations', image < 0, lambda i: shown(annotations['image_id'][i]))
         self.add_where('unknown-category', 'annotations', category < 0, lambda i: shown(annotations['category_id'][i]))
         self.add_where('annotation-id-twice', 'annotations', _repeated(annotations['id']))
@@ -248,7 +248,7 @@ class _Check:
                      captions=captions) for place, captions in chosen.items()]
 
 
-def _places(ids, wanted):
+def places_of(ids, wanted):
     """Return the place of each wanted id among the ids, the last where several are the same, -1 where there is none."""
     index = {id: place for place, id in enumerate(ids)}
     return np.fromiter(map(index.get, wanted, repeat(-1)), np.int64, len(wanted))

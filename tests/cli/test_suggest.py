@@ -1,0 +1,49 @@
+"""`train --suggest`: a config on stdout or in a file, which train takes; nothing is trained."""
+import pytest
+
+from helpers.boxes import config_for
+from helpers.nuclei import make_nuclei
+from helpers.paths import TINY_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.cli.train import main
+
+
+@pytest.fixture(scope='module')
+def nuclei(tmp_path_factory):
+    return make_nuclei(tmp_path_factory.mktemp('nuclei') / 'data', 4, 1, (170, 200), 110)
+
+
+def test_the_config_alone_goes_to_stdout_and_train_takes_it(nuclei, tmp_path, capfd):
+    main([str(TINY_CONFIG), '--data-root', str(nuclei), '--work-dir', str(tmp_path / 'run'), '--suggest'])
+    text = capfd.readouterr().out
+    assert text.startswith('# Suggested') and f'_base_ = {str(TINY_CONFIG)!r}' in text and 'max_per_img' in text
+    assert not (tmp_path / 'run').exists()
+    path = tmp_path / 'suggested.py'
+    path.write_text(text)
+    cfg = config_for(nuclei, path)
+    assert cfg.model.test_cfg.rcnn.max_per_img > 50
+    said = run_tool('train.py', path, '--data-root', nuclei, '--work-dir', tmp_path / 'run', '--cfg-options',
+                    'train_cfg.max_epochs=1').stdout
+    assert 'tokens' in said and 'anchors do not fit' not in said and 'coco/bbox_mAP' in said
+
+
+def test_a_file_that_is_there_stays(nuclei, tmp_path, call_tool):
+    arguments = 'train.py', TINY_CONFIG, '--data-root', nuclei, '--work-dir', tmp_path / 'run', '--suggest'
+    path = tmp_path / 'new/fit.py'
+    code, said = call_tool(*arguments, path)
+    assert code == 0 and str(path) in said and path.read_text().startswith('# Suggested')
+    path.write_text('mine')
+    for _ in range(2):
+        code, said = call_tool(*arguments, path)
+        assert code == 1 and '--overwrite' in said and path.read_text() == 'mine'
+    assert call_tool(*arguments, path, '--overwrite')[0] == 0 and path.read_text() != 'mine'
+    code, said = call_tool(*arguments, path / 'below.py')
+    assert code == 1 and 'below.py' in said
+
+
+def test_the_look_stands_at_the_start_of_a_run_and_names_the_way_out(nuclei, tmp_path):
+    said = run_tool('train.py', TINY_CONFIG, '--data-root', nuclei, '--work-dir', tmp_path / 'run', '--cfg-options',
+                    'train_cfg.max_epochs=1', 'param_scheduler.1.end=1', 'train_cfg.val_interval=5').stdout
+    assert 'may not fit the data' in said and 'max_per_img' in said and '--suggest' in said
+    block = said.partition('\nversions ')[2]
+    assert '\nobjects ' in block and '\nanchors ' in block

@@ -1,0 +1,144 @@
+"""Every line of the look at data and config: data that brings it, and data that does not."""
+import numpy as np
+import pytest
+from mmengine.config import Config
+
+from helpers.boxes import config_for, write_boxes, write_maps
+from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
+from xcit_dense.fit import look
+from xcit_dense.fit.looking import _look_at_length
+
+SEG = ROOT / 'configs/semfpn_xcit_n12_p16_small.py'
+RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
+#: Nothing is remarkable at the 192 pixels of the small config.
+USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 12
+
+
+def looked(root, images=USUAL, name=SMALL_CONFIG, length=100, batch=8, **options):
+    return look(config_for(write_boxes(root, *images), name, **options), length, batch)
+
+
+def only(found, *words):
+    """The one warning has all of some words."""
+    line, = found.warnings
+    assert all(word in line for word in words), line
+    return True
+
+
+def test_data_that_fits(tmp_path):
+    found = looked(tmp_path)
+    assert found.warnings == []
+    assert found.facts['objects'].startswith('40 pixels') and '2.5 tokens' in found.facts['objects']
+    assert '3 an image, 3 at most' in found.facts['objects'] and 'IoU of 0.7' in found.facts['anchors']
+
+
+def test_small_objects_name_the_size_that_helps(tmp_path):
+    """Twelve pixels of 384 become six: a token of sixteen needs eight."""
+    small = [(384, 384, [('a', 12, 12), ('b', 12, 12)])] * 12
+    found = looked(tmp_path, small, model__rpn_head__anchor_generator__scales=[1.5])
+    assert only(found, 'median object has 6 pixels', '0.38 tokens', '--image-size 256')
+    assert found.facts['objects'].startswith('6 pixels')
+
+
+def test_small_objects_of_images_that_show_no_more(tmp_path):
+    small = [(128, 128, [('a', 4, 4), ('b', 4, 4)])] * 12
+    found = looked(tmp_path, small, model__rpn_head__anchor_generator__scales=[1.5])
+    assert only(found, 'median object has 6 pixels', 'patch 8') and '--image-size' not in found.warnings[0]
+
+
+def test_tokens_of_another_backbone_are_not_known(tmp_path):
+    cfg = config_for(write_boxes(tmp_path, *USUAL))
+    cfg.model.backbone = dict(type='ResNet', depth=50)
+    assert 'token' not in look(cfg, 100, 8).facts['objects']
+
+
+@pytest.mark.parametrize('name, options, key', (
+    (SMALL_CONFIG, dict(model__rpn_head__anchor_generator__scales=[24]), 'model.rpn_head.anchor_generator'),
+    (RETINA, dict(model__bbox_head__anchor_generator__ratios=[9.0]), 'model.bbox_head.anchor_generator')))
+def test_anchors_of_other_sizes_or_shapes(name, options, key, tmp_path):
+    found = looked(tmp_path, USUAL, name, 10**5, classes_from_data=True, **options)
+    assert only(found, 'anchors do not fit', key, '--suggest')
+
+
+@pytest.mark.parametrize('name, kept', (
+    (SMALL_CONFIG, dict(model__test_cfg__rcnn__max_per_img=29)),
+    (SMALL_CONFIG, dict(model__test_cfg__rpn__max_per_img=59)),
+    (SMALL_CONFIG, dict(model__train_cfg__rpn_proposal__max_per_img=59)),
+    (RETINA, dict(model__test_cfg__max_per_img=29))))
+@pytest.mark.parametrize('more', (0, 1))
+def test_as_many_objects_as_an_image_may_have(name, kept, more, tmp_path):
+    """Thirty, and of proposals twice that."""
+    (key, value), = kept.items()
+    images = [(192, 192, [('a', 24, 24), ('b', 24, 24)] * 15)] * 12
+    found = looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value + more})
+    assert more and not found.warnings or only(found, '30 objects', f'{key.replace("__", ".")} = {value}')
+
+
+@pytest.mark.parametrize('count', (100, 101))
+def test_what_cocos_map_does_not_count(count, tmp_path):
+    images = [(192, 192, [('a', 24, 24)] * count)] * 12
+    cfg = config_for(write_boxes(tmp_path, *images, classes=('a', )), model__test_cfg__rcnn__max_per_img=300,
+                     model__test_cfg__rpn__max_per_img=300, model__train_cfg__rpn_proposal__max_per_img=300)
+    found = look(cfg, 100, 8)
+    assert count == 100 and not found.warnings or only(found, 'mAP', '101')
+
+
+def test_images_left_out_for_their_size(tmp_path):
+    found = looked(tmp_path, [*USUAL, (7, 99, [('a', 5, 9)])])
+    assert only(found, '1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1')
+
+
+@pytest.mark.parametrize('count, words', ((10, None), (9, ("'rare'", 'fewest: 9')), (0, ("'rare'", 'left out'))))
+def test_classes_with_few_objects(count, words, tmp_path):
+    images = [(*size, [*objects, *[('rare', 30, 30)] * (place < count)])
+              for place, (*size, objects) in enumerate(USUAL)]
+    found = look(config_for(write_boxes(tmp_path, *images, classes=('a', 'b', 'rare'))), 100, 8)
+    assert not words and not found.warnings or only(found, *words)
+
+
+def test_fewer_images_than_a_step_takes(tmp_path):
+    assert not looked(tmp_path, batch=12).warnings
+    assert only(looked(tmp_path, batch=13), '13 images', 'has 12', '--batch-size 3')
+
+
+def test_short_runs(tmp_path):
+    assert not looked(tmp_path, length=50, param_scheduler__0__end=50).warnings
+    assert only(looked(tmp_path, length=49), '294 iterations', '--epochs 21')
+
+
+@pytest.mark.parametrize('end, share', ((100, None), (101, '101 of the 400'), (400, '400 of the 400'), (401, None)))
+@pytest.mark.parametrize('by_epoch', (False, True))
+def test_a_long_warm_up(end, share, by_epoch):
+    """What goes beyond the run is told by the check of schedules."""
+    cfg = Config(dict(train_cfg=dict(max_epochs=400 if by_epoch else 40), param_scheduler=[
+        dict(type='LinearLR', by_epoch=by_epoch, begin=0, end=end)]))
+    found = []
+    _look_at_length(cfg, 1 if by_epoch else 10, None, None, found)
+    assert len(found) == (share is not None)
+    assert not share or share in found[0] and 'param_scheduler.0.end=40' in found[0]
+
+
+def band(width, label=1):
+    labels = np.zeros((192, 192), np.uint8)
+    labels[:, 50:50 + width] = label
+    return labels
+
+
+def test_thin_and_rare_classes_of_label_maps(tmp_path):
+    cfg = config_for(write_maps(tmp_path, *[band(20)] * 12), SEG)
+    found = look(cfg, 12, 8)
+    assert not found.warnings
+    assert "'b' is 20 pixels" in found.facts['labels'] and '1.2 tokens' in found.facts['labels']
+    cfg = config_for(write_maps(tmp_path / 'thin', *[band(4)] * 12), SEG)
+    cfg.val_dataloader.dataset.pipeline[1].scale = (96, 96)
+    assert only(look(cfg, 12, 8), "'b'", '2 pixels', '--image-size 192')
+    cfg = config_for(write_maps(tmp_path / 'rare', *[band(20)] * 9, *[band(20, 0)] * 3), SEG)
+    assert only(look(cfg, 12, 8), "'b'", 'fewer than 10 images')
+    cfg.train_cfg.max_iters = 299
+    cfg.param_scheduler = None
+    assert any('--iterations 1000' in line for line in look(cfg, 12, 8).warnings)
+
+
+def test_a_classifier_has_no_lines(class_folders):
+    pytest.importorskip('mmpretrain')
+    assert look(config_for(class_folders, TINY_CLS_CONFIG), 100, 8) == ({}, [])

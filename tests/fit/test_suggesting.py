@@ -1,0 +1,186 @@
+"""Configs that fit the data: they are read, their changes reach, and there are no others."""
+import ast
+
+import numpy as np
+import pytest
+from mmengine.config import Config, ConfigDict
+
+from helpers.boxes import config_for, write_boxes, write_maps
+from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
+from xcit_dense.config.check import check_config
+from xcit_dense.config.loading import load_config
+from xcit_dense.config.settings import Settings
+from xcit_dense.errors import ConfigError, DataError
+from xcit_dense.fit import look, suggest
+from xcit_dense.fit.pipelines import scaled, scaled_pipeline
+from xcit_dense.fit.schedules import change_schedule
+from xcit_dense.fit.writing import Change, Code, write_config
+
+SEG = ROOT / 'configs/semfpn_xcit_n12_p16_small.py'
+RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
+#: As many images, of objects that fit, as the 6 epochs of the small config need for a thousand iterations.
+USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 1340
+#: Stained nuclei: many small objects.
+NUCLEI = [(450, 420, [('a', 12, 12), ('b', 10, 11), ('a', 15, 12)] * 30)] * 40
+
+
+def suggested(tmp_path, images, name=SMALL_CONFIG, settings=None, root=None, **options):
+    """Return the text for some boxes, and the config that it gives with the data."""
+    root = root or write_boxes(tmp_path / 'data', *images)
+    text = suggest(config_for(root, name, **options), name, 'the tests', settings)
+    path = tmp_path / 'suggested.py'
+    path.write_text(text)
+    return text, load_config(path, data_root=str(root), pretrained=False)
+
+
+def test_nothing_changes_where_all_fits(tmp_path):
+    text, cfg = suggested(tmp_path, USUAL)
+    lines = [line for line in text.splitlines() if line and not line.startswith('#')]
+    assert lines == [f'_base_ = {str(SMALL_CONFIG)!r}']
+
+
+def test_many_small_objects(tmp_path):
+    text, cfg = suggested(tmp_path, NUCLEI)
+    scales = {step.scale for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader)
+              for step in loader.dataset.pipeline if step.type == 'Resize'}
+    (scale, ), model = scales, cfg.model
+    assert scale[0] == scale[1] and 448 <= scale[0] <= 512
+    assert model.test_cfg.rcnn.max_per_img > 90 and model.test_cfg.rpn.max_per_img > 180
+    assert model.train_cfg.rpn_proposal.max_per_img > 180
+    assert cfg.train_dataloader.batch_size == cfg.auto_scale_lr.base_batch_size == 2
+    assert cfg.train_cfg.max_epochs == 50 and cfg.param_scheduler[1].end == 50
+    assert cfg.param_scheduler[0].end == 50  # of a thousand iterations
+    assert cfg.optim_wrapper.optimizer.lr == 0.002
+    check_config(cfg)
+    cfg = config_for(tmp_path / 'data', tmp_path / 'suggested.py')
+    assert look(cfg, 20, 2).warnings == []
+    ast.parse(text)
+    assert all(len(line) <= 120 for line in text.splitlines())
+    values = {line.partition('=')[0].strip() for line in text.splitlines() if '=' in line}
+    comments = [line.strip() for line in text.splitlines() if line.strip().startswith('#')]
+    assert {'scales', 'max_per_img', 'max_epochs', 'batch_size', 'lr'} <= values and len(comments) >= 7
+
+
+def test_a_detector_of_one_stage(tmp_path):
+    text, cfg = suggested(tmp_path, NUCLEI, RETINA, classes_from_data=True)
+    assert cfg.model.bbox_head.anchor_generator.octave_base_scale < 4
+    assert 'pipeline' not in text  # at 800 pixels the objects are large enough
+    assert cfg.train_cfg.max_epochs == 50 and cfg.param_scheduler[1].milestones == [38, 46]
+    assert cfg.param_scheduler[0].end == 100 and cfg.default_hooks.checkpoint.interval == 5
+    cfg.train_dataloader.dataset.metainfo = dict(classes=('a', 'b'))
+    cfg.val_dataloader.dataset.metainfo = cfg.test_dataloader.dataset.metainfo = dict(classes=('a', 'b'))
+    cfg.model.bbox_head.num_classes = 2
+    check_config(cfg)
+
+
+def test_images_of_rare_classes_are_repeated(tmp_path):
+    images = [(*size, [*objects, *[('rare', 30, 30)] * (place < 4)])
+              for place, (*size, objects) in enumerate(USUAL[:300])]
+    root = write_boxes(tmp_path / 'data', *images, classes=('a', 'b', 'rare'))
+    _, cfg = suggested(tmp_path, None, root=root)
+    dataset = cfg.train_dataloader.dataset
+    assert dataset.type == 'ClassBalancedDataset' and dataset.dataset.type == 'CocoDataset'
+    assert dataset.dataset.data_root == str(root) and dataset.oversample_thr == pytest.approx(9 * 4 / 300)
+    check_config(cfg)
+    few = write_boxes(tmp_path / 'few', *[(*size, [(name, 12, 12) for name, *_ in objects] * 8)
+                                          for *size, objects in images], classes=('a', 'b', 'rare'))
+    _, cfg = suggested(tmp_path, None, root=few)  # with a pipeline of its own
+    dataset = cfg.train_dataloader.dataset
+    assert dataset.type == 'ClassBalancedDataset' and dataset.dataset.pipeline[2].scale[0] > 192
+
+
+def test_small_images_are_not_left_out(tmp_path):
+    _, cfg = suggested(tmp_path, [*USUAL, (6, 90, [('a', 5, 9)])])
+    assert cfg.train_dataloader.dataset.filter_cfg.min_size == 1
+    assert cfg.train_dataloader.dataset.filter_cfg.filter_empty_gt
+
+
+def test_images_are_not_enlarged_beyond_what_they_show(tmp_path):
+    """By half at most, and not to more than seven times the pixels."""
+    for side, wanted in ((160, 240), (2000, 508)):
+        _, cfg = suggested(tmp_path, [(side, side, [('a', 3, 3), ('b', 4, 4)])] * 20)
+        assert cfg.test_dataloader.dataset.pipeline[1].scale[0] == pytest.approx(wanted, abs=17)
+
+
+def streets(root, width):
+    labels = np.zeros((360, 480), np.uint8)
+    labels[:, 50:50 + width] = 1
+    return write_maps(root, *[labels] * 12)
+
+
+def test_thin_classes_of_label_maps(tmp_path):
+    root = streets(tmp_path / 'data', 4)
+    text, cfg = suggested(tmp_path, None, SEG, root=root)
+    train, test = cfg.train_dataloader.dataset.pipeline, cfg.test_dataloader.dataset.pipeline
+    assert test[1].scale == train[2].scale == (480, 480) and train[3].crop_size == (384, 384)
+    assert cfg.model.data_preprocessor.size == (384, 384) and cfg.train_dataloader.batch_size == 2
+    check_config(cfg)
+    text, _ = suggested(tmp_path, None, SEG, root=streets(tmp_path / 'wide', 40))
+    assert 'pipeline' not in text and 'batch_size' not in text.replace('base_batch_size', '')
+
+
+def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
+    """As the options leave the config, which gives all of it again."""
+    options = dict(train_dataloader__batch_size=4, train_cfg__max_epochs=9)
+    settings = Settings(batch_size=4, epochs=9, image_size=192, lr=1e-3)
+    _, cfg = suggested(tmp_path, NUCLEI, settings=settings, **options)
+    assert (cfg.train_dataloader.batch_size, cfg.train_cfg.max_epochs, cfg.optim_wrapper.optimizer.lr) == (4, 9, 1e-3)
+    assert cfg.test_dataloader.dataset.pipeline[1].scale == (192, 192)
+    assert cfg.model.rpn_head.anchor_generator.scales[0] < 3
+
+
+def test_what_cannot_be_suggested(tmp_path, class_folders):
+    root = write_boxes(tmp_path, *NUCLEI)
+    cfg = config_for(root)
+    cfg.train_dataloader.dataset.data_root = 's3://bucket/'
+    with pytest.raises(DataError, match='on a disk'):
+        suggest(cfg, SMALL_CONFIG, 'x')
+    cfg = config_for(root)
+    part = cfg.train_dataloader.dataset
+    cfg.train_dataloader.dataset = ConfigDict(type='ConcatDataset', datasets=[part, part])
+    with pytest.raises(ConfigError, match='one data set'):
+        suggest(cfg, SMALL_CONFIG, 'x')
+    pytest.importorskip('mmpretrain')
+    with pytest.raises(ConfigError, match='mmpretrain'):
+        suggest(config_for(class_folders, TINY_CLS_CONFIG), TINY_CLS_CONFIG, 'x')
+
+
+@pytest.mark.parametrize('before, epoch_length, after', (
+    (700, 5, None), (700, 70, None), (700, 71, 710), (700, 700, 7000), (20000, 50, None), (20000, 40, 16000),
+    (20000, 1, 1000)))
+def test_the_length_of_runs_that_count_iterations(before, epoch_length, after):
+    """The data is seen ten times at least, and four hundred times at most unless that is short."""
+    cfg = Config.fromfile(SEG)
+    cfg.train_cfg.max_iters = cfg.param_scheduler[1].end = before
+    changes = {change.key: change.value for change in change_schedule(cfg, epoch_length)}
+    assert changes.get('train_cfg.max_iters') == after and (after is not None) == bool(changes)
+    if after:
+        assert changes['train_cfg.val_interval'] == changes['default_hooks.checkpoint.interval'] == round(
+            175 * after / before)
+        assert [node['end'] for node in changes['param_scheduler']] == [50, after]
+
+
+def test_sizes_of_a_pipeline():
+    steps = [dict(type='A', scale=(192, 100), prob=0.5),
+             dict(type='B', transforms=[[dict(type='C', scales=[(480, 1333), (512, 1333)], crop_size=(0.5, 0.5))]]),
+             dict(type='D', crop_size=400, meta_keys=('scale', ))]
+    assert scaled_pipeline(steps, 2) == [
+        dict(type='A', scale=(384, 200), prob=0.5),
+        dict(type='B', transforms=[[dict(type='C', scales=[(960, 2666), (1024, 2666)], crop_size=(0.5, 0.5))]]),
+        dict(type='D', crop_size=800, meta_keys=('scale', ))]
+    assert steps[0]['scale'] == (192, 100)
+    assert scaled((160, 33, 48), 1.3) == (192, 43, 64) and scaled(1, 5) == 1 and scaled(True, 5) is True
+
+
+def test_the_text_of_a_config(tmp_path):
+    changes = [Change('a.b.c', (1, ), 'why not'), Change('a.b.d', [dict(x='y', z=None)]), Change('e', Code('1 + 1')),
+               Change('a.f', dict(g=0.5), 'word ' * 40)]
+    text = write_config('/base.py', changes, 'title')
+    path = tmp_path / 'c.py'
+    path.write_text(text.replace("_base_ = '/base.py'", ''))
+    cfg = Config.fromfile(path)
+    assert (cfg.a.b.c, cfg.a.b.d, cfg.e, cfg.a.f) == ((1, ), [dict(x='y', z=None)], 2, dict(g=0.5))
+    assert text.startswith("# title\n_base_ = '/base.py'\n") and '        # why not\n        c=(1,)' in text
+    assert all(len(line) <= 120 for line in text.splitlines())
+    with pytest.raises(ConfigError, match='plain|numbers'):
+        write_config('/base.py', [Change('a', [dict(type=dict)])], 'title')

@@ -1,0 +1,42 @@
+"""Annotations without images, for what looks at sizes alone."""
+import json
+
+import numpy as np
+from PIL import Image
+
+from helpers.paths import SMALL_CONFIG
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import take_classes
+
+
+def write_boxes(root, *images, classes=('a', 'b')):
+    """Write the training annotations of images ``(width, height, objects)``; objects are ``(class, width, height)``."""
+    content = dict(images=[], annotations=[], categories=[dict(id=i, name=name) for i, name in enumerate(classes, 1)])
+    for number, (width, height, objects) in enumerate(images, 1):
+        content['images'].append(dict(id=number, file_name=f'{number}.jpg', width=width, height=height))
+        for name, *box in objects:
+            content['annotations'].append(dict(
+                id=len(content['annotations']) + 1, image_id=number, category_id=classes.index(name) + 1, iscrowd=0,
+                bbox=[0, 0, *box], area=box[0] * box[1], segmentation=[[0, 0, box[0], 0, box[0], box[1]]]))
+    (root / 'annotations').mkdir(exist_ok=True, parents=True)
+    for split in ('train', 'val'):
+        (root / f'annotations/instances_{split}2017.json').write_text(json.dumps(content))
+    return root
+
+
+def write_maps(root, *maps, names=('a', 'b')):
+    """Write label maps, arrays (H, W), as the training data, without images."""
+    for split in ('training', 'validation'):
+        (root / 'annotations' / split).mkdir(parents=True, exist_ok=True)
+        for number, labels in enumerate(maps):
+            Image.fromarray(np.asarray(labels, np.uint8)).save(root / f'annotations/{split}/{number}.png')
+    (root / 'classes.txt').write_text('\n'.join(names))
+    return root
+
+
+def config_for(root, name=SMALL_CONFIG, **options):
+    """Load a config for data, with options by dotted keys whose dots are ``__``."""
+    cfg = load_config(name, data_root=str(root), pretrained=False,
+                      cfg_options={key.replace('__', '.'): value for key, value in options.items()})
+    take_classes(cfg)
+    return cfg

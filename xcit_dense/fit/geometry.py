@@ -1,0 +1,140 @@
+"""What a config makes of sizes: how images are resized, how large a token is, which anchors there are."""
+from typing import NamedTuple
+
+import numpy as np
+
+from ..archs import get_arch
+from ..data.datasets import LOADERS, datasets, dicts_in
+from ..data.pipelines import steps_of
+from ..text import type_name
+
+#: Below this IoU no anchor learns a box well, whatever the rules are.
+NO_ANCHOR = 0.3
+#: Steps that resize as `resized` does.
+_KNOWN = ('Resize', 'FixScaleResize')
+
+
+class Anchors(NamedTuple):
+    """The anchors of a detector.
+
+    Attributes:
+        key: The place of their generator in the config.
+        generator: Its config.
+        shapes: Widths and heights (n, 2) in pixels, of all levels.
+        positive: The IoU with a box from which on an anchor learns it.
+        least: The IoU below which a box has no anchor at all.
+    """
+    key: str
+    generator: dict
+    shapes: np.ndarray
+    positive: float
+    least: float
+
+
+def resize_of(cfg):
+    """Return the step that brings images to the size in which they are tested, or else trained: its config.
+
+    Returns:
+        An empty dict where they keep their size; None where it is a step of an unknown kind.
+    """
+    tested = datasets(cfg, LOADERS[1:2]) or datasets(cfg, LOADERS[:1])
+    steps = [(type_name(kind or step['type']), step) for kind, step in steps_of(tested[0])] if tested else []
+    found = [(name, step) for name, step in steps if 'Resize' in name]
+    if not found:
+        return {}
+    name, step = found[0]
+    return step if name in _KNOWN and ('scale' in step or 'scale_factor' in step) else None
+
+
+def zooms(step, sizes) -> np.ndarray:
+    """Return by how much images are enlarged (n, 2), in width and height.
+
+    Args:
+        step: The step that resizes, as `resize_of` gives it.
+        sizes: Widths and heights (n, 2) in pixels.
+    """
+    sizes = np.asarray(sizes, float)
+    scale, factor = step.get('scale'), step.get('scale_factor')
+    if scale is None:
+        return np.broadcast_to(np.asarray(factor or 1., float), sizes.shape)
+    if not isinstance(scale, (tuple, list)):
+        scale = (scale, scale)
+    if not step.get('keep_ratio', False):
+        return np.asarray(scale, float) / sizes
+    return np.repeat(np.minimum(max(scale) / sizes.max(1), min(scale) / sizes.min(1))[:, None], 2, 1)
+
+
+def patch_of(cfg):
+    """Return the side of a token in pixels, None where the backbone is none of this package."""
+    backbone = (cfg.get('model') or {}).get('backbone') or {}
+    if type_name(backbone.get('type')) != 'XCiT':
+        return None
+    try:
+        return get_arch(backbone.get('arch')).patch_size
+    except ValueError:
+        return None
+
+
+def anchors_of(cfg):
+    """Return the `Anchors` of a detector whose boxes are assigned by their IoU, None for any other."""
+    from mmdet.registry import TASK_UTILS  # only where there is a detector
+    model = cfg.get('model') or {}
+    key = next((key for key in ('rpn_head', 'bbox_head') if isinstance(model.get(key), dict)
+                and model[key].get('anchor_generator')), None)
+    rules = model.get('train_cfg') or {}
+    rules = (rules.get('rpn') if key == 'rpn_head' else rules) or {}
+    assigner = rules.get('assigner') or {}
+    if key is None or type_name(assigner.get('type')) != 'MaxIoUAssigner':
+        return None
+    generator = model[key]['anchor_generator']
+    try:
+        built = TASK_UTILS.build(dict(generator))
+        corners = np.concatenate([level.cpu().numpy() for level in built.base_anchors])
+    except Exception:  # one of the user's own may do anything, and this is only told
+        return None
+    weak = assigner.get('match_low_quality', True)
+    return Anchors(f'model.{key}.anchor_generator', generator, corners[:, 2:] - corners[:, :2],
+                   assigner['pos_iou_thr'], assigner.get('min_pos_iou', 0.) if weak else assigner['pos_iou_thr'])
+
+
+def best_ious(boxes, shapes) -> np.ndarray:
+    """Return the largest IoU (n) of each box with a shape, their centres on each other.
+
+    Args:
+        boxes: Widths and heights (n, 2).
+        shapes: Likewise (m, 2).
+    """
+    boxes, shapes = np.asarray(boxes, float), np.asarray(shapes, float)
+    best = np.zeros(len(boxes))
+    for shape in shapes:
+        common = np.minimum(boxes, shape).prod(1)
+        best = np.maximum(best, common / (boxes.prod(1) + shape.prod() - common))
+    return best
+
+
+def are_poor(best, least: float) -> bool:
+    """Whether anchors do not fit boxes, by the `best_ious` of these and the IoU below which one has no anchor."""
+    return bool(np.median(best) < 0.55 or (best < max(least, NO_ANCHOR)).mean() > 0.15)
+
+
+def objects_kept(model) -> dict:
+    """Return by its key in the config each number of objects, or of proposals, that an image may have."""
+    found = {}
+    for place in ('test_cfg.rcnn', 'test_cfg', 'test_cfg.rpn', 'train_cfg.rpn_proposal'):
+        node = model
+        for name in place.split('.'):
+            node = node.get(name) or {} if isinstance(node, dict) else {}
+        if isinstance(node, dict) and isinstance(node.get('max_per_img'), int):
+            found[f'model.{place}.max_per_img'] = node['max_per_img']
+    return found
+
+
+def counts_hundred(cfg) -> bool:
+    """Whether a metric of COCO counts the hundred best objects of an image alone in its mAP."""
+    return any(type_name(part.get('type')) == 'CocoMetric' and 'metric' in part
+               for part in dicts_in(cfg.get('val_evaluator') or {}))
+
+
+def rounded(value, unit):
+    """Return a number rounded to a multiple of a unit, to one at least."""
+    return max(int(round(value / unit)), 1) * unit

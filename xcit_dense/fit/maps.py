@@ -1,0 +1,112 @@
+"""What the label maps of a segmentation data set measure: pixels and width of each class, sizes of the images."""
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from ..data.check.classes import wanted_classes
+from ..data.datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
+from ..data.files import FORMATS, Unreadable, read_files
+from ..data.folders import files_below
+from ..data.label_maps import LabelMaps
+from ..data.pipelines import ignored_labels
+
+#: Label maps that are looked at pixel by pixel: more would tell no more.
+_SAMPLE = 200
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The label maps that a segmentor is trained on.
+
+    Attributes:
+        images: Numbers (n, 3): width and height in pixels, and how many maps have that size.
+        classes: By name the share of the pixels that have a class, and the number of images that have one.
+        widths: By name how wide the parts of a class are, in pixels as they are in the files; of those that are seen
+            in the maps that were looked at.
+    """
+    images: np.ndarray
+    classes: dict
+    widths: dict
+
+    @property
+    def count(self) -> int:
+        """The number of images."""
+        return int(self.images[:, 2].sum())
+
+
+def measure_maps(cfg, loader: str = LOADERS[0]):
+    """Measure the label maps of a loader; what was read of a file is kept until it changes.
+
+    Returns:
+        `Maps`; None where there are none, or some that are not on a disk, in colour or of a data set of another kind.
+    """
+    members = datasets(cfg, [loader])
+    if len(members) != 1 or not _is_known(members[0]):
+        return None
+    dataset, = members
+    maps = LabelMaps(dataset, ignored_labels(cfg, loader))
+    paths = _paths(dataset, maps)
+    states = [state for state in maps.read(paths) if 'labels' in (state.content or {})] if maps.is_read else []
+    if not states:
+        return None
+    names = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
+    totals = np.zeros((256, 2), np.int64)
+    for state in states:
+        for label, pixels in state.content['labels']:
+            totals[label] += pixels, 1
+    used = [label for label in np.flatnonzero(totals[:, 1]).tolist() if label not in maps.ignored]
+    names = names or [str(label) for label in range(maps.first, max(used, default=-1) + 1)]
+    total = max(totals[used, 0].sum(), 1)
+    labels = {name: label for label, name in enumerate(names, maps.first) if label not in maps.ignored and label < 256}
+    sizes, counts = np.unique([state.content['size'] for state in states], axis=0, return_counts=True)
+    widths = _widths(paths, maps.folder)
+    return Maps(np.concatenate([sizes, counts[:, None]], 1),
+                {name: (totals[label, 0] / total, int(totals[label, 1])) for name, label in labels.items()},
+                {name: widths[label] for name, label in labels.items() if label in widths})
+
+
+def _is_known(dataset):
+    return (reader_of(dataset) in ('BaseSegDataset', 'ImageFolderDataset')
+            and not is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())
+            and bool(prefixes_of(dataset).get('seg_map_path')))
+
+
+def _paths(dataset, maps):
+    """Return the label maps: those of the images that the data set lists in a file, or all that are there."""
+    if not dataset.get('ann_file'):
+        return [path for path in files_below(maps.folder) if path.name.endswith(maps.suffix)]
+    listed = Path(dataset.get('data_root') or '', dataset['ann_file']).expanduser()
+    try:
+        names = listed.read_text().split()
+    except (OSError, ValueError):
+        return []
+    return [maps.folder / f'{name}{maps.suffix}' for name in names]
+
+
+def _widths(paths, folder):
+    """Return the width in pixels by label, of an even sample of label maps.
+
+    A band of width w loses two of its w pixels when its outline is taken away.
+    """
+    some = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _SAMPLE)).astype(int))
+    totals = np.zeros((256, 2), np.int64)
+    for state in read_files([paths[place] for place in some], _outlines, 'outlines', folder, name='label maps'):
+        for label, pixels, outline in state.content or ():
+            totals[label] += pixels, outline
+    seen = np.flatnonzero(totals[:, 0]).tolist()
+    return {label: 2 * totals[label, 0] / max(totals[label, 1], 1) for label in seen}
+
+
+def _outlines(path):
+    """Return the labels in a map, each with its number of pixels and of those that touch another label."""
+    with Image.open(path, formats=FORMATS) as image:
+        pixels = np.asarray(image)
+    if pixels.ndim != 2 or pixels.dtype != np.uint8:
+        raise Unreadable('no map of numbers')
+    square = np.ones((3, 3), np.uint8)
+    touches = cv2.erode(pixels, square) != cv2.dilate(pixels, square)
+    every, outline = (np.bincount(part.ravel(), minlength=256) for part in (pixels, pixels[touches]))
+    return [[label, int(every[label]), int(outline[label])] for label in np.flatnonzero(every).tolist()]

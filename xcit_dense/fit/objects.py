@@ -1,0 +1,144 @@
+"""What the objects of a detection data set measure: sizes and shapes, how many there are, of which classes."""
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..data.check.classes import wanted_classes
+from ..data.check.coco import places_of, without_garbage_collection
+from ..data.check.coco_file import read_coco
+from ..data.check.records import columns_of
+from ..data.datasets import LOADERS, ann_file_of, datasets, is_elsewhere, reader_of
+from ..data.files import recall, remember
+from ..files import stamp_of
+
+#: Boxes of which sizes and shapes are looked at: more would tell no more.
+_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects that a detector is trained on: no crowds, and none that mmdet leaves out.
+
+    Attributes:
+        images: Numbers (n, 3) of images: width and height in pixels, and how many have that size.
+        per_image: Numbers (n, 2): objects of an image that has some, and how many images have so many.
+        boxes: Some of them, evenly drawn (n, 4): width and height of the image, then of the box, in pixels.
+        classes: By name the number of objects, and that of images that have one.
+        too_small: Images that the ``min_size`` of ``filter_cfg`` leaves out.
+    """
+    images: np.ndarray
+    per_image: np.ndarray
+    boxes: np.ndarray
+    classes: dict = field(default_factory=dict)
+    too_small: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of images."""
+        return int(self.images[:, 2].sum())
+
+    @property
+    def total(self) -> int:
+        """The number of objects."""
+        return int(self.per_image.prod(1).sum())
+
+    def most(self, percent: float) -> int:
+        """Return how many objects an image has at most, of so many percent of the images that have some."""
+        return int(np.percentile(np.repeat(*self.per_image.T), percent, method='inverted_cdf'))
+
+
+def measure_objects(cfg, loader: str = LOADERS[0]):
+    """Measure the objects of a loader's COCO files, once: the result is kept until a file changes.
+
+    Returns:
+        `Objects`; None where the data is of another kind, not on a disk, or has no object.
+    """
+    found = []
+    for dataset in datasets(cfg, [loader]):
+        if reader_of(dataset) != 'CocoDataset' or is_elsewhere(dataset, dataset.get('ann_file') or ''):
+            return None
+        measured = _measure_file(dataset, bool(cfg.get('classes_from_data')))
+        if measured is None:
+            return None
+        found.append(measured)
+    found = _joined(found) if found else None
+    return found if found is not None and len(found.boxes) else None
+
+
+def _joined(parts):
+    if len(parts) == 1:
+        return parts[0]
+    classes = {name: [sum(part.classes.get(name, (0, 0))[i] for part in parts) for i in (0, 1)]
+               for name in dict.fromkeys(name for part in parts for name in part.classes)}
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts])
+              for name in ('images', 'per_image', 'boxes')}
+    return Objects(**arrays, classes=classes, too_small=sum(part.too_small for part in parts))
+
+
+def _measure_file(dataset, from_data):
+    path = ann_file_of(dataset)
+    wanted = wanted_classes(dataset, from_data)
+    kind = f'objects {wanted!r}'
+    try:
+        stamp = stamp_of(path)
+    except OSError:
+        return None
+    known = recall(kind, path)
+    if known and known['stamp'] == stamp:
+        content = known['content']
+    else:
+        with without_garbage_collection():
+            content = _measure(path, wanted)
+        remember(kind, path, dict(stamp=stamp, content=content))
+    if content is None:
+        return None
+    arrays = {name: np.array(content[name], float if name == 'boxes' else int).reshape(-1, columns)
+              for name, columns in (('images', 3), ('per_image', 2), ('boxes', 4))}
+    return _without_small(Objects(**arrays, classes=content['classes']), dataset)
+
+
+def _without_small(objects, dataset):
+    """Leave out the images that are filtered for their size; what they have is a part of the other numbers."""
+    rules = {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
+    small = objects.images[:, :2].min(1, initial=2**31) < rules.get('min_size', 0)
+    kept = objects.boxes[:, :2].min(1, initial=2**31) >= rules.get('min_size', 0)
+    return replace(objects, images=objects.images[~small], boxes=objects.boxes[kept],
+                   too_small=int(objects.images[small, 2].sum()))
+
+
+def _measure(path, wanted):
+    """Return what `Objects` holds of a file, as JSON can; None where it is no COCO file."""
+    content, fault = read_coco(path)
+    if fault:
+        return None
+    rows, images, _ = columns_of(content['images'], dict(id='id', width='number', height='number'))
+    _, categories, _ = columns_of(content['categories'], dict(id='id', name='text'))
+    rows, columns, _ = columns_of(content['annotations'], dict(image_id='id', category_id='id', bbox='box',
+                                                               area='number'))
+    names = categories['name']
+    image, category = places_of(images['id'], columns['image_id']), places_of(categories['id'], columns['category_id'])
+    records = content['annotations']
+    marked = np.array([bool(records[row].get('iscrowd') or records[row].get('ignore')) for row in rows.tolist()], bool)
+    chosen = np.array([*(wanted is None or name in wanted for name in names), False], bool)
+    sizes = np.stack([images['width'], images['height']], 1)
+    boxes = columns['bbox']
+    with np.errstate(invalid='ignore'):
+        used = (image >= 0) & chosen[category] & ~marked & (columns['area'] > 0) & (boxes[:, 2:] >= 1).all(1)
+        used &= np.isfinite(boxes).all(1) & (sizes[image] > 0).all(1) if len(sizes) else False
+    image, category, boxes = image[used], category[used], boxes[used]
+    some = np.unique(np.linspace(0, len(boxes) - 1, min(len(boxes), _SAMPLE)).astype(int)) if len(boxes) else []
+    objects = np.bincount(category, minlength=len(names))
+    pairs = np.unique(category * max(len(sizes), 1) + image) // max(len(sizes), 1)
+    with_one = np.bincount(pairs, minlength=len(names))
+    counts = np.bincount(image)
+    return dict(
+        images=_counted(sizes), per_image=_counted(counts[counts > 0, None]),
+        boxes=np.concatenate([sizes[image[some]], boxes[some, 2:]], 1).tolist() if len(boxes) else [],
+        classes={name: [int(objects[place]), int(with_one[place])] for place, name in enumerate(names)
+                 if chosen[place]})
+
+
+def _counted(rows):
+    """Return different rows (n, k) of numbers as lists, each with how often it is there."""
+    values, counts = np.unique(rows.astype(int), axis=0, return_counts=True)
+    return np.concatenate([values, counts[:, None]], 1).tolist()
