@@ -23,7 +23,7 @@ _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICA
 
 
 def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, work_dir=None, pretrained=True,
-                check=False, findings=None) -> Config:
+                init_from=None, check=False, findings=None) -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
@@ -35,7 +35,11 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
         work_dir: Where the run writes to; by default that of the config, or ``work_dirs/`` and its name. Converted
             annotations go into its folder ``data``.
-        pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
+        pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model, and ``init_from`` out of the
+            config.
+        init_from: What a training starts with, see `xcit_dense.weights.start`; it becomes ``init_from`` of the config,
+            which may have one of its own. Weights of parts, which it replaces, are taken out of the model; where the
+            config has ``load_from``, that comes first.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
         findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that cannot
             have an effect are then left out. It becomes ``config_findings`` of the config, which is the default.
@@ -65,7 +69,12 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         raise ConfigError(f'{", ".join(data.given)} need --data-root DIR, the folder of the data set')
     if settings:
         apply_settings(cfg, settings)
-    if not pretrained and 'model' in cfg:
+    if init_from:
+        cfg.init_from, cfg.load_from = str(init_from), None
+    elif not pretrained and 'init_from' in cfg:
+        cfg.init_from = None
+    starts = cfg.get('init_from') and not cfg.get('load_from')
+    if (starts or not pretrained) and 'model' in cfg:
         drop_pretrained(cfg.model)
     if check:
         check_config(cfg, wrong.values(), findings)
