@@ -105,7 +105,8 @@ def test_averages_begin_with_the_model(trained, other_data, tmp_path):
     """Not with those of the run before, which are of other classes."""
     path = newest_checkpoint(trained[0])
     averaged = read_checkpoint(path)
-    averaged['ema_state_dict'] = dict({f'module.{n}': v for n, v in averaged['state_dict'].items()}, steps=torch.tensor(9))
+    averaged['ema_state_dict'] = {f'module.{name}': value for name, value in averaged['state_dict'].items()}
+    averaged['ema_state_dict']['steps'] = torch.tensor(9)
     torch.save(averaged, tmp_path / 'averaged.pth')
     done = train(make_config(TINY_CONFIG, other_data, tmp_path / 'run', init_from=str(tmp_path / 'averaged.pth'),
                              custom_hooks=[dict(type='EMAHook')]))
@@ -156,8 +157,6 @@ def test_a_classifier_of_other_classes(class_folders, tmp_path):
     pytest.importorskip('mmpretrain')
     options = ['--data-root', class_folders, '--cfg-options', 'train_cfg.max_epochs=1']
     run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'old', *options)
-    for kind in ('green', 'red'):  # blue and green: the class of the same name keeps its row
-        pass
     root = shutil.copytree(class_folders, tmp_path / 'data')
     for split in ('train', 'val'):
         (root / split / 'red').rename(root / split / 'amber')
