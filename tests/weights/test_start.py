@@ -5,10 +5,11 @@ from mmengine.registry import MODELS, init_default_scope
 
 from helpers.models import build, dense_state, official_state, save
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense import XCiTClassifier
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import CheckpointError
-from xcit_dense.weights import load_backbone, load_model, read_checkpoint
+from xcit_dense.weights import load_backbone, load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.channels import spread_channels
 from xcit_dense.weights.start import ClassRows, find_class_rows, match_classes, start_model
 
@@ -20,8 +21,7 @@ def make(config, classes, **changes):
     cfg = load_config(config, pretrained=False, cfg_options=changes)
     set_classes(cfg, classes)
     init_default_scope(cfg.default_scope)
-    model = MODELS.build(cfg.model)
-    return model
+    return MODELS.build(cfg.model)
 
 
 def rows_of(model, config, classes, **changes):
@@ -96,7 +96,7 @@ def test_every_stage_and_auxiliary_head_is_found():
 
 
 @pytest.mark.parametrize('old, new', ((OLD, OLD[::-1]), (('a', 'b', 'c'), ('c', 'd', 'e'))))
-def test_equal_shapes_go_by_name_too(old, new, caplog):
+def test_equal_shapes_go_by_name_too(old, new):
     trained, now, before, *_ = start(TINY_SEG_CONFIG, old, new)
     name = 'decode_head.conv_seg.weight'
     for i, label in enumerate(new):
@@ -170,13 +170,17 @@ def test_a_grey_image_looks_as_before(channels):
 
 
 @pytest.mark.parametrize('channels', (1, 5))
-def test_the_stem_is_spread_wherever_weights_start_a_model(channels, tmp_path, capfd):
+def test_the_stem_is_spread_wherever_weights_start_a_model(channels, tmp_path):
     name = 'patch_embed.proj.0.0.weight'
     state = dense_state()
     backbone = build(in_channels=channels)
     load_backbone(backbone, save(tmp_path / 'rgb.pth', state))
     wanted = spread_channels(state[name], channels)
     assert torch.equal(backbone.state_dict()[name], wanted)
+    path = save(tmp_path / 'classifier.pth', state := official_state())
+    classifier = XCiTClassifier(backbone.arch, num_classes=10, in_channels=channels, norm_cfg=dict(type='BN'))
+    load_classifier(classifier, path)
+    assert torch.equal(classifier.state_dict()[name], spread_channels(state[name], channels))
     trained, model = make(TINY_CONFIG, OLD), make(TINY_CONFIG, OLD, **{'model.backbone.in_channels': channels})
     start_model(model, dict(state_dict=trained.state_dict()), 'file', rows_of(model, TINY_CONFIG, OLD), OLD, OLD)
     assert torch.equal(model.state_dict()[f'backbone.{name}'],

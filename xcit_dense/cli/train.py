@@ -27,8 +27,8 @@ def _read_options(argv):
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
     parser.add_argument('--init-from', metavar='CHECKPOINT', help='start from a trained model, perhaps of other '
-                        'classes: a checkpoint of a run, of mmdet or mmseg, a work dir, an address or xcit://NAME; with '
-                        '--resume the run goes on instead')
+                        'classes: a checkpoint of a run, of mmdet or mmseg, a work dir, an address or xcit://NAME; '
+                        'with --resume the run goes on instead')
     parser.add_argument('--overwrite', action='store_true', help='take a work dir that holds checkpoints of another '
                         'run, which are moved into a folder in it')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')

@@ -35,7 +35,7 @@ def load_weights(runner, checkpoint, source, starts: bool):
         return
     data = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
     old = known_classes(checkpoint, source) or _published_classes(str(runner.loads_from))
-    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.model), old, tuple(data.get('classes') or ()))
+    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, tuple(data.get('classes') or ()))
 
 
 def _class_rows(model, cfg):
@@ -43,7 +43,7 @@ def _class_rows(model, cfg):
 
     Nothing where the model for one class more cannot be built: all must fit then.
     """
-    cfg = copy.deepcopy(cfg)
+    cfg = copy.deepcopy(cfg) if isinstance(cfg, dict) else {}
     heads = list(heads_of_classes(cfg))
     own = getattr(getattr(model, 'backbone', None), 'num_classes', None)  # a classifier's, which has a default
     counts = [head.get('num_classes') or own for head in heads]
@@ -54,14 +54,15 @@ def _class_rows(model, cfg):
     for part in (cfg.get('data_preprocessor') or {}, ):
         if 'num_classes' in part:
             part['num_classes'] += 1
-    try:
-        with isolated_random_state(0), torch.device('meta'):
-            wider = MODELS.build(cfg)
-    except Exception as error:  # of any type: it is the constructor's of anybody
-        print_log(f'which tensors depend on the classes is not known ({type(error).__name__}: {error}): all must fit',
-                  logger='current', level=logging.WARNING)
-        return {}
-    return find_class_rows(model, wider, counts[0])
+    for device in ('meta', 'cpu'):  # without memory, unless a constructor reads its parameters
+        try:
+            with isolated_random_state(0), torch.device(device):
+                return find_class_rows(model, MODELS.build(copy.deepcopy(cfg)), counts[0])
+        except Exception as error:  # of any type: it is the constructor's of anybody
+            problem = error
+    print_log(f'which tensors depend on the classes is not known ({type(problem).__name__}: {problem}): all must fit',
+              logger='current', level=logging.WARNING)
+    return {}
 
 
 def _published_classes(source):

@@ -134,6 +134,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     except CheckpointError as error:
         raise CheckpointError(f'{error}. What depends on the classes alone may differ, all else must be that of the '
                               "config's model; to take the backbone alone: --cfg-options "
+                              f'init_from=None model.backbone.init_cfg.type=Pretrained '
                               f'model.backbone.init_cfg.checkpoint={source}, without --init-from') from error
     if class_rows:
         model.weights_from += f'; {_summary(class_rows, old, new, pairs)}'
