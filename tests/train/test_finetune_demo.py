@@ -15,8 +15,8 @@ def test_two_new_classes_are_learnt_from_few_images(tmp_path):
     make_demo_data(tmp_path / 'two', 24, 40, 128, seed=1, classes=('star', 'cross'))
 
     def train(data, name, epochs, warm_up, *options):
-        said = run_tool('train.py', SMALL_CONFIG, '--data-root', tmp_path / data, '--work-dir', tmp_path / name, *options,
-                        '--cfg-options', 'randomness.seed=0', f'train_cfg.max_epochs={epochs}',
+        said = run_tool('train.py', SMALL_CONFIG, '--data-root', tmp_path / data, '--work-dir', tmp_path / name,
+                        *options, '--cfg-options', 'randomness.seed=0', f'train_cfg.max_epochs={epochs}',
                         f'train_cfg.val_interval={epochs}', f'param_scheduler.0.end={warm_up}',
                         f'param_scheduler.1.end={epochs}').stdout
         return float(re.findall(r'coco/bbox_mAP_50: ([\d.-]+)', said)[-1])

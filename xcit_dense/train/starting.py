@@ -6,6 +6,7 @@ import torch
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS
 
+from ..config.check.keys import class_of
 from ..data.classes import heads_of_classes, known_classes
 from ..weights import load_model
 from ..weights.start import find_class_rows, start_model
@@ -35,7 +36,8 @@ def load_weights(runner, checkpoint, source, starts: bool):
         return
     data = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
     old = known_classes(checkpoint, source) or _published_classes(str(runner.loads_from))
-    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, tuple(data.get('classes') or ()))
+    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old,
+                tuple(data.get('classes') or ()))
 
 
 def _class_rows(model, cfg):
@@ -68,5 +70,5 @@ def _class_rows(model, cfg):
 def _published_classes(source):
     family = source.removeprefix(PREFIX).partition('_')[0]
     name = _PUBLISHED.get(family) if source.startswith(PREFIX) else None
-    data = DATASETS.get(name) if name else None
+    data = class_of(name, DATASETS)
     return tuple(data.METAINFO['classes']) if data else ()
