@@ -2,6 +2,7 @@
 # make demo              run the main job: make data, train, evaluate, draw
 # make demo-seg          the same for segmentation
 # make demo-cls          the same for classification
+# make demo-finetune     learn three classes, then two new ones from few images, and the same from random weights
 # make test              the quick tests
 # make test-integration  the tests that need processes or environments of their own
 # make test-slow         the tests that take minutes
@@ -27,9 +28,11 @@ METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
 DATA = $(DEMO)/data
 SHOW := side_by_side
+# options for a run of some epochs and iterations of warm-up
+LENGTH = train_cfg.max_epochs=$(1) train_cfg.val_interval=$(1) param_scheduler.0.end=$(2) param_scheduler.1.end=$(1)
 PREDICT = predict.py $(CONFIG) $(DEMO) $(DATA)/$(IMAGES) --out $(DEMO)/predictions
 
-.PHONY: help setup demo demo-seg demo-cls test test-integration test-slow test-onedl mutants lint clean
+.PHONY: help setup demo demo-seg demo-cls demo-finetune test test-integration test-slow test-onedl mutants lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -63,6 +66,19 @@ demo-seg:
 demo-cls:
 	$(MAKE) demo DEMO=work_dirs/demo_cls CONFIG=configs/xcit_n12_p8_small.py METRIC=accuracy/top1=90 IMAGES=val SHOW=report \
 		DATA='$$(DEMO)/data/classes' PREDICT='classify.py $$(DEMO) $$(DATA)/$$(IMAGES) --out $$(DEMO)/classified.json'
+
+# the schedules are those of so few images; tests/train/test_finetune_demo.py runs the same and says what must come out
+demo-finetune: DEMO := work_dirs/demo_finetune
+demo-finetune: setup
+	$(PY) tools/make_demo_data.py $(DEMO)/three --classes disc square triangle --train 160 --val 20 --size 128
+	$(PY) tools/make_demo_data.py $(DEMO)/two --classes star cross --train 24 --val 40 --size 128 --seed 1
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/three --work-dir $(DEMO)/before --overwrite \
+		--cfg-options randomness.seed=0 $(call LENGTH,4,20)
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/two --work-dir $(DEMO)/tuned --overwrite \
+		--init-from $(DEMO)/before --cfg-options randomness.seed=0 $(call LENGTH,10,5)
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/two --work-dir $(DEMO)/from_random --overwrite \
+		--cfg-options randomness.seed=0 $(call LENGTH,10,5)
+	$(PY) tools/test.py $(CONFIG) $(DEMO)/tuned --data-root $(DEMO)/two --work-dir $(DEMO)/tuned --at-least $(METRIC)
 
 test: setup
 	$(PY) -m pytest $(TESTS) -n 2 --dist loadgroup --durations=15 $(ARGS)

@@ -23,7 +23,7 @@ LEAST = dict(
                                config=None, overwrite=False)),
     convert_checkpoint=(['in', '--inspect'], dict(source='in', out=None, to=None, which=None, inspect=True,
                                                       overwrite=False)),
-    make_demo_data=(['out'], dict(out='out', train=480, val=80, size=192, seed=0)),
+    make_demo_data=(['out'], dict(out='out', train=480, val=80, size=192, seed=0, classes=None)),
     measure=(['c', '--data-root', 'd'], dict(config='c', cfg_options=None, data_root='d', iterations=3, images=4,
                                              amp=False, pretrained=False, out='measured.json', overwrite=False)),
     plot_curves=(['run'], dict(work_dir='run', out=None, overwrite=False)),
@@ -33,7 +33,7 @@ LEAST = dict(
                            size=None, crop_ratio=None, sizes=None, image_size=None, overwrite=False)),
     train=(['c'], dict(RUN, **SETTINGS, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
                        data_findings='stop', config_findings=None, suggest=None, amp=False, compile=False,
-                       auto_scale_lr=False)))
+                       auto_scale_lr=False, init_from=None)))
 DATA_OPTIONS = (['--data-root', 'd', '--train-images', 'e', '--train-annotations', 'f', '--val-images', 'g',
                  '--val-annotations', 'h', '--test-images', 'i', '--test-annotations', 'j', '--val-share', '0.1',
                  '--palette', 'k', '--ignore-label', '11', '12'],
@@ -55,7 +55,8 @@ OPTIONS = dict(
                      overwrite=True)),
     classify=(['--out', 'o', '--top', '3', '--size', '96', '--crop-ratio', '0.5', '--config', 'c', '--overwrite'],
               dict(out='o', top=3, size=96, crop_ratio=0.5, config='c', overwrite=True)),
-    make_demo_data=(['--train', '1', '--val', '2', '--size', '3', '--seed', '4'], dict(train=1, val=2, size=3, seed=4)),
+    make_demo_data=(['--train', '1', '--val', '2', '--size', '3', '--seed', '4', '--classes', 'star', 'disc'],
+                    dict(train=1, val=2, size=3, seed=4, classes=['star', 'disc'])),
     measure=(['--cfg-options', 'a=1', '--iterations', '5', '--images', '6', '--amp', '--pretrained', '--out', 'o',
               '--overwrite'],
              dict(cfg_options=['a=1'], iterations=5, images=6, amp=True, pretrained=True, out='o', overwrite=True)),
@@ -70,9 +71,9 @@ OPTIONS = dict(
     train=(['--work-dir', 'w', *DATA_OPTIONS[0], '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
             '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
             '--auto-scale-lr', '--cfg-options', 'c=3', '--image-size', '9', '8', '--epochs', '7', '--batch-size', '6',
-            '--lr', '0.5', '--workers', '4', '--augment', 'light', '--suggest'],
+            '--lr', '0.5', '--workers', '4', '--augment', 'light', '--suggest', '--init-from', 'i'],
            dict(DATA_OPTIONS[1], image_size=[9, 8], epochs=7, batch_size=6, lr=0.5, workers=4, augment='light',
-                suggest='-', work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True,
+                suggest='-', work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True, init_from='i',
                 no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
                 auto_scale_lr=True, cfg_options=['c=3'])))
 

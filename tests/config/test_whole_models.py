@@ -55,7 +55,8 @@ def test_each_arch_runs_through_a_whole_model(family, arch):
 
 
 @pytest.mark.parametrize('name', [
-    pytest.param(name, marks=pytest.mark.slow if '_custom' in name or '_fsdp' in name else ())
+    pytest.param(name, marks=pytest.mark.slow if any(
+        word in name for word in ('_custom', '_fsdp', '_finetune')) else ())
     for name in OTHERS  # these as the 42
 ])
 def test_the_other_configs_run_through_their_whole_model(name):

@@ -173,3 +173,26 @@ def test_class_folders_hold_as_many_pictures_of_each_class(tmp_path, scenes, siz
     pictures = [cv2.imread(str(path)) for path in tmp_path.glob('classes/*/*/*')]
     assert {picture.shape for picture in pictures} == {(side, side, 3)}
     assert len({picture.tobytes() for picture in pictures}) == len(pictures)
+
+
+def test_chosen_classes_alone_are_drawn(tmp_path, call_tool):
+    """In the order that was asked for, in all three layouts."""
+    options = ['--train', 6, '--val', 2, '--size', 64, '--classes', 'star', 'disc']
+    assert call_tool('make_demo_data.py', tmp_path / 'data', *options)[0] == 0
+    content = json.loads((tmp_path / 'data/annotations/instances_train2017.json').read_text())
+    assert [(c['id'], c['name']) for c in content['categories']] == [(1, 'star'), (2, 'disc')]
+    assert {a['category_id'] for a in content['annotations']} == {1, 2}
+    assert (tmp_path / 'data/classes.txt').read_text().split() == ['background', 'star', 'disc']
+    maps = [cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in tmp_path.glob('data/annotations/*/*.png')]
+    assert {label for labels in maps for label in np.unique(labels)} == {0, 1, 2}
+    assert {path.name for path in tmp_path.glob('data/classes/*/*')} == {'star', 'disc'}
+    # the same objects as pictures, whatever else there is
+    make_demo_data(tmp_path / 'all', num_train=6, num_val=2, size=64)
+    name = 'classes/train/star/star_0001.jpg'
+    assert filecmp.cmp(tmp_path / 'data' / name, tmp_path / 'all' / name, shallow=False)
+
+
+@pytest.mark.parametrize('classes', (['star', 'moon'], ['disc', 'disc']))
+def test_classes_that_cannot_be_touch_nothing(classes, tmp_path, call_tool):
+    code, message = call_tool('make_demo_data.py', tmp_path / 'data', '--classes', *classes)
+    assert code == 1 and '--classes' in message and 'triangle' in message and not (tmp_path / 'data').exists()

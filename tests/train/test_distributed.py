@@ -131,6 +131,19 @@ def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_pa
     assert 'Iter(train) [4/4]' in done.stdout
 
 
+def test_a_model_in_shares_starts_from_one_of_other_classes(train, trained_segmentor, tmp_path):
+    old = read_checkpoint(newest_checkpoint(trained_segmentor[0]))
+    old['meta']['dataset_meta']['classes'] = (*old['meta']['dataset_meta']['classes'][:-1], 'pear')
+    torch.save(old, tmp_path / 'old.pth')
+    wrapper = load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg
+    shares = write_config(tmp_path / 'shares.py', TINY_SEG_CONFIG, more=f'model_wrapper_cfg = {wrapper}\n')
+    done, _ = train(shares, tmp_path / 'run', '--init-from', tmp_path / 'old.pth', '--cfg-options',
+                    'train_cfg.max_iters=2')
+    assert 'this process holds' in done.stdout
+    assert re.search(r'decode_head.conv_seg.weight: rows of background, .* are taken .*cross start fresh', done.stdout)
+    assert re.search(r'\nweights .*old.pth.*2 tensors of the classes: rows of', done.stdout)
+
+
 def test_what_does_not_go_with_shares_is_refused(train, tmp_path):
     config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'EMAHook'", more=(
         "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel')\nmodel = dict(test_cfg=dict(mode='slide'))\n"

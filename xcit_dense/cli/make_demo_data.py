@@ -18,11 +18,12 @@ def _read_options(argv):
     parser.add_argument('--size', type=int, default=192, metavar='PIXELS',
                         help='longer side of an image; pictures have half of it')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same files')
+    parser.add_argument('--classes', nargs='+', metavar='NAME', help='some of the classes, without the others')
     return parser.parse_args(argv)
 
 
 def _run(args):
-    from ..data.demo import make_demo_data
-    make_demo_data(args.out, args.train, args.val, args.size, args.seed)
+    from ..data.demo import CLASSES, make_demo_data
+    make_demo_data(args.out, args.train, args.val, args.size, args.seed, args.classes or CLASSES)
     print(f'{args.train} training and {args.val} validation images in {args.out}; pictures of one object each in class '
           'folders in classes/train and classes/val')

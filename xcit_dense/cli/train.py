@@ -29,6 +29,9 @@ def _read_options(argv):
     add_settings_options(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='go on from a checkpoint; without FILE from the newest in the work dir')
+    parser.add_argument('--init-from', metavar='CHECKPOINT', help='start from a trained model, perhaps of other '
+                        'classes: a checkpoint of a run, of mmdet or mmseg, a work dir, an address or xcit://NAME; '
+                        'with --resume the run goes on instead')
     parser.add_argument('--overwrite', action='store_true', help='take a work dir that holds checkpoints of another '
                         'run, which are moved into a folder in it; with --suggest, replace FILE')
     parser.add_argument('--suggest', nargs='?', const='-', metavar='FILE', help='train nothing: print a config that '
@@ -62,17 +65,18 @@ def _run(args):
     from ..processes import is_first_process
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
-    # a resumed run takes its weights from the checkpoint: nothing to fetch
-    pretrained = not args.no_pretrained and not args.resume
+    _check_start(args)
     data_dir = None if args.resume in (None, 'auto') else folder_of_training(args.resume)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
-                      work_dir=args.work_dir, data_dir=data_dir, pretrained=pretrained, check=True,
+                      work_dir=args.work_dir, data_dir=data_dir, pretrained=not args.no_pretrained,
+                      init_from=args.init_from, check=True,
                       findings=args.config_findings)
     set_run_options(cfg, args)
     _check_alone(args.launcher)
     if args.resume:
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
+        options.drop_pretrained(cfg.model)  # the weights are those of the checkpoint: nothing to fetch
     if is_first_process(args.launcher):
         check_work_dir(cfg, args.overwrite)
     check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
@@ -121,6 +125,14 @@ def _suggest(args):
     except OSError as error:
         raise OutputError(f'cannot write {path}: {error}') from error
     print(f'wrote {path}: give it to train as CONFIG, with the same --data-root', file=sys.stderr)
+
+
+def _check_start(args):
+    """Raise `ConfigError` where the options name two starts."""
+    given = [name for name, value in (('--no-pretrained', args.no_pretrained),
+                                      ('--cfg-options load_from', (args.cfg_options or {}).get('load_from'))) if value]
+    if args.init_from and given and not args.resume:
+        raise ConfigError(f'--init-from says what the training starts with, and so does {given[0]}: leave one out')
 
 
 def _check_alone(launcher):

@@ -24,7 +24,7 @@ _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICA
 
 
 def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, tested=False, work_dir=None,
-                data_dir=None, pretrained=True, check=False, findings=None) -> Config:
+                data_dir=None, pretrained=True, init_from=None, check=False, findings=None) -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
@@ -38,7 +38,11 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         work_dir: Where the run writes to; by default that of the config, or ``work_dirs/`` and its name. Converted
             annotations go into its folder ``data``.
         data_dir: Another folder for them: that of the training that is tested or gone on with.
-        pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
+        pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model, and ``init_from`` out of the
+            config.
+        init_from: What a training starts with, see `xcit_dense.weights.start`; it becomes ``init_from`` of the config,
+            which may have one of its own. Weights of parts, which it replaces, are taken out of the model; where the
+            config has ``load_from``, that comes first.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
         findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that cannot
             have an effect are then left out. It becomes ``config_findings`` of the config, which is the default.
@@ -69,7 +73,12 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         raise ConfigError(f'{", ".join(data.given)} need --data-root DIR, the folder of the data set')
     if settings:
         apply_settings(cfg, settings, tuple(cfg_options or ()), LOADERS[-1:] if tested else LOADERS)
-    if not pretrained and 'model' in cfg:
+    if init_from:
+        cfg.init_from, cfg.load_from = str(init_from), None
+    elif not pretrained and 'init_from' in cfg:
+        cfg.init_from = None
+    starts = cfg.get('init_from') and not cfg.get('load_from')
+    if (starts or not pretrained) and 'model' in cfg:
         drop_pretrained(cfg.model)
     if check:
         check_config(cfg, wrong.values(), findings)

@@ -19,7 +19,7 @@ _FOLDERS = {split: {f'{split}2017': '.jpg', f'images/{split_ade}': '.jpg', f'ann
 _MIN_VISIBLE = 0.35
 
 
-def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0):
+def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0, classes=CLASSES):
     """Write a data set in two layouts, and one for classification; the same arguments give the same files.
 
     Files of a larger data set that was made here before are deleted; those of anybody else stay as they are.
@@ -28,20 +28,25 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
         root: Folder to write into: new, empty, or written by this function. The layout of COCO:
             ``annotations/instances_{train,val}2017.json``, ``train2017/``, ``val2017/``. The layout of ADE20k, with
             the same pictures: ``images/{training,validation}/*.jpg``, ``annotations/{training,validation}/*.png`` (0
-            is the background, then `CLASSES`) and their names in ``classes.txt``. Class folders:
+            is the background, then the classes) and their names in ``classes.txt``. Class folders:
             ``classes/{train,val}/NAME/*.jpg``, half as many pictures of each class as there are scenes, half as large.
         num_train: Training images.
         num_val: Validation images, from other random numbers.
         size: Longer side of an image in pixels; the shorter varies from 3/4 of it up.
         seed: Start of the random numbers.
+        classes: Names out of `CLASSES`, in the order of the labels; no other object is drawn.
 
     Raises:
-        ConfigError: A number is too small; nothing is touched then.
+        ConfigError: A number is too small, or a class is none or comes twice; nothing is touched then.
         OutputError: The folder holds other data, or a file that was changed since it was made; likewise.
     """
     for name, value, least in (('train', num_train, 1), ('val', num_val, 1), ('size', size, 4), ('seed', seed, 0)):
         if value < least:
             raise ConfigError(f'--{name} must be {least} or more, not {value}')
+    unknown = [name for name in classes if name not in CLASSES]
+    if unknown or not classes or len(set(classes)) < len(classes):
+        raise ConfigError(f'--classes takes some of {", ".join(CLASSES)}, each once, not {" ".join(classes)}')
+    kinds = tuple(map(CLASSES.index, classes))
     root, splits = Path(root).expanduser(), dict(train=num_train, val=num_val)
     with OwnFiles(root, 'make_demo_data', overwrite=None) as own:
         before = own.names()
@@ -53,24 +58,24 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
             names.append(f'annotations/instances_{split}2017.json')
             names += [f'{folder}/{number:012d}{suffix}' for folder, suffix in _FOLDERS[split].items()
                       for number in range(1, count + 1)]
-            names += [name for *_, name in _pictures(split, count)]
+            names += [name for *_, name in _pictures(split, count, kinds)]
         own.claim(*names)
         for name in before.difference(names):
             (root / name).unlink()
         for stream, (split, count) in enumerate(splits.items()):
-            _write_split(root, split, count, size, seed, stream)
-            _write_pictures(root, split, count, size, (seed, len(splits) + stream))
-        (root / 'classes.txt').write_text('\n'.join(('background', *CLASSES)) + '\n')
+            _write_split(root, split, count, size, seed, stream, kinds)
+            _write_pictures(root, split, count, size, (seed, len(splits) + stream), kinds)
+        (root / 'classes.txt').write_text('\n'.join(('background', *classes)) + '\n')
 
 
-def _write_split(root, split, count, size, seed, stream):
+def _write_split(root, split, count, size, seed, stream, kinds):
     folder, copies, label_maps = (root / name for name in _FOLDERS[split])
     for path in (folder, copies, label_maps):
         path.mkdir(parents=True, exist_ok=True)
     images, annotations = [], []
     for index in range(count):
         rng = np.random.default_rng((seed, stream, index))
-        picture, objects, labels = _draw_scene(rng, size)
+        picture, objects, labels = _draw_scene(rng, size, kinds)
         image = dict(id=index + 1, file_name=f'{index + 1:012d}.jpg', height=picture.shape[0], width=picture.shape[1])
         file = folder / image['file_name']
         cv2.imwrite(str(file), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
@@ -85,33 +90,33 @@ def _write_split(root, split, count, size, seed, stream):
         licenses=[],
         images=images,
         annotations=annotations,
-        categories=[dict(id=i + 1, name=name, supercategory='shape') for i, name in enumerate(CLASSES)])
+        categories=[dict(id=i + 1, name=CLASSES[kind], supercategory='shape') for i, kind in enumerate(kinds)])
     (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
 
 
-def _pictures(split, count):
-    """Return for each picture of one object its label, number and file."""
-    return [(label, number, f'classes/{split}/{name}/{name}_{number:04d}.jpg') for label, name in enumerate(CLASSES)
+def _pictures(split, count, kinds):
+    """Return for each picture of one object its place in `CLASSES`, number and file."""
+    return [(kind, number, f'classes/{split}/{CLASSES[kind]}/{CLASSES[kind]}_{number:04d}.jpg') for kind in kinds
             for number in range(1, max(count // 2, 1) + 1)]
 
 
-def _write_pictures(root, split, count, size, seed):
-    for label, number, name in _pictures(split, count):
+def _write_pictures(root, split, count, size, seed, kinds):
+    for kind, number, name in _pictures(split, count, kinds):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        picture = _draw_picture(np.random.default_rng((*seed, label, number)), label, max(size // 2, 4))
+        picture = _draw_picture(np.random.default_rng((*seed, kind, number)), kind, max(size // 2, 4))
         cv2.imwrite(str(root / name), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
 
 
-def _draw_picture(rng, label, size):
+def _draw_picture(rng, kind, size):
     """Draw one object, before a patch whose texture says nothing; a picture (size, size, 3) uint8."""
     picture = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8)
     paint_patch(rng, picture, rng.uniform(0.1, 0.9, 2) * size, size * rng.uniform(0.25, 0.45))
-    paint(rng, picture, label, rng.uniform(0.35, 0.65, 2) * size, size * rng.uniform(0.2, 0.36))
+    paint(rng, picture, kind, rng.uniform(0.35, 0.65, 2) * size, size * rng.uniform(0.2, 0.36))
     return picture
 
 
-def _draw_scene(rng, size):
-    """Draw one scene.
+def _draw_scene(rng, size, kinds):
+    """Draw one scene of objects of some places in `CLASSES`.
 
     Returns:
         The picture (H, W, 3) uint8; the objects of which enough is seen as (label, mask (H, W) bool,
@@ -122,16 +127,16 @@ def _draw_scene(rng, size):
     picture = texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)
     objects = []  # (label, mask of what is seen of it, is_crowd, whole area), back to front
     if rng.random() < 0.15:
-        label = int(rng.integers(len(CLASSES)))
+        label = int(rng.integers(len(kinds)))
         corner = rng.integers(0, [width - size // 4, height - size // 4])
         mask = np.zeros((height, width), bool)
         for _ in range(12):
-            mask |= paint(rng, picture, label, corner + rng.integers(0, size // 4, 2), size * 0.035)
+            mask |= paint(rng, picture, kinds[label], corner + rng.integers(0, size // 4, 2), size * 0.035)
         objects.append((label, mask, True, mask.sum()))
     for _ in range(int(rng.integers(2, 6))):
-        label = int(rng.integers(len(CLASSES)))
+        label = int(rng.integers(len(kinds)))
         centre = rng.uniform(0.05, 0.95, 2) * (width, height)
-        mask = paint(rng, picture, label, centre, size * rng.uniform(0.10, 0.24))
+        mask = paint(rng, picture, kinds[label], centre, size * rng.uniform(0.10, 0.24))
         objects = [(k, m & ~mask, crowd, area) for k, m, crowd, area in objects]
         objects.append((label, mask, False, mask.sum()))
     labels = np.zeros((height, width), np.uint8)

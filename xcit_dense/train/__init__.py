@@ -1,5 +1,6 @@
 """What trains and tests a config: the runner, its loops and hooks, saving and resuming."""
 from .hooks import AverageHook, CompileHook, FuseHook, fuse_backbones
+from .layer_decay import LayerDecayConstructor
 from .loops import DenseEpochLoop, DenseIterLoop
 from .runner import DenseRunner, build_runner
 from .saving import DenseCheckpointHook
@@ -7,5 +8,5 @@ from .startup import StartupHook
 
 __all__ = [
     'AverageHook', 'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop', 'DenseRunner', 'FuseHook',
-    'StartupHook', 'build_runner', 'fuse_backbones'
+    'LayerDecayConstructor', 'StartupHook', 'build_runner', 'fuse_backbones'
 ]

@@ -15,7 +15,7 @@ from ..weights.work_dirs import checkpoints_in
 from .sharding import unwrapped
 
 #: Settings that may differ from those of the run that is resumed: where things are, and what is told.
-_PLACES = ('resume', 'load_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings')
+_PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings')
 #: Settings whose values stand in a checkpoint, where a resumed run takes them from.
 _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 

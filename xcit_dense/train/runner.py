@@ -10,7 +10,6 @@ import torch
 from mmengine.device import get_device
 from mmengine.dist import get_world_size
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
-from mmengine.optim import OptimWrapperDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
@@ -20,12 +19,14 @@ from ..compat.mmengine_private import OpenRunner
 from ..config.check import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process, run_on_first
-from ..weights import fetch, load_model, read_checkpoint
+from ..weights import fetch, read_checkpoint
 from . import resuming, sharding
 from .evaluation import complete_annotations
 from .filters import is_for_console, is_news
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
 from .locking import lock_work_dir
+from .scaling import base_rates_follow
+from .starting import load_weights
 from .work_dirs import claim_work_dir
 from .writing import dump_config, write_checkpoint
 
@@ -45,6 +46,7 @@ class DenseRunner(OpenRunner):
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
         randomness, self._resumed, self._run = dict(randomness or dict(seed=None)), None, None
         self.lock = None  # of the work dir, in the first process
+        self._starts = False  # from weights that may be of other classes
         if resume:
             load_from = str(resuming.find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
@@ -151,15 +153,8 @@ class DenseRunner(OpenRunner):
         """Scale the learning rate linearly with the batch size, the one in the log (``base_lr``) too."""
         if not (auto_scale_lr or {}).get('enable'):
             return
-        wrappers = list(optim_wrapper.values()) if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
-        before = [[group['lr'] for group in wrapper.optimizer.param_groups] for wrapper in wrappers]
-        super().scale_lr(optim_wrapper, auto_scale_lr)
-        for wrapper, rates in zip(wrappers, before, strict=True):
-            scale = next((group['lr'] / rate for group, rate in zip(wrapper.optimizer.param_groups, rates, strict=True)
-                          if rate), 1.)  # some parts may have the rate 0
-            # a copy for the log, which mmengine leaves as it was
-            if wrapper.base_param_settings is not None:
-                wrapper.base_param_settings['lr'] *= scale
+        with base_rates_follow(optim_wrapper):
+            super().scale_lr(optim_wrapper, auto_scale_lr)
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
         """Load the model's weights from a file.
@@ -176,6 +171,7 @@ class DenseRunner(OpenRunner):
         Raises:
             CheckpointError: The file cannot be read or does not fit the model.
         """
+        starts = self._starts and filename == self.loads_from
         if self._resumed is None:
             filename = fetch(str(filename))
             checkpoint = read_checkpoint(filename, map_location)
@@ -184,12 +180,13 @@ class DenseRunner(OpenRunner):
         if isinstance(checkpoint, dict) and isinstance(checkpoint.get('meta'), dict):
             # mmengine would run the text as Python when it resumes
             checkpoint['meta'] = {k: v for k, v in checkpoint['meta'].items() if k not in ('cfg', 'config')}
-        self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
+        if not starts:  # whose averages and the like are of other classes
+            self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
         if sharding.is_sharded(self.model):  # its weights came before
             checkpoint['optimizer'] = sharding.own_optimizer_state(self.model, self.optim_wrapper,
                                                                    checkpoint['optimizer'])
         else:
-            load_model(sharding.unwrapped(self.model), checkpoint, filename)
+            load_weights(self, checkpoint, filename, starts)
         self.has_loaded = True
         return checkpoint
 
@@ -200,6 +197,8 @@ class DenseRunner(OpenRunner):
             ConfigError: Another training runs in the work dir, or this run cannot go on there.
         """
         with run_on_first(lock_work_dir, self.work_dir) or nullcontext() as self.lock:
+            if self.loads_from is None and not self.resumes and self.cfg.get('init_from'):
+                self.loads_from, self._starts = self.cfg.init_from, True
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
@@ -212,7 +211,7 @@ class DenseRunner(OpenRunner):
         super().init_weights()
         if self.loads_from is not None:
             checkpoint = self._resumed or read_checkpoint(fetch(str(self.loads_from)))
-            load_model(self.model, checkpoint, self.loads_from)
+            load_weights(self, checkpoint, self.loads_from, self._starts)
             self.has_loaded = not self.resumes
         self.model = sharding.shard(self)
 

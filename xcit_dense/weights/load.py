@@ -6,6 +6,7 @@ from mmengine.logging import print_log
 
 from ..errors import CheckpointError
 from ..text import listed
+from .channels import fit_channels
 from .describe import Contents, arch_title
 from .layouts import holds_xcit, part_of
 from .read import read_checkpoint
@@ -69,19 +70,25 @@ def load_model(model, checkpoint, source):
         CheckpointError: A tensor is missing, left over, of another shape or no weight (integers, NaN, ...). Nothing
             was changed then.
     """
+    load_strictly(model, *state_for(model, checkpoint, source), f'a whole {type(model).__name__}')
+
+
+def state_for(model, checkpoint, source):
+    """Return the tensors of a checkpoint by the names of a whole model, their file, and its `Contents`."""
     state = find_state_dict(checkpoint, source)
     contents = Contents.of(state, source)
     place = _place_of_classifier(model)
     if place is not None and 'classifier' in contents.parts:
         state = {**{f'{place}{name}': value for name, value in contents.tensors.items()}, **contents.rest}
-    _load_strictly(model, state, source, contents, f'a whole {type(model).__name__}')
+    return state, source, contents
 
 
 def load_backbone(model, source, prefix: str = None):
     """Load weights of any layout of `xcit_dense.weights.layouts` into an `XCiT`, strictly.
 
-    Every parameter and statistic must be in the file with the same shape. Allowed gaps: a classifier
-    has no pyramid; the model has no classifier, and may have fewer levels or blocks than the file.
+    Every parameter and statistic must be in the file with the same shape, but for a stem of another number of
+    channels, see `fit_channels`. Allowed gaps: a classifier has no pyramid; the model has no classifier, and may
+    have fewer levels or blocks than the file.
 
     Args:
         model: The `XCiT` to fill.
@@ -93,6 +100,7 @@ def load_backbone(model, source, prefix: str = None):
         CheckpointError: The file cannot be read, or is made for another model.
     """
     contents, wanted = _read_for(model, source, prefix)
+    state = fit_channels(model, contents.tensors, source)
     has_pyramid = 'pyramid' in contents.parts
 
     def may_lack(name):
@@ -104,14 +112,15 @@ def load_backbone(model, source, prefix: str = None):
             return len(model.blocks) <= int(block[1]) < model.arch.depth
         return part_of(name) in ('classifier', 'pyramid')
 
-    _load_strictly(model, contents.tensors, source, contents, wanted, may_lack, may_leave)
+    load_strictly(model, state, source, contents, wanted, may_lack, may_leave)
 
 
 def load_classifier(model, source, prefix: str = None):
     """Load weights of any layout of `xcit_dense.weights.layouts` into an `XCiTClassifier`, strictly.
 
-    Every parameter and statistic must be in the file with the same shape, but for the head: where the file has
-    another number of classes, or none, it starts fresh; a model without head leaves that of the file.
+    Every parameter and statistic must be in the file with the same shape, but for the stem, as in `load_backbone`, and
+    the head: where the file has another number of classes, or none, it starts fresh; a model without head leaves that
+    of the file.
 
     Args:
         model: The `XCiTClassifier` to fill.
@@ -122,12 +131,12 @@ def load_classifier(model, source, prefix: str = None):
         CheckpointError: The file cannot be read, or is made for another model.
     """
     contents, wanted = _read_for(model, source, prefix)
-    state = contents.tensors
+    state = fit_channels(model, contents.tensors, source)
     fits = contents.num_classes == model.num_classes
     if not fits:
         state = {name: value for name, value in state.items() if not name.startswith('head.')}
-    _load_strictly(model, state, source, contents, f'{wanted} with classifier',
-                   may_lack=lambda name: not fits and name.startswith('head.'))
+    load_strictly(model, state, source, contents, f'{wanted} with classifier',
+                  may_lack=lambda name: not fits and name.startswith('head.'))
 
 
 def _read_for(model, source, prefix):
@@ -150,7 +159,7 @@ def _place_of_classifier(model):
                  if hasattr(module, 'cls_attn_blocks') and hasattr(module, 'pos_embeder')), None)
 
 
-def _load_strictly(model, state, source, contents, title, may_lack=lambda name: False, may_leave=lambda name: False):
+def load_strictly(model, state, source, contents, title, may_lack=lambda name: False, may_leave=lambda name: False):
     """Load ``state`` if it fits but for the names that may lack or be left; else raise and change nothing."""
     wanted = model.state_dict()
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}

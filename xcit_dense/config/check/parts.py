@@ -145,8 +145,9 @@ def _check_optim_wrapper(cfg):
     if kind is None:
         with R.OPTIM_WRAPPER_CONSTRUCTORS.switch_scope_and_registry(None) as inner:
             lines.append(unknown_type(f'{path}.constructor', constructor, inner))
-    elif kind is DefaultOptimWrapperConstructor:
-        lines += check_names(rules, f'{path}.paramwise_cfg', {'custom_keys', 'bypass_duplicate', *RULES}, kind.__name__)
+    elif getattr(kind, 'add_params', None) is DefaultOptimWrapperConstructor.add_params and is_known(kind):
+        known = {'custom_keys', 'bypass_duplicate', *RULES, *getattr(kind, 'own_rules', ())}
+        lines += check_names(rules, f'{path}.paramwise_cfg', known, kind.__name__)
         optimizer = class_of(node['optimizer'].get('type'), R.OPTIMIZERS)
         options, rest = arguments_of(optimizer) if optimizer else ((), 'taken')
         for key, rule in (rules.get('custom_keys') or {}).items() if rest == 'refused' else ():

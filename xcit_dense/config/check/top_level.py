@@ -12,8 +12,8 @@ from .variables import find_unreached
 
 #: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.
 _TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'config_findings', 'custom_imports',
-              'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg', 'runner_type',
-              'sync_bn', '_scope_')
+              'efficient_conv_bn_eval', 'find_unused_parameters', 'init_from',
+              'model_wrapper_cfg', 'runner_type', 'sync_bn', '_scope_')
 #: Keys of mmdet 2 and mmseg 0, and what took their place.
 _OLD = dict(
     checkpoint_config='default_hooks.checkpoint', cudnn_benchmark='env_cfg.cudnn_benchmark',

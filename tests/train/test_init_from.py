@@ -1,0 +1,165 @@
+"""Trainings that begin with a model of other classes: what they start with, what they say, how they go on."""
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.tools import run_tool
+from xcit_dense.data.demo import make_demo_data
+from xcit_dense.errors import Stopped
+from xcit_dense.train import build_runner
+from xcit_dense.weights import newest_checkpoint, read_checkpoint, zoo
+from xcit_dense.weights import start as starting
+
+BOXES = 'roi_head.bbox_head.fc_cls.weight'
+
+
+@pytest.fixture(scope='module')
+def other_data(tmp_path_factory):
+    """Three classes, of which one has another case."""
+    root = tmp_path_factory.mktemp('other')
+    make_demo_data(root, num_train=6, num_val=3, size=64, classes=('star', 'disc', 'cross'))
+    for split in ('train', 'val'):
+        path = root / f'annotations/instances_{split}2017.json'
+        content = json.loads(path.read_text())
+        content['categories'][2]['name'] = 'Cross'
+        content['categories'][1]['name'] = 'moon'
+        path.write_text(json.dumps(content))
+    return root
+
+
+def begin(cfg):
+    """Return the state of the model before its first step, and the runner."""
+    found = {}
+
+    def look(runner):
+        found.update({name: value.clone() for name, value in runner.model.state_dict().items()})
+        terminate(runner)
+
+    runner = build_runner(cfg)
+    runner.register_hook(At(1, look, where='before_train_iter'))
+    with pytest.raises(Stopped):
+        runner.train()
+    return found, runner
+
+
+def test_a_detector_of_other_classes(trained, other_data, tmp_path):
+    old = read_checkpoint(newest_checkpoint(trained[0]))['state_dict']
+    got, runner = begin(make_config(TINY_CONFIG, other_data, tmp_path, init_from=str(trained[0])))
+    classes = ('disc', 'square', 'triangle', 'star', 'cross')
+    assert torch.equal(got[BOXES][0], old[BOXES][classes.index('star')])
+    assert torch.equal(got[BOXES][2], old[BOXES][classes.index('cross')])  # Cross
+    assert torch.equal(got[BOXES][3], old[BOXES][5])  # the background
+    assert not any(torch.equal(got[BOXES][1], row) for row in old[BOXES])
+    assert torch.equal(got['backbone.blocks.0.gamma1'], old['backbone.blocks.0.gamma1'])
+    assert not runner.resumes and runner.iter == 1
+
+
+def test_the_tool_and_what_it_says(trained, other_data, tmp_path):
+    said = run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from',
+                    trained[0], '--cfg-options', 'train_cfg.max_epochs=1').stdout
+    for name in (BOXES, 'roi_head.bbox_head.fc_reg.bias', 'roi_head.mask_head.conv_logits.weight'):
+        assert re.search(rf'{name}: rows of star, Cross\b.* taken .*moon start fresh', said), name
+    assert re.search(r'\nweights .*epoch_2\.pth .*6 tensors of the classes: .*star', said)
+    dumped = Config.fromfile(tmp_path / TINY_CONFIG.name, import_custom_modules=False)
+    assert dumped.init_from == str(trained[0]) and dumped.load_from is None
+    # what was dumped is a config again, also for a test, which takes its own weights
+    run_tool('test.py', tmp_path / TINY_CONFIG.name, tmp_path, '--data-root', other_data)
+    # and a run that goes on takes nothing from where it began
+    said = run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from',
+                    'not_there.pth', '--resume', '--cfg-options', 'train_cfg.max_epochs=2').stdout
+    assert 'resumed at epoch 1' in said and 'start fresh' not in said
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
+def test_stopped_and_resumed_is_the_same(config, trained, trained_segmentor, other_data, tmp_path):
+    """With rates by depth too; the weights that the run began with may be gone."""
+    weights = shutil.copy(newest_checkpoint((trained if config == TINY_CONFIG else trained_segmentor)[0]),
+                          tmp_path / 'weights.pth')
+    changes = {'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
+               'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8}
+    wanted = train(make_config(config, other_data, tmp_path / 'whole', **changes))
+    cfg = make_config(config, other_data, tmp_path / 'run', **changes)
+    with pytest.raises(Stopped):
+        train(cfg, At(2, terminate))
+    weights.unlink()
+    got = train(cfg, resume=True)
+    assert_same_run(got, wanted)
+    rates = {group['lr'] for group in got['optimizer']['param_groups']}
+    assert len(rates) == 6
+
+
+def test_the_random_numbers_of_a_run_are_those_without(trained, demo_data, tmp_path):
+    """With the same classes it is what load_from does, to the last bit."""
+    ends = [train(make_config(TINY_CONFIG, demo_data, tmp_path / key, **{
+        key: str(newest_checkpoint(trained[0])), 'train_cfg.max_epochs': 1})) for key in ('init_from', 'load_from')]
+    assert_same_run(*ends)
+
+
+def test_averages_begin_with_the_model(trained, other_data, tmp_path):
+    """Not with those of the run before, which are of other classes."""
+    path = newest_checkpoint(trained[0])
+    averaged = read_checkpoint(path)
+    averaged['ema_state_dict'] = {f'module.{name}': value for name, value in averaged['state_dict'].items()}
+    averaged['ema_state_dict']['steps'] = torch.tensor(9)
+    torch.save(averaged, tmp_path / 'averaged.pth')
+    done = train(make_config(TINY_CONFIG, other_data, tmp_path / 'run', init_from=str(tmp_path / 'averaged.pth'),
+                             custom_hooks=[dict(type='EMAHook')]))
+    assert done['ema_state_dict']['steps'] == 6
+
+
+def test_weights_of_parts_are_not_fetched(trained, other_data, tmp_path):
+    """The backbone's own weights would be replaced."""
+    run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from', trained[0],
+             '--cfg-options', 'model.backbone.init_cfg.type=Pretrained',
+             'model.backbone.init_cfg.checkpoint=/not/there.pth', 'train_cfg.max_epochs=1')
+
+
+def test_load_from_goes_before_the_config(trained, trained_segmentor, demo_data, tmp_path):
+    """As a user gives it with a config that has weights of its own to start from."""
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path, init_from='not_there.pth', load_from=str(trained[0]))
+    got, runner = begin(cfg)
+    assert str(trained[0]) in runner.model.weights_from
+
+
+@pytest.mark.parametrize('option', (['--no-pretrained'], ['--cfg-options', 'load_from=a.pth']))
+def test_two_starts_are_an_error(option, demo_data, tmp_path, call_tool):
+    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path,
+                              '--init-from', 'b.pth', *option)
+    assert code == 1 and '--init-from' in message and option[-1].partition('=')[0] in message
+
+
+def test_another_kind_of_model_is_an_error(trained_segmentor, demo_data, tmp_path, call_tool):
+    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run',
+                              '--init-from', trained_segmentor[0])
+    assert code == 1 and 'decode_head' in message and 'init_cfg.checkpoint' in message
+
+
+def test_published_models_have_known_classes(trained, other_data, tmp_path, monkeypatch):
+    """Their files name none: those of COCO."""
+    calls = []
+    monkeypatch.setattr('xcit_dense.train.starting.start_model', lambda *args: calls.append(args))
+    state = read_checkpoint(newest_checkpoint(trained[0]))['state_dict']
+    torch.save(dict(state_dict=state), tmp_path / 'published.pth')
+    monkeypatch.setattr('xcit_dense.train.runner.fetch', lambda source: tmp_path / 'published.pth')
+    begin(make_config(TINY_CONFIG, other_data, tmp_path / 'run', init_from='xcit://maskrcnn_tiny_12_p16'))
+    (_, _, _, rows, old, new), = calls
+    assert len(old) == 80 and old[0] == 'person' and new == ('star', 'moon', 'Cross') and len(rows) == 6
+    assert 'maskrcnn_tiny_12_p16' in zoo.WEIGHTS and starting.match_classes(old, ('Person', )) == {0: 0}
+
+
+def test_a_classifier_of_other_classes(class_folders, tmp_path):
+    pytest.importorskip('mmpretrain')
+    options = ['--data-root', class_folders, '--cfg-options', 'train_cfg.max_epochs=1']
+    run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'old', *options)
+    root = shutil.copytree(class_folders, tmp_path / 'data')
+    for split in ('train', 'val'):
+        (root / split / 'red').rename(root / split / 'amber')
+    said = run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'new', '--init-from', tmp_path / 'old',
+                    '--data-root', root, '--cfg-options', 'train_cfg.max_epochs=1', 'classes_from_data=True').stdout
+    assert re.search(r'backbone.head.weight: rows of blue, green are taken .*amber start fresh', said)

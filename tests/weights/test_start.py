@@ -1,0 +1,189 @@
+"""A model starts from one of other classes: rows by name, the rest strictly."""
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+
+from helpers.models import build, dense_state, official_state, save
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense import XCiTClassifier
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import set_classes
+from xcit_dense.errors import CheckpointError
+from xcit_dense.weights import load_backbone, load_classifier, load_model, read_checkpoint
+from xcit_dense.weights.channels import spread_channels
+from xcit_dense.weights.start import ClassRows, find_class_rows, match_classes, start_model
+
+OLD, NEW = ('dog', 'cat', 'bird'), ('bird', 'fish', 'DOG', 'ant')
+
+
+def make(config, classes, **changes):
+    torch.manual_seed(len(classes))
+    cfg = load_config(config, pretrained=False, cfg_options=changes)
+    set_classes(cfg, classes)
+    init_default_scope(cfg.default_scope)
+    return MODELS.build(cfg.model)
+
+
+def rows_of(model, config, classes, **changes):
+    return find_class_rows(model, make(config, (*classes, 'one more'), **changes), len(classes))
+
+
+def start(config, old, new, known=None, spoil=lambda state: None, **changes):
+    """Return the old and the new model, its tensors before, and what it was told."""
+    trained, model = make(config, old, **changes), make(config, new, **changes)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = trained.state_dict()
+    spoil(state)
+    rows = rows_of(model, config, new, **changes)
+    start_model(model, dict(state_dict=state), 'file', rows, old if known is None else known, new)
+    return trained.state_dict(), model.state_dict(), before, rows, model
+
+
+CASCADE = 'cascade_maskrcnn_xcit_s12_p16_coco'
+RETINANET = 'retinanet_xcit_s12_p16_coco'
+TINY = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 4}
+
+
+def test_which_tensors_depend_on_the_classes():
+    """The last layers of the heads: a row of the background behind the classes' where softmax tells them apart."""
+    model = make(TINY_CONFIG, OLD)
+    assert rows_of(model, TINY_CONFIG, OLD) == {
+        'roi_head.bbox_head.fc_cls.weight': ClassRows(0, 1, True, False),
+        'roi_head.bbox_head.fc_cls.bias': ClassRows(0, 1, True, False),
+        'roi_head.bbox_head.fc_reg.weight': ClassRows(0, 4, False, False),
+        'roi_head.bbox_head.fc_reg.bias': ClassRows(0, 4, False, False),
+        'roi_head.mask_head.conv_logits.weight': ClassRows(0, 1, False, False),
+        'roi_head.mask_head.conv_logits.bias': ClassRows(0, 1, False, False)}
+    model = make(TINY_SEG_CONFIG, OLD)
+    assert rows_of(model, TINY_SEG_CONFIG, OLD) == {
+        f'decode_head.conv_seg.{kind}': ClassRows(0, 1, False, False) for kind in ('weight', 'bias')}
+
+
+def test_heads_of_anchors_have_rows_by_anchor():
+    changes = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 3}
+    old, got, before, rows, model = start(RETINANET, OLD, NEW, **changes)
+    assert rows == {f'bbox_head.retina_cls.{kind}': ClassRows(0, 9, False, True) for kind in ('weight', 'bias')}
+    # as mmdet reads them: places, anchors, classes
+    trained, now, fresh = (state['bbox_head.retina_cls.weight'].unflatten(0, (9, -1)) for state in (old, got, before))
+    assert torch.equal(now[:, 0], trained[:, 2]) and torch.equal(now[:, 2], trained[:, 0])
+    assert torch.equal(now[:, [1, 3]], fresh[:, [1, 3]])
+    assert '2 tensors of the classes' in model.weights_from and 'bird, DOG' in model.weights_from
+
+
+def test_rows_of_softmax_boxes_and_masks():
+    old, got, before, *_ = start(TINY_CONFIG, OLD, NEW)
+    for name, each, background in (('roi_head.bbox_head.fc_cls.weight', 1, True),
+                                   ('roi_head.bbox_head.fc_reg.weight', 4, False),
+                                   ('roi_head.bbox_head.fc_reg.bias', 4, False),
+                                   ('roi_head.mask_head.conv_logits.weight', 1, False)):
+        trained, now, fresh = (state[name].unflatten(0, (-1, each)) for state in (old, got, before))
+        assert torch.equal(now[[0, 2]], trained[[2, 0]]), name
+        assert torch.equal(now[[1, 3]], fresh[[1, 3]]), name
+        assert not background or torch.equal(now[4], trained[3])
+    for name in got.keys() - {*rows_of(make(TINY_CONFIG, OLD), TINY_CONFIG, OLD)}:
+        assert torch.equal(got[name], old[name]), name
+
+
+def test_every_stage_and_auxiliary_head_is_found():
+    model = make(CASCADE, OLD, **TINY)
+    found = rows_of(model, CASCADE, OLD, **TINY)
+    assert {f'roi_head.bbox_head.{stage}.fc_cls.weight' for stage in range(3)} < set(found)
+    assert not any('fc_reg' in name for name in found)  # one box for whatever class it is
+    upernet = {'model.backbone.arch': 'nano_12_p16', 'model.decode_head.in_channels': [128] * 4,
+               'model.auxiliary_head.in_channels': 128}
+    found = rows_of(make('upernet_xcit_n12_p16_ade20k', OLD, **upernet), 'upernet_xcit_n12_p16_ade20k', OLD, **upernet)
+    assert {name.rpartition('.')[0] for name in found} == {'decode_head.conv_seg', 'auxiliary_head.conv_seg'}
+
+
+@pytest.mark.parametrize('old, new', ((OLD, OLD[::-1]), (('a', 'b', 'c'), ('c', 'd', 'e'))))
+def test_equal_shapes_go_by_name_too(old, new):
+    trained, now, before, *_ = start(TINY_SEG_CONFIG, old, new)
+    name = 'decode_head.conv_seg.weight'
+    for i, label in enumerate(new):
+        wanted = trained[name][old.index(label)] if label in old else before[name][i]
+        assert torch.equal(now[name][i], wanted)
+
+
+def test_the_same_classes_are_taken_whole():
+    trained, now, *_, model = start(TINY_CONFIG, OLD, OLD)
+    assert all(torch.equal(value, trained[name]) for name, value in now.items())
+    assert 'the same' in model.weights_from and 'fresh' not in model.weights_from
+
+
+@pytest.mark.parametrize('new, taken', ((OLD[::-1], True), (NEW, False)))
+@pytest.mark.parametrize('known', ((), ('only', 'two')))
+def test_a_file_without_names_or_with_those_of_another(known, new, taken):
+    """Equal shapes are taken as they are, others start fresh."""
+    trained, now, before, rows, model = start(TINY_SEG_CONFIG, OLD, new, known=known)
+    for name in rows:
+        assert torch.equal(now[name], (trained if taken else before)[name])
+
+
+@pytest.mark.parametrize('spoil, words', (
+    (lambda state: state.pop('neck.lateral_convs.0.conv.weight'), 'neck.lateral_convs.0.conv.weight'),
+    (lambda state: state.update({'neck.lateral_convs.0.conv.bias': torch.ones(3)}), r'\(3,\) in the file'),
+    (lambda state: state.pop('roi_head.bbox_head.fc_cls.weight'), 'missing .*fc_cls.weight'),
+    (lambda state: state.update({'roi_head.bbox_head.fc_cls.weight': torch.ones(4, 8)}), r'fc_cls.weight \(4, 8\)'),
+    (lambda state: state.update({'roi_head.bbox_head.fc_cls.bias': torch.ones(4).long()}), 'fc_cls.bias'),
+    (lambda state: state.update({'roi_head.bbox_head.fc_cls.bias': torch.full((4, ), float('nan'))}), 'NaN'),
+    (lambda state: state.update(more=torch.ones(1)), 'unknown .*more')))
+def test_all_else_must_fit(spoil, words):
+    with pytest.raises(CheckpointError, match=f'{words}(.|\n)*init_cfg.checkpoint'):
+        start(TINY_CONFIG, OLD, NEW, spoil=spoil)
+
+
+@pytest.mark.parametrize('state', (dense_state, official_state))
+def test_of_a_backbone_alone_the_backbone_starts(state, tmp_path):
+    """The file of a classifier, or of a backbone: neck and heads start fresh."""
+    state = state()
+    model, path = make(TINY_CONFIG, NEW), save(tmp_path / 'backbone.pth', state)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    start_model(model, read_checkpoint(path), path, rows_of(model, TINY_CONFIG, NEW), (), NEW)
+    after = model.state_dict()
+    assert torch.equal(after['backbone.blocks.3.attn.qkv.weight'], state['blocks.3.attn.qkv.weight'])
+    assert all(torch.equal(value, before[name]) for name, value in after.items() if not name.startswith('backbone.'))
+
+
+@pytest.mark.parametrize('old, new, pairs', (
+    (('a', 'b'), ('b', 'a', 'c'), {0: 1, 1: 0}),
+    (('Person', 'car'), ('CAR', 'person'), {0: 1, 1: 0}),
+    (('a', 'A'), ('A', 'x'), {0: 1}),  # the same to the letter goes first
+    (('a', 'A'), ('á', 'a', 'A'), {1: 0, 2: 1}),
+    (('Cat', 'CAT'), ('cat', ), {}),  # which of the two?
+    (('cat', ), ('Cat', 'CAT'), {}),
+    (('cat', 'dog'), ('cat', 'CAT'), {0: 0})))
+def test_names_are_matched(old, new, pairs):
+    assert match_classes(old, new) == pairs
+
+
+@pytest.mark.parametrize('channels', (1, 2, 3, 4, 5, 6, 13))
+def test_a_grey_image_looks_as_before(channels):
+    weight = torch.randn(8, 3, 3, 3, dtype=torch.float64)
+    grey = torch.randn(1, 1, 9, 9, dtype=torch.float64)
+    wanted = torch.nn.functional.conv2d(grey.expand(-1, 3, -1, -1), weight)
+    got = spread_channels(weight, channels)
+    assert got.shape == (8, channels, 3, 3)
+    torch.testing.assert_close(torch.nn.functional.conv2d(grey.expand(-1, channels, -1, -1), got), wanted)
+    if channels == 5:
+        assert torch.equal(got[:, 0], weight[:, 0] / 2) and torch.equal(got[:, 4], weight[:, 1] / 2)
+        assert torch.equal(got[:, 2], weight[:, 2])
+
+
+@pytest.mark.parametrize('channels', (1, 5))
+def test_the_stem_is_spread_wherever_weights_start_a_model(channels, tmp_path):
+    name = 'patch_embed.proj.0.0.weight'
+    state = dense_state()
+    backbone = build(in_channels=channels)
+    load_backbone(backbone, save(tmp_path / 'rgb.pth', state))
+    wanted = spread_channels(state[name], channels)
+    assert torch.equal(backbone.state_dict()[name], wanted)
+    path = save(tmp_path / 'classifier.pth', state := official_state())
+    classifier = XCiTClassifier(backbone.arch, num_classes=10, in_channels=channels, norm_cfg=dict(type='BN'))
+    load_classifier(classifier, path)
+    assert torch.equal(classifier.state_dict()[name], spread_channels(state[name], channels))
+    trained, model = make(TINY_CONFIG, OLD), make(TINY_CONFIG, OLD, **{'model.backbone.in_channels': channels})
+    start_model(model, dict(state_dict=trained.state_dict()), 'file', rows_of(model, TINY_CONFIG, OLD), OLD, OLD)
+    assert torch.equal(model.state_dict()[f'backbone.{name}'],
+                       spread_channels(trained.state_dict()[f'backbone.{name}'], channels))
+    with pytest.raises(CheckpointError, match='of another shape'):  # a whole model for a test must be just that
+        load_model(model, dict(state_dict=trained.state_dict()), 'file')

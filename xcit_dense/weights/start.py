@@ -1,0 +1,199 @@
+"""Start a model from one that was trained for other classes.
+
+What depends on the classes alone are the last layers of heads. Their rows are taken class by class, by name; the rows
+of other classes start fresh. Everything else is loaded as strictly as ever.
+"""
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from mmengine.logging import print_log
+
+from ..errors import CheckpointError
+from ..text import counted, listed
+from .channels import fit_channels
+from .load import load_strictly, state_for
+
+
+@dataclass(frozen=True)
+class ClassRows:
+    """Which rows of a tensor, along one axis, belong to which class.
+
+    Args:
+        axis: The axis.
+        each: Rows of a class.
+        background: Whether there are such rows too, behind those of the last class.
+        by_anchor: Whether the rows are sorted by anchor, and within an anchor by class, as dense heads have them;
+            else those of a class are together, as in the heads of RoIs.
+    """
+    axis: int
+    each: int
+    background: bool
+    by_anchor: bool
+
+    def count(self, size: int):
+        """Return the number of classes of ``size`` rows, None where they do not come out even."""
+        classes, rest = divmod(size - self.each * self.background, self.each)
+        return None if rest or classes < 1 else classes
+
+    def rows(self, label: int, count: int) -> list:
+        """Return the rows of a class of ``count``; those of the background are of the class behind the last."""
+        if self.by_anchor:
+            return [anchor * (count + self.background) + label for anchor in range(self.each)]
+        return list(range(label * self.each, (label + 1) * self.each))
+
+
+def find_class_rows(model, wider, count: int) -> dict:
+    """Return the tensors of a model that depend on the number of its classes, by name.
+
+    Args:
+        model: The model.
+        wider: The same model for one class more; its tensors need no data.
+        count: Classes of the first.
+
+    Returns:
+        Their `ClassRows`; None for a tensor whose rows cannot be told apart by class.
+    """
+    sizes, found = {name: value.shape for name, value in wider.state_dict().items()}, {}
+    for name, value in model.state_dict().items():
+        if value.shape == sizes.get(name, value.shape):
+            continue
+        axes = [axis for axis, pair in enumerate(zip(value.shape, sizes[name], strict=False)) if len(set(pair)) > 1]
+        found[name] = None
+        if len(axes) == 1 and value.dim() == len(sizes[name]):
+            axis, size = axes[0], value.shape[axes[0]]
+            each = sizes[name][axis] - size
+            # what is beside the classes: nothing, or a row of the background for each of theirs
+            background = size - each * count
+            if each > 0 and background in (0, each):
+                found[name] = ClassRows(axis, each, background > 0, each > 1 and _has_anchors(model, name))
+    return found
+
+
+def match_classes(old, new) -> dict:
+    """Return for numbers of new classes those of the old ones of the same name.
+
+    Case counts, unless there is one candidate alone on either side.
+    """
+    numbers = {name: number for number, name in enumerate(old)}
+    pairs = {i: numbers[name] for i, name in enumerate(new) if name in numbers}
+    left = {number: old[number].casefold() for number in set(range(len(old))) - set(pairs.values())}
+    waiting = {i: name.casefold() for i, name in enumerate(new) if i not in pairs}
+    names, wanted = Counter(left.values()), Counter(waiting.values())
+    unique = {name: number for number, name in left.items() if names[name] == 1}
+    pairs.update((i, unique[name]) for i, name in waiting.items() if name in unique and wanted[name] == 1)
+    return pairs
+
+
+def start_model(model, checkpoint, source, class_rows, old, new):
+    """Load all of a trained model that fits one of, perhaps, other classes.
+
+    Tensors that depend on the classes alone may differ: rows of classes of the same name are taken, and those of the
+    background; the others start fresh. Without names they are taken as they are, or start fresh where their shape
+    differs. All others are loaded strictly, but for a stem of another number of channels, see
+    `xcit_dense.weights.channels`. Of a file of a backbone alone that backbone is filled. The log names each tensor
+    that was not taken as it is.
+
+    Args:
+        model: The model to fill, as it would start by itself.
+        checkpoint: What `xcit_dense.weights.read_checkpoint` gave.
+        source: Its file.
+        class_rows: What `find_class_rows` gave.
+        old: Class names of the checkpoint, in the order of its outputs; none where they are not known.
+        new: Likewise of the model.
+
+    Raises:
+        CheckpointError: A tensor is missing, left over, of another shape or no weight. Nothing was changed then.
+    """
+    state, source, contents = state_for(model, checkpoint, source)
+    backbone = getattr(model, 'backbone', None)
+    if hasattr(backbone, 'load_weights') and contents.layout and not contents.rest and not _is_classifier(backbone):
+        print_log(f'{source} holds {contents}: the backbone starts from it, neck and heads start fresh',
+                  logger='current')
+        backbone.load_weights(source)
+        return
+    state, fresh = fit_channels(model, state, source), set()
+    pairs = match_classes(old, new)
+    for name, own in model.state_dict().items():
+        if name not in class_rows:
+            continue
+        if name not in state:
+            if _is_classifier(backbone):  # DINO's and others have no head
+                fresh.add(name)
+            continue
+        value, text = _fitted(own, state[name], class_rows[name], old, new, pairs)
+        if text:
+            print_log(f'{name}: {text}', logger='current')
+        if value is None:
+            fresh.add(name)
+            state = {n: v for n, v in state.items() if n != name}
+        else:
+            state = {**state, name: value}
+    try:
+        load_strictly(model, state, source, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
+    except CheckpointError as error:
+        raise CheckpointError(f'{error}. What depends on the classes alone may differ, all else must be that of the '
+                              "config's model; to take the backbone alone: --cfg-options "
+                              f'init_from=None model.backbone.init_cfg.type=Pretrained '
+                              f'model.backbone.init_cfg.checkpoint={source}, without --init-from') from error
+    if class_rows:
+        model.weights_from += f'; {_summary(class_rows, old, new, pairs)}'
+
+
+def _fitted(own, found, rows, old, new, pairs):
+    """Return what a tensor of the model starts with, None for what it has; and words for the log, if any.
+
+    What does not fit in other ways than the classes is returned as it is, for the strict load to refuse.
+    """
+    same = own.shape == found.shape
+    if not found.is_floating_point() or own.dim() != found.dim():
+        return found, None
+    axis = rows.axis if rows else None
+    if rows and any(a != b for i, (a, b) in enumerate(zip(own.shape, found.shape, strict=True)) if i != axis):
+        return found, None
+    if same and list(old) == list(new) and old:
+        return found, None
+    named = rows and old and new and (
+        rows.count(own.shape[axis]), rows.count(found.shape[axis])) == (len(new), len(old))
+    if not named and same and not (old and new and rows is None):
+        return found, 'taken as it is: it is not known which classes the file is for'
+    if not named:
+        return None, (f'starts fresh: {tuple(found.shape)} in the file, {tuple(own.shape)} in the model, and it is not '
+                      'known which rows are of which class')
+    labels = {**pairs, **({len(new): len(old)} if rows.background else {})}
+    if not labels:
+        return None, f'starts fresh: none of {listed(new)} is a class of the file'
+    to = [row for label in labels for row in rows.rows(label, len(new))]
+    origin = [row for label in labels.values() for row in rows.rows(label, len(old))]
+    value = own.detach().cpu().clone()
+    kept = found.to(value.dtype).index_select(axis, torch.tensor(origin))
+    value.index_copy_(axis, torch.tensor(to), kept)
+    return value, _words(new, pairs, rows.background)
+
+
+def _words(new, pairs, background=False):
+    taken = [new[i] for i in sorted(pairs)] + ['the background'] * background
+    others = [name for i, name in enumerate(new) if i not in pairs]
+    return ', '.join(filter(None, (
+        f'rows of {listed(taken, 20)} are taken by name' if taken else '',
+        f'those of {listed(others, 20)} start fresh' if others else '')))
+
+
+def _summary(class_rows, old, new, pairs):
+    title = f'{counted(len(class_rows), "tensors")} of the classes: '
+    if not old:
+        return title + 'the file does not say which they are'
+    if list(old) == list(new):
+        return title + 'the same in file and data'
+    return title + (_words(new, pairs) if pairs else f'those of {listed(new)} start fresh')
+
+
+def _has_anchors(model, name):
+    """Whether a tensor is of a dense head, which has a prediction for each of its anchors at every place."""
+    owners = name.split('.')[:-1]
+    return any(hasattr(model.get_submodule('.'.join(owners[:end])), 'prior_generator')
+               for end in range(1, len(owners) + 1))
+
+
+def _is_classifier(backbone):
+    return hasattr(backbone, 'cls_attn_blocks')
