@@ -127,12 +127,18 @@ def test_a_file_of_the_first_version_is_as_it_was():
 
 @pytest.mark.parametrize('value, plain', (
     (np.int64(3), 3), (np.float64(0.1), 0.1), (np.bool_(True), True), (np.str_('x'), 'x'), (Path('a'), 'a'),
-    (ConfigDict(a=(1, [2])), dict(a=(1, [2]))), (OrderedDict(a=1), OrderedDict(a=1)), (torch.Size([1]), torch.Size([1])),
-    (torch.float16, torch.float16), ({np.int64(1): 2}, {1: 2})))
+    (ConfigDict(a=(1, [2])), dict(a=(1, [2]))), (OrderedDict(a=1), OrderedDict(a=1)),
+    (torch.Size([1]), torch.Size([1])), (torch.float16, torch.float16), ({np.int64(1): 2}, {1: 2})))
 def test_a_plain_form(value, plain, tmp_path):
     torch.save(to_plain(dict(a=value)), tmp_path / 'a.pth')
     got = load(tmp_path / 'a.pth')['a']
     assert got == plain and type(got) is type(plain)
+
+
+def test_what_the_frameworks_read_is_readable():
+    meta = dict(palette=np.array([[1, 2, 3]]), names=np.array(['a']), ids={2, 1})
+    assert to_plain(dict(meta=dict(dataset_meta=meta)))['meta']['dataset_meta'] == dict(
+        palette=[[1, 2, 3]], names=['a'], ids=[1, 2])
 
 
 @pytest.mark.parametrize('value', (Own(), print, np.array(['a']), np.longdouble(1), [Own()], (1, {Own()}), {Own(): 1}))

@@ -1,6 +1,7 @@
 """A model that predicts image files, and what it writes of each: a picture, and results in the format of the task."""
 import json
 from pathlib import Path
+from uuid import uuid4
 
 import cv2
 import numpy as np
@@ -26,6 +27,7 @@ class Predictor:
     Args:
         cfg: A config as `xcit_dense.config.loading.load_config` gives it.
         checkpoint: Path or address of the weights of the whole model.
+        device: Where the model runs; by default the accelerator that is there, or the CPU.
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
@@ -40,14 +42,14 @@ class Predictor:
     #: What draws where the config does not say.
     visualizer_type = None
 
-    def __init__(self, cfg, checkpoint):
+    def __init__(self, cfg, checkpoint, device=None):
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(framework_of(cfg) or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
-        fuse_backbones(self.model.to(get_device()).eval())
+        fuse_backbones(self.model.to(device or get_device()).eval())
         dataset, meta = test_dataset(cfg), get_dataset_meta(weights)
         self.classes = self.find_classes(cfg, meta, checkpoint)
         self.reader = ImageReader(dataset)
@@ -56,7 +58,8 @@ class Predictor:
         if len(meta.get('palette') or ()) < len(self.classes.names):
             meta['palette'] = palette_of(self.classes.names)
         self.visualizer = VISUALIZERS.build(
-            {'type': self.visualizer_type, 'name': 'visualizer', **(cfg.get('visualizer') or {}), 'vis_backends': None})
+            {'type': self.visualizer_type, **(cfg.get('visualizer') or {}), 'vis_backends': None,
+             'name': uuid4().hex})  # mmengine gives all of one name the same, with the classes of the last
         self.visualizer.dataset_meta = meta
 
     def __call__(self, image):
@@ -65,9 +68,23 @@ class Predictor:
         Returns:
             The framework's data sample, on the CPU: ``pred_instances`` or ``pred_sem_seg`` in pixels of the image.
         """
-        data = image.data
+        return self.samples([image])[0].cpu()
+
+    def samples(self, images) -> list:
+        """Predict images as one batch; the data samples are on the device of the model."""
+        batch = {key: [image.data[key] for image in images] for key in ('inputs', 'data_samples')}
         with torch.no_grad():
-            return self.model.test_step(dict(inputs=[data['inputs']], data_samples=[data['data_samples']]))[0].cpu()
+            return self.model.test_step(batch)
+
+    def draw(self, picture, sample, **options) -> np.ndarray:
+        """Draw a sample into a picture (H, W, 3), RGB, uint8, and return that; options are those of the visualizer."""
+        drawn = []
+        self.visualizer.add_image = lambda name, image, step=0: drawn.append(image)  # without a file it goes there
+        try:
+            self.visualizer.add_datasample('', picture, sample, draw_gt=False, **options)
+        finally:
+            del self.visualizer.add_image
+        return drawn[0]
 
     def predict(self, image, name, out_dir, **options):
         """Predict one image, draw it into ``out_dir / name`` as JPEG, and return the sample."""
@@ -99,6 +116,7 @@ class DetectionPredictor(Predictor):
         cfg: As for `Predictor`.
         checkpoint: As for `Predictor`.
         score_thr: Objects with a lower score are not drawn; the results hold all.
+        device: As for `Predictor`.
     """
 
     find_classes = staticmethod(classes_of_objects)
@@ -106,8 +124,8 @@ class DetectionPredictor(Predictor):
     #: Written at the end.
     last_files = ('results.json', 'classes.json')
 
-    def __init__(self, cfg, checkpoint, score_thr: float = 0.3):
-        super().__init__(cfg, checkpoint)
+    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None):
+        super().__init__(cfg, checkpoint, device)
         self.score_thr = score_thr
         self.records = []
 
@@ -151,8 +169,8 @@ class SegmentationPredictor(Predictor):
     #: Written at the end.
     last_files = ('classes.json', )
 
-    def __init__(self, cfg, checkpoint):
-        super().__init__(cfg, checkpoint)
+    def __init__(self, cfg, checkpoint, device=None):
+        super().__init__(cfg, checkpoint, device)
         # the maps are written as the data set has them: ADE20k's first class is 1
         self.first_label = self.classes.numbers[0] if self.classes.numbers else 0
         self.count = 0
@@ -179,7 +197,7 @@ class SegmentationPredictor(Predictor):
         return f'{self.count} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
 
 
-def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
+def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None) -> Predictor:
     """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`.
 
     Raises:
@@ -189,10 +207,11 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
     """
     if framework_of(cfg) == 'mmpretrain':
         raise ConfigError('the config is of a classifier: what its images show is said by `python -m xcit_dense '
-                          'classify CHECKPOINT IMAGES`')
+                          'classify CHECKPOINT IMAGES`, and from Python by xcit_dense.predict.classify(checkpoint, '
+                          'image)')
     if framework_of(cfg) == 'mmseg':
-        return SegmentationPredictor(cfg, checkpoint)
-    return DetectionPredictor(cfg, checkpoint, score_thr)
+        return SegmentationPredictor(cfg, checkpoint, device)
+    return DetectionPredictor(cfg, checkpoint, score_thr, device)
 
 
 def _take_classes(cfg, weights, checkpoint):

@@ -16,6 +16,8 @@ from ..compat.mmengine_private import HISTORIES, restore_history
 
 #: The key of a dict that stands for another value, with the name of its kind.
 KIND = 'xcit_dense.kind'
+#: How the names of what is in ``meta`` begin.
+_META = 'meta.'
 _AS_THEY_ARE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
@@ -26,8 +28,9 @@ class _Unknown(Exception):
 def to_plain(checkpoint: dict) -> dict:
     """Return a checkpoint in plain values; what cannot be told in them is left out, with a warning.
 
-    Log buffers, arrays and sets become dicts that `from_plain` turns back, bit for bit. NumPy's numbers become
-    Python's, paths text, and subclasses of dict, list and tuple these.
+    Log buffers, arrays and sets become dicts that `from_plain` turns back, bit for bit; in ``meta``, which the
+    frameworks read, arrays and sets become lists. NumPy's numbers become Python's, paths text, and subclasses of dict,
+    list and tuple these.
     """
     return _plain_dict(checkpoint, '')
 
@@ -69,6 +72,8 @@ def _plain_history(value, name):
 
 
 def _plain_array(value, name):
+    if name.startswith(_META):
+        return _plain(value.tolist(), name)
     try:
         return {KIND: 'array', 'data': torch.from_numpy(value.copy())}
     except TypeError:  # of text or objects
@@ -76,6 +81,8 @@ def _plain_array(value, name):
 
 
 def _plain_set(value, name):
+    if name.startswith(_META):
+        return _plain(sorted(value, key=str), name)
     kind = 'frozenset' if isinstance(value, frozenset) else 'set'
     return {KIND: kind, 'items': [_plain(item, name) for item in value]}
 
