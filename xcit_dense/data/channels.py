@@ -1,5 +1,6 @@
 """Images of any number of channels and any numbers: multi-spectral ones, with depth or heat, of one channel."""
 import io
+from importlib.util import find_spec
 from pathlib import Path
 
 import cv2
@@ -9,10 +10,16 @@ from mmengine import fileio
 from mmengine.registry import TRANSFORMS
 
 from ..errors import ConfigError, DataError
+from ..text import first_line
 
 #: What is read by their suffixes beside what OpenCV reads.
 ARRAY_SUFFIXES = ('.npy', )
 _TIFF_SUFFIXES = ('.tif', '.tiff')
+#: Those of files that may hold more than can be seen.
+CHANNEL_SUFFIXES = (*ARRAY_SUFFIXES, *_TIFF_SUFFIXES)
+#: Said of TIFF files that do not come out as they should.
+_TIFFFILE = ('' if find_spec('tifffile') else '. OpenCV reads TIFF files with up to four channels in each pixel, not '
+             'of every kind, or pages of one channel; the package tifffile reads all: pip install tifffile')
 
 
 @TRANSFORMS.register_module()
@@ -20,8 +27,8 @@ class LoadImageChannels(LoadImageFromFile):
     """Loads images with all their channels, in the order of the file, as float32: ``img`` (H, W, channels).
 
     ``.npy`` holds an array (H, W, channels) or (H, W); a TIFF file its channels in each pixel, or in pages of one
-    channel each; other files what OpenCV reads, RGB or RGBA or grey. Where OpenCV does not read a TIFF file, as with
-    more than four channels in each pixel, the package tifffile does, if it is there.
+    channel each; other files what OpenCV reads: RGB, RGBA or grey. TIFF files are read by the package tifffile where
+    it is installed, else by OpenCV, which takes no more than four channels in each pixel.
 
     Args:
         channels: How many an image has.
@@ -57,9 +64,10 @@ class LoadImageChannels(LoadImageFromFile):
         """
         image = array[..., None] if array.ndim == 2 else array
         if image.ndim != 3 or image.shape[2] != self.channels or image.size == 0:
+            is_tiff = Path(str(name)).suffix.lower() in _TIFF_SUFFIXES
             raise DataError(f'{name} has the shape {array.shape}, and the config asks for (H, W, {self.channels}): '
                             'channels of LoadImageChannels, in_channels of the backbone and mean and std of the '
-                            'data_preprocessor are as many as the images have')
+                            'data_preprocessor are as many as the images have' + (_TIFFFILE if is_tiff else ''))
         if image.dtype.kind not in 'buif':
             raise DataError(f'{name} holds {image.dtype}, which are no numbers of an image')
         return np.ascontiguousarray(image, dtype=np.float32)
@@ -80,33 +88,36 @@ def decode(data: bytes, path) -> np.ndarray:
             return np.load(io.BytesIO(data), allow_pickle=False)
         except (EOFError, OSError, ValueError) as error:
             raise DataError(f'{path} cannot be read: {error}') from error
-    buffer = np.frombuffer(data, np.uint8)
     try:
-        found, pages = cv2.imdecodemulti(buffer, cv2.IMREAD_UNCHANGED) if suffix in _TIFF_SUFFIXES else (False, ())
-        if found and len(pages) > 1 and all(page.shape == pages[0].shape and page.ndim == 2 for page in pages):
-            return np.stack(pages, -1)
-        image = pages[0] if found else cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED) if data else None
-    except cv2.error:
-        image = None
-    if image is None and suffix in _TIFF_SUFFIXES:
-        return _decode_tiff(data, path)
+        image = _decode_tiff(data) if suffix in _TIFF_SUFFIXES else _decode(data)
+    except Exception as error:  # of many types, for whatever the bytes are
+        raise DataError(f'{path} cannot be read: {first_line(error)}') from error
     if image is None:
-        raise DataError(f'{path} cannot be read: it is no image, or is damaged')
+        raise DataError(f'{path} cannot be read: it is no image, or is damaged'
+                        + (_TIFFFILE if suffix in _TIFF_SUFFIXES else ''))
+    return image
+
+
+def _decode(data):
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
+    return None if image is None else _as_in_file(image)
+
+
+def _as_in_file(image):
+    """Return what OpenCV read with its colours as RGB."""
     return image[..., [2, 1, 0, *range(3, image.shape[2])]] if image.ndim == 3 and image.shape[2] >= 3 else image
 
 
-def _decode_tiff(data, path):
+def _decode_tiff(data):
     try:
         import tifffile
     except ImportError:
-        raise DataError(f'{path} cannot be read by OpenCV, which takes up to four channels in each pixel, or pages of '
-                        'one channel; the package tifffile reads more: pip install tifffile') from None
-    try:
-        with tifffile.TiffFile(io.BytesIO(data)) as file:
-            series = file.series[0]
-            image, axes = series.asarray(), series.axes
-    except Exception as error:  # of many types, for whatever the bytes are
-        raise DataError(f'{path} cannot be read: {error}') from error
+        found, pages = cv2.imdecodemulti(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        if len(pages) > 1 and all(page.shape == pages[0].shape and page.ndim == 2 for page in pages):
+            return np.stack(pages, -1)
+        return _as_in_file(pages[0]) if found else None
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        image, axes = file.series[0].asarray(), file.series[0].axes
     # the axes that are not height and width are channels, whether in each pixel, in planes or in pages
     others = [i for i, axis in enumerate(axes) if axis not in 'YX']
     image = np.moveaxis(image, others, range(-len(others), 0)) if others else image

@@ -25,7 +25,7 @@ NOT_REGULAR = 'it is no regular file'
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: what other versions wrote is not read.
-_VERSION = 3
+_VERSION = 4
 _AT_ONCE = 32
 
 

@@ -3,7 +3,8 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from ..errors import DataError
-from .datasets import find_images
+from .channels import ARRAY_SUFFIXES, LoadImageChannels
+from .datasets import IMAGE_SUFFIXES, find_images
 from .folders import label_map_of
 
 
@@ -17,7 +18,9 @@ class ImageFolderDataset(BaseSegDataset):
 
     def load_data_list(self):
         """Return one record per image, in the order of their paths, as mmseg's transforms expect it."""
-        folder, paths = find_images(self.data_prefix['img_path'])
+        reads_arrays = any(isinstance(step, LoadImageChannels) for step in self.pipeline.transforms)
+        folder, paths = find_images(self.data_prefix['img_path'],
+                                    (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES) if reads_arrays else IMAGE_SUFFIXES)
         records, seen = [], {}
         for path in paths:
             record = dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,

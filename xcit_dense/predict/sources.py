@@ -2,9 +2,8 @@
 import os
 from pathlib import Path
 
-from ..data.channels import ARRAY_SUFFIXES, LoadImageChannels
-from ..data.datasets import IMAGE_SUFFIXES, find_images
-from ..data.pipelines import image_loader
+from ..data.datasets import find_images
+from ..data.pipelines import image_suffixes
 from ..errors import DataError
 from ..text import counted, listed
 from .classes import test_dataset
@@ -32,9 +31,7 @@ def find_sources(source, cfg):
     if source.suffix.lower() == '.txt' and source.is_file():
         paths = _listed_in(source)
         return Path(os.path.commonpath([path.parent for path in paths])), paths
-    kind = image_loader(test_dataset(cfg)).kind
-    reads_arrays = isinstance(kind, type) and issubclass(kind, LoadImageChannels)
-    return find_images(source, (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES) if reads_arrays else IMAGE_SUFFIXES)
+    return find_images(source, image_suffixes(test_dataset(cfg)))
 
 
 def _listed_in(file):

@@ -6,8 +6,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ...text import shown
+from ...text import counted, first_line, shown
 from ..asking import Asked
+from ..channels import ARRAY_SUFFIXES, LoadImageChannels
 from ..files import FORMATS, NOT_REGULAR, Unreadable, read_files
 from ..pipelines import image_loader, turns_images
 from .findings import ERROR, KINDS
@@ -22,11 +23,13 @@ _ENOUGH = 200
 
 def read_header(path) -> dict:
     """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; ``mode``, and marks
-    of harm: ``cut_off``, its format, and ``huge``.
+    of harm: ``cut_off``, its format, and ``huge``. Of an array (``.npy``) instead of ``mode`` its ``channels``.
 
     Raises:
-        Unreadable: It is no image that OpenCV reads.
+        Unreadable: It is no image that OpenCV reads, and no array of an image.
     """
+    if os.path.splitext(path)[1].lower() in ARRAY_SUFFIXES:
+        return _read_array_header(path)
     try:
         with Image.open(path, formats=FORMATS) as image:
             size, mode, kind = image.size, image.mode, image.format
@@ -45,6 +48,17 @@ def read_header(path) -> dict:
     if 'cut_off' in header and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
         raise Unreadable(f'it is cut off: a {kind} without its end')
     return header
+
+
+def _read_array_header(path):
+    try:
+        shape = np.load(path, mmap_mode='r', allow_pickle=False).shape
+    except (EOFError, ValueError) as error:
+        raise Unreadable(first_line(error)) from None
+    if len(shape) not in (2, 3):
+        raise Unreadable(f'an array of the shape {shape} is no image (H, W, channels)')
+    size = [shape[1], shape[0]]
+    return dict(size=size, turned=size, channels=shape[2] if len(shape) == 3 else 1)
 
 
 def _orientation(image):
@@ -101,6 +115,8 @@ class Images:
 
     def __init__(self, dataset, source, use_cache: bool = True):
         self.loader, self.turned = image_loader(dataset), turns_images(dataset)
+        # how many the config reads of an array, if it reads arrays
+        self._channels = self.loader.step.get('channels') if self.loader.kind is LoadImageChannels else None
         self.tested = bool(dataset.get('test_mode'))
         self._asked = Asked(self.loader, 'images', source, use_cache)
         self._good = Counter()  # by suffix, files in doubt that the step has read one after another
@@ -145,6 +161,13 @@ class Images:
             yield f'image-{state.fault}', state.value
             return
         yield from faults_of_header(state.content)
+        channels = state.content.get('channels')
+        if channels and self._channels is None and self.loader.is_standard:
+            yield 'image-unreadable', 'it is an array, which LoadImageChannels in the place of LoadImageFromFile reads'
+            return
+        if channels and self._channels not in (None, channels):
+            yield 'image-unreadable', f'it has {counted(channels, "channels")}, and the config reads {self._channels}'
+            return
         if 'size' in state.content and size:
             turned = self.turned and state.content['size'] == size
             yield from self._compare(state.content['turned' if self.turned else 'size'], size,
