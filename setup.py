@@ -45,7 +45,9 @@ setup(
     install_requires=['numpy', 'orjson', 'packaging', 'tqdm'],
     extras_require={
         **FRAMEWORKS['extras'](),
-        'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff'],
+        'video': ['av'],
+        'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff', 'av',
+                 'supervision'],
     },
     classifiers=[
         'License :: OSI Approved :: Apache Software License',

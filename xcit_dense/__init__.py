@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         get_arch,
         get_config,
         list_models,
+        load,
         principal_components,
         set_fast,
     )
@@ -43,7 +44,7 @@ __version__ = '0.1.0'
 
 __all__ = [
     'Arch', 'ReferenceXCiT', 'XCABlock', 'XCiT', 'XCiTClassifier', 'arch_names', 'attention_maps', 'get_arch',
-    'get_config', 'list_models', 'principal_components', 'set_fast'
+    'get_config', 'list_models', 'load', 'principal_components', 'set_fast'
 ]
 
 

@@ -10,4 +10,5 @@ from .config.loading import get_config  # noqa: E402, F401
 from .models import ReferenceXCiT, XCABlock, XCiT, XCiTClassifier, attention_maps, set_fast  # noqa: E402, F401
 from .predict import drawing_hook  # noqa: E402, F401
 from .predict.components import principal_components  # noqa: E402, F401
+from .predict.loaded import load  # noqa: E402, F401
 from .report import hook  # noqa: E402, F401

@@ -12,12 +12,19 @@ def main(argv=None):
 def _read_options(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     add_config_options(parser, checkpoint=True)
-    parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
+    parser.add_argument('images', metavar='IMAGES', help='an image, a folder with images at any depth, a video (.mp4, '
+                        '.avi, .mov, .mkv, .webm), or a list (.txt): a path a line, from its folder or the working one')
     parser.add_argument('--out', required=True, metavar='DIR',
                         help='gets one picture an image, results.json (detection) or labels/*.png (segmentation), and '
-                        'classes.json')
+                        'classes.json, which says what the numbers are; of a video another (.mp4), and results.json, '
+                        'where image ids are the numbers of frames, from 0')
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
                         help='detection: draw objects from this score up (default: 0.3); results.json holds all')
+    parser.add_argument('--ids-from', metavar='FILE', help="detection: take the image ids from annotations in COCO's "
+                        'format, by file name (default: those of the test data, if it has all the images, or else the '
+                        'numbers that are the names of the files, or else 1, 2, 3 and so on)')
+    parser.add_argument('--frame-labels', action='store_true', help='segmentation of a video: write the label map of '
+                        'each frame, too')
     add_image_size_option(parser)
     add_overwrite_option(parser)
     return parser.parse_args(argv)
@@ -26,11 +33,17 @@ def _read_options(argv):
 def _run(args):
     from ..config.loading import load_config
     from ..config.settings import Settings
-    from ..data.datasets import find_images
     from ..predict.files import predict_files
     from ..predict.predictor import build_predictor
+    from ..predict.sources import find_sources, is_video
+    from ..predict.video import import_av, predict_video
     cfg = load_config(args.config, cfg_options=args.cfg_options, settings=Settings(image_size=args.image_size),
                       tested=True, pretrained=False)
-    root, paths = find_images(args.images)
-    predictor = build_predictor(cfg, args.checkpoint, args.score_thr)
+    if is_video(args.images):
+        import_av()  # before the model is built
+        predictor = build_predictor(cfg, args.checkpoint, args.score_thr)
+        print(predict_video(predictor, args.images, args.out, args.overwrite, args.frame_labels))
+        return
+    root, paths = find_sources(args.images, cfg)
+    predictor = build_predictor(cfg, args.checkpoint, args.score_thr, ids_from=args.ids_from)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

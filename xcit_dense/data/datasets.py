@@ -71,8 +71,12 @@ def _state_of(path):
     return 'empty' if path.is_dir() and not any(path.iterdir()) else 'found'
 
 
-def find_images(source):
+def find_images(source, suffixes=IMAGE_SUFFIXES):
     """Return the folder and the sorted image files of a file or folder, as `files_below` finds them.
+
+    Args:
+        source: The file or folder; a file that is named is taken, whatever its suffix.
+        suffixes: Those that images in a folder have.
 
     Raises:
         DataError: There are none.
@@ -82,9 +86,9 @@ def find_images(source):
         return source.parent, [source]
     if not source.is_dir():
         raise DataError(f'there is no image or folder {source.absolute()}')
-    paths = [path for path in files_below(source) if path.suffix.lower() in IMAGE_SUFFIXES]
+    paths = [path for path in files_below(source) if path.suffix.lower() in suffixes]
     if not paths:
-        raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(IMAGE_SUFFIXES)}')
+        raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(suffixes)}')
     return source, paths
 
 

@@ -18,6 +18,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from ..files import atomic_write, stamp_of
+from ..text import first_line
+from .channels import ARRAY_SUFFIXES
 
 #: What OpenCV reads too; PIL knows formats that run other programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
@@ -30,7 +32,7 @@ _TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: what other versions wrote is not read.
-_VERSION = 3
+_VERSION = 4
 _AT_ONCE = 32
 
 
@@ -110,11 +112,13 @@ def _in_threads(function, items, name):
 
 def read_header(path) -> dict:
     """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; ``mode``, and marks
-    of harm: ``cut_off``, its format, and ``huge``.
+    of harm: ``cut_off``, its format, and ``huge``. Of an array (``.npy``) instead of ``mode`` its ``channels``.
 
     Raises:
-        Unreadable: It is no image that OpenCV reads.
+        Unreadable: It is no image that OpenCV reads, and no array of an image.
     """
+    if os.path.splitext(path)[1].lower() in ARRAY_SUFFIXES:
+        return _read_array_header(path)
     try:
         with Image.open(path, formats=FORMATS) as image:
             size, mode, kind = image.size, image.mode, image.format
@@ -133,6 +137,17 @@ def read_header(path) -> dict:
     if 'cut_off' in header and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
         raise Unreadable(f'it is cut off: a {kind} without its end')
     return header
+
+
+def _read_array_header(path):
+    try:
+        shape = np.load(path, mmap_mode='r', allow_pickle=False).shape
+    except (EOFError, ValueError) as error:
+        raise Unreadable(first_line(error)) from None
+    if len(shape) not in (2, 3):
+        raise Unreadable(f'an array of the shape {shape} is no image (H, W, channels)')
+    size = [shape[1], shape[0]]
+    return dict(size=size, turned=size, channels=shape[2] if len(shape) == 3 else 1)
 
 
 def _orientation(image):

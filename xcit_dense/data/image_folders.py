@@ -5,7 +5,8 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from ..errors import DataError
-from .datasets import find_images
+from .channels import ARRAY_SUFFIXES, LoadImageChannels
+from .datasets import IMAGE_SUFFIXES, find_images
 from .files import IGNORED
 from .folders import label_map_of, names_in_list
 from .labels import label_map
@@ -42,8 +43,10 @@ class ImageFolderDataset(BaseSegDataset):
     def load_data_list(self):
         """Return one record per image, in the order of their paths or of the list, as mmseg's transforms expect it."""
         folder = Path(self.data_prefix['img_path']).expanduser()
+        reads_arrays = any(isinstance(step, LoadImageChannels) for step in self.pipeline.transforms)
+        suffixes = (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES) if reads_arrays else IMAGE_SUFFIXES
         paths = ([folder / name for name in names_in_list(self.ann_file)] if self.ann_file else
-                 find_images(folder)[1])
+                 find_images(folder, suffixes)[1])
         records, seen = [], {}
         for path in paths:
             record = dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,

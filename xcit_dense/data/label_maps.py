@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from .asking import Asked
+from .channels import ARRAY_SUFFIXES
 from .datasets import IMAGE_SUFFIXES, ann_file_of, folder_of, reader_of, setting_of
 from .files import IGNORED, NOT_REGULAR, FileState, labels_of, read_maps
 from .folders import files_below, label_map_of, names_in_list
@@ -129,6 +130,6 @@ class LabelMaps:
 
     def _image_of(self, path):
         stem = os.path.relpath(path, self.folder).removesuffix(self.suffix)
-        ends = (self._image_suffix, *IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES))
+        ends = (self._image_suffix, *IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES), *ARRAY_SUFFIXES)
         images = [Path(self._images, f'{stem}{self.ending}{end}') for end in ends]
         return next((image for image in images if image.exists()), images[0])

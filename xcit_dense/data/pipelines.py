@@ -5,7 +5,8 @@ from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 
 from ..files import stamp_of
 from ..text import first_line
-from .datasets import LOADERS, argument_of, class_of, dicts_in, is_elsewhere
+from .channels import ARRAY_SUFFIXES, LoadImageChannels
+from .datasets import IMAGE_SUFFIXES, LOADERS, argument_of, class_of, dicts_in, is_elsewhere
 from .evaluators import evaluators
 from .files import IGNORED
 
@@ -34,6 +35,11 @@ def turns_images(dataset) -> bool:
     colours = argument_of(kind, step, 'color_type', 'color')
     return (colours != 'unchanged' and 'ignore_orientation' not in colours
             and argument_of(kind, step, 'imdecode_backend', 'cv2') not in _ORIENTED)
+
+
+def image_suffixes(dataset) -> tuple:
+    """Return the suffixes of the image files that a data set may read."""
+    return (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES) if _is(_image_step(dataset)[0], LoadImageChannels) else IMAGE_SUFFIXES
 
 
 def resizes(dataset) -> bool:

@@ -1,6 +1,7 @@
 """What the outputs of a model mean: the names of its classes, and their numbers in the data set."""
 from contextlib import suppress
 from itertools import chain, tee
+from pathlib import Path
 from typing import NamedTuple
 
 from ..data.check.classes import wanted_classes
@@ -9,6 +10,7 @@ from ..data.datasets import LOADERS, ann_file_of, datasets, folder_of, type_of
 from ..data.files import Unreadable, read_class_list, read_json
 from ..data.labels import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
 from ..errors import DataError
+from ..text import counted, first_line, listed
 
 #: The category ids of COCO 2017 are 1 to 90 without these.
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
@@ -66,6 +68,43 @@ def image_ids(cfg, paths) -> list:
     return [ids[name] for name in names] if ids.keys() >= set(names) else []
 
 
+def ids_in_file(file, paths) -> list:
+    """Return the ids that a file in COCO's format has for images.
+
+    An image is known by its name, or, where several have that name, by as much of its path as the file has.
+
+    Raises:
+        DataError: The file cannot be read, or does not have one id for each image.
+    """
+    file = Path(file).expanduser()
+    try:
+        images = [(Path(image['file_name']), int(image['id'])) for image in read_json(file)['images']]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f'--ids-from {file} cannot be read as annotations in COCO\'s format, with file_name and id of '
+                        f'each of its images: {first_line(error)}') from error
+    by_name = {}
+    for name, number in images:
+        by_name.setdefault(name.name, []).append((name, number))
+    ids, unknown = [], []
+    for path in paths:
+        found = by_name.get(path.name, [])
+        if len(found) > 1:
+            found = [(name, number) for name, number in found if path.absolute().parts[-len(name.parts):] == name.parts]
+        ids += [number for _, number in found[:1]]
+        unknown += [str(path)] if len(found) != 1 else []
+    if unknown:
+        raise DataError(f'--ids-from {file} has no one id for {counted(len(unknown), "images")} of {len(paths):,}: '
+                        f'{listed(unknown)}')
+    return ids
+
+
+def ids_in_names(paths) -> list:
+    """Return the numbers that are the names of files, if all have one of their own."""
+    stems = [path.stem for path in paths]
+    ids = list(map(int, stems)) if all(stem.isdecimal() for stem in stems) else []
+    return ids if len(set(ids)) == len(ids) else []
+
+
 def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
     """Return the classes of a segmentor, with their labels in the files that it was trained on.
 
@@ -77,12 +116,12 @@ def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
         checkpoint: Likewise.
     """
     dataset = test_dataset(cfg)
-    file, listed = names_path_of(dataset), None
+    file, in_list = names_path_of(dataset), None
     with suppress(Unreadable):
-        listed = read_class_list(file)
+        in_list = read_class_list(file)
     first, ignored = first_label(dataset), own_ignored(dataset)
-    listed = without_ignored(listed or (), first, ignored)
-    names, origin = _names(cfg, meta, checkpoint, [(listed, file)] if listed else [])
+    in_list = without_ignored(in_list or (), first, ignored)
+    names, origin = _names(cfg, meta, checkpoint, [(in_list, file)] if in_list else [])
     changed = label_map(first, ignored, len(names))
     if 'reduce_zero_label' in meta:
         first, changed = int(meta['reduce_zero_label']), meta.get('label_map')

@@ -5,6 +5,7 @@ from pathlib import Path
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
+from ..data.channels import ARRAY_SUFFIXES
 from ..files import OwnFiles
 from ..processes import is_first_process, run_on_first
 from .classes import test_dataset
@@ -17,8 +18,8 @@ class DrawingHook(Hook):
 
     Args:
         draw: Whether to draw at all.
-        test_out_dir: Folder for the pictures, named like the images, folders below the data set's too. Without it they
-            go where the visualizer keeps pictures.
+        test_out_dir: Folder for the pictures, named like the images, folders below the data set's too; those of arrays
+            (``.npy``) get ``.png`` behind that. Without it they go where the visualizer keeps pictures.
         score_thr: Objects with a lower score are not drawn; by default as the visualizer of mmdet has it, 0.3.
         interval: In a validation, iterations from one picture to the next.
         show: Whether to show each picture in a window.
@@ -100,7 +101,8 @@ def _place(folder, file):
     path = Path(os.path.abspath(file))
     if folder is None or not path.is_relative_to(folder):
         folder = path.anchor  # somewhere else: a list may name files of any place
-    return path.relative_to(folder)
+    path = path.relative_to(folder)
+    return path.with_name(f'{path.name}.png') if path.suffix.lower() in ARRAY_SUFFIXES else path
 
 
 #: Of mmseg and of mmdet; other data sets are known by their root.

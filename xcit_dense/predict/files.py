@@ -12,8 +12,6 @@ from ..text import counted, first_line, listed
 def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     """Predict image files, or look at them another way; write pictures and results into ``out_dir``.
 
-    An image id is that of the annotation file of the test data where it has all the images. Otherwise it is the
-    number in the file's name, as in COCO, where all files have different ones, or else the position among the files.
     What was done before an interruption is kept.
 
     Args:
@@ -35,11 +33,11 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     root, out_dir = Path(root), Path(out_dir).expanduser()
     with OwnFiles(out_dir, predictor.tool, overwrite) as own:
         paths = without_drawn(root, paths)
+        ids = predictor.ids_of(paths) or range(1, len(paths) + 1)
         names = [path.relative_to(root) for path in paths]
         files = [file for name in names for file in predictor.files_of(name)]
         _check_targets(root, paths, names, out_dir, files)
         own.claim(*files, *predictor.last_files)
-        ids = predictor.ids_of(paths) or _numbers_in(paths) or range(1, len(paths) + 1)
         try:
             written, unreadable = _predict_all(predictor, list(zip(paths, names, ids, strict=True)), out_dir)
         except OSError as error:
@@ -63,13 +61,6 @@ def without_drawn(root, paths) -> list:
     if len(drawn) == len(paths):
         raise DataError(f'there is no image in {root} but pictures that this package drew')
     return [path for path in paths if path not in drawn]
-
-
-def _numbers_in(paths):
-    """Return the numbers that are the names of files, if all have one of their own."""
-    stems = [path.stem for path in paths]
-    ids = list(map(int, stems)) if all(stem.isdecimal() for stem in stems) else []
-    return ids if len(set(ids)) == len(ids) else []
 
 
 def _check_targets(root, paths, names, out_dir, files):

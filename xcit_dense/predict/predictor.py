@@ -1,6 +1,7 @@
 """A model that predicts image files, and what it writes of each: a picture, and results in the format of the task."""
 import json
 from pathlib import Path
+from uuid import uuid4
 
 import cv2
 import numpy as np
@@ -10,13 +11,13 @@ from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
 
 from ..config.framework import framework_of
 from ..data.classes import palette_of, take_classes
-from ..data.datasets import type_of
+from ..data.datasets import ann_file_of, type_of
 from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
-from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
+from .classes import classes_of_objects, classes_of_pixels, ids_in_file, ids_in_names, image_ids, test_dataset
 from .reading import ImageReader
 
 
@@ -26,6 +27,7 @@ class Predictor:
     Args:
         cfg: A config as `xcit_dense.config.loading.load_config` gives it.
         checkpoint: Path or address of the weights of the whole model.
+        device: Where the model runs; by default the accelerator that is there, or the CPU.
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
@@ -39,15 +41,17 @@ class Predictor:
     find_classes = None
     #: What draws where the config does not say.
     visualizer_type = None
+    #: How it draws.
+    drawing = {}
 
-    def __init__(self, cfg, checkpoint):
+    def __init__(self, cfg, checkpoint, device=None):
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(framework_of(cfg) or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
-        fuse_backbones(self.model.to(get_device()).eval())
+        fuse_backbones(self.model.to(device or get_device()).eval())
         dataset, meta = test_dataset(cfg), get_dataset_meta(weights)
         self.classes = self.find_classes(cfg, meta, checkpoint)
         self.reader = ImageReader(dataset)
@@ -56,7 +60,8 @@ class Predictor:
         if len(meta.get('palette') or ()) < len(self.classes.names):
             meta['palette'] = palette_of(self.classes.names)
         self.visualizer = VISUALIZERS.build(
-            {'type': self.visualizer_type, 'name': 'visualizer', **(cfg.get('visualizer') or {}), 'vis_backends': None})
+            {'type': self.visualizer_type, **(cfg.get('visualizer') or {}), 'vis_backends': None,
+             'name': uuid4().hex})  # mmengine gives all of one name the same, with the classes of the last
         self.visualizer.dataset_meta = meta
 
     def __call__(self, image):
@@ -65,30 +70,44 @@ class Predictor:
         Returns:
             The framework's data sample, on the CPU: ``pred_instances`` or ``pred_sem_seg`` in pixels of the image.
         """
-        data = image.data
-        with torch.no_grad():
-            return self.model.test_step(dict(inputs=[data['inputs']], data_samples=[data['data_samples']]))[0].cpu()
+        return self.samples([image])[0].cpu()
 
-    def predict(self, image, name, out_dir, **options):
+    def samples(self, images) -> list:
+        """Predict images as one batch; the data samples are on the device of the model."""
+        batch = {key: [image.data[key] for image in images] for key in ('inputs', 'data_samples')}
+        with torch.no_grad():
+            return self.model.test_step(batch)
+
+    def draw(self, picture, sample, **drawing) -> np.ndarray:
+        """Draw a sample into a picture (H, W, 3), RGB, uint8, and return that; options are those of the visualizer."""
+        drawn = []
+        self.visualizer.add_image = lambda name, image, step=0: drawn.append(image)  # without a file it goes there
+        try:
+            self.visualizer.add_datasample('', picture, sample, draw_gt=False, **{**self.drawing, **drawing})
+        finally:
+            del self.visualizer.add_image
+        return drawn[0]
+
+    def predict(self, image, name, out_dir):
         """Predict one image, draw it into ``out_dir / name`` as JPEG, and return the sample."""
         sample = self(image)
         self.visualizer.add_datasample('', image.picture, sample, draw_gt=False,
-                                       out_file=str(Path(out_dir, _picture(name))), **options)
+                                       out_file=str(Path(out_dir, _picture(name))), **self.drawing)
         return sample
 
     def ids_of(self, paths) -> list:
-        """Return the ids that the data has for image files, if it has them."""
+        """Return the ids of image files, if results have ids."""
         return []
 
     def files_of(self, name) -> list:
         """Return the files that are written for an image, relative to the folder of the results."""
         return [_picture(name)]
 
-    def close(self, out_dir):
-        """Write what is known once all images are done."""
+    def write_classes(self, out_dir, **words):
+        """Write ``classes.json``: what the numbers in the results mean, and other words on them."""
         found = self.classes
         content = dict(classes=dict(zip(map(str, found.numbers), found.names, strict=True)),
-                       names_from=found.names_from, numbers_from=found.numbers_from)
+                       names_from=found.names_from, numbers_from=found.numbers_from, **words)
         _write_json(Path(out_dir, 'classes.json'), content, indent=1)
 
 
@@ -99,6 +118,10 @@ class DetectionPredictor(Predictor):
         cfg: As for `Predictor`.
         checkpoint: As for `Predictor`.
         score_thr: Objects with a lower score are not drawn; the results hold all.
+        device: As for `Predictor`.
+        ids_from: File in COCO's format that has the ids of the images. Without it an image has the id that the
+            annotation file of the test data has, where that has all the images; or else the number in the file's
+            name, as in COCO, where all files have different ones; or else its place among the files, from 1.
     """
 
     find_classes = staticmethod(classes_of_objects)
@@ -106,25 +129,39 @@ class DetectionPredictor(Predictor):
     #: Written at the end.
     last_files = ('results.json', 'classes.json')
 
-    def __init__(self, cfg, checkpoint, score_thr: float = 0.3):
-        super().__init__(cfg, checkpoint)
-        self.score_thr = score_thr
-        self.records = []
+    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None):
+        super().__init__(cfg, checkpoint, device)
+        self.drawing = dict(pred_score_thr=score_thr)
+        self.records, self._ids_from, self._ids_are = [], ids_from, None
 
     def ids_of(self, paths) -> list:
-        """Return the ids that the annotation file of the test data has for image files, if it has all of them."""
-        return image_ids(self._cfg, paths)
+        """Return the ids of image files.
+
+        Raises:
+            DataError: ``ids_from`` was given, and cannot be read or does not have all of them.
+        """
+        if self._ids_from:
+            self._ids_are = f'those of {self._ids_from}'
+            return ids_in_file(self._ids_from, paths)
+        if ids := image_ids(self._cfg, paths):
+            self._ids_are = f'those of {ann_file_of(test_dataset(self._cfg))}'
+        elif ids := ids_in_names(paths):
+            self._ids_are = 'the numbers in the names of the files'
+        else:
+            ids, self._ids_are = list(range(1, len(paths) + 1)), 'counted from 1 in the order of the files'
+        return ids
 
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and keep its records."""
-        sample = self.predict(image, name, out_dir, pred_score_thr=self.score_thr)
+        sample = self.predict(image, name, out_dir)
         self.records += self.to_coco(sample, image_id=image.id, file_name=str(name))
 
     def close(self, out_dir):
         """Write ``results.json`` and the classes, and return what there is, in words."""
-        super().close(out_dir)
+        self.write_classes(out_dir, image_ids=self._ids_are)
         _write_json(Path(out_dir, 'results.json'), self.records)
-        return f'{len(self.records)} objects (results.json; category ids: {self.classes.numbers_from})'
+        return (f'{len(self.records)} objects (results.json; category ids: {self.classes.numbers_from}; image ids: '
+                f'{self._ids_are})')
 
     def to_coco(self, sample, **fields):
         """Return the objects of a sample as records of COCO's results format, with ``fields`` in each."""
@@ -151,8 +188,8 @@ class SegmentationPredictor(Predictor):
     #: Written at the end.
     last_files = ('classes.json', )
 
-    def __init__(self, cfg, checkpoint):
-        super().__init__(cfg, checkpoint)
+    def __init__(self, cfg, checkpoint, device=None):
+        super().__init__(cfg, checkpoint, device)
         self.count = 0
 
     def files_of(self, name) -> list:
@@ -161,15 +198,17 @@ class SegmentationPredictor(Predictor):
 
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
-        sample = self.predict(image, name, out_dir)
+        self.write_labels(self.predict(image, name, out_dir), Path(out_dir, self.files_of(name)[1]))
+        self.count += 1
+
+    def write_labels(self, sample, path):
+        """Write the label map of a sample as PNG."""
         labels = self.labels_of(sample.pred_sem_seg.data[0].numpy())
-        path = Path(out_dir, self.files_of(name)[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         # 255 is no class where maps have 8 bits
         small = self.classes.numbers[-1:] < (255, ) and labels.max() < 256
         data = cv2.imencode('.png', labels.astype(np.uint8 if small else np.uint16))[1]
         path.write_bytes(data.tobytes())  # imwrite says nothing where it cannot write
-        self.count += 1
 
     def labels_of(self, outputs):
         """Return a label map as the data set has it, where ADE20k's first class is 1, of the outputs of the model.
@@ -183,24 +222,27 @@ class SegmentationPredictor(Predictor):
 
     def close(self, out_dir):
         """Write the class names of the label maps and return what there is, in words."""
-        super().close(out_dir)
+        self.write_classes(out_dir)
         return f'{self.count} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
 
 
-def build_predictor(cfg, checkpoint, score_thr: float = 0.3) -> Predictor:
+def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None) -> Predictor:
     """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`.
 
     Raises:
         CheckpointError: As for `Predictor`.
-        ConfigError: Likewise, or the config is of a classifier.
+        ConfigError: Likewise, or the config is of a classifier, or of a segmentor, whose results have no ids.
         DataError: As for `Predictor`.
     """
     if framework_of(cfg) == 'mmpretrain':
         raise ConfigError('the config is of a classifier: what its images show is said by `python -m xcit_dense '
-                          'classify CHECKPOINT IMAGES`')
+                          'classify CHECKPOINT IMAGES`, and from Python by xcit_dense.predict.classify(checkpoint, '
+                          'image)')
     if framework_of(cfg) == 'mmseg':
-        return SegmentationPredictor(cfg, checkpoint)
-    return DetectionPredictor(cfg, checkpoint, score_thr)
+        if ids_from:
+            raise ConfigError('--ids-from goes with a detector: the label maps of a segmentor have names and no ids')
+        return SegmentationPredictor(cfg, checkpoint, device)
+    return DetectionPredictor(cfg, checkpoint, score_thr, device, ids_from)
 
 
 def _take_classes(cfg, weights, checkpoint):

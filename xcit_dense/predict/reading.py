@@ -1,12 +1,18 @@
-"""Image files read as a config reads its test data, by its own loader."""
+"""Images read as a config reads its test data, by its own loader: files, and what is in memory already."""
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 from mmengine.dataset import Compose
+from PIL import Image, ImageOps
 
+from ..data.channels import LoadImageChannels, stretched
 from ..data.datasets import class_of
-from ..errors import ConfigError
+from ..data.pipelines import turns_images
+from ..errors import ConfigError, DataError
 
 
 class ReadImage(NamedTuple):
@@ -41,6 +47,7 @@ class ImageReader:
             if loads[-1].get(key):
                 del loads[-1][key]
         self._load = Compose(loads)
+        self._turns = turns_images(dataset)
         self._prepare = Compose([step for step, kind in zip(pipeline[place + 1:], kinds[place + 1:], strict=True)
                                  if not _reads_annotations(kind)])
 
@@ -58,17 +65,71 @@ class ImageReader:
             raise ValueError('the loader of the config gives nothing')
         return loaded
 
-    def read(self, path, image_id) -> ReadImage:
-        """Read a file and prepare it for the model; what steps of the pipeline raise goes through."""
-        loaded = self.load(path, image_id)
+    def load_array(self, array, image_id) -> dict:
+        """Return what `load` gives for a file that holds an array without loss.
+
+        Args:
+            array: RGB (H, W, 3) or grey (H, W), uint8; where the config reads images of any channels
+                (`LoadImageChannels`), (H, W, C) of any numbers.
+            image_id: Its number.
+
+        Raises:
+            DataError: It is another array.
+        """
+        loader = self._load.transforms[-1]
+        if isinstance(loader, LoadImageChannels):
+            image = loader.check(array, 'the array')
+        else:
+            array = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
+            if array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (3, )):
+                raise DataError('an image is an array (H, W, 3), RGB, of uint8 from 0 to 255, or (H, W) where it is '
+                                f'grey; got {array.shape} of {array.dtype}')
+            image = np.ascontiguousarray(array[..., ::-1]) if array.ndim == 3 else array[..., None].repeat(3, 2)
+            if not _takes_bgr(self._load):
+                with tempfile.TemporaryDirectory() as folder:  # the loader's own way with it, whatever that is
+                    file = Path(folder, 'image.png')
+                    file.write_bytes(cv2.imencode('.png', image)[1].tobytes())
+                    return self.load(file, image_id)
+            image = image.astype(np.float32) if loader.to_float32 else image
+        return dict(img_path=None, img_id=image_id, seg_fields=[], img=image, img_shape=image.shape[:2],
+                    ori_shape=image.shape[:2], channels_of_file=isinstance(loader, LoadImageChannels))
+
+    def read(self, image, image_id) -> ReadImage:
+        """Read an image and prepare it for the model; what steps of the pipeline raise goes through.
+
+        Args:
+            image: A path, an array as `load_array` takes it, or a PIL image.
+            image_id: Its number.
+        """
+        if isinstance(image, Image.Image):
+            image = _array_of(image, self._turns)
+        loaded = (self.load_array if isinstance(image, np.ndarray) else self.load)(image, image_id)
         picture = picture_of(loaded)  # before the other steps, which may work in place
         return ReadImage(picture, self._prepare(loaded), image_id)
+
+
+def _takes_bgr(load):
+    """Whether a pipeline is the loader of the frameworks alone, which gives colour images as OpenCV does."""
+    loader = load.transforms[-1]
+    return (len(load.transforms) == 1 and getattr(type(loader), 'transform', None) is LoadImageFromFile.transform
+            and loader.color_type.startswith('color'))
+
+
+def _array_of(image, turn):
+    """Return a PIL image as an array (H, W, 3), RGB, turned as its EXIF mark says where files are."""
+    if image.mode[:1] in 'IF':
+        raise DataError(f'a PIL image of mode {image.mode} has no range of its own: give its path, or an array (H, W, '
+                        '3), RGB, of uint8')
+    image = ImageOps.exif_transpose(image) if turn else image
+    return np.asarray(image.convert('RGB'))
 
 
 def picture_of(loaded) -> np.ndarray:
     """Return what `ImageReader.load` gave as an RGB picture (H, W, 3) uint8: three channels of any, in a range that
     can be seen."""
     image = loaded['img']
+    if loaded.get('channels_of_file'):  # in their own order
+        return stretched(image)
     image = image[..., None] if image.ndim == 2 else image
     image = image[..., :3] if image.shape[2] >= 3 else image[..., :1].repeat(3, 2)
     if image.dtype != np.uint8:

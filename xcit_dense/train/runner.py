@@ -20,6 +20,7 @@ from ..config.check import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process, run_on_first
 from ..weights import fetch, read_checkpoint
+from ..weights.plain import from_plain, to_plain
 from . import resuming, sharding
 from .evaluation import complete_annotations
 from .filters import is_for_console, is_news
@@ -174,9 +175,9 @@ class DenseRunner(OpenRunner):
         starts = self._starts and filename == self.loads_from
         if self._resumed is None:
             filename = fetch(str(filename))
-            checkpoint = read_checkpoint(filename, map_location)
+            checkpoint = from_plain(read_checkpoint(filename, map_location))
         else:
-            checkpoint, self._resumed = self._resumed, None
+            checkpoint, self._resumed = from_plain(self._resumed), None
         if isinstance(checkpoint, dict) and isinstance(checkpoint.get('meta'), dict):
             # mmengine would run the text as Python when it resumes
             checkpoint['meta'] = {k: v for k, v in checkpoint['meta'].items() if k not in ('cfg', 'config')}
@@ -287,7 +288,7 @@ class DenseRunner(OpenRunner):
         checkpoint = dict(meta=meta, message_hub=self.message_hub.state_dict(), **checkpoint)
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
         checkpoint = apply_to(checkpoint, lambda x: hasattr(x, 'cpu'), lambda x: x.cpu())
-        write_checkpoint(checkpoint, path, torch.save)
+        write_checkpoint(to_plain(checkpoint), path, torch.save)
 
 
 def build_runner(cfg):

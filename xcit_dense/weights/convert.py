@@ -11,6 +11,7 @@ from .fetching import fetch
 from .layouts import LAYOUTS, from_official
 from .load import find_models, find_state_dict
 from .meta import get_dataset_meta, get_meta
+from .plain import to_plain
 from .read import META_KEY, import_safetensors, read_checkpoint
 
 #: The layouts that can be written.
@@ -92,7 +93,8 @@ def _write(out, state, layout, dataset_meta):
                 import_safetensors().save_file(own, part, metadata={'format': 'pt', **said})
             else:
                 content = {layout.container: state} if layout.container else state
-                torch.save({**content, 'meta': {'dataset_meta': dataset_meta}} if dataset_meta else content, part)
+                said = to_plain({'meta': {'dataset_meta': dataset_meta}}) if dataset_meta else {}
+                torch.save({**content, **said}, part)
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # torch's word for a full disk; json's two
         raise CheckpointError(f'cannot write {out}: {error}') from error
 

@@ -5,7 +5,9 @@ from textwrap import wrap
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from ...errors import DataError
 from ...text import counted, printable
+from ..channels import CHANNEL_SUFFIXES, decode, stretched
 from ..classes import palette_of
 from .label_maps import IGNORED_NAME
 
@@ -45,12 +47,11 @@ def draw_contact_sheet(report, out_file, first_names=()) -> int:
     cells = []
     for sample in [*found, *(good[place] for place in places)]:
         try:
-            with Image.open(sample['file']) as image:
-                picture = ImageOps.exif_transpose(image).convert('RGB')
+            picture = _read(sample['file'])
             cell = (_draw_map(picture, sample, names, colours) if 'map' in sample else
                     _draw_class(picture, sample, colours) if 'label' in sample else
                     _draw_objects(picture, sample, colours))
-        except (OSError, Image.DecompressionBombError):  # damage that headers do not show
+        except (DataError, OSError, Image.DecompressionBombError):  # damage that headers do not show
             continue
         cells.append(_below_captions(cell, sample['captions']) if found else cell)
     if not cells:
@@ -64,6 +65,16 @@ def draw_contact_sheet(report, out_file, first_names=()) -> int:
     Path(out_file).parent.mkdir(parents=True, exist_ok=True)
     sheet.save(out_file)
     return len(cells)
+
+
+def _read(file):
+    """Return an image file as it can be seen, RGB."""
+    if Path(file).suffix.lower() in CHANNEL_SUFFIXES:
+        pixels = decode(Path(file).read_bytes(), file)
+        if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (3, ), (4, )):
+            return Image.fromarray(stretched(pixels[..., None] if pixels.ndim == 2 else pixels))
+    with Image.open(file) as image:
+        return ImageOps.exif_transpose(image).convert('RGB')
 
 
 def _cell(picture, title):

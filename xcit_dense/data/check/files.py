@@ -2,8 +2,9 @@
 import os
 from collections import Counter
 
-from ...text import shown
+from ...text import counted, shown
 from ..asking import Asked
+from ..channels import LoadImageChannels
 from ..files import NOT_REGULAR, read_files, read_header
 from ..pipelines import image_loader, turns_images
 from .findings import ERROR, KINDS
@@ -56,6 +57,8 @@ class Images:
 
     def __init__(self, dataset, source, use_cache: bool = True):
         self.loader, self.turned = image_loader(dataset), turns_images(dataset)
+        # how many the config reads of an array, if it reads arrays
+        self._channels = self.loader.step.get('channels') if self.loader.kind is LoadImageChannels else None
         self.tested = bool(dataset.get('test_mode'))
         self._asked = Asked(self.loader, 'images', source, use_cache)
         self._good = Counter()  # by suffix, files in doubt that the step has read one after another
@@ -100,6 +103,13 @@ class Images:
             yield f'image-{state.fault}', state.value
             return
         yield from faults_of_header(state.content)
+        channels = state.content.get('channels')
+        if channels and self._channels is None and self.loader.is_standard:
+            yield 'image-unreadable', 'it is an array, which LoadImageChannels in the place of LoadImageFromFile reads'
+            return
+        if channels and self._channels not in (None, channels):
+            yield 'image-unreadable', f'it has {counted(channels, "channels")}, and the config reads {self._channels}'
+            return
         if 'size' in state.content and size:
             turned = self.turned and state.content['size'] == size
             yield from self._compare(state.content['turned' if self.turned else 'size'], size,

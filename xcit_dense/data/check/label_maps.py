@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from ...text import shown
-from ..datasets import IMAGE_SUFFIXES, folder_of, prefixes_of, setting_of
+from ..datasets import folder_of, prefixes_of, setting_of
 from ..files import read_files
 from ..folders import files_below, label_map_of
 from ..label_maps import LabelMaps
 from ..labels import without_class
-from ..pipelines import resizes
+from ..pipelines import image_suffixes, resizes
 from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
 
@@ -75,10 +75,11 @@ class _Check:
             return self.listed_images()
         ends = tuple(filter(None, (self.suffix, )))
         found = [path for path in self.files_below(self.folder)
-                 if path.suffix.lower() in IMAGE_SUFFIXES or path.name.endswith(ends)]
+                 if path.suffix.lower() in image_suffixes(self.dataset) or path.name.endswith(ends)]
         images = [path for path in found if self.suffix is None or path.name.endswith(self.suffix) and path.is_file()]
         if not images:
-            self.add('no-images', self.folder, value=f'looked for {self.suffix or ", ".join(IMAGE_SUFFIXES)}')
+            looked_for = self.suffix or ', '.join(image_suffixes(self.dataset))
+            self.add('no-images', self.folder, value=f'looked for {looked_for}')
         for path in sorted(set(found) - set(images)):  # a link that leads nowhere has the suffix
             self.add('image-left-out', path, value=f'the data set reads existing {self.suffix} files alone')
         return images

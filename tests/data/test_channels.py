@@ -1,0 +1,105 @@
+"""Images of other than three channels, and of other numbers than 0 to 255: how they are read, and how they look."""
+import io
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from xcit_dense.data.channels import LoadImageChannels, decode, stretched
+from xcit_dense.errors import ConfigError, DataError
+
+WITHOUT_TIFFFILE = pytest.mark.usefixtures('without_tifffile')
+
+
+@pytest.fixture
+def without_tifffile(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'tifffile', None)
+
+
+def noise(channels, kind):
+    values = np.random.default_rng(0).uniform(0, 200 if kind == 'uint8' else 4000, (6, 9, channels))
+    return values.astype(kind)[..., 0] if channels == 1 else values.astype(kind)
+
+
+def write(path, array):
+    """Write channels in the order of the array."""
+    if path.suffix == '.npy':
+        np.save(path, array)
+    elif array.ndim == 3 and array.shape[2] not in (3, 4):
+        cv2.imwritemulti(str(path), [np.ascontiguousarray(array[..., i]) for i in range(array.shape[2])])
+    else:
+        cv2.imwrite(str(path), array[..., [2, 1, 0, *range(3, array.shape[2])]] if array.ndim == 3 else array,
+                    [cv2.IMWRITE_TIFF_COMPRESSION, 1])  # without loss
+    return path
+
+
+@WITHOUT_TIFFFILE
+@pytest.mark.parametrize('name, channels, kind', (
+    *((f'a{suffix}', channels, kind) for channels in (1, 2, 3, 4, 5, 12) for kind in ('uint8', 'uint16', 'float32')
+      for suffix in ('.npy', '.tif')),
+    ('a.npy', 5, 'int64'), ('a.npy', 5, 'float16'), ('a.TIFF', 5, 'uint16'), ('a.png', 1, 'uint16'),
+    ('a.png', 3, 'uint16'), ('a.png', 4, 'uint8'), ('a.png', 1, 'uint8')))
+def test_all_channels_come_in_the_order_of_the_file(name, channels, kind, tmp_path):
+    array = noise(channels, kind)
+    path = write(tmp_path / name, array)
+    loaded = LoadImageChannels(channels)(dict(img_path=str(path)))
+    assert loaded['img'].shape == (6, 9, channels) and loaded['img'].dtype == np.float32
+    assert np.array_equal(loaded['img'], array.reshape(6, 9, channels).astype(np.float32))
+    assert loaded['img_shape'] == loaded['ori_shape'] == (6, 9)
+
+
+@WITHOUT_TIFFFILE
+@pytest.mark.parametrize('name, channels', (('a.npy', 4), ('a.tif', 6), ('a.npy', 1)))
+def test_another_number_of_channels_is_named(name, channels, tmp_path):
+    path = write(tmp_path / name, noise(5, 'uint16'))
+    with pytest.raises(DataError, match=rf'{path} .*\(6, 9, 5\).*\(H, W, {channels}\)'):
+        LoadImageChannels(channels)(dict(img_path=str(path)))
+
+
+@WITHOUT_TIFFFILE
+@pytest.mark.parametrize('name, data', (
+    ('a.npy', b''), ('a.npy', b'\x93NUMPY\x01'), ('a.tif', b'II*\0'), ('a.tif', b''), ('a.png', b''),
+    ('a.png', b'x'), ('gone.npy', None)))
+def test_what_cannot_be_read_is_named(name, data, tmp_path):
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=f'{name} cannot be read'):
+        LoadImageChannels(5)(dict(img_path=str(tmp_path / name)))
+
+
+@pytest.mark.parametrize('array', (np.array([object()]), np.array([['a']])))
+def test_arrays_of_other_things_are_refused(array, tmp_path):
+    """Without running anything that a file holds."""
+    np.save(tmp_path / 'a.npy', array, allow_pickle=True)
+    with pytest.raises(DataError, match='a.npy'):
+        LoadImageChannels(1)(dict(img_path=str(tmp_path / 'a.npy')))
+
+
+@pytest.mark.parametrize('channels', (0, '5', None, 2.))
+def test_a_number_of_channels_that_cannot_be(channels):
+    with pytest.raises(ConfigError, match='channels'):
+        LoadImageChannels(channels)
+
+
+def test_tifffile_reads_what_opencv_does_not(tmp_path):
+    """Channels in each pixel, in planes and in pages."""
+    tifffile = pytest.importorskip('tifffile')
+    array = noise(5, 'uint16')
+    for options in (dict(planarconfig='contig'), dict(planarconfig='separate'), {}):
+        file = io.BytesIO()
+        tifffile.imwrite(file, array if options.get('planarconfig') == 'contig' else np.moveaxis(array, 2, 0),
+                         photometric='minisblack', **options)
+        assert np.array_equal(decode(file.getvalue(), 'a.tif'), array)
+
+
+def test_the_first_channels_are_stretched_for_the_eye():
+    image = np.zeros((10, 10, 5), np.float32)
+    image[:, :, 0] = np.linspace(100, 4000, 100).reshape(10, 10)
+    image[:5, :, 1], image[0, 0, 2] = -1, np.nan
+    image[1:, :, 3] = 1e9
+    shown = stretched(image)
+    assert shown.shape == (10, 10, 3) and shown.dtype == np.uint8
+    assert shown[0, 0, 0] == 0 and shown[9, 9, 0] == 255 and 120 < shown[5, 0, 0] < 135
+    assert set(shown[..., 1].ravel()) == {0, 255} and not shown[..., 2].any()
+    assert (stretched(image[..., :2]) == stretched(image)[..., :1]).all()

@@ -1,0 +1,97 @@
+"""Images of five channels all the way: checked, trained on, tested with pictures, predicted, and from Python."""
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+
+import xcit_dense
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+
+pytestmark = pytest.mark.filterwarnings('ignore')
+STATISTICS = 'mean=[1000., 2000., 500., 800., 1500.], std=[900., 1200., 400., 700., 1000.]'
+CONFIGS = dict(det=(TINY_CONFIG, '', 'custom_imports = dict(imports=["xcit_dense", "xcit_dense.for_mmdet"])',
+                    'type="ChannelsDetDataPreprocessor", bgr_to_rgb=False'),
+               seg=(TINY_SEG_CONFIG, 'img_suffix="{}", seg_map_suffix=".png"', '', 'bgr_to_rgb=False'))
+
+
+def spread(path, suffix):
+    """Replace a picture by one of five channels, 16 bits."""
+    rgb = cv2.imread(str(path)).astype(np.uint16)[..., ::-1] * 16
+    image = np.concatenate([rgb, 4095 - rgb[..., :2]], -1)
+    path.unlink()
+    if suffix == '.npy':
+        np.save(path.with_suffix(suffix), image)
+    else:
+        cv2.imwritemulti(str(path.with_suffix(suffix)), [np.ascontiguousarray(image[..., i]) for i in range(5)])
+
+
+@pytest.fixture(params=('.npy', '.tif'))
+def suffix(request):
+    return request.param
+
+
+@pytest.fixture
+def data(suffix, demo_data, tmp_path):
+    """The demo's data with images of five channels."""
+    root = shutil.copytree(demo_data, tmp_path / 'data', ignore=shutil.ignore_patterns('classes', '.made_by*'))
+    for path in root.rglob('*.jpg'):
+        spread(path, suffix)
+    for path in (root / 'annotations').glob('*.json'):
+        path.write_text(path.read_text().replace('.jpg', suffix))
+    return root
+
+
+@pytest.mark.parametrize('task', ('det', 'seg'))
+def test_five_channels_all_the_way(task, suffix, data, tmp_path):
+    base, dataset, imports, preprocessor = CONFIGS[task]
+    config = tmp_path / 'five.py'
+    lines = [f'_base_ = "{base}"', imports, 'load = dict(type="LoadImageChannels", channels=5)']
+    for part in ('train', 'test'):
+        lines += [f'{part}_pipeline = [load, *_base_.{part}_pipeline[1:]]']
+    lines += [f'train_dataloader = dict(dataset=dict(pipeline=train_pipeline, {dataset.format(suffix)}))',
+              f'val_dataloader = dict(dataset=dict(pipeline=test_pipeline, {dataset.format(suffix)}))',
+              'test_dataloader = val_dataloader',
+              f'model = dict(data_preprocessor=dict({preprocessor}, {STATISTICS}), backbone=dict(in_channels=5))']
+    config.write_text('\n'.join(lines))
+    run, images = tmp_path / 'run', data / ('val2017' if task == 'det' else 'images/validation')
+    checked = run_tool('check_data.py', config, '--data-root', data, '--out', tmp_path / 'check', '--strict')
+    assert checked.returncode == 0, checked.stdout
+    sheet = cv2.imread(str(tmp_path / 'check/train_dataloader.png'))
+    assert sheet is not None and len(np.unique(sheet.reshape(-1, 3), axis=0)) > 500
+    run_tool('train.py', config, '--data-root', data, '--work-dir', run, '--no-pretrained')
+    run_tool('test.py', config, run, '--data-root', data, '--work-dir', tmp_path / 'test', '--show-dir',
+             tmp_path / 'shown')
+    assert len([path for path in (tmp_path / 'shown').iterdir() if path.suffix != '.json']) == 3
+    run_tool('predict.py', config, run, images, '--out', tmp_path / 'out', '--score-thr', '0.1')
+    drawn = sorted((tmp_path / 'out').glob('*.jpg'))
+    assert len(drawn) == 3 and cv2.imread(str(drawn[0])).std() > 20
+    model, file = xcit_dense.load(config, run), sorted(images.glob(f'*{suffix}'))[0]
+    if task == 'det':
+        records = json.loads((tmp_path / 'out/results.json').read_text())
+        assert {record['file_name'].rpartition('.')[2] for record in records} == {suffix[1:]}
+        array = LOADERS[suffix](file)
+        assert np.array_equal(model(array, threshold=0).boxes, model(file, threshold=0).boxes)
+    else:
+        assert np.array_equal(model(LOADERS[suffix](file)).labels, model(file).labels)
+
+
+@pytest.mark.parametrize('channels, words', ((4, '(H, W, 4)'), (None, 'LoadImageChannels')))
+def test_the_check_knows_arrays_that_the_config_does_not_read(channels, words, demo_data, tmp_path, call_tool):
+    root = shutil.copytree(demo_data, tmp_path / 'data', ignore=shutil.ignore_patterns('classes', '.made_by*'))
+    for path in (root / 'images').rglob('*.jpg'):
+        spread(path, '.npy')
+    config = tmp_path / 'five.py'
+    load = f'dict(type="LoadImageChannels", channels={channels})' if channels else 'dict(type="LoadImageFromFile")'
+    loader = ('dict(dataset=dict(img_suffix=".npy", type="ADE20KDataset", '
+              f'pipeline=[{load}, dict(type="PackSegInputs")]))')
+    config.write_text(f'_base_ = "{TINY_SEG_CONFIG}"\n' + ''.join(
+        f'{part}_dataloader = {loader}\n' for part in ('train', 'val', 'test')))
+    code, _ = call_tool('check_data.py', config, '--data-root', root, '--out', tmp_path / 'check')
+    found = json.loads((tmp_path / 'check/findings.json').read_text())
+    assert code == 1 and words in json.dumps(found)
+
+
+LOADERS = {'.npy': np.load, '.tif': lambda file: np.stack(cv2.imreadmulti(str(file), flags=-1)[1], -1)}

@@ -1,0 +1,209 @@
+"""A model loaded from Python: what it takes, what it gives, and that it is what the tool `predict` writes."""
+import json
+import re
+import sys
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from PIL import Image
+from pycocotools import mask as mask_api
+
+import xcit_dense
+from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError, DataError, SetupError
+
+pytestmark = pytest.mark.filterwarnings('ignore')
+
+
+@pytest.fixture(scope='module')
+def detector(trained):
+    return xcit_dense.load(trained[0], threshold=0)
+
+
+@pytest.fixture(scope='module')
+def segmentor(trained_segmentor):
+    return xcit_dense.load(TINY_SEG_CONFIG, trained_segmentor[0])
+
+
+@pytest.fixture
+def path(demo_data):
+    return demo_data / 'val2017/000000000001.jpg'
+
+
+@pytest.fixture
+def array(path):
+    return cv2.imread(str(path))[..., ::-1]
+
+
+def same(a, b):
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ('boxes', 'scores', 'labels', 'masks'))
+
+
+def test_objects_are_those_of_the_tool(detector, trained, demo_data, tmp_path):
+    run_tool('predict.py', TINY_CONFIG, trained[0], demo_data / 'val2017', '--out', tmp_path)
+    records = json.loads((tmp_path / 'results.json').read_text())
+    paths = sorted((demo_data / 'val2017').iterdir())
+    for path, found in zip(paths, detector(paths), strict=True):
+        wanted = [record for record in records if record['file_name'] == path.name]
+        assert len(found) == len(wanted) > 0
+        corners = found.boxes.astype(float)
+        assert [record['bbox'] for record in wanted] == [
+            [x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in corners.tolist()]
+        assert [record['score'] for record in wanted] == found.scores.tolist()
+        assert [record['category_name'] for record in wanted] == list(found.names)
+        assert all((mask_api.decode(record['segmentation']) == mask).all()
+                   for record, mask in zip(wanted, found.masks, strict=True))
+
+
+def test_labels_are_those_of_the_tool(segmentor, trained_segmentor, demo_data, tmp_path):
+    folder = demo_data / 'images/validation'
+    run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], folder, '--out', tmp_path)
+    for path in sorted(folder.iterdir()):
+        written = cv2.imread(str(tmp_path / 'labels' / f'{path.stem}.png'), cv2.IMREAD_UNCHANGED)
+        assert np.array_equal(segmentor(path).labels, written)
+
+
+def test_what_a_detector_gives(detector, path, array):
+    found = detector(path)
+    assert detector.classes == ('disc', 'square', 'triangle', 'star', 'cross')
+    assert found.boxes.shape == (len(found), 4) and found.boxes.dtype == found.scores.dtype == np.float32
+    assert found.masks.shape == (len(found), *array.shape[:2]) and found.masks.dtype == bool
+    assert found.names == tuple(detector.classes[label] for label in found.labels)
+    assert (np.diff(found.scores) <= 0).all()
+    drawn = found.draw()
+    assert drawn.shape == array.shape and drawn.dtype == np.uint8 and (drawn != array).any()
+
+
+def test_what_a_segmentor_gives(segmentor, path, array):
+    found = segmentor(path)
+    assert found.labels.shape == found.scores.shape == array.shape[:2] and found.labels.dtype == np.int64
+    assert 1 / 6 <= found.scores.min() <= found.scores.max() <= 1
+    assert segmentor.classes[:2] == ('background', 'disc') and segmentor(path, scores=False).scores is None
+    drawn = found.draw()
+    assert drawn.shape == array.shape and drawn.dtype == np.uint8 and (drawn != array).any()
+
+
+def test_scores_are_the_softmax(segmentor, path):
+    found = segmentor(path)
+    sample = segmentor._predictor.samples([segmentor._predictor.reader.read(path, 0)])[0]
+    wanted = sample.seg_logits.data.softmax(0).max(0)
+    assert np.array_equal(found.labels, wanted.indices.numpy())
+    assert np.allclose(found.scores, wanted.values.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize('kind', ('text', 'array', 'view', 'pil', 'png', 'grey', 'grey array', 'alpha', 'exif'))
+def test_an_image_in_any_form_is_the_file(kind, detector, segmentor, path, array, tmp_path):
+    """RGB, with channels that are not alike, so that another order would show."""
+    file = tmp_path / 'image.png'
+    picture = Image.fromarray(np.ascontiguousarray(array))
+    if 'grey' in kind:
+        picture = picture.convert('L')
+    elif kind == 'alpha':
+        picture.putalpha(Image.fromarray(array[..., 0].copy()))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture.save(file, **(dict(exif=exif) if kind == 'exif' else {}))
+    given = {'text': str(file), 'array': np.ascontiguousarray(array), 'view': array, 'png': Image.open(file),
+             'exif': Image.open(file), 'grey array': np.asarray(picture)}.get(kind, picture)
+    assert same(detector(given), detector(file))
+    assert np.array_equal(segmentor(given).labels, segmentor(file).labels)
+    if kind == 'exif':
+        assert segmentor(file).labels.shape == array.shape[1::-1]
+
+
+@pytest.mark.parametrize('step', (dict(color_type='grayscale'), dict(imdecode_backend='pillow'), dict(to_float32=True),
+                                  dict(color_type='unchanged'), dict(color_type='color_ignore_orientation')))
+def test_arrays_come_as_the_loader_of_the_config_reads_files(step, trained, array, tmp_path):
+    cfg = load_config(TINY_CONFIG, pretrained=False)
+    cfg.test_dataloader.dataset.pipeline[0].update(step)
+    reader = xcit_dense.load(cfg, trained[0])._predictor.reader
+    cv2.imwrite(str(tmp_path / 'a.png'), array[..., ::-1])
+    wanted, got = reader.load(tmp_path / 'a.png', 0), reader.load_array(array, 0)
+    assert np.array_equal(got['img'], wanted['img']) and got['img'].dtype == wanted['img'].dtype
+    assert got['img_shape'] == wanted['img_shape'] and got['ori_shape'] == wanted['ori_shape']
+
+
+def test_lists_batches_and_thresholds(detector, path, array):
+    alone = detector(path)
+    several = detector([path, array, str(path)], batch_size=2)
+    assert [len(found) for found in several] == [len(alone)] * 3 and detector([]) == []
+    middle = float(np.median(alone.scores))
+    fewer = detector(path, threshold=middle)
+    assert (fewer.scores >= middle).all() and len(fewer) == (alone.scores >= middle).sum() < len(alone)
+    none = detector(path, threshold=1.1)
+    assert len(none) == 0 and none.boxes.shape == (0, 4) and none.names == () and none.draw().shape == array.shape
+    with pytest.raises(ConfigError, match='batch_size'):
+        detector(path, batch_size=0)
+
+
+def test_two_models_draw_with_classes_of_their_own(detector, trained, path, tmp_path):
+    state = torch.load(trained[0] / 'epoch_2.pth', weights_only=True)
+    state['meta']['dataset_meta'].update(classes=['a', 'b', 'c', 'd', 'e'], palette=[(0, 0, 0)] * 5)
+    torch.save(state, tmp_path / 'other.pth')
+    np.random.seed(0)
+    before = detector(path).draw()
+    other = xcit_dense.load(TINY_CONFIG, tmp_path / 'other.pth')
+    assert other.classes == ('a', 'b', 'c', 'd', 'e')
+    np.random.seed(0)
+    assert np.array_equal(detector(path).draw(), before)
+
+
+def test_to_supervision(detector, path, monkeypatch):
+    supervision, found = pytest.importorskip('supervision'), detector(path)
+    theirs = found.to_supervision()
+    assert isinstance(theirs, supervision.Detections) and np.array_equal(theirs.xyxy, found.boxes)
+    assert list(theirs.data['class_name']) == list(found.names) and np.array_equal(theirs.class_id, found.labels)
+    assert len(theirs[theirs.confidence > found.scores[0]]) == 0
+    assert len(detector(path, threshold=1.1).to_supervision()) == 0
+    monkeypatch.setitem(sys.modules, 'supervision', None)
+    with pytest.raises(SetupError, match='pip install supervision'):
+        found.to_supervision()
+
+
+@pytest.mark.parametrize('image', (np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros(4, np.uint8),
+                                   Image.new('F', (4, 4)), Image.new('I;16', (4, 4))))
+def test_what_is_no_image(image, detector):
+    with pytest.raises(DataError, match='uint8'):
+        detector(image)
+
+
+def test_a_config_in_any_form(trained, path, tmp_path, detector):
+    work_dir, wanted = trained[0], detector(path)
+    cfg = Config.fromfile(work_dir / 'maskrcnn_xcit_tiny.py')
+    for config in (work_dir / 'maskrcnn_xcit_tiny.py', str(work_dir), cfg):
+        assert same(xcit_dense.load(config, work_dir / 'epoch_2.pth', threshold=0, device='cpu')(path), wanted)
+    options = {'model.test_cfg.rcnn.max_per_img': 2}
+    assert [len(xcit_dense.load(config, work_dir, threshold=0, cfg_options=options)(path))
+            for config in (TINY_CONFIG, cfg)] == [2, 2]
+    assert cfg.model.test_cfg.rcnn.max_per_img == 50
+
+
+@pytest.mark.parametrize('config, words', (
+    ('maskrcnn_xcit_n12_p16_small', 'no work dir'), ('.', 'no config'), ('two', 'several configs: a.py, b.py'),
+    (TINY_CLS_CONFIG, 'classify')))
+def test_what_cannot_be_loaded(config, words, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'two').mkdir()
+    for name in 'ab':
+        (tmp_path / 'two' / f'{name}.py').write_text('')
+    with pytest.raises(ConfigError, match=words):
+        xcit_dense.load(config, *([trained[0]] if 'no work' not in words else []))
+
+
+def test_the_lines_of_the_docs(trained, path, tmp_path, monkeypatch):
+    """They stand there as they are run here, but for the names of a user's own files."""
+    text = (ROOT / 'docs/predicting.md').read_text()
+    lines = re.search(r'```python\n(import xcit_dense\n.*?)```', text, re.S)[1]
+    assert len(lines.strip().splitlines()) <= 6
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'work_dirs').mkdir()
+    (tmp_path / 'work_dirs/mine').symlink_to(trained[0])
+    (tmp_path / 'image.jpg').symlink_to(path)
+    names = {}
+    exec(lines, names)
+    assert names['found'].boxes.shape[1] == 4 and (tmp_path / 'drawn.png').is_file()

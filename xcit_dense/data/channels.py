@@ -1,0 +1,136 @@
+"""Images of any number of channels and any numbers: multi-spectral ones, with depth or heat, of one channel."""
+import io
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import numpy as np
+from mmcv.transforms import LoadImageFromFile
+from mmengine import fileio
+from mmengine.registry import TRANSFORMS
+
+from ..errors import ConfigError, DataError
+from ..text import first_line
+
+#: What is read by their suffixes beside what OpenCV reads.
+ARRAY_SUFFIXES = ('.npy', )
+_TIFF_SUFFIXES = ('.tif', '.tiff')
+#: Those of files that may hold more than can be seen.
+CHANNEL_SUFFIXES = (*ARRAY_SUFFIXES, *_TIFF_SUFFIXES)
+#: Said of TIFF files that do not come out as they should.
+_TIFFFILE = ('' if find_spec('tifffile') else '. OpenCV reads TIFF files with up to four channels in each pixel, not '
+             'of every kind, or pages of one channel; the package tifffile reads all: pip install tifffile')
+
+
+@TRANSFORMS.register_module()
+class LoadImageChannels(LoadImageFromFile):
+    """Loads images with all their channels, in the order of the file, as float32: ``img`` (H, W, channels).
+
+    ``.npy`` holds an array (H, W, channels) or (H, W); a TIFF file its channels in each pixel, or in pages of one
+    channel each; other files what OpenCV reads: RGB, RGBA or grey. TIFF files are read by the package tifffile where
+    it is installed, else by OpenCV, which takes no more than four channels in each pixel.
+
+    Args:
+        channels: How many an image has.
+        backend_args: As for `mmcv.transforms.LoadImageFromFile`.
+    """
+
+    def __init__(self, channels: int, backend_args: dict = None):
+        if not isinstance(channels, int) or channels < 1:
+            raise ConfigError(f'channels of LoadImageChannels must be a number from 1, got {channels!r}')
+        super().__init__(to_float32=True, color_type='unchanged', backend_args=backend_args)
+        self.channels = channels
+
+    def transform(self, results: dict) -> dict:
+        """Load an image; arguments and result as in mmcv.
+
+        Raises:
+            DataError: The file cannot be read, or has another number of channels.
+        """
+        path = results['img_path']
+        try:
+            data = fileio.get(path, backend_args=self.backend_args)
+        except OSError as error:
+            raise DataError(f'{path} cannot be read: {error.strerror or error}') from error
+        image = self.check(decode(data, path), path)
+        results.update(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2], channels_of_file=True)
+        return results
+
+    def check(self, array, name) -> np.ndarray:
+        """Return an array (H, W, channels) or (H, W) as ``img``.
+
+        Raises:
+            DataError: It is another one.
+        """
+        image = array[..., None] if array.ndim == 2 else array
+        if image.ndim != 3 or image.shape[2] != self.channels or image.size == 0:
+            is_tiff = Path(str(name)).suffix.lower() in _TIFF_SUFFIXES
+            raise DataError(f'{name} has the shape {array.shape}, and the config asks for (H, W, {self.channels}): '
+                            'channels of LoadImageChannels, in_channels of the backbone and mean and std of the '
+                            'data_preprocessor are as many as the images have' + (_TIFFFILE if is_tiff else ''))
+        if image.dtype.kind not in 'buif':
+            raise DataError(f'{name} holds {image.dtype}, which are no numbers of an image')
+        return np.ascontiguousarray(image, dtype=np.float32)
+
+    def __repr__(self):
+        return f'{type(self).__name__}(channels={self.channels})'
+
+
+def decode(data: bytes, path) -> np.ndarray:
+    """Return the array (H, W, C) or (H, W) of the bytes of an image file, its channels in the order of the file.
+
+    Raises:
+        DataError: They cannot be read.
+    """
+    suffix = Path(str(path)).suffix.lower()
+    if suffix in ARRAY_SUFFIXES:
+        try:
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        except (EOFError, OSError, ValueError) as error:
+            raise DataError(f'{path} cannot be read: {error}') from error
+    try:
+        image = _decode_tiff(data) if suffix in _TIFF_SUFFIXES else _decode(data)
+    except Exception as error:  # of many types, for whatever the bytes are
+        raise DataError(f'{path} cannot be read: {first_line(error)}') from error
+    if image is None:
+        raise DataError(f'{path} cannot be read: it is no image, or is damaged'
+                        + (_TIFFFILE if suffix in _TIFF_SUFFIXES else ''))
+    return image
+
+
+def _decode(data):
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
+    return None if image is None else _as_in_file(image)
+
+
+def _as_in_file(image):
+    """Return what OpenCV read with its colours as RGB."""
+    return image[..., [2, 1, 0, *range(3, image.shape[2])]] if image.ndim == 3 and image.shape[2] >= 3 else image
+
+
+def _decode_tiff(data):
+    try:
+        import tifffile
+    except ImportError:
+        found, pages = cv2.imdecodemulti(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        if len(pages) > 1 and all(page.shape == pages[0].shape and page.ndim == 2 for page in pages):
+            return np.stack(pages, -1)
+        return _as_in_file(pages[0]) if found else None
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        image, axes = file.series[0].asarray(), file.series[0].axes
+    # the axes that are not height and width are channels, whether in each pixel, in planes or in pages
+    others = [i for i, axis in enumerate(axes) if axis not in 'YX']
+    image = np.moveaxis(image, others, range(-len(others), 0)) if others else image
+    return image.reshape(*image.shape[:2], -1) if others else image
+
+
+def stretched(image) -> np.ndarray:
+    """Return the first three channels of an image (H, W, C), or its first where it has fewer, as RGB (H, W, 3) uint8.
+
+    Each is stretched from its darkest to its brightest hundredth; numbers that are none count as dark.
+    """
+    shown = image[..., :3] if image.shape[2] >= 3 else image[..., :1].repeat(3, 2)
+    shown = np.nan_to_num(shown.astype(np.float64), posinf=0, neginf=0)
+    low, high = np.percentile(shown, (1, 99), axis=(0, 1))
+    scaled = (shown - low) * (255 / np.maximum(high - low, 1e-12))
+    return np.ascontiguousarray(scaled.clip(0, 255).round().astype(np.uint8))

@@ -1,0 +1,63 @@
+"""What a loaded model says of an image, as NumPy arrays."""
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import SetupError
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects that a detector finds in an image, the surest first.
+
+    Args:
+        boxes: (n, 4) float32: left, top, right, bottom in pixels of the image.
+        scores: (n) float32, from 0 to 1.
+        labels: (n) int64: places in the classes of the model.
+        names: Those of the n classes.
+        masks: (n, H, W) bool, or None where the model has none.
+    """
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    names: tuple
+    masks: np.ndarray | None
+    _draw: callable = field(repr=False, compare=False, default=None)
+
+    def __len__(self):
+        return len(self.scores)
+
+    def draw(self) -> np.ndarray:
+        """Return the image with all these objects drawn: RGB (H, W, 3) uint8."""
+        return self._draw()
+
+    def to_supervision(self):
+        """Return ``supervision.Detections``, with the names as ``data['class_name']``.
+
+        Raises:
+            SetupError: The package supervision is not installed.
+        """
+        try:
+            import supervision
+        except ImportError as error:
+            raise SetupError('to_supervision needs the package supervision: pip install supervision') from error
+        return supervision.Detections(xyxy=self.boxes.reshape(-1, 4), mask=self.masks, confidence=self.scores,
+                                      class_id=self.labels, data=dict(class_name=np.array(self.names, dtype=str)))
+
+
+@dataclass(frozen=True)
+class Regions:
+    """What a segmentor says of each pixel of an image.
+
+    Args:
+        labels: (H, W) int64: places in the classes of the model.
+        scores: (H, W) float32: the probability of the label by softmax; None where it was not asked for, or where
+            the image is so large that the model keeps no scores of all classes.
+    """
+    labels: np.ndarray
+    scores: np.ndarray | None
+    _draw: callable = field(repr=False, compare=False, default=None)
+
+    def draw(self) -> np.ndarray:
+        """Return the image with the colours of the classes over it: RGB (H, W, 3) uint8."""
+        return self._draw()

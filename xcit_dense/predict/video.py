@@ -1,0 +1,191 @@
+"""Predictions for the frames of a video: the same video with them drawn in, and results frame by frame."""
+import json
+from contextlib import ExitStack, contextmanager
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from ..errors import ConfigError, DataError, OutputError, SetupError
+from ..files import OwnFiles, atomic_write
+from ..text import counted, first_line
+from .predictor import SegmentationPredictor
+
+#: Frames a second where a video does not say.
+_RATE = Fraction(25)
+
+
+def import_av():
+    """Import PyAV, which nothing else here needs.
+
+    Raises:
+        SetupError: It is not installed.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise SetupError('videos need the package av: pip install av (or xcit_dense[video])') from error
+    return av
+
+
+def predict_video(predictor, path, out_dir, overwrite: bool = False, frame_labels: bool = False) -> str:
+    """Predict the frames of a video one by one; write the video with what was found, and the results.
+
+    The video that is written has the name of the other with ``.mp4``, its size, its times, no sound, and is H.264. Of
+    an odd width or height the last column or row is there twice, for H.264 has none such. Results of a detector are as
+    for images, with the number of the frame, from 0, as ``image_id`` and its time in seconds. Until all is done files
+    have other names.
+
+    Args:
+        predictor: Of `xcit_dense.predict.predictor.build_predictor`.
+        path: The video, of any kind that FFmpeg reads.
+        out_dir: The folder to write into.
+        overwrite: Whether files in ``out_dir`` may be replaced that no earlier call wrote.
+        frame_labels: Whether to write the label maps of a segmentor: ``labels/NAME/000000.png``.
+
+    Returns:
+        What was written, in words.
+
+    Raises:
+        ConfigError: Label maps are asked of a detector.
+        DataError: It is no video, or breaks off; what came before that is written all the same.
+        OutputError: ``out_dir`` cannot be written into, or holds such files.
+        SetupError: PyAV is not installed.
+    """
+    path, out_dir, labels = Path(path).expanduser(), Path(out_dir).expanduser(), None
+    segments = isinstance(predictor, SegmentationPredictor)
+    if frame_labels and not segments:
+        raise ConfigError('--frame-labels goes with a segmentor; the results of a detector are in results.json')
+    target = out_dir / f'{path.stem}.mp4'
+    if target.resolve() == path.resolve():
+        raise DataError(f'{out_dir} holds the video, and the result would overwrite it; give another folder')
+    if not path.is_file():
+        raise DataError(f'there is no video {path.absolute()}')
+    with OwnFiles(out_dir, predictor.tool, overwrite) as own, _Reader(path) as frames:
+        own.claim(target.name, *predictor.last_files)
+        if frame_labels:
+            def labels(number, sample):
+                name = f'labels/{path.stem}/{number:06}.png'
+                own.claim(name)
+                predictor.write_labels(sample, out_dir / name)
+        try:
+            found = _predict_all(predictor, frames, target, None if segments else out_dir / 'results.json', labels)
+            predictor.write_classes(out_dir, **({} if segments else dict(image_ids='numbers of frames, from 0')))
+        except OSError as error:
+            raise OutputError(f'cannot write into {out_dir}: {error.strerror or error}') from error
+    objects = '' if segments else f' and {counted(found, "objects")} (results.json)'
+    written = f'{counted(frames.count, "frames")}{objects} in {target}'
+    if frames.error:
+        raise DataError(f'{path} breaks off after {counted(frames.count, "frames")} ({frames.error}); wrote {written}')
+    return written
+
+
+def _predict_all(predictor, frames, target, results, labels):
+    """Return how many objects were found."""
+    found = 0
+    with ExitStack() as files:
+        write_record = files.enter_context(_json_list(results)) if results else None
+        write_frame = files.enter_context(_video(target, frames))
+        for number, (picture, seconds, pts) in enumerate(tqdm(frames, total=frames.expected, unit='frame')):
+            image = predictor.reader.read(picture, number)
+            sample = predictor(image)
+            for record in predictor.to_coco(sample, image_id=number, seconds=seconds) if results else ():
+                write_record(record)
+                found += 1
+            if labels:
+                labels(number, sample)
+            write_frame(predictor.draw(image.picture, sample), pts)
+        if not frames.count:
+            raise DataError(f'{frames.path} holds no frame that can be read'
+                            + (f': {frames.error}' if frames.error else ''))
+    return found
+
+
+class _Reader:
+    """The frames of a video, as they are to be seen: RGB (H, W, 3) uint8, time in seconds, and in units of its own.
+
+    Iterating ends where the video does or breaks off; then ``error`` says why.
+    """
+
+    def __init__(self, path):
+        av = import_av()
+        self.path, self.count, self.error, self._errors = path, 0, '', av.error.FFmpegError
+        try:
+            self._file = av.open(str(path))
+        except self._errors as error:
+            raise DataError(f'{path} cannot be read: {error.strerror}') from error
+        if not self._file.streams.video:
+            self._file.close()
+            raise DataError(f'{path} holds no pictures')
+        self._stream = stream = self._file.streams.video[0]
+        stream.thread_type = 'AUTO'
+        self.rate = stream.average_rate or stream.guessed_rate or _RATE
+        self.time_base = stream.time_base or 1 / self.rate
+        seconds = (self._file.duration or 0) / av.time_base
+        #: How many there may be, for the progress alone.
+        self.expected = stream.frames or round(seconds * self.rate) or None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._file.close()
+
+    def __iter__(self):
+        first, last = None, -1
+        step = max(round(1 / (self.rate * self.time_base)), 1)
+        try:
+            for frame in self._file.decode(self._stream):
+                time = frame.pts
+                if time is not None:
+                    first = time if first is None else first
+                    time -= first
+                # a frame without a time, or one that goes back, follows the one before
+                last = time if time is not None and time > last else last + step if self.count else 0
+                picture = frame.to_ndarray(format='rgb24')
+                turns = round(getattr(frame, 'rotation', 0) / 90) % 4  # as phones mark them
+                self.count += 1
+                yield np.ascontiguousarray(np.rot90(picture, turns)), float(last * self.time_base), last
+        except self._errors as error:
+            self.error = first_line(error)
+
+
+@contextmanager
+def _video(path, frames):
+    """Give a function that adds a picture, RGB (H, W, 3) uint8, with its time to a new video."""
+    av = import_av()
+    with atomic_write(path) as part, av.open(str(part), 'w', format='mp4', options=dict(movflags='faststart')) as file:
+        stream = file.add_stream('libx264', rate=frames.rate, options=dict(crf='20'))
+        stream.pix_fmt, stream.time_base, stream.codec_context.time_base = 'yuv420p', frames.time_base, frames.time_base
+        size = []
+
+        def write(picture, pts):
+            height, width = picture.shape[:2]
+            if not size:
+                size[:] = height, width
+                stream.width, stream.height = width + width % 2, height + height % 2
+            picture = picture[:size[0], :size[1]]  # a stream may change its size
+            picture = np.pad(picture, [(0, stream.height - picture.shape[0]), (0, stream.width - picture.shape[1]),
+                                       (0, 0)], mode='edge')
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format='rgb24')
+            frame.pts, frame.time_base = pts, frames.time_base
+            file.mux(stream.encode(frame))
+
+        yield write
+        file.mux(stream.encode(None))
+
+
+@contextmanager
+def _json_list(path):
+    """Give a function that adds to a list in a JSON file, of which the memory holds nothing."""
+    with atomic_write(path) as part, open(part, 'w') as file:
+        begin = '['
+
+        def write(record):
+            nonlocal begin
+            file.write(begin + json.dumps(record))
+            begin = ', '
+
+        yield write
+        file.write('[]' if begin == '[' else ']')
