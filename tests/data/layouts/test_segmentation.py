@@ -167,9 +167,9 @@ def test_options_say_what_names_do_not(tmp_path):
     root = tmp_path / 'data'
     exports.pairs(root, 'a', 'b', exports.names(3))
     exports.pairs(tmp_path, 'c', 'd', exports.names(2, 'v'), 100)
-    with pytest.raises(DataError, match=r'Seen in .*:\n  a: 3 .jpg\n  b: 3 .png\n--train-images'):
+    with pytest.raises(DataError, match=r'Seen in .*:\n- a: 3 .jpg\n- b: 3 .png\n--train-images'):
         check_data(load_config(TINY_SEG_CONFIG, data_root=root))
-    with pytest.raises(DataError, match=r'Seen:\n  a: 3 .jpg\n  b: 3 .png\n.*--train-images'):
+    with pytest.raises(DataError, match=r'Seen:\n- a: 3 .jpg\n- b: 3 .png\n.*--train-images'):
         config(root, tmp_path / 'run', ignore_labels=(4, ))
     with pytest.raises(ConfigError, match='--train-images and --train-annotations go together'):
         config(root, tmp_path / 'run', train_images='a')
