@@ -46,6 +46,11 @@ ADE20K = iterations(160000, 16000), [warm_up(1e-6, 1500), poly(160000)]
 #: epochs or iterations from one checkpoint to the next.
 WANTED = {
     'cascade_maskrcnn_xcit_s12_p16_coco': (SMALL_12, COCO, (1e-4, 0.05, None), (16, 2), 1),
+    'fasterrcnn_xcit_n12_p16_small': (
+        NANO_12, (epochs(6), [warm_up(0.01, 50), cosine(6, by_epoch=True, convert_to_iter_based=True)]),
+        (1e-3, 0.05, 5.), (8, 8), 1),
+    'fasterrcnn_xcit_s12_p16_custom': (
+        SMALL_12, (epochs(12), [warm_up(0.001, 500), steps(12, 8, 11)]), (1e-4, 0.05, None), (16, 2), 1),
     'maskrcnn_xcit_l24_p8_coco_fsdp': (LARGE_24, COCO, (1e-4, 0.05, None), (16, 2), 1),
     'maskrcnn_xcit_n12_p16_small': (
         NANO_12, (epochs(6), [warm_up(0.01, 50), cosine(6, by_epoch=True, convert_to_iter_based=True)]),
@@ -95,15 +100,18 @@ def test_where_classes_come_from(name, from_data):
     cfg = load_config(ROOT / f'configs/{name}.py')
     assert cfg.get('classes_from_data', False) == from_data
     data = cfg.train_dataloader.dataset, cfg.val_dataloader.dataset, cfg.test_dataloader.dataset
-    if 'maskrcnn' in name or 'retinanet' in name:
+    if 'rcnn' in name or 'retinanet' in name:
         heads = [cfg.model.bbox_head] if 'retinanet' in name else [cfg.model.roi_head.mask_head]
+        heads = [head for head in heads if head]
         if 'roi_head' in cfg.model:
             boxes = cfg.model.roi_head.bbox_head
             heads += boxes if isinstance(boxes, list) else [boxes]
         assert [head.num_classes for head in heads] == [80] * len(heads)
-        assert len(heads) == {'cascade': 4, 'maskrcn': 2, 'retinan': 1}[name[:7]]
+        assert len(heads) == {'cascade': 4, 'fasterr': 1, 'maskrcn': 2, 'retinan': 1}[name[:7]]
         assert [each.type for each in data] == ['CocoDataset'] * 3
-        metrics = 'bbox' if 'retinanet' in name else ['bbox', 'segm']
+        has_masks = 'maskrcnn' in name
+        metrics = ['bbox', 'segm'] if has_masks else 'bbox'
+        assert all(step.get('with_mask', has_masks) == has_masks for each in data for step in each.pipeline)
         assert cfg.val_evaluator.metric == cfg.test_evaluator.metric == metrics
     else:
         heads = [cfg.model[head] for head in ('decode_head', 'auxiliary_head') if head in cfg.model]

@@ -9,7 +9,8 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
-from ..data.datasets import datasets, find_images, setting_of
+from ..data.datasets import ann_file_of, datasets, find_images, setting_of
+from ..data.evaluators import evaluators
 from ..data.folders import label_map_of
 from ..errors import DataError
 from ..train.curves import read_curves
@@ -65,25 +66,28 @@ def cut_data(cfg, out, num_train, num_val):
     for loader, count in (('train_dataloader', num_train), ('val_dataloader', num_val)):
         dataset, = datasets(cfg, [loader])
         root = Path(dataset.data_root).expanduser().absolute()
-        kept = _cut_coco(root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
+        kept = _cut_coco(cfg, root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
             root, dataset, count, out)
         if loader == 'val_dataloader' and kept < count:
             raise DataError(f'{root} has {kept} validation images with annotations, not {count}')
 
 
-def _cut_coco(root, dataset, count, out):
+def _cut_coco(cfg, root, dataset, count, out):
     content = json.loads((root / dataset.ann_file).read_text())
     annotated = {a['image_id'] for a in content['annotations']}
     content['images'] = [i for i in content['images'] if i['id'] in annotated][:count]
     kept = {i['id'] for i in content['images']}
     content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
-    file = Path(out, dataset.ann_file)
+    old = ann_file_of(dataset)
+    name = dataset.ann_file if not Path(dataset.ann_file).is_absolute() else f'cut/{old.parent.name}_{old.name}'
+    file = Path(out, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content))
-    folder = Path(out, dataset.data_prefix.img)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if not folder.is_symlink():  # training and validation may share one
-        folder.symlink_to(root / dataset.data_prefix.img)
+    for _, metric in evaluators(cfg):
+        if metric.get('ann_file') and Path(metric.ann_file).absolute() == old:
+            metric.ann_file = str(file)
+    # images are not copied
+    dataset.update(ann_file=name, data_prefix=dict(dataset.data_prefix, img=str(root / dataset.data_prefix.img)))
     return len(kept)
 
 

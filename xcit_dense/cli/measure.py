@@ -38,7 +38,7 @@ def _run(args):
         own.claim(out.name)
         data_root = Path(folder, 'data')
         cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
-                          pretrained=args.pretrained)
+                          work_dir=Path(folder, 'placed'), pretrained=args.pretrained)
         check_data(cfg)
         take_classes(cfg)
         measure.cut_data(cfg, data_root, args.iterations * cfg.train_dataloader.batch_size, args.images)

@@ -38,6 +38,7 @@ def _run(args):
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
+    from ..data.layouts import folder_of_training
     from ..predict.drawing_hook import DrawingHook
     from ..report.hook import ReportHook
     from ..train.runner import build_runner
@@ -50,7 +51,7 @@ def _run(args):
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
-                      pretrained=False)
+                      data_dir=folder_of_training(args.checkpoint), pretrained=False)
     # mmpretrain's configs have an empty test_cfg
     if missing := [name for name, given in (('test_dataloader', cfg.get('test_dataloader')),
                                             ('test_evaluator', cfg.get('test_evaluator')),

@@ -50,13 +50,16 @@ def _run(args):
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
+    from ..data.layouts import folder_of_training
     from ..processes import is_first_process
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
     # a resumed run takes its weights from the checkpoint: nothing to fetch
     pretrained = not args.no_pretrained and not args.resume
+    data_dir = None if args.resume in (None, 'auto') else folder_of_training(args.resume)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
-                      work_dir=args.work_dir, pretrained=pretrained, check=True, findings=args.config_findings)
+                      work_dir=args.work_dir, data_dir=data_dir, pretrained=pretrained, check=True,
+                      findings=args.config_findings)
     set_run_options(cfg, args)
     _check_alone(args.launcher)
     if args.resume:

@@ -22,8 +22,8 @@ from .settings import apply_settings
 _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
 
-def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, work_dir=None, pretrained=True,
-                check=False, findings=None) -> Config:
+def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, work_dir=None, data_dir=None,
+                pretrained=True, check=False, findings=None) -> Config:
     """Read a config file and apply what the options of every tool ask for.
 
     Args:
@@ -35,6 +35,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
         work_dir: Where the run writes to; by default that of the config, or ``work_dirs/`` and its name. Converted
             annotations go into its folder ``data``.
+        data_dir: Another folder for them: that of the training that is tested or gone on with.
         pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model.
         check: Check the whole config with `check_config`, instead of the options and numbers alone.
         findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that cannot
@@ -60,7 +61,8 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     data = data or DataOptions()
     if data_root is not None:
         set_data_root(cfg, data_root)
-        place_data(cfg, data_root, data, Path(cfg.get('work_dir') or default_work_dir(path), 'data'))
+        place_data(cfg, data_root, data,
+                   Path(data_dir or Path(cfg.get('work_dir') or default_work_dir(path), 'data')))
     elif data.given:
         raise ConfigError(f'{", ".join(data.given)} need --data-root DIR, the folder of the data set')
     if settings:

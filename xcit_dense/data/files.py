@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import orjson
 from PIL import Image
@@ -22,6 +23,10 @@ from ..files import atomic_write, stamp_of
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
 #: Said of what may wait for ever to be read, or has no bytes.
 NOT_REGULAR = 'it is no regular file'
+_ORIENTATION = 0x0112
+#: What a whole file has near its end; cameras write something behind it.
+_END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
+_TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: what other versions wrote is not read.
@@ -101,6 +106,43 @@ def _in_threads(function, items, name):
     finally:
         pool.shutdown(cancel_futures=True)
     return results
+
+
+def read_header(path) -> dict:
+    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; ``mode``, and marks
+    of harm: ``cut_off``, its format, and ``huge``.
+
+    Raises:
+        Unreadable: It is no image that OpenCV reads.
+    """
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            size, mode, kind = image.size, image.mode, image.format
+            orientation = _orientation(image)
+    except Image.DecompressionBombError as error:
+        return dict(huge=str(error))
+    except Image.UnidentifiedImageError:
+        raise Unreadable('it is no image of a kind that OpenCV reads') from None
+    header = dict(size=list(size), mode=mode, turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
+    if kind in _END_MARKS:
+        with open(path, 'rb') as file:
+            file.seek(max(0, os.path.getsize(path) - _TAIL))
+            if _END_MARKS[kind] not in file.read():
+                header['cut_off'] = kind
+    # of these few some can be decoded all the same; from memory, as mmcv does it
+    if 'cut_off' in header and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
+        raise Unreadable(f'it is cut off: a {kind} without its end')
+    return header
+
+
+def _orientation(image):
+    # OpenCV turns these kinds alone; a PNG without a mark at its start would be decoded to look for one at its end
+    if image.format not in ('JPEG', 'MPO', 'PNG') or 'exif' not in image.info:
+        return None
+    try:
+        return image.getexif().get(_ORIENTATION)
+    except Exception:  # a damaged mark raises whatever its bytes lead to, and is no mark to OpenCV
+        return None
 
 
 def read_maps(paths, folder, use_cache: bool = True) -> list:

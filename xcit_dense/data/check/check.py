@@ -37,6 +37,8 @@ from .findings import Finding, Report, alike, choose_samples, each_kind_first, i
 from .label_maps import check_label_maps
 
 _SHOWN = 10
+_WITHOUT_MASKS = ('Where the data has boxes alone, take a detector without them: fasterrcnn_xcit_s12_p16_custom '
+                  'or the small fasterrcnn_xcit_n12_p16_small.')
 #: What does not change by itself what is found in a data set; some things in it do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
 #: An image file with one of these is not opened again, to be drawn.
@@ -251,6 +253,8 @@ def _advice(cfg, errors):
     text = f'See all, with the --cfg-options of this run if it has any: {shlex.join(command)}'
     if any(finding.drops and finding.part in (*PARTS, 'lines', 'files') for finding in errors):
         text += '\nIts --drop DIR writes annotations, or a list of images, without what can be left out.'
+    if any(finding.kind == 'mask-missing' for finding in errors):
+        text += f'\n{_WITHOUT_MASKS}'
     if any(finding.kind == 'class-missing' for finding in errors):
         text += ('\nFor classes of your own use one of the *_custom configs, or set classes_from_data = True in '
                  'yours.')

@@ -2,59 +2,14 @@
 import os
 from collections import Counter
 
-import cv2
-import numpy as np
-from PIL import Image
-
 from ...text import shown
 from ..asking import Asked
-from ..files import FORMATS, NOT_REGULAR, Unreadable, read_files
+from ..files import NOT_REGULAR, read_files, read_header
 from ..pipelines import image_loader, turns_images
 from .findings import ERROR, KINDS
 
-_ORIENTATION = 0x0112
-#: What a whole file has near its end; cameras write something behind it.
-_END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
-_TAIL = 4096
 #: After so many files of one suffix in doubt that the step has read, the others are believed: each is read whole.
 _ENOUGH = 200
-
-
-def read_header(path) -> dict:
-    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; ``mode``, and marks
-    of harm: ``cut_off``, its format, and ``huge``.
-
-    Raises:
-        Unreadable: It is no image that OpenCV reads.
-    """
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            size, mode, kind = image.size, image.mode, image.format
-            orientation = _orientation(image)
-    except Image.DecompressionBombError as error:
-        return dict(huge=str(error))
-    except Image.UnidentifiedImageError:
-        raise Unreadable('it is no image of a kind that OpenCV reads') from None
-    header = dict(size=list(size), mode=mode, turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
-    if kind in _END_MARKS:
-        with open(path, 'rb') as file:
-            file.seek(max(0, os.path.getsize(path) - _TAIL))
-            if _END_MARKS[kind] not in file.read():
-                header['cut_off'] = kind
-    # of these few some can be decoded all the same; from memory, as mmcv does it
-    if 'cut_off' in header and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
-        raise Unreadable(f'it is cut off: a {kind} without its end')
-    return header
-
-
-def _orientation(image):
-    # OpenCV turns these kinds alone; a PNG without a mark at its start would be decoded to look for one at its end
-    if image.format not in ('JPEG', 'MPO', 'PNG') or 'exif' not in image.info:
-        return None
-    try:
-        return image.getexif().get(_ORIENTATION)
-    except Exception:  # a damaged mark raises whatever its bytes lead to, and is no mark to OpenCV
-        return None
 
 
 def check_images(report_file, folder, entries, roots, pipeline, use_cache: bool):

@@ -1,9 +1,162 @@
-"""Folders with data for detection."""
+"""Folders with data for detection: annotation files in COCO's form, or labels of YOLO."""
+from pathlib import Path
+
+from ...errors import ConfigError, DataError
+from ...text import listed
+from ..datasets import LOADERS, ann_file_of, datasets, folder_of
+from ..files import read_json
+from ..pipelines import turns_images
+from .coco import by_part, find_files, is_coco, name_of, source_of
+from .layout import PARTS, Layout, Part, below
+from .names import folders_of, part_of
+from .source import Source, with_ids_from_1, without_parents
+from .split import divide
+from .writing import write_json
+from .yolo import find_yolo, read_yolo
 
 
-def find_detection(cfg, root, options, folder):
+def find_detection(cfg, root: Path, options, folder: Path):
     """Recognise a folder with data for detection, see `xcit_dense.data.layouts.placing`.
 
     Returns:
-        A `Layout`, or None where the config stays as it is.
+        A `Layout`, or None where nothing is recognised and the config stays as it is.
     """
+    _refuse(options, '--palette', '--ignore-label', why='is for segmentation')
+    if not root.is_dir():
+        return None
+    name, sources, notes = _Finder(cfg, root, options).run()
+    if not sources:
+        if options.given:
+            raise DataError(f'{root} has no annotation file in COCO\'s form and no data.yaml of YOLO; it has '
+                            f'{_seen(root)}. Say which file with --train-annotations FILE')
+        return None
+    divided = ''
+    if 'train' in sources and 'val' not in sources:
+        sources, divided = _divide(sources, root, folder, options.val_share)
+    else:
+        _refuse(options, '--val-share', why=f'has no effect: {root} has validation data')
+    if cfg.get('classes_from_data') and (left_out := without_parents(sources.values())):
+        notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and stands above '
+                     'others alone')
+    for part in {'val', 'test'} & set(sources):
+        with_ids_from_1(sources[part])
+    made = {part: source.content for part, source in sources.items() if source.changed}
+    if made:
+        write_json(folder, **made)
+        notes.append(f'annotations as they are used lie in {folder}')
+    parts = {}
+    for part, source in sources.items():
+        parts[part] = Part(source.images, folder / f'{part}.json' if part in made else source.path,
+                           count=len(source.content['images']), objects=len(source.content['annotations']),
+                           origin=source.changed)
+        notes += source.notes
+    classes = next(iter(sources.values())).content['categories']
+    layout = Layout(name, root, parts, tuple(str(category.get('name')) for category in classes),
+                    [*([divided] if divided else []), *notes])
+    return layout
+
+
+def _refuse(options, *names, why):
+    if wrong := [name for name in names if name in options.given]:
+        raise ConfigError(f'{wrong[0]} {why}; leave it out')
+
+
+def _seen(root):
+    names = sorted(path.name + ('/' if path.is_dir() else '') for path in root.iterdir())
+    return listed(names, 8) or 'nothing'
+
+
+def _divide(sources, root, folder, share):
+    source = sources.pop('train')
+    *contents, share = divide(source.content, below(source.path, root), folder, share)
+    origin = f'of {source.changed or below(source.path, root)}'
+    train, val = (Source(source.path, content, source.images, origin) for content in contents)
+    train.notes = source.notes
+    words = f'{share:.3g} of the images are held out for validation, the same ones in every run'
+    return dict(train=train, val=val, **sources), words
+
+
+class _Finder:
+    """What lies in a folder, and what the options say of it."""
+
+    def __init__(self, cfg, root, options):
+        self.root, self.options = root, options
+        self.of_config = {part: datasets(cfg, [loader])[0] for part, loader in zip(PARTS, LOADERS, strict=True)
+                          if datasets(cfg, [loader])}
+        self.turned = all(map(turns_images, self.of_config.values()))
+        self.given = {part: path for part in PARTS if (path := self._path(part, 'annotations'))}
+        self.images = {part: path for part in PARTS if (path := self._path(part, 'images'))}
+
+    def _path(self, part, kind):
+        name = getattr(self.options, f'{part}_{kind}')
+        if name is None:
+            return None
+        path = Path(self.root, Path(name).expanduser())
+        if not (path.is_dir() if kind == 'images' else path.is_file()):
+            raise DataError(f'--{part}-{kind} {name}: there is no {"folder" if kind == "images" else "file"} {path}')
+        return path
+
+    def run(self):
+        """Return the name of the layout, a `Source` by part, and notes."""
+        if yolo := [path for path in self.given.values() if path.suffix in ('.yaml', '.yml')]:
+            return 'YOLO', read_yolo(yolo[0], self.root, self.turned, self.images), []
+        folders = folders_of(self.root)
+        inner = [path for path in folders if path.parent == self.root]  # archives have one around all
+        yolo = find_yolo(self.root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
+        known = {**self._in_place(), **{part: (path, self._read(part, path)) for part, path in self.given.items()}}
+        files = {**self._found(folders, known), **known}
+        if not files:
+            return 'YOLO', read_yolo(yolo, self.root, self.turned, self.images) if yolo else {}, []
+        if yolo and 'train' not in known and 'train' in files:
+            raise DataError(f'{self.root} has annotations in COCO\'s form, {below(files["train"][0], self.root)}, and '
+                            f'labels of YOLO, {below(yolo, self.root)}. Say which with --train-annotations FILE')
+        sources = {part: self._source(part, *file, folders) for part, file in files.items()}
+        notes = []
+        if 'val' in sources and 'test' in sources and not sources['test'].content['annotations']:
+            notes.append(f'{below(sources.pop("test").path, self.root)} has no objects, and is no test')
+        return name_of(files.values()), sources, notes
+
+    def _read(self, part, path):
+        try:
+            content = read_json(path)
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f'--{part}-annotations: {path} cannot be read: {error}') from error
+        if not is_coco(content):
+            raise DataError(f'--{part}-annotations: {path} is no file in COCO\'s form: it must have the lists images, '
+                            'annotations and categories')
+        return content
+
+    def _in_place(self):
+        """Return the annotation files that lie where the config says, with their images."""
+        found = {}
+        for part, dataset in self.of_config.items():
+            path = ann_file_of(dataset)
+            if path.is_file() and folder_of(dataset, 'img').is_dir() and path not in [p for p, _ in found.values()]:
+                try:
+                    content = read_json(path)
+                except (OSError, ValueError, RecursionError):  # the check of the data tells
+                    continue
+                if is_coco(content):
+                    found[part] = path, content
+        return found
+
+    def _found(self, folders, known):
+        """Return the annotation files of parts that are not known yet."""
+        if {'train', 'val'} <= set(known):
+            return {}
+        named = [ann_file_of(dataset) for dataset in self.of_config.values()]
+        files = [(path, content, part_of(path, self.root)) for path, content in find_files(folders, named)]
+        taken = [path for path, _ in known.values()]
+        parts = by_part([(path, content) for path, content, part in files if path not in taken and part not in known
+                         and (part or 'train' not in known)], self.root)
+        if None in parts:  # one for all images
+            parts['train'] = parts.pop(None)
+        return parts
+
+    def _source(self, part, path, content, folders):
+        dataset, images = self.of_config.get(part), self.images.get(part)
+        if images is None and part not in self.given and dataset and path == ann_file_of(dataset):
+            folder = folder_of(dataset, 'img')
+            if folder.is_dir():  # whether all images are there the check of the data tells
+                return Source(path, content, folder.absolute())
+        return source_of(path, content, part, self.root, folders, images)

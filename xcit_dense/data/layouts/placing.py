@@ -9,6 +9,7 @@ from ...errors import ConfigError
 from ...processes import LAUNCHERS, is_first_process
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, is_elsewhere, prefixes_of, reader_of
 from ..evaluators import annotation_files, evaluators
+from .class_folders import find_class_folders
 from .detection import find_detection
 from .layout import Layout, Part, below, describe
 from .options import DataOptions
@@ -18,6 +19,7 @@ from .segmentation import find_segmentation
 #: its annotations.
 _KINDS = dict(
     CocoDataset=(find_detection, 'img', None),
+    CustomDataset=(find_class_folders, 'img_path', None),
     BaseSegDataset=(find_segmentation, 'img_path', 'seg_map_path'),
     ImageFolderDataset=(find_segmentation, 'img_path', 'seg_map_path'))
 _NAMES = dict(zip(('train', 'val', 'test'), LOADERS, strict=True))
@@ -51,7 +53,8 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
     root, (find, images, maps) = Path(root).expanduser().absolute(), kinds.pop()
     if not options.given and _is_in_place(cfg, used):
         layout = Layout('as the config says', root, {
-            name: Part(folder_of(part[0], images), folder_of(part[0], maps) if maps else ann_file_of(part[0]))
+            name: Part(folder_of(part[0], images), folder_of(part[0], maps) if maps else
+                       ann_file_of(part[0]) if part[0].get('ann_file') else None)
             for name, part in members.items() if part and (maps is None or prefixes_of(part[0]).get(maps))})
     else:
         layout = find(cfg, root, options, Path(folder).absolute())
@@ -81,13 +84,14 @@ def _point(cfg, layout, images, maps):
         if part is None or not cfg.get(loader):
             continue
         cfg[loader] = copy.deepcopy(cfg[loader])  # that of the test may be that of the validation
-        dataset, annotations = datasets(cfg, [loader])[0], below(part.annotations, layout.root)
+        dataset = datasets(cfg, [loader])[0]
+        annotations = below(part.annotations, layout.root) if part.annotations else ''
         dataset.data_root = str(layout.root)
         prefix = {images: below(part.images, layout.root), **({maps: annotations} if maps else {})}
         dataset.data_prefix = dict(prefixes_of(dataset), **prefix)
         dataset.update(part.dataset, **({} if maps else dict(ann_file=annotations)))
         evaluator = loader.replace('dataloader', 'evaluator')
-        if not maps and name != 'train' and cfg.get(evaluator):
+        if annotations and not maps and name != 'train' and cfg.get(evaluator):
             cfg[evaluator] = copy.deepcopy(cfg[evaluator])
             read = [key for key, _ in annotation_files(cfg, [loader])]
             for key, metric in evaluators(cfg, [loader]):

@@ -1,0 +1,174 @@
+"""Labels of YOLO: forms of the description, numbers of boxes and polygons, what cannot be read."""
+import json
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from helpers import exports
+from helpers.placing import detector, numbers, placed
+from xcit_dense.data.layouts.yolo import read_yolo
+from xcit_dense.errors import DataError
+
+NAMES = 'disc', 'square', 'triangle'
+WANTED = dict(train=(8, 24), val=(4, 12), test=(4, 12))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / 'run/data'
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A data set of an image of 40 x 20 pixels, and a function that writes its labels and reads them."""
+    root = tmp_path / 'data'
+    (root / 'images').mkdir(parents=True)
+    (root / 'labels').mkdir()
+    cv2.imwrite(str(root / 'images/a.png'), np.zeros((20, 40, 3), np.uint8))
+
+    def read(text, **description):
+        (root / 'labels/a.txt').write_text(text)
+        description = dict(dict(train='images', names=['x', 'y']), **description)
+        (root / 'data.yaml').write_text(yaml.safe_dump(description))
+        return read_yolo(root / 'data.yaml', root)['train'].content
+
+    return read
+
+
+@pytest.mark.parametrize('polygons', (False, True))
+@pytest.mark.parametrize('form', ('ultralytics', 'roboflow', 'lists', 'bare'))
+def test_forms(form, polygons, folder, tmp_path, capfd):
+    root = exports.yolo(tmp_path / 'data', form=form, polygons=polygons)
+    before = sorted(root.rglob('*'))
+    assert numbers(placed(root, folder)) == (WANTED, NAMES)
+    said = capfd.readouterr().out
+    assert 'YOLO' in said and ('polygons' if polygons else 'boxes') in said
+    assert sorted(root.rglob('*')) == before
+    content = json.loads((folder / 'train.json').read_text())
+    assert all(bool(a['segmentation']) == polygons for a in content['annotations'])
+
+
+def test_test_data_and_data_without_validation(folder, tmp_path):
+    root = exports.yolo(tmp_path / 'data', ('train', 'val', 'test'), (5, 2, 3))
+    assert numbers(placed(root, folder))[0] == dict(train=(5, 15), val=(2, 6), test=(3, 9))
+    root = exports.yolo(tmp_path / 'other', ('train', ), (10, ))
+    assert numbers(placed(root, tmp_path / 'b'))[0] == dict(train=(8, 24), val=(2, 6), test=(2, 6))
+
+
+def test_images_and_labels_alone(folder, tmp_path):
+    """As Label Studio exports them: without parts, names in classes.txt."""
+    root = exports.yolo(tmp_path / 'data', ('.', ), (10, ), form='bare')
+    assert numbers(placed(root, folder)) == (dict(train=(8, 24), val=(2, 6), test=(2, 6)), NAMES)
+
+
+def test_boxes_are_those_of_the_same_scenes_in_cocos_form(folder, tmp_path):
+    """To the six digits that labels have."""
+    placed(exports.yolo(tmp_path / 'yolo', ('train', 'val'), (4, 2), polygons=True), folder)
+    got = json.loads((folder / 'train.json').read_text())
+    wanted = exports.coco(tmp_path / 'coco', exports.scenes(4))
+    assert len(got['annotations']) == len(wanted['annotations']) == 12
+    for one, other in zip(got['annotations'], wanted['annotations'], strict=True):
+        assert (one['image_id'], one['category_id'], one['id']) == tuple(
+            other[key] for key in ('image_id', 'category_id', 'id'))
+        np.testing.assert_allclose(one['segmentation'], other['segmentation'], atol=1e-3)
+        # a box around pixels is one wider than around their middles
+        np.testing.assert_allclose(np.add(one['bbox'], [0, 0, 1, 1]), other['bbox'], atol=1e-3)
+
+
+@pytest.mark.parametrize('line, box, area, polygon', (
+    ('1 0.5 0.5 0.5 0.5', [10, 5, 20, 10], 200, []),
+    ('1 0.95 0.5 0.2 0.5', [34, 5, 6, 10], 60, []),  # what is outside of the image is cut off
+    ('1 0 0 0.5 0 0.5 1', [0, 0, 20, 20], 200, [[0, 0, 20, 0, 20, 20]]),
+    ('1 0 0 1.005 0 1 1 0 1', [0, 0, 40, 20], 800, [[0, 0, 40, 0, 40, 20, 0, 20]]),
+    ('1.0 0.5 0.5 0.5 0.5\n\n', [10, 5, 20, 10], 200, [])))
+def test_numbers_of_an_object(line, box, area, polygon, one):
+    content = one(line)
+    assert content['categories'] == [dict(id=1, name='x'), dict(id=2, name='y')]
+    found, = content['annotations']
+    assert (found['category_id'], found['segmentation']) == (2, polygon)
+    np.testing.assert_allclose(found['bbox'], box)
+    assert found['area'] == pytest.approx(area)
+
+
+def test_skeletons_have_boxes(one):
+    content = one('0 0.5 0.5 0.5 0.5 0.1 0.2 2 0.3 0.4 1', kpt_shape=[2, 3])
+    assert content['annotations'][0]['bbox'] == [10, 5, 20, 10] and not content['annotations'][0]['segmentation']
+
+
+@pytest.mark.parametrize('text, words', (
+    ('0 0.5 0.5 0.5 0.5\n0 0.5 a 0.5 0.5', 'line 2: it is no list'),
+    ('0 0.5 0.5 0.5', 'line 1: it has 3 numbers'),
+    ('0 0.5 0.5 0.5 0.5 0.9', 'line 1: it has 5 numbers'),
+    ('0 0.1 0.1 0.2 0.2 0.3 0.3 0.4', 'line 1: it has 7 numbers'),
+    ('0 20 10 5 5', 'line 1: a number is not from 0 to 1'),
+    ('0 0.5 nan 0.5 0.5', 'line 1: a number is not from 0 to 1'),
+    ('0.5 0.5 0.5 0.5 0.5', 'line 1: 0.5 is no number of a class'),
+    ('-1 0.5 0.5 0.5 0.5', 'line 1: -1 is no number of a class'),
+    ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2')))
+def test_labels_that_cannot_be_read(text, words, one):
+    with pytest.raises(DataError, match=f'a.txt, {words}'):
+        one(text)
+
+
+@pytest.mark.parametrize('names, wanted', (
+    ({0: 'b', 1: 'a'}, ['b', 'a']), ({'1': 'b', '0': 'a'}, ['a', 'b']), (None, ['0', '1']), ([7, True], ['7', 'True'])))
+def test_names(names, wanted, one):
+    content = one('1 0.5 0.5 0.5 0.5', names=names)
+    assert [category['name'] for category in content['categories']] == wanted
+
+
+@pytest.mark.parametrize('description, words', (
+    (dict(names={0: 'a', 2: 'b'}), 'numbers of names must be 0 to 1'),
+    (dict(names={'a': 'x'}), 'numbers of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
+    (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')))
+def test_descriptions_that_cannot_be(description, words, one):
+    with pytest.raises(DataError, match=words):
+        one('0 0.5 0.5 0.5 0.5', **description)
+
+
+@pytest.mark.parametrize('text', ('- a', 'train: [', 'train: !!python/object/apply:os.system [exit]'))
+def test_descriptions_that_cannot_be_read(text, folder, tmp_path):
+    root = exports.yolo(tmp_path / 'data')
+    (root / 'data.yaml').write_text(text)
+    with pytest.raises(DataError, match='data.yaml'):
+        placed(root, folder)
+
+
+def test_labels_that_are_nowhere(folder, tmp_path):
+    root = exports.yolo(tmp_path / 'data')
+    (root / 'labels').rename(tmp_path / 'labels')
+    with pytest.raises(DataError, match='(?s)no image has a label.*000.txt'):
+        placed(root, folder)
+
+
+def test_two_descriptions(folder, tmp_path):
+    root = exports.yolo(tmp_path / 'data')
+    (root / 'dataset.yaml').write_text((root / 'data.yaml').read_text().replace('images/val', 'images/train'))
+    with pytest.raises(DataError, match='data.yaml, dataset.yaml.*--train-annotations'):
+        placed(root, folder)
+    assert numbers(placed(root, folder, train_annotations='dataset.yaml'))[0]['val'] == (8, 24)
+
+
+@pytest.mark.parametrize('flag, size', (('color', (20, 40)), ('color_ignore_orientation', (40, 20))))
+def test_images_that_are_turned(flag, size, folder, tmp_path):
+    """Boxes are for what people see; the size is that of the image as the pipeline reads it."""
+    root = exports.yolo(tmp_path / 'data', ('train', 'val'), (2, 2))
+    marked = Image.new('RGB', (40, 20))
+    marked.getexif()[0x0112] = 6
+    marked.save(root / 'images/train/000.jpg', exif=marked.getexif())
+    cfg = detector(root)
+    for part in ('train', 'val', 'test'):
+        cfg[f'{part}_dataloader'].dataset.pipeline[0].color_type = flag
+    placed(root, folder, cfg)
+    image = json.loads((folder / 'train.json').read_text())['images'][0]
+    assert (image['width'], image['height']) == size
+
+
+def test_images_that_cannot_be_read_are_left_out(folder, tmp_path, capfd):
+    root = exports.yolo(tmp_path / 'data')
+    (root / 'images/train/003.jpg').write_bytes(b'no')
+    assert numbers(placed(root, folder))[0]['train'] == (7, 21)
+    assert 'without 1 image that cannot be read: images/train/003.jpg' in capfd.readouterr().out

@@ -1,0 +1,187 @@
+"""Data sets for detection as annotation tools export them: shapes on noise, drawn anew from a seed."""
+import json
+
+import cv2
+import numpy as np
+import yaml
+
+from xcit_dense.data.shapes import CLASSES, paint, texture
+
+#: Folder and file of the annotations of each part of an export of Roboflow.
+ROBOFLOW = {part: f'{part}/_annotations.coco.json' for part in ('train', 'valid', 'test')}
+
+
+def scenes(count, size=96, objects=3, radius=(0.1, 0.2), classes=3, seed=0):
+    """Yield pictures (size, size, 3) uint8 with their objects: pairs of a label and a mask (size, size) bool.
+
+    ``radius`` is that of the objects, as shares of the picture; they do not overlap.
+    """
+    for index in range(count):
+        rng = np.random.default_rng((seed, index))
+        picture = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8)
+        found, taken = [], np.zeros((size, size), bool)
+        for _ in range(20 * objects):
+            if len(found) == objects:
+                break
+            reach = size * rng.uniform(*radius)
+            centre = rng.uniform(1.3 * reach, size - 1.3 * reach, 2)
+            x, y, far = *centre.astype(int), int(1.4 * reach) + 1
+            if taken[max(y - far, 0):y + far, max(x - far, 0):x + far].any():
+                continue
+            label = int(rng.integers(classes))
+            mask = paint(rng, picture, label, centre, reach)
+            taken |= mask
+            found.append((label, mask))
+        yield picture, found
+
+
+def _outline(mask):
+    contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return max(contours, key=len).reshape(-1, 2)
+
+
+def _box(mask):
+    x, y, width, height = cv2.boundingRect(mask.astype(np.uint8))
+    return [float(x), float(y), float(width), float(height)]
+
+
+def _save(path, picture):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(path), picture)
+
+
+def _write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, polygons=True, category=lambda label: label + 1,
+         categories=None, **more):
+    """Save pictures below a folder and return their annotations in COCO's form.
+
+    ``name`` is that of a file by its number, ``named`` what the annotations call it; ``first`` the lowest id of images
+    and annotations.
+    """
+    images, annotations = [], []
+    for number, (picture, objects) in enumerate(pictures):
+        _save(folder / name.format(number), picture)
+        images.append(dict(id=first + number, file_name=(named or name).format(number), height=picture.shape[0],
+                           width=picture.shape[1]))
+        for label, mask in objects:
+            outline = [_outline(mask).ravel().astype(float).tolist()] if polygons else []
+            annotations.append(dict(id=first + len(annotations), image_id=first + number, category_id=category(label),
+                                    bbox=_box(mask), area=float(mask.sum()), segmentation=outline, iscrowd=0))
+    categories = categories or [dict(id=label + 1, name=name) for label, name in enumerate(CLASSES[:3])]
+    return dict(more, images=images, annotations=annotations, categories=categories)
+
+
+def roboflow(root, train=8, valid=4, test=2, boxes=False, radius=(0.1, 0.2), parent='shapes', copies=1, seed=0,
+             **options):
+    """A folder for each part with images and annotations side by side; ids from 0; a category above all others, which
+    no object has; masks, or ``boxes`` alone; each training image in so many ``copies``, as its augmentation makes."""
+    categories = [dict(id=0, name=parent, supercategory='none')] if parent else []
+    categories += [dict(id=label + len(categories[:1]), name=name, supercategory=parent or 'none')
+                   for label, name in enumerate(CLASSES[:3])]
+    for stream, (part, count) in enumerate(dict(train=train, valid=valid, test=test).items()):
+        if count:
+            pictures = [picture for picture in scenes(count, radius=radius, seed=seed + stream, **options)
+                        for _ in range(copies if part == 'train' else 1)]
+            name = '{:03d}_jpg.rf.0123456789abcdef.jpg'
+            content = coco(root / part, pictures, name, first=0, polygons=not boxes, categories=categories,
+                           category=lambda label: label + bool(parent), licenses=[],
+                           info=dict(version='1', description='Exported from roboflow.com'))
+            if copies > 1 and part == 'train':
+                for number, image in enumerate(content['images']):
+                    old = root / part / image['file_name']
+                    image['file_name'] = f'{number // copies:03d}_jpg.rf.{number:016x}.jpg'
+                    old.rename(root / part / image['file_name'])
+            _write(root / ROBOFLOW[part], content)
+    return root
+
+
+def small_objects(root, train=24, valid=8, seed=0):
+    """An export of Roboflow of masks with many objects of 12 pixels in images of 320."""
+    return roboflow(root, train, valid, 0, radius=(0.017, 0.021), size=320, objects=12, seed=seed)
+
+
+def one_file(root, count=12, file='annotations.json', folder='images', seed=0, **options):
+    """One annotation file for all images, which lie in a folder beside it."""
+    _write(root / file, coco(root / folder, scenes(count, seed=seed, **options)))
+    return root
+
+
+def cvat(root, parts=('default', ), count=6, folders=True, seed=0):
+    """CVAT's export in COCO's form: a file for each subset, images in folders of the subsets, or in one."""
+    for stream, part in enumerate(parts):
+        folder = root / 'images' / part if folders else root / 'images'
+        name = '{:03d}.jpg' if folders else part + '_{:03d}.jpg'
+        content = coco(folder, scenes(count, seed=seed + stream), name,
+                       licenses=[dict(name='', id=0, url='')], info=dict(contributor='', description=''))
+        for annotation in content['annotations']:
+            annotation['attributes'] = dict(occluded=False)
+        for category in content['categories']:
+            category['supercategory'] = ''
+        _write(root / f'annotations/instances_{part}.json', content)
+    return root
+
+
+def label_studio(root, count=6, named='images/{:03d}.jpg', name='{:03d}.jpg', seed=0):
+    """Label Studio's export in COCO's form: ``result.json`` with ids from 0, names that begin with a folder."""
+    categories = [dict(id=label, name=name) for label, name in enumerate(CLASSES[:3])]
+    content = coco(root / 'images', scenes(count, seed=seed), name, named, first=0, categories=categories,
+                   category=lambda label: label, info=dict(contributor='Label Studio', version='1.0'))
+    for annotation in content['annotations']:
+        annotation['ignore'] = 0
+    _write(root / 'result.json', content)
+    return root
+
+
+def fiftyone(root, parts=(), count=6, seed=0):
+    """FiftyOne's export: ``data/`` and ``labels.json``, of all or in a folder for each part."""
+    categories = [dict(id=label, name=name, supercategory=None) for label, name in enumerate(CLASSES[:3])]
+    for stream, part in enumerate(parts or ('', )):
+        content = coco(root / part / 'data', scenes(count, seed=seed + stream), categories=categories,
+                       category=lambda label: label, info=dict(description='Exported from FiftyOne'))
+        _write(root / part / 'labels.json', content)
+    return root
+
+
+def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultralytics', seed=0, **options):
+    """Labels of YOLO, boxes or polygons.
+
+    ``form`` is that of Ultralytics (``images/train``, ``labels/train``), ``roboflow`` (``train/images``, called
+    ``../train/images``), ``lists`` of images in text files, or ``bare``, without ``data.yaml``.
+    """
+    folders = {part: dict(val='valid').get(part, part) if form == 'roboflow' else part for part in parts}
+    entries = {}
+    for stream, (part, count) in enumerate(zip(parts, counts, strict=True)):
+        folder = folders[part]
+        images, labels = ((root / folder / 'images', root / folder / 'labels') if form == 'roboflow' else
+                          (root / 'images' / folder, root / 'labels' / folder))
+        labels.mkdir(parents=True, exist_ok=True)
+        for number, (picture, objects) in enumerate(scenes(count, seed=seed + stream, **options)):
+            _save(images / f'{number:03d}.jpg', picture)
+            lines = [_label(label, mask, polygons) for label, mask in objects]
+            (labels / f'{number:03d}.txt').write_text('\n'.join(lines) + '\n')
+        entries[part] = f'../{folder}/images' if form == 'roboflow' else f'images/{folder}'
+        if form == 'lists':
+            entries[part] = f'{part}.txt'
+            (root / entries[part]).write_text(''.join(f'./images/{folder}/{n:03d}.jpg\n' for n in range(count)))
+    names = list(CLASSES[:3])
+    if form == 'bare':
+        (root / 'classes.txt').write_text('\n'.join(names) + '\n')
+    else:
+        above = dict(path='.') if form == 'ultralytics' else {}
+        numbered = names if form == 'roboflow' else dict(enumerate(names))
+        (root / 'data.yaml').write_text(yaml.safe_dump(dict(above, **entries, nc=len(names), names=numbered)))
+    return root
+
+
+def _label(label, mask, polygons):
+    height, width = mask.shape
+    if polygons:
+        numbers = (_outline(mask) / (width, height)).ravel()
+    else:
+        x, y, w, h = _box(mask)
+        numbers = (x + w / 2) / width, (y + h / 2) / height, w / width, h / height
+    return ' '.join([str(label), *(f'{number:.6f}' for number in numbers)])

@@ -1,0 +1,56 @@
+"""A config for detection, placed on a folder, and what mmdet reads of it then."""
+import contextlib
+import io
+from pathlib import Path
+
+from mmdet.datasets import CocoDataset
+from mmengine.config import Config
+
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.datasets import LOADERS
+from xcit_dense.data.layouts import DataOptions, place_data
+
+
+def detector(root, with_mask=False, **changes):
+    """What counts of a config for detection, in COCO's layout."""
+    parts, cfg = dict(train='train', val='val', test='val'), dict(classes_from_data=True, model=dict())
+    for part, name in parts.items():
+        pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=with_mask)]
+        cfg[f'{part}_dataloader'] = dict(dataset=dict(
+            type='CocoDataset', data_root=str(root), ann_file=f'annotations/instances_{name}2017.json',
+            data_prefix=dict(img=f'{name}2017/'), pipeline=pipeline, test_mode=part != 'train'))
+        if part != 'train':
+            cfg[f'{part}_evaluator'] = dict(type='CocoMetric', metric='bbox',
+                                            ann_file=f'{root}/annotations/instances_{name}2017.json')
+    return Config(dict(cfg, **changes))
+
+
+def placed(root, folder, cfg=None, **options):
+    """The config of `detector` after `place_data`, which writes into ``folder``."""
+    cfg = cfg or detector(root)
+    place_data(cfg, root, DataOptions(**options), Path(folder))
+    return cfg
+
+
+def read(cfg):
+    """By part the records of mmdet's own data set; every image must be there, and metrics read the same file."""
+    found = {}
+    take_classes(cfg)
+    for part, loader in zip(('train', 'val', 'test'), LOADERS, strict=True):
+        config = {key: value for key, value in cfg[loader].dataset.items() if key not in ('type', '_scope_')}
+        with contextlib.redirect_stdout(io.StringIO()):
+            data = CocoDataset(**dict(config, pipeline=[], test_mode=True))
+        found[part] = data
+        records = [data.get_data_info(i) for i in range(len(data))]
+        assert records and all(Path(record['img_path']).is_file() for record in records)
+        if part != 'train':
+            assert cfg[loader.replace('dataloader', 'evaluator')].ann_file == data.ann_file
+    return found
+
+
+def numbers(cfg):
+    """By part the numbers of images and of boxes; and the names of the classes, which are the same everywhere."""
+    found = read(cfg)
+    names, = {data.metainfo['classes'] for data in found.values()}
+    return {part: (len(data), sum(len(data.get_data_info(i)['instances']) for i in range(len(data))))
+            for part, data in found.items()}, names

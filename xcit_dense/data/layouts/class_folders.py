@@ -1,0 +1,36 @@
+"""Folders of images for each class: those of training and validation by their usual names."""
+from pathlib import Path
+
+from ...errors import ConfigError, DataError
+from ..datasets import prefixes_of
+from .layout import Layout, Part
+
+_NAMES = dict(train=('train', 'training'), val=('val', 'valid', 'validation', 'test'), test=('test', 'testing'))
+
+
+def find_class_folders(cfg, root: Path, options, folder: Path):
+    """Recognise a folder with data for classification, see `xcit_dense.data.layouts.placing`.
+
+    Returns:
+        A `Layout`, or None where nothing is recognised and the config stays as it is.
+    """
+    images = {part: getattr(options, f'{part}_images') for part in _NAMES}
+    if wrong := [name for name in options.given if not name.endswith('-images')]:
+        raise ConfigError(f'{wrong[0]} has no effect: the folders of the images are their classes')
+    parts = {}
+    for part, names in _NAMES.items():
+        given = images[part]
+        found = next((path for name in ([given] if given else names) if _has_folders(path := root / name)), None)
+        if given and found is None:
+            raise DataError(f'--{part}-images {given}: there is no folder of folders {root / given}')
+        if found and found not in [other.images for other in parts.values()]:
+            parts[part] = Part(found, None)
+    listed = [cfg[f'{part}_dataloader'].dataset for part in parts if cfg.get(f'{part}_dataloader')]
+    if set(parts) < {'train', 'val'} or any(data.get('ann_file') or data.get('split') or not prefixes_of(data)
+                                            for data in listed):
+        return None
+    return Layout('folders of classes', root, parts)
+
+
+def _has_folders(path):
+    return path.is_dir() and any(entry.is_dir() and not entry.name.startswith('.') for entry in path.iterdir())

@@ -1,0 +1,64 @@
+"""Which part of a run the name of a file or folder stands for, and the folders below a data root."""
+import json
+import os
+import re
+from pathlib import Path
+
+from ...files import RECORD
+
+#: Words in names by the part that they stand for.
+_WORDS = dict(train=('train', 'training'), val=('val', 'valid', 'validation'), test=('test', 'testing'))
+_PARTS = {word: part for part, words in _WORDS.items() for word in words}
+_DEPTH, _MOST_FOLDERS = 3, 500
+#: Whose name stands in the record of a folder with what `xcit_dense.data.layouts` wrote.
+TOOL = 'place_data'
+
+
+def part_of(path: Path, root: Path):
+    """Return ``train``, ``val`` or ``test`` where the name of a file or folder, or of one that it lies in, says so.
+
+    The nearest name counts; one that says two of them says nothing.
+    """
+    names = [path.stem if path.suffix else path.name, *(folder.name for folder in path.parents if folder != root
+                                                        and folder.is_relative_to(root))]
+    for name in names if path != root else ():
+        found = {_PARTS[word] for word in re.findall('[a-z]+', name.lower()) if word in _PARTS}
+        if found:
+            return found.pop() if len(found) == 1 else None
+    return None
+
+
+def folders_of(root: Path) -> list:
+    """Return a folder and those below it, the nearest first, but for hidden ones and what this program wrote."""
+    found, level = [], [root]
+    for _ in range(_DEPTH + 1):
+        found += level
+        level = [Path(entry) for folder in level for entry in _folders_in(folder)][:_MOST_FOLDERS]
+    return found
+
+
+def _folders_in(folder):
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.path for entry in entries if entry.is_dir()
+                           and not entry.name.startswith(('.', '__MACOSX')))
+    except OSError:  # it may not be read; what is needed of it is missed later
+        return []
+    return [name for name in names if not _is_own(name)]
+
+
+def folder_of_training(checkpoint):
+    """Return the folder where the training of a checkpoint noted which images it held out, None where it did not.
+
+    Args:
+        checkpoint: Its file, or the work dir.
+    """
+    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
+    return folder / 'data' if _is_own(folder / 'data') else None
+
+
+def _is_own(folder):
+    try:
+        return TOOL in json.loads(Path(folder, RECORD).read_text())
+    except (OSError, ValueError, TypeError):
+        return False

@@ -1,0 +1,243 @@
+"""Labels of YOLO, boxes and polygons, made into COCO's form."""
+import math
+import re
+from pathlib import Path
+
+import yaml
+
+from ...errors import DataError
+from ...text import counted, listed, shown
+from ..datasets import IMAGE_SUFFIXES
+from ..files import Unreadable, parse_class_list, read_files, read_header
+from ..folders import files_below
+from .layout import below
+from .source import Source
+
+_FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml')
+_KEYS = dict(train=('train', ), val=('val', 'valid', 'validation'), test=('test', ))
+#: Numbers of a label may leave the image by so much of it, from rounding; what is outside is cut off.
+_ROUNDING = 0.01
+
+
+def find_yolo(root: Path):
+    """Return the file that describes a data set of YOLO, or its folder where none does; None where there is none.
+
+    Raises:
+        DataError: There are several files.
+    """
+    found = [root / name for name in _FILES if (root / name).is_file()]
+    if len(found) > 1:
+        raise DataError(f'{root} has several descriptions of data: {listed(path.name for path in found)}. Say which '
+                        'with --train-annotations FILE')
+    if found:
+        return found[0]
+    folders = root / 'images', root / 'labels'
+    return root if all(folder.is_dir() for folder in folders) and any(
+        path.suffix == '.txt' for path in files_below(folders[1])) else None
+
+
+def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dict:
+    """Return the annotations of a data set of YOLO by part.
+
+    Args:
+        source: Its description, or its folder.
+        root: The data root.
+        turned: Whether images are read as their EXIF marks ask, which labels are for then.
+        images: By part, the folder of the images that the user names.
+
+    Raises:
+        DataError: The description or a label cannot be read; it names file and line.
+    """
+    description = _read_description(source) if source.is_file() else {}
+    base = source.parent if source.is_file() else source
+    entries = {part: next((description[key] for key in keys if description.get(key)), None)
+               for part, keys in _KEYS.items()} if description else _usual_folders(source)
+    found = {}
+    for part, entry in {**entries, **(images or {})}.items():
+        paths = _images_of(entry, base, description.get('path')) if entry else []
+        if paths:
+            found[part] = paths
+        elif entry and part == 'train':
+            raise DataError(f'{source}: its training images {shown(entry)} are not there. Say where they lie with '
+                            '--train-images DIR')
+    if not found:
+        return {}
+    paths = [path for part in found.values() for path in part]
+    labels = {path: _labels_of(path) for path in paths}
+    lines = {path: _read_lines(file, source, description) for path, file in labels.items()}
+    names = _names_of(description, source, base, lines)
+    if not any(lines.values()):
+        raise DataError(f'{source}: no image has a label; {counted(len(lines), "images")} such as {paths[0]} have none '
+                        f'in files such as {labels[paths[0]]}')
+    return {part: _converted(source, root, paths, [labels[path] for path in paths], lines, names, turned)
+            for part, paths in found.items()}
+
+
+def _read_description(path):
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DataError(f'{path} cannot be read: {error}') from error
+    if not isinstance(content, dict):
+        raise DataError(f'{path} must have train, val and names, not {shown(content)}')
+    return content
+
+
+def _usual_folders(root):
+    """Return the folders of images by part, in a folder without a description."""
+    folders = {part: next((f'images/{key}' for key in keys if (root / 'images' / key).is_dir()), None)
+               for part, keys in _KEYS.items()}
+    return folders if folders['train'] else dict(train='images')
+
+
+def _images_of(entry, base, above):
+    """Return the paths of the images of a part: of a folder, of several, or of a list of them."""
+    paths = []
+    for name in entry if isinstance(entry, list) else [entry]:
+        place = _place_of(str(name), base, above)
+        if place is None:
+            continue
+        if place.is_dir():
+            paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES]
+        else:  # an image by line, below the list, or below the data set
+            lines = [line.strip() for line in place.read_text().splitlines() if line.strip()]
+            paths += [_place_of(line, place.parent, above) or place.parent / line for line in lines]
+    return list(dict.fromkeys(paths))
+
+
+def _place_of(name, base, above):
+    """Return where a folder or file lies that a description names: below ``path`` in it, or beside it.
+
+    Roboflow writes ``../train/images`` for what lies beside the description.
+    """
+    bases = [base / str(above), base] if above else [base]
+    names = [name, re.sub(r'^(\.\./)+', '', name)]
+    return next((path for name in names for folder in bases if (path := Path(folder, name)).exists()), None)
+
+
+def _labels_of(image):
+    """Return the file of the labels of an image: in ``labels`` in the place of ``images``, or beside it."""
+    parts = list(image.parts)
+    place = max((i for i, part in enumerate(parts[:-1]) if part == 'images'), default=None)
+    if place is not None:
+        parts[place] = 'labels'
+    return Path(*parts).with_suffix('.txt')
+
+
+def _read_lines(file, source, description):
+    """Return the labels of an image: line, class and numbers, four for a box, more for a polygon.
+
+    An image without a file has no objects.
+    """
+    try:
+        lines = file.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise DataError(f'{file} cannot be read: {error}') from error
+    points = description.get('kpt_shape')
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            fault, label = _read_label(line.split(), points)
+            if fault:
+                raise DataError(f'{file}, line {number}: {fault}. A label is the number of a class from 0 and x, y, '
+                                'width and height of its box, or x and y of the corners of a polygon, from 0 to 1; '
+                                f'got {shown(line.strip())}')
+            found.append((number, *label))
+    return found
+
+
+def _read_label(words, points):
+    try:
+        kind, numbers = float(words[0]), [float(word) for word in words[1:]]
+    except ValueError:
+        return 'it is no list of numbers', None
+    if points:  # of a skeleton, behind the box
+        numbers = numbers[:4]
+    if kind < 0 or kind != int(kind):
+        return f'{words[0]} is no number of a class', None
+    if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
+        return f'it has {counted(len(numbers), "numbers")} behind the class', None
+    if not all(math.isfinite(number) and -_ROUNDING <= number <= 1 + _ROUNDING for number in numbers):
+        return 'a number is not from 0 to 1', None
+    return '', (int(kind), numbers)
+
+
+def _names_of(description, source, base, lines):
+    """Return the names of the classes in the order of their numbers."""
+    highest = max((kind for labels in lines.values() for _, kind, _ in labels), default=-1)
+    names, file = description.get('names'), next(
+        (path for path in (base / 'classes.txt', base / 'labels/classes.txt') if path.is_file()), None)
+    if isinstance(names, dict):
+        numbered = {str(number): name for number, name in names.items()}
+        if {*numbered} != {str(number) for number in range(len(names))}:
+            raise DataError(f'{source}: the numbers of names must be 0 to {len(names) - 1}, not {shown(list(names))}')
+        names = [numbered[str(number)] for number in range(len(names))]
+    elif names is None and file and not description:
+        try:
+            names, source = parse_class_list(file.read_bytes()), file
+        except Unreadable as error:
+            raise DataError(f'{file} must have one class name a line, each once, none empty; got {error}') from error
+    if names is None:
+        names = range(max(highest + 1, description.get('nc') or 0))
+    if not isinstance(names, (list, tuple, range)) or not names:
+        raise DataError(f'{source}: names must be a list of the names of the classes, not {shown(names)}')
+    if highest >= len(names):
+        image, line = next((image, line) for image, labels in lines.items() for line, kind, _ in labels
+                           if kind == highest)
+        raise DataError(f'{_labels_of(image)}, line {line}: it has the class {highest}, and {source} names '
+                        f'{counted(len(names), "classes")}: 0 to {len(names) - 1}')
+    return [str(name) for name in names]
+
+
+def _converted(source, root, paths, labels, lines, names, turned):
+    folder = _common_folder(paths)
+    states = read_files(paths, read_header, 'headers', source, name='images')
+    images, annotations, unread = [], [], []
+    for path, state in zip(paths, states, strict=True):
+        if state.fault or 'size' not in state.content:
+            unread.append(below(path, root))
+            continue
+        width, height = state.content['turned' if turned else 'size']
+        images.append(dict(id=len(images) + 1, file_name=path.relative_to(folder).as_posix(), width=width,
+                           height=height))
+        annotations += [dict(id=len(annotations) + place, image_id=len(images), category_id=kind + 1, iscrowd=0,
+                             **_geometry(numbers, width, height))
+                        for place, (_, kind, numbers) in enumerate(lines[path], 1)]
+    categories = [dict(id=number, name=name) for number, name in enumerate(names, 1)]
+    kind = 'polygons' if any(annotation['segmentation'] for annotation in annotations) else 'boxes'
+    content = dict(info=dict(description=f'{kind} of {below(source, root)}'), images=images, annotations=annotations,
+                   categories=categories)
+    notes = [f'without {counted(len(unread), "images")} that cannot be read: {listed(unread)}'] if unread else []
+    return Source(source, content, folder, f'{kind} in {below(_common_folder(labels), root)}', notes)
+
+
+def _common_folder(paths):
+    """Return the folder that all files lie in."""
+    parents = sorted({path.parent for path in paths})
+    return next(folder for folder in (parents[0], *parents[0].parents)
+                if all(parent.is_relative_to(folder) for parent in parents))
+
+
+def _geometry(numbers, width, height):
+    """Return box, area and polygon of an object in pixels; what is outside of the image is cut off."""
+    if len(numbers) == 4:
+        x, y, w, h = numbers
+        corners, polygon = [x - w / 2, y - h / 2, x + w / 2, y + h / 2], []
+    else:
+        corners = [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
+        polygon = _in_pixels(numbers, width, height)
+    left, top, right, bottom = _in_pixels(corners, width, height)
+    area = _area(polygon) if polygon else (right - left) * (bottom - top)
+    return dict(bbox=[left, top, right - left, bottom - top], area=area, segmentation=[polygon] if polygon else [])
+
+
+def _in_pixels(numbers, width, height):
+    return [min(max(number, 0.), 1.) * (height if place % 2 else width) for place, number in enumerate(numbers)]
+
+
+def _area(polygon):
+    xs, ys = polygon[::2], polygon[1::2]
+    twice = sum(xs[i - 1] * y - x * ys[i - 1] for i, (x, y) in enumerate(zip(xs, ys, strict=True)))
+    return abs(twice) / 2
