@@ -147,6 +147,16 @@ def test_images_keep_their_part_when_others_come(tmp_path):
         config(root, tmp_path / 'third', val_share=.2)
 
 
+def test_other_data_in_the_same_work_dir_leaves_what_was_divided(tmp_path):
+    root, other = images_and_masks(tmp_path / 'data'), images_and_masks(tmp_path / 'other')
+    (other / 'images/s000.jpg').unlink()
+    found(config(root, tmp_path / 'run'))
+    before = tree(tmp_path / 'run/data')
+    assert len(found(config(other, tmp_path / 'run'))) == 7
+    after = tree(tmp_path / 'run/data')
+    assert {path: after[path] for path in before} == before and len(after) > len(before)
+
+
 def test_two_kinds_of_label_maps_are_asked_for(tmp_path):
     root = images_and_masks(tmp_path / 'data')
     shutil.copytree(root / 'masks', root / 'labels')

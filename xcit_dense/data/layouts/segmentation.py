@@ -40,7 +40,7 @@ def find_segmentation(cfg, root, options, folder):
         raise ConfigError(f'--ignore-label takes labels from 0 to {IGNORED}, got {bad[0]}')
     if not root.is_dir() or not any(root.iterdir()):
         return None
-    with Made(folder) as made:
+    with Made(folder, root) as made:
         finder = _Finder(cfg, root, options, made)
         layout = finder.find()
     if layout is None:
