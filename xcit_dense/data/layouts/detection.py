@@ -154,9 +154,9 @@ class _Finder:
         return parts
 
     def _source(self, part, path, content, folders):
-        dataset, images = self.of_config.get(part), self.images.get(part)
+        dataset, images, known = self.of_config.get(part), self.images.get(part), None
         if images is None and part not in self.given and dataset and path == ann_file_of(dataset):
-            folder = folder_of(dataset, 'img')
-            if folder.is_dir():  # whether all images are there the check of the data tells
-                return Source(path, content, folder.absolute())
-        return source_of(path, content, part, self.root, folders, images)
+            known = folder_of(dataset, 'img').absolute()  # whether all images are there the check of the data tells
+            if known.is_dir():
+                return Source(path, content, known)
+        return source_of(path, content, part, self.root, folders, images, known)
