@@ -42,9 +42,9 @@ def seen_in(root) -> str:
         kinds = Counter(Path(name).suffix.lower() or name for name in files if not name.startswith('.'))
         if kinds or not folders:
             words = ', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common(4)) or 'nothing'
-            lines.append(f'  {os.path.relpath(folder, root)}: {words}')
+            lines.append(f'- {os.path.relpath(folder, root)}: {words}')
         if len(lines) > _SEEN:
-            return '\n'.join([*lines[:_SEEN], '  and more'])
+            return '\n'.join([*lines[:_SEEN], '- and more'])
     return '\n'.join(lines)
 
 

@@ -13,7 +13,6 @@ from xcit_dense.data.check import (
     check_data_sets,
     copies,
     drop_findings,
-    files,
 )
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import DataError
@@ -172,7 +171,7 @@ def test_only_files_that_end_alike_are_read_as_a_whole(root, monkeypatch):
 
 def test_second_look_opens_nothing(root, monkeypatch):
     first = check_data_set(pictures(root))
-    monkeypatch.setattr(files, 'Image', None)
+    monkeypatch.setattr(Image, 'open', None)
     again = check_data_set(pictures(root))
     assert again.findings == [] and again.images == first.images and len(again.images) == 15
 

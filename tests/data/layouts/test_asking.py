@@ -111,3 +111,14 @@ def test_what_is_left_as_it_is(change, words, folder, tmp_path):
     assert placed(root, folder, cfg).to_dict() == before
     with fails(ConfigError, '--train-images', words):
         placed(root, folder, cfg, train_images='train')
+
+
+def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
+    """Where it is not there, no other takes its place unseen."""
+    root = exports.roboflow(tmp_path / 'data')
+    cfg = detector(root)
+    cfg.val_dataloader.dataset.ann_file = 'absent.json'
+    before = cfg.copy().to_dict()
+    assert placed(root, folder, cfg).to_dict() == before
+    cfg = placed(root, folder, cfg, train_annotations=exports.ROBOFLOW['train'])
+    assert numbers(cfg)[0]['val'] == (4, 12)

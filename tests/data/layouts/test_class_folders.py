@@ -56,3 +56,10 @@ def test_options(root, tmp_path):
 def test_what_is_not_there_is_left_to_the_check_of_the_data(root, tmp_path):
     shutil.rmtree(root / 'val')
     assert placed(root, tmp_path / 'run', classifier(root)).to_dict() == classifier(root).to_dict()
+
+
+def test_a_folder_that_the_config_names_itself_is_meant(root, tmp_path):
+    (root / 'val').rename(root / 'valid')
+    cfg = classifier(root)
+    cfg.val_dataloader.dataset.data_prefix.img_path = 'mine'
+    assert folders_in(placed(root, tmp_path / 'run', cfg)) == ['train', 'mine', 'val']

@@ -157,3 +157,12 @@ def test_what_is_no_annotation_file(change, folder, tmp_path):
     assert placed(root, folder).to_dict() == detector(root).to_dict()
     with pytest.raises(DataError, match='--train-annotations'):
         placed(root, folder, train_annotations='annotations.json')
+
+
+def test_annotations_without_images_are_left_to_the_check_of_the_data(root, folder):
+    """Where the config says."""
+    for name in ('train2017', 'val2017', 'images'):
+        shutil.rmtree(root / name)
+    cfg = placed(root, folder)
+    assert cfg.train_dataloader.dataset.ann_file == 'annotations/instances_train2017.json'
+    assert cfg.train_dataloader.dataset.data_prefix.img == 'train2017' and not folder.exists()

@@ -147,6 +147,16 @@ def test_images_keep_their_part_when_others_come(tmp_path):
         config(root, tmp_path / 'third', val_share=.2)
 
 
+def test_other_data_in_the_same_work_dir_leaves_what_was_divided(tmp_path):
+    root, other = images_and_masks(tmp_path / 'data'), images_and_masks(tmp_path / 'other')
+    (other / 'images/s000.jpg').unlink()
+    found(config(root, tmp_path / 'run'))
+    before = tree(tmp_path / 'run/data')
+    assert len(found(config(other, tmp_path / 'run'))) == 7
+    after = tree(tmp_path / 'run/data')
+    assert {path: after[path] for path in before} == before and len(after) > len(before)
+
+
 def test_two_kinds_of_label_maps_are_asked_for(tmp_path):
     root = images_and_masks(tmp_path / 'data')
     shutil.copytree(root / 'masks', root / 'labels')
@@ -167,9 +177,9 @@ def test_options_say_what_names_do_not(tmp_path):
     root = tmp_path / 'data'
     exports.pairs(root, 'a', 'b', exports.names(3))
     exports.pairs(tmp_path, 'c', 'd', exports.names(2, 'v'), 100)
-    with pytest.raises(DataError, match=r'Seen in .*:\n  a: 3 .jpg\n  b: 3 .png\n--train-images'):
+    with pytest.raises(DataError, match=r'Seen in .*:\n- a: 3 .jpg\n- b: 3 .png\n--train-images'):
         check_data(load_config(TINY_SEG_CONFIG, data_root=root))
-    with pytest.raises(DataError, match=r'Seen:\n  a: 3 .jpg\n  b: 3 .png\n.*--train-images'):
+    with pytest.raises(DataError, match=r'Seen:\n- a: 3 .jpg\n- b: 3 .png\n.*--train-images'):
         config(root, tmp_path / 'run', ignore_labels=(4, ))
     with pytest.raises(ConfigError, match='--train-images and --train-annotations go together'):
         config(root, tmp_path / 'run', train_images='a')

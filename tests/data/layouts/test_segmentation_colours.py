@@ -150,15 +150,15 @@ def test_black_and_white_masks_are_read_with_a_palette(tmp_path):
 
 def test_several_processes_write_the_same_files(tmp_path):
     """Each finds what the others wrote and have not noted yet."""
-    with Made(tmp_path / 'data') as first, Made(tmp_path / 'data') as second:
+    with Made(tmp_path / 'data', tmp_path) as first, Made(tmp_path / 'data', tmp_path) as second:
         for made in (first, second):
             made.write('maps/a.png', b'same')
         second.write('b.txt', b'b')
         first.write('b.txt', b'b')
-    with Made(tmp_path / 'data') as later:
+    with Made(tmp_path / 'data', tmp_path) as later:
         assert later.write('maps/a.png', b'new').read_bytes() == b'new'
     (tmp_path / 'data/b.txt').write_bytes(b'by hand')
-    with Made(tmp_path / 'data') as later, pytest.raises(OutputError, match='b.txt'):
+    with Made(tmp_path / 'data', tmp_path) as later, pytest.raises(OutputError, match='b.txt'):
         later.write('b.txt', b'new')
 
 

@@ -25,6 +25,11 @@ def find_class_folders(cfg, root: Path, options, folder: Path):
             raise DataError(f'--{part}-images {given}: there is no folder of folders {root / given}')
         if found and found not in [other.images for other in parts.values()]:
             parts[part] = Part(found, None)
+    # a folder that the config names itself is meant
+    named = [prefixes_of(cfg[f'{part}_dataloader'].dataset).get('img_path') for part in parts
+             if cfg.get(f'{part}_dataloader')]
+    if not options.given and {*named} - {'train', 'val'}:
+        return None
     listed = [cfg[f'{part}_dataloader'].dataset for part in parts if cfg.get(f'{part}_dataloader')]
     if set(parts) < {'train', 'val'} or any(data.get('ann_file') or data.get('split') or not prefixes_of(data)
                                             for data in listed):

@@ -70,7 +70,7 @@ def _is_record(record):
     return isinstance(record, dict) and not any(isinstance(record.get(key), (list, dict)) for key in _KEYS)
 
 
-def source_of(path: Path, content: dict, part, root: Path, folders, images=None) -> Source:
+def source_of(path: Path, content: dict, part, root: Path, folders, images=None, otherwise=None) -> Source:
     """Return an annotation file with the folder of its images; their names are changed where they lead elsewhere.
 
     Args:
@@ -80,6 +80,7 @@ def source_of(path: Path, content: dict, part, root: Path, folders, images=None)
         root: The data root.
         folders: Those that may hold the images.
         images: The one that the user names.
+        otherwise: That of images that lie nowhere.
 
     Raises:
         DataError: Its images lie nowhere, or in several folders.
@@ -100,6 +101,8 @@ def source_of(path: Path, content: dict, part, root: Path, folders, images=None)
                 raise DataError(f'images of {below(path, root)} lie in several folders of {root}: '
                                 f'{listed(below(folder, root) for folder in best)}. Say which with {option} DIR')
             return _renamed(path, content, best[0], shorten, root)
+    if otherwise:
+        return Source(path, content, otherwise)
     where = below(images, root) if images else f'{root} and {listed(below(folder, root) for folder in folders[1:])}'
     raise DataError(f'{below(path, root)} names images such as {names[0]!r}, which are not in {where}. Say where they '
                     f'lie with {option} DIR')

@@ -14,6 +14,9 @@ from .split import divide
 from .writing import write_json
 from .yolo import find_yolo, read_yolo
 
+#: What the configs of this package name, for whatever lies in a data root.
+_OF_COCO = ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')
+
 
 def find_detection(cfg, root: Path, options, folder: Path):
     """Recognise a folder with data for detection, see `xcit_dense.data.layouts.placing`.
@@ -22,7 +25,7 @@ def find_detection(cfg, root: Path, options, folder: Path):
         A `Layout`, or None where nothing is recognised and the config stays as it is.
     """
     _refuse(options, '--palette', '--ignore-label', why='is for segmentation')
-    if not root.is_dir():
+    if not root.is_dir() or not options.given and _names_its_own(cfg):
         return None
     name, sources, notes = _Finder(cfg, root, options).run()
     if not sources:
@@ -54,6 +57,12 @@ def find_detection(cfg, root: Path, options, folder: Path):
     layout = Layout(name, root, parts, tuple(str(category.get('name')) for category in classes),
                     [*([divided] if divided else []), *notes])
     return layout
+
+
+def _names_its_own(cfg):
+    """Whether a config names a file of its own that is not there: a mistake, which another file must not hide."""
+    return any(not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO
+               for dataset in datasets(cfg, LOADERS))
 
 
 def _refuse(options, *names, why):
@@ -154,9 +163,9 @@ class _Finder:
         return parts
 
     def _source(self, part, path, content, folders):
-        dataset, images = self.of_config.get(part), self.images.get(part)
+        dataset, images, known = self.of_config.get(part), self.images.get(part), None
         if images is None and part not in self.given and dataset and path == ann_file_of(dataset):
-            folder = folder_of(dataset, 'img')
-            if folder.is_dir():  # whether all images are there the check of the data tells
-                return Source(path, content, folder.absolute())
-        return source_of(path, content, part, self.root, folders, images)
+            known = folder_of(dataset, 'img').absolute()  # whether all images are there the check of the data tells
+            if known.is_dir():
+                return Source(path, content, known)
+        return source_of(path, content, part, self.root, folders, images, known)

@@ -9,11 +9,11 @@ from ...text import counted, listed
 from ...weights.work_dirs import checkpoints_in
 from ..files import read_json
 from ..folders import names_in_list
+from .names import TOOL
 
 SHARE = 0.2
 _DIVIDED = 'divided.json'
-#: The name by which what is made of the data is noted in its folder.
-TOOL = 'place_data'
+_ROOT = 'root.txt'
 
 
 def read_list(path, images) -> list:
@@ -100,10 +100,15 @@ class Made:
     All processes of a run write the same bytes, in any order: what is there already stays.
 
     Args:
-        folder: The folder; it is made with the first file.
+        folder: The folder; it is made with the first file. Where it holds what was made of other data, such as that of
+            a training whose checkpoint is tested on these, a folder in it is taken.
+        root: The folder of the data.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, root: Path):
+        self._root = f'{root}\n'.encode()
+        if (folder / _ROOT).is_file() and not _holds(folder / _ROOT, self._root):
+            folder = folder / hashlib.sha256(self._root).hexdigest()[:8]
         self.folder, self._own = folder, OwnFiles(folder, TOOL, overwrite=None)
 
     def __enter__(self):
@@ -121,6 +126,8 @@ class Made:
         file = self.folder / name
         if _holds(file, data):
             return file
+        if name != _ROOT:
+            self.write(_ROOT, self._root)
         try:
             self._own.claim(name)
         except OutputError:

@@ -40,7 +40,7 @@ def find_segmentation(cfg, root, options, folder):
         raise ConfigError(f'--ignore-label takes labels from 0 to {IGNORED}, got {bad[0]}')
     if not root.is_dir() or not any(root.iterdir()):
         return None
-    with Made(folder) as made:
+    with Made(folder, root) as made:
         finder = _Finder(cfg, root, options, made)
         layout = finder.find()
     if layout is None:
@@ -165,7 +165,8 @@ class _Finder:
         if 'train' in parts and 'val' not in parts:
             pair, names = parts['train']
             train, val, share = divide(names or pair.names, pair.images, self.made, self.options.val_share)
-            self.origins.update(train=f'{1 - share:.0%} of the images', val=f'{share:.0%} of the images, held out')
+            maps = _below(pair.maps, self.root)
+            self.origins.update(train=f'{maps}, {1 - share:.0%} of the images', val=f'{maps}, {share:.0%} held out')
             parts.update(train=(pair, train), val=(pair, val))
         else:
             self.without_share()
@@ -187,7 +188,8 @@ class _Finder:
         if not paths:
             return {'train': (pair, images if pair.is_listed or images != pair.names else None)}
         found = {part: read_list(path, pair.names) for part, path in paths.items()}
-        self.origins.update({part: _below(path, self.root) for part, path in paths.items()})
+        self.origins.update({part: f'{_below(pair.maps, self.root)}, by {_below(path, self.root)}'
+                             for part, path in paths.items()})
         whole = found.pop('all', None)
         if 'train' not in found:
             others = {name for names in found.values() for name in names}
