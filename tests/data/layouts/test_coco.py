@@ -9,6 +9,7 @@ from helpers import exports
 from helpers.placing import detector, numbers, placed, read
 from xcit_dense.data.check import check_data_set
 from xcit_dense.data.classes import classes_of_data
+from xcit_dense.data.layouts.source import Source, without_parents
 from xcit_dense.errors import DataError
 
 NAMES = 'disc', 'square', 'triangle'
@@ -166,3 +167,10 @@ def test_annotations_without_images_are_left_to_the_check_of_the_data(root, fold
     cfg = placed(root, folder)
     assert cfg.train_dataloader.dataset.ann_file == 'annotations/instances_train2017.json'
     assert cfg.train_dataloader.dataset.data_prefix.img == 'train2017' and not folder.exists()
+
+
+def test_a_class_without_objects_that_stands_above_itself_alone_stays():
+    """As some of COCO's."""
+    categories = [dict(id=1, name='person', supercategory='person'), dict(id=2, name='cat', supercategory='animal')]
+    source = Source(Path('a.json'), dict(annotations=[dict(category_id=2)], categories=categories), Path())
+    assert without_parents([source]) == [] and source.content['categories'] == categories and not source.changed
