@@ -1,10 +1,10 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
-import argparse
 import copy
 from pathlib import Path
 
 from ..errors import ConfigError, DataError, MetricError
 from .common import (
+    Parser,
     add_config_options,
     add_image_size_option,
     add_overwrite_option,
@@ -21,7 +21,7 @@ def main(argv=None):
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add_config_options(parser, checkpoint=True)
     add_run_options(parser)
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR; for a '

@@ -1,9 +1,9 @@
 """Train the model of a config, on the GPU if there is one."""
-import argparse
 import os
 
 from ..errors import ConfigError
 from .common import (
+    Parser,
     add_config_options,
     add_run_options,
     add_settings_options,
@@ -20,7 +20,7 @@ def main(argv=None):
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add_config_options(parser)
     add_run_options(parser)
     add_settings_options(parser)
