@@ -82,11 +82,12 @@ def _run(args):
     if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
     check_before_test(cfg)
-    # reads the file once more, which those that are fetched are spared
-    needed = cfg.get('classes_from_data') or classified_data(cfg) or Path(args.checkpoint).exists()
-    checkpoint = read_checkpoint(args.checkpoint) if needed else None
+    # reads the file once more, which what is fetched is spared where it can be
+    needed = cfg.get('classes_from_data') or classified_data(cfg)
+    checkpoint = read_checkpoint(args.checkpoint) if needed or Path(args.checkpoint).exists() else None
     if not (args.size or sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
+    checkpoint = checkpoint if needed else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     del checkpoint
