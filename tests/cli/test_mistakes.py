@@ -23,3 +23,15 @@ def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, mon
 def test_tools_run_without_the_checkout_as_working_folder(tmp_path):
     run_tool('make_demo_data.py', tmp_path / 'data', '--train', 1, '--val', 1, '--size', 48, cwd=tmp_path)
     assert (tmp_path / 'data/annotations/instances_val2017.json').is_file()
+
+
+@pytest.mark.parametrize('tool, args, words', (
+    ('train.py', ['c', '--lrr', '1'], 'did you mean --lr for --lrr'),
+    ('test.py', ['c', 'w', '--image-sizes=64'], 'did you mean --image-size for --image-sizes'),
+    ('predict.py', ['c', 'w', 'i', '--out', 'o', '--overwite'], 'did you mean --overwrite'),
+    ('check_data.py', ['c', '--data-rot', 'd'], 'did you mean --data-root'),
+    ('train.py', ['--cfg-options', 'a=1', 'mine.py'], 'mine.py too: put CONFIG'),
+    ('train.py', ['c', '--no-such-thing-at-all'], 'unrecognized arguments: --no-such-thing-at-all\n')))
+def test_options_that_are_misspelt_or_swallow_the_config(tool, args, words, call_tool):
+    code, message = call_tool(tool, *args)
+    assert code == 2 and words in message

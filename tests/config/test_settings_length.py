@@ -34,7 +34,7 @@ def test_a_published_schedule_of_iterations(length):
     set_length(cfg, length, 'iterations')
     warm_up, poly = cfg.param_scheduler
     assert poly.end == cfg.train_cfg.max_iters == length
-    assert warm_up.end == (1500 if length > 160000 else max(length // 10, 1))
+    assert warm_up.end == (1500 if length > 160000 else max(length // 10, 2))
     assert length // cfg.train_cfg.val_interval >= min(10, length)
     assert length // cfg.default_hooks.checkpoint.interval >= min(20, length)
 

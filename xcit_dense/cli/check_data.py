@@ -1,11 +1,10 @@
 """Check the data set of a config: print every fault, count the classes, draw a contact sheet."""
-import argparse
 import json
 from pathlib import Path
 
 from ..errors import DataError, OutputError
 from ..text import counted
-from .common import add_config_options, add_data_options, add_overwrite_option, data_options, run_tool
+from .common import Parser, add_config_options, add_data_options, add_overwrite_option, data_options, run_tool
 
 
 def main(argv=None):
@@ -14,7 +13,7 @@ def main(argv=None):
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add_config_options(parser)
     add_data_options(parser)
     parser.add_argument('--strict', action='store_true', help='exit with 1 for warnings too')

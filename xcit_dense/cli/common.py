@@ -12,6 +12,27 @@ from ..interrupts import stop_as_usual
 from ..text import nearest
 
 
+class Parser(ArgumentParser):
+    """A parser whose errors say what was meant."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Read arguments; see argparse."""
+        self._words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message):
+        """End with a message and exit code 2."""
+        known = re.findall(r'--[a-z][\w-]*', self.format_help())
+        for word in re.findall(r'--[\w-]+', message.partition('unrecognized arguments: ')[2]):
+            if meant := nearest(word, known):
+                message += f'; did you mean {meant[0]} for {word}?'
+        swallowed = [word for word in self._words[self._words.index('--cfg-options') + 1:] if '=' not in word] \
+            if '--cfg-options' in self._words and 'required: ' in message else []
+        if swallowed:
+            message += f'; --cfg-options takes all words behind it, {swallowed[0]} too: put CONFIG before it'
+        super().error(message)
+
+
 def run_tool(run, args):
     """Run a tool.
 

@@ -1,7 +1,6 @@
 """Draw the predictions of a checkpoint on images; write COCO results (detection) or label maps (segmentation)."""
-import argparse
 
-from .common import add_config_options, add_image_size_option, add_overwrite_option, run_tool
+from .common import Parser, add_config_options, add_image_size_option, add_overwrite_option, run_tool
 
 
 def main(argv=None):
@@ -10,7 +9,7 @@ def main(argv=None):
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add_config_options(parser, checkpoint=True)
     parser.add_argument('images', metavar='IMAGES', help='an image, a folder with images at any depth, a video (.mp4, '
                         '.avi, .mov, .mkv, .webm), or a list (.txt): a path a line, from its folder or the working one')

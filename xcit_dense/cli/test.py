@@ -1,10 +1,10 @@
 """Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
-import argparse
 import copy
 from pathlib import Path
 
 from ..errors import ConfigError, DataError, MetricError
 from .common import (
+    Parser,
     add_config_options,
     add_image_size_option,
     add_overwrite_option,
@@ -21,7 +21,7 @@ def main(argv=None):
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add_config_options(parser, checkpoint=True)
     add_run_options(parser)
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR; for a '
@@ -84,11 +84,12 @@ def _run(args):
     if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
     check_before_test(cfg)
-    # reads the file once more, which those that are fetched are spared
-    needed = cfg.get('classes_from_data') or classified_data(cfg) or Path(args.checkpoint).exists()
-    checkpoint = read_checkpoint(args.checkpoint) if needed else None
+    # reads the file once more, which what is fetched is spared where it can be
+    needed = cfg.get('classes_from_data') or classified_data(cfg)
+    checkpoint = read_checkpoint(args.checkpoint) if needed or Path(args.checkpoint).exists() else None
     if not (args.size or sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
+    checkpoint = checkpoint if needed else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     del checkpoint

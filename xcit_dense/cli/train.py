@@ -1,5 +1,4 @@
 """Train the model of a config, on the GPU if there is one."""
-import argparse
 import os
 import sys
 from contextlib import redirect_stdout
@@ -7,6 +6,7 @@ from pathlib import Path
 
 from ..errors import ConfigError, OutputError
 from .common import (
+    Parser,
     add_config_options,
     add_run_options,
     add_settings_options,
@@ -23,7 +23,7 @@ def main(argv=None):
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add_config_options(parser)
     add_run_options(parser)
     add_settings_options(parser)

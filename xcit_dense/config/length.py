@@ -77,6 +77,8 @@ class _Stretch:
         for part in warm_ups:
             unit = _unit_of(part)
             before, part['end'] = part['end'], self._warm_up(part['end'], unit)
+            if not part.get('convert_to_iter_based'):
+                part['end'] = max(part['end'], min(before, 2))  # mmengine's stay at their first value for ever in one
             ends[before, unit] = part['end']
         for part in parts:
             if not any(part is other for other in warm_ups):

@@ -7,6 +7,7 @@ from mmengine.hooks import EarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop
 
 from ..compat.mmengine_private import awaits_gradients
+from ..config.check.variables import option_for
 from ..config.differences import differences
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process
@@ -60,13 +61,20 @@ def changed_settings(cfg, before, load_from) -> str | None:
     changed = differences(before, cfg.pretty_text) if isinstance(before, str) and cfg else {}
     changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
                if not key.startswith(_PLACES)}
+    options = {_option_of(key) for key in changed} - {'', '--data-root', '--workers'}  # those change no result
+    again = f' where the run before had {", ".join(sorted(options))}, give it again' if options else ''
     kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
     if kept:
         raise ConfigError('a resumed run goes on with the optimizer and the schedule that the checkpoint holds, so '
-                          'that these settings would change nothing:\n' + '\n'.join(kept) + '\nTake them back, or '
-                          'start a new run from the weights, without --resume: --cfg-options '
-                          f'load_from={load_from}')
-    return '\n'.join(changed.values())
+                          'that these settings would change nothing:\n' + '\n'.join(kept) + '\nTake them back'
+                          f'{again and f" ({again.strip()})"}, or start a new run from the weights, without --resume: '
+                          f'--cfg-options load_from={load_from}')
+    return '\n'.join([*changed.values(), *([again] if again and changed else [])])
+
+
+def _option_of(key):
+    """Return the option of a training that may have changed a setting, '' without one."""
+    return option_for(key) or ('--augment' if key.startswith('train_dataloader.dataset.') and 'pipeline' in key else '')
 
 
 def check_classes(runner, checkpoint, filename):
