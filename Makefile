@@ -69,6 +69,7 @@ demo-cls:
 
 # the schedules are those of so few images; tests/train/test_finetune_demo.py runs the same and says what must come out
 demo-finetune: DEMO := work_dirs/demo_finetune
+demo-finetune: METRIC := coco/bbox_mAP_50=0.35
 demo-finetune: setup
 	$(PY) tools/make_demo_data.py $(DEMO)/three --classes disc square triangle --train 160 --val 20 --size 128
 	$(PY) tools/make_demo_data.py $(DEMO)/two --classes star cross --train 24 --val 40 --size 128 --seed 1

@@ -37,8 +37,10 @@ def test_it_starts_from_the_whole_published_model(name):
 
 @pytest.mark.parametrize('name, rate', (
     ('maskrcnn_xcit_t12_p16_finetune', 5e-5), ('semfpn_xcit_t12_p16_finetune', 3e-5)))
-def test_rates_shrink_with_the_depth(name, rate):
-    cfg = load_config(name)
+def test_rates_shrink_with_the_depth_where_that_is_asked_for(name, rate):
+    assert 'constructor' not in load_config(name).optim_wrapper
+    cfg = load_config(name, check=True, cfg_options={
+        'optim_wrapper.constructor': 'LayerDecayConstructor', 'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.9})
     model = build(cfg)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = {names[id(group['params'][0])]: group
