@@ -158,7 +158,8 @@ def test_lists_batches_and_thresholds(detector, path, array):
         detector(path, batch_size=0)
 
 
-def test_two_models_draw_with_classes_of_their_own(detector, trained, path, tmp_path):
+def test_two_models_draw_with_classes_of_their_own(trained, path, tmp_path):
+    detector = xcit_dense.load(TINY_CONFIG, trained[0], threshold=0)
     state = torch.load(trained[0] / 'epoch_2.pth', weights_only=True)
     state['meta']['dataset_meta'].update(classes=['a', 'b', 'c', 'd', 'e'], palette=[(0, 0, 0)] * 5)
     torch.save(state, tmp_path / 'other.pth')
