@@ -97,13 +97,15 @@ def test_a_list_that_cannot_be(text, words, trained, tmp_path, call_tool):
     assert code == 1 and words in message and ('a.jpg, b.jpg' in message or text[:1] != b'a')
 
 
-def make_video(path, frames, codec='libx264', rate=Fraction(10), times=None):
+def make_video(path, frames, codec='libx264', rate=Fraction(10), times=None, turned=0):
     """A video of the frames (H, W, 3), RGB; times are in thousandths of a second."""
     av = pytest.importorskip('av')
     with av.open(str(path), 'w') as file:
         stream = file.add_stream(codec, rate=rate)
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = 'yuv420p' if codec != 'mjpeg' else 'yuvj420p'
+        if turned:
+            stream.set_display_rotation(turned)
         if times:
             stream.codec_context.time_base = Fraction(1, 1000)
         for i, picture in enumerate(frames):
@@ -173,6 +175,18 @@ def test_times_and_odd_sizes_and_turns(trained, frames, tmp_path):
     odd = make_video(tmp_path / 'b.avi', [frame[:55, :63].copy() for frame in frames], 'mjpeg')
     run_tool('predict.py', TINY_CONFIG, trained[0], odd, '--out', out)
     assert read_video(out / 'b.mp4')[0][0].shape == (56, 64, 3)
+
+
+def test_a_video_that_a_phone_has_turned(trained, frames, tmp_path):
+    """It is seen, and written, as players show it: counter-clockwise by the angle of its mark."""
+    av = pytest.importorskip('av')
+    if not hasattr(av.video.stream.VideoStream, 'set_display_rotation'):
+        pytest.skip('this PyAV writes no such marks')
+    path = make_video(tmp_path / 'a.mp4', frames, turned=90)
+    run_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path / 'out', '--score-thr', '1')
+    drawn = read_video(tmp_path / 'out/a.mp4')[0][0].astype(int)
+    left, right = (np.abs(drawn - np.rot90(frames[0], turns)).mean() for turns in (1, -1))
+    assert left < right / 2
 
 
 @pytest.mark.parametrize('option', ((), ('--frame-labels', )))

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import xcit_dense
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 STATISTICS = 'mean=[1000., 2000., 500., 800., 1500.], std=[900., 1200., 400., 700., 1000.]'
@@ -95,3 +97,18 @@ def test_the_check_knows_arrays_that_the_config_does_not_read(channels, words, d
 
 
 LOADERS = {'.npy': np.load, '.tif': lambda file: np.stack(cv2.imreadmulti(str(file), flags=-1)[1], -1)}
+
+
+def test_the_config_of_the_docs(tmp_path):
+    text = (ROOT / 'docs/own_data_channels.md').read_text().split('```python\n')[1].split('```')[0]
+    (tmp_path / 'five.py').write_text(text.replace("'semfpn", f"'{ROOT}/configs/semfpn"))
+    cfg = load_config(tmp_path / 'five.py', pretrained=False, check=True)
+    assert [loader.dataset.pipeline[0].channels for loader in (cfg.train_dataloader, cfg.test_dataloader)] == [5, 5]
+    assert len(cfg.model.data_preprocessor.mean) == cfg.model.backbone.in_channels == 5
+
+
+@pytest.mark.parametrize('mean, std', (([0.] * 5, [1.] * 4), ([0.], [1.] * 5)))
+def test_statistics_of_two_lengths(mean, std):
+    from xcit_dense.for_mmdet import ChannelsDetDataPreprocessor
+    with pytest.raises(ConfigError, match='as many'):
+        ChannelsDetDataPreprocessor(mean, std)

@@ -7,7 +7,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmdet.structures import DetDataSample
 from mmengine.config import Config
+from mmengine.structures import InstanceData
 from PIL import Image
 from pycocotools import mask as mask_api
 
@@ -16,6 +18,7 @@ from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, DataError, SetupError
+from xcit_dense.predict.loaded import _scores
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 
@@ -96,6 +99,20 @@ def test_scores_are_the_softmax(segmentor, path):
     assert np.allclose(found.scores, wanted.values.numpy(), rtol=1e-6)
 
 
+def test_the_scores_of_a_single_output():
+    """mmseg gives its probability, by a sigmoid, as the scores."""
+    logits, labels = torch.tensor([[[0.2, 0.9]]]), torch.tensor([[[0, 1]]])
+    assert np.allclose(_scores(logits, labels), [[0.8, 0.9]])
+
+
+def test_a_detector_without_masks(detector, array):
+    found = InstanceData(bboxes=torch.tensor([[1., 2, 30, 40], [0, 0, 5, 5]]), labels=torch.tensor([1, 0]),
+                         scores=torch.tensor([0.9, 0.1]))
+    got = detector._to_result(0.5, array, DetDataSample(pred_instances=found))
+    assert got.masks is None and got.names == ('square', ) and len(got) == 1 and got.draw().shape == array.shape
+    assert got.to_supervision().mask is None
+
+
 @pytest.mark.parametrize('kind', ('text', 'array', 'view', 'pil', 'png', 'grey', 'grey array', 'alpha', 'exif'))
 def test_an_image_in_any_form_is_the_file(kind, detector, segmentor, path, array, tmp_path):
     """RGB, with channels that are not alike, so that another order would show."""
@@ -141,7 +158,8 @@ def test_lists_batches_and_thresholds(detector, path, array):
         detector(path, batch_size=0)
 
 
-def test_two_models_draw_with_classes_of_their_own(detector, trained, path, tmp_path):
+def test_two_models_draw_with_classes_of_their_own(trained, path, tmp_path):
+    detector = xcit_dense.load(TINY_CONFIG, trained[0], threshold=0)
     state = torch.load(trained[0] / 'epoch_2.pth', weights_only=True)
     state['meta']['dataset_meta'].update(classes=['a', 'b', 'c', 'd', 'e'], palette=[(0, 0, 0)] * 5)
     torch.save(state, tmp_path / 'other.pth')
