@@ -4,11 +4,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from types import SimpleNamespace
 
 import pytest
-from mmengine.config import Config
 
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli import benchmark, common
+from xcit_dense.config.loading import load_config
 from xcit_dense.train import runner as runner_module
 from xcit_dense.train import work_dirs
 
@@ -77,12 +77,14 @@ def test_only_the_first_process_looks_after_the_work_dir(ran, monkeypatch):
 
 @pytest.mark.parametrize('given, of_config, wanted', ((None, None, 'work_dirs/name'), (None, 'theirs', 'theirs'),
                                                       ('mine', None, 'mine'), ('mine', 'theirs', 'mine')))
-def test_the_work_dir(given, of_config, wanted, monkeypatch):
+def test_the_work_dir(given, of_config, wanted, tmp_path, monkeypatch):
     monkeypatch.delenv('LOCAL_RANK', raising=False)
-    cfg = Config(dict(work_dir=of_config) if of_config else {})
-    common.set_run_options(cfg, Namespace(work_dir=given, launcher='mpi', local_rank=3, config='configs/name.py'))
+    config = tmp_path / 'name.py'
+    config.write_text(f"work_dir = '{of_config}'\n" if of_config else '')
+    cfg = load_config(config, work_dir=given)
+    common.set_run_options(cfg, Namespace(launcher='mpi', local_rank=3, config=str(config)))
     assert (cfg.work_dir, cfg.launcher, os.environ['LOCAL_RANK']) == (wanted, 'mpi', '3')
-    common.set_run_options(cfg, Namespace(work_dir=given, launcher='none', local_rank=4, config='configs/name.py'))
+    common.set_run_options(cfg, Namespace(launcher='none', local_rank=4, config=str(config)))
     assert os.environ['LOCAL_RANK'] == '3'  # the launcher's counts
 
 

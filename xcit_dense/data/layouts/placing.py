@@ -51,7 +51,7 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
             raise ConfigError(f'{", ".join(options.given)}: {why}; set its data with --cfg-options')
         return
     root, (find, images, maps) = Path(root).expanduser().absolute(), kinds.pop()
-    if not options.given and _is_in_place(cfg, used):
+    if not options.given and _is_in_place(used):
         layout = Layout('as the config says', root, {
             name: Part(folder_of(part[0], images), folder_of(part[0], maps) if maps else
                        ann_file_of(part[0]) if part[0].get('ann_file') else None)
@@ -69,12 +69,11 @@ def _is_elsewhere(dataset):
     return is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())
 
 
-def _is_in_place(cfg, used):
-    """Whether all that the data sets and the metrics name is there."""
-    named = [path for dataset in used for path in (
+def _is_in_place(used):
+    """Whether all that the data sets name is there; what the metrics lack is told with the rest that is missing."""
+    return all(path.exists() for dataset in used for path in (
         *([ann_file_of(dataset)] if dataset.get('ann_file') else []),
-        *(folder_of(dataset, key) for key in prefixes_of(dataset) if prefixes_of(dataset)[key]))]
-    return all(path.exists() for path in (*named, *(file for _, file in annotation_files(cfg))))
+        *(folder_of(dataset, key) for key in prefixes_of(dataset) if prefixes_of(dataset)[key])))
 
 
 def _point(cfg, layout, images, maps):
@@ -85,7 +84,7 @@ def _point(cfg, layout, images, maps):
             continue
         cfg[loader] = copy.deepcopy(cfg[loader])  # that of the test may be that of the validation
         dataset = datasets(cfg, [loader])[0]
-        annotations = below(part.annotations, layout.root) if part.annotations else ''
+        annotations, before = below(part.annotations, layout.root) if part.annotations else '', ann_file_of(dataset)
         dataset.data_root = str(layout.root)
         prefix = {images: below(part.images, layout.root), **({maps: annotations} if maps else {})}
         dataset.data_prefix = dict(prefixes_of(dataset), **prefix)
@@ -93,7 +92,8 @@ def _point(cfg, layout, images, maps):
         evaluator = loader.replace('dataloader', 'evaluator')
         if annotations and not maps and name != 'train' and cfg.get(evaluator):
             cfg[evaluator] = copy.deepcopy(cfg[evaluator])
-            read = [key for key, _ in annotation_files(cfg, [loader])]
+            # one of the user's own stays
+            read = [key for key, file in annotation_files(cfg, [loader]) if file.absolute() == before]
             for key, metric in evaluators(cfg, [loader]):
                 if key in read:
                     metric.ann_file = str(part.annotations)
