@@ -54,7 +54,9 @@ def look(cfg, epoch_length: int = None, images: int = None) -> Look:
     """
     facts, warnings = {}, []
     task = framework_of(cfg)
-    measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg) if task == 'mmseg' else None
+    if task not in ('mmdet', 'mmseg'):
+        return Look(facts, warnings)
+    measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg)
     if task == 'mmdet' and measured:
         _look_at_objects(cfg, measured, facts, warnings)
     elif measured:
