@@ -157,6 +157,15 @@ def test_hook_logs_it_once_and_on_the_first_process_only(demo_data, tmp_path, mo
     StartupHook().before_train(None)  # looks at nothing
 
 
+def test_a_look_that_fails_stops_no_training(demo_data, tmp_path, monkeypatch):
+    """Data of the user's own kind may lead it to anything."""
+    monkeypatch.setattr(startup, 'look', lambda *args: 1 / 0)
+    started(TINY_CONFIG, demo_data, tmp_path)
+    log, = tmp_path.glob('*/*.log')
+    text = log.read_text()
+    assert 'division by zero' in text and '\nversions ' in text and '\nobjects ' not in text
+
+
 def test_a_scope_and_a_batch_sampler_of_the_users_own(demo_data, tmp_path):
     runner, _ = started(TINY_CONFIG, demo_data, tmp_path)
     runner.default_scope = SimpleNamespace(scope_name='theirs')

@@ -54,7 +54,9 @@ def look(cfg, epoch_length: int = None, images: int = None) -> Look:
     """
     facts, warnings = {}, []
     task = framework_of(cfg)
-    measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg) if task == 'mmseg' else None
+    if task not in ('mmdet', 'mmseg'):
+        return Look(facts, warnings)
+    measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg)
     if task == 'mmdet' and measured:
         _look_at_objects(cfg, measured, facts, warnings)
     elif measured:
@@ -143,10 +145,10 @@ def _look_at_classes(task, measured, warnings):
     amounts = {name: values[0] if task == 'mmdet' else values[1] for name, values in measured.classes.items()}
     rare = sorted((name for name, amount in amounts.items() if amount < RARE), key=amounts.get)
     if rare and measured.count >= RARE:
-        mend = 'is repeated by what --suggest writes' if len(rare) == 1 else 'are repeated by what --suggest writes'
+        repeated = '; --suggest repeats images that have one' if task == 'mmdet' else ''
         warnings.append(f'{_named(rare)} {"has" if len(rare) == 1 else "have"} fewer than {RARE} {what} to learn from '
                         f'(the fewest: {amounts[rare[0]]}): more of them are needed'
-                        + (f'; what there is {mend}' if amounts[rare[-1]] else ', or the class left out'))
+                        + (repeated if amounts[rare[-1]] else ', or the class left out'))
 
 
 def _look_at_length(cfg, epoch_length, images, measured, warnings):
