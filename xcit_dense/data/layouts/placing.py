@@ -92,8 +92,9 @@ def _point(cfg, layout, images, maps):
         evaluator = loader.replace('dataloader', 'evaluator')
         if annotations and not maps and name != 'train' and cfg.get(evaluator):
             cfg[evaluator] = copy.deepcopy(cfg[evaluator])
-            # one of the user's own stays
-            read = [key for key, file in annotation_files(cfg, [loader]) if file.absolute() == before]
+            # another one that is there is the user's own
+            read = [key for key, file in annotation_files(cfg, [loader])
+                    if file.absolute() == before or not file.exists()]
             for key, metric in evaluators(cfg, [loader]):
                 if key in read:
                     metric.ann_file = str(part.annotations)
