@@ -273,9 +273,10 @@ def test_what_cannot_be_loaded(config, words, trained, tmp_path, monkeypatch):
         xcit_dense.load(config, *([trained[0]] if 'no work' not in words else []))
 
 
-def test_the_lines_of_the_docs(trained, path, tmp_path, monkeypatch):
-    """They stand there as they are run here, but for the names of a user's own files."""
-    text = (ROOT / 'docs/predicting.md').read_text()
+@pytest.mark.parametrize('page', ('README.md', 'docs/predicting.md'))
+def test_the_lines_of_the_docs(page, trained, path, tmp_path, monkeypatch):
+    """They are run here as they are there, but for the names of a user's own files."""
+    text = (ROOT / page).read_text()
     lines = re.search(r'```python\n(import xcit_dense\n.*?)```', text, re.S)[1]
     assert len(lines.strip().splitlines()) <= 6
     monkeypatch.chdir(tmp_path)
