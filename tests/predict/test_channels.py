@@ -6,7 +6,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmdet.apis import inference_detector, init_detector
 from mmengine.registry import MODELS, init_default_scope
+from mmseg.apis import inference_model, init_model
 
 import xcit_dense
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
@@ -78,8 +80,17 @@ def test_five_channels_all_the_way(task, suffix, data, tmp_path):
         assert {record['file_name'].rpartition('.')[2] for record in records} == {suffix[1:]}
         array = LOADERS[suffix](file)
         assert np.array_equal(model(array, threshold=0).boxes, model(file, threshold=0).boxes)
+        theirs, = inference_detector(init_detector(*dumped(run), device='cpu'), [str(file)])
+        assert len(theirs.pred_instances) == len(model(file, threshold=0))
     else:
         assert np.array_equal(model(LOADERS[suffix](file)).labels, model(file).labels)
+        theirs, = inference_model(init_model(*dumped(run), device='cpu'), [str(file)])
+        assert np.array_equal(theirs.pred_sem_seg.data[0].numpy(), model(file).labels)
+
+
+def dumped(run):
+    """The config of a run and its last checkpoint."""
+    return [str(run / name) for name in ('five.py', (run / 'last_checkpoint').read_text().rpartition('/')[2])]
 
 
 @pytest.mark.parametrize('channels, words', ((4, '(H, W, 4)'), (None, 'LoadImageChannels')))
