@@ -10,7 +10,7 @@ import pytest
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.predict.predictor import DetectionPredictor
+from xcit_dense.predict.drawing import Drawing
 
 NAMES = [f'00000000000{i}.jpg' for i in (1, 2, 3)]
 
@@ -78,11 +78,12 @@ def test_the_results_say_what_ids_are(names, words, trained, images, demo_data, 
 
 
 def test_a_list_of_files(trained, images, tmp_path):
-    """From the folder of the list, from the working one, absolute, with blank lines, blanks, twice, and a byte mark."""
+    """From the folder of the list, from the working one, absolute, twice; with blanks, a comment, marks of Windows."""
     shutil.copytree(images, tmp_path / 'lists/deep')
     shutil.copy(images / NAMES[0], tmp_path / 'here.jpg')
     file = tmp_path / 'lists/list.txt'
-    file.write_text(f'\ufeffdeep/{NAMES[0]}\n\n here.jpg \n{tmp_path}/lists/deep/{NAMES[1]}\ndeep/{NAMES[0]}\n')
+    file.write_text(f'\ufeffdeep/{NAMES[0]}\r\n\n# a comment\n here.jpg \n'
+                    f'{tmp_path}/lists/deep/{NAMES[1]}\ndeep/{NAMES[0]}\n')
     done = run_tool('predict.py', TINY_CONFIG, trained[0], 'lists/list.txt', '--out', 'out', cwd=tmp_path)
     assert '3 pictures' in done.stdout
     assert {record['file_name'] for record in results(tmp_path / 'out')} == {
@@ -95,6 +96,25 @@ def test_a_list_that_cannot_be(text, words, trained, tmp_path, call_tool):
     (tmp_path / 'list.txt').write_bytes(text)
     code, message = call_tool('predict.py', TINY_CONFIG, trained[0], tmp_path / 'list.txt', '--out', tmp_path / 'out')
     assert code == 1 and words in message and ('a.jpg, b.jpg' in message or text[:1] != b'a')
+
+
+@pytest.mark.parametrize('name, words', ((NAMES[0], '1 picture and'), (None, 'no image')))
+def test_videos_in_a_folder_are_told_of(name, words, trained, images, tmp_path):
+    (tmp_path / 'in/deep').mkdir(parents=True)
+    (tmp_path / 'in/deep/a.mp4').touch()
+    if name:
+        shutil.copy(images / name, tmp_path / 'in')
+    done = run_tool('predict.py', TINY_CONFIG, trained[0], tmp_path / 'in', '--out', tmp_path / 'out', check=False)
+    assert done.returncode == (name is None) and words in done.stdout and '1 video' in done.stdout
+    assert 'deep/a.mp4' in done.stdout
+
+
+@pytest.mark.parametrize('source, options, words', (
+    ('a.mp4', ('--ids-from', 'x.json'), '--ids-from'), ('a.jpg', ('--frame-labels', ), '--frame-labels'),
+    ('https://example.org/a.jpg', (), 'download')))
+def test_what_does_not_go_together(source, options, words, trained, tmp_path, call_tool):
+    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], source, '--out', tmp_path / 'out', *options)
+    assert code == 1 and words in message and not (tmp_path / 'out').exists()
 
 
 def make_video(path, frames, codec='libx264', rate=Fraction(10), times=None, turned=0):
@@ -236,7 +256,7 @@ def test_a_video_that_is_stopped_leaves_nothing(error, trained, frames, tmp_path
             raise error
         return frames[0]
 
-    monkeypatch.setattr(DetectionPredictor, 'draw', draw)
+    monkeypatch.setattr(Drawing, 'draw', draw)
     code, _ = call_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path / 'out')
     assert code == (130 if error is KeyboardInterrupt else 1) and not (tmp_path / 'out').exists()
 

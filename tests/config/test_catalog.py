@@ -36,3 +36,7 @@ def test_configs_have_names():
         assert get_config(name).model.backbone.type == ('XCiT' if name in DENSE else 'XCiTClassifier')
     with pytest.raises(ConfigError, match='list_models'):
         get_config('yolo')
+
+
+def test_the_readme_counts_the_configs():
+    assert f'\n{len(list_models())} configs:' in (ROOT / 'README.md').read_text()

@@ -76,6 +76,16 @@ def test_arrays_of_other_things_are_refused(array, tmp_path):
         LoadImageChannels(1)(dict(img_path=str(tmp_path / 'a.npy')))
 
 
+@pytest.mark.parametrize('value', (np.nan, np.inf))
+def test_values_that_are_no_numbers_are_refused(value, tmp_path):
+    """As satellites' images have where they saw nothing: one would make all weights NaN."""
+    array = noise(5, 'float32')
+    array[2, 3, 4] = value
+    np.save(tmp_path / 'a.npy', array)
+    with pytest.raises(DataError, match=r'a.npy holds 1 value .*NaN'):
+        LoadImageChannels(5)(dict(img_path=str(tmp_path / 'a.npy')))
+
+
 @pytest.mark.parametrize('channels', (0, '5', None, 2.))
 def test_a_number_of_channels_that_cannot_be(channels):
     with pytest.raises(ConfigError, match='channels'):

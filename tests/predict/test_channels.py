@@ -5,6 +5,10 @@ import shutil
 import cv2
 import numpy as np
 import pytest
+import torch
+from mmdet.apis import inference_detector, init_detector
+from mmengine.registry import MODELS, init_default_scope
+from mmseg.apis import inference_model, init_model
 
 import xcit_dense
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
@@ -76,8 +80,17 @@ def test_five_channels_all_the_way(task, suffix, data, tmp_path):
         assert {record['file_name'].rpartition('.')[2] for record in records} == {suffix[1:]}
         array = LOADERS[suffix](file)
         assert np.array_equal(model(array, threshold=0).boxes, model(file, threshold=0).boxes)
+        theirs, = inference_detector(init_detector(*dumped(run), device='cpu'), [str(file)])
+        assert len(theirs.pred_instances) == len(model(file, threshold=0))
     else:
         assert np.array_equal(model(LOADERS[suffix](file)).labels, model(file).labels)
+        theirs, = inference_model(init_model(*dumped(run), device='cpu'), [str(file)])
+        assert np.array_equal(theirs.pred_sem_seg.data[0].numpy(), model(file).labels)
+
+
+def dumped(run):
+    """The config of a run and its last checkpoint."""
+    return [str(run / name) for name in ('five.py', (run / 'last_checkpoint').read_text().rpartition('/')[2])]
 
 
 @pytest.mark.parametrize('channels, words', ((4, '(H, W, 4)'), (None, 'LoadImageChannels')))
@@ -105,6 +118,31 @@ def test_the_config_of_the_docs(tmp_path):
     cfg = load_config(tmp_path / 'five.py', pretrained=False, check=True)
     assert [loader.dataset.pipeline[0].channels for loader in (cfg.train_dataloader, cfg.test_dataloader)] == [5, 5]
     assert len(cfg.model.data_preprocessor.mean) == cfg.model.backbone.in_channels == 5
+
+
+def test_the_statistics_of_the_docs(tmp_path, capsys, monkeypatch):
+    (tmp_path / 'DIR/deep').mkdir(parents=True)
+    for i, name in enumerate(('a', 'deep/b')):
+        np.save(tmp_path / f'DIR/{name}.npy', np.full((16, 16, 5), [2000 * i] * 5, np.uint16))
+    monkeypatch.chdir(tmp_path)
+    exec((ROOT / 'docs/own_data_channels.md').read_text().split('```python\n')[2].split('```')[0], {})
+    assert json.loads(f'[{capsys.readouterr().out.replace("] [", "], [")}]') == [[1000.] * 5] * 2
+
+
+@pytest.mark.parametrize('weights', ('det', 'seg'))
+def test_weights_for_three_channels_start_five(weights, trained, trained_segmentor, demo_data, tmp_path):
+    """Those of ``init_cfg``, which a user names once, as for three."""
+    base, file = dict(det=(TINY_CONFIG, trained[0] / 'epoch_2.pth'),
+                      seg=(TINY_SEG_CONFIG, trained_segmentor[0] / 'iter_4.pth'))[weights]
+    (tmp_path / 'five.py').write_text(f'_base_ = "{base}"\nmodel = dict(backbone=dict(in_channels=5, init_cfg=dict('
+                                      f'type="Pretrained", checkpoint="{file}")))')
+    init_default_scope('mmdet' if weights == 'det' else 'mmseg')
+    model = MODELS.build(load_config(tmp_path / 'five.py').model.backbone)
+    model.init_weights()
+    name = 'patch_embed.proj.0.0.weight'
+    wanted = torch.load(file, weights_only=True)['state_dict'][f'backbone.{name}']
+    got = model.state_dict()[name]
+    assert got.shape[1] == 5 and torch.allclose(got[:, 0], wanted[:, 0] / 2) and torch.equal(got[:, 2], wanted[:, 2])
 
 
 @pytest.mark.parametrize('mean, std', (([0.] * 5, [1.] * 4), ([0.], [1.] * 5)))

@@ -243,7 +243,7 @@ def test_label_maps_of_many_classes_do_not_wrap(trained_segmentor, tmp_path, hig
 def test_pictures_of_label_maps_have_their_colours(trained_segmentor, tmp_path):
     predictor = make_predictor(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path, segmented(halves()), palette=PALETTE)
     predictor.write(predictor.reader.read(images(tmp_path, 'a.png')[0], 1), 'a.png', tmp_path / 'out')
-    alpha = predictor.visualizer.alpha
+    alpha = predictor.drawing.visualizer.alpha
     assert 0.3 < alpha < 1
     for label in range(6):  # at the edge of a field, away from its name
         x, y = 2 + 91 * (label % 2), 20 * (label // 2) + 2
@@ -259,12 +259,12 @@ def test_tested_images_are_drawn_truth_beside_prediction(trained_segmentor, tmp_
     for name, label in (('gt_sem_seg', 0), ('pred_sem_seg', 2)):
         setattr(sample, name, PixelData(data=torch.full((1, HEIGHT, WIDTH), label)))
     dataset = SimpleNamespace(data_prefix=dict(img_path=str(tmp_path / 'images')))
-    runner = SimpleNamespace(visualizer=predictor.visualizer, test_dataloader=SimpleNamespace(dataset=dataset),
+    runner = SimpleNamespace(visualizer=predictor.drawing.visualizer, test_dataloader=SimpleNamespace(dataset=dataset),
                              cfg=load_config(TINY_SEG_CONFIG, pretrained=False))
     SegDrawingHook(draw, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample])
     assert (tmp_path / 'out').exists() == draw
     for place, label in ((2, 0), (WIDTH + 2, 2)) if draw else ():
-        alpha = predictor.visualizer.alpha
+        alpha = predictor.drawing.visualizer.alpha
         wanted = (1 - alpha) * np.array(PAPER) + alpha * np.array(PALETTE[label])
         assert near(colour_at(tmp_path / 'out/deep/a.png', place, 2), wanted, 2)
 

@@ -3,7 +3,7 @@ import cv2
 import numpy as np
 import pytest
 
-from helpers.paths import TINY_CLS_CONFIG
+from helpers.paths import TINY_CLS_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -66,6 +66,14 @@ def test_mmseg_inferencer(segmentor, image):
     assert tuple(infer.visualizer.dataset_meta['classes']) == infer.model.dataset_meta['classes']
     assert [tuple(colour) for colour in infer.visualizer.dataset_meta['palette']] == [
         tuple(colour) for colour in infer.model.dataset_meta['palette']]
+
+
+def test_init_model_with_an_ignored_label(demo_data, image, tmp_path):
+    from mmseg.apis import inference_model, init_model
+    run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--ignore-label', '3')
+    model = init_model(str(tmp_path / 'semfpn_xcit_tiny.py'), str(tmp_path / 'iter_4.pth'), device='cpu')
+    assert model.dataset_meta['classes'] == ('background', 'disc', 'square', 'star', 'cross')
+    assert inference_model(model, image).pred_sem_seg.data.max() < 5
 
 
 def test_classifiers(class_folders, tmp_path):

@@ -1,7 +1,9 @@
 """A model loaded from Python: what it takes, what it gives, and that it is what the tool `predict` writes."""
 import json
+import pickle
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -163,11 +165,9 @@ def test_two_models_draw_with_classes_of_their_own(trained, path, tmp_path):
     state = torch.load(trained[0] / 'epoch_2.pth', weights_only=True)
     state['meta']['dataset_meta'].update(classes=['a', 'b', 'c', 'd', 'e'], palette=[(0, 0, 0)] * 5)
     torch.save(state, tmp_path / 'other.pth')
-    np.random.seed(0)
     before = detector(path).draw()
     other = xcit_dense.load(TINY_CONFIG, tmp_path / 'other.pth')
     assert other.classes == ('a', 'b', 'c', 'd', 'e')
-    np.random.seed(0)
     assert np.array_equal(detector(path).draw(), before)
 
 
@@ -183,11 +183,70 @@ def test_to_supervision(detector, path, monkeypatch):
         found.to_supervision()
 
 
-@pytest.mark.parametrize('image', (np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros(4, np.uint8),
-                                   Image.new('F', (4, 4)), Image.new('I;16', (4, 4))))
-def test_what_is_no_image(image, detector):
-    with pytest.raises(DataError, match='uint8'):
-        detector(image)
+def test_drawn_twice_it_is_one_picture(detector, segmentor, path):
+    """The colours of masks are no others each time, and the random numbers of the caller stay."""
+    np.random.seed(3)
+    state = np.random.get_state()[2]
+    for found in (detector(path), segmentor(path)):
+        assert np.array_equal(found.draw(), found.draw())
+    assert np.random.get_state()[2] == state
+
+
+def test_results_and_models_in_threads(detector, path):
+    wanted = detector(path)
+    picture = wanted.draw()
+    with ThreadPoolExecutor(3) as pool:
+        for found, drawn in pool.map(lambda _: (detector(path), wanted.draw()), range(6)):
+            assert same(found, wanted) and np.array_equal(drawn, picture)
+
+
+def test_results_travel_without_the_model(detector, segmentor, path):
+    """As to another process; and they draw there."""
+    for found, arrays in ((detector(path), ('boxes', 'masks')), (segmentor(path), ('labels', 'scores'))):
+        data = pickle.dumps(found)
+        assert b'XCiT' not in data and b'backbone' not in data
+        there = pickle.loads(data)
+        assert all(np.array_equal(getattr(there, name), getattr(found, name)) for name in arrays)
+        assert np.array_equal(there.draw(), found.draw())
+
+
+def test_short_words_for_all(detector, segmentor, path):
+    found = detector(path)
+    assert f'{len(found)} objects with masks' in repr(found) and found.names[0] in repr(found)
+    assert '0 objects' in repr(detector(path, threshold=2)) and 'pixels' in repr(segmentor(path))
+    assert 'MaskRCNN on cpu, 5 classes: disc' in repr(detector) and 'EncoderDecoder' in repr(segmentor)
+    assert all(len(repr(thing)) < 160 for thing in (found, detector, segmentor, segmentor(path)))
+    assert found != detector(path) and len({found, found}) == 1
+
+
+@pytest.mark.parametrize('image, words', (
+    (np.zeros((4, 4, 4), np.uint8), 'uint8.*transparency'), (np.zeros((4, 4, 3)), 'uint8.*255'),
+    (np.zeros((4, 4, 3), np.int64), 'uint8'), (np.zeros(4, np.uint8), 'uint8'), (np.zeros((0, 4, 3), np.uint8), '0, 4'),
+    (np.zeros((3, 8, 9), np.uint8), 'transpose'), (np.zeros((2, 4, 4, 3), np.uint8), r'list\('),
+    (Image.new('F', (4, 4)), 'uint8'), (Image.new('I;16', (4, 4)), 'uint8'), (torch.zeros(3, 4, 4), r'numpy\(\)'),
+    ((path for path in 'ab'), r'generator.*list\('), (None, 'NoneType'), (b'GIF', 'bytes'), (['a.jpg'], r'list')))
+def test_what_is_no_image(image, words, detector):
+    with pytest.raises(DataError, match=words):
+        detector([image] if isinstance(image, list) else image)
+
+
+@pytest.mark.parametrize('content', (None, b'', b'GIF89a', b'\xff\xd8\xff\xe0'))
+def test_files_that_are_no_images_are_named(content, detector, tmp_path):
+    if content is not None:
+        (tmp_path / 'a.jpg').write_bytes(content)
+    with pytest.raises(DataError, match='a.jpg cannot be read'):
+        detector([tmp_path / 'a.jpg'])
+
+
+@pytest.mark.parametrize('device', ('cuda:99', 'gpu'))
+def test_a_device_that_is_not_there(device, trained):
+    with pytest.raises(ConfigError, match=device):
+        xcit_dense.load(trained[0], device=device)
+
+
+def test_a_segmentor_has_no_threshold(trained_segmentor):
+    with pytest.raises(ConfigError, match='threshold'):
+        xcit_dense.load(trained_segmentor[0], threshold=0.5)
 
 
 def test_a_config_in_any_form(trained, path, tmp_path, detector):
@@ -202,7 +261,8 @@ def test_a_config_in_any_form(trained, path, tmp_path, detector):
 
 
 @pytest.mark.parametrize('config, words', (
-    ('maskrcnn_xcit_n12_p16_small', 'no work dir'), ('.', 'no config'), ('two', 'several configs: a.py, b.py'),
+    ('maskrcnn_xcit_n12_p16_small', 'no work dir'), ('gone', 'no work dir .*gone'),
+    ('.', 'no config'), ('two', 'several configs: a.py, b.py'),
     (TINY_CLS_CONFIG, 'classify')))
 def test_what_cannot_be_loaded(config, words, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -213,9 +273,10 @@ def test_what_cannot_be_loaded(config, words, trained, tmp_path, monkeypatch):
         xcit_dense.load(config, *([trained[0]] if 'no work' not in words else []))
 
 
-def test_the_lines_of_the_docs(trained, path, tmp_path, monkeypatch):
-    """They stand there as they are run here, but for the names of a user's own files."""
-    text = (ROOT / 'docs/predicting.md').read_text()
+@pytest.mark.parametrize('page', ('README.md', 'docs/predicting.md'))
+def test_the_lines_of_the_docs(page, trained, path, tmp_path, monkeypatch):
+    """They are run here as they are there, but for the names of a user's own files."""
+    text = (ROOT / page).read_text()
     lines = re.search(r'```python\n(import xcit_dense\n.*?)```', text, re.S)[1]
     assert len(lines.strip().splitlines()) <= 6
     monkeypatch.chdir(tmp_path)

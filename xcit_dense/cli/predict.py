@@ -12,7 +12,8 @@ def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser, checkpoint=True)
     parser.add_argument('images', metavar='IMAGES', help='an image, a folder with images at any depth, a video (.mp4, '
-                        '.avi, .mov, .mkv, .webm), or a list (.txt): a path a line, from its folder or the working one')
+                        '.avi, .mov, .mkv, .webm), or a list (.txt): a path a line, from its folder or the working '
+                        'one; lines that begin with # are comments')
     parser.add_argument('--out', required=True, metavar='DIR',
                         help='gets one picture an image, results.json (detection) or labels/*.png (segmentation), and '
                         'classes.json, which says what the numbers are; of a video another (.mp4), and results.json, '
@@ -32,13 +33,19 @@ def _read_options(argv):
 def _run(args):
     from ..config.loading import load_config
     from ..config.settings import Settings
+    from ..errors import ConfigError
     from ..predict.files import predict_files
     from ..predict.predictor import build_predictor
     from ..predict.sources import find_sources, is_video
     from ..predict.video import import_av, predict_video
+    video = is_video(args.images)
+    if args.frame_labels and not video:
+        raise ConfigError('--frame-labels goes with a video; of images the label maps are written without it')
+    if args.ids_from and video:
+        raise ConfigError('--ids-from goes with images; the ids of frames are their numbers, from 0')
     cfg = load_config(args.config, cfg_options=args.cfg_options, settings=Settings(image_size=args.image_size),
                       tested=True, pretrained=False)
-    if is_video(args.images):
+    if video:
         import_av()  # before the model is built
         predictor = build_predictor(cfg, args.checkpoint, args.score_thr)
         print(predict_video(predictor, args.images, args.out, args.overwrite, args.frame_labels))

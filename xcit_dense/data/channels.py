@@ -10,7 +10,7 @@ from mmengine import fileio
 from mmengine.registry import TRANSFORMS
 
 from ..errors import ConfigError, DataError
-from ..text import first_line
+from ..text import counted, first_line
 
 #: What is read by their suffixes beside what OpenCV reads.
 ARRAY_SUFFIXES = ('.npy', )
@@ -45,7 +45,7 @@ class LoadImageChannels(LoadImageFromFile):
         """Load an image; arguments and result as in mmcv.
 
         Raises:
-            DataError: The file cannot be read, or has another number of channels.
+            DataError: The file cannot be read, has another number of channels, or values that are no numbers.
         """
         path = results['img_path']
         try:
@@ -60,7 +60,7 @@ class LoadImageChannels(LoadImageFromFile):
         """Return an array (H, W, channels) or (H, W) as ``img``.
 
         Raises:
-            DataError: It is another one.
+            DataError: It is another one, or has values that are no numbers.
         """
         image = array[..., None] if array.ndim == 2 else array
         if image.ndim != 3 or image.shape[2] != self.channels or image.size == 0:
@@ -70,7 +70,11 @@ class LoadImageChannels(LoadImageFromFile):
                             'data_preprocessor are as many as the images have' + (_TIFFFILE if is_tiff else ''))
         if image.dtype.kind not in 'buif':
             raise DataError(f'{name} holds {image.dtype}, which are no numbers of an image')
-        return np.ascontiguousarray(image, dtype=np.float32)
+        image = np.ascontiguousarray(image, dtype=np.float32)
+        if wrong := image.size - np.count_nonzero(np.isfinite(image)):
+            raise DataError(f'{name} holds {counted(wrong, "values")} that are no numbers (NaN or infinite) and would '
+                            'spoil all weights of a training: write others in their place, such as the mean')
+        return image
 
     def __repr__(self):
         return f'{type(self).__name__}(channels={self.channels})'

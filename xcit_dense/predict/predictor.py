@@ -1,23 +1,24 @@
 """A model that predicts image files, and what it writes of each: a picture, and results in the format of the task."""
 import json
 from pathlib import Path
-from uuid import uuid4
 
 import cv2
 import numpy as np
 import torch
 from mmengine.device import get_device
-from mmengine.registry import MODELS, VISUALIZERS, init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 
 from ..config.framework import framework_of
 from ..data.classes import palette_of, take_classes
 from ..data.datasets import ann_file_of, type_of
 from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
+from ..text import first_line
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, ids_in_file, ids_in_names, image_ids, test_dataset
+from .drawing import Drawing
 from .reading import ImageReader
 
 
@@ -28,10 +29,11 @@ class Predictor:
         cfg: A config as `xcit_dense.config.loading.load_config` gives it.
         checkpoint: Path or address of the weights of the whole model.
         device: Where the model runs; by default the accelerator that is there, or the CPU.
+        **drawing: Options of the visualizer.
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
-        ConfigError: The config does not say how images are read.
+        ConfigError: The config does not say how images are read, or there is no such device.
         DataError: Likewise.
     """
 
@@ -41,17 +43,16 @@ class Predictor:
     find_classes = None
     #: What draws where the config does not say.
     visualizer_type = None
-    #: How it draws.
-    drawing = {}
 
-    def __init__(self, cfg, checkpoint, device=None):
+    def __init__(self, cfg, checkpoint, device=None, **drawing):
+        device = _usable(device or get_device())
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(framework_of(cfg) or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
-        fuse_backbones(self.model.to(device or get_device()).eval())
+        fuse_backbones(self.model.to(device).eval())
         dataset, meta = test_dataset(cfg), get_dataset_meta(weights)
         self.classes = self.find_classes(cfg, meta, checkpoint)
         self.reader = ImageReader(dataset)
@@ -59,10 +60,7 @@ class Predictor:
         meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
         if len(meta.get('palette') or ()) < len(self.classes.names):
             meta['palette'] = palette_of(self.classes.names)
-        self.visualizer = VISUALIZERS.build(
-            {'type': self.visualizer_type, **(cfg.get('visualizer') or {}), 'vis_backends': None,
-             'name': uuid4().hex})  # mmengine gives all of one name the same, with the classes of the last
-        self.visualizer.dataset_meta = meta
+        self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta, **drawing)
 
     def __call__(self, image):
         """Predict one image, as `ImageReader.read` of ``reader`` gives it.
@@ -78,21 +76,10 @@ class Predictor:
         with torch.no_grad():
             return self.model.test_step(batch)
 
-    def draw(self, picture, sample, **drawing) -> np.ndarray:
-        """Draw a sample into a picture (H, W, 3), RGB, uint8, and return that; options are those of the visualizer."""
-        drawn = []
-        self.visualizer.add_image = lambda name, image, step=0: drawn.append(image)  # without a file it goes there
-        try:
-            self.visualizer.add_datasample('', picture, sample, draw_gt=False, **{**self.drawing, **drawing})
-        finally:
-            del self.visualizer.add_image
-        return drawn[0]
-
     def predict(self, image, name, out_dir):
         """Predict one image, draw it into ``out_dir / name`` as JPEG, and return the sample."""
         sample = self(image)
-        self.visualizer.add_datasample('', image.picture, sample, draw_gt=False,
-                                       out_file=str(Path(out_dir, _picture(name))), **self.drawing)
+        self.drawing.write(image.picture, sample, Path(out_dir, _picture(name)))
         return sample
 
     def ids_of(self, paths) -> list:
@@ -130,8 +117,7 @@ class DetectionPredictor(Predictor):
     last_files = ('results.json', 'classes.json')
 
     def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None):
-        super().__init__(cfg, checkpoint, device)
-        self.drawing = dict(pred_score_thr=score_thr)
+        super().__init__(cfg, checkpoint, device, pred_score_thr=score_thr)
         self.records, self._ids_from, self._ids_are = [], ids_from, None
 
     def ids_of(self, paths) -> list:
@@ -243,6 +229,16 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_fr
             raise ConfigError('--ids-from goes with a detector: the label maps of a segmentor have names and no ids')
         return SegmentationPredictor(cfg, checkpoint, device)
     return DetectionPredictor(cfg, checkpoint, score_thr, device, ids_from)
+
+
+def _usable(device):
+    """Return a device that a tensor can be on."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:  # the first where torch is built without it
+        raise ConfigError(f'device={str(device)!r} cannot be used here: {first_line(error)}. Without it, the '
+                          'accelerator that is there is taken, or the CPU') from error
+    return device
 
 
 def _take_classes(cfg, weights, checkpoint):

@@ -81,9 +81,10 @@ class ImageReader:
             image = loader.check(array, 'the array')
         else:
             array = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
-            if array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (3, )):
+            if (array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (3, ))
+                    or not array.size):
                 raise DataError('an image is an array (H, W, 3), RGB, of uint8 from 0 to 255, or (H, W) where it is '
-                                f'grey; got {array.shape} of {array.dtype}')
+                                f'grey; got {array.shape} of {array.dtype}{_mend(array)}')
             image = np.ascontiguousarray(array[..., ::-1]) if array.ndim == 3 else array[..., None].repeat(3, 2)
             if not _takes_bgr(self._load):
                 with tempfile.TemporaryDirectory() as folder:  # the loader's own way with it, whatever that is
@@ -106,6 +107,19 @@ class ImageReader:
         loaded = (self.load_array if isinstance(image, np.ndarray) else self.load)(image, image_id)
         picture = picture_of(loaded)  # before the other steps, which may work in place
         return ReadImage(picture, self._prepare(loaded), image_id)
+
+
+def _mend(array):
+    """Return what makes an image, or several, of an array that is none, in words."""
+    if array.ndim == 4:
+        return ': of a batch give list(images)'
+    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
+        return ': give image.transpose(1, 2, 0)'
+    if array.ndim == 3 and array.shape[2] == 4:
+        return ': give image[..., :3], without the transparency'
+    if array.size and array.dtype.kind == 'f' and 0 <= array.min() <= array.max() <= 1:
+        return ' from 0 to 1: give (255 * image).round().astype("uint8")'
+    return ''
 
 
 def _takes_bgr(load):

@@ -1,12 +1,14 @@
 """What a loaded model says of an image, as NumPy arrays."""
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import SetupError
+from ..text import counted, listed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Objects:
     """The objects that a detector finds in an image, the surest first.
 
@@ -22,10 +24,15 @@ class Objects:
     labels: np.ndarray
     names: tuple
     masks: np.ndarray | None
-    _draw: callable = field(repr=False, compare=False, default=None)
+    _draw: callable = None
 
     def __len__(self):
         return len(self.scores)
+
+    def __repr__(self):
+        found = [f'{count} {name}' for name, count in Counter(self.names).most_common()]
+        masks = 'without masks' if self.masks is None else 'with masks'
+        return f'<{counted(len(self), "objects")} {masks}{": " if found else ""}{listed(found)}>'
 
     def draw(self) -> np.ndarray:
         """Return the image with all these objects drawn: RGB (H, W, 3) uint8."""
@@ -45,7 +52,7 @@ class Objects:
                                       class_id=self.labels, data=dict(class_name=np.array(self.names, dtype=str)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Regions:
     """What a segmentor says of each pixel of an image.
 
@@ -56,7 +63,11 @@ class Regions:
     """
     labels: np.ndarray
     scores: np.ndarray | None
-    _draw: callable = field(repr=False, compare=False, default=None)
+    _draw: callable = None
+
+    def __repr__(self):
+        height, width = self.labels.shape
+        return f'<labels of {height} x {width} pixels: {counted(len(np.unique(self.labels)), "classes")}>'
 
     def draw(self) -> np.ndarray:
         """Return the image with the colours of the classes over it: RGB (H, W, 3) uint8."""

@@ -95,7 +95,7 @@ def _predict_all(predictor, frames, target, results, labels):
                 found += 1
             if labels:
                 labels(number, sample)
-            write_frame(predictor.draw(image.picture, sample), pts)
+            write_frame(predictor.drawing.draw(image.picture, sample), pts)
         if not frames.count:
             raise DataError(f'{frames.path} holds no frame that can be read'
                             + (f': {frames.error}' if frames.error else ''))
