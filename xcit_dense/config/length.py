@@ -1,13 +1,12 @@
 """The length of a training, and all in a config that counts in it."""
 import json
 import os
-import re
 
 from mmengine.config import Config
 
 from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of
 from ..errors import ConfigError, DataError
-from .check.schedule import schedulers
+from .check.schedule import schedulers, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.
 UNITS = dict(max_epochs='epochs', max_iters='iterations')
@@ -15,12 +14,12 @@ UNITS = dict(max_epochs='epochs', max_iters='iterations')
 _OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action_epoch', 'action_iter',
              'num_last_epochs')
 #: The share of a run that its warm-up may take where the run gets shorter, unless it took more before.
-_WARM_UP = 0.1
+WARM_UP = 0.1
 #: Bytes of annotations that are read to count images.
 _LARGEST = 2**26
 
 
-def set_length(cfg: Config, length: int, unit: str):
+def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
     """Let a training last as long as is asked, and stretch what counts in its length.
 
     Milestones, ends and switches keep their share of the run. A warm-up keeps its iterations, unless it would take
@@ -31,6 +30,7 @@ def set_length(cfg: Config, length: int, unit: str):
         cfg: The config.
         length: The length.
         unit: ``epochs`` or ``iterations``.
+        epoch_length: The iterations of an epoch; by default those that a quick look at the data tells.
 
     Raises:
         ConfigError: The length cannot be, or the config counts in the other unit, or in none that is known.
@@ -46,7 +46,7 @@ def set_length(cfg: Config, length: int, unit: str):
     before = cfg.train_cfg[key]
     if length == before:
         return
-    iterations = None if unit == 'iterations' else _iterations_of_epoch(cfg)
+    iterations = None if unit == 'iterations' else epoch_length or _iterations_of_epoch(cfg)
     _Stretch(before, length, unit, iterations).apply(cfg, key)
 
 
@@ -86,9 +86,7 @@ class _Stretch:
 
     def _is_warm_up(self, part):
         """Whether a scheduler raises the rate at the beginning of the run, and no longer."""
-        end = part.get('end')
-        return (re.search('Linear|Constant|Warmup', str(part['type'])) is not None and not part.get('begin')
-                and end not in (None, float('inf')) and not (end == self._before and _unit_of(part) == self._unit))
+        return warms_up(part) and not (part['end'] == self._before and _unit_of(part) == self._unit)
 
     def _at(self, place):
         """Return the place in the new run of one in the run before, in either unit."""
@@ -108,7 +106,7 @@ class _Stretch:
             before, after = before * self._of_epoch, after * self._of_epoch
         if after >= before:
             return end
-        share = max(_WARM_UP, min(end / before, 0.5))
+        share = max(WARM_UP, min(end / before, 0.5))
         return min(end, max(round(after * share), 1))
 
     def _scheduler(self, part, ends):

@@ -11,6 +11,7 @@ from ..processes import is_first_process
 from ..text import shown
 from .augment import set_augmentation
 from .check.schedule import schedulers
+from .differences import changes
 from .image_size import set_image_size
 from .length import set_length
 
@@ -76,10 +77,10 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
                           'one out')
     if settings.augment is not None:
         set_augmentation(cfg, settings.augment)
-    changes = _all_changes(before, cfg)
-    if changes and is_first_process('pytorch'):  # the others change the same; before they know each other
-        width = max(len(key) for key, *_ in changes)
-        lines = '\n'.join(f'  {key:<{width}}  {old} -> {new}' for key, old, new in changes)
+    changed = _all_changes(before, cfg)
+    if changed and is_first_process('pytorch'):  # the others change the same; before they know each other
+        width = max(len(key) for key, *_ in changed)
+        lines = '\n'.join(f'  {key:<{width}}  {old} -> {new}' for key, old, new in changed)
         print_log(f'{", ".join(_options_of(settings))}:\n{lines}', logger='current')
 
 
@@ -94,19 +95,8 @@ def _options_of(settings):
 
 
 def _all_changes(before, cfg):
-    return [change for name in _PARTS if name in cfg for change in _changes(before.get(name), cfg[name], name)]
-
-
-def _changes(before, after, path):
-    """Return key, old and new value, as text, of all that differs."""
-    if isinstance(before, dict) and isinstance(after, dict) and before.get('type') == after.get('type'):
-        pairs = [(key, before.get(key), after.get(key)) for key in {**before, **after}]
-    elif (isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)) and len(before) == len(after)
-          and any(isinstance(part, (dict, list, tuple)) for part in before)):
-        pairs = list(zip(range(len(before)), before, after, strict=True))
-    else:
-        return [] if before == after else [(path, _short(before), _short(after))]
-    return [change for key, old, new in pairs for change in _changes(old, new, f'{path}.{key}')]
+    return [(key, _short(old), _short(new)) for name in _PARTS if name in cfg
+            for key, old, new in changes(before.get(name), cfg[name], name, by_type=True)]
 
 
 def _short(value):
