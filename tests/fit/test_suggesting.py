@@ -152,6 +152,21 @@ def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
         assert got.model.data_preprocessor == cfg.model.data_preprocessor
 
 
+@pytest.mark.parametrize('start', (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), {}))
+def test_rates_for_random_weights_alone_rise(start, tmp_path):
+    root = write_boxes(tmp_path / 'data', *NUCLEI)
+    text = suggest(load_config(SMALL_CONFIG, data_root=str(root), **start), SMALL_CONFIG, 'the tests')
+    assert ('lr=' in text) == (not start)
+
+
+def test_reasons_are_told_where_they_are(tmp_path):
+    """What a user asked for is told as such, and what follows from a suggestion is not."""
+    text, _ = suggested(tmp_path, NUCLEI)
+    assert 'asked' not in text
+    text, _ = suggested(tmp_path, NUCLEI, settings=Settings(lr=0.5), optim_wrapper__optimizer__lr=0.5)
+    assert '# as asked for\n        lr=0.5' in text and text.count('asked') == 1
+
+
 def test_a_mixed_data_set_that_is_repeated(tmp_path):
     path = tmp_path / 'own.py'
     path.write_text(f'_base_ = {str(BOXES)!r}\ntrain_dataloader = dict(dataset=dict(_delete_=True, '

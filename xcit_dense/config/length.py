@@ -6,15 +6,13 @@ from mmengine.config import Config
 
 from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of
 from ..errors import ConfigError, DataError
-from .check.schedule import schedulers, warms_up
+from .check.schedule import WARM_UP, schedulers, shortened, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.
 UNITS = dict(max_epochs='epochs', max_iters='iterations')
 #: What hooks count from the beginning of a run, and what one counts to its end.
 _OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action_epoch', 'action_iter',
              'num_last_epochs')
-#: The share of a run that its warm-up may take where the run gets shorter, unless it took more before.
-WARM_UP = 0.1
 #: Bytes of annotations that are read to count images.
 _LARGEST = 2**26
 
@@ -76,9 +74,7 @@ class _Stretch:
         ends = {}  # at which others begin
         for part in warm_ups:
             unit = _unit_of(part)
-            before, part['end'] = part['end'], self._warm_up(part['end'], unit)
-            if not part.get('convert_to_iter_based'):
-                part['end'] = max(part['end'], min(before, 2))  # mmengine's stay at their first value for ever in one
+            before, part['end'] = part['end'], shortened(part, self._longest(part['end'], unit))
             ends[before, unit] = part['end']
         for part in parts:
             if not any(part is other for other in warm_ups):
@@ -97,8 +93,8 @@ class _Stretch:
             return min(interval, self._after)
         return max(self._after // max(self._before // interval, 1), 1) if interval <= self._before else interval
 
-    def _warm_up(self, end, unit):
-        """Return the end of a warm-up, which keeps its length where it may."""
+    def _longest(self, end, unit):
+        """Return where a warm-up may end at the latest, unless it took a larger share of the run before."""
         before, after = self._before, self._after
         if unit != self._unit:
             if unit == 'epochs' or not self._of_epoch:
@@ -107,7 +103,7 @@ class _Stretch:
         if after >= before:
             return end
         share = max(WARM_UP, min(end / before, 0.5))
-        return min(end, max(round(after * share), 1))
+        return round(after * share)
 
     def _scheduler(self, part, ends):
         begin, end, unit = part.get('begin', 0), part.get('end'), _unit_of(part)

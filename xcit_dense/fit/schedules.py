@@ -1,6 +1,6 @@
 """The length of a run for so many images, and a schedule that fits it."""
-from ..config.check.schedule import schedulers, warm_up_of
-from ..config.length import UNITS, WARM_UP, set_length
+from ..config.check.schedule import WARM_UP, schedulers, shortened, warm_up_of
+from ..config.length import UNITS, set_length
 
 #: A run of epochs has as many iterations at least, and one of iterations sees the data so often.
 _ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
@@ -35,10 +35,11 @@ def fit_schedule(cfg, epoch_length: int) -> dict:
         if key == 'max_epochs':
             _space(cfg, length)
     after = warm_up_of(cfg, epoch_length)
-    if after and (longest := max(int(WARM_UP * after[2]) // after[3], 1)) < after[1] // after[3]:
-        dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]['end'] = longest
+    if after:
+        node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]
+        node['end'] = shortened(node, int(WARM_UP * after[2]) // after[3])
     if before and warm_up_of(cfg, epoch_length)[1] != before[1]:
-        why = f'the warm-up is a tenth of the run, before {before[1] / before[2]:.0%} of it'
+        why = f'the warm-up of {before[1]} iterations takes a tenth of the run'
         whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     return whys
 

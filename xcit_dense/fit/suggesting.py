@@ -48,9 +48,8 @@ def suggest(cfg, base, source: str, settings=None) -> str:
         ConfigError: The config is of no detector or segmentor, or not of plain values.
         DataError: Its data cannot be measured.
     """
+    check_kind(cfg)
     task = framework_of(cfg)
-    if task not in ('mmdet', 'mmseg'):
-        raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {task}')
     measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg)
     if measured is None:
         raise DataError('--suggest needs training data on a disk: a COCO file with objects, or label maps of numbers')
@@ -69,9 +68,16 @@ def suggest(cfg, base, source: str, settings=None) -> str:
         whys |= {} if asked & {'lr', 'batch_size'} else _fit_rate(after, size * measured.total / measured.count)
     if not asked & {'epochs', 'iterations'}:
         whys |= fit_schedule(after, -(-measured.count // size))
-    changes += _others(own, after, whys)
+    changes += _others(own, cfg, after, whys)
     amount = f'{measured.total} objects on ' if task == 'mmdet' else ''
     return write_config(base, changes, f'Suggested by train --suggest for {source}: {amount}{measured.count} images.')
+
+
+def check_kind(cfg):
+    """Raise `ConfigError` for a config of no detector or segmentor: there is nothing to suggest."""
+    task = framework_of(cfg)
+    if task not in ('mmdet', 'mmseg'):
+        raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {task}')
 
 
 def _enlarge(cfg, task, measured):
@@ -85,7 +91,7 @@ def _enlarge(cfg, task, measured):
     return factor, why
 
 
-def _others(own, cfg, whys):
+def _others(own, asked, cfg, whys):
     """Return the changes of all that is not of images, data and model: what was asked for, and what follows."""
     found = {}
     for part in (*LOADERS, 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
@@ -94,7 +100,8 @@ def _others(own, cfg, whys):
             if part not in LOADERS or key.partition('.')[2] in _OF_LOADERS:
                 whole = re.split(r'\.\d', key)[0]  # a list is written as a whole
                 found[whole] = value if whole == key else at(cfg, whole)
-    return [Change(key, value, whys.get(key, _ASKED)) for key, value in found.items()]
+    return [Change(key, value, whys.get(key) or (_ASKED if at(asked, key) == value else ''))
+            for key, value in found.items()]
 
 
 def _for_objects(cfg, step, objects):

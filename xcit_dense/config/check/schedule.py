@@ -4,6 +4,8 @@ import re
 
 from mmengine.logging import print_log
 
+#: The share of a run that its warm-up may take where it is shortened.
+WARM_UP = 0.1
 #: Schedulers that raise the rate, by their names.
 _RISING = re.compile('Linear|Constant|Warmup')
 
@@ -63,6 +65,15 @@ def warms_up(node) -> bool:
     """Whether a scheduler raises the rate from the beginning of a run to an end of its own."""
     return bool(_RISING.search(str(node['type']))) and not node.get('begin') and node.get('end') not in (
         None, 0, float('inf'))
+
+
+def shortened(node, longest: int) -> int:
+    """Return the end of a warm-up that may take so long at most, in the unit that it counts.
+
+    One that ends after a single step would stay at its first value for ever, in mmengine: none gets shorter than two.
+    """
+    least = 1 if node.get('convert_to_iter_based') else 2
+    return min(node['end'], max(longest, least))
 
 
 def _stretch(path, node, length):
