@@ -12,14 +12,14 @@ def changes(before, after, path: str, by_type: bool = False) -> list:
         by_type: Dicts of different types differ as a whole.
 
     Returns:
-        Dotted key, old and new value of all that differs; None where there is none. Lists of different lengths differ
-        as a whole.
+        Dotted key, old and new value of all that differs; None where there is none. Lists of different lengths, and
+        of numbers, texts or tuples, differ as a whole.
     """
     if isinstance(before, dict) and isinstance(after, dict) and not (
             by_type and before.get('type') != after.get('type')):
         pairs = [(key, before.get(key), after.get(key)) for key in {**before, **after}]
     elif (isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)) and len(before) == len(after)
-          and any(isinstance(part, (dict, list, tuple)) for part in before)):
+          and any(isinstance(part, (dict, list)) for part in before)):
         pairs = list(zip(range(len(before)), before, after, strict=True))
     else:
         return [] if before == after else [(path, before, after)]

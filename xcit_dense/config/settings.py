@@ -77,11 +77,11 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
                           'one out')
     if settings.augment is not None:
         set_augmentation(cfg, settings.augment)
-    changed = _all_changes(before, cfg)
-    if changed and is_first_process('pytorch'):  # the others change the same; before they know each other
-        width = max(len(key) for key, *_ in changed)
-        lines = '\n'.join(f'  {key:<{width}}  {old} -> {new}' for key, old, new in changed)
-        print_log(f'{", ".join(_options_of(settings))}:\n{lines}', logger='current')
+    options, changed = _options_of(settings), _all_changes(before, cfg)
+    if options and is_first_process('pytorch'):  # the others change the same; before they know each other
+        width = max((len(key) for key, *_ in changed), default=0)
+        lines = ''.join(f'\n  {key:<{width}}  {old} -> {new}' for key, old, new in changed)
+        print_log(f'{", ".join(options)}:{lines or " the config has that already"}', logger='current')
 
 
 def _options_of(settings):
@@ -106,6 +106,8 @@ def _short(value):
     if isinstance(value, dict) and 'type' in value:
         steps = f': {_short(value["pipeline"])}' if value.get('pipeline') else ''
         return ' of '.join([str(value['type']) + steps, *([_short(value['dataset'])] if 'dataset' in value else [])])
+    if isinstance(value, float):
+        return f'{value:g}'
     return 'not set' if value is None else shown(value)
 
 
