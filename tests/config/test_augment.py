@@ -110,7 +110,8 @@ def test_classes_stay(strength, class_folders):
 
 
 @pytest.mark.parametrize(('config', 'strength', 'changes', 'workers'), (
-    (TINY_CONFIG, 'strong', {}, 2), (TINY_CONFIG, 'strong', NO_MASKS, 0), (TINY_SEG_CONFIG, 'strong', {}, 0)))
+    pytest.param(TINY_CONFIG, 'strong', {}, 2, marks=pytest.mark.slow),
+    pytest.param(TINY_CONFIG, 'strong', NO_MASKS, 0, marks=pytest.mark.slow), (TINY_SEG_CONFIG, 'strong', {}, 0)))
 def test_a_run_goes_on_exactly(config, strength, changes, workers, demo_data, tmp_path):
     def config_of(name):
         more = {}

@@ -138,8 +138,9 @@ def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
     settings = Settings(**settings)
     root = streets(tmp_path / 'data', 40) if name == SEG else write_boxes(tmp_path / 'data', *USUAL[:40])
     cfg = load_config(name, data_root=str(root), settings=settings, pretrained=False)
-    (tmp_path / 'suggested.py').write_text(suggest(cfg, name, 'the tests', settings))
+    (tmp_path / 'suggested.py').write_text(text := suggest(cfg, name, 'the tests', settings))
     got = load_config(tmp_path / 'suggested.py', data_root=str(root), pretrained=False)
+    assert 'becomes' not in text
     if not settings.batch_size:
         got.train_dataloader.batch_size, got.auto_scale_lr = cfg.train_dataloader.batch_size, cfg.auto_scale_lr
     if not settings.batch_size and not settings.lr:

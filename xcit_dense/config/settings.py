@@ -10,8 +10,8 @@ from ..errors import ConfigError
 from ..processes import is_first_process
 from ..text import shown
 from .augment import set_augmentation
+from .check.changes import changes
 from .check.schedule import schedulers
-from .differences import changes
 from .image_size import set_image_size
 from .length import set_length
 

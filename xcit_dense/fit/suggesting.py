@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from ..config.differences import changes as differences
+from ..config.check.changes import changes as differences
 from ..config.framework import framework_of
 from ..config.image_size import box_of, set_image_size
 from ..config.loading import read_config
@@ -86,8 +86,9 @@ def _enlarge(cfg, task, measured):
     if step is None or box is None:
         return 1., ''
     factor, why = _for_objects(cfg, step, measured) if task == 'mmdet' else _for_bands(cfg, step, measured)
-    if factor != 1.:
-        set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
+    if factor == 1.:
+        return 1., ''
+    set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
     return factor, why
 
 

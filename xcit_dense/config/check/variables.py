@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from mmengine.config import Config
 
-from ..differences import changes
+from .changes import changes
 from .findings import Hint, finding
 
 #: The options of the tools that change a key, by what its path matches.
