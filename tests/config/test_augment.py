@@ -42,6 +42,10 @@ def bright(tmp_path_factory):
     (root / 'annotations/instances_train2017.json').write_text(json.dumps(dict(
         images=images, annotations=objects, categories=[dict(id=1, name='thing')])))
     (root / 'classes.txt').write_text('ground\nthing\n')
+    for source, copy in (('train2017', 'val2017'), ('images/training', 'images/validation'),
+                       ('annotations/training', 'annotations/validation'),
+                       ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')):
+        (root / copy).symlink_to(root / source)  # without it some of the images would be held out
     return root
 
 
