@@ -45,6 +45,10 @@ def bright(tmp_path_factory):
     for part in ('train', 'val'):
         (root / 'annotations' / f'instances_{part}2017.json').write_text(json.dumps(content))
     (root / 'classes.txt').write_text('ground\nthing\n')
+    for source, copy in (('train2017', 'val2017'), ('images/training', 'images/validation'),
+                       ('annotations/training', 'annotations/validation'),
+                       ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')):
+        (root / copy).symlink_to(root / source)  # without it some of the images would be held out
     return root
 
 
@@ -113,7 +117,8 @@ def test_classes_stay(strength, class_folders):
 
 
 @pytest.mark.parametrize(('config', 'strength', 'changes', 'workers'), (
-    (TINY_CONFIG, 'strong', {}, 2), (TINY_CONFIG, 'strong', NO_MASKS, 0), (TINY_SEG_CONFIG, 'strong', {}, 0)))
+    pytest.param(TINY_CONFIG, 'strong', {}, 2, marks=pytest.mark.slow),
+    pytest.param(TINY_CONFIG, 'strong', NO_MASKS, 0, marks=pytest.mark.slow), (TINY_SEG_CONFIG, 'strong', {}, 0)))
 def test_a_run_goes_on_exactly(config, strength, changes, workers, demo_data, tmp_path):
     def config_of(name):
         more = {}

@@ -52,7 +52,7 @@ def test_nothing_given_changes_nothing(said):
     assert changed(DETECTOR)._cfg_dict == read_config(DETECTOR)._cfg_dict
     cfg = read_config(SEGMENTOR)
     same = changed(SEGMENTOR, image_size=512, iterations=cfg.train_cfg.max_iters, batch_size=2, lr=6e-5, workers=2)
-    assert same._cfg_dict == cfg._cfg_dict and not said
+    assert same._cfg_dict == cfg._cfg_dict and len(said) == 1 and 'already' in said[0]
 
 
 @pytest.mark.parametrize('size, factor', ((8, 4), (1, 0.5)))
@@ -148,3 +148,15 @@ def test_one_process_of_several_says_it(said, monkeypatch):
     assert not said
 
 
+
+
+def test_the_log_is_short_and_says_where_nothing_changes(capsys):
+    """Lists of scales are one line each, rates have no noise of their last digits."""
+    apply_settings(read_config('maskrcnn_xcit_s12_p16_coco'), Settings(image_size=640, batch_size=3))
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) < 14 and all(len(line) < 260 for line in said)
+    assert any(line.endswith('0.0001 -> 0.00015') for line in said)
+    apply_settings(read_config('semfpn_xcit_t12_p16_finetune'), Settings(augment='strong'))
+    assert '--augment strong' in (said := capsys.readouterr().out) and 'already' in said
+    apply_settings(read_config('semfpn_xcit_t12_p16_finetune'), Settings(auto_scale_lr=True))
+    assert not capsys.readouterr().out

@@ -7,6 +7,7 @@ from helpers.boxes import config_for, write_boxes, write_maps
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.fit import look
 from xcit_dense.fit.looking import _look_at_length
+from xcit_dense.fit.schedules import fit_schedule
 
 SEG = ROOT / 'configs/semfpn_xcit_n12_p16_small.py'
 RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
@@ -116,6 +117,19 @@ def test_a_long_warm_up(end, share, by_epoch):
     _look_at_length(cfg, 1 if by_epoch else 10, None, None, found)
     assert len(found) == (share is not None)
     assert not share or share in found[0] and 'param_scheduler.0.end=40' in found[0]
+
+
+@pytest.mark.parametrize('end, length, kept', ((2, 5, 2), (4, 5, 2), (4, 15, 2), (300, 1000, 100)))
+@pytest.mark.parametrize('converted', (False, True))
+def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, kept, converted):
+    """What the look names is what the suggestion and `--epochs` make; mmengine's schedulers need two steps."""
+    cfg = Config(dict(train_cfg=dict(max_epochs=length), param_scheduler=[
+        dict(type='LinearLR', start_factor=0.1, convert_to_iter_based=converted, begin=0, end=end)]))
+    kept, found = 1 if converted and kept == 2 else kept, []
+    _look_at_length(cfg, 1000, None, None, found)
+    assert not found if kept == end else f'param_scheduler.0.end={kept}' in found[0]
+    fit_schedule(cfg, 1000)
+    assert cfg.param_scheduler[0].end == kept
 
 
 def band(width, label=1):

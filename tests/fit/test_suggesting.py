@@ -12,11 +12,11 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.fit import look, suggest
-from xcit_dense.fit.pipelines import scaled, scaled_pipeline
-from xcit_dense.fit.schedules import change_schedule
+from xcit_dense.fit.schedules import fit_schedule
 from xcit_dense.fit.writing import Change, Code, write_config
 
 SEG = ROOT / 'configs/semfpn_xcit_n12_p16_small.py'
+BOXES = ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py'
 RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 #: As many images, of objects that fit, as the 6 epochs of the small config need for a thousand iterations.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 1340
@@ -129,6 +129,57 @@ def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
     assert cfg.model.rpn_head.anchor_generator.scales[0] < 3
 
 
+@pytest.mark.parametrize('name, settings', (
+    (SMALL_CONFIG, dict(augment='strong', image_size=256, epochs=3, workers=0)),
+    (BOXES, dict(augment='strong', batch_size=4)), (SMALL_CONFIG, dict(epochs=9, lr=0.5)),
+    (SEG, dict(augment='light', image_size=256, iterations=100, batch_size=4))))
+def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
+    """What they made of wrappers, intervals, schedulers and rates; images that mix others too."""
+    settings = Settings(**settings)
+    root = streets(tmp_path / 'data', 40) if name == SEG else write_boxes(tmp_path / 'data', *USUAL[:40])
+    cfg = load_config(name, data_root=str(root), settings=settings, pretrained=False)
+    (tmp_path / 'suggested.py').write_text(text := suggest(cfg, name, 'the tests', settings))
+    got = load_config(tmp_path / 'suggested.py', data_root=str(root), pretrained=False)
+    assert 'becomes' not in text
+    if not settings.batch_size:
+        got.train_dataloader.batch_size, got.auto_scale_lr = cfg.train_dataloader.batch_size, cfg.auto_scale_lr
+    if not settings.batch_size and not settings.lr:
+        got.optim_wrapper = cfg.optim_wrapper
+    if settings.epochs or settings.iterations:
+        assert got.param_scheduler == cfg.param_scheduler and got.train_cfg == cfg.train_cfg
+    for part in ('train_dataloader', 'val_dataloader', 'auto_scale_lr', 'optim_wrapper'):
+        assert got[part] == cfg[part], part
+    if name == SEG:
+        assert got.model.data_preprocessor == cfg.model.data_preprocessor
+
+
+@pytest.mark.parametrize('start', (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), {}))
+def test_rates_for_random_weights_alone_rise(start, tmp_path):
+    root = write_boxes(tmp_path / 'data', *NUCLEI)
+    text = suggest(load_config(SMALL_CONFIG, data_root=str(root), **start), SMALL_CONFIG, 'the tests')
+    assert ('lr=' in text) == (not start)
+
+
+def test_reasons_are_told_where_they_are(tmp_path):
+    """What a user asked for is told as such, and what follows from a suggestion is not."""
+    text, _ = suggested(tmp_path, NUCLEI)
+    assert 'asked' not in text
+    text, _ = suggested(tmp_path, NUCLEI, settings=Settings(lr=0.5), optim_wrapper__optimizer__lr=0.5)
+    assert '# as asked for\n        lr=0.5' in text and text.count('asked') == 1
+
+
+def test_a_mixed_data_set_that_is_repeated(tmp_path):
+    path = tmp_path / 'own.py'
+    path.write_text(f'_base_ = {str(BOXES)!r}\ntrain_dataloader = dict(dataset=dict(_delete_=True, '
+                    "type='RepeatDataset', times=3, dataset=_base_.train_dataloader.dataset))\n")
+    root = write_boxes(tmp_path / 'data', *USUAL[:40])
+    cfg = load_config(path, data_root=str(root), settings=Settings(augment='strong'))
+    (tmp_path / 'suggested.py').write_text(suggest(cfg, path, 'the tests', Settings(augment='strong')))
+    got = load_config(tmp_path / 'suggested.py', data_root=str(root))
+    assert got.train_dataloader.dataset == cfg.train_dataloader.dataset
+    assert got.train_dataloader.dataset.type == 'MultiImageMixDataset'
+
+
 def test_what_cannot_be_suggested(tmp_path, class_folders):
     root = write_boxes(tmp_path, *NUCLEI)
     cfg = config_for(root)
@@ -152,24 +203,11 @@ def test_the_length_of_runs_that_count_iterations(before, epoch_length, after):
     """The data is seen ten times at least, and four hundred times at most unless that is short."""
     cfg = Config.fromfile(SEG)
     cfg.train_cfg.max_iters = cfg.param_scheduler[1].end = before
-    changes = {change.key: change.value for change in change_schedule(cfg, epoch_length)}
-    assert changes.get('train_cfg.max_iters') == after and (after is not None) == bool(changes)
+    whys = fit_schedule(cfg, epoch_length)
+    assert (after is not None) == bool(whys) and cfg.train_cfg.max_iters == (after or before)
     if after:
-        assert changes['train_cfg.val_interval'] == changes['default_hooks.checkpoint.interval'] == round(
-            175 * after / before)
-        assert [node['end'] for node in changes['param_scheduler']] == [50, after]
-
-
-def test_sizes_of_a_pipeline():
-    steps = [dict(type='A', scale=(192, 100), prob=0.5),
-             dict(type='B', transforms=[[dict(type='C', scales=[(480, 1333), (512, 1333)], crop_size=(0.5, 0.5))]]),
-             dict(type='D', crop_size=400, meta_keys=('scale', ))]
-    assert scaled_pipeline(steps, 2) == [
-        dict(type='A', scale=(384, 200), prob=0.5),
-        dict(type='B', transforms=[[dict(type='C', scales=[(960, 2666), (1024, 2666)], crop_size=(0.5, 0.5))]]),
-        dict(type='D', crop_size=800, meta_keys=('scale', ))]
-    assert steps[0]['scale'] == (192, 100)
-    assert scaled((160, 33, 48), 1.3) == (192, 43, 64) and scaled(1, 5) == 1 and scaled(True, 5) is True
+        assert cfg.train_cfg.val_interval == cfg.default_hooks.checkpoint.interval == after // (before // 175)
+        assert [node['end'] for node in cfg.param_scheduler] == [50, after]
 
 
 def test_the_text_of_a_config(tmp_path):

@@ -73,7 +73,7 @@ def test_what_a_run_from_other_weights_is_told(class_folders, tmp_path, whole):
     lines = dict(line.split('  ', 1) for line in told[0].splitlines())
     assert 'start.pth' in lines['weights'] and 'head' in lines['weights']
     assert lines['model'].strip() == 'ImageClassifier with XCiTClassifier'
-    assert '1 epochs of 3 iterations' in lines['schedule'] and 'CosineAnnealing' in lines['schedule']
+    assert '1 epoch of 3 iterations' in lines['schedule'] and 'CosineAnnealing' in lines['schedule']
     assert '3 classes' in lines['training data'] and 'mmpretrain' in lines['versions']
 
 

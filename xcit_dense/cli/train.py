@@ -101,14 +101,19 @@ def _suggest(args):
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, check_data
     from ..files import atomic_write
-    from ..fit import suggest
+    from ..fit import check_kind, suggest
     from ..processes import is_first_process
+    if args.resume:
+        raise ConfigError('--suggest trains nothing, so that --resume has nothing to go on with: leave one out')
     path = None if args.suggest == '-' else Path(args.suggest).expanduser()
     if path and os.path.lexists(path) and not args.overwrite:
         raise OutputError(f'{path} is there already: give another name, or --overwrite to replace it')
+    data = data_options(args)
     with redirect_stdout(sys.stderr):
-        cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
-                          work_dir=args.work_dir, pretrained=not args.no_pretrained, findings=args.config_findings)
+        cfg = load_config(args.config, cfg_options=args.cfg_options, **data, settings=settings_of(args),
+                          work_dir=args.work_dir, pretrained=not args.no_pretrained, init_from=args.init_from,
+                          findings=args.config_findings)
+        check_kind(cfg)
         set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)
@@ -124,7 +129,11 @@ def _suggest(args):
             part.write_text(text)
     except OSError as error:
         raise OutputError(f'cannot write {path}: {error}') from error
-    print(f'wrote {path}: give it to train as CONFIG, with the same --data-root', file=sys.stderr)
+    again = [*(option for option, value in (('--data-root', args.data_root), ('--init-from', args.init_from),
+                                            ('--no-pretrained', args.no_pretrained),
+                                            ('--cfg-options', args.cfg_options)) if value), *data['data'].given]
+    print(f'wrote {path}: give it to train as CONFIG' + (f', with the same {", ".join(again)}' if again else ''),
+          file=sys.stderr)
 
 
 def _check_start(args):

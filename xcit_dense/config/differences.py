@@ -1,9 +1,11 @@
-"""What differs between two configs, by key. Their text may come out of a checkpoint: it is parsed, and never run."""
+"""What differs between the texts of two configs, by key."""
 import ast
 
 
 def differences(before: str, after: str) -> dict:
     """Compare the texts of two configs, as mmengine's ``Config.pretty_text`` writes them.
+
+    A text may come out of a checkpoint: it is parsed, and never run.
 
     Returns:
         Old and new value, as written, by dotted key; ``not set`` where there is none. Empty where a text is no config.

@@ -1,26 +1,23 @@
 """The length of a training, and all in a config that counts in it."""
 import json
 import os
-import re
 
 from mmengine.config import Config
 
 from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of
 from ..errors import ConfigError, DataError
-from .check.schedule import schedulers
+from .check.schedule import WARM_UP, schedulers, shortened, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.
 UNITS = dict(max_epochs='epochs', max_iters='iterations')
 #: What hooks count from the beginning of a run, and what one counts to its end.
 _OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action_epoch', 'action_iter',
              'num_last_epochs')
-#: The share of a run that its warm-up may take where the run gets shorter, unless it took more before.
-_WARM_UP = 0.1
 #: Bytes of annotations that are read to count images.
 _LARGEST = 2**26
 
 
-def set_length(cfg: Config, length: int, unit: str):
+def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
     """Let a training last as long as is asked, and stretch what counts in its length.
 
     Milestones, ends and switches keep their share of the run. A warm-up keeps its iterations, unless it would take
@@ -31,6 +28,7 @@ def set_length(cfg: Config, length: int, unit: str):
         cfg: The config.
         length: The length.
         unit: ``epochs`` or ``iterations``.
+        epoch_length: The iterations of an epoch; by default those that a quick look at the data tells.
 
     Raises:
         ConfigError: The length cannot be, or the config counts in the other unit, or in none that is known.
@@ -46,7 +44,7 @@ def set_length(cfg: Config, length: int, unit: str):
     before = cfg.train_cfg[key]
     if length == before:
         return
-    iterations = None if unit == 'iterations' else _iterations_of_epoch(cfg)
+    iterations = None if unit == 'iterations' else epoch_length or _iterations_of_epoch(cfg)
     _Stretch(before, length, unit, iterations).apply(cfg, key)
 
 
@@ -76,9 +74,7 @@ class _Stretch:
         ends = {}  # at which others begin
         for part in warm_ups:
             unit = _unit_of(part)
-            before, part['end'] = part['end'], self._warm_up(part['end'], unit)
-            if not part.get('convert_to_iter_based'):
-                part['end'] = max(part['end'], min(before, 2))  # mmengine's stay at their first value for ever in one
+            before, part['end'] = part['end'], shortened(part, self._longest(part['end'], unit))
             ends[before, unit] = part['end']
         for part in parts:
             if not any(part is other for other in warm_ups):
@@ -86,9 +82,7 @@ class _Stretch:
 
     def _is_warm_up(self, part):
         """Whether a scheduler raises the rate at the beginning of the run, and no longer."""
-        end = part.get('end')
-        return (re.search('Linear|Constant|Warmup', str(part['type'])) is not None and not part.get('begin')
-                and end not in (None, float('inf')) and not (end == self._before and _unit_of(part) == self._unit))
+        return warms_up(part) and not (part['end'] == self._before and _unit_of(part) == self._unit)
 
     def _at(self, place):
         """Return the place in the new run of one in the run before, in either unit."""
@@ -99,8 +93,8 @@ class _Stretch:
             return min(interval, self._after)
         return max(self._after // max(self._before // interval, 1), 1) if interval <= self._before else interval
 
-    def _warm_up(self, end, unit):
-        """Return the end of a warm-up, which keeps its length where it may."""
+    def _longest(self, end, unit):
+        """Return where a warm-up may end at the latest, unless it took a larger share of the run before."""
         before, after = self._before, self._after
         if unit != self._unit:
             if unit == 'epochs' or not self._of_epoch:
@@ -108,8 +102,8 @@ class _Stretch:
             before, after = before * self._of_epoch, after * self._of_epoch
         if after >= before:
             return end
-        share = max(_WARM_UP, min(end / before, 0.5))
-        return min(end, max(round(after * share), 1))
+        share = max(WARM_UP, min(end / before, 0.5))
+        return round(after * share)
 
     def _scheduler(self, part, ends):
         begin, end, unit = part.get('begin', 0), part.get('end'), _unit_of(part)

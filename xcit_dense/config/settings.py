@@ -10,6 +10,7 @@ from ..errors import ConfigError
 from ..processes import is_first_process
 from ..text import shown
 from .augment import set_augmentation
+from .check.changes import changes
 from .check.schedule import schedulers
 from .image_size import set_image_size
 from .length import set_length
@@ -76,11 +77,11 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
                           'one out')
     if settings.augment is not None:
         set_augmentation(cfg, settings.augment)
-    changes = _all_changes(before, cfg)
-    if changes and is_first_process('pytorch'):  # the others change the same; before they know each other
-        width = max(len(key) for key, *_ in changes)
-        lines = '\n'.join(f'  {key:<{width}}  {old} -> {new}' for key, old, new in changes)
-        print_log(f'{", ".join(_options_of(settings))}:\n{lines}', logger='current')
+    options, changed = _options_of(settings), _all_changes(before, cfg)
+    if options and is_first_process('pytorch'):  # the others change the same; before they know each other
+        width = max((len(key) for key, *_ in changed), default=0)
+        lines = ''.join(f'\n  {key:<{width}}  {old} -> {new}' for key, old, new in changed)
+        print_log(f'{", ".join(options)}:{lines or " the config has that already"}', logger='current')
 
 
 def _options_of(settings):
@@ -94,19 +95,8 @@ def _options_of(settings):
 
 
 def _all_changes(before, cfg):
-    return [change for name in _PARTS if name in cfg for change in _changes(before.get(name), cfg[name], name)]
-
-
-def _changes(before, after, path):
-    """Return key, old and new value, as text, of all that differs."""
-    if isinstance(before, dict) and isinstance(after, dict) and before.get('type') == after.get('type'):
-        pairs = [(key, before.get(key), after.get(key)) for key in {**before, **after}]
-    elif (isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)) and len(before) == len(after)
-          and any(isinstance(part, (dict, list, tuple)) for part in before)):
-        pairs = list(zip(range(len(before)), before, after, strict=True))
-    else:
-        return [] if before == after else [(path, _short(before), _short(after))]
-    return [change for key, old, new in pairs for change in _changes(old, new, f'{path}.{key}')]
+    return [(key, _short(old), _short(new)) for name in _PARTS if name in cfg
+            for key, old, new in changes(before.get(name), cfg[name], name, by_type=True)]
 
 
 def _short(value):
@@ -116,6 +106,8 @@ def _short(value):
     if isinstance(value, dict) and 'type' in value:
         steps = f': {_short(value["pipeline"])}' if value.get('pipeline') else ''
         return ' of '.join([str(value['type']) + steps, *([_short(value['dataset'])] if 'dataset' in value else [])])
+    if isinstance(value, float):
+        return f'{value:g}'
     return 'not set' if value is None else shown(value)
 
 

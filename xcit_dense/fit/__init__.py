@@ -1,5 +1,5 @@
 """Does a config fit its data, and what would one that does say?"""
 from .looking import Look, look
-from .suggesting import suggest
+from .suggesting import check_kind, suggest
 
-__all__ = ['Look', 'look', 'suggest']
+__all__ = ['Look', 'check_kind', 'look', 'suggest']

@@ -138,3 +138,10 @@ def counts_hundred(cfg) -> bool:
 def rounded(value, unit):
     """Return a number rounded to a multiple of a unit, to one at least."""
     return max(int(round(value / unit)), 1) * unit
+
+
+def at(node, key: str):
+    """Return the value of a config at a dotted key, None without one."""
+    for name in key.split('.'):
+        node = node.get(name) if hasattr(node, 'get') else None
+    return node

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..config.check.schedule import warm_up_of
+from ..config.check.schedule import WARM_UP, schedulers, shortened, warm_up_of
 from ..config.framework import framework_of
 from ..data.datasets import LOADERS, named_datasets
 from ..text import counted, listed
@@ -158,8 +158,10 @@ def _look_at_length(cfg, epoch_length, images, measured, warnings):
     found = warm_up_of(cfg, epoch_length)
     if found and 0.25 * found[2] < found[1] <= found[2]:  # beyond the run is told by the check of the schedule
         path, end, length, unit = found
-        warnings.append(f'{path} warms up for {end} of the {length} iterations: '
-                        f'--cfg-options {path}.end={max(length // 10 // unit, 1)}')
+        shorter = shortened(dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[path],
+                            int(WARM_UP * length) // unit)
+        if shorter * unit < end:
+            warnings.append(f'{path} warms up for {end} of the {length} iterations: --cfg-options {path}.end={shorter}')
     train = cfg.get('train_cfg') or {}
     if measured and epoch_length and train.get('max_epochs') and train['max_epochs'] * epoch_length < _SHORT:
         warnings.append(f'the run has {train["max_epochs"] * epoch_length} iterations in all, which are few: '

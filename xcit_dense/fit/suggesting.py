@@ -1,15 +1,22 @@
 """What a config has to say to fit its data: `--suggest`."""
+import copy
+import math
+import re
+
 import numpy as np
 
+from ..config.check.changes import changes as differences
 from ..config.framework import framework_of
+from ..config.image_size import box_of, set_image_size
+from ..config.loading import read_config
 from ..data.datasets import LOADERS, dicts_in, named_datasets
 from ..errors import ConfigError, DataError
-from .geometry import patch_of, resize_of, zooms
+from .geometry import at, patch_of, resize_of, rounded, zooms
 from .looking import MOST_ENLARGED, RARE
 from .maps import measure_maps
 from .objects import measure_objects
-from .pipelines import scaled, scaled_pipeline
-from .schedules import change_schedule
+from .schedules import fit_schedule
+from .suggesting_images import write_images
 from .suggesting_objects import change_detector
 from .writing import Change, Code, write_config
 
@@ -24,6 +31,8 @@ _OBJECTS, _FASTER = 32, 2.
 #: Less would change little.
 _LEAST_FACTOR = 1.15
 _ASKED = 'as asked for'
+#: What is written of a loader beside its images.
+_OF_LOADERS = ('batch_size', 'num_workers', 'persistent_workers', 'prefetch_factor')
 
 
 def suggest(cfg, base, source: str, settings=None) -> str:
@@ -39,31 +48,61 @@ def suggest(cfg, base, source: str, settings=None) -> str:
         ConfigError: The config is of no detector or segmentor, or not of plain values.
         DataError: Its data cannot be measured.
     """
+    check_kind(cfg)
     task = framework_of(cfg)
-    if task not in ('mmdet', 'mmseg'):
-        raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {task}')
     measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg)
     if measured is None:
         raise DataError('--suggest needs training data on a disk: a COCO file with objects, or label maps of numbers')
-    step, factor, why = resize_of(cfg), 1., ''
     asked = {name for name, value in vars(settings).items() if value is not None} if settings else set()
-    if asked & {'image_size', 'augment'}:
-        why = _ASKED
-    elif step is not None:
-        factor, why = _for_objects(cfg, step, measured) if task == 'mmdet' else _for_bands(cfg, step, measured)
-    changes = _change_sizes(cfg, factor, why) if factor != 1. or why == _ASKED else []
-    changes += _batch(cfg, factor, measured.count, asked)
-    size = next((change.value for change in changes if change.key == 'train_dataloader.batch_size'),
-                cfg.train_dataloader.get('batch_size') or 1)
-    length = -(-measured.count // size)
+    own, after, whys, changes = read_config(base), copy.deepcopy(cfg), {}, []
+    factor, why = (1., '') if 'image_size' in asked else _enlarge(after, task, measured)
+    if factor != 1. or asked & {'image_size', 'augment'}:
+        changes += write_images(own, after, why or _ASKED)
+    if 'batch_size' not in asked:
+        whys |= _fit_batch(after, factor, measured.count)
+    size = after.train_dataloader.get('batch_size') or 1
     if task == 'mmdet':
-        zoom = zooms(step or {}, measured.boxes[:, :2]) * factor
-        changes += change_detector(cfg, measured, measured.boxes[:, 2:] * zoom)
-        changes += _balance(cfg, measured, changes)
-        changes += [] if asked & {'lr', 'batch_size'} else _rate(cfg, size * measured.total / measured.count)
-    changes += change_schedule(cfg, length, _ASKED if asked & {'epochs', 'iterations'} else '')
+        boxes = measured.boxes[:, 2:] * zooms(resize_of(after) or {}, measured.boxes[:, :2])
+        changes += change_detector(after, measured, boxes)
+        changes += _balance(after, measured, changes)
+        whys |= {} if asked & {'lr', 'batch_size'} else _fit_rate(after, size * measured.total / measured.count)
+    if not asked & {'epochs', 'iterations'}:
+        whys |= fit_schedule(after, -(-measured.count // size))
+    changes += _others(own, cfg, after, whys)
     amount = f'{measured.total} objects on ' if task == 'mmdet' else ''
     return write_config(base, changes, f'Suggested by train --suggest for {source}: {amount}{measured.count} images.')
+
+
+def check_kind(cfg):
+    """Raise `ConfigError` for a config of no detector or segmentor: there is nothing to suggest."""
+    task = framework_of(cfg)
+    if task not in ('mmdet', 'mmseg'):
+        raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {task}')
+
+
+def _enlarge(cfg, task, measured):
+    """Give a config images of the size that objects or bands need; return the factor, and why."""
+    step, box = resize_of(cfg), box_of(cfg)
+    if step is None or box is None:
+        return 1., ''
+    factor, why = _for_objects(cfg, step, measured) if task == 'mmdet' else _for_bands(cfg, step, measured)
+    if factor == 1.:
+        return 1., ''
+    set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
+    return factor, why
+
+
+def _others(own, asked, cfg, whys):
+    """Return the changes of all that is not of images, data and model: what was asked for, and what follows."""
+    found = {}
+    for part in (*LOADERS, 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
+                 'param_scheduler'):
+        for key, _, value in differences(own.get(part), cfg.get(part), part):
+            if part not in LOADERS or key.partition('.')[2] in _OF_LOADERS:
+                whole = re.split(r'\.\d', key)[0]  # a list is written as a whole
+                found[whole] = value if whole == key else at(cfg, whole)
+    return [Change(key, value, whys.get(key) or (_ASKED if at(asked, key) == value else ''))
+            for key, value in found.items()]
 
 
 def _for_objects(cfg, step, objects):
@@ -92,64 +131,35 @@ def _bounded(step, measured, factor):
     return factor if factor > _LEAST_FACTOR else 1.
 
 
-def _change_sizes(cfg, factor, why):
-    """Return changes that multiply the sizes of images."""
-    keys = {loader: [(key, dataset) for _, key, dataset in named_datasets(cfg, [loader])] for loader in LOADERS}
-    changes, written = [], {}
-    for loader, members in keys.items():
-        for key, dataset in members:
-            if 'datasets.' in key or not dataset.get('pipeline'):
-                raise ConfigError(f'--suggest cannot change the images of {key}: it writes configs whose loaders have '
-                                  'one data set')
-            pipeline = scaled_pipeline(dataset.pipeline, factor)
-            name = next((name for name, other in written.items() if other == pipeline), None)
-            if name is None:
-                name = {'train_dataloader': 'train_pipeline'}.get(loader, 'test_pipeline')
-                name = name if name not in written else f'{name}_{loader.partition("_")[0]}'
-                written[name] = pipeline
-                changes.append(Change(name, pipeline, why))
-                why = ''
-            changes.append(Change(f'{key}.pipeline', Code(name)))
-    size = cfg.model.get('data_preprocessor', {}).get('size')
-    if size is not None:
-        changes.append(Change('model.data_preprocessor.size', scaled(size, factor), 'that of the crops'))
-    for name in ('crop_size', 'stride'):
-        if (cfg.model.get('test_cfg') or {}).get(name):
-            changes.append(Change(f'model.test_cfg.{name}', scaled(cfg.model.test_cfg[name], factor)))
-    # pipelines stand before what names them
-    return sorted(changes, key=lambda change: not change.key.endswith('_pipeline') and '_pipeline_' not in change.key)
-
-
-def _batch(cfg, factor, images, asked):
-    """Return the changes of the batch size, and of what depends on it."""
+def _fit_batch(cfg, factor, images):
+    """Change the batch size, and for what the rate is: return the reasons by key."""
     now = cfg.train_dataloader.get('batch_size')
     if not isinstance(now, int):
-        return []
-    rate = ('optim_wrapper.optimizer.lr', cfg.optim_wrapper.get('optimizer', {}).get('lr'))
-    changes = [Change(*rate, _ASKED)] if asked & {'lr', 'batch_size'} and rate[1] else []
-    if 'batch_size' in asked:
-        return [*changes, Change('train_dataloader.batch_size', now, _ASKED)]
+        return {}
     of_pixels, least = max(round(now / factor ** 2), 1), min(now, 2)
     size = max(min(of_pixels, images // 8 if 'max_epochs' in cfg.train_cfg else now), least)
     if size == now:
-        return changes
-    changes.append(Change('train_dataloader.batch_size', size, (
-        'of larger images fewer make a step of as many pixels' if max(of_pixels, least) == size else
-        f'an epoch of {images} images has more steps so') + ': the learning rate stays'))
+        return {}
+    cfg.train_dataloader.batch_size = size
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
-        base = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
-        changes.append(Change('auto_scale_lr.base_batch_size', base, 'what the learning rate is for'))
-    return changes
+        cfg.auto_scale_lr.base_batch_size = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
+    return {'train_dataloader.batch_size': (
+        'of larger images fewer make a step of as many pixels' if max(of_pixels, least) == size else
+        f'an epoch of {images} images has more steps so') + ': the learning rate stays',
+            'auto_scale_lr.base_batch_size': 'what the learning rate is for'}
 
 
-def _rate(cfg, objects):
-    """Return the change of the learning rate for so many objects a step, in a run from random weights."""
-    rate = cfg.optim_wrapper.get('optimizer', {}).get('lr')
+def _fit_rate(cfg, objects):
+    """Change the learning rate for so many objects a step, in a run from random weights: return the reason by key."""
+    optimizer = cfg.optim_wrapper.get('optimizer', {})
     factor = min((objects / _OBJECTS) ** 0.5, _FASTER)
-    if not rate or factor < 1.2 or any('Pretrained' in str(part.get('init_cfg')) for part in dicts_in(cfg.model)):
-        return []
-    return [Change('optim_wrapper.optimizer.lr', float(f'{rate * factor:.2g}'),
-                   f'a step learns from {objects:.0f} objects, the rate was for about {_OBJECTS}')]
+    starts = cfg.get('init_from') or cfg.get('load_from')
+    if not optimizer.get('lr') or factor < 1.2 or starts or any(
+            'Pretrained' in str(part.get('init_cfg')) for part in dicts_in(cfg.model)):
+        return {}
+    optimizer['lr'] = float(f'{optimizer["lr"] * factor:.2g}')
+    return {'optim_wrapper.optimizer.lr': f'a step learns from {objects:.0f} objects, the rate was for about '
+            f'{_OBJECTS}'}
 
 
 def _balance(cfg, objects, changes):

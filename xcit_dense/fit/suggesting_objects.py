@@ -1,7 +1,7 @@
 """What a detector needs for the number and the shapes of its objects."""
 from ..text import counted
 from .anchors import fit_anchors
-from .geometry import anchors_of, are_poor, best_ious, objects_kept, rounded
+from .geometry import anchors_of, are_poor, at, best_ious, objects_kept, rounded
 from .writing import Change
 
 #: Beyond that many objects of an image that are learnt from, time grows and accuracy hardly.
@@ -43,12 +43,12 @@ def _numbers(cfg, objects):
     changes += [Change(key, wanted[key]) for key, now in objects_kept(cfg.model).items()
                 if now < (2 if 'rpn' in key else 1) * most]
     for key in [change.key.replace('max_per_img', 'nms_pre') for change in changes]:
-        now, least = _at(cfg, key), 2 * wanted[key.replace('nms_pre', 'max_per_img')]
+        now, least = at(cfg, key), 2 * wanted[key.replace('nms_pre', 'max_per_img')]
         if isinstance(now, int) and now < least:
             changes.append(Change(key, rounded(least, 100)))
     # at most a half and a quarter of these are objects
     for key, share in (('model.train_cfg.rpn.sampler.num', 3), ('model.train_cfg.rcnn.sampler.num', 1)):
-        now, least = _at(cfg, key), min(rounded(share * usual, 32), _MOST_SAMPLES)
+        now, least = at(cfg, key), min(rounded(share * usual, 32), _MOST_SAMPLES)
         if isinstance(now, int) and now < least:
             changes.append(Change(key, least))
     return [Change(key, value, '' if place else why) for place, (key, value, _) in enumerate(changes)]
@@ -59,9 +59,3 @@ def _filter(cfg, objects):
         return []
     return [Change('train_dataloader.dataset.filter_cfg.min_size', 1,
                    f'{counted(objects.too_small, "images")} would be left out for their size')]
-
-
-def _at(node, key):
-    for name in key.split('.'):
-        node = node.get(name) if hasattr(node, 'get') else None
-    return node

@@ -36,7 +36,7 @@ class StartupHook(Hook):
             found = _fit(runner)
             if found.warnings and runner.iter == 0:
                 print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
-                          + '\n--suggest prints a config that does', logger='current', level=logging.WARNING)
+                          + '\n--suggest prints a config made for it', logger='current', level=logging.WARNING)
             runner.logger.info('\n' + describe_run(runner, found.facts))
 
 
@@ -174,7 +174,8 @@ def _learning_rate(runner):
 def _schedule(runner):
     loop, parts = runner.train_loop, []
     if isinstance(loop, EpochBasedTrainLoop):
-        parts.append(f'{loop.max_epochs} epochs of {len(loop.dataloader)} iterations, {loop.max_iters} in all')
+        parts.append(f'{counted(loop.max_epochs, "epochs")} of {counted(len(loop.dataloader), "iterations")}, '
+                     f'{loop.max_iters} in all')
     elif getattr(loop, 'max_iters', None) is None:  # of the user's own
         parts.append(f'as {type(loop).__name__} runs')
     else:

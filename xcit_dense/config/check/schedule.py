@@ -4,6 +4,10 @@ import re
 
 from mmengine.logging import print_log
 
+#: The share of a run that its warm-up may take where it is shortened.
+WARM_UP = 0.1
+#: Schedulers that raise the rate, by their names.
+_RISING = re.compile('Linear|Constant|Warmup')
 
 def check_schedule(cfg, epoch_length: int = None):
     """Warn, in the log, of schedulers that do not fit the length of the run: it changes without them.
@@ -23,7 +27,7 @@ def check_schedule(cfg, epoch_length: int = None):
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
         by_epoch, kind = node.get('by_epoch', True), str(node['type'])
         name, run = f'{path} ({kind})', f'{length} {unit}; {_stretch(path, node, length)}'
-        warm_up = re.search('Linear|Constant|Warmup', kind)
+        warm_up = _RISING.search(kind)
         if by_epoch != (unit == 'epochs'):
             if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
                 lines.append(f'{name} counts epochs and this run iterations: set {path}.by_epoch=False')
@@ -57,6 +61,21 @@ def schedulers(node, path):
             yield from schedulers(part, f'{path}.{key}')
 
 
+def warms_up(node) -> bool:
+    """Whether a scheduler raises the rate from the beginning of a run to an end of its own."""
+    return bool(_RISING.search(str(node['type']))) and not node.get('begin') and node.get('end') not in (
+        None, 0, float('inf'))
+
+
+def shortened(node, longest: int) -> int:
+    """Return the end of a warm-up that may take so long at most, in the unit that it counts.
+
+    One that ends after a single step would stay at its first value for ever, in mmengine: none gets shorter than two.
+    """
+    least = 1 if node.get('convert_to_iter_based') else 2
+    return min(node['end'], max(longest, least))
+
+
 def _stretch(path, node, length):
     """Return the options that stretch a scheduler to the length of a run."""
     steps = node.get('milestones') or []
@@ -81,6 +100,6 @@ def warm_up_of(cfg, epoch_length: int = None):
     length = cfg.train_cfg.get('max_iters') or (cfg.train_cfg.get('max_epochs') or 0) * (epoch_length or 0)
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
         unit = (epoch_length or 0) if node.get('by_epoch', True) else 1
-        if re.search('Linear|Constant|Warmup', str(node['type'])) and not node.get('begin') and node.get('end'):
+        if warms_up(node):
             return (path, node['end'] * unit, length, unit) if unit and length else None
     return None

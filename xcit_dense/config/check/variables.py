@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from mmengine.config import Config
 
+from .changes import changes
 from .findings import Hint, finding
 
 #: The options of the tools that change a key, by what its path matches.
@@ -66,7 +67,7 @@ def keys_of(cfg, name, value, known, before=None) -> list:
     keys = []
     for part in before:
         if part != name and part in known:
-            _compare(before[part], after.get(part), part, keys)
+            keys += [(key, old) for key, old, _ in changes(before[part], after.get(part), part)]
     return keys
 
 
@@ -174,22 +175,6 @@ def _plain(value):
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     return type(value)(map(_plain, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _compare(before, after, path, keys):
-    """Add path and value of all that differs."""
-    if before == after:
-        return
-    if isinstance(before, dict) and isinstance(after, dict):
-        pairs = [(key, before.get(key), after.get(key)) for key in {**before, **after}]
-    elif (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
-          and any(isinstance(part, (dict, list)) for part in before)):
-        pairs = list(zip(range(len(before)), before, after, strict=True))
-    else:
-        keys.append((path, before))
-        return
-    for key, old, new in pairs:
-        _compare(old, new, f'{path}.{key}', keys)
 
 
 def _at(node, path):
