@@ -163,3 +163,17 @@ def test_a_classifier_of_other_classes(class_folders, tmp_path):
     said = run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'new', '--init-from', tmp_path / 'old',
                     '--data-root', root, '--cfg-options', 'train_cfg.max_epochs=1', 'classes_from_data=True').stdout
     assert re.search(r'backbone.head.weight: rows of blue, green are taken .*amber start fresh', said)
+
+
+def test_class_names_that_are_numbers(trained, demo_data, tmp_path):
+    """As COCO files may have them; and a checkpoint of another tool."""
+    state = read_checkpoint(newest_checkpoint(trained[0]))['state_dict']
+    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=[1, 2, 3, 4, 5]))), tmp_path / 'old.pth')
+    root = shutil.copytree(demo_data, tmp_path / 'data')
+    for path in root.glob('annotations/instances_*.json'):
+        content = json.loads(path.read_text())
+        for number, category in enumerate(content['categories']):
+            category['name'] = 5 - number
+        path.write_text(json.dumps(content))
+    got, _ = begin(make_config(TINY_CONFIG, root, tmp_path / 'run', init_from=str(tmp_path / 'old.pth')))
+    assert torch.equal(got[BOXES][:5], state[BOXES][:5].flip(0))
