@@ -127,11 +127,13 @@ def test_load_from_goes_before_the_config(trained, trained_segmentor, demo_data,
     assert str(trained[0]) in runner.model.weights_from
 
 
-@pytest.mark.parametrize('option', (['--no-pretrained'], ['--cfg-options', 'load_from=a.pth']))
-def test_two_starts_are_an_error(option, demo_data, tmp_path, call_tool):
-    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path,
-                              '--init-from', 'b.pth', *option)
-    assert code == 1 and '--init-from' in message and option[-1].partition('=')[0] in message
+@pytest.mark.parametrize('options', (
+    ['--init-from', 'b.pth', '--no-pretrained'], ['--init-from', 'b.pth', '--cfg-options', 'load_from=a.pth'],
+    ['--init-from', 'b.pth', '--cfg-options', 'init_from=a.pth'],
+    ['--no-pretrained', '--cfg-options', 'init_from=a.pth']))
+def test_two_starts_are_an_error(options, demo_data, tmp_path, call_tool):
+    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, *options)
+    assert code == 1 and options[0] in message and options[-1].partition('=')[0] in message
 
 
 def test_another_kind_of_model_is_an_error(trained_segmentor, demo_data, tmp_path, call_tool):

@@ -132,6 +132,16 @@ def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, d
     assert contents(first) == before
 
 
+@pytest.mark.parametrize('key', ('load_from', 'init_from'))
+def test_a_start_that_is_not_there_moves_nothing(key, two, demo_data):
+    first, _ = two
+    cfg, before = short_config(demo_data, first), contents(first)
+    cfg[key] = str(first / 'iter_33.pth')
+    with pytest.raises(CheckpointError, match='iter_33.pth'):
+        build_runner(cfg).train()
+    assert contents(first) == before
+
+
 def test_a_folder_that_was_moved_is_gone_on_with(run, demo_data, tmp_path):
     """Its old files go as they would have at the old place, where nothing changes."""
     moved, before = shutil.copytree(run, tmp_path / 'moved'), contents(run)
