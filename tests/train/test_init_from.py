@@ -127,11 +127,13 @@ def test_load_from_goes_before_the_config(trained, trained_segmentor, demo_data,
     assert str(trained[0]) in runner.model.weights_from
 
 
-@pytest.mark.parametrize('option', (['--no-pretrained'], ['--cfg-options', 'load_from=a.pth']))
-def test_two_starts_are_an_error(option, demo_data, tmp_path, call_tool):
-    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path,
-                              '--init-from', 'b.pth', *option)
-    assert code == 1 and '--init-from' in message and option[-1].partition('=')[0] in message
+@pytest.mark.parametrize('options', (
+    ['--init-from', 'b.pth', '--no-pretrained'], ['--init-from', 'b.pth', '--cfg-options', 'load_from=a.pth'],
+    ['--init-from', 'b.pth', '--cfg-options', 'init_from=a.pth'],
+    ['--no-pretrained', '--cfg-options', 'init_from=a.pth']))
+def test_two_starts_are_an_error(options, demo_data, tmp_path, call_tool):
+    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, *options)
+    assert code == 1 and options[0] in message and options[-1].partition('=')[0] in message
 
 
 def test_another_kind_of_model_is_an_error(trained_segmentor, demo_data, tmp_path, call_tool):
@@ -163,3 +165,17 @@ def test_a_classifier_of_other_classes(class_folders, tmp_path):
     said = run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'new', '--init-from', tmp_path / 'old',
                     '--data-root', root, '--cfg-options', 'train_cfg.max_epochs=1', 'classes_from_data=True').stdout
     assert re.search(r'backbone.head.weight: rows of blue, green are taken .*amber start fresh', said)
+
+
+def test_class_names_that_are_numbers(trained, demo_data, tmp_path):
+    """As COCO files may have them; and a checkpoint of another tool."""
+    state = read_checkpoint(newest_checkpoint(trained[0]))['state_dict']
+    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=[1, 2, 3, 4, 5]))), tmp_path / 'old.pth')
+    root = shutil.copytree(demo_data, tmp_path / 'data')
+    for path in root.glob('annotations/instances_*.json'):
+        content = json.loads(path.read_text())
+        for number, category in enumerate(content['categories']):
+            category['name'] = 5 - number
+        path.write_text(json.dumps(content))
+    got, _ = begin(make_config(TINY_CONFIG, root, tmp_path / 'run', init_from=str(tmp_path / 'old.pth')))
+    assert torch.equal(got[BOXES][:5], state[BOXES][:5].flip(0))

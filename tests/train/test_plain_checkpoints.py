@@ -10,6 +10,7 @@ from mmengine.config import ConfigDict
 from mmengine.hooks import Hook
 from mmengine.logging import HistoryBuffer
 from torch.serialization import get_unsafe_globals_in_checkpoint
+from torchvision import tv_tensors
 
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_SEG_CONFIG
@@ -141,7 +142,24 @@ def test_what_the_frameworks_read_is_readable():
         palette=[[1, 2, 3]], names=['a'], ids=[1, 2])
 
 
-@pytest.mark.parametrize('value', (Own(), print, np.array(['a']), np.longdouble(1), [Own()], (1, {Own()}), {Own(): 1}))
+@pytest.mark.parametrize('array', (np.arange(3, dtype='>i4'), np.arange(4)[::-1], np.zeros((0, 2), np.uint16),
+                                   np.array(3.), np.array([1j])))
+def test_an_array_of_any_form_comes_back(array, tmp_path):
+    torch.save(to_plain(dict(a=array)), tmp_path / 'a.pth')
+    got = from_plain(load(tmp_path / 'a.pth'))['a']
+    assert got.dtype == array.dtype.newbyteorder('=') and got.shape == array.shape and (got == array).all()
+
+
+def test_tensors_with_a_type_of_their_own_become_plain(tmp_path):
+    boxes = tv_tensors.BoundingBoxes(torch.ones(1, 4), format='XYXY', canvas_size=(3, 3))
+    torch.save(to_plain(dict(boxes=boxes, weight=torch.nn.Parameter(torch.ones(1)))), tmp_path / 'a.pth')
+    got = load(tmp_path / 'a.pth')
+    assert type(got['boxes']) is torch.Tensor and torch.equal(got['boxes'], torch.ones(1, 4))
+    assert type(got['weight']) is torch.nn.Parameter
+
+
+@pytest.mark.parametrize('value', (Own(), print, np.array(['a']), np.longdouble(1), [Own()], (1, {Own()}), {Own(): 1},
+                                   np.ma.masked_array([1, 2], [0, 1])))
 def test_what_has_no_plain_form_is_left_out(value, tmp_path, capsys):
     torch.save(to_plain(dict(a=dict(b=value, c=1))), tmp_path / 'a.pth')
     left = load(tmp_path / 'a.pth')['a']

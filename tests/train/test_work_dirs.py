@@ -122,11 +122,22 @@ def test_a_checkpoint_that_was_noted_needs_no_name_of_its_run(source, run, demo_
     assert sorted(contents(folder)) == ['iter_3.pth', 'iter_4.pth'] and read_notes(folder).run == read_notes(run).run
 
 
-def test_weights_of_the_folder_that_is_to_be_taken_are_refused(two, demo_data):
+@pytest.mark.parametrize('key, name', (('load_from', 'iter_3.pth'), ('init_from', 'iter_3.pth'), ('init_from', '')))
+def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, demo_data):
     first, _ = two
     cfg, before = short_config(demo_data, first), contents(first)
-    cfg.load_from = str(first / 'iter_3.pth')
-    with pytest.raises(ConfigError, match='load_from=.*iter_3.pth lies in the work dir'):
+    cfg[key] = str(first / name)
+    with pytest.raises(ConfigError, match=f'{cfg[key]}.* is in the work dir'):
+        build_runner(cfg).train()
+    assert contents(first) == before
+
+
+@pytest.mark.parametrize('key', ('load_from', 'init_from'))
+def test_a_start_that_is_not_there_moves_nothing(key, two, demo_data):
+    first, _ = two
+    cfg, before = short_config(demo_data, first), contents(first)
+    cfg[key] = str(first / 'iter_33.pth')
+    with pytest.raises(CheckpointError, match='iter_33.pth'):
         build_runner(cfg).train()
     assert contents(first) == before
 

@@ -117,6 +117,9 @@ def test_a_file_without_names_or_with_those_of_another(known, new, taken):
     trained, now, before, rows, model = start(TINY_SEG_CONFIG, OLD, new, known=known)
     for name in rows:
         assert torch.equal(now[name], (trained if taken else before)[name])
+    # and the start block claims nothing else
+    assert 'by name' not in model.weights_from and 'fish start fresh' not in model.weights_from
+    assert ('does not say' if not known else 'names 2 classes') in model.weights_from
 
 
 @pytest.mark.parametrize('spoil, words', (
@@ -130,6 +133,17 @@ def test_a_file_without_names_or_with_those_of_another(known, new, taken):
 def test_all_else_must_fit(spoil, words):
     with pytest.raises(CheckpointError, match=f'{words}(.|\n)*init_cfg.checkpoint'):
         start(TINY_CONFIG, OLD, NEW, spoil=spoil)
+
+
+def test_no_backbone_is_offered_out_of_a_file_that_has_none():
+    def other(state):
+        for name in [name for name in state if name.startswith('backbone.')]:
+            del state[name]
+        state['backbone.layer1.0.conv1.weight'] = torch.ones(4, 4, 1, 1)
+
+    with pytest.raises(CheckpointError, match='holds no XCiT') as raised:
+        start(TINY_CONFIG, OLD, NEW, spoil=other)
+    assert 'init_cfg' not in str(raised.value)
 
 
 @pytest.mark.parametrize('state', (dense_state, official_state))

@@ -138,10 +138,12 @@ def _suggest(args):
 
 def _check_start(args):
     """Raise `ConfigError` where the options name two starts."""
-    given = [name for name, value in (('--no-pretrained', args.no_pretrained),
-                                      ('--cfg-options load_from', (args.cfg_options or {}).get('load_from'))) if value]
-    if args.init_from and given and not args.resume:
-        raise ConfigError(f'--init-from says what the training starts with, and so does {given[0]}: leave one out')
+    options = args.cfg_options or {}
+    named = {'--init-from': args.init_from, '--cfg-options init_from': options.get('init_from'),
+             '--no-pretrained': args.no_pretrained, '--cfg-options load_from': options.get('load_from')}
+    first, *others = [option for option, value in named.items() if value] or [None]
+    if first and 'init' in first and others and not args.resume:
+        raise ConfigError(f'{first} says what the training starts with, and so does {others[0]}: leave one out')
 
 
 def _check_alone(launcher):

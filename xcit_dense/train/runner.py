@@ -201,6 +201,8 @@ class DenseRunner(OpenRunner):
             if self.loads_from is None and not self.resumes and self.cfg.get('init_from'):
                 self.loads_from, self._starts = self.cfg.init_from, True
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
+            if weights is not None:
+                fetch(str(weights))  # what is not there is said before files of an earlier run are moved
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
             if self._sharding:

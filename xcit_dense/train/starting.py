@@ -36,8 +36,9 @@ def load_weights(runner, checkpoint, source, starts: bool):
         return
     data = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
     old = known_classes(checkpoint, source) or _published_classes(str(runner.loads_from))
-    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old,
-                tuple(data.get('classes') or ()))
+    # COCO files have numbers as names too
+    old, new = (tuple(map(str, names or ())) for names in (old, data.get('classes')))
+    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, new)
 
 
 def _class_rows(model, cfg):
@@ -53,9 +54,9 @@ def _class_rows(model, cfg):
         return {}
     for head, count in zip(heads, counts, strict=True):
         head['num_classes'] = count + 1
-    for part in (cfg.get('data_preprocessor') or {}, ):
-        if 'num_classes' in part:
-            part['num_classes'] += 1
+    preprocessor = cfg.get('data_preprocessor') or {}
+    if 'num_classes' in preprocessor:
+        preprocessor['num_classes'] += 1
     for device in ('meta', 'cpu'):  # without memory, unless a constructor reads its parameters
         try:
             with isolated_random_state(0), torch.device(device):

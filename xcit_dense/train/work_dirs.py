@@ -76,8 +76,8 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
                               'another --work-dir, and the file with --resume FILE')
         return notes
     if resumes is None and weights is not None and Path(weights).exists() and is_checkpoint_of(work_dir, weights):
-        raise ConfigError(f'load_from={weights} lies in the work dir of the run that is to begin, whose checkpoints '
-                          'would replace it: name another --work-dir')
+        raise ConfigError(f'{weights}, which the run is to begin with, is in the work dir of this very run, whose '
+                          'checkpoints would replace it: name another --work-dir')
     move_old_checkpoints(work_dir)
     return Notes(uuid4().hex)
 

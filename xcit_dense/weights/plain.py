@@ -30,7 +30,7 @@ def to_plain(checkpoint: dict) -> dict:
 
     Log buffers, arrays and sets become dicts that `from_plain` turns back, bit for bit; in ``meta``, which the
     frameworks read, arrays and sets become lists. NumPy's numbers become Python's, paths text, and subclasses of dict,
-    list and tuple these.
+    list, tuple and tensors these.
     """
     return _plain_dict(checkpoint, '')
 
@@ -52,12 +52,20 @@ def from_plain(value):
 
 
 def _plain(value, name):
-    if type(value) in _AS_THEY_ARE or isinstance(value, torch.Tensor):
+    if type(value) in _AS_THEY_ARE:
         return value
+    if isinstance(value, torch.Tensor):
+        return _plain_tensor(value)
     for kinds, plain in _PLAIN:
         if isinstance(value, kinds):
             return plain(value, name)
     raise _Unknown(type(value))
+
+
+def _plain_tensor(value):
+    if isinstance(value, torch.nn.Parameter) or hasattr(value, '__tensor_flatten__'):  # made of others: as torch does
+        return value
+    return value.as_subclass(torch.Tensor)
 
 
 def _plain_number(value, name):
@@ -74,8 +82,10 @@ def _plain_history(value, name):
 def _plain_array(value, name):
     if name.startswith(_META):
         return _plain(value.tolist(), name)
+    if isinstance(value, np.ma.MaskedArray):  # the mask would be lost
+        raise _Unknown(type(value))
     try:
-        return {KIND: 'array', 'data': torch.from_numpy(value.copy())}
+        return {KIND: 'array', 'data': torch.from_numpy(value.astype(value.dtype.newbyteorder('=')))}
     except TypeError:  # of text or objects
         raise _Unknown(type(value)) from None
 

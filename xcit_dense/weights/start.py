@@ -112,7 +112,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
                   logger='current')
         backbone.load_weights(source)
         return
-    state, fresh = fit_channels(model, state, source), set()
+    state, fresh, by_name = fit_channels(model, state, source), set(), False
     pairs = match_classes(old, new)
     for name, own in model.state_dict().items():
         if name not in class_rows:
@@ -121,6 +121,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
             if _is_classifier(backbone):  # DINO's and others have no head
                 fresh.add(name)
             continue
+        by_name = by_name or _are_named(own, state[name], class_rows[name], old, new)
         value, text = _fitted(own, state[name], class_rows[name], old, new, pairs)
         if text:
             print_log(f'{name}: {text}', logger='current')
@@ -132,12 +133,13 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     try:
         load_strictly(model, state, source, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
     except CheckpointError as error:
+        backbone_alone = ('; to take the backbone alone: --cfg-options init_from=None '
+                          f'model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint={source}, '
+                          'without --init-from') if contents.layout else ''
         raise CheckpointError(f'{error}. What depends on the classes alone may differ, all else must be that of the '
-                              "config's model; to take the backbone alone: --cfg-options "
-                              f'init_from=None model.backbone.init_cfg.type=Pretrained '
-                              f'model.backbone.init_cfg.checkpoint={source}, without --init-from') from error
+                              f"config's model{backbone_alone}") from error
     if class_rows:
-        model.weights_from += f'; {_summary(class_rows, old, new, pairs)}'
+        model.weights_from += f'; {_summary(class_rows, by_name, old, new, pairs)}'
 
 
 def _fitted(own, found, rows, old, new, pairs):
@@ -153,8 +155,7 @@ def _fitted(own, found, rows, old, new, pairs):
         return found, None
     if same and list(old) == list(new) and old:
         return found, None
-    named = rows and old and new and (
-        rows.count(own.shape[axis]), rows.count(found.shape[axis])) == (len(new), len(old))
+    named = _are_named(own, found, rows, old, new)
     if not named and same and not (old and new and rows is None):
         return found, 'taken as it is: it is not known which classes the file is for'
     if not named:
@@ -171,6 +172,12 @@ def _fitted(own, found, rows, old, new, pairs):
     return value, _words(new, pairs, rows.background)
 
 
+def _are_named(own, found, rows, old, new):
+    """Whether there are as many class names as both tensors have rows of classes."""
+    return bool(rows and old and new and own.dim() == found.dim()) and (
+        rows.count(own.shape[rows.axis]), rows.count(found.shape[rows.axis])) == (len(new), len(old))
+
+
 def _words(new, pairs, background=False):
     taken = [new[i] for i in sorted(pairs)] + ['the background'] * background
     others = [name for i, name in enumerate(new) if i not in pairs]
@@ -179,12 +186,14 @@ def _words(new, pairs, background=False):
         f'those of {listed(others, 20)} start fresh' if others else '')))
 
 
-def _summary(class_rows, old, new, pairs):
+def _summary(class_rows, by_name, old, new, pairs):
     title = f'{counted(len(class_rows), "tensors")} of the classes: '
     if not old:
         return title + 'the file does not say which they are'
     if list(old) == list(new):
         return title + 'the same in file and data'
+    if not by_name:
+        return title + f'the file names {counted(len(old), "classes")}, and they have other numbers of rows'
     return title + (_words(new, pairs) if pairs else f'those of {listed(new)} start fresh')
 
 
