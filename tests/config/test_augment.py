@@ -26,8 +26,6 @@ def bright(tmp_path_factory):
     root, draw = tmp_path_factory.mktemp('bright'), np.random.default_rng(0)
     for name in ('train2017', 'annotations', 'images/training', 'annotations/training', 'train/a', 'train/b'):
         (root / name).mkdir(parents=True, exist_ok=True)
-    for name in ('val2017', 'images/validation', 'annotations/validation'):  # or the training data is divided
-        (root / name).mkdir(parents=True, exist_ok=True)
     images, objects = [], []
     for number in range(6):
         width, height = draw.integers(30, 60, 2)
@@ -41,13 +39,12 @@ def bright(tmp_path_factory):
         images.append(dict(id=number, file_name=f'{number}.png', width=120, height=100))
         objects.append(dict(id=number, image_id=number, category_id=1, bbox=[x, y, w, h], area=w * h, iscrowd=0,
                             segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]]))
-    content = dict(images=images, annotations=objects, categories=[dict(id=1, name='thing')])
-    for part in ('train', 'val'):
-        (root / 'annotations' / f'instances_{part}2017.json').write_text(json.dumps(content))
+    (root / 'annotations/instances_train2017.json').write_text(json.dumps(dict(
+        images=images, annotations=objects, categories=[dict(id=1, name='thing')])))
     (root / 'classes.txt').write_text('ground\nthing\n')
     for source, copy in (('train2017', 'val2017'), ('images/training', 'images/validation'),
-                       ('annotations/training', 'annotations/validation'),
-                       ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')):
+                         ('annotations/training', 'annotations/validation'),
+                         ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')):
         (root / copy).symlink_to(root / source)  # without it some of the images would be held out
     return root
 

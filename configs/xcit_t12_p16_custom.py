@@ -1,0 +1,7 @@
+# XCiT tiny 12, patch 16, fine-tuned on your own images as xcit_s12_p16_custom: --data-root DIR is all it needs.
+_base_ = './xcit_s12_p16_custom.py'
+model = dict(
+    backbone=dict(
+        arch='tiny_12_p16',
+        drop_path_rate=0.05,
+        init_cfg=dict(checkpoint='xcit://tiny_12_p16_224_dist')))
