@@ -11,10 +11,10 @@ from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
 from ..folders import files_below
 from .layout import below
+from .names import WORDS
 from .source import Source
 
 _FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml')
-_KEYS = dict(train=('train', ), val=('val', 'valid', 'validation'), test=('test', ))
 #: Numbers of a label may leave the image by so much of it, from rounding; what is outside is cut off.
 _ROUNDING = 0.01
 
@@ -51,7 +51,7 @@ def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dic
     description = _read_description(source) if source.is_file() else {}
     base = source.parent if source.is_file() else source
     entries = {part: next((description[key] for key in keys if description.get(key)), None)
-               for part, keys in _KEYS.items()} if description else _usual_folders(source)
+               for part, keys in WORDS.items()} if description else _usual_folders(source)
     found = {}
     for part, entry in {**entries, **(images or {})}.items():
         paths = _images_of(entry, base, description.get('path')) if entry else []
@@ -86,7 +86,7 @@ def _read_description(path):
 def _usual_folders(root):
     """Return the folders of images by part, in a folder without a description."""
     folders = {part: next((f'images/{key}' for key in keys if (root / 'images' / key).is_dir()), None)
-               for part, keys in _KEYS.items()}
+               for part, keys in WORDS.items()}
     return folders if folders['train'] else dict(train='images')
 
 
