@@ -215,7 +215,8 @@ def check_before_training(cfg, on_findings: str = 'stop'):
 
     Raises:
         ConfigError: ``on_findings`` is something else.
-        DataError: There are errors: the first of them, how many there are, and the command that shows all.
+        DataError: The data root is not there, or there are errors: the first of them, how many there are, and the
+            command that shows all.
     """
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
@@ -230,6 +231,11 @@ def check_before_training(cfg, on_findings: str = 'stop'):
             print_log(f'the data check found in {shown.summary()}', logger='current', level=logging.WARNING)
     if not errors:
         return
+    lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
+            and not is_elsewhere(dataset, root) and not (path := Path(root).expanduser().absolute()).is_dir()]
+    if lost and on_findings == 'stop':
+        raise DataError(f'the data root {lost[0]} {"is no folder" if lost[0].exists() else "is not there"}: '
+                        'give --data-root DIR, the folder of the data set')
     text = f'the data has {counted(len(errors), "faults")} that training would not survive, or would learn'
     if on_findings == 'stop':
         raise DataError(f'{text}:\n{_told(errors)}\n{_advice(cfg, errors)}')

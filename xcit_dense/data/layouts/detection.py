@@ -55,6 +55,22 @@ def find_detection(cfg, root: Path, options, folder: Path):
     return Layout(name, root, parts, tuple(str(category.get('name')) for category in classes), notes)
 
 
+def seen_for_detection(root: Path) -> str:
+    """Say what a folder has for detection, '' where it has nothing."""
+    try:
+        if files := find_files(folders_of(root)):
+            return f'annotations in COCO\'s form, {below(files[0][0], root)}'
+        yolo = _find_yolo(root, folders_of(root))
+    except DataError:  # something, but not to be used as it is
+        return ''
+    return f'labels of YOLO, {below(yolo, root) if yolo != root else "labels/"}' if yolo else ''
+
+
+def _find_yolo(root, folders):
+    inner = [path for path in folders if path.parent == root]  # archives have one around all
+    return find_yolo(root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
+
+
 def _names_its_own(cfg):
     """Whether a config names a file of its own that is not there: a mistake, which another file must not hide."""
     return any(not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO
@@ -115,11 +131,10 @@ class _Finder:
 
     def run(self):
         """Return the name of the layout, a `Source` by part, and notes."""
-        if yolo := [path for path in self.given.values() if path.suffix in ('.yaml', '.yml')]:
+        if yolo := [path for path in self.given.values() if path.suffix in ('.yaml', '.yml', '.data')]:
             return 'YOLO', read_yolo(yolo[0], self.root, self.turned, self.images), []
         folders = folders_of(self.root)
-        inner = [path for path in folders if path.parent == self.root]  # archives have one around all
-        yolo = find_yolo(self.root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
+        yolo = _find_yolo(self.root, folders)
         known = {**self._in_place(), **{part: (path, self._read(part, path)) for part, path in self.given.items()}}
         files = {**self._found(folders, known), **known}
         if not files:

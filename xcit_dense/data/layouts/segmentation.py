@@ -51,6 +51,17 @@ def find_segmentation(cfg, root, options, folder):
     return layout
 
 
+def seen_for_segmentation(root: Path) -> str:
+    """Say what a folder has for segmentation, '' where it has nothing."""
+    if label_studio_masks(root):
+        return 'masks of Label Studio'
+    try:
+        pairs = [pair for candidate in candidates_in(root) for pair in candidate.pairs.values()]
+    except Ambiguous:
+        return ''
+    return f'label maps in {below(pairs[0].maps, root)} of images in {below(pairs[0].images, root)}' if pairs else ''
+
+
 class _Finder:
 
     def __init__(self, cfg, root, options, made):

@@ -14,7 +14,7 @@ from .layout import below
 from .names import WORDS
 from .source import Source
 
-_FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml')
+_FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml', 'obj.data')
 #: Numbers of a label may leave the image by so much of it, from rounding; what is outside is cut off.
 _ROUNDING = 0.01
 
@@ -75,12 +75,23 @@ def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dic
 
 def _read_description(path):
     try:
-        content = yaml.safe_load(path.read_text())
+        content = _read_darknet(path) if path.suffix == '.data' else yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DataError(f'{path} cannot be read: {error}') from error
     if not isinstance(content, dict):
         raise DataError(f'{path} must have train, val and names, not {shown(content)}')
     return content
+
+
+def _read_darknet(path):
+    """Return what CVAT's "YOLO 1.1" says: lines of a key and a value, classes in a file of their own."""
+    pairs = [line.partition('=')[::2] for line in path.read_text().splitlines() if '=' in line]
+    content = {key.strip(): value.strip() for key, value in pairs}
+    file = _place_of(content.get('names', 'obj.names'), path.parent, None)
+    if file is None:
+        raise DataError(f'{path}: the names of its classes, {content.get("names", "obj.names")}, are not there')
+    parts = {key: value for key, value in content.items() if key in ('train', 'valid', 'test')}
+    return dict(parts, names=[name.strip() for name in file.read_text().splitlines() if name.strip()])
 
 
 def _usual_folders(root):
@@ -108,10 +119,10 @@ def _images_of(entry, base, above):
 def _place_of(name, base, above):
     """Return where a folder or file lies that a description names: below ``path`` in it, or beside it.
 
-    Roboflow writes ``../train/images`` for what lies beside the description.
+    Roboflow writes ``../train/images`` for what is beside the description, CVAT ``data/train.txt``.
     """
     bases = [base / str(above), base] if above else [base]
-    names = [name, re.sub(r'^(\.\./)+', '', name)]
+    names = [name, re.sub(r'^(\.\./)+', '', name), name.removeprefix('data/')]
     return next((path for name in names for folder in bases if (path := Path(folder, name)).exists()), None)
 
 
@@ -121,7 +132,9 @@ def _labels_of(image):
     place = max((i for i, part in enumerate(parts[:-1]) if part == 'images'), default=None)
     if place is not None:
         parts[place] = 'labels'
-    return Path(*parts).with_suffix('.txt')
+    file, beside = Path(*parts).with_suffix('.txt'), image.with_suffix('.txt')
+    # the folder that is called so may be one that the data itself lies in
+    return beside if not file.parent.is_dir() and beside.is_file() else file
 
 
 def _read_lines(file, source, description):
