@@ -74,7 +74,13 @@ def _find_yolo(root, folders):
 def _names_its_own(cfg):
     """Whether a config names a file of its own that is not there: a mistake, which another file must not hide."""
     return any(not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO
-               for dataset in datasets(cfg, LOADERS))
+               and not _was_made(dataset.get('ann_file')) for dataset in datasets(cfg, LOADERS))
+
+
+def _was_made(name):
+    """Whether a file has the place of one that was made for a run, whose work dir was moved since."""
+    path = Path(name or '')
+    return path.is_absolute() and path.parent.name == 'data' and path.name in [f'{part}.json' for part in PARTS]
 
 
 def _seen(root):
