@@ -12,11 +12,11 @@ from helpers.tools import run_process
 pytestmark = pytest.mark.slow
 _MASKS, _BOXES, _MAPS = (f'{name}_xcit_n12_p16_small' for name in ('maskrcnn', 'fasterrcnn', 'semfpn'))
 #: By the data: what makes it, config and options of the training, the metric, and what it reaches at least. Measured
-#: were 0.42, 0.19 and 79; no run of Roboflow's has reached its end, and its bar is a guess.
+#: were 0.42, 0.19, 0.21 (after 8 of the epochs) and 79.
 CASES = dict(
     yolo=(lambda root: exports.yolo(root, counts=(96, 24)), _BOXES, (), 'coco/bbox_mAP', 0.2),
     one_file=(lambda root: exports.one_file(root, 120), _MASKS, (), 'coco/segm_mAP', 0.1),
-    roboflow=(lambda root: exports.small_objects(root, 48, 12), _MASKS, ('--epochs', '12'), 'coco/bbox_mAP', 0.05),
+    roboflow=(lambda root: exports.small_objects(root, 48, 12), _MASKS, ('--epochs', '12'), 'coco/bbox_mAP', 0.1),
     camvid=(lambda root: exports_segmentation.camvid(root, 24, 8), _MAPS, ('--iterations', '120'), 'mIoU', 50))
 IGNORED = dict(camvid=('--ignore-label', '4'))
 #: Whose objects are too small for the small config, as the start block says: a suggested one is trained.
