@@ -114,6 +114,20 @@ def test_padding_is_what_the_heads_leave_out(camvid):
     assert plain.model.data_preprocessor.seg_pad_val == 255
 
 
+def test_255_stops_a_training_whose_heads_leave_out_another_label_alone(camvid):
+    """Before it starts, with the option that mends it."""
+    (camvid / 'classes.txt').write_text('\n'.join(exports.CAMVID[:4]))
+    labels = exports.scene(0)[1]
+    labels[:2] = 255
+    Image.fromarray(labels).save(camvid / 'trainannot/train000.png')
+    options = {f'{key}.ignore_index': 4 for key in ('model.decode_head', 'val_evaluator', 'test_evaluator')}
+    with pytest.raises(DataError, match=r'255 \(96 pixels on 1 image\)[\s\S]*--ignore-label 255'):
+        check_before_training(config(camvid, options=options))
+    check_before_training(config(camvid, 4, 255, options=options))
+    options['model.decode_head.loss_decode.use_sigmoid'] = True  # which has no class for it, and goes on
+    check_before_training(config(camvid, options=options))
+
+
 def test_a_label_without_a_class_is_told_with_what_helps(camvid):
     (camvid / 'classes.txt').write_text('\n'.join(exports.CAMVID[:3]))
     scenes = [exports.scene(number)[1] for number in range(4)]

@@ -1,5 +1,6 @@
 """Data sets for detection as annotation tools export them: shapes on noise, drawn anew from a seed."""
 import json
+import shutil
 
 import cv2
 import numpy as np
@@ -174,6 +175,19 @@ def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultr
         above = dict(path='.') if form == 'ultralytics' else {}
         numbered = names if form == 'roboflow' else dict(enumerate(names))
         (root / 'data.yaml').write_text(yaml.safe_dump(dict(above, **entries, nc=len(names), names=numbered)))
+    return root
+
+
+def yolo_of_cvat(root, count=4):
+    """CVAT's "YOLO 1.1": ``obj.data``, names and lists that begin with a folder ``data`` which is not there."""
+    yolo(root / 'made', ('train', ), (count, ), form='bare')
+    (root / 'obj_train_data').mkdir()
+    for path in sorted(root.glob('made/*/train/*')):
+        path.rename(root / 'obj_train_data' / path.name)
+    shutil.rmtree(root / 'made')
+    (root / 'obj.names').write_text('\n'.join(CLASSES[:3]) + '\n')
+    (root / 'obj.data').write_text('classes = 3\ntrain = data/train.txt\nnames = data/obj.names\nbackup = backup/\n')
+    (root / 'train.txt').write_text(''.join(f'data/obj_train_data/{number:03d}.jpg\n' for number in range(count)))
     return root
 
 

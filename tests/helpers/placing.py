@@ -6,6 +6,7 @@ from pathlib import Path
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 
+from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import LOADERS
 from xcit_dense.data.layouts import DataOptions, place_data
@@ -54,3 +55,9 @@ def numbers(cfg):
     names, = {data.metainfo['classes'] for data in found.values()}
     return {part: (len(data), sum(len(data.get_data_info(i)['instances']) for i in range(len(data))))
             for part, data in found.items()}, names
+
+
+def train_data(config, root, work_dir) -> dict:
+    """The config of the training data, as `load_config` has it for a folder."""
+    cfg = load_config(config, data_root=root, work_dir=work_dir, pretrained=False)
+    return cfg.train_dataloader.dataset.to_dict()

@@ -29,6 +29,7 @@ class LabelMaps:
         ignored: The labels in the files that stand for no class.
         skipped: Those of them that no class has the number of, for the data set itself leaves them out: labels behind
             them move up.
+        unlabelled: The labels in the files that are 255 after loading.
         is_read: Whether anything is known to read them.
     """
 
@@ -36,7 +37,8 @@ class LabelMaps:
         self.folder = folder_of(dataset, 'seg_map_path')
         self.suffix = setting_of(dataset, 'seg_map_suffix', '.png')
         self.first, self.skipped = first_label(dataset), own_ignored(dataset)
-        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), IGNORED, *range(self.first), *self.skipped,
+        self.unlabelled = {IGNORED, *range(self.first), *self.skipped}
+        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), *self.unlabelled,
                         *(label + self.first for label in ignored if label != IGNORED)}
         self.loader = map_loader(dataset)
         self.is_read = not dataset.get('pipeline') or self.loader.kind is not None

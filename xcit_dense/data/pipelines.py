@@ -58,14 +58,27 @@ def judges_masks(cfg, loader):
 
 def ignored_labels(cfg, loader) -> tuple:
     """Return the labels that all heads (of a training) or all metrics leave out, as they come out of the pipeline."""
-    if loader == LOADERS[0]:
-        model = cfg.get('model') or {}
-        heads = [head for name in ('decode_head', 'auxiliary_head') for head in dicts_in(model.get(name) or ())]
-        parts = [head for head in heads if 'num_classes' in head]
-    else:
-        parts = [part for _, part in evaluators(cfg, [loader])]
+    parts = _label_heads(cfg) if loader == LOADERS[0] else [part for _, part in evaluators(cfg, [loader])]
     labels = {part.get('ignore_index', IGNORED) for part in parts}
     return tuple(labels) if len(labels) == 1 else ()
+
+
+def stops_at_255(cfg) -> bool:
+    """Whether training stops at a pixel that is 255 after loading: the loss of a head has no class for it, and leaves
+    out another label alone."""
+    return any(_is_softmax(loss) for head in _label_heads(cfg) if head.get('ignore_index', IGNORED) != IGNORED
+               for loss in dicts_in(head.get('loss_decode') or dict(type='CrossEntropyLoss')))
+
+
+def _is_softmax(loss):
+    return (str(loss.get('type')).rpartition('.')[2] == 'CrossEntropyLoss' and not loss.get('use_sigmoid')
+            and not loss.get('use_mask'))
+
+
+def _label_heads(cfg):
+    model = cfg.get('model') or {}
+    return [head for name in ('decode_head', 'auxiliary_head') for head in dicts_in(model.get(name) or ())
+            if 'num_classes' in head]
 
 
 class Loader:

@@ -118,6 +118,7 @@ def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
     root = exports.roboflow(tmp_path / 'data')
     cfg = detector(root)
     cfg.val_dataloader.dataset.ann_file = 'absent.json'
+    cfg.val_evaluator.ann_file = str(root / 'absent.json')  # another one would be the user's own, which stays
     before = cfg.copy().to_dict()
     assert placed(root, folder, cfg).to_dict() == before
     cfg = placed(root, folder, cfg, train_annotations=exports.ROBOFLOW['train'])

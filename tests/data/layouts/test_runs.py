@@ -1,6 +1,7 @@
 """From an export to a model: the tools, with --data-root and nothing else of the data."""
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,18 @@ def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(boxes_
     assert 'training    3 images' in done.stdout
     assert (run / 'data/val.json').read_bytes() == held_out
     assert not (tmp_path / 'tested/data').exists() and not (tmp_path / 'on/data').exists()
+
+
+def test_a_work_dir_that_was_moved(tmp_path):
+    """The config that it holds names files where they were; with --data-root they are found again."""
+    root = exports.one_file(tmp_path / 'data', 6)
+    _config(root, tmp_path / 'run').dump(tmp_path / 'run/config.py')
+    (tmp_path / 'run').rename(tmp_path / 'moved')
+    held_out = (tmp_path / 'moved/data/val.json').read_bytes()
+    cfg = load_config(tmp_path / 'moved/config.py', data_root=root, work_dir=tmp_path / 'moved', pretrained=False)
+    for part in (cfg.val_dataloader.dataset, cfg.val_evaluator):
+        assert Path(part.ann_file) == tmp_path / 'moved/data/val.json'
+    assert (tmp_path / 'moved/data/val.json').read_bytes() == held_out
 
 
 def test_it_is_measured_without_a_trace(tmp_path):

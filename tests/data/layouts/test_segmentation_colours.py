@@ -11,8 +11,8 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.layouts import DataOptions
-from xcit_dense.data.layouts.lists import Made
 from xcit_dense.data.layouts.palettes import names_beside, read_palette
+from xcit_dense.data.layouts.writing import Made
 from xcit_dense.errors import DataError, OutputError
 
 TWO = dict(road=(128, 64, 128), sky=(0, 0, 255))

@@ -1,13 +1,15 @@
 """Images that are held out for validation: the same ones in every run and process, as many as asked for."""
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from helpers import exports
 from helpers.placing import placed, read
-from xcit_dense.data.layouts.split import divide
-from xcit_dense.data.layouts.writing import write_json
+from xcit_dense.data.layouts import detection
+from xcit_dense.data.layouts.source import Source
+from xcit_dense.data.layouts.writing import Made
 from xcit_dense.errors import ConfigError, DataError, OutputError
 
 
@@ -26,6 +28,14 @@ def content(*names, without=()):
     return dict(images=images, annotations=objects, categories=[dict(id=1, name='a')])
 
 
+def divide(content, name, folder, share=None):
+    """The contents for training and validation."""
+    root = Path('/data')
+    with Made(folder, root) as made:
+        sources, _ = detection.divide(dict(train=Source(root / name, content, root)), made, root, share)
+    return sources['train'].content, sources['val'].content
+
+
 def names_of(part):
     return [image['file_name'] for image in part['images']]
 
@@ -34,30 +44,30 @@ def names_of(part):
                                                   (100, 0.01, 1), (40, 0.25, 10)))
 def test_the_share(count, share, wanted, folder):
     names = [f'{number}.jpg' for number in range(count)]
-    train, val, _ = divide(content(*names), 'a.json', folder, share)
+    train, val = divide(content(*names), 'a.json', folder, share)
     assert len(val['images']) == len(val['annotations']) == wanted
     assert sorted(names_of(train) + names_of(val)) == sorted(names)
     assert names_of(train) == [name for name in names if name in names_of(train)]  # in their order
     assert all(a['image_id'] in {i['id'] for i in part['images']} for part in (train, val) for a in part['annotations'])
 
 
-def test_it_depends_on_names_alone(folder):
+def test_it_depends_on_names_alone(folder, tmp_path):
     """Not on the order in which a tool writes images."""
     names = [f'{number}.jpg' for number in range(20)]
     assert {*names_of(divide(content(*names), 'a', folder)[1])} == {
-        *names_of(divide(content(*reversed(names)), 'b', folder)[1])}
+        *names_of(divide(content(*reversed(names)), 'b', tmp_path / 'b')[1])}
 
 
 def test_images_without_objects_are_divided_apart(folder):
     """With them alone there would be nothing to judge."""
     few = content('a', 'b', 'c', without=[f'{number}.jpg' for number in range(50)])
-    train, val, _ = divide(few, 'a.json', folder)
+    train, val = divide(few, 'a.json', folder)
     assert len({*names_of(val)} & {*'abc'}) == 1 and len(val['images']) == 11
 
 
 def test_copies_of_an_image_stay_together(folder):
     names = [f'{number}_jpg.rf.{copy:032x}.jpg' for number in range(10) for copy in range(3)]
-    train, val, _ = divide(content(*names), 'a.json', folder)
+    train, val = divide(content(*names), 'a.json', folder)
     counts = Counter(name.partition('_')[0] for name in names_of(val))
     assert [*counts.values()] == [3, 3]
 
@@ -117,7 +127,28 @@ def test_what_somebody_else_wrote_stays(folder, tmp_path):
         placed(exports.one_file(tmp_path / 'data'), folder)
     assert (folder / 'train.json').read_text() == 'mine'
     (folder / 'b.json').write_text('"same"')
-    write_json(folder, b='same')
+    with Made(folder, folder) as made:
+        made.write_json('b.json', 'same')
+
+
+def test_other_data_leaves_what_the_training_held_out(folder, tmp_path):
+    """Files of the same names in another folder, as a checkpoint is tested on them."""
+    placed(exports.one_file(tmp_path / 'data', 10), folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    cfg = placed(exports.one_file(tmp_path / 'other', 20, seed=1), folder)
+    assert len(read(cfg)['train']) == 16
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_data_that_was_moved_keeps_its_parts(folder, tmp_path):
+    """Also where other images came since."""
+    root = exports.one_file(tmp_path / 'data', 10)
+    placed(root, folder, val_share=0.5)
+    first = held_out(folder)
+    root = exports.one_file(root, 20).rename(tmp_path / 'moved')
+    cfg = placed(root, folder)
+    later = {image['file_name'] for image in json.loads(Path(cfg.val_evaluator.ann_file).read_text())['images']}
+    assert first < later and len(later) == 10
 
 
 def test_a_work_dir_in_the_data_is_no_data(tmp_path):
@@ -136,5 +167,5 @@ def test_too_few_images(names, folder):
 def test_objects_of_no_image_are_left_to_the_check_of_the_data(folder):
     faulty = content('a', 'b')
     faulty['annotations'].append(dict(id=9, image_id=77, category_id=1, bbox=[0, 0, 1, 1]))
-    train, val, _ = divide(faulty, 'a.json', folder)
+    train, val = divide(faulty, 'a.json', folder)
     assert [annotation['id'] for annotation in train['annotations']][-1] == 9 and len(val['annotations']) == 1

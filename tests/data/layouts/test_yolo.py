@@ -172,3 +172,13 @@ def test_images_that_cannot_be_read_are_left_out(folder, tmp_path, capfd):
     (root / 'images/train/003.jpg').write_bytes(b'no')
     assert numbers(placed(root, folder))[0]['train'] == (7, 21)
     assert 'without 1 image that cannot be read: images/train/003.jpg' in capfd.readouterr().out
+
+
+def test_cvat(tmp_path):
+    """Its labels are beside the images, also below a folder that is called images."""
+    root = exports.yolo_of_cvat(tmp_path / 'images/data')
+    wanted = {'train': (3, 9), 'val': (1, 3), 'test': (1, 3)}
+    assert numbers(placed(root, tmp_path / 'run/data')) == (wanted, NAMES)
+    (root / 'obj.names').unlink()
+    with pytest.raises(DataError, match='obj.names'):
+        placed(root, tmp_path / 'run/data')

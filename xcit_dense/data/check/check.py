@@ -25,7 +25,7 @@ from ..datasets import (
 )
 from ..files import recall, remember
 from ..labels import first_label, names_path_of, own_ignored, without_ignored
-from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, turns_images
+from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255, turns_images
 from .beside import check_beside
 from .class_folders import check_class_images
 from .classes import check_classes, check_names, check_void, listed_names, wanted_classes
@@ -46,7 +46,7 @@ _CLOSED = ('image-missing', 'image-unreadable', 'image-huge')
 
 
 def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, judged=None, ignored=(),
-                   trained: bool = True) -> Report:
+                   trained: bool = True, stops: bool = False) -> Report:
     """Check one data set: its annotation file, its images, its label maps and the names of its classes.
 
     Args:
@@ -57,6 +57,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         judged: Whether a metric reads its masks; None where that is not known.
         ignored: Labels that heads or metrics leave out, beside those that the data set does.
         trained: Whether it is trained on; of images of classes a test asks less.
+        stops: Whether training stops at labels that are 255 after loading.
     """
     reader = reader_of(dataset)
     wanted = wanted_classes(dataset, from_data)
@@ -84,7 +85,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         names = wanted or listed
         findings += check_names(path, wanted, listed) if listed else []
     report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'),
-                              reader == 'BaseSegDataset', use_cache, ignored)
+                              reader == 'BaseSegDataset', use_cache, ignored, stops)
     report.findings = findings + report.findings
     return report
 
@@ -181,6 +182,8 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
         if reader_of(dataset) == 'CustomDataset':
             options['trained'] = loader == LOADERS[0]
+        elif loader == LOADERS[0]:
+            options['stops'] = stops_at_255(cfg)
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
                     _filter_of(dataset),
                     loads_masks(dataset), turns_images(dataset), image_loader(dataset).key(),
@@ -212,7 +215,8 @@ def check_before_training(cfg, on_findings: str = 'stop'):
 
     Raises:
         ConfigError: ``on_findings`` is something else.
-        DataError: There are errors: the first of them, how many there are, and the command that shows all.
+        DataError: The data root is not there, or there are errors: the first of them, how many there are, and the
+            command that shows all.
     """
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
@@ -227,6 +231,11 @@ def check_before_training(cfg, on_findings: str = 'stop'):
             print_log(f'the data check found in {shown.summary()}', logger='current', level=logging.WARNING)
     if not errors:
         return
+    lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
+            and not is_elsewhere(dataset, root) and not (path := Path(root).expanduser().absolute()).is_dir()]
+    if lost and on_findings == 'stop':
+        raise DataError(f'the data root {lost[0]} {"is no folder" if lost[0].exists() else "is not there"}: '
+                        'give --data-root DIR, the folder of the data set')
     text = f'the data has {counted(len(errors), "faults")} that training would not survive, or would learn'
     if on_findings == 'stop':
         raise DataError(f'{text}:\n{_told(errors)}\n{_advice(cfg, errors)}')

@@ -17,7 +17,8 @@ from .findings import ERROR, Finding, Report, choose_samples
 IGNORED_NAME = '(ignored)'
 
 
-def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignored=()) -> Report:
+def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignored=(),
+                     stops: bool = False) -> Report:
     """Check the images and label maps of a data set.
 
     Args:
@@ -27,9 +28,10 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
         exact: Whether the data set reads those alone that end with its ``img_suffix``.
         use_cache: Whether to believe what was read of a file that has the same size and time.
         ignored: Labels that heads or metrics leave out, as they come out of the pipeline.
+        stops: Whether training stops at what is 255 after loading.
     """
     folder = folder_of(dataset, 'img_path')
-    check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, use_cache)
+    check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, use_cache, stops)
     images = check.images()
     headers = read_files(images, read_header, 'headers', folder, use_cache, 'images')
     maps = None
@@ -51,11 +53,12 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
 
 class _Check:
 
-    def __init__(self, dataset, names, folder, maps, exact, use_cache):
+    def __init__(self, dataset, names, folder, maps, exact, use_cache, stops):
         self.dataset, self.names = dataset, names
         self.folder, self.maps = folder, maps
         self.suffix = setting_of(dataset, 'img_suffix', '.jpg') if exact else None
         self.first, self.ignored = maps.first, maps.ignored
+        self.stops_at = maps.unlabelled if stops else set()
         self.pipeline = Images(dataset, folder, use_cache)
         # a resize that keeps the ratio makes both of one size; a test compares with the image as it is
         self.resizes = not dataset.get('test_mode') and resizes(dataset)
@@ -141,6 +144,7 @@ class _Check:
             faults.append(('map-ratio' if is_resized else 'map-size', f'{words[0]}, not {words[1]} (width x height)'))
         if self.names is not None:
             wrong = self.maps.wrong_labels(content, len(self.names))
+            wrong += [label for label, _ in content['labels'] if label in self.stops_at]
             if wrong:
                 faults.append(('map-labels', wrong))
         return faults

@@ -1,11 +1,13 @@
 """Folders of images for each class: those of training and validation by their usual names."""
 from pathlib import Path
 
-from ...errors import ConfigError, DataError
+from ...errors import DataError
 from ..datasets import prefixes_of
 from .layout import Layout, Part
+from .names import WORDS
 
-_NAMES = dict(train=('train', 'training'), val=('val', 'valid', 'validation', 'test'), test=('test', 'testing'))
+#: Who has no validation data tests while training.
+_NAMES = dict(WORDS, val=(*WORDS['val'], *WORDS['test']))
 
 
 def find_class_folders(cfg, root: Path, options, folder: Path):
@@ -15,8 +17,8 @@ def find_class_folders(cfg, root: Path, options, folder: Path):
         A `Layout`, or None where nothing is recognised and the config stays as it is.
     """
     images = {part: getattr(options, f'{part}_images') for part in _NAMES}
-    if wrong := [name for name in options.given if not name.endswith('-images')]:
-        raise ConfigError(f'{wrong[0]} has no effect: the folders of the images are their classes')
+    options.refuse(*(name for name in options.given if not name.endswith('-images')),
+                   why='has no effect: the folders of the images are their classes')
     parts = {}
     for part, names in _NAMES.items():
         given = images[part]

@@ -1,7 +1,7 @@
 """Folders with data for detection: annotation files in COCO's form, or labels of YOLO."""
 from pathlib import Path
 
-from ...errors import ConfigError, DataError
+from ...errors import DataError
 from ...text import listed
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of
 from ..files import read_json
@@ -10,8 +10,8 @@ from .coco import by_part, find_files, is_coco, name_of, source_of
 from .layout import PARTS, Layout, Part, below
 from .names import folders_of, part_of
 from .source import Source, with_ids_from_1, without_parents
-from .split import divide
-from .writing import write_json
+from .split import hold_out
+from .writing import Made
 from .yolo import find_yolo, read_yolo
 
 #: What the configs of this package name, for whatever lies in a data root.
@@ -24,7 +24,7 @@ def find_detection(cfg, root: Path, options, folder: Path):
     Returns:
         A `Layout`, or None where nothing is recognised and the config stays as it is.
     """
-    _refuse(options, '--palette', '--ignore-label', why='is for segmentation')
+    options.refuse('--palette', '--ignore-label', why='is for segmentation')
     if not root.is_dir() or not options.given and _names_its_own(cfg):
         return None
     name, sources, notes = _Finder(cfg, root, options).run()
@@ -33,41 +33,54 @@ def find_detection(cfg, root: Path, options, folder: Path):
             raise DataError(f'{root} has no annotation file in COCO\'s form and no data.yaml of YOLO; it has '
                             f'{_seen(root)}. Say which file with --train-annotations FILE')
         return None
-    divided = ''
-    if 'train' in sources and 'val' not in sources:
-        sources, divided = _divide(sources, root, folder, options.val_share)
-    else:
-        _refuse(options, '--val-share', why=f'has no effect: {root} has validation data')
-    if cfg.get('classes_from_data') and (left_out := without_parents(sources.values())):
-        notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and stands above '
-                     'others alone')
-    for part in {'val', 'test'} & set(sources):
-        with_ids_from_1(sources[part])
-    made = {part: source.content for part, source in sources.items() if source.changed}
-    if made:
-        write_json(folder, **made)
-        notes.append(f'annotations as they are used lie in {folder}')
-    parts = {}
-    for part, source in sources.items():
-        parts[part] = Part(source.images, folder / f'{part}.json' if part in made else source.path,
-                           count=len(source.content['images']), objects=len(source.content['annotations']),
-                           origin=source.changed)
-        notes += source.notes
+    with Made(folder, root) as made:
+        if 'train' in sources and 'val' not in sources:
+            sources, divided = divide(sources, made, root, options.val_share)
+            notes.insert(0, divided)
+        else:
+            options.refuse('--val-share', why=f'has no effect: {root} has validation data')
+        if cfg.get('classes_from_data') and (left_out := without_parents(sources.values())):
+            notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and stands above '
+                         'others alone')
+        for part in {'val', 'test'} & set(sources):
+            with_ids_from_1(sources[part])
+        parts = {part: Part(source.images, made.write_json(f'{part}.json', source.content) if source.changed else
+                            source.path, count=len(source.content['images']),
+                            objects=len(source.content['annotations']), origin=source.changed)
+                 for part, source in sources.items()}
+    if any(source.changed for source in sources.values()):
+        notes.append(f'annotations as they are used are in {made.folder}')
+    notes += [note for source in sources.values() for note in source.notes]
     classes = next(iter(sources.values())).content['categories']
-    layout = Layout(name, root, parts, tuple(str(category.get('name')) for category in classes),
-                    [*([divided] if divided else []), *notes])
-    return layout
+    return Layout(name, root, parts, tuple(str(category.get('name')) for category in classes), notes)
+
+
+def seen_for_detection(root: Path) -> str:
+    """Say what a folder has for detection, '' where it has nothing."""
+    try:
+        if files := find_files(folders_of(root)):
+            return f'annotations in COCO\'s form, {below(files[0][0], root)}'
+        yolo = _find_yolo(root, folders_of(root))
+    except DataError:  # something, but not to be used as it is
+        return ''
+    return f'labels of YOLO, {below(yolo, root) if yolo != root else "labels/"}' if yolo else ''
+
+
+def _find_yolo(root, folders):
+    inner = [path for path in folders if path.parent == root]  # archives have one around all
+    return find_yolo(root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
 
 
 def _names_its_own(cfg):
     """Whether a config names a file of its own that is not there: a mistake, which another file must not hide."""
     return any(not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO
-               for dataset in datasets(cfg, LOADERS))
+               and not _was_made(dataset.get('ann_file')) for dataset in datasets(cfg, LOADERS))
 
 
-def _refuse(options, *names, why):
-    if wrong := [name for name in names if name in options.given]:
-        raise ConfigError(f'{wrong[0]} {why}; leave it out')
+def _was_made(name):
+    """Whether a file has the place of one that was made for a run, whose work dir was moved since."""
+    path = Path(name or '')
+    return path.is_absolute() and path.parent.name == 'data' and path.name in [f'{part}.json' for part in PARTS]
 
 
 def _seen(root):
@@ -75,14 +88,40 @@ def _seen(root):
     return listed(names, 8) or 'nothing'
 
 
-def _divide(sources, root, folder, share):
-    source = sources.pop('train')
-    *contents, share = divide(source.content, below(source.path, root), folder, share)
-    origin = f'of {source.changed or below(source.path, root)}'
-    train, val = (Source(source.path, content, source.images, origin) for content in contents)
-    train.notes = source.notes
+def divide(sources: dict, made: Made, root: Path, share=None) -> tuple:
+    """Divide the training data into training and validation.
+
+    Args:
+        sources: `Source` by part.
+        made: Keeps which images are held out.
+        root: The data root.
+        share: See `hold_out`, whose errors this has.
+
+    Returns:
+        `Source` by part, and what was done in words.
+    """
+    sources = dict(sources)
+    source = sources['train']
+    content, file = source.content, below(source.path, root)
+    annotated = {annotation.get('image_id') for annotation in content['annotations']}
+    held, share = hold_out([image['file_name'] for image in content['images']], made, file, '--val-annotations FILE',
+                           share, [image['file_name'] for image in content['images'] if image['id'] in annotated])
+    for part in ('train', 'val'):
+        half = _part_of(content, held, part == 'val', f'{PARTS[part]} images of {file}')
+        sources[part] = Source(source.path, half, source.images, f'of {source.changed or file}')
+    sources['train'].notes = source.notes
     words = f'{share:.3g} of the images are held out for validation, the same ones in every run'
-    return dict(train=train, val=val, **sources), words
+    return {part: sources[part] for part in PARTS if part in sources}, words
+
+
+def _part_of(content, held, is_held, words):
+    """Return what a file says of the images that are held out, or of the others."""
+    ids = {image['id'] for image in content['images'] if image['file_name'] in held}
+    images = [image for image in content['images'] if (image['file_name'] in held) == is_held]
+    # those of no image stay in the training, for the check of the data to tell
+    annotations = [annotation for annotation in content['annotations']
+                   if (annotation.get('image_id') in ids) == is_held]
+    return dict(content, info=dict(description=words), images=images, annotations=annotations)
 
 
 class _Finder:
@@ -93,25 +132,15 @@ class _Finder:
         self.of_config = {part: datasets(cfg, [loader])[0] for part, loader in zip(PARTS, LOADERS, strict=True)
                           if datasets(cfg, [loader])}
         self.turned = all(map(turns_images, self.of_config.values()))
-        self.given = {part: path for part in PARTS if (path := self._path(part, 'annotations'))}
-        self.images = {part: path for part in PARTS if (path := self._path(part, 'images'))}
-
-    def _path(self, part, kind):
-        name = getattr(self.options, f'{part}_{kind}')
-        if name is None:
-            return None
-        path = Path(self.root, Path(name).expanduser())
-        if not (path.is_dir() if kind == 'images' else path.is_file()):
-            raise DataError(f'--{part}-{kind} {name}: there is no {"folder" if kind == "images" else "file"} {path}')
-        return path
+        self.given = {part: path for part in PARTS if (path := options.path(part, 'annotations', root, is_file=True))}
+        self.images = {part: path for part in PARTS if (path := options.path(part, 'images', root))}
 
     def run(self):
         """Return the name of the layout, a `Source` by part, and notes."""
-        if yolo := [path for path in self.given.values() if path.suffix in ('.yaml', '.yml')]:
+        if yolo := [path for path in self.given.values() if path.suffix in ('.yaml', '.yml', '.data')]:
             return 'YOLO', read_yolo(yolo[0], self.root, self.turned, self.images), []
         folders = folders_of(self.root)
-        inner = [path for path in folders if path.parent == self.root]  # archives have one around all
-        yolo = find_yolo(self.root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
+        yolo = _find_yolo(self.root, folders)
         known = {**self._in_place(), **{part: (path, self._read(part, path)) for part, path in self.given.items()}}
         files = {**self._found(folders, known), **known}
         if not files:

@@ -13,7 +13,7 @@ from ...text import counted, listed
 from ..datasets import IMAGE_SUFFIXES
 from ..files import FORMATS, Unreadable, read_files, read_json
 from ..folders import files_below, names_below
-from .lists import Made
+from .writing import Made
 
 #: One file for each task, annotation and tag.
 _LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-(.*)-tag-(.+)-(\d+)\.png')

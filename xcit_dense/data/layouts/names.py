@@ -1,17 +1,14 @@
 """Which part of a run the name of a file or folder stands for, and the folders below a data root."""
-import json
 import os
 import re
 from pathlib import Path
 
-from ...files import RECORD
+from .writing import is_made
 
-#: Words in names by the part that they stand for.
-_WORDS = dict(train=('train', 'training'), val=('val', 'valid', 'validation'), test=('test', 'testing'))
-_PARTS = {word: part for part, words in _WORDS.items() for word in words}
+#: Words in names by the part that they stand for, the usual ones first.
+WORDS = dict(train=('train', 'training', 'trn'), val=('val', 'valid', 'validation'), test=('test', 'testing'))
+_PARTS = {word: part for part, words in WORDS.items() for word in words}
 _DEPTH, _MOST_FOLDERS = 3, 500
-#: Whose name stands in the record of a folder with what `xcit_dense.data.layouts` wrote.
-TOOL = 'place_data'
 
 
 def part_of(path: Path, root: Path):
@@ -44,21 +41,4 @@ def _folders_in(folder):
                            and not entry.name.startswith(('.', '__MACOSX')))
     except OSError:  # it may not be read; what is needed of it is missed later
         return []
-    return [name for name in names if not _is_own(name)]
-
-
-def folder_of_training(checkpoint):
-    """Return the folder where the training of a checkpoint noted which images it held out, None where it did not.
-
-    Args:
-        checkpoint: Its file, or the work dir.
-    """
-    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
-    return folder / 'data' if _is_own(folder / 'data') else None
-
-
-def _is_own(folder):
-    try:
-        return TOOL in json.loads(Path(folder, RECORD).read_text())
-    except (OSError, ValueError, TypeError):
-        return False
+    return [name for name in names if not is_made(name)]

@@ -1,5 +1,9 @@
 """What the options of the tools say about the data of a run."""
+import os
 from dataclasses import dataclass, fields
+from pathlib import Path
+
+from ...errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -35,3 +39,36 @@ class DataOptions:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {f'--{name.replace("_", "-").removesuffix("s") if name == "ignore_labels" else name.replace("_", "-")}':
                 value for name, value in values.items() if value not in (None, ())}
+
+    def refuse(self, *names, why: str):
+        """Refuse options that have no effect.
+
+        Args:
+            *names: Theirs, on the command line.
+            why: What is said of the first that is given.
+
+        Raises:
+            ConfigError: One of them is given.
+        """
+        if wrong := [name for name in names if name in self.given]:
+            raise ConfigError(f'{wrong[0]} {why}; leave it out')
+
+    def path(self, part: str, kind: str, root: Path, is_file: bool = False) -> Path | None:
+        """Return the path that an option names, None where it is not given.
+
+        Args:
+            part: ``train``, ``val`` or ``test``.
+            kind: ``images`` or ``annotations``.
+            root: The data root.
+            is_file: Whether it is a file, and not a folder.
+
+        Raises:
+            DataError: It is not there.
+        """
+        name = getattr(self, f'{part}_{kind}')
+        if name is None:
+            return None
+        path = Path(os.path.abspath(root / Path(name).expanduser()))
+        if not (path.is_file() if is_file else path.is_dir()):
+            raise DataError(f'--{part}-{kind} {name}: there is no {"file" if is_file else "folder"} {path}')
+        return path

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ..datasets import IMAGE_SUFFIXES
 from ..folders import names_below
+from .names import WORDS
 
 #: Names of folders without case, blanks, ``-`` and ``_``.
-_PARTS = dict(train=('train', 'training', 'trn'), val=('val', 'valid', 'validation'), test=('test', 'testing'))
 _IMAGES = ('images', 'image', 'imgs', 'img', 'imgdir', 'jpegimages', 'leftimg8bit', 'rgb', 'pictures',
            'input', 'inputs')
 _MAPS = ('masks', 'mask', 'labels', 'label', 'annotations', 'annotation', 'annots', 'annot', 'anndir', 'gt', 'gtfine',
@@ -130,7 +130,7 @@ def _below(images, maps):
     """Return the folders of the parts that lie below two folders, such as ``images/train`` and ``masks/train``."""
     inside, beside = _folders(images), _folders(maps)
     found = {}
-    for part, words in _PARTS.items():
+    for part, words in WORDS.items():
         pair = [next((folders[word] for word in words if word in folders), None) for folders in (inside, beside)]
         if all(pair):
             found[part] = tuple(pair)
@@ -140,7 +140,7 @@ def _below(images, maps):
 def _divided(folders):
     """Return the ways in which a folder for each part holds its images, by the names of their label maps."""
     ways = {}
-    for part, words in _PARTS.items():
+    for part, words in WORDS.items():
         for word in words:
             names = (word, *(f'{word}{kind}' for kind in _IMAGES), *(f'{kind}{word}' for kind in _IMAGES))
             own = [name for name in names if name in folders]

@@ -5,15 +5,15 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ...errors import ConfigError
+from ...errors import ConfigError, DataError
 from ...processes import LAUNCHERS, is_first_process
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, is_elsewhere, prefixes_of, reader_of
 from ..evaluators import annotation_files, evaluators
 from .class_folders import find_class_folders
-from .detection import find_detection
+from .detection import find_detection, seen_for_detection
 from .layout import Layout, Part, below, describe
 from .options import DataOptions
-from .segmentation import find_segmentation
+from .segmentation import find_segmentation, seen_for_segmentation
 
 #: By the way in which a data set lists its images: what recognises a folder for it, and the key of its images and of
 #: its annotations.
@@ -22,6 +22,11 @@ _KINDS = dict(
     CustomDataset=(find_class_folders, 'img_path', None),
     BaseSegDataset=(find_segmentation, 'img_path', 'seg_map_path'),
     ImageFolderDataset=(find_segmentation, 'img_path', 'seg_map_path'))
+#: By what recognises a folder: what tells in words what it has of that kind, and which configs take it.
+_CONFIGS = {
+    find_detection: (seen_for_detection,
+                     'maskrcnn_xcit_s12_p16_custom (masks) or fasterrcnn_xcit_s12_p16_custom (boxes)'),
+    find_segmentation: (seen_for_segmentation, 'semfpn_xcit_s12_p16_custom')}
 _NAMES = dict(zip(('train', 'val', 'test'), LOADERS, strict=True))
 
 
@@ -37,8 +42,8 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
 
     Raises:
         ConfigError: An option is of no use for this config.
-        DataError: What lies there is not recognised, or may be meant in several ways; it lists what was seen, and the
-            options that say what is meant.
+        DataError: What is there is not recognised, is for other models, or may be meant in several ways; it lists what
+            was seen, and the options that say what is meant.
     """
     members = {name: datasets(cfg, [loader]) for name, loader in _NAMES.items()}
     used = [dataset for part in members.values() for dataset in part]
@@ -59,10 +64,19 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
     else:
         layout = find(cfg, root, options, Path(folder).absolute())
         if layout is None:
+            _refuse_other(find, root)
             return
         _point(cfg, layout, images, maps)
     if all(map(is_first_process, LAUNCHERS)):  # the options of the run are not known here
         print_log(f'\n{describe(layout)}', logger='current')
+
+
+def _refuse_other(find, root):
+    """Stop at a folder that has data for other models and none for these; what is missing the check of it tells."""
+    seen = {kind: words for kind, (look, _) in _CONFIGS.items() if root.is_dir() and (words := look(root))}
+    if seen and find not in seen:
+        words = '; '.join(f'{words}, which {_CONFIGS[kind][1]} take' for kind, words in seen.items())
+        raise DataError(f'{root} has nothing that this config can read. It has {words}')
 
 
 def _is_elsewhere(dataset):

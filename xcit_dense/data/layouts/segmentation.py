@@ -10,12 +10,13 @@ from ..files import IGNORED, read_maps
 from ..folders import seen_in
 from ..labels import first_label, leave_out_255, without_ignored
 from .index_maps import are_colours, combine_masks, convert_colours, label_studio_masks
-from .layout import Layout, Part
-from .lists import Made, divide, read_list
+from .layout import PARTS, Layout, Part, below
+from .lists import read_list
 from .pairs import MAP_SUFFIXES, Ambiguous, Pair, candidates_in, match
 from .palettes import names_beside, palette_beside, read_palette
+from .split import hold_out
+from .writing import Made
 
-_PARTS = ('train', 'val', 'test')
 _LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.txt'), test=('test.txt', ),
               all=('default.txt', ))
 _LIST_FOLDERS = ('ImageSets/Segmentation', 'ImageSets', 'splits', 'lists', '.')
@@ -48,6 +49,17 @@ def find_segmentation(cfg, root, options, folder):
     if options.ignore_labels:
         _ignore(cfg, layout, sorted(set(options.ignore_labels)))
     return layout
+
+
+def seen_for_segmentation(root: Path) -> str:
+    """Say what a folder has for segmentation, '' where it has nothing."""
+    if label_studio_masks(root):
+        return 'masks of Label Studio'
+    try:
+        pairs = [pair for candidate in candidates_in(root) for pair in candidate.pairs.values()]
+    except Ambiguous:
+        return ''
+    return f'label maps in {below(pairs[0].maps, root)} of images in {below(pairs[0].images, root)}' if pairs else ''
 
 
 class _Finder:
@@ -89,15 +101,11 @@ class _Finder:
     def given(self):
         """Return the pairs that the options name."""
         found = {}
-        for part in _PARTS:
-            paths = [getattr(self.options, f'{part}_{kind}') for kind in ('images', 'annotations')]
-            if any(paths):
-                if not all(paths):
+        for part in PARTS:
+            folders = [self.options.path(part, kind, self.root) for kind in ('images', 'annotations')]
+            if any(folders):
+                if not all(folders):
                     raise ConfigError(f'--{part}-images and --{part}-annotations go together: give both')
-                folders = [Path(os.path.abspath(self.root / Path(path).expanduser())) for path in paths]
-                if missing := [path for path in folders if not path.is_dir()]:
-                    raise DataError(f'there is no folder {missing[0]}, which --{part}-images and --{part}-annotations '
-                                    'are to name')
                 found[part] = self.match(*folders)
         return found
 
@@ -115,7 +123,7 @@ class _Finder:
     def in_place(self):
         """Return the folders of each part where all that the config names is there."""
         found = {}
-        for part, loader in zip(_PARTS, LOADERS, strict=True):
+        for part, loader in zip(PARTS, LOADERS, strict=True):
             for dataset in datasets(self.cfg, [loader]):
                 if not prefixes_of(dataset).get('seg_map_path'):
                     return {}
@@ -137,7 +145,7 @@ class _Finder:
                 return {}
             raise DataError(f'{self.root} may be meant in several ways: {error}. {_HELP}') from error
         if len(found) > 1 and not given:
-            ways = [' and '.join(dict.fromkeys(f'{_below(pair.images, self.root)} + {_below(pair.maps, self.root)}'
+            ways = [' and '.join(dict.fromkeys(f'{below(pair.images, self.root)} + {below(pair.maps, self.root)}'
                                                for pair in candidate.pairs.values())) for candidate in found]
             raise DataError(f'{self.root} may be meant in several ways: {"; or ".join(ways)}. {_HELP}')
         if len(found) != 1:
@@ -164,8 +172,11 @@ class _Finder:
             parts = {**self.by_lists(whole), **parts}
         if 'train' in parts and 'val' not in parts:
             pair, names = parts['train']
-            train, val, share = divide(names or pair.names, pair.images, self.made, self.options.val_share)
-            maps = _below(pair.maps, self.root)
+            names = names or pair.names
+            held, share = hold_out(names, self.made, str(pair.images), '--val-images DIR and --val-annotations DIR',
+                                   self.options.val_share)
+            train, val = ([name for name in names if (name in held) == wanted] for wanted in (False, True))
+            maps = below(pair.maps, self.root)
             self.origins.update(train=f'{maps}, {1 - share:.0%} of the images', val=f'{maps}, {share:.0%} held out')
             parts.update(train=(pair, train), val=(pair, val))
         else:
@@ -173,9 +184,8 @@ class _Finder:
         return parts
 
     def without_share(self):
-        """Note that no images are held out."""
-        if self.options.val_share is not None:
-            self.notes.append('--val-share has no effect: there is validation data')
+        """Say that no images are held out."""
+        self.options.refuse('--val-share', why=f'has no effect: {self.root} has validation data')
 
     def by_lists(self, pair):
         """Return the parts of a pair of folders that lists of images divide."""
@@ -188,13 +198,13 @@ class _Finder:
         if not paths:
             return {'train': (pair, images if pair.is_listed or images != pair.names else None)}
         found = {part: read_list(path, pair.names) for part, path in paths.items()}
-        self.origins.update({part: f'{_below(pair.maps, self.root)}, by {_below(path, self.root)}'
+        self.origins.update({part: f'{below(pair.maps, self.root)}, by {below(path, self.root)}'
                              for part, path in paths.items()})
         whole = found.pop('all', None)
         if 'train' not in found:
             others = {name for names in found.values() for name in names}
             found['train'] = [name for name in whole or pair.with_map if name not in others]
-        return {part: (pair, found[part]) for part in _PARTS if found.get(part)}
+        return {part: (pair, found[part]) for part in PARTS if found.get(part)}
 
     def palette(self, parts):
         """Return the palette that label maps in colour need, {} where none is in colour and none is given."""
@@ -234,7 +244,7 @@ class _Finder:
 
     def part(self, part, pair, names):
         """Return a part of the layout."""
-        loader = LOADERS[_PARTS.index(part)]
+        loader = LOADERS[list(PARTS).index(part)]
         dataset = next(iter(datasets(self.cfg, [loader])), None)
         settings = dict(seg_map_suffix=pair.suffix)
         if dataset is not None and reader_of(dataset) == 'ImageFolderDataset':
@@ -283,7 +293,3 @@ def _ignore(cfg, layout, labels):
     layout.notes.append(f'{"labels" if len(labels) > 1 else "the label"} {listed(map(str, labels), 10)} '
                         f'{"stand" if len(labels) > 1 else "stands"} for no class')
     layout.classes = without_ignored(layout.classes, first_label(datasets(cfg, LOADERS)[0]), labels)
-
-
-def _below(path, root):
-    return os.path.relpath(path, root) if path.is_relative_to(root) else str(path)

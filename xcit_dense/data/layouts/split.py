@@ -1,31 +1,34 @@
-"""Annotations without a split: images that are held out for validation, the same ones in every run."""
+"""Data without a split: images that are held out for validation, the same ones in every run."""
 import hashlib
 import re
-from pathlib import Path
 
 from ...errors import ConfigError, DataError
+from ...text import counted
 from ...weights.work_dirs import checkpoints_in
 from ..files import read_json
+from .writing import Made
 
 SHARE = 0.2
-#: The key of ``info`` that says how a file was made.
-_KEY = 'xcit_dense'
+_DIVIDED = 'divided.json'
 
 
-def divide(content: dict, source: str, folder: Path, share=None) -> tuple:
-    """Divide the images of a COCO file into training and validation.
+def hold_out(images, made: Made, source: str, mend: str, share=None, judged=None) -> tuple:
+    """Draw the images for validation by their names alone.
 
-    Images are drawn by their names alone, those with objects and those without apart. Copies of an image that Roboflow
-    augmented stay together. What was divided in ``folder`` before keeps its part.
+    Copies of an image that Roboflow augmented stay together. What was divided before, for data with these names, keeps
+    its part.
 
     Args:
-        content: That of the file.
-        source: Its name, by which it is known again.
-        folder: Where ``train.json`` and ``val.json`` of an earlier run may lie.
+        images: Their names.
+        made: Keeps what is divided.
+        source: What the images are of, for errors.
+        mend: The options that give validation data, for errors.
         share: Of the images for validation; by default that of an earlier run, or `SHARE`.
+        judged: Those with objects, by which a model can be judged: they are divided apart from the others. By default
+            all.
 
     Returns:
-        The contents for training and validation, and the share.
+        The names of the images for validation, a set, and the share.
 
     Raises:
         ConfigError: The share cannot be, or is another one than that of a training in the same work dir.
@@ -33,65 +36,57 @@ def divide(content: dict, source: str, folder: Path, share=None) -> tuple:
     """
     if share is not None and not 0 < share < 1:
         raise ConfigError(f'--val-share must be above 0 and below 1, not {share:g}')
-    known, before = _known(folder, source)
+    known, before = _known(made, images)
     if before is not None and share not in (None, before):
-        if checkpoints_in(folder.parent):
-            raise ConfigError(f'--val-share {share:g}: the training in {folder.parent} held out {before:g} of the same '
+        if checkpoints_in(made.work_dir):
+            raise ConfigError(f'--val-share {share:g}: the training in {made.work_dir} held out {before:g} of the same '
                               'images. Leave it out, or give another --work-dir')
         known, before = {}, None
     share = share or before or SHARE
-    held = _held_out(content, known, share, source)
-    ids = {image['id'] for image in content['images'] if image['file_name'] in held}
-    parts = []
-    for wanted in (False, True):
-        images = [image for image in content['images'] if (image['file_name'] in held) == wanted]
-        # those of no image stay in the training, for the check of the data to tell
-        annotations = [annotation for annotation in content['annotations']
-                       if (annotation.get('image_id') in ids) == wanted]
-        info = dict(description=f'{"validation" if wanted else "training"} images of {source}',
-                    **{_KEY: dict(source=source, share=share)})
-        parts.append(dict(content, info=info, images=images, annotations=annotations))
-    return *parts, share
+    held = _draw(images, known, share, images if judged is None else judged)
+    if held is None:
+        number = counted(len(images if judged is None else judged), 'images')
+        raise DataError(f'{source} has {number}{"" if judged is None else " with objects"}, which cannot be divided '
+                        f'into training and validation: give {mend} with other images')
+    parts = {part: [name for name in images if (name in held) == (part == 'val')] for part in ('train', 'val')}
+    made.write_json(_DIVIDED, dict(share=share, **parts))
+    return held, share
 
 
-def _known(folder, source):
+def _known(made, images):
     """Return the part of each image that was divided before, and the share that was held out."""
-    found, shares = {}, set()
-    for part in ('train', 'val'):
+    images = set(images)
+    for folder in made.earlier:
         try:
-            content = read_json(folder / f'{part}.json')
-            made = content['info'][_KEY]
-            if made['source'] == source:
-                found.update((image['file_name'], part) for image in content['images'])
-                shares.add(made['share'])
-        except (OSError, ValueError, KeyError, TypeError):  # it was not divided, or is not there
+            content = read_json(folder / _DIVIDED)
+            known = {name: part for part in ('train', 'val') for name in content[part] if name in images}
+            if known:
+                return known, float(content['share'])
+        except (OSError, ValueError, KeyError, TypeError):  # nothing was divided
             continue
-    # two of them: another process is writing them anew
-    return (found, shares.pop()) if len(shares) == 1 else ({}, None)
+    return {}, None
 
 
-def _held_out(content, known, share, source):
-    """Return the names of the images for validation."""
-    annotated = {annotation.get('image_id') for annotation in content['annotations']}
-    groups = {}
-    for image in content['images']:
-        groups.setdefault(_origin_of(image['file_name']), []).append(image)
+def _draw(images, known, share, judged):
+    """Return the names of the images for validation, None where there are too few."""
+    judged, groups = set(judged), {}
+    for name in images:
+        groups.setdefault(_origin_of(name), []).append(name)
     kinds = [], []
-    for name, images in groups.items():
-        kinds[any(image['id'] in annotated for image in images)].append(name)
+    for origin, names in groups.items():
+        kinds[not judged.isdisjoint(names)].append(origin)
     if len(kinds[True]) < 2:
-        raise DataError(f'{source} has {len(kinds[True])} images with objects, which cannot be divided into training '
-                        'and validation: give --val-annotations FILE with other images')
-    held = set()
-    for has_objects, names in enumerate(kinds):
-        number = round(share * len(names))
-        if has_objects:
-            number = min(max(number, 1), len(names) - 1)
-        before = {name: {known.get(image['file_name']) for image in groups[name]} - {None} for name in names}
-        kept = [name for name in names if 'val' in before[name]]
-        new = sorted((name for name in names if not before[name]), key=_draw)
-        held.update(kept, new[:max(number - len(kept), 0)])
-    return {image['file_name'] for name in held for image in groups[name]}
+        return None
+    held = []
+    for is_judged, origins in enumerate(kinds):
+        number = round(share * len(origins))
+        if is_judged:
+            number = min(max(number, 1), len(origins) - 1)
+        before = {origin: {known.get(name) for name in groups[origin]} - {None} for origin in origins}
+        kept = [origin for origin in origins if 'val' in before[origin]]
+        new = sorted((origin for origin in origins if not before[origin]), key=_number)
+        held += kept + new[:max(number - len(kept), 0)]
+    return {name for origin in held for name in groups[origin]}
 
 
 def _origin_of(name):
@@ -99,5 +94,5 @@ def _origin_of(name):
     return re.sub(r'\.rf\.[0-9A-Za-z]+(?=\.\w+$)', '', name)
 
 
-def _draw(name):
+def _number(name):
     return hashlib.sha256(name.encode()).digest(), name

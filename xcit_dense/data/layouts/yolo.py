@@ -11,10 +11,10 @@ from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
 from ..folders import files_below
 from .layout import below
+from .names import WORDS
 from .source import Source
 
-_FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml')
-_KEYS = dict(train=('train', ), val=('val', 'valid', 'validation'), test=('test', ))
+_FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml', 'obj.data')
 #: Numbers of a label may leave the image by so much of it, from rounding; what is outside is cut off.
 _ROUNDING = 0.01
 
@@ -51,7 +51,7 @@ def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dic
     description = _read_description(source) if source.is_file() else {}
     base = source.parent if source.is_file() else source
     entries = {part: next((description[key] for key in keys if description.get(key)), None)
-               for part, keys in _KEYS.items()} if description else _usual_folders(source)
+               for part, keys in WORDS.items()} if description else _usual_folders(source)
     found = {}
     for part, entry in {**entries, **(images or {})}.items():
         paths = _images_of(entry, base, description.get('path')) if entry else []
@@ -75,7 +75,7 @@ def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dic
 
 def _read_description(path):
     try:
-        content = yaml.safe_load(path.read_text())
+        content = _read_darknet(path) if path.suffix == '.data' else yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DataError(f'{path} cannot be read: {error}') from error
     if not isinstance(content, dict):
@@ -83,10 +83,21 @@ def _read_description(path):
     return content
 
 
+def _read_darknet(path):
+    """Return what CVAT's "YOLO 1.1" says: lines of a key and a value, classes in a file of their own."""
+    pairs = [line.partition('=')[::2] for line in path.read_text().splitlines() if '=' in line]
+    content = {key.strip(): value.strip() for key, value in pairs}
+    file = _place_of(content.get('names', 'obj.names'), path.parent, None)
+    if file is None:
+        raise DataError(f'{path}: the names of its classes, {content.get("names", "obj.names")}, are not there')
+    parts = {key: value for key, value in content.items() if key in ('train', 'valid', 'test')}
+    return dict(parts, names=[name.strip() for name in file.read_text().splitlines() if name.strip()])
+
+
 def _usual_folders(root):
     """Return the folders of images by part, in a folder without a description."""
     folders = {part: next((f'images/{key}' for key in keys if (root / 'images' / key).is_dir()), None)
-               for part, keys in _KEYS.items()}
+               for part, keys in WORDS.items()}
     return folders if folders['train'] else dict(train='images')
 
 
@@ -108,10 +119,10 @@ def _images_of(entry, base, above):
 def _place_of(name, base, above):
     """Return where a folder or file lies that a description names: below ``path`` in it, or beside it.
 
-    Roboflow writes ``../train/images`` for what lies beside the description.
+    Roboflow writes ``../train/images`` for what is beside the description, CVAT ``data/train.txt``.
     """
     bases = [base / str(above), base] if above else [base]
-    names = [name, re.sub(r'^(\.\./)+', '', name)]
+    names = [name, re.sub(r'^(\.\./)+', '', name), name.removeprefix('data/')]
     return next((path for name in names for folder in bases if (path := Path(folder, name)).exists()), None)
 
 
@@ -121,7 +132,9 @@ def _labels_of(image):
     place = max((i for i, part in enumerate(parts[:-1]) if part == 'images'), default=None)
     if place is not None:
         parts[place] = 'labels'
-    return Path(*parts).with_suffix('.txt')
+    file, beside = Path(*parts).with_suffix('.txt'), image.with_suffix('.txt')
+    # the folder that is called so may be one that the data itself lies in
+    return beside if not file.parent.is_dir() and beside.is_file() else file
 
 
 def _read_lines(file, source, description):
