@@ -3,5 +3,5 @@ _base_ = './xcit_s12_p16_custom.py'
 model = dict(
     backbone=dict(
         arch='tiny_12_p16',
-        drop_path_rate=0.05,
+        drop_path_rate=0.,
         init_cfg=dict(checkpoint='xcit://tiny_12_p16_224_dist')))

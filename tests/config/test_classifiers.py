@@ -30,7 +30,8 @@ def steps_of(loader):
 
 
 def test_there_is_a_config_for_each_arch():
-    assert sorted(CLASSIFIERS) == sorted([*NAMES, 'xcit_n12_p8_small', 'xcit_s12_p16_custom'])
+    assert sorted(CLASSIFIERS) == sorted([*NAMES, 'xcit_n12_p8_small', *(
+        f'xcit_{size}_p16_custom' for size in ('t12', 's12', 'm24'))])
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -180,7 +181,9 @@ def test_it_runs_through_the_whole_model(name):
 
 
 @pytest.mark.parametrize('name, rate, epochs, start', (
-    ('xcit_s12_p16_custom', 3e-5, 30, 'xcit://small_12_p16_224_dist'), ('xcit_n12_p8_small', 1e-3, 6, None)))
+    ('xcit_t12_p16_custom', 3e-5, 30, 'xcit://tiny_12_p16_224_dist'),
+    ('xcit_s12_p16_custom', 3e-5, 30, 'xcit://small_12_p16_224_dist'),
+    ('xcit_m24_p16_custom', 3e-5, 30, 'xcit://medium_24_p16_224_dist'), ('xcit_n12_p8_small', 1e-3, 6, None)))
 def test_configs_for_images_of_ones_own(name, rate, epochs, start):
     cfg = load_config(name)
     assert cfg.classes_from_data and cfg.train_cfg.max_epochs == epochs and cfg.optim_wrapper.optimizer.lr == rate
