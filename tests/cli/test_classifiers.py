@@ -95,7 +95,8 @@ def test_several_sizes(run, class_folders, tmp_path, monkeypatch):
 def test_sizes_that_cannot_be(config, args, words, call_tool, demo_data):
     if config == TINY_CLS_CONFIG:
         pytest.importorskip('mmpretrain')
-    code, message = call_tool('test.py', config, 'absent.pth', '--data-root', demo_data, *args)
+    root = demo_data / 'classes' if config == TINY_CLS_CONFIG else demo_data
+    code, message = call_tool('test.py', config, 'absent.pth', '--data-root', root, *args)
     assert code == 1 and all(word in message for word in words), message
 
 

@@ -51,10 +51,11 @@ def test_what_is_to_be_given_again_is_named(tmp_path, call_tool):
 
 @pytest.mark.parametrize('name, more, words', ((TINY_CLS_CONFIG, (), 'detectors and segmentors'),
                                                (TINY_CONFIG, ('--resume', ), '--resume')))
-def test_what_cannot_be_suggested(name, more, words, nuclei, call_tool):
+def test_what_cannot_be_suggested(name, more, words, demo_data, call_tool):
     if name == TINY_CLS_CONFIG:
         pytest.importorskip('mmpretrain')
-    code, said = call_tool('train.py', name, '--data-root', nuclei, '--suggest', *more)
+    root = demo_data / 'classes' if name == TINY_CLS_CONFIG else demo_data
+    code, said = call_tool('train.py', name, '--data-root', root, '--suggest', *more)
     assert code == 1 and words in said
 
 
