@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -18,8 +19,10 @@ def run_interrupted(tmp_path):
     def run(module, *command):
         (tmp_path / f'{module}.py').write_text('import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n')
         path = os.pathsep.join((str(tmp_path), environment()['PYTHONPATH']))
+        # the tests may have been started in the background, where a shell has the signal ignored
         return subprocess.run([sys.executable, *command], cwd=ROOT, text=True, capture_output=True,
-                              env=environment(PYTHONPATH=path))
+                              env=environment(PYTHONPATH=path),
+                              preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
 
     return run
 
