@@ -10,7 +10,6 @@ from .errors import XCiTDenseError
 
 #: Where each launcher says which process this is.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
-LAUNCHERS = tuple(_RANKS)
 
 
 def is_first_process(launcher: str = None) -> bool:
@@ -20,6 +19,11 @@ def is_first_process(launcher: str = None) -> bool:
         launcher: That of the run (``cfg.launcher``), for as long as the processes do not know each other.
     """
     return (get_rank() if is_distributed() else int(os.environ.get(_RANKS.get(launcher, ''), 0))) == 0
+
+
+def is_first_of_any_launcher() -> bool:
+    """Whether this process is the first, whichever launcher started it: for before the config says which."""
+    return all(map(is_first_process, _RANKS))
 
 
 def is_first_of_machine() -> bool:

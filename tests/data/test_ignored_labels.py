@@ -15,7 +15,7 @@ from xcit_dense.errors import ConfigError, DataError
 
 
 def config(root, *ignored, options=None, name=TINY_SEG_CONFIG, **more):
-    return load_config(name, data_root=str(root), data=DataOptions(ignore_labels=ignored, **more), cfg_options=options,
+    return load_config(name, data_root=str(root), data=DataOptions(ignore_label=ignored, **more), cfg_options=options,
                        work_dir=root.parent / 'run', pretrained=False)
 
 

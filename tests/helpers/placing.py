@@ -1,4 +1,4 @@
-"""A config for detection, placed on a folder, and what mmdet reads of it then."""
+"""Configs placed on a folder: one for detection, with what mmdet reads of it then, and one for segmentation."""
 import contextlib
 import io
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 
+from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import LOADERS
 from xcit_dense.data.layouts import DataOptions, place_data
@@ -30,6 +32,15 @@ def placed(root, folder, cfg=None, **options):
     """The config of `detector` after `place_data`, which writes into ``folder``."""
     cfg = cfg or detector(root)
     place_data(cfg, root, DataOptions(**options), Path(folder))
+    return cfg
+
+
+def segmentor(root, work_dir, **options):
+    """The tiny config for the data that lies in a folder, with its classes, as ``train`` has it."""
+    cfg = load_config(TINY_SEG_CONFIG, data_root=str(root), data=DataOptions(**options), work_dir=work_dir,
+                      pretrained=False)
+    check_before_training(cfg)
+    take_classes(cfg)
     return cfg
 
 

@@ -132,7 +132,7 @@ def data_options(args) -> dict:
     from ..data.layouts import DataOptions
     names = [f'{part}_{kind}' for part in ('train', 'val', 'test') for kind in ('images', 'annotations')]
     options = {name: getattr(args, name) for name in (*names, 'val_share', 'palette')}
-    return dict(data_root=args.data_root, data=DataOptions(**options, ignore_labels=tuple(args.ignore_label)))
+    return dict(data_root=args.data_root, data=DataOptions(**options, ignore_label=tuple(args.ignore_label)))
 
 
 def settings_of(args):

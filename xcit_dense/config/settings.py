@@ -7,7 +7,7 @@ from mmengine.logging import print_log
 
 from ..data.datasets import LOADERS, dicts_in
 from ..errors import ConfigError
-from ..processes import is_first_process
+from ..processes import is_first_of_any_launcher
 from ..text import shown
 from .augment import set_augmentation
 from .check.changes import changes
@@ -78,7 +78,7 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     if settings.augment is not None:
         set_augmentation(cfg, settings.augment)
     options, changed = _options_of(settings), _all_changes(before, cfg)
-    if options and is_first_process('pytorch'):  # the others change the same; before they know each other
+    if options and is_first_of_any_launcher():  # the others change the same
         width = max((len(key) for key, *_ in changed), default=0)
         lines = ''.join(f'\n  {key:<{width}}  {old} -> {new}' for key, old, new in changed)
         print_log(f'{", ".join(options)}:{lines or " the config has that already"}', logger='current')

@@ -77,7 +77,7 @@ def test_coco_and_yolo(folder, tmp_path):
     (dict(train_annotations='images/000.jpg'), DataError, ['--train-annotations', 'cannot be read']),
     (dict(train_annotations='list.json'), DataError, ['--train-annotations', 'images, annotations and categories']),
     (dict(palette='p.json'), ConfigError, ['--palette', 'segmentation']),
-    (dict(ignore_labels=(3, )), ConfigError, ['--ignore-label', 'segmentation']),
+    (dict(ignore_label=(3, )), ConfigError, ['--ignore-label', 'segmentation']),
     (dict(val_share=0.), ConfigError, ['--val-share', 'above 0']),
     (dict(val_share=1.5), ConfigError, ['--val-share', 'below 1'])))
 def test_options_that_cannot_be(options, error, words, folder, tmp_path):

@@ -9,23 +9,12 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
+from helpers.placing import segmentor
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training
-from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import check_data
-from xcit_dense.data.layouts import DataOptions
 from xcit_dense.errors import ConfigError, DataError
 
 LOADERS = dict(train='train_dataloader', val='val_dataloader', test='test_dataloader')
-
-
-def config(root, work_dir, **options):
-    """The tiny config for the data that lies in a folder, with its classes, as ``train`` has it."""
-    cfg = load_config(TINY_SEG_CONFIG, data_root=str(root), data=DataOptions(**options), work_dir=work_dir,
-                      pretrained=False)
-    check_before_training(cfg)
-    take_classes(cfg)
-    return cfg
 
 
 def found(cfg, part='train'):
@@ -86,7 +75,7 @@ def test_what_lies_in_a_folder_is_found(name, tmp_path):
     make, train, val, image, classes = LAYOUTS[name]
     root = make(tmp_path / 'data')
     before = tree(root)
-    cfg = config(root, tmp_path / 'run')
+    cfg = segmentor(root, tmp_path / 'run')
     parts = {part: found(cfg, part) for part in LOADERS}
     assert [len(parts[part]) for part in ('train', 'val')] == [train, val]
     assert not parts['train'].keys() & parts['val'].keys()
@@ -100,21 +89,21 @@ def test_what_lies_in_a_folder_is_found(name, tmp_path):
 
 
 def test_voc_has_its_own_names(tmp_path):
-    cfg = config(voc_below(tmp_path / 'data'), tmp_path / 'run')
+    cfg = segmentor(voc_below(tmp_path / 'data'), tmp_path / 'run')
     assert cfg.train_dataloader.dataset.metainfo.classes[:3] == ('background', 'aeroplane', 'bicycle')
     assert len(found(cfg)) == 3
 
 
 def test_the_test_part_is_taken_where_it_has_label_maps(tmp_path):
     root = exports.camvid(tmp_path / 'data')
-    assert {name[:4] for name in found(config(root, tmp_path / 'run'), 'test')} == {'test'}
+    assert {name[:4] for name in found(segmentor(root, tmp_path / 'run'), 'test')} == {'test'}
     shutil.rmtree(root / 'testannot')
-    assert {name[:3] for name in found(config(root, tmp_path / 'run'), 'test')} == {'val'}
+    assert {name[:3] for name in found(segmentor(root, tmp_path / 'run'), 'test')} == {'val'}
 
 
 def test_masks_of_label_studio_become_one_label_map(tmp_path):
     root = exports.label_studio(tmp_path / 'data')
-    cfg = config(root, tmp_path / 'run')
+    cfg = segmentor(root, tmp_path / 'run')
     assert cfg.train_dataloader.dataset.metainfo.classes == ('background', 'car', 'pole')
     parts = {**found(cfg), **found(cfg, 'val')}
     assert sorted(parts) == [f'{name}.jpg' for name in exports.names(4)]  # without the one that nobody annotated
@@ -123,36 +112,36 @@ def test_masks_of_label_studio_become_one_label_map(tmp_path):
         assert (parts[f'{name}.jpg'] == np.select([labels == 2, labels == 3], [2, 1], 0)).all(), name
     (root / 'tasks.json').unlink()
     with pytest.raises(DataError, match='which image 4 tasks are of.*JSON export'):
-        config(root, tmp_path / 'run')
+        segmentor(root, tmp_path / 'run')
     for number, name in enumerate(exports.names(4)):
         (root / f'images/{name}.jpg').rename(root / f'images/task-{10 + number}.jpg')
-    assert len(found(config(root, tmp_path / 'run'))) == 3
+    assert len(found(segmentor(root, tmp_path / 'run'))) == 3
 
 
 def test_images_keep_their_part_when_others_come(tmp_path):
     root = images_and_masks(tmp_path / 'data')
-    first = found(config(root, tmp_path / 'run'), 'val').keys()
-    assert found(config(root, tmp_path / 'other'), 'val').keys() == first  # by their names alone
+    first = found(segmentor(root, tmp_path / 'run'), 'val').keys()
+    assert found(segmentor(root, tmp_path / 'other'), 'val').keys() == first  # by their names alone
     exports.pairs(root, 'images', 'masks', exports.names(10, 'new'), 50)
-    cfg = config(root, tmp_path / 'run')
+    cfg = segmentor(root, tmp_path / 'run')
     assert found(cfg, 'val').keys() >= first and len(found(cfg, 'val')) == 4
     assert len(found(cfg)) == 16 and not found(cfg).keys() & found(cfg, 'val').keys()
     with pytest.raises(ConfigError, match='above 0 and below 1'):
-        config(root, tmp_path / 'third', val_share=1.)
-    assert len(found(config(root, tmp_path / 'third', val_share=.5), 'val')) == 10
-    assert len(found(config(root, tmp_path / 'third'), 'val')) == 10
+        segmentor(root, tmp_path / 'third', val_share=1.)
+    assert len(found(segmentor(root, tmp_path / 'third', val_share=.5), 'val')) == 10
+    assert len(found(segmentor(root, tmp_path / 'third'), 'val')) == 10
     (tmp_path / 'third/iter_4.pth').write_bytes(b'x')
     (tmp_path / 'third/last_checkpoint').write_text(str(tmp_path / 'third/iter_4.pth'))
     with pytest.raises(ConfigError, match='held out 0.5'):
-        config(root, tmp_path / 'third', val_share=.2)
+        segmentor(root, tmp_path / 'third', val_share=.2)
 
 
 def test_other_data_in_the_same_work_dir_leaves_what_was_divided(tmp_path):
     root, other = images_and_masks(tmp_path / 'data'), images_and_masks(tmp_path / 'other')
     (other / 'images/s000.jpg').unlink()
-    found(config(root, tmp_path / 'run'))
+    found(segmentor(root, tmp_path / 'run'))
     before = tree(tmp_path / 'run/data')
-    assert len(found(config(other, tmp_path / 'run'))) == 7
+    assert len(found(segmentor(other, tmp_path / 'run'))) == 7
     after = tree(tmp_path / 'run/data')
     assert {path: after[path] for path in before} == before and len(after) > len(before)
 
@@ -161,8 +150,8 @@ def test_two_kinds_of_label_maps_are_asked_for(tmp_path):
     root = images_and_masks(tmp_path / 'data')
     shutil.copytree(root / 'masks', root / 'labels')
     with pytest.raises(DataError, match=r'several ways: images \+ masks; or images \+ labels.*--train-annotations'):
-        config(root, tmp_path / 'run')
-    cfg = config(root, tmp_path / 'run', train_images='images', train_annotations='labels')
+        segmentor(root, tmp_path / 'run')
+    cfg = segmentor(root, tmp_path / 'run', train_images='images', train_annotations='labels')
     assert cfg.train_dataloader.dataset.data_prefix.seg_map_path == 'labels' and len(found(cfg, 'val')) == 2
     for path in (root / 'masks').iterdir():
         for kind in 'xy':
@@ -170,7 +159,7 @@ def test_two_kinds_of_label_maps_are_asked_for(tmp_path):
         path.unlink()
     shutil.rmtree(root / 'labels')
     with pytest.raises(DataError, match=r'_x\.png, _y\.png.*each with an image'):
-        config(root, tmp_path / 'run')
+        segmentor(root, tmp_path / 'run')
 
 
 def test_options_say_what_names_do_not(tmp_path):
@@ -180,15 +169,15 @@ def test_options_say_what_names_do_not(tmp_path):
     with pytest.raises(DataError, match=r'Seen in .*:\n- a: 3 .jpg\n- b: 3 .png\n--train-images'):
         check_data(load_config(TINY_SEG_CONFIG, data_root=root))
     with pytest.raises(DataError, match=r'Seen:\n- a: 3 .jpg\n- b: 3 .png\n.*--train-images'):
-        config(root, tmp_path / 'run', ignore_labels=(4, ))
+        segmentor(root, tmp_path / 'run', ignore_label=(4, ))
     with pytest.raises(ConfigError, match='--train-images and --train-annotations go together'):
-        config(root, tmp_path / 'run', train_images='a')
+        segmentor(root, tmp_path / 'run', train_images='a')
     with pytest.raises(DataError, match='no folder .*/nowhere'):
-        config(root, tmp_path / 'run', train_images='a', train_annotations='nowhere')
+        segmentor(root, tmp_path / 'run', train_images='a', train_annotations='nowhere')
     with pytest.raises(DataError, match='no label map in .*/a has the name of an image in .*/c'):
-        config(root, tmp_path / 'run', train_images=str(tmp_path / 'c'), train_annotations='a')
-    cfg = config(root, tmp_path / 'run', train_images='a', train_annotations='b', val_images=str(tmp_path / 'c'),
-                 val_annotations='../d')
+        segmentor(root, tmp_path / 'run', train_images=str(tmp_path / 'c'), train_annotations='a')
+    cfg = segmentor(root, tmp_path / 'run', train_images='a', train_annotations='b', val_images=str(tmp_path / 'c'),
+                    val_annotations='../d')
     assert [len(found(cfg, part)) for part in LOADERS] == [3, 2, 2]
 
 
@@ -196,14 +185,14 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
     root = images_and_masks(tmp_path / 'data')
     (root / 'valid.txt').write_text('s003.jpg\ns004.jpg\n')  # fast.ai's CamVid
     (root / 'codes.txt').write_text('\n'.join(exports.CAMVID))
-    cfg = config(root, tmp_path / 'run')
+    cfg = segmentor(root, tmp_path / 'run')
     assert found(cfg, 'val').keys() == {'s003.jpg', 's004.jpg'} and len(found(cfg)) == 8
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
     (root / 'train.txt').write_text('/SegNet/images/s001.jpg /SegNet/masks/s001.png\n')
-    assert found(config(root, tmp_path / 'run')).keys() == {'s001.jpg'}
+    assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg'}
     (root / 'train.txt').write_text('s001\nnobody\n')
     with pytest.raises(DataError, match='train.txt names 1 image that are not there: nobody'):
-        config(root, tmp_path / 'run')
+        segmentor(root, tmp_path / 'run')
 
 
 def test_where_all_lies_in_place_nothing_changes(demo_data, tmp_path):

@@ -6,24 +6,12 @@ import pytest
 from PIL import Image
 
 from helpers import exports_segmentation as exports
-from helpers.paths import TINY_SEG_CONFIG
-from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training
-from xcit_dense.data.classes import take_classes
-from xcit_dense.data.layouts import DataOptions
+from helpers.placing import segmentor
 from xcit_dense.data.layouts.palettes import names_beside, read_palette
 from xcit_dense.data.layouts.writing import Made
 from xcit_dense.errors import DataError, OutputError
 
 TWO = dict(road=(128, 64, 128), sky=(0, 0, 255))
-
-
-def config(root, work_dir, **options):
-    cfg = load_config(TINY_SEG_CONFIG, data_root=str(root), data=DataOptions(**options), work_dir=work_dir,
-                      pretrained=False)
-    check_before_training(cfg)
-    take_classes(cfg)
-    return cfg
 
 
 def maps_of(work_dir):
@@ -71,16 +59,16 @@ def test_names_that_cannot_be_read_are_told(tmp_path):
 
 def test_colours_are_converted_once_and_again_where_they_change(tmp_path):
     root = exports.camvid_colours(tmp_path / 'data')
-    config(root, tmp_path / 'run')
+    segmentor(root, tmp_path / 'run')
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / 'run/data').rglob('*.png')}
     assert len(before) == 6
-    config(root, tmp_path / 'run')
+    segmentor(root, tmp_path / 'run')
     assert {path: path.stat().st_mtime_ns for path in before} == before
     first = root / 'train_labels/train000_L.png'
     exports.save(first, exports.coloured(np.zeros((40, 48), int)))
     lost = tmp_path / 'run/data/maps/val/val000.png'
     lost.unlink()
-    config(root, tmp_path / 'run')
+    segmentor(root, tmp_path / 'run')
     maps = maps_of(tmp_path / 'run')
     assert (maps['train000.png'] == 0).all() and (maps['val000.png'] == exports.scene(100)[1]).all()
     changed = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
@@ -93,7 +81,7 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path):
     other.parent.mkdir(parents=True)
     other.write_bytes(b'mine')
     with pytest.raises(OutputError, match='train000.png'):
-        config(root, tmp_path / 'run')
+        segmentor(root, tmp_path / 'run')
     assert other.read_bytes() == b'mine'
 
 
@@ -106,10 +94,10 @@ def test_a_colour_that_no_class_has_is_told(tmp_path):
         Image.fromarray(pixels).save(path)
     with pytest.raises(DataError, match=r'1 colour that .*class_dict.csv has not: \(1, 2, 3\) \(20 pixels on 2 images, '
                                         r'such as .*train000_L.png\).*--palette FILE'):
-        config(root, tmp_path / 'run')
+        segmentor(root, tmp_path / 'run')
     lines = (root / 'class_dict.csv').read_text() + 'odd,1,2,3\n'
     (root / 'mine.csv').write_text(lines)
-    cfg = config(root, tmp_path / 'run', palette='mine.csv')
+    cfg = segmentor(root, tmp_path / 'run', palette='mine.csv')
     assert cfg.model.decode_head.num_classes == 6
 
 
@@ -117,12 +105,12 @@ def test_colours_without_a_palette_are_told(tmp_path):
     root = exports.camvid_colours(tmp_path / 'data')
     (root / 'class_dict.csv').unlink()
     with pytest.raises(DataError, match='in colour, such as .*_L.png.*--palette FILE'):
-        config(root, tmp_path / 'run')
+        segmentor(root, tmp_path / 'run')
 
 
 def test_colours_may_be_ignored_by_their_place(tmp_path):
     root = exports.camvid_colours(tmp_path / 'data')
-    cfg = config(root, tmp_path / 'run', ignore_labels=(4, ))
+    cfg = segmentor(root, tmp_path / 'run', ignore_label=(4, ))
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID[:4]
 
 
@@ -132,8 +120,8 @@ def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path):
         exports.pairs(root, f'images/{part}', f'annotations/{part}', exports.names(2), change=exports.coloured)
     (root / 'colours.json').write_text(json.dumps(exports.COLOURS))
     with pytest.raises(DataError, match='colours. --palette FILE'):
-        config(root, tmp_path / 'run')
-    cfg = config(root, tmp_path / 'run', palette='colours.json')
+        segmentor(root, tmp_path / 'run')
+    cfg = segmentor(root, tmp_path / 'run', palette='colours.json')
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
 
 
@@ -141,9 +129,9 @@ def test_black_and_white_masks_are_read_with_a_palette(tmp_path):
     root = exports.pairs(tmp_path / 'data', 'images', 'masks', exports.names(4),
                          change=lambda labels: np.where(labels == 1, 255, 0).astype(np.uint8))
     with pytest.raises(DataError, match='needs two.*--palette FILE'):
-        config(root, tmp_path / 'run')
+        segmentor(root, tmp_path / 'run')
     (root / 'mine.txt').write_text('background 0 0 0\nroad 255 255 255\n')
-    cfg = config(root, tmp_path / 'run', palette='mine.txt')
+    cfg = segmentor(root, tmp_path / 'run', palette='mine.txt')
     assert cfg.train_dataloader.dataset.metainfo.classes == ('background', 'road')
     assert (maps_of(tmp_path / 'run')['s000.png'] == (exports.scene(0)[1] == 1)).all()
 
@@ -164,5 +152,5 @@ def test_several_processes_write_the_same_files(tmp_path):
 
 def test_palette_pngs_are_read_as_numbers(tmp_path):
     root = exports.voc(tmp_path / 'data')
-    config(root, tmp_path / 'run')
+    segmentor(root, tmp_path / 'run')
     assert not (tmp_path / 'run/data/maps').exists()

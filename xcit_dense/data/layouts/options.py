@@ -21,7 +21,7 @@ class DataOptions:
         test_annotations: Likewise.
         val_share: Share of the images that becomes the validation data, where there is none; above 0 and below 1.
         palette: A file with the colours of the classes, for label maps in colour.
-        ignore_labels: Labels in the files of label maps that stand for no class.
+        ignore_label: Labels in the files of label maps that stand for no class.
     """
     train_images: str = None
     train_annotations: str = None
@@ -31,14 +31,13 @@ class DataOptions:
     test_annotations: str = None
     val_share: float = None
     palette: str = None
-    ignore_labels: tuple = ()
+    ignore_label: tuple = ()
 
     @property
     def given(self) -> dict:
         """The options that a user gave, by their names on the command line."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {f'--{name.replace("_", "-").removesuffix("s") if name == "ignore_labels" else name.replace("_", "-")}':
-                value for name, value in values.items() if value not in (None, ())}
+        return {f'--{name.replace("_", "-")}': value for name, value in values.items() if value not in (None, ())}
 
     def refuse(self, *names, why: str):
         """Refuse options that have no effect.

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ...errors import ConfigError, DataError
-from ...processes import LAUNCHERS, is_first_process
+from ...processes import is_first_of_any_launcher
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, is_elsewhere, prefixes_of, reader_of
 from ..evaluators import annotation_files, evaluators
 from .class_folders import find_class_folders
@@ -67,7 +67,7 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
             _refuse_other(find, root)
             return
         _point(cfg, layout, images, maps)
-    if all(map(is_first_process, LAUNCHERS)):  # the options of the run are not known here
+    if is_first_of_any_launcher():
         print_log(f'\n{describe(layout)}', logger='current')
 
 

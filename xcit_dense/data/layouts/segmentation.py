@@ -37,7 +37,7 @@ def find_segmentation(cfg, root, options, folder):
         DataError: What lies there is not recognised, or may be meant in several ways.
     """
     root = Path(root)
-    if bad := [label for label in options.ignore_labels if not 0 <= label <= IGNORED]:
+    if bad := [label for label in options.ignore_label if not 0 <= label <= IGNORED]:
         raise ConfigError(f'--ignore-label takes labels from 0 to {IGNORED}, got {bad[0]}')
     if not root.is_dir() or not any(root.iterdir()):
         return None
@@ -46,8 +46,8 @@ def find_segmentation(cfg, root, options, folder):
         layout = finder.find()
     if layout is None:
         return None
-    if options.ignore_labels:
-        _ignore(cfg, layout, sorted(set(options.ignore_labels)))
+    if options.ignore_label:
+        _ignore(cfg, layout, sorted(set(options.ignore_label)))
     return layout
 
 

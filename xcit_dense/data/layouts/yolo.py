@@ -9,7 +9,7 @@ from ...errors import DataError
 from ...text import counted, listed, shown
 from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
-from ..folders import files_below
+from ..folders import files_below, names_in_list
 from .layout import below
 from .names import WORDS
 from .source import Source
@@ -111,8 +111,7 @@ def _images_of(entry, base, above):
         if place.is_dir():
             paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES]
         else:  # an image by line, below the list, or below the data set
-            lines = [line.strip() for line in place.read_text().splitlines() if line.strip()]
-            paths += [_place_of(line, place.parent, above) or place.parent / line for line in lines]
+            paths += [_place_of(line, place.parent, above) or place.parent / line for line in names_in_list(place)]
     return list(dict.fromkeys(paths))
 
 
