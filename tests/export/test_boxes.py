@@ -1,0 +1,102 @@
+"""Parts of exported detectors against those of mmdet and mmcv, to the bit."""
+import pytest
+import torch
+from mmcv.ops import batched_nms
+
+from helpers.exported_detectors import build, config_of
+from xcit_dense.errors import ConfigError
+from xcit_dense.export.boxes import ANY, MISSING, Anchors, Decoder, suppress_groups, top
+from xcit_dense.export.detector import Align
+from xcit_dense.export.detector_checks import check_detector
+from xcit_dense.export.rois import suppress
+
+
+@pytest.fixture(scope='module')
+def model():
+    return build(config_of('maskrcnn'))
+
+
+def some_boxes(count, size=100):
+    corners = torch.rand(count, 4) * size
+    return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:] * 0.5], 1)
+
+
+@pytest.mark.parametrize('grid', ((3, 5), (1, 1)))
+def test_anchors(model, grid):
+    generator = model.rpn_head.prior_generator
+    for level, wanted in enumerate(generator.grid_priors([grid] * 5, device='cpu')):
+        assert torch.equal(Anchors(generator, level)(torch.arange(len(wanted)), grid[1]), wanted)
+
+
+def test_decoding_with_deltas_that_are_too_large(model):
+    coder, boxes, deltas = model.roi_head.bbox_head.bbox_coder, some_boxes(50), torch.randn(50, 4) * 20
+    wanted = coder.decode(boxes, deltas, max_shape=(90, 70))
+    assert torch.equal(Decoder(coder)(boxes, deltas, torch.tensor([70., 90., 70., 90.])), wanted)
+
+
+@pytest.mark.parametrize('threshold', (-1., 0.3))
+def test_suppression_within_labels(threshold):
+    boxes, scores, labels = some_boxes(300), torch.rand(300), torch.randint(3, (300, ))
+    scores[:40] = scores[40:80]  # ties
+    real = (scores > threshold).nonzero()[:, 0]
+    kept = real[batched_nms(boxes[real], scores[real], labels[real], dict(type='nms', iou_threshold=0.5))[1]]
+    found = suppress_groups(boxes[None, None], scores[None, None], labels[None, None], 0.5, threshold, 300)
+    got, index = top(found.flatten(1), 300)
+    index = index[got > ANY]
+    # topk of PyTorch gives equal ones in any order
+    assert torch.equal(index.sort().values, kept.sort().values) and torch.equal(scores[index], scores[kept])
+
+
+def test_the_limit_takes_the_best():
+    boxes = torch.tensor([[0., 0, 1, 1], [2, 0, 3, 1], [4, 0, 5, 1]])[None]
+    assert suppress(boxes, torch.tensor([[0.2, 0.9, 0.5]]), 0.5, 0., 2).tolist() == [[False, True, True]]
+
+
+def test_fewer_than_asked_for():
+    scores, index = top(torch.tensor([[0.2, 0.7]]), 4)
+    assert scores[0, 2:].tolist() == [MISSING] * 2 and index.tolist() == [[1, 0, 0, 0]]
+
+
+def test_rois_on_the_level_for_their_size(model):
+    extractor = model.roi_head.bbox_roi_extractor
+    maps = [torch.rand(2, 32, 640 // stride, 640 // stride) for stride in extractor.featmap_strides]
+    sides = torch.tensor([0., 10, 55.9, 56, 111.9, 112, 223.9, 224, 448, 600])
+    boxes = torch.stack([torch.zeros(10), torch.ones(10), sides, sides + 1], 1)
+    rois = torch.cat([torch.arange(2.).repeat_interleave(10)[:, None], boxes.repeat(2, 1)], 1)
+    with torch.no_grad():
+        assert torch.equal(Align(extractor)(maps, boxes.expand(2, -1, -1)), extractor(maps, rois))
+
+
+REFUSED = {
+    'model.test_cfg.rpn.nms_pre': 0,
+    'model.test_cfg.rpn.nms.type': 'soft_nms',
+    'model.test_cfg.rcnn.nms.type': 'soft_nms',
+    'model.test_cfg.rcnn.nms.class_agnostic': True,
+    'model.test_cfg.rcnn.max_per_img': -1,
+    'model.test_cfg.rcnn.mask_thr_binary': -1,
+    'model.rpn_head.bbox_coder.type': 'LegacyDeltaXYWHBBoxCoder',
+    'model.rpn_head.bbox_coder.clip_border': False,
+    'model.roi_head.bbox_head.bbox_coder.add_ctr_clamp': True,
+    'model.roi_head.bbox_roi_extractor.type': 'GenericRoIExtractor',
+    'model.roi_head.mask_roi_extractor.roi_layer.pool_mode': 'max',
+    'model.roi_head.mask_head.upsample_cfg': dict(type='carafe', scale_factor=2),
+}
+
+
+@pytest.mark.parametrize('key', REFUSED)
+def test_what_the_graph_does_not_know(key):
+    value = REFUSED[key]
+    with pytest.raises(ConfigError, match=key.replace('.', r'\.')) as caught:
+        check_detector(build(config_of('maskrcnn', **{key: value})))
+    assert str(value['type'] if isinstance(value, dict) else value) in str(caught.value)
+
+
+def test_a_class_that_somebody_derived(model):
+    model.__class__ = type('MyMaskRCNN', (type(model), ), {})
+    with pytest.raises(ConfigError, match='MyMaskRCNN'):
+        check_detector(model)
+
+
+def test_pixels_of_another_size_for_small_boxes():
+    with pytest.raises(ConfigError, match='min_bbox_size'):
+        check_detector(build(config_of('retinanet', **{'model.test_cfg.min_bbox_size': 4})))

@@ -1,0 +1,76 @@
+"""A shipped config of each kind, but of arch nano: its exported file compared with its checkpoint."""
+import re
+
+import numpy as np
+import pytest
+import torch
+from mmdet.datasets import CocoDataset
+from mmengine.registry import MODELS, init_default_scope
+
+import xcit_dense
+from helpers.exported import images, opened
+from helpers.exported_detectors import assert_same, eager, with_findings
+from helpers.exported_detectors import images as scenes
+from helpers.models import randomise
+from helpers.recipes import DENSE, nano
+from helpers.segmentors import check_labels, let_many_classes_win, predicted
+from xcit_dense.config.loading import load_config
+
+#: Ends of names that say which data and which schedule: they change nothing of the model but the number of classes.
+_OF_DATA = r'_(coco|ade20k|custom|finetune|small|fsdp)(?=_|$)'
+#: Batch, height and width: odd, smaller and larger than what is traced.
+SHAPES = ((1, 224, 288), (1, 61, 83), (3, 133, 97), (1, 96, 320), (1, 250, 331))
+
+
+def kind_of(name):
+    """Return what of a config's name says which model it is, such as ``upernet_p8``; the size is left out."""
+    family, patch, rest = re.fullmatch(r'(.+)_xcit_[a-z]\d+_(p\d+)(.*)', re.sub(_OF_DATA, '', name)).groups()
+    return f'{family}_{patch}{rest}'
+
+
+#: By kind the config that is tested: the smallest of the largest data set, by its name.
+CONFIGS = {kind_of(name): name for name in sorted(DENSE, key=lambda name: ('_n12_' in name, name.endswith(
+    ('_coco', '_ade20k'))))}
+
+
+def build(cfg):
+    """Return the model of a config with random weights with which it finds something."""
+    init_default_scope(cfg.default_scope)
+    torch.manual_seed(1)
+    model = MODELS.build(cfg.model).eval()
+    return with_findings(model, wide=True) if cfg.default_scope == 'mmdet' else let_many_classes_win(randomise(model))
+
+
+def check_parity(cfg, model, run):
+    """Compare a file with its model; ``run`` is that of `opened`."""
+    if cfg.default_scope == 'mmdet':
+        limit = cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).max_per_img
+        for shape in SHAPES:
+            batch = scenes(*shape)
+            found, wanted = run(image=batch), eager(model, batch)
+            assert found['num'].sum() > 0
+            assert_same(found, wanted, shape[1:], limit=limit)
+        return
+    for shape in SHAPES:
+        batch = images(*shape, 3)
+        for size in (None, (83, 140)):
+            check_labels(run(image=batch, size=np.array(size or (0, 0))), predicted(model, batch, size))
+
+
+def test_each_config_is_of_a_kind():
+    assert {'maskrcnn_p8', 'upernet_p16_feature2pyramid', 'segformer_p16'} < CONFIGS.keys()
+    assert CONFIGS['semfpn_p8'] == 'semfpn_xcit_n12_p8_ade20k'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', CONFIGS.values(), ids=CONFIGS)
+def test_its_file_does_what_the_checkpoint_does(name, tmp_path):
+    cfg = nano(load_config(name, pretrained=False))
+    model = build(cfg)
+    checkpoint = tmp_path / 'weights.pth'
+    meta = dict(classes=CocoDataset.METAINFO['classes']) if cfg.get('classes_from_data') else {}
+    torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=meta)), checkpoint)
+    cfg.dump(tmp_path / 'config.py')
+    made = xcit_dense.export_model(tmp_path / 'config.py', checkpoint, tmp_path / 'model.onnx',
+                                   scores=cfg.default_scope == 'mmseg')
+    check_parity(cfg, model, opened(made.path))

@@ -1,0 +1,35 @@
+"""The digits that the Gram form loses: the table of docs/design.md."""
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from helpers.models import relative_error
+from xcit_dense.models.fast import xca
+from xcit_dense.models.xca import XCA
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def documented():
+    rows = re.search(r'\| \$r\$ \|(.*)\|\n\|[-|]+\|\n\| error \|(.*)\|', (ROOT / 'docs/design.md').read_text())
+    return list(zip(*([float(cell) for cell in row.split('|')] for row in rows.groups()), strict=True))
+
+
+@pytest.mark.parametrize('times, wanted', documented())
+def test_error_where_all_queries_and_keys_ignore_a_direction(times, wanted):
+    """Tokens vary ``times`` as much in that direction as in the others."""
+    torch.manual_seed(0)
+    attention, direction = XCA(384, 8).eval(), nn.functional.normalize(torch.randn(384).double(), dim=0)
+    x = torch.randn(1, 2048, 384).double()
+    x = (x + (times - 1) * (x @ direction).unsqueeze(-1) * direction).float()
+    with torch.no_grad():
+        weight = attention.qkv.weight.normal_(std=384**-0.5)[:768].double()
+        attention.qkv.weight[:768] = (weight - (weight @ direction).outer(direction)).float()
+        token, gram = attention(x), xca.gram_form(attention, x)
+        exact = attention.double()(x.double())
+    print(f'r = {times:g}: Gram form {relative_error(gram, exact):.1e}, token form {relative_error(token, exact):.1e}')
+    assert wanted / 3 < relative_error(gram, exact) < wanted * 3
+    assert relative_error(token, exact) < 2e-6

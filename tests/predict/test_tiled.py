@@ -1,0 +1,175 @@
+"""Pictures predicted in tiles: by a detector that finds all that it sees, and by trained models through the tool."""
+import json
+import pickle
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmdet.structures import DetDataSample
+from mmengine.registry import init_default_scope
+from mmengine.structures import InstanceData
+from pycocotools import mask as mask_api
+
+import xcit_dense
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.errors import ConfigError
+from xcit_dense.predict import tiled
+from xcit_dense.predict.big_images import BigImage, TiledReader
+from xcit_dense.predict.reading import ImageReader, ReadImage
+from xcit_dense.predict.tiled import Tiled, draw_objects, find_objects
+from xcit_dense.predict.tiling import Tiling
+
+pytestmark = pytest.mark.filterwarnings('ignore')
+COLOURS = ((250, 40, 40), (40, 250, 40), (40, 40, 250))
+
+
+def picture():
+    """Shapes in three colours, each a class, at places where tiles of 100 pixels cut some."""
+    picture, noise = np.zeros((260, 330, 3), np.uint8), np.random.default_rng(0)
+    places = [(y, x) for y in range(28, 250, 56) for x in range(28, 320, 56)]
+    for number, (y, x) in enumerate(places):
+        colour, size = COLOURS[number % 3], int(noise.integers(12, 26))
+        if number % 2:
+            cv2.circle(picture, (x, y), size, colour, -1)
+        else:
+            cv2.rectangle(picture, (x - size, y - size), (x + size - 4, y + size), colour, -1)
+    return picture, len(places)
+
+
+def found_in(picture):
+    """All shapes of a picture, each once; a larger one is surer."""
+    boxes, scores, labels, masks = [], [], [], []
+    for label, colour in enumerate(COLOURS):
+        count, parts = cv2.connectedComponents((picture == colour).all(2).astype(np.uint8))
+        for number in range(1, count):
+            mask = parts == number
+            ys, xs = np.nonzero(mask)
+            boxes.append([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
+            scores.append(0.3 + mask.sum() / 1e4)
+            labels.append(label)
+            masks.append(mask)
+    return DetDataSample(pred_instances=InstanceData(
+        bboxes=torch.tensor(np.array(boxes).reshape(-1, 4)).float(), scores=torch.tensor(scores),
+        labels=torch.tensor(labels).long(), masks=torch.tensor(np.array(masks).reshape(-1, *picture.shape[:2]))))
+
+
+class Finder:
+    """What `find_objects` needs of a predictor."""
+
+    def __call__(self, image: ReadImage):
+        assert image.data['inputs'].shape[1:] == image.picture.shape[:2]
+        return found_in(image.picture)
+
+
+@pytest.fixture
+def reader():
+    init_default_scope('mmdet')
+    return ImageReader(dict(pipeline=[dict(type='LoadImageFromFile'), dict(type='PackDetInputs')]))
+
+
+@pytest.mark.parametrize('tile, overlap', ((100, 0.2), (100, 0.6), (64, 0.3), (200, 0.1), (40, 0.2)))
+def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
+    image, count = picture()
+    finds, has_masks = find_objects(Finder(), TiledReader(reader, Tiling(tile, overlap)).read(image, 0))
+    wanted = found_in(image).pred_instances.numpy()
+    assert has_masks and len(finds) == len(wanted.scores) == count
+    boxes = {(int(label), *map(int, box)): mask for label, box, mask in
+             zip(wanted.labels, wanted.bboxes, wanted.masks, strict=True)}
+    for find in finds:
+        mask = boxes.pop((find.label, *map(int, find.box)))
+        assert find.mask.rle(*mask.shape) == mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
+    assert not boxes
+
+
+def test_tiles_are_cut_from_the_picture_as_its_loader_gives_it(reader):
+    image, _ = picture()
+    whole = reader.read(image, 3)
+    big = TiledReader(reader, Tiling(100)).read(image, 3)
+    assert isinstance(big, BigImage) and (big.picture() == image).all() and big.picture(165).shape == (130, 165, 3)
+    for tile, part in big.read():
+        assert (part.picture == image[slice(*tile.y), slice(*tile.x)]).all()
+        assert torch.equal(part.data['inputs'], whole.data['inputs'][:, slice(*tile.y), slice(*tile.x)])
+        assert part.data['data_samples'].ori_shape == (100, 100) and part.id == 3
+    small = TiledReader(reader, Tiling(330)).read(image, 3)
+    assert isinstance(small, ReadImage) and torch.equal(small.data['inputs'], whole.data['inputs'])
+
+
+@pytest.fixture(scope='module')
+def detector(trained):
+    return xcit_dense.load(trained[0], threshold=0)
+
+
+@pytest.fixture(scope='module')
+def segmentor(trained_segmentor):
+    return xcit_dense.load(trained_segmentor[0])
+
+
+@pytest.fixture
+def path(demo_data):
+    return demo_data / 'val2017/000000000001.jpg'
+
+
+def test_a_picture_that_is_not_larger_than_a_tile_is_predicted_as_ever(detector, segmentor, path):
+    size = max(cv2.imread(str(path)).shape)
+    whole, found = detector(path), detector([path], tile=size)[0]
+    for name in ('boxes', 'scores', 'labels', 'masks'):
+        assert np.array_equal(getattr(whole, name), getattr(found, name)) and len(found)
+    assert np.array_equal(segmentor(path).scores, segmentor(path, tile=size, overlap=0.5).scores)
+
+
+def test_objects_of_the_tool_are_those_of_python(detector, trained, path, tmp_path, monkeypatch):
+    found = detector(path, tile=40)
+    monkeypatch.setattr(tiled, '_MASKS', 3 * 64 * 64)  # drawn in turns of some objects
+    run_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path, '--tile', 40, '--score-thr', 0)
+    records = json.loads((tmp_path / 'results.json').read_text())
+    assert len(records) == len(found) == len(found.masks) > 0 and (np.diff(found.scores) <= 0).all()
+    for i, record in enumerate(records):
+        x, y, width, height = record['bbox']
+        assert np.allclose([x, y, x + width, y + height], found.boxes[i]) and record['category_name'] == found.names[i]
+        assert (mask_api.decode(record['segmentation']) == found.masks[i]).all()
+    shape = cv2.imread(str(path)).shape
+    drawn = cv2.imread(str(tmp_path / path.name))
+    assert drawn.shape == shape == found.draw().shape and (drawn != cv2.imread(str(path))).any()
+    assert (pickle.loads(pickle.dumps(found)).draw() == found.draw()).all()
+    assert found.to_supervision().mask.shape == (len(found), *shape[:2])
+
+
+def test_labels_of_the_tool_are_those_of_python(segmentor, trained_segmentor, path, tmp_path):
+    found = segmentor(path, tile=40, overlap=0.4)
+    run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], path, '--out', tmp_path, '--tile', 40, '--overlap',
+             0.4)
+    written = cv2.imread(str(tmp_path / f'labels/{path.stem}.png'), cv2.IMREAD_UNCHANGED)
+    assert written.dtype == np.uint8 and np.array_equal(found.labels, written)
+    assert found.labels.dtype == np.int64 and 1 / 6 <= found.scores.min() <= found.scores.max() <= 1
+    assert segmentor(path, tile=40, scores=False).scores is None
+    assert cv2.imread(str(tmp_path / path.name)).shape == found.draw().shape == cv2.imread(str(path)).shape
+
+
+def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, call_tool):
+    smallest = detector.model.backbone.min_size
+    for tile, words in ((smallest - 1, str(smallest)), (0, '--tile')):
+        with pytest.raises(ConfigError, match=words):
+            detector(path, tile=tile)
+    with pytest.raises(ConfigError, match='batch_size'):
+        detector([path, path], tile=40, batch_size=2)
+    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path / 'o', '--tile', '5')
+    assert code == 1 and '--tile' in message and str(smallest) in message and not (tmp_path / 'o').exists()
+
+
+def test_a_large_picture_is_drawn_smaller_with_all_objects(reader):
+    image, _ = picture()
+    half, found = cv2.resize(image, (165, 130)), []
+    drawing = SimpleNamespace(draw=lambda picture, sample, **_: (found.append(sample), picture)[1])
+    finds, _ = find_objects(Finder(), TiledReader(reader, Tiling(100)).read(image, 0))
+    assert draw_objects(drawing, half, finds, image.shape[:2]) is half
+    shown = found[0].pred_instances
+    for find, box, mask in zip(finds, shown.bboxes, shown.masks, strict=True):
+        assert np.allclose(box, find.box / 2) and abs(mask.sum() * 4 / find.mask.pixels().sum() - 1) < 0.2
+
+
+def test_what_has_no_tiles_of_its_own_is_that_of_the_predictor(detector):
+    predictor = Tiled(detector._predictor, Tiling(40))
+    assert predictor.tool == 'predict' and predictor.last_files and predictor.classes is detector._predictor.classes

@@ -1,0 +1,244 @@
+"""Exported files run without torch: what comes out, and what is said of a file or an image that does not fit."""
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from helpers.onnx_files import write_backbone, write_detector, write_segmentor
+from xcit_dense import runtime
+from xcit_dense.runtime import ImageError, Model, ModelError
+
+#: The second is tested where it is installed.
+RUNTIMES = ('onnxruntime', 'openvino')
+DETS = np.array([[.25, .1, .75, .5, .9], [0, 0, 1, 1, .4], [.5, .5, 1, 1, .2], [0, 0, 0, 0, 0]], np.float32)
+LABELS = np.array([2, 0, 1, -1])
+MASKS = np.ones((4, 28, 28), np.float32)
+KEEP = dict(resize=dict(rule='keep_ratio', scale=[64, 40]))
+
+
+@pytest.fixture
+def picture():
+    """80 x 120: red at the left, blue at the right of column 90."""
+    image = np.zeros((80, 120, 3), np.uint8)
+    image[:, :90, 0] = image[:, 90:, 2] = 200
+    return image
+
+
+@pytest.fixture
+def detector(tmp_path):
+    return write_detector(tmp_path / 'detector.onnx', DETS, LABELS, MASKS, num=3, **KEEP)
+
+
+@pytest.fixture
+def segmentor(tmp_path):
+    return write_segmentor(tmp_path / 'segmentor.onnx', **KEEP)
+
+
+def opened(path, name):
+    pytest.importorskip(name)
+    return Model(path, name, threads=1)
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+def test_objects_in_pixels_of_the_image(name, detector, picture):
+    model = opened(detector, name)
+    found = model(picture)
+    assert model.prepare(picture).shape == (40, 60, 3)
+    np.testing.assert_allclose(found.boxes, [[30, 8, 90, 40], [0, 0, 120, 80]], atol=1e-4)
+    assert found.scores.tolist() == pytest.approx([.9, .4]) and found.boxes.dtype == found.scores.dtype == np.float32
+    assert found.labels.tolist() == [2, 0] and found.labels.dtype == np.int64 and found.names == ('blue', 'red')
+    assert len(found) == 2 and found.masks.shape == (2, 80, 120) and found.masks.dtype == bool
+    inside = np.zeros((80, 120), bool)
+    inside[8:40, 30:90] = True
+    assert np.array_equal(found.masks[0], inside) and found.masks[1].mean() > .99
+    assert len(model(picture, threshold=0.)) == 3  # the fourth is none
+    assert len(model(picture, threshold=.95)) == 0 and model(picture, threshold=.95).masks.shape == (0, 80, 120)
+    assert model.classes == ('red', 'green', 'blue') and model.task == 'detection'
+    assert model.metadata['checkpoint'] == 'tiny.pth' and model.metadata['checkpoint_sha256'] == '12' * 32
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+def test_objects_without_masks_and_of_a_batch(name, tmp_path, picture):
+    model = opened(write_detector(tmp_path / 'm.onnx', DETS, LABELS, num=0), name)
+    found = model(picture)
+    assert len(found) == 0 and found.boxes.shape == (0, 4) and found.names == () and found.masks is None
+    model = opened(write_detector(tmp_path / 'n.onnx', DETS, LABELS), name)
+    outputs = model.run(np.stack([picture] * 3))
+    assert outputs['dets'].shape == (3, 4, 5) and outputs['num'].tolist() == [4] * 3
+    assert np.array_equal(model.objects(outputs, (80, 120), (80, 120), .3, place=2).boxes, model(picture).boxes)
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+def test_labels_have_the_size_of_the_image_or_that_which_is_asked_for(name, segmentor, tmp_path, picture):
+    model = opened(segmentor, name)
+    found = model(picture)
+    assert found.labels.shape == found.scores.shape == (80, 120) and found.labels.dtype == np.uint8
+    assert (found.labels[:, :88] == 0).all() and (found.labels[:, 92:] == 2).all()
+    assert found.scores[0, 0] == pytest.approx(np.exp(2) / (np.exp(2) + 2))
+    batch = np.stack([model.prepare(picture)] * 2)
+    assert model.run(batch)['labels'].shape == (2, 40, 60)
+    assert model.run(batch, size=(7, 9))['labels'].shape == (2, 7, 9)
+    without = opened(write_segmentor(tmp_path / 'n.onnx', scores=False), name)
+    assert without(picture).scores is None and without(picture).labels.shape == (80, 120)
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+def test_levels_of_a_backbone(name, tmp_path):
+    model = opened(write_backbone(tmp_path / 'm.onnx'), name)
+    images = np.random.default_rng(0).random((2, 3, 8, 6), np.float32)
+    levels = model.run(images)
+    assert list(levels) == ['level0', 'level1'] and np.array_equal(levels['level0'], 2 * images)
+    assert levels['level1'].shape == (2, 3, 4, 3)
+    with pytest.raises(ModelError, match='backbone'):
+        model(np.zeros((8, 6, 3), np.uint8))
+    for wrong in (images[0], images.transpose(0, 2, 3, 1), images.astype(np.float64)):
+        with pytest.raises(ImageError, match='float32.*3, H, W'):
+            model.run(wrong)
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+def test_one_model_is_called_from_several_threads(name, segmentor):
+    model = opened(segmentor, name)
+    images = np.random.default_rng(0).integers(0, 256, (12, 30, 40, 3), np.uint8)
+    images = [image[:20 + number, :, :] for number, image in enumerate(images[:10])] * 4
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(model, images))
+    assert all(np.array_equal(found.labels, model(image).labels)
+               for found, image in zip(together, images, strict=True))
+
+
+def test_images_of_any_kind_are_read_alike(segmentor, tmp_path, picture):
+    model = Model(segmentor)
+    Image.fromarray(picture).save(tmp_path / 'grün.png')
+    for image in (str(tmp_path / 'grün.png'), tmp_path / 'grün.png', Image.fromarray(picture),
+                  Image.fromarray(picture).convert('RGBA'), picture[::1, :, ::-1][..., ::-1]):
+        assert np.array_equal(model.read(image), picture)
+    grey = picture[..., 0]
+    for image in (grey, grey[..., None], Image.fromarray(grey)):
+        assert np.array_equal(model.read(image), np.stack([grey] * 3, 2))
+
+
+@pytest.mark.parametrize('without_opencv', (False, True))
+@pytest.mark.parametrize('turns', (True, False))
+def test_a_photo_is_turned_where_the_config_turns_it(without_opencv, turns, tmp_path, picture, monkeypatch):
+    model = Model(write_segmentor(tmp_path / 'm.onnx', turns=turns))
+    exif = Image.Exif()
+    exif[0x112] = 6  # a quarter to the right
+    Image.fromarray(picture).save(tmp_path / 'photo.jpg', exif=exif, quality=95)
+    if without_opencv:
+        monkeypatch.setattr(runtime, 'cv2', None)
+    wanted = np.rot90(picture, -1) if turns else picture
+    for image in (tmp_path / 'photo.jpg', Image.open(tmp_path / 'photo.jpg')):
+        found = model.read(image)
+        assert found.shape == wanted.shape and np.abs(found.astype(int) - wanted)[::8, ::8].mean() < 8
+
+
+@pytest.mark.parametrize('image, words', (
+    ('nowhere.jpg', 'no image .*nowhere.jpg'), (3, 'got int'), (None, 'got NoneType'), ([1, 2], 'got list'),
+    (np.zeros((4, 4, 3)), 'uint8 .*float64'), (np.zeros((1, 4, 4, 3), np.uint8), r'\(1, 4, 4, 3\)'),
+    (np.zeros((4, 4, 4), np.uint8), r'\(4, 4, 4\)'), (np.zeros((0, 4, 3), np.uint8), r'\(0, 4, 3\)'),
+    (Image.new('I;16', (4, 4)), 'I;16'), (Image.new('F', (4, 4)), 'mode F')))
+def test_what_is_no_image(image, words, segmentor):
+    with pytest.raises(ImageError, match=words):
+        Model(segmentor)(image)
+
+
+@pytest.mark.parametrize('without_opencv', (False, True))
+@pytest.mark.parametrize('content', (b'', b'no image', b'\x89PNG\r\n\x1a\n\0\0', b'\xff\xd8\xff\xe0\0\x10JFIF'))
+def test_an_image_file_that_is_damaged(without_opencv, content, segmentor, tmp_path, monkeypatch):
+    if without_opencv:
+        monkeypatch.setattr(runtime, 'cv2', None)
+    (tmp_path / 'x.jpg').write_bytes(content)
+    with pytest.raises(ImageError, match='x.jpg cannot be read'):
+        Model(segmentor)(tmp_path / 'x.jpg')
+
+
+def test_arrays_that_the_file_does_not_take(detector):
+    for wrong in (np.zeros((4, 4, 3), np.uint8), np.zeros((1, 3, 4, 4), np.uint8), np.zeros((1, 4, 4, 3), np.float32)):
+        with pytest.raises(ImageError, match='uint8.*H, W, 3'):
+            Model(detector).run(wrong)
+    with pytest.raises(ImageError, match='narrow'):
+        Model(detector)(np.zeros((1, 4000, 3), np.uint8))
+
+
+def damaged(source, path, kind):
+    data = source.read_bytes()
+    path.write_bytes({'empty': b'', 'text': b'no model\n' * 50, 'cut': data[:len(data) // 2],
+                      'zeros': data[:40] + bytes(200) + data[240:]}[kind])
+    return path
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+@pytest.mark.parametrize('kind', ('empty', 'text', 'cut', 'zeros'))
+def test_a_damaged_file_is_one_sentence(name, kind, detector, tmp_path):
+    pytest.importorskip(name)
+    with pytest.raises(ModelError, match='bad.onnx (is damaged|was not written)') as caught:
+        Model(damaged(detector, tmp_path / 'bad.onnx', kind), name)
+    assert '\n' not in str(caught.value) and 'ONNXRuntimeError' not in str(caught.value)
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+def test_files_of_others_and_of_later_versions(name, segmentor, tmp_path):
+    pytest.importorskip(name)
+    model = onnx.load(segmentor)
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / 'foreign.onnx')
+    with pytest.raises(ModelError, match='foreign.onnx was not written by .*export'):
+        Model(tmp_path / 'foreign.onnx', name)
+    with pytest.raises(ModelError, match='version 2.*runtime.py'):
+        Model(write_segmentor(tmp_path / 'later.onnx', xcit_dense=2), name)
+
+
+def test_other_mistakes_with_the_model(segmentor, tmp_path, monkeypatch):
+    with pytest.raises(ModelError, match='no file .*nowhere.onnx'):
+        Model(tmp_path / 'nowhere.onnx')
+    with pytest.raises(ModelError, match="onnxruntime, openvino, got 'tensorrt'"):
+        Model(segmentor, 'tensorrt')
+    for threads in (0, -1, 1.5, '2'):
+        with pytest.raises(ModelError, match='threads'):
+            Model(segmentor, threads=threads)
+    monkeypatch.setattr(runtime, 'openvino_core', runtime.openvino_core.__wrapped__)  # as if it had never been there
+    for name in RUNTIMES:
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ModelError, match=f'pip install {name}'):
+            Model(segmentor, name)
+
+
+def test_without_opencv_and_pillow_only_arrays_are_read(segmentor, tmp_path, picture, monkeypatch):
+    Image.fromarray(picture).save(tmp_path / 'x.png')
+    monkeypatch.setattr(runtime, 'cv2', None)
+    monkeypatch.setitem(sys.modules, 'PIL.Image', None)
+    with pytest.raises(ModelError, match='pip install pillow'):
+        Model(segmentor)(tmp_path / 'x.png')
+    assert Model(segmentor)(picture).labels.shape == (80, 120)
+
+
+def test_a_path_with_other_letters(segmentor, tmp_path, picture):
+    for name in RUNTIMES:
+        model = opened(shutil.copy(segmentor, tmp_path / 'modèle ö.onnx'), name)
+        assert model(picture).labels.shape == (80, 120)
+
+
+#: Opens two models in OpenVINO, lets them go in that order, and hears a signal.
+TWO_MODELS = '''
+import os, signal, sys
+from runtime import Model
+first, second = Model(sys.argv[1], 'openvino'), Model(sys.argv[1], 'openvino')
+signal.signal(signal.SIGTERM, lambda *args: print('heard', flush=True))
+del first
+del second
+os.kill(os.getpid(), signal.SIGTERM)
+'''
+
+
+def test_signals_are_heard_when_models_are_gone(tmp_path):
+    folder = Path(runtime.__file__).parent
+    done = subprocess.run([sys.executable, '-c', TWO_MODELS, write_backbone(tmp_path / 'm.onnx')], cwd=folder,
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, 'heard\n')

@@ -1,0 +1,155 @@
+"""The runtime where nothing but onnxruntime, NumPy and Pillow is installed, and the service of the docs."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+import venv
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+from PIL import Image
+
+from helpers.onnx_files import write_detector, write_segmentor
+from helpers.paths import ROOT
+from xcit_dense.runtime import Model
+
+pytestmark = pytest.mark.integration
+
+DETS = np.array([[.25, .1, .75, .5, .9], [.1, 0, 1, .9, .4]], np.float32)
+RULE = dict(resize=dict(rule='keep_ratio', scale=[97, 61]))
+
+
+@pytest.fixture(scope='module')
+def files(tmp_path_factory):
+    """A detector, a segmentor and an image."""
+    folder, random = tmp_path_factory.mktemp('files'), np.random.default_rng(0)
+    write_detector(folder / 'detection.onnx', DETS, np.array([1, 0]), random.random((2, 28, 28), np.float32), **RULE)
+    write_segmentor(folder / 'segmentation.onnx', **RULE)
+    Image.fromarray(random.integers(0, 256, (70, 130, 3), np.uint8)).save(folder / 'image.png')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def lone_python(tmp_path_factory):
+    """The Python of an environment that has onnxruntime, NumPy and Pillow, and what these ask for: links to what is
+    installed here, so that no network is needed. The package is in it as `pip install --no-deps` installs it."""
+    folder = tmp_path_factory.mktemp('lone')
+    venv.create(folder / 'env', symlinks=True)
+    site = next((folder / 'env').glob('lib/python*/site-packages'))
+    asked, seen = ['onnxruntime', 'numpy', 'pillow'], set()
+    while asked:
+        name = asked.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        found = metadata.distribution(name)
+        for top in {path.parts[0] for path in found.files} - {'..', '__pycache__'}:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(found.locate_file(top)).resolve())
+        asked += [r.name for r in map(Requirement, found.requires or ()) if not r.marker or r.marker.evaluate()]
+    shutil.copytree(ROOT / 'xcit_dense', site / 'xcit_dense', ignore=shutil.ignore_patterns('__pycache__'))
+    return folder / 'env/bin/python'
+
+
+def run(python, code, *args, cwd):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
+    return subprocess.run([python, '-c', code, *map(str, args)], cwd=cwd, env=environment, text=True,
+                          capture_output=True)
+
+
+PREDICT = '''
+import sys, numpy as np
+from {module} import Model
+for task in ('detection', 'segmentation'):
+    found = Model(f'{{sys.argv[1]}}/{{task}}.onnx')(f'{{sys.argv[1]}}/image.png')
+    np.savez(f'{{task}}.npz', **{{key: value for key, value in vars(found).items()}})
+names = [name.partition('.')[0] for name in sys.modules]
+print(sorted({{name for name in names if name in ('torch', 'torchvision', 'cv2') or name.startswith('mm')}}))
+'''
+
+
+@pytest.mark.parametrize('module', ('xcit_dense.runtime', 'runtime'))
+def test_it_runs_without_torch_and_gives_the_same(module, lone_python, files, tmp_path):
+    """As a part of the package, and as a copied file."""
+    shutil.copy(ROOT / 'xcit_dense/runtime.py', tmp_path)
+    done = run(lone_python, PREDICT.format(module=module), files, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == '[]' and not done.stderr
+    for task in ('detection', 'segmentation'):
+        with np.load(tmp_path / f'{task}.npz') as found:
+            for key, here in vars(Model(files / f'{task}.onnx')(files / 'image.png')).items():
+                assert found[key].dtype == np.asarray(here).dtype and np.array_equal(found[key], here), key
+
+
+@pytest.mark.parametrize('code', ('import xcit_dense; xcit_dense.XCiT', 'from xcit_dense import load',
+                                  'import xcit_dense.interface'))
+def test_any_other_name_says_what_is_missing(code, lone_python, tmp_path):
+    done = run(lone_python, code, cwd=tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert 'SetupError' in last and 'torch is not installed' in last and 'mmengine is not' in last
+    done = run(lone_python, 'import xcit_dense as x; print(x.__version__); x.nothing', cwd=tmp_path)
+    assert 'AttributeError' in done.stderr and done.stdout
+
+
+@pytest.mark.parametrize('task', ('detection', 'segmentation'))
+def test_the_service_of_the_docs_answers_and_ends(task, lone_python, files, tmp_path):
+    page = (ROOT / 'docs/deploying.md').read_text()
+    code, = [code for code in re.findall(r'```python\n(.*?)```', page, re.S) if 'http.server' in code]
+    (tmp_path / 'service.py').write_text(code)
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
+    service = subprocess.Popen([lone_python, 'service.py', files / f'{task}.onnx', str(port)], cwd=tmp_path,
+                               env=environment, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    try:
+        answer = answer_of(service, port, (files / 'image.png').read_bytes())
+        found = Model(files / f'{task}.onnx')(files / 'image.png')
+        if task == 'detection':
+            assert [(o['name'], o['score'], o['box']) for o in answer['objects']] == list(
+                zip(found.names, found.scores.tolist(), found.boxes.tolist(), strict=True))
+        else:
+            assert answer['shares'] == {name: (found.labels == label).mean()
+                                        for label, name in enumerate(('red', 'green', 'blue'))}
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            answer_of(service, port, b'no image')
+        assert caught.value.code == 400 and 'cannot identify' in json.load(caught.value)['error']
+        service.send_signal(signal.SIGINT)
+        assert service.wait(30) == 0
+        assert 'Traceback' not in service.stderr.read()
+    finally:
+        service.kill()
+        service.stderr.close()
+
+
+def answer_of(service, port, data):
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(f'http://127.0.0.1:{port}', data, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError:
+            raise
+        except (ConnectionError, urllib.error.URLError):  # not yet
+            assert service.poll() is None, service.stderr.read()
+        time.sleep(.1)
+    raise AssertionError('it does not answer')
+
+
+def test_the_example_of_the_docs(files, tmp_path, lone_python):
+    page = (ROOT / 'docs/deploying.md').read_text()
+    code = next(code for code in re.findall(r'```python\n(.*?)```', page, re.S) if 'http.server' not in code)
+    shutil.copy(files / 'detection.onnx', tmp_path / 'model.onnx')
+    Image.open(files / 'image.png').save(tmp_path / 'image.jpg')
+    done = run(lone_python, code, cwd=tmp_path)
+    assert done.returncode == 0 and 'green' in done.stdout, done.stderr

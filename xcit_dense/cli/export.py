@@ -1,0 +1,36 @@
+"""Export a trained detector or segmentor to one ONNX file and compare it with the checkpoint."""
+from .common import Parser, add_config_options, add_image_size_option, add_overwrite_option, run_tool
+
+
+def main(argv=None):
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
+    run_tool(_run, _read_options(argv))
+
+
+def _read_options(argv):
+    parser = Parser(description=__doc__, epilog='The file accepts batches of images of any size. Use it like a '
+                    'checkpoint: `predict OUT.onnx IMAGES` and `test CONFIG OUT.onnx`; xcit_dense.runtime runs it '
+                    'without torch. docs/deploying.md describes its contents.')
+    add_config_options(parser, checkpoint=True)
+    parser.add_argument('out', metavar='OUT', help='file to write; its name must end in .onnx')
+    parser.add_argument('--scores', action='store_true', help='segmentation: also output the probability of each label')
+    parser.add_argument('--backbone', action='store_true', help='export only the backbone: normalised images in, '
+                        'levels of the pyramid out')
+    parser.add_argument('--int8', action='store_true', help='quantise weights and activations to int8: smaller, less '
+                        'accurate, and faster on processors with int8 instructions; needs --calibration')
+    parser.add_argument('--calibration', metavar='DIR', help='images like those that the model will see, for the '
+                        'ranges of activations of --int8; a few hundred are enough')
+    add_image_size_option(parser)
+    add_overwrite_option(parser)
+    args = parser.parse_args(argv)
+    if args.int8 != (args.calibration is not None):
+        parser.error('--int8 and --calibration DIR must be given together')
+    return args
+
+
+def _run(args):
+    from ..export.exporting import export_model
+    made = export_model(args.config, args.checkpoint, args.out, scores=args.scores, backbone=args.backbone,
+                        calibration=args.calibration, cfg_options=args.cfg_options, image_size=args.image_size,
+                        overwrite=args.overwrite, say=print)
+    print(f'{made.path}: {made.size / 2**20:,.1f} MiB, {made.seconds:,.0f} s. {made.checked}')

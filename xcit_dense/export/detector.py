@@ -1,0 +1,221 @@
+"""The graph of an exported detector: mmdet's ``predict`` with fixed numbers of boxes, using the trained weights."""
+import copy
+
+import torch
+from mmengine.model import revert_sync_batchnorm
+from torch import Tensor, nn
+
+from ..models import XCiT
+from ..models.exported_form import to_exported_form
+from .boxes import ANY, MISSING, Anchors, Decoder, rows, suppress_groups, top
+from .detector_checks import check_detector, each, iou_threshold_of
+from .image import Preprocessing
+from .rois import align_rois, pad_to
+
+
+class DetectorGraph(nn.Module):
+    """Images in, objects out, for `torch.onnx.export` with `xcit_dense.export.rois.TRANSLATIONS`.
+
+    Args:
+        model: A trained detector of mmdet; it is not changed.
+
+    Raises:
+        ConfigError: A part of the model cannot be exported.
+    """
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        check_detector(model)
+        model = revert_sync_batchnorm(copy.deepcopy(model))
+        self.preprocessing = Preprocessing(model.data_preprocessor)
+        self.backbone = model.backbone
+        if isinstance(model.backbone, XCiT):
+            self.backbone = to_exported_form(model.backbone)
+        self.neck = model.neck if model.with_neck else nn.Identity()
+        two_stage = hasattr(model, 'roi_head')
+        self.dense = DenseHead(model.rpn_head if two_stage else model.bbox_head, by_level=two_stage)
+        self.rois = RoIHead(model.roi_head) if two_stage else None
+        #: Names of the outputs of `forward`.
+        self.outputs = ('dets', 'labels', *(['masks'] if two_stage and model.roi_head.with_mask else []), 'num')
+        self.eval()
+
+    def forward(self, image: Tensor) -> tuple:
+        """Predict images (B, H, W, 3), uint8, RGB.
+
+        Returns:
+            ``dets`` (B, n, 5): left, top, right, bottom in pixels of ``image``, and score, descending; ``labels``
+            (B, n) int64; for models with masks ``masks`` (B, n, h, w), probabilities; ``num`` (B, ) int64, the number
+            of real objects. n is the largest ``num``, at least 1. Entries after ``num`` have score 0 and label -1.
+        """
+        height, width = image.shape[1:3]
+        limits = torch.stack([torch.scalar_tensor(side, dtype=torch.float32) for side in (width, height)] * 2)
+        before = self.preprocessing
+        images = pad_to(before.normalised(image), before.pad_divisor, float(before.pad_value))
+        maps = self.neck(self.backbone(images))
+        boxes, scores, labels = self.dense(maps, limits)
+        if self.rois is not None:
+            boxes, scores, labels = self.rois(maps, boxes, scores > ANY, limits)
+        num = (scores > ANY).sum(1)
+        boxes, scores, labels = (x[:, :_longest(num, scores.shape[1])] for x in (boxes, scores, labels))
+        real = scores > ANY
+        boxes = torch.where(real[..., None], boxes, 0.)
+        dets = torch.cat([boxes, torch.where(real, scores, 0.)[..., None]], -1)
+        masks = (self.rois.masks(maps, boxes, labels), ) if 'masks' in self.outputs else ()
+        return dets, torch.where(real, labels, -1), *masks, num
+
+
+class DenseHead(nn.Module):
+    """An ``RPNHead`` or a ``RetinaHead``: the best boxes from the anchors.
+
+    Args:
+        head: The head of mmdet.
+        by_level: Whether NMS is done per level, as for proposals, instead of per class.
+    """
+
+    def __init__(self, head, by_level):
+        super().__init__()
+        self.head, self.by_level = head, by_level
+        self.classes, self.is_sigmoid = head.cls_out_channels, head.use_sigmoid_cls
+        self.anchors = nn.ModuleList(Anchors(head.prior_generator, i) for i in range(head.prior_generator.num_levels))
+        self.decode = Decoder(head.bbox_coder)
+        cfg = head.test_cfg
+        self.count, self.limit, self.iou_threshold = cfg.nms_pre, cfg.max_per_img, iou_threshold_of(cfg)
+        self.smallest = cfg.get('min_bbox_size', -1)
+        self.score_threshold = ANY if by_level else max(cfg.get('score_thr', 0), ANY)
+
+    def forward(self, maps, limits: Tensor):
+        """Return boxes (B, n, 4), scores (B, n), descending and `MISSING` where there is none, and labels (B, n)."""
+        found = [self._of_level(*level, limits) for level in zip(self.anchors, *self.head(maps), strict=True)]
+        boxes, scores, labels = (torch.stack(parts, 1) for parts in zip(*found, strict=True))  # (B, levels, count)
+        if self.by_level:
+            marks = torch.arange(len(found))[:, None]
+        else:
+            boxes, scores, labels = (x.flatten(1, 2)[:, None] for x in (boxes, scores, labels))
+            marks = labels
+        scores = suppress_groups(boxes, scores, marks, self.iou_threshold, self.score_threshold, self.limit)
+        scores, index = top(scores.flatten(1), min(self.limit, self.count * len(found)))
+        return rows(boxes.flatten(1, 2), index), scores, labels.flatten(1).gather(1, index)
+
+    def _of_level(self, anchors, logits, deltas, limits):
+        """Return the ``count`` best boxes of a level, with scores and labels."""
+        width = logits.shape[3]
+        logits = _by_anchor(logits, self.classes)
+        scores = logits.sigmoid() if self.is_sigmoid else logits.softmax(-1)[..., :-1]
+        classes = scores.shape[-1]
+        scores, index = top(scores.flatten(1), self.count)
+        place = index // classes
+        boxes = self.decode(anchors(place, width), rows(_by_anchor(deltas, 4), place), limits)
+        if self.smallest >= 0:
+            sizes = boxes[..., 2:] - boxes[..., :2]
+            scores = torch.where((sizes > self.smallest).all(-1), scores, MISSING)
+        return boxes, scores, index % classes
+
+
+class RoIHead(nn.Module):
+    """A ``StandardRoIHead``, treated as a cascade of one stage, or a ``CascadeRoIHead``."""
+
+    def __init__(self, roi_head):
+        super().__init__()
+        self.stages = nn.ModuleList(map(BoxStage, each(roi_head.bbox_roi_extractor), each(roi_head.bbox_head)))
+        if roi_head.with_mask:
+            self.mask_align = nn.ModuleList(map(Align, each(roi_head.mask_roi_extractor)))
+            self.mask_heads = nn.ModuleList(each(roi_head.mask_head))
+        cfg = roi_head.test_cfg
+        self.limit, self.iou_threshold = cfg.max_per_img, iou_threshold_of(cfg)
+        self.score_threshold = max(cfg.score_thr, ANY)
+
+    def forward(self, maps, boxes: Tensor, is_real: Tensor, limits: Tensor):
+        """Return boxes, scores and labels like `DenseHead`, from proposals (B, P, 4); ``is_real`` (B, P) marks them."""
+        total = 0
+        for number, stage in enumerate(self.stages, 1):
+            logits, deltas = stage(maps, boxes)
+            total = total + logits
+            if number < len(self.stages):
+                boxes = stage.refine(boxes, logits, deltas, limits)
+        scores = (total / float(len(self.stages))).softmax(-1)[..., :-1]
+        scores = torch.where(is_real[..., None], scores, MISSING)
+        boxes = stage.decode(boxes[:, :, None], deltas, limits).transpose(1, 2)  # (B, classes or 1, P, 4)
+        classes = scores.shape[-1]
+        labels = torch.arange(classes)
+        scores = suppress_groups(boxes, scores.transpose(1, 2), labels[:, None], self.iou_threshold,
+                                 self.score_threshold, self.limit)
+        # by proposal, then by class, so that with equal scores the first one is the one that mmdet keeps
+        scores, index = top(scores.transpose(1, 2).flatten(1), min(self.limit, classes * scores.shape[2]))
+        labels = index % classes
+        place = index // classes
+        if boxes.shape[1] > 1:
+            place = place * classes + labels
+        return rows(boxes.transpose(1, 2).flatten(1, 2), place), scores, labels
+
+    def masks(self, maps, boxes: Tensor, labels: Tensor) -> Tensor:
+        """Return the probabilities (B, n, h, w) that the pixels of boxes (B, n, 4) belong to the object in the box."""
+        found = [self._mask(head, align(maps, boxes), labels) for align, head in zip(
+            self.mask_align, self.mask_heads, strict=True)]
+        masks = found[0] if len(found) == 1 else torch.stack(found).mean(0)
+        return masks.unflatten(0, boxes.shape[:2])
+
+    @staticmethod
+    def _mask(head, x, labels):
+        logits = head(x)
+        if logits.shape[1] > 1:
+            place = labels.flatten()[:, None, None, None].expand(-1, 1, *logits.shape[2:])
+            logits = logits.gather(1, place)
+        return logits[:, 0].sigmoid()
+
+
+class BoxStage(nn.Module):
+    """A box head with its RoI extractor."""
+
+    def __init__(self, extractor, head):
+        super().__init__()
+        self.align, self.head, self.decode = Align(extractor), head, Decoder(head.bbox_coder)
+
+    def forward(self, maps, boxes: Tensor):
+        """Return class logits (B, P, C + 1) and deltas (B, P, C or 1, 4)."""
+        logits, deltas = self.head(self.align(maps, boxes))
+        shape = boxes.shape[:2]
+        return logits.unflatten(0, shape), deltas.unflatten(1, (-1, 4)).unflatten(0, shape)
+
+    def refine(self, boxes, logits, deltas, limits):
+        """Return the boxes for the next stage, from the deltas of the best class."""
+        if deltas.shape[2] > 1:
+            label = logits[..., :-1].argmax(-1)[..., None, None].expand(-1, -1, 1, 4)
+            deltas = deltas.gather(2, label)
+        return self.decode(boxes, deltas[:, :, 0], limits)
+
+
+class Align(nn.Module):
+    """mmdet's ``SingleRoIExtractor``: RoIAlign for each box, on the level that fits its size."""
+
+    def __init__(self, extractor):
+        super().__init__()
+        layer = extractor.roi_layers[0]
+        self.strides = [float(stride) for stride in extractor.featmap_strides]
+        self.size, self.sampling_ratio, self.aligned = list(layer.output_size), layer.sampling_ratio, layer.aligned
+        self.finest = extractor.finest_scale
+
+    def forward(self, maps, boxes: Tensor) -> Tensor:
+        """Return features (B * n, C, h, w) of boxes (B, n, 4)."""
+        images = torch.arange(boxes.shape[0])[:, None, None].expand(-1, boxes.shape[1], 1).to(boxes.dtype)
+        rois = torch.cat([images, boxes], -1).flatten(0, 1)
+        sizes = rois[:, 3:] - rois[:, 1:3]
+        # floor(log2(scale)) without a logarithm, which differs between runtimes
+        scale = sizes.prod(1).sqrt() / self.finest + 1e-6
+        places = sum((scale >= 2**level).long() for level in range(1, len(self.strides)))
+        if len(self.strides) == 1:
+            places = torch.zeros_like(scale, dtype=torch.int64)
+        return align_rois(list(maps[:len(self.strides)]), rois, places, self.strides, self.size, self.sampling_ratio,
+                          self.aligned)
+
+
+def _longest(num, limit):
+    """Return the largest of ``num``, at least 1, as a size that tracing accepts."""
+    longest = num.max().clamp(min=1).item()
+    torch._check(longest >= 1)
+    torch._check(longest <= limit)
+    return longest
+
+
+def _by_anchor(values, channels):
+    """Reshape (B, anchors * channels, h, w) to (B, h * w * anchors, channels)."""
+    return values.permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, channels))

@@ -1,0 +1,242 @@
+"""From a config and a checkpoint to an ONNX file that is compared with the checkpoint."""
+import logging
+import time
+import warnings
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ..config.framework import framework_of
+from ..config.loading import load_config
+from ..config.settings import Settings
+from ..data.datasets import find_images
+from ..errors import ConfigError, ExportError, OutputError, SetupError
+from ..files import OwnFiles, atomic_write
+from ..models import XCiT
+from ..models.exported_form import to_exported_form
+from ..predict.predictor import build_predictor
+from ..text import counted, first_line
+from ..weights import fetch
+from .metadata import metadata_of
+from .quantise import quantise
+from .verify import check_file, compare_file
+
+#: Height and width for tracing; the file accepts any batch, height and width.
+_TRACED = 224, 288
+#: The largest number of calibration images; more do not change the ranges.
+_CALIBRATED = 300
+_NEEDED = ('onnx', 'onnxscript', 'onnxruntime')
+
+
+class Exported(NamedTuple):
+    """The result of `export_model`: the file, its size in bytes, the seconds it took, and the result of the check."""
+    path: Path
+    size: int
+    seconds: float
+    checked: str
+
+
+def export_model(config, checkpoint, out, *, scores: bool = False, backbone: bool = False, calibration=None,
+                 cfg_options: dict = None, image_size=None, overwrite: bool = False,
+                 say=lambda words: None) -> Exported:
+    """Write a trained detector or segmentor as one ONNX file, for images of any size and any batch size.
+
+    Before the file gets its name, it is compared with the checkpoint on images of other sizes than those it was traced
+    with. Inputs, outputs and metadata: docs/deploying.md.
+
+    Args:
+        config: Name or path of the config.
+        checkpoint: As for `predict`: a path, an address, ``xcit://NAME`` or a work dir.
+        out: The file to write.
+        scores: For segmentation: also output the probability of each label.
+        backbone: Export only the backbone, for your own neck: normalised images in, levels out.
+        calibration: A folder of images, or an image. Weights and activations become int8, with ranges from up to 300 of
+            the images. None keeps float32.
+        cfg_options: Changes to the config, by dotted keys.
+        image_size: Another resize rule, like ``--image-size`` of `predict`.
+        overwrite: Whether to replace an ``out`` that no earlier call wrote.
+        say: Called with a description of each step.
+
+    Raises:
+        CheckpointError: As for `xcit_dense.predict.predictor.build_predictor`.
+        ConfigError: As for `build_predictor`; or a part of the config cannot be exported.
+        ExportError: The file does not compute the same as the checkpoint.
+        OutputError: ``out`` exists already, or cannot be written.
+        SetupError: A package that export needs is missing.
+    """
+    start, out = time.perf_counter(), Path(out).expanduser()
+    check_packages()
+    if out.suffix != '.onnx':
+        raise ConfigError(f'the name of the output file must end in .onnx, got {out}')
+    cfg = load_config(config, cfg_options=cfg_options, settings=Settings(image_size=image_size), tested=True,
+                      pretrained=False)
+    task = _task_of(cfg, backbone, scores)
+    if calibration is not None:
+        paths = find_images(calibration)[1]
+        calibration = paths[::-(-len(paths) // _CALIBRATED)]
+    with OwnFiles(out.parent, 'export', overwrite) as own:
+        own.claim(out.name)
+        path = fetch(str(checkpoint))
+        predictor = build_predictor(cfg, path, device='cpu', fuse=False)
+        name = Path(config).stem
+        metadata = metadata_of(predictor, cfg, task, name, path)
+        graph = Graph.of(predictor.model, task, scores)
+        with _written(out) as part:
+            say(f'tracing the {task} model of {name}; this takes a minute')
+            proto = graph.trace()
+            _describe(proto, dict(metadata, precision='float32' if calibration is None else 'int8'))
+            import onnx
+            onnx.save_model(proto, str(part))
+            del proto
+            say('comparing the file with the checkpoint')
+            checked = check_file(part, predictor, task)
+            if calibration is not None:
+                say(f'quantising the file to int8 with {counted(len(calibration), "images")}')
+                quantise(part, part, map(partial(_prepared, predictor.reader), calibration))
+                checked = f'{checked}; after quantisation to int8, {compare_file(part, predictor, task)[1]}'
+    return Exported(out, out.stat().st_size, time.perf_counter() - start, checked)
+
+
+@contextmanager
+def _written(out):
+    """Like `atomic_write`, with `OutputError` instead of `OSError`; fails at once if the folder is not writable."""
+    try:
+        with atomic_write(out) as part:
+            part.touch()
+            yield part
+    except OSError as error:
+        raise OutputError(f'cannot write {error.filename or out}: {error.strerror or error}') from error
+
+
+class Graph(NamedTuple):
+    """A module to trace, with what the exporter needs.
+
+    Args:
+        module: Maps tensors to tensors.
+        inputs: Example inputs.
+        dynamic: The free dimensions of each input.
+        names: The names of the inputs.
+        outputs: The names of the outputs.
+        translations: The ONNX function of each of our own operators, by operator.
+    """
+    module: torch.nn.Module
+    inputs: tuple
+    dynamic: tuple
+    names: tuple
+    outputs: tuple
+    translations: dict
+
+    @classmethod
+    def of(cls, model, task: str, scores: bool = False):
+        """Return the graph of a model in evaluation mode.
+
+        Args:
+            model: The detector or segmentor; for a backbone any object that has it as ``backbone``.
+            task: As for `xcit_dense.export.metadata.metadata_of`.
+            scores: As for `export_model`.
+
+        Raises:
+            ConfigError: A part of it cannot be exported.
+        """
+        free = torch.export.Dim.DYNAMIC
+        image = torch.zeros(2, *_TRACED, 3, dtype=torch.uint8)
+        pixels = {0: free, 1: free, 2: free}
+        if task == 'backbone':
+            if not isinstance(model.backbone, XCiT):
+                raise ConfigError(f'--backbone can only export an XCiT, but model.backbone is a '
+                                  f'{type(model.backbone).__name__}')
+            module = to_exported_form(model.backbone)
+            images = torch.zeros(2, model.backbone.in_channels, *_TRACED)
+            levels = tuple(f'level{i}' for i in range(len(module.out_indices)))
+            return cls(module, (images, ), ({0: free, 2: free, 3: free}, ), ('images', ), levels, {})
+        if task == 'segmentation':
+            from .resizing import TRANSLATIONS
+            from .segmentor import SegmentorGraph
+            module, size = SegmentorGraph(model, scores), torch.zeros(2, dtype=torch.int64)
+            return cls(module, (image, size), (pixels, None), ('image', 'size'),
+                       ('labels', 'scores') if scores else ('labels', ), TRANSLATIONS)
+        from .detector import DetectorGraph
+        from .rois import TRANSLATIONS
+        module = DetectorGraph(model)
+        masks = ('masks', ) if getattr(model, 'with_mask', False) else ()
+        return cls(module, (image, ), (pixels, ), ('image', ), ('dets', 'labels', *masks, 'num'), TRANSLATIONS)
+
+    def trace(self):
+        """Return the ONNX model.
+
+        Raises:
+            ExportError: torch cannot trace it.
+        """
+        try:
+            with torch.no_grad(), _quiet():
+                program = torch.onnx.export(
+                    self.module.eval(), self.inputs, dynamo=True, dynamic_shapes=self.dynamic, input_names=self.names,
+                    output_names=self.outputs, external_data=False, custom_translation_table=self.translations,
+                    verbose=False)
+        except Exception as error:  # of many types: torch's own, and whatever the model raises
+            raise ExportError(f'torch cannot export this model: {first_line(_cause_of(error))}. The usual reason is a '
+                              'custom layer whose output shape depends on tensor values, or that turns sizes into '
+                              'Python numbers. --backbone exports only the backbone') from error
+        return program.model_proto
+
+
+def _prepared(reader, path):
+    """Return an image file as input of the exported file: (H, W, 3), RGB, uint8."""
+    return reader.read(path, 0).data['inputs'].numpy()[::-1].transpose(1, 2, 0)
+
+
+def check_packages():
+    """Raise `SetupError` unless the packages that export needs are installed."""
+    missing = []
+    for name in _NEEDED:
+        try:
+            import_module(name)
+        except ImportError:
+            missing.append(name)
+    if missing:
+        raise SetupError(f'export needs {", ".join(missing)}: pip install {" ".join(missing)}')
+
+
+def _task_of(cfg, backbone, scores):
+    framework = framework_of(cfg)
+    if framework not in ('mmdet', 'mmseg'):
+        raise ConfigError('only detectors and segmentors can be exported, and the config is for neither')
+    task = 'backbone' if backbone else 'detection' if framework == 'mmdet' else 'segmentation'
+    if scores and task != 'segmentation':
+        raise ConfigError('--scores works only with a segmentor; detections always have scores')
+    return task
+
+
+def _describe(proto, metadata):
+    """Write metadata into a model, and make the size of the labels an optional input."""
+    from onnx import helper, numpy_helper
+    helper.set_model_props(proto, metadata)
+    proto.producer_name = 'xcit_dense'
+    if any(value.name == 'size' for value in proto.graph.input):
+        proto.graph.initializer.append(numpy_helper.from_array(torch.zeros(2, dtype=torch.int64).numpy(), 'size'))
+
+
+@contextmanager
+def _quiet():
+    """Hide the exporter's log of its own steps and its tables of functions."""
+    loggers = [logging.getLogger(name) for name in ('torch.onnx', 'onnxscript', 'onnx_ir')]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _cause_of(error):
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

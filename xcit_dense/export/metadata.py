@@ -1,0 +1,95 @@
+"""The metadata of an exported file, for `xcit_dense.runtime` and other readers: strings by name, most of them JSON."""
+import json
+from importlib import metadata
+from pathlib import Path
+
+from ..data.datasets import class_of
+from ..data.pipelines import turns_images
+from ..errors import ConfigError
+from ..files import hash_of
+from ..predict.classes import test_dataset
+from ..predict.reading import reads_annotations
+from ..text import type_name
+from .image import Preprocessing
+
+#: Version of the names and their meaning; a reader rejects a later one.
+FORMAT = '1'
+_PACKAGES = ('xcit_dense', 'torch', 'onnx', 'onnxscript', 'onnxruntime', 'mmengine', 'mmdet', 'mmsegmentation')
+#: Arguments of `Resize` that the rule contains; and other arguments, with the values that change nothing.
+_OF_RESIZE = ('type', 'scale', 'keep_ratio')
+_LEFT_OUT = dict(scale_factor=(None, ), interpolation=('bilinear', ), backend=('cv2', ),
+                 clip_object_border=(True, False))
+
+
+def metadata_of(predictor, cfg, task: str, config, checkpoint) -> dict:
+    """Return the metadata for an exported file.
+
+    Args:
+        predictor: From `xcit_dense.predict.predictor.build_predictor`.
+        cfg: Its config.
+        task: ``detection``, ``segmentation`` or ``backbone``.
+        config: Name of the config.
+        checkpoint: Path of the weight file.
+    """
+    model, classes = predictor.model, predictor.classes
+    before = Preprocessing(model.data_preprocessor)
+    words = dict(names_from=classes.names_from, numbers_from=classes.numbers_from, model=type(model).__name__)
+    values = dict(
+        classes=list(classes.names), palette=[list(map(int, colour)) for colour in predictor.palette],
+        numbers=list(map(int, classes.numbers)), mean=before.mean, std=before.std,
+        resize=resize_rule(cfg), turns=turns_images(test_dataset(cfg)),
+        pad_divisor=before.pad_divisor, pad_value=before.pad_value,
+        mask_threshold=model.test_cfg.rcnn.mask_thr_binary if getattr(model, 'with_mask', False) else None,
+        checkpoint=Path(checkpoint).name, versions=_versions(), words=words)
+    return dict({key: json.dumps(value) for key, value in values.items()}, xcit_dense=FORMAT, task=task,
+                config=str(config), checkpoint_sha256=hash_of(checkpoint))
+
+
+def resize_rule(cfg) -> dict:
+    """Return how images are resized before they go into the graph: the key ``resize`` of the metadata.
+
+    Raises:
+        ConfigError: The test pipeline of the config has a step that the rule cannot express.
+    """
+    dataset, rule = test_dataset(cfg), dict(rule='none')
+    for step in (dataset.get('pipeline') or ())[1:]:
+        kind, name = class_of(dataset, 'TRANSFORMS', step['type']), type_name(step['type'])
+        if reads_annotations(kind) or name.startswith('Pack'):
+            continue
+        if name != 'Resize' or rule['rule'] != 'none':
+            raise _not_exported(f'the step {name}', 'supports only loading and one Resize' if name != 'Resize' else
+                                'supports only one Resize')
+        if odd := {key: value for key, value in step.items()
+                   if key not in _OF_RESIZE and value not in _LEFT_OUT.get(key, ())}:
+            raise _not_exported(f'the step Resize with {", ".join(f"{key}={value!r}" for key, value in odd.items())}',
+                                'supports only scale and keep_ratio')
+        scale = step.get('scale')
+        scale = [scale, scale] if isinstance(scale, int) else list(scale or ())
+        if len(scale) != 2:
+            raise _not_exported(f'the step Resize with scale={step.get("scale")!r}', 'needs width and height')
+        rule = dict(rule='keep_ratio', scale=scale) if step.get('keep_ratio') else dict(rule='fixed', size=scale)
+    _check_loader(dataset)
+    return rule
+
+
+def _check_loader(dataset):
+    steps = dataset.get('pipeline') or [dict(type='nothing')]
+    name = type_name(steps[0]['type'])
+    if name != 'LoadImageFromFile' or steps[0].get('color_type', 'color') not in ('color', 'color_ignore_orientation'):
+        raise _not_exported(f'the first step, {name}', 'supports only images of three channels as LoadImageFromFile '
+                            'reads them')
+
+
+def _not_exported(what, words):
+    return ConfigError(f'{what} of test_dataloader.dataset.pipeline cannot be exported: a file {words}. Change the '
+                       'pipeline in your own config, or export only the backbone (--backbone)')
+
+
+def _versions():
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # another distribution, such as a fork
+            continue
+    return found
