@@ -1,1 +1,1 @@
-"""What a test of a classifier tells beside its metrics: which classes it takes for which, and its worst mistakes."""
+"""What a training and a test tell: curves, figures per class, confusions, the worst images, and one page with all."""

@@ -1,41 +1,46 @@
-"""The report of a test of a classifier, as a hook of mmengine."""
-import logging
+"""The report on a test, as a hook of mmengine."""
 from pathlib import Path
 
-import numpy as np
-from mmengine.dist import collect_results
+from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
+from ..config.framework import framework_of
 from ..data.classes import known_classes
-from ..errors import OutputError
+from ..errors import XCiTDenseError
 from ..files import OwnFiles
-from ..predict.classes import test_dataset
-from ..predict.reading import ImageReader, picture_of
-from ..processes import is_first_process, run_on_first
-from ..text import counted
-from .confusion import confusion_of, draw_confusion, write_confusion
-from .mistakes import draw_mistakes, write_mistakes
-from .results import mistakes_of, names_of, result_of
+from ..processes import is_first_process, return_freed_memory, run_on_first
+from ..text import first_line
+from .classification import ClassificationRecorder
+from .confusion import draw_confusion, write_confusion
+from .detection import DetectionRecorder
+from .page import write_page
+from .segmentation import SegmentationRecorder
+from .tables import tell_classes, write_classes
 
-FILES = ('confusion.csv', 'confusion_matrix.png', 'mistakes.json', 'worst_mistakes.png')
+PAGE, CLASSES, CONFUSION, MATRIX = FILES = 'report.html', 'per_class.csv', 'confusion.csv', 'confusion_matrix.png'
+#: Freed memory goes back to the system after this many batches: 40 ms for a process of 1 GiB.
+_RETURN_EVERY = 50
+_RECORDERS = dict(mmdet=DetectionRecorder, mmseg=SegmentationRecorder, mmpretrain=ClassificationRecorder)
 
 
 @HOOKS.register_module()
 class ReportHook(Hook):
-    """Writes confusion matrix and worst mistakes of a test of mmpretrain, of a single label an image.
+    """Writes a report on a test: a page, the table of classes and the confusion matrix.
+
+    A problem of the report is a warning: it stops no test, and its metrics are logged before.
 
     Args:
-        out_dir: The folder for `FILES`.
-        overwrite: Whether they may take the place of files that no earlier test wrote.
+        out_dir: The folder for `FILES` and those of the task.
+        overwrite: Whether to replace files that no earlier test wrote.
     """
 
     def __init__(self, out_dir: str, overwrite: bool = False):
         self._own = OwnFiles(out_dir, 'test', overwrite)
-        self._results, self._known, self._outputs = [], (), None
+        self._recorder, self._known, self._metrics = None, (), {}
 
     def after_load_checkpoint(self, runner, checkpoint):
-        """Keep what the checkpoint calls the outputs of its model; the data may have other names."""
+        """Keep the checkpoint's names for the outputs of its model; the data may have other names."""
         self._known = known_classes(checkpoint)
 
     def before_test(self, runner):
@@ -44,55 +49,58 @@ class ReportHook(Hook):
         Raises:
             OutputError: Files that no earlier test wrote would be overwritten.
         """
-        self._results = []
-        run_on_first(self._own.claim, *FILES)
+        framework = framework_of(runner.cfg)
+        kind = _RECORDERS.get(framework)
+        if kind is None:
+            runner.logger.warning(f'no report written: there are reports for {", ".join(_RECORDERS)}, not for models '
+                                  f'of {framework}')
+            return
+        run_on_first(self._own.claim, *FILES, *kind.files)
+        self._recorder = self._try(runner, kind, runner, self._known)
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        """Keep what was predicted."""
-        self._results += map(result_of, outputs)
-        scores = outputs[0].get('pred_score')
-        self._outputs = None if scores is None else len(scores)
+        """Keep what the report needs of a batch."""
+        if self._recorder:
+            self._try(runner, self._recorder.see, data_batch, outputs)
+        if (batch_idx + 1) % _RETURN_EVERY == 0:
+            return_freed_memory()
+
+    def after_test_epoch(self, runner, metrics=None):
+        """Keep the metrics."""
+        self._metrics = metrics or {}
 
     def after_test(self, runner):
-        """Write the report of all processes; where images have no single label, the log says that there is none."""
-        dataset = runner.test_dataloader.dataset
-        results = collect_results(self._results, len(dataset), 'cpu')
-        run_on_first(self._write, runner, results, (getattr(dataset, 'metainfo', None) or {}).get('classes') or ())
+        """Write the report of all processes, after the log of the metrics."""
+        if all(all_gather_object(self._recorder is not None)):
+            content = self._try(runner, self._recorder.content, self._metrics)
+            if content is not None and is_first_process():
+                self._try(runner, self._write, runner, content)
+        self.close()
 
     def close(self):
-        """Note what was written, also by a test that failed."""
+        """Record what was written, also after a test that failed."""
         if is_first_process():
             self._own.close()
 
-    def _write(self, runner, results, classes):
-        several = results.count(None)
-        if several or not results:
-            runner.logger.log(logging.WARNING, f'{counted(several, "images")} of {len(results):,} have no single label '
-                              'and prediction: there is no confusion matrix and no sheet of mistakes of several labels '
-                              'an image, or of none')
-            return self.close()
-        names = names_of(classes, results, self._known if len(self._known) == self._outputs else classes)
-        mistakes, counts = mistakes_of(results), confusion_of(results, len(names.truth))
-        reader = ImageReader(test_dataset(runner.cfg), on_disk=False)
-        folder = Path(self._own.folder)
+    def _try(self, runner, function, *args):
+        """Call a function; after an error, log a warning and report nothing more."""
         try:
-            write_confusion(folder / FILES[0], counts, names)
-            draw_confusion(folder / FILES[1], counts, names)
-            write_mistakes(folder / FILES[2], mistakes, names)
-            draw_mistakes(folder / FILES[3], mistakes, names, len(results),
-                          lambda path: picture_of(reader.load(path, 0)))
-        except OSError as error:
-            raise OutputError(f'cannot write into {folder}: {error}') from error
-        finally:
-            self.close()
-        runner.logger.info(f'{counted(len(mistakes), "mistakes")} among {counted(len(results), "images")}'
-                           f'{_most_frequent(counts, names)}; {", ".join(FILES)} in {folder}')
-        return None
+            return function(*args)
+        except Exception as error:  # of any type: hours of a test must not be lost for a report on it
+            is_known = isinstance(error, (OSError, XCiTDenseError))
+            reason = first_line(error) if is_known else f'{type(error).__name__}: {first_line(error)}'
+            runner.logger.warning(f'the report in {self._own.folder} is incomplete: {reason}. The metrics of the test '
+                                  'are not affected', exc_info=None if is_known else error)
+            self._recorder = None
+            return None
 
-
-def _most_frequent(counts, names):
-    """Return the mistake that was made most often, in words."""
-    wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
-    truth, prediction = np.unravel_index(wrong.argmax(), wrong.shape)
-    number = wrong[truth, prediction]
-    return f', most often {names.truth[truth]} taken for {names.prediction[prediction]} ({number:,})' if number else ''
+    def _write(self, runner, content):
+        folder, recorder = Path(self._own.folder), self._recorder
+        runner.logger.info('\n'.join(filter(None, [
+            f'per class, worst first:\n{tell_classes(content)}', *content.notes, recorder.summary()])))
+        write_classes(folder / CLASSES, content)
+        write_confusion(folder / CONFUSION, content.confusion)
+        draw_confusion(folder / MATRIX, content.confusion)
+        recorder.write_more(folder)
+        write_page(folder / PAGE, content)
+        runner.logger.info(f'wrote {", ".join((*FILES, *recorder.files))} into {folder}')

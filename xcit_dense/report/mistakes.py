@@ -1,21 +1,21 @@
-"""The mistakes of a classifier: all as a list, the worst as a sheet of pictures."""
+"""The mistakes of a classifier: a list of all, and a sheet of pictures of the worst."""
 import json
 from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from ..data.check.draw import fit_text, font_of
+from ..draw.colours import ALARM, FAINT, FRAME, INK, PAPER
+from ..draw.names import fit_text, font_of, legible
 from ..files import atomic_write
 from ..text import counted
 
 _COLUMNS, _ROWS = 5, 4
 _WIDTH, _HEIGHT = 300, 225
 _TITLE, _CAPTION, _GAP = 48, 64, 14
-_PAPER, _INK, _FRAME, _ALARM, _FAINT = (250, 250, 248), (30, 30, 30), (225, 225, 222), (176, 0, 32), (110, 110, 110)
 
 
 def write_mistakes(path, mistakes, names):
-    """Write mistakes as JSON in their order: path, truth and prediction by name, probability of the prediction."""
+    """Write mistakes as JSON, in order: path, names of truth and prediction, probability of the prediction."""
     content = [dict(path=found.path, truth=names.truth[found.truth], prediction=names.prediction[found.prediction],
                     probability=found.probability) for found in mistakes]
     with atomic_write(path) as part:
@@ -23,14 +23,15 @@ def write_mistakes(path, mistakes, names):
 
 
 def draw_mistakes(path, mistakes, names, count, read):
-    """Draw the first mistakes as PNG, each with its truth, what it was taken for, the probability and its file.
+    """Draw the first mistakes as PNG, each with truth, prediction, probability and file name.
 
     Args:
         path: The file.
         mistakes: `Result`, the worst first.
         names: `Names` of the classes.
         count: How many images were tested.
-        read: Gives the picture of a file as an array (H, W, 3), RGB, uint8. Where it raises, a cell stays empty.
+        read: Function that returns the image of a file as an array (H, W, 3), RGB, uint8. If it raises, the cell stays
+            empty.
     """
     shown = mistakes[:_COLUMNS * _ROWS]
     title = f'no mistakes among {counted(count, "images")}'
@@ -40,8 +41,8 @@ def draw_mistakes(path, mistakes, names, count, read):
     columns, rows = min(_COLUMNS, max(len(shown), 1)), -(-len(shown) // _COLUMNS)
     step_x, step_y = _WIDTH + _GAP, _HEIGHT + _CAPTION + _GAP
     width = max(columns * step_x + _GAP, round(font_of(18).getlength(title)) + 2 * _GAP)
-    sheet = Image.new('RGB', (width, _TITLE + rows * step_y), _PAPER)
-    ImageDraw.Draw(sheet).text((_GAP, _GAP), title, fill=_INK, font=font_of(18))
+    sheet = Image.new('RGB', (width, _TITLE + rows * step_y), PAPER)
+    ImageDraw.Draw(sheet).text((_GAP, _GAP), title, fill=INK, font=font_of(18))
     for place, found in enumerate(shown):
         corner = _GAP + place % _COLUMNS * step_x, _TITLE + place // _COLUMNS * step_y
         sheet.paste(_cell(found, names, read), corner)
@@ -50,23 +51,24 @@ def draw_mistakes(path, mistakes, names, count, read):
 
 
 def _cell(found, names, read):
-    cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), _PAPER)
+    cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), PAPER)
     draw = ImageDraw.Draw(cell)
-    draw.rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=_FRAME)
+    draw.rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=FRAME)
     try:
         picture = Image.fromarray(read(found.path))
-    except Exception:  # of any type: loaders may be the user's own, and data sets without files have none
-        draw.text((8, 8), 'no picture', fill=_FAINT, font=font_of(14))
+    except Exception:  # of any type: loaders may be the user's own, and some data sets have no files
+        draw.text((8, 8), 'no image', fill=FAINT, font=font_of(14))
     else:
         scale = min(_WIDTH / picture.width, _HEIGHT / picture.height)
         picture = picture.resize([max(1, round(length * scale)) for length in picture.size], Image.Resampling.LANCZOS)
         cell.paste(picture, ((_WIDTH - picture.width) // 2, (_HEIGHT - picture.height) // 2))
     share = '' if found.probability is None else f'{found.probability:.1%}'
     room = _WIDTH - font_of(15).getlength(share) - 8
-    for y, text, colour, size in ((4, f'true: {names.truth[found.truth]}', _INK, 15),
-                                  (23, f'predicted: {names.prediction[found.prediction]}', _ALARM, 15),
-                                  (43, '/'.join(Path(found.path).parts[-2:]), _FAINT, 12)):
-        draw.text((2, _HEIGHT + y), fit_text(text, font_of(size), room if y == 23 else _WIDTH - 4), fill=colour,
-                  font=font_of(size))
-    draw.text((_WIDTH - 2, _HEIGHT + 23), share, fill=_ALARM, font=font_of(15), anchor='ra')
+    for y, text, colour, size in ((4, f'true: {names.truth[found.truth]}', INK, 15),
+                                  (23, f'predicted: {names.prediction[found.prediction]}', ALARM, 15),
+                                  (43, '/'.join(Path(found.path).parts[-2:]), FAINT, 12)):
+        text = legible(text)
+        font = font_of(size, text)
+        draw.text((2, _HEIGHT + y), fit_text(text, font, room if y == 23 else _WIDTH - 4), fill=colour, font=font)
+    draw.text((_WIDTH - 2, _HEIGHT + 23), share, fill=ALARM, font=font_of(15), anchor='ra')
     return cell

@@ -1,19 +1,15 @@
-"""Confusion matrix and worst mistakes: what is counted, told and drawn."""
-import csv
+"""The worst mistakes of a classifier: what is counted, listed and drawn."""
 import json
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from mmengine.structures import BaseDataElement
 from PIL import Image
 
 from xcit_dense.report import mistakes as mistakes_module
-from xcit_dense.report.confusion import confusion_of, draw_confusion, most_confused, write_confusion
+from xcit_dense.report.classified import Names, Result, mistakes_of, names_of, result_of
 from xcit_dense.report.mistakes import draw_mistakes, write_mistakes
-from xcit_dense.report.results import Names, Result, mistakes_of, names_of, result_of
 
 RESULTS = [Result('a.png', 0, 0, 0.9), Result('b.png', 0, 2, 0.6), Result('/far/deep/c.png', 1, 2, 0.8),
            Result('d.png', 2, 2, 0.7), Result('e.png', 0, 2, None)]
@@ -58,71 +54,12 @@ def test_classes_of_imagenet_have_short_names():
     assert names.truth == names.prediction and names.truth[:2] == ['tench', 'goldfish'] and len(names.truth) == 1000
 
 
-def test_truth_and_predictions_have_names_of_their_own(tmp_path, drawn, captions):
+def test_truth_and_predictions_have_names_of_their_own(tmp_path, captions):
     names = Names([*'abc'], [*'xyz'])
-    counts = np.array([[1, 0, 2], [0, 0, 1], [0, 0, 1]])
-    write_confusion(tmp_path / 'c.csv', counts, names)
-    with open(tmp_path / 'c.csv', newline='') as file:
-        assert [row[0] for row in csv.reader(file)][1:] == [*'abc']
-    assert (tmp_path / 'c.csv').read_text().splitlines()[0].endswith('x,y,z')
-    draw_confusion(tmp_path / 'c.png', counts, names)
-    assert drawn['x'] == [*'xyz'] and drawn['y'] == ['a (3)', 'b (1)', 'c (1)']
     draw_mistakes(tmp_path / 'm.png', mistakes_of(RESULTS), names, 5, read)
     assert captions[:2] == ['true: b', 'predicted: z']
     write_mistakes(tmp_path / 'm.json', mistakes_of(RESULTS), names)
     assert json.loads((tmp_path / 'm.json').read_text())[0]['truth'] == 'b'
-
-
-def test_the_table_has_truth_in_rows(tmp_path):
-    pytest.importorskip('mmpretrain')
-    counts = confusion_of(RESULTS, 3)
-    assert counts.tolist() == [[1, 0, 2], [0, 0, 1], [0, 0, 1]]
-    write_confusion(tmp_path / 'c.csv', counts, NAMES)
-    with open(tmp_path / 'c.csv', newline='') as file:
-        head, *rows = csv.reader(file)
-    assert head[1:] == NAMES.prediction and rows[0] == ['cat', '1', '0', '2'] and rows[1][0] == 'dog, hound'
-
-
-def test_the_most_confused_of_many_classes():
-    counts = np.diag(np.full(9, 50))
-    counts[7, 2], counts[2, 7], counts[8, 1], counts[0, 3] = 4, 4, 7, 1
-    assert most_confused(counts, 2).tolist() == [2, 7]  # with each other: 8, more than 7 one way
-    assert most_confused(counts, 4).tolist() == [1, 2, 7, 8]
-    assert most_confused(counts, 7).tolist() == [0, 1, 2, 3, 4, 7, 8]
-    assert most_confused(counts, 9).tolist() == list(range(9))
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """What is drawn with matplotlib: the matrix, the texts in its cells, the title."""
-    seen = dict(texts={})
-    show, text, title = Axes.imshow, Axes.text, Figure.suptitle
-    monkeypatch.setattr(Axes, 'imshow', lambda axes, x, **o: (seen.update(shares=x), show(axes, x, **o))[1])
-    monkeypatch.setattr(Axes, 'text', lambda axes, x, y, s, **o: (
-        seen['texts'].update({(int(y), int(x)): s}), text(axes, x, y, s, **o))[1])
-    for side in 'xy':
-        real = getattr(Axes, f'set_{side}ticks')
-        monkeypatch.setattr(Axes, f'set_{side}ticks', lambda axes, ticks, labels, real=real, side=side, **o: (
-            seen.update({side: labels}), real(axes, ticks, labels, **o))[1])
-    monkeypatch.setattr(Figure, 'suptitle', lambda figure, s, **o: (seen.update(title=s), title(figure, s, **o))[1])
-    return seen
-
-
-def test_colours_are_shares_of_the_row_and_cells_have_counts(drawn, tmp_path):
-    counts = np.array([[3, 1, 0], [0, 123456, 0], [0, 0, 0]])
-    draw_confusion(tmp_path / 'c.png', counts, Names(*[['a $1 b', 'long' * 20, 'no\nimage']] * 2))
-    assert drawn['shares'].tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]
-    assert drawn['texts'] == {(0, 0): '3', (0, 1): '1'}  # six digits would not fit
-    assert '123,459 of 123,460 images right' in drawn['title'] and 'classes' not in drawn['title']
-    assert Image.open(tmp_path / 'c.png').width > 300
-
-
-def test_of_many_classes_the_title_says_that_some_are_drawn(drawn, tmp_path):
-    counts = np.diag(np.arange(40))
-    counts[39, 35] = 3
-    draw_confusion(tmp_path / 'c.png', counts, Names(*[list(map(str, range(40)))] * 2))
-    assert '30 of 40 classes' in drawn['title'] and drawn['shares'].shape == (30, 30)
-    assert drawn['texts'][29, 28] == '3' and drawn['shares'][29, 28] == 3 / 42
 
 
 @pytest.fixture
@@ -149,3 +86,11 @@ def test_the_sheet_has_the_worst_mistakes(number, captions, tmp_path):
     assert len(captions) == 3 * min(number, 20)
     assert captions[:3] == ['true: dog, hound', 'predicted: newt', 'deep/c.png'][:len(captions)]
     assert sheet.shape[1] <= 1584 and sheet.shape[0] <= 1260
+
+
+def test_names_in_other_alphabets_are_legible(tmp_path):
+    """With a font of the system, otherwise as codes."""
+    for place, letter in enumerate('犬猫'):
+        names = [letter * 2, 'dog', 'newt']
+        draw_mistakes(tmp_path / f'{place}.png', mistakes_of(RESULTS), Names(names, names), 5, read)
+    assert (tmp_path / '0.png').read_bytes() != (tmp_path / '1.png').read_bytes()

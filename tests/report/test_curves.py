@@ -3,13 +3,12 @@ import json
 
 import cv2
 import pytest
-from matplotlib.figure import Figure
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, make_config, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.errors import DataError, Stopped
-from xcit_dense.train.curves import plot_curves, read_curves
+from xcit_dense.report.curves import figure_of, plot_curves, read_curves
 
 
 def write_logs(work_dir, *runs):
@@ -68,7 +67,7 @@ def test_an_evaluation_with_its_iteration_stands_there(tmp_path):
 
 
 def test_an_evaluation_with_its_epoch_stands_at_the_end_of_it(tmp_path):
-    """Also where the resumed run got no further than that, or the part before lies in another work dir."""
+    """Also if the resumed run got no further, or the earlier part is in another work dir."""
     evaluated = {'coco/bbox_mAP': 0.1, 'step': 2}
     write_logs(tmp_path / 'killed', [*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)],
                [evaluated])
@@ -78,32 +77,71 @@ def test_an_evaluation_with_its_epoch_stands_at_the_end_of_it(tmp_path):
 
 
 @pytest.mark.parametrize('metrics, unit', (
-    (['accuracy/top1', 'accuracy/top5'], 'percent'), (['coco/bbox_mAP', 'coco/bbox_mAP_50'], 'average precision')))
-def test_the_metrics_of_each_task_are_drawn(metrics, unit, tmp_path, monkeypatch):
+    (['accuracy/top1', 'accuracy/top5'], 'accuracy (%)'), (['coco/bbox_mAP', 'coco/bbox_mAP_50'], 'AP (%)'),
+    (['val/mIoU', 'val/aAcc'], 'IoU, accuracy (%)')))
+def test_the_metrics_of_each_task_are_drawn_in_percent(metrics, unit, tmp_path):
     write_logs(tmp_path, [*losses(1, 2, epoch=1), {**dict.fromkeys(metrics, 0.5), 'accuracy/other': 1., 'step': 1}])
-    drawn = []
-    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
-    plot_curves(tmp_path)
-    axes = drawn[0].axes[1]
+    axes = figure_of(tmp_path).axes[1]
     assert axes.get_ylabel() == unit and [line.get_label() for line in axes.lines] == metrics
+    assert {*axes.lines[0].get_ydata()} == {50. if 'AP' in unit else 0.5}  # COCO's go from 0 to 1
 
 
-def test_the_picture_names_its_axes_and_lines(tmp_path, monkeypatch):
-    write_logs(tmp_path, [dict(line, loss_of_part=2.) for line in losses(1, 2)] + [dict(mIoU=10., step=0)])
-    drawn = []
-    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
-    plot_curves(tmp_path)
-    left, right = drawn[0].axes
-    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in (left, right)] == [
-        ('iteration', 'loss'), ('iteration', 'percent')]
+def test_the_picture_names_its_axes_and_lines(tmp_path):
+    write_logs(tmp_path, [dict(line, loss_of_part=2., lr=1e-4) for line in losses(1, 2)] + [dict(mIoU=10., step=0)])
+    left, right, rate = (figure := figure_of(tmp_path)).axes
+    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in (left, right, rate)] == [
+        ('iteration', 'loss'), ('iteration', 'IoU (%)'), ('iteration', 'learning rate')]
     assert [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (left, right)] == [
         ['loss', 'loss_of_part'], ['val/mIoU']]
     assert left.lines[0].get_linewidth() > left.lines[1].get_linewidth()  # the sum stands out
-    assert left.get_xlim() == right.get_xlim()
-    drawn[0].draw_without_rendering()
+    assert left.get_xlim() == right.get_xlim() == rate.get_xlim()
+    figure.draw_without_rendering()
+    assert '1e-4' in [text.get_text() for text in rate.get_yticklabels()]
     for axes in (left, right):  # below the middle of its plot
         legend, plot = axes.get_legend().get_window_extent(), axes.get_window_extent()
         assert abs((legend.x0 + legend.x1 - plot.x0 - plot.x1) / 2) < 2 and legend.y1 < plot.y0
+
+
+def test_losses_on_the_validation_data_have_the_colours_of_the_training(tmp_path):
+    write_logs(tmp_path, [dict(line, loss_a=2., loss_b=3.) for line in losses(1, 2)]
+               + [{'val/loss': 1., 'val/loss_b': 2., 'mIoU': 10., 'step': 0}])
+    axes = figure_of(tmp_path).axes[0]
+    assert 'training solid, validation dashed' in axes.get_title(loc='left')
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ['loss', 'loss_a', 'loss_b']  # each once
+    lines = {line.get_label(): line for line in axes.lines}
+    assert {name: line.get_linestyle() for name, line in lines.items()} == {
+        'loss': '-', 'loss_a': '-', 'loss_b': '-', 'val/loss': '--', 'val/loss_b': '--'}
+    for name in ('loss', 'loss_b'):
+        assert lines[f'val/{name}'].get_color() == lines[name].get_color()
+    assert len({lines[name].get_color() for name in ('loss', 'loss_a', 'loss_b')}) == 3
+
+
+def test_lines_of_many_terms_can_be_told_apart(tmp_path):
+    write_logs(tmp_path, [{**line, **{f's{k}.loss_cls': 2. for k in range(20)}} for line in losses(*range(1, 9))])
+    lines = figure_of(tmp_path).axes[0].lines
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines) == 21
+
+
+@pytest.mark.parametrize('steps, epochs', (
+    (range(50, 1001, 50), 10), (range(30, 1001, 30), 10),  # an epoch has 100 iterations; its last is logged or not
+    ((1, 2), None)))  # nothing is known after one epoch
+def test_epochs_are_a_second_axis(steps, epochs, tmp_path):
+    write_logs(tmp_path, [dict(loss=1., epoch=(step - 1) // 100 + 1, step=step) for step in steps])
+    axes = figure_of(tmp_path).axes[0]
+    assert [child.get_xlabel() for child in axes.child_axes] == (['epoch'] if epochs else [])
+    if epochs:
+        axes.figure.draw_without_rendering()
+        left, right = axes.child_axes[0].get_xlim()
+        assert left < 0.3 * epochs and abs(right - epochs) < 0.5
+        assert '10' in [text.get_text() for text in axes.child_axes[0].get_xticklabels()]
+
+
+def test_plots_stand_below_each_other_where_there_is_one_column(tmp_path):
+    write_logs(tmp_path, [dict(line, lr=1e-4) for line in losses(1, 2)] + [dict(mIoU=10., step=0)])
+    sizes = [figure_of(tmp_path, columns).get_size_inches() for columns in (1, 2, 3)]
+    assert [round(width / sizes[0][0]) for width, _ in sizes] == [1, 2, 3]
+    assert [round(height / sizes[2][1]) for _, height in sizes] == [3, 2, 1]
+    assert len(figure_of(tmp_path, 2).axes) == 3  # and no empty one
 
 
 def test_a_log_without_a_line_is_no_log(tmp_path):
@@ -129,13 +167,10 @@ def test_a_picture_that_cannot_be_written_is_named(out, tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize('values, scale', (((2., 1.9), 'linear'), ((2., 1.9, 1.8), 'linear'), ((20., 1.), 'log')))
-def test_losses_of_any_range_can_be_read(values, scale, tmp_path, monkeypatch):
+def test_losses_of_any_range_can_be_read(values, scale, tmp_path):
     """A line of one or two points has marks; an axis of less than a decade no powers of ten."""
     lines = [dict(line, loss=value) for line, value in zip(losses(*range(1, len(values) + 1)), values, strict=True)]
     write_logs(tmp_path, lines)
-    drawn = []
-    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
-    plot_curves(tmp_path)
-    left = drawn[0].axes[0]
+    left = figure_of(tmp_path).axes[0]
     assert left.get_yscale() == scale
-    assert (left.lines[0].get_marker() == '.') == (len(values) < 3)
+    assert (left.lines[0].get_marker() == 'o') == (len(values) < 3)

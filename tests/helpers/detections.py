@@ -1,0 +1,126 @@
+"""Detections without a model: they go through mmdet's metric and the recorder of the report as those of a test."""
+import json
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dist import get_rank, get_world_size
+from mmengine.evaluator import Evaluator
+from PIL import Image
+from pycocotools import mask as mask_api
+
+from xcit_dense.report.detection import DetectionRecorder
+
+SIDE = 100
+
+
+def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
+    """Write a COCO file of square images; return its path.
+
+    Args:
+        folder: Where to write it.
+        images: For each image its objects: class number, x, y, width, height, and optionally ``crowd``.
+        classes: The names; category ids are 10, 20, ...
+        with_files: Whether to write the images too.
+    """
+    content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
+                                                          for i, name in enumerate(classes, 1)])
+    for number, objects in enumerate(images, 1):
+        content['images'].append(dict(id=number, file_name=f'{number}.png', width=SIDE, height=SIDE))
+        if with_files:
+            Image.new('RGB', (SIDE, SIDE), (90, 120, 90)).save(folder / f'{number}.png')
+        for label, x, y, width, height, *crowd in objects:
+            content['annotations'].append(dict(
+                id=len(content['annotations']) + 1, image_id=number, category_id=10 * label + 10, area=width * height,
+                bbox=[x, y, width, height], iscrowd=int(bool(crowd)), segmentation=encoded(x, y, width, height)
+                if crowd else [[x, y, x + width, y, x + width, y + height, x, y + height]]))
+    (folder / 'truth.json').write_text(json.dumps(content))
+    return folder / 'truth.json'
+
+
+def encoded(x, y, width, height):
+    """Return a rectangle as RLE."""
+    mask = np.zeros((SIDE, SIDE), np.uint8, order='F')
+    mask[int(y):int(y + height), int(x):int(x + width)] = 1
+    code = mask_api.encode(mask)
+    return dict(size=code['size'], counts=code['counts'].decode())
+
+
+def sample(number, objects, with_masks=False, folder=None):
+    """Return what a model of mmdet returns of an image: class number, x, y, width, height and score of each object."""
+    rows = np.array(objects, np.float64).reshape(-1, 6)
+    boxes = rows[:, 1:5] + np.hstack([np.zeros((len(rows), 2)), rows[:, 1:3]])
+    found = dict(bboxes=torch.tensor(boxes, dtype=torch.float32), labels=torch.tensor(rows[:, 0]).long(),
+                 scores=torch.tensor(rows[:, 5], dtype=torch.float32))
+    if with_masks:
+        found['masks'] = [encoded(*row[1:5]) for row in rows]
+    return dict(img_id=number, img_path=f'{folder or "images"}/{number}.png', ori_shape=(SIDE, SIDE),
+                pred_instances=found)
+
+
+def metric_of(file, **options):
+    """Return a `CocoMetric`."""
+    from mmdet.evaluation import CocoMetric
+    return CocoMetric(ann_file=str(file), **options)
+
+
+def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), known=(), recorder=DetectionRecorder, **dataset):
+    """Evaluate samples; return the `Content`, the metrics, what was logged, and the recorder."""
+    said = []
+    logger = SimpleNamespace(warning=said.append, info=said.append,
+                             log=lambda level, text: said.append(text), level=logging.INFO)
+    evaluator = Evaluator(metrics)
+    evaluator.dataset_meta = dict(classes=classes)
+    cfg = Config(dict(default_scope='mmdet', model=dict(type='x'), test_dataloader=dict(dataset=dict(
+        type='CocoDataset', pipeline=[dict(type='LoadImageFromFile')]))))
+    runner = SimpleNamespace(test_loop=SimpleNamespace(evaluator=evaluator), cfg=cfg, logger=logger,
+                             default_scope=SimpleNamespace(scope_name='mmdet'),
+                             test_dataloader=SimpleNamespace(dataset=Samples(samples, classes, dataset)))
+    found = recorder(runner, known)
+    rank, processes = get_rank(), get_world_size()
+    for place in range(rank, -(-len(samples) // processes) * processes, processes):
+        each = samples[place % len(samples)]
+        evaluator.process([each], None)
+        found.see(None, [each])
+    figures = evaluator.evaluate(len(samples))
+    return SimpleNamespace(content=found.content(figures), metrics=figures, said=said, recorder=found)
+
+
+def evaluated_in_parts(file, samples):
+    """Evaluate samples in a process group; return the tables and the matrix, None if this is not the first process."""
+    content = evaluated([metric_of(file)], samples).content
+    if content is None:
+        return None
+    return SimpleNamespace(classes=content.classes, images=content.images, names=content.confusion[:2],
+                           counts=content.confusion.counts)
+
+
+class Samples(list):
+    """A data set of samples that have been predicted."""
+
+    def __init__(self, samples, classes, more):
+        super().__init__(samples)
+        self.metainfo = dict(classes=classes, palette=more.pop('palette', None))
+        vars(self).update(more)
+
+
+def many(count, seed=0, classes=3):
+    """Return random objects and predictions of some images: most found, some missed, confused, twice or invented."""
+    noise = np.random.default_rng(seed)
+    truth, predictions = [], []
+    for _ in range(count):
+        objects, found = [], []
+        for _ in range(noise.integers(0, 6)):
+            box = *noise.uniform(0, 50, 2).round(1), *noise.uniform(8, 45, 2).round(1)
+            label = int(noise.integers(classes))
+            objects.append((label, *box, *['crowd'] * bool(noise.random() < 0.3)))
+            for _ in range(noise.integers(0, 3)):
+                guess = label if noise.random() < 0.8 else int(noise.integers(classes))
+                found.append((guess, *(np.array(box) + noise.normal(0, 2, 4)), round(float(noise.random()), 2)))
+        for _ in range(noise.integers(0, 3)):
+            found.append((int(noise.integers(classes)), *noise.uniform(5, 45, 4), round(float(noise.random()), 2)))
+        truth.append(objects)
+        predictions.append(found)
+    return truth, predictions

@@ -1,0 +1,121 @@
+"""The confusion matrix of a report, as a table and as a picture, for all tasks."""
+import csv
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from xcit_dense.report.classified import Result
+from xcit_dense.report.confusion import compact, confusion_of, draw_confusion, most_confused, percent, write_confusion
+from xcit_dense.report.content import Confusion
+
+RULE = 'an image counts as the class of the highest score'
+
+
+def confusion(counts, truth, prediction=None, unit='images', rule=RULE):
+    return Confusion([*truth], [*(prediction or truth)], np.array(counts), unit, rule)
+
+
+def test_images_are_counted_with_truth_in_rows():
+    pytest.importorskip('mmpretrain')
+    results = [Result(f'{i}.png', *pair, 0.9) for i, pair in enumerate(((0, 0), (0, 2), (1, 2), (2, 2), (0, 2)))]
+    assert confusion_of(results, 3).tolist() == [[1, 0, 2], [0, 0, 1], [0, 0, 1]]
+
+
+def test_the_table_has_truth_in_rows(tmp_path):
+    write_confusion(tmp_path / 'c.csv', confusion([[1, 0], [2, 10**11]], ('cat', 'dog, hound'), 'xy'))
+    with open(tmp_path / 'c.csv', newline='') as file:
+        head, *rows = csv.reader(file)
+    assert head[1:] == [*'xy'] and rows == [['cat', '1', '0'], ['dog, hound', '2', '100000000000']]
+
+
+def test_the_most_confused_of_many_classes():
+    counts = np.diag(np.full(9, 50))
+    counts[7, 2], counts[2, 7], counts[8, 1], counts[0, 3] = 4, 4, 7, 1
+    assert most_confused(counts, 2).tolist() == [2, 7]  # with each other: 8, more than 7 one way
+    assert most_confused(counts, 4).tolist() == [1, 2, 7, 8]
+    assert most_confused(counts, 7).tolist() == [0, 1, 2, 3, 4, 7, 8]
+    assert most_confused(counts, 9).tolist() == list(range(9))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What is drawn with matplotlib: the matrix, the texts in its cells, labels, title and rule."""
+    seen = dict(texts={})
+    show, text = Axes.imshow, Axes.text
+    monkeypatch.setattr(Axes, 'imshow', lambda axes, x, **o: (seen.update(shares=x), show(axes, x, **o))[1])
+    monkeypatch.setattr(Axes, 'text', lambda axes, x, y, s, **o: (
+        seen['texts'].update({(int(y), int(x)): s}), text(axes, x, y, s, **o))[1])
+    for side in 'xy':
+        real = getattr(Axes, f'set_{side}ticks')
+        monkeypatch.setattr(Axes, f'set_{side}ticks', lambda axes, ticks, labels, real=real, side=side, **o: (
+            seen.update({side: labels}), real(axes, ticks, labels, **o))[1])
+    for name in ('suptitle', 'supxlabel'):
+        real = getattr(Figure, name)
+        monkeypatch.setattr(Figure, name, lambda figure, s, real=real, name=name, **o: (
+            seen.update({name: s}), real(figure, s, **o))[1])
+    return seen
+
+
+def test_colours_are_shares_of_the_row_and_cells_have_counts(drawn, tmp_path):
+    names = 'a $1 b', 'long' * 20, 'no\nimage'
+    draw_confusion(tmp_path / 'c.png', confusion([[3, 1, 0], [0, 12345, 0], [0, 0, 0]], names, 'xyz'))
+    assert drawn['shares'].tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]
+    assert drawn['texts'] == {(0, 0): '3', (0, 1): '1', (1, 1): '12345'}
+    assert drawn['x'] == [*'xyz'] and drawn['y'][::2] == ['a $1 b (4)', 'no\\nimage (0)'] and len(drawn['y'][1]) < 40
+    assert drawn['suptitle'] == '12,348 of 12,349 images correct (100.0%)' and RULE in drawn['supxlabel']
+    assert Image.open(tmp_path / 'c.png').width > 300
+
+
+def test_large_counts_are_shown_as_shares(drawn, tmp_path):
+    """Counts of pixels do not fit into cells."""
+    counts = [[9 * 10**10, 10**10, 10**3], [0, 0, 0], [0, 5, 999_995]]
+    draw_confusion(tmp_path / 'c.png', confusion(counts, 'abc', unit='pixels'))
+    assert drawn['texts'] == {(0, 0): '90', (0, 1): '10', (0, 2): '<0.1', (2, 1): '<0.1', (2, 2): '100'}
+    assert drawn['y'] == ['a (100 G)', 'b (0)', 'c (1 M)']
+    assert 'pixels correct' in drawn['suptitle'] and 'percent of the row' in drawn['suptitle']
+
+
+def test_names_in_other_alphabets_are_legible(tmp_path, recwarn):
+    """With a font of the system, otherwise as codes."""
+    for place, letter in enumerate('犬猫'):
+        draw_confusion(tmp_path / f'{place}.png', confusion([[3, 1], [0, 2]], (letter, 'a $1 собака')))
+    assert (tmp_path / '0.png').read_bytes() != (tmp_path / '1.png').read_bytes()
+    assert not [warning for warning in recwarn if 'missing from' in str(warning.message)]
+
+
+@pytest.mark.parametrize('share, text', ((1, '100'), (0.0996, '10'), (0.0994, '9.9'), (0.0005, '0.1'),
+                                         (0.0004, '<0.1')))
+def test_shares_fit_into_cells(share, text):
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize('number, text', ((0, '0'), (999_999, '999,999'), (1_234_567, '1.23 M'), (9e10, '90 G'),
+                                          (1.2e12, '1,200 G')))
+def test_counts_of_any_size_are_short(number, text):
+    assert compact(number) == text
+
+
+def test_the_background_counts_as_no_object(drawn, tmp_path):
+    counts = [[6, 1, 1], [0, 2, 0], [5, 0, 0]]
+    draw_confusion(tmp_path / 'c.png', confusion(counts, ('a', 'b', 'background'), unit='objects'))
+    assert drawn['suptitle'] == '8 of 10 objects found with the right class (80.0%)'
+
+
+def test_pixels_may_have_a_class_of_that_name(drawn, tmp_path):
+    draw_confusion(tmp_path / 'c.png', confusion([[1, 1], [0, 6]], ('a', 'background'), unit='pixels'))
+    assert drawn['suptitle'] == '7 of 8 pixels correct (87.5%)'
+
+
+@pytest.mark.parametrize('unit, drawn_classes, words', (('images', 30, '30 of 40'), ('objects', 31, '30 of 39')))
+def test_of_many_classes_the_title_says_that_some_are_drawn(unit, drawn_classes, words, drawn, tmp_path):
+    """The background is always drawn, and does not count as a class that is confused."""
+    counts = np.diag(np.arange(40))
+    counts[38, 35], counts[39, 5], counts[6, 39] = 3, 900, 900
+    names = [*map(str, range(39)), 'background']
+    draw_confusion(tmp_path / 'c.png', confusion(counts, names, unit=unit))
+    assert f'{words} classes' in drawn['suptitle'] and drawn['shares'].shape == (drawn_classes, ) * 2
+    assert ('35' in drawn['x']) and drawn['x'][-1] == 'background'
+    assert drawn['shares'][drawn['x'].index('38'), drawn['x'].index('35')] == 3 / 41

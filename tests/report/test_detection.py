@@ -1,0 +1,109 @@
+"""The report on a detector: its figures are pycocotools' own."""
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from helpers.detections import evaluated, many, metric_of, sample, write_truth
+
+pytest.importorskip('mmdet')
+KINDS = ['bbox', 'segm']
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+    """Random detections of 40 images with masks, tested."""
+    folder = tmp_path_factory.mktemp('run')
+    truth, predictions = many(40)
+    file = write_truth(folder, truth, ('cat', 'dog', 'newt', 'yak'))
+    samples = [sample(number, found, with_masks=True) for number, found in enumerate(predictions, 1)]
+    metric = metric_of(file, metric=KINDS, outfile_prefix=str(folder / 'found'))
+    return folder, evaluated([metric], samples, ('cat', 'dog', 'newt', 'yak'))
+
+
+def evaluation(folder, kind, **params):
+    """Evaluate the files of a run with pycocotools alone."""
+    with redirect_stdout(StringIO()):
+        truth = COCO(folder / 'truth.json')
+        found = json.loads((folder / f'found.{kind}.json').read_text())
+        for line in found if kind == 'segm' else ():
+            line.pop('bbox')
+        done = COCOeval(truth, truth.loadRes(found), kind)
+        vars(done.params).update(maxDets=[100, 300, 1000], **params)
+        done.evaluate(), done.accumulate(), done.summarize()
+    return done
+
+
+def column(content, key):
+    return {row.name: row.values[key] for row in content.classes[1]}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_figures_of_each_class_are_those_of_pycocotools(run, kind):
+    """As it prints them for one class alone."""
+    folder, done = run
+    for number, name in ((10, 'cat'), (20, 'dog'), (30, 'newt')):
+        alone = evaluation(folder, kind, catIds=[number])
+        for key, place in (('AP', 0), ('AP50', 1), ('AR', 6)):
+            assert column(done.content, f'{kind}_{key}')[name] == pytest.approx(alone.stats[place], abs=1e-12)
+        assert 0 < alone.stats[0] < 1
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_means_of_the_table_are_the_printed_metrics(run, kind):
+    """To the last digit; the class without objects is not in them, is named, and is last."""
+    _, done = run
+    for key, metric in (('AP', 'mAP'), ('AP50', 'mAP_50')):
+        values = [value for value in column(done.content, f'{kind}_{key}').values() if value is not None]
+        assert len(values) == 3 and round(np.mean(values), 3) == done.metrics[f'coco/{kind}_{metric}']
+    rows = done.content.classes[1]
+    assert rows[-1].name == 'yak' and rows[-1].values['objects'] == 0 and 'not in the means' in rows[-1].note
+    assert any('yak' in note for note in done.content.notes)
+    first = [row.values['bbox_AP'] for row in rows[:-1]]
+    assert first == sorted(first)
+
+
+def test_counts_and_best_thresholds_follow_the_matches_of_pycocotools(run):
+    folder, done = run
+    by_hand = evaluation(folder, 'bbox')
+    images, some_ignored = len(by_hand.params.imgIds), False
+    for place, name in enumerate(('cat', 'dog', 'newt')):
+        parts = [part for part in by_hand.evalImgs[place * 4 * images:place * 4 * images + images] if part]
+        ignored = np.concatenate([part['dtIgnore'][0] for part in parts])
+        scores = np.concatenate([part['dtScores'] for part in parts])[~ignored]
+        right = np.concatenate([part['dtMatches'][0] for part in parts])[~ignored] > 0
+        objects = sum((part['gtIgnore'] == 0).sum() for part in parts)
+        some_ignored = some_ignored or ignored.any()
+        assert column(done.content, 'objects')[name] == objects
+        assert column(done.content, 'images')[name] == sum((part['gtIgnore'] == 0).any() for part in parts)
+        best = max((2 * right[scores >= score].sum() / ((scores >= score).sum() + objects), score)
+                   for score in {*scores})
+        got = {key: column(done.content, key)[name] for key in ('F1', 'threshold', 'precision', 'recall')}
+        assert (got['F1'], got['threshold']) == pytest.approx(best)
+        above = scores >= got['threshold']
+        assert got['precision'] == pytest.approx(right[above].mean())
+        assert got['recall'] == pytest.approx(right[above].sum() / objects)
+        # what is on the diagonal has been found with a score of 0.3
+        assert done.content.confusion.counts[place, place] == right[scores >= 0.3].sum()
+    assert some_ignored
+
+
+def test_everything_adds_up(run):
+    _, done = run
+    content = done.content
+    counts, (_, images) = content.confusion.counts, content.images
+    objects = [column(content, 'objects')[name] for name in content.confusion.truth[:-1]]
+    assert counts[:-1].sum(1).tolist() == objects and counts[-1, -1] == 0
+    totals = {key: sum(row.values[key] for row in images) for key in images[0].values}
+    assert totals['objects'] == sum(objects) == totals['found'] + totals['missed'] + totals['wrong_class']
+    assert totals['found'] == np.trace(counts[:-1, :-1]) and totals['missed'] == counts[:-1, -1].sum()
+    assert totals['wrong_class'] == counts[:-1, :-1].sum() - totals['found']
+    assert totals['false_positives'] == counts[-1].sum()
+    assert len(images) == 40 and len({row.name for row in images}) == 40
+    order = [(row.values['mistakes'], row.values['missed']) for row in images]
+    assert order == sorted(order, reverse=True)
+    assert '0.3' in content.confusion.rule and '0.5' in content.confusion.rule

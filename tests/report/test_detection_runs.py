@@ -1,0 +1,229 @@
+"""The report on a detector in unusual tests: other metrics, several of them, several processes, lost files."""
+import os
+
+import numpy as np
+import pytest
+from mmengine.evaluator import BaseMetric
+from PIL import Image
+from pycocotools import mask as mask_api
+from pycocotools.cocoeval import COCOeval
+
+from helpers.detections import SIDE, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
+from xcit_dense.report import detection
+from xcit_dense.report.coco_figures import Watch
+
+CocoMetric = pytest.importorskip('mmdet.evaluation').CocoMetric
+TRUTH = [(0, 10, 10, 30, 30)], [(1, 20, 20, 40, 40), (2, 60, 60, 20, 20)]
+FOUND = [(0, 11, 10, 30, 30, 0.9), (1, 60, 60, 20, 20, 0.8)], [(2, 20, 20, 40, 40, 0.7), (1, 21, 20, 40, 40, 0.6)]
+
+
+class Counting(BaseMetric):
+    """A metric of a user."""
+    default_prefix = 'own'
+
+    def process(self, data_batch, data_samples):
+        self.results += data_samples
+
+    def compute_metrics(self, results):
+        return dict(count=len(results))
+
+
+class OwnEvaluation(CocoMetric):
+    """A metric of a user, which calls pycocotools in its own way."""
+
+    def compute_metrics(self, results):
+        metrics = super().compute_metrics(results)
+        again = COCOeval(cocoGt=self._coco_api, cocoDt=self._coco_api.loadRes([
+            dict(image_id=1, category_id=10, bbox=[11, 10, 30, 30], score=1)]), iouType='bbox')
+        again.evaluate(), again.accumulate()
+        again.params.iouType = 'keypoints'
+        return dict(metrics, own=again.eval['recall'].max())
+
+
+def run(tmp_path, *metrics, truth=TRUTH, found=FOUND, classes=('cat', 'dog', 'newt'), **more):
+    """Test predictions; metrics are options of a `CocoMetric`, or metrics."""
+    file = write_truth(tmp_path, truth, classes, with_files=True)
+    samples = [sample(number, objects, with_masks=True, folder=tmp_path) for number, objects in enumerate(found, 1)]
+    built = [metric_of(file, **part) if isinstance(part, dict) else part for part in metrics or [{}]]
+    return evaluated(built, samples, classes, **more)
+
+
+def test_a_test_without_a_coco_metric_has_no_report_but_a_word(tmp_path):
+    done = run(tmp_path, Counting())
+    assert done.content is None and done.metrics == {'own/count': 2}
+    assert 'no report' in done.said[-1] and 'Counting' in done.said[-1] and "type='CocoMetric'" in done.said[-1]
+
+
+@pytest.mark.parametrize('options', [dict(metric='proposal'),
+                                     dict(format_only=True, outfile_prefix='found')])
+def test_metrics_without_figures_of_classes_have_no_report_but_a_word(tmp_path, options, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(tmp_path, options)
+    assert done.content is None and 'no report' in done.said[-1]
+
+
+def test_a_model_that_predicts_nothing(tmp_path):
+    done = run(tmp_path, found=[(), ()])
+    assert done.content is None and 'predicts no object' in done.said[-1]
+
+
+@pytest.mark.parametrize('metrics, kinds', [
+    ([dict(metric=['bbox', 'proposal', 'segm'])], ['bbox', 'segm']), ([dict(metric='segm')], ['segm']),
+    ([Counting(), dict(metric='segm'), dict(metric='bbox')], ['bbox', 'segm']),
+    ([dict(metric='bbox', classwise=True), dict(metric='proposal', prefix='more')], ['bbox'])])
+def test_figures_are_those_of_all_coco_metrics(tmp_path, metrics, kinds):
+    for number, metric in enumerate(metrics):
+        if isinstance(metric, dict):
+            metric['prefix'] = f'm{number}'
+    done = run(tmp_path, *metrics)
+    keys = [column.key for column in done.content.classes[0]]
+    assert [key for key in keys if key.endswith('_AP')] == [f'{kind}_AP' for kind in kinds]
+    assert any('2 metrics' in note or '3 metrics' in note for note in done.content.notes) == (len(metrics) > 1)
+    for kind in kinds:
+        mean = np.mean([row.values[f'{kind}_AP'] for row in done.content.classes[1]])
+        assert round(mean, 3) in [value for name, value in done.metrics.items() if name.endswith(f'{kind}_mAP')]
+
+
+@pytest.mark.parametrize('figures', ([], ['bbox']))
+def test_a_metric_may_call_pycocotools_itself(tmp_path, figures):
+    """By names of the arguments, for other types of IoU; that is no reason to lose its figures."""
+    metric = OwnEvaluation(str(write_truth(tmp_path, TRUTH)), metric=figures or 'proposal')
+    done = run(tmp_path, metric)
+    assert done.metrics['coco/own'] == 1
+    columns = done.content and [column.key for column in done.content.classes[0] if column.key.endswith('_AP')]
+    assert columns == (['bbox_AP'] if figures else None)
+
+
+def test_other_thresholds_have_no_column_for_a_missing_one(tmp_path):
+    done = run(tmp_path, dict(metric='bbox', iou_thrs=np.array([0.6, 0.8]), proposal_nums=(1, 5, 10)))
+    columns = {column.key: column for column in done.content.classes[0]}
+    assert 'bbox_AP50' not in columns and 'IoU 0.6 to 0.8' in columns['bbox_AP'].explanation
+    assert 'at most 10 predictions' in columns['bbox_AR'].explanation
+
+
+def test_numbers_of_predictions_are_those_of_the_printed_metrics(tmp_path):
+    """pycocotools counts 100 per image for AP, and the third number of the metric for AP50."""
+    truth, found = many(20, seed=2)
+    done = run(tmp_path, dict(metric='bbox', iou_thrs=np.array([0.3, 0.5, 0.7]), proposal_nums=(1, 2, 100)),
+               truth=truth, found=[part + [(0, 1, 1, 30, 30, 0.99)] for part in found])
+    for key, metric in (('AP', 'mAP'), ('AP50', 'mAP_50')):
+        mean = np.mean([row.values[f'bbox_{key}'] for row in done.content.classes[1]])
+        assert round(mean, 3) == done.metrics[f'coco/bbox_{metric}'] > 0
+
+
+def test_classes_in_another_order_than_their_ids(tmp_path):
+    """mmdet numbers them as the file lists them; pycocotools' arrays are in the order of the ids."""
+    file = write_truth(tmp_path, TRUTH)
+    text = file.read_text().replace('"id": 10, "name": "cat"', '"id": 99, "name": "cat"')
+    file.write_text(text.replace('"category_id": 10,', '"category_id": 99,'))
+    samples = [sample(number, found) for number, found in enumerate(FOUND, 1)]
+    content = evaluated([metric_of(file)], samples, palette=[(1, 0, 0), (2, 0, 0), (3, 0, 0)]).content
+    rows = {row.name: row.values['bbox_AP'] for row in content.classes[1]}
+    assert rows['cat'] > 0.8 and rows['newt'] == 0 and content.confusion.truth == ['cat', 'dog', 'newt', 'background']
+
+
+def test_colours_follow_the_names(tmp_path):
+    done = run(tmp_path, palette=[(1, 0, 0), (2, 0, 0), (3, 0, 0)])
+    dataset = done.recorder.runner.test_dataloader.dataset
+    assert detection._colours(dataset, ['newt', 'cat']) == [(3, 0, 0), (1, 0, 0)]
+    dataset.metainfo['palette'] = None
+    assert len({*detection._colours(dataset, ['newt', 'cat', 'dog'])}) == 3
+
+
+@pytest.mark.parametrize('known, wanted', [((), 'cat'), (('cat', 'dog', 'newt'), 'cat'), (('a', 'b', 'c'), 'a'),
+                                           (('newt', 'dog', 'cat'), 'cat'), (('a', 'b'), 'cat')])
+def test_predictions_have_the_names_of_the_checkpoint(tmp_path, known, wanted):
+    content = run(tmp_path, known=known).content
+    assert content.confusion.prediction[0] == wanted and content.confusion.truth[0] == 'cat'
+
+
+def test_images_that_were_not_tested(tmp_path):
+    """pycocotools counts their objects."""
+    done = run(tmp_path, found=FOUND[:1])
+    assert [row.values['missed'] for row in done.content.images[1]] == [2, 0]
+    assert done.content.images[1][0].name == '2.png' and any('1 image ' in note for note in done.content.notes)
+
+
+def test_pictures_have_both_sides_and_skip_unreadable_files(tmp_path):
+    done = run(tmp_path)
+    pictures = list(done.content.pictures)
+    assert [os.path.basename(picture.path) for picture in pictures] == ['2.png', '1.png']
+    assert pictures[0].caption == '2 objects, 1 missed, 1 false positive'
+    for picture in pictures:
+        assert picture.truth.shape == picture.prediction.shape == (SIDE, SIDE, 3)
+        assert (picture.truth != picture.prediction).any()
+    (tmp_path / '2.png').unlink()
+    done = run(tmp_path)
+    (tmp_path / '2.png').write_bytes(b'x')
+    assert [picture.path[-5:] for picture in done.content.pictures] == ['1.png']
+    assert '2.png' in done.said[-1]
+
+
+def test_masks_of_a_picture_are_decoded_one_by_one(tmp_path, monkeypatch):
+    """Those of 500 objects in an aerial picture would take 12 GB."""
+    decoded, decode = [], mask_api.decode
+    monkeypatch.setattr(mask_api, 'decode', lambda code: decoded.append(code) or decode(code))
+    done = run(tmp_path)
+    drawn = []
+    monkeypatch.setattr('xcit_dense.report.detected.draw_objects', lambda *args, **more: drawn.append(args[5]))
+    list(done.content.pictures)
+    assert len(drawn) == 4 and not decoded
+    assert [masks[1].sum() for masks in drawn[:2]] == [400, 1600] and len(decoded) == 2
+
+
+def test_masks_of_another_size_than_the_file_are_left_out(tmp_path):
+    done = run(tmp_path)
+    Image.new('RGB', (50, 40)).save(tmp_path / '2.png')
+    assert [picture.truth.shape for picture in done.content.pictures] == [(40, 50, 3), (SIDE, SIDE, 3)]
+
+
+def test_marks_name_the_mistake(tmp_path, monkeypatch):
+    said = []
+    def draw(picture, boxes, labels, names, colours, masks=None, scores=None, marks=None):
+        said.append(([names[label] for label in labels], marks))
+
+    monkeypatch.setattr('xcit_dense.report.detected.draw_objects', draw)
+    done = run(tmp_path, truth=[[*TRUTH[1], (0, 5, 5, 12, 12, 'crowd')]],
+               found=[[(1, 20, 20, 40, 40, .9), (1, 21, 20, 40, 40, .8), (0, 60, 60, 20, 20, .7), (2, 80, 5, 9, 9, .6),
+                       (2, 80, 5, 9, 9, .2)]])
+    list(done.content.pictures)
+    assert said == [(['dog', 'newt', 'cat (crowd)'], ['', 'taken for cat', '']),
+                    (['dog', 'dog', 'cat', 'newt'], ['', 'duplicate', 'wrong class', 'false positive'])]
+
+
+def test_a_watched_metric_is_given_back_and_never_fails(tmp_path, monkeypatch):
+    metric = metric_of(write_truth(tmp_path, TRUTH))
+    before = metric.compute_metrics
+    watch = Watch(metric)
+    assert metric.compute_metrics != before
+    watch.end()
+    assert metric.compute_metrics == before
+    monkeypatch.setattr('xcit_dense.report.coco_figures.figures_of', lambda evaluation: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # of the report; the figures of the test were there before
+        run(tmp_path)
+
+
+def test_mmdet_evaluates_with_several_processes(tmp_path):
+    """Which pickles the evaluation."""
+    plain, several = (run(tmp_path, dict(metric=['bbox', 'segm'], use_mp_eval=flag)) for flag in (False, True))
+    assert plain.metrics == several.metrics and plain.content.classes == several.content.classes
+
+
+def test_only_one_evaluation_is_in_memory(tmp_path, monkeypatch):
+    held, build = [], COCOeval.__init__
+    monkeypatch.setattr(COCOeval, '__init__', lambda self, *args: held.append(self) or build(self, *args))
+    run(tmp_path, dict(metric=['bbox', 'segm']))
+    assert len(held) == 2 and all(vars(done).keys() == {'params', 'eval', 'stats'} for done in held)
+
+
+def test_two_processes_make_one_report(tmp_path, two_processes):
+    """As one process does; of three images, the sampler gives one twice."""
+    truth, found = many(3, seed=4)
+    samples = [sample(number, objects, with_masks=True) for number, objects in enumerate(found, 1)]
+    file = write_truth(tmp_path, truth)
+    alone = evaluated([metric_of(file)], samples).content
+    first, second = two_processes.in_group(evaluated_in_parts, file, samples)
+    assert second is None
+    assert repr((first.classes, first.names)) == repr((alone.classes, alone.confusion[:2]))
+    assert repr(first.images) == repr(alone.images) and len(first.images[1]) == 3
+    assert np.array_equal(first.counts, alone.confusion.counts)

@@ -1,0 +1,238 @@
+"""The page of a report as a file: its numbers, its size, and what it does with names and paths that are no HTML."""
+import json
+import re
+import weakref
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from helpers.contents import HOSTILE, make_content, pictures_of
+from xcit_dense.report.content import Column, Confusion, Row
+from xcit_dense.report.page import write_page
+
+
+class Reader(HTMLParser):
+    """The elements of a page with their attributes, and the text and the cells by section."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.rows = [], {}, {}
+        self._section = self._cell = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == 'section':
+            self._section = dict(attrs)['id']
+            self.rows[self._section] = []
+        elif tag == 'tr':
+            self.rows[self._section].append([])
+        elif tag in ('td', 'th'):
+            self.rows[self._section][-1].append('')
+            self._cell = self._section
+        elif tag == 'table':
+            self._cell = None
+
+    def handle_endtag(self, tag):
+        if tag in ('tbody', 'thead', 'table'):
+            self._cell = None
+
+    def handle_data(self, data):
+        self.texts[self._section] = self.texts.get(self._section, '') + data
+        if self._cell:
+            self.rows[self._cell][-1][-1] += data.strip('\n')
+
+
+@pytest.fixture
+def read(tmp_path):
+    """A function that writes a `Content` and returns its page, read."""
+
+    def read(content):
+        write_page(tmp_path / 'report.html', content)
+        return Reader((tmp_path / 'report.html').read_text())
+
+    return read
+
+
+def test_the_table_of_classes_has_all_figures(read):
+    content = make_content(4)
+    heading, *rows = read(content).rows['classes']
+    assert heading == ['class', 'objects', 'AP', 'AP at IoU 0.5', 'AR', 'threshold of the best F1', 'best F1', 'note']
+    for row, (name, values, note) in zip(rows, content.classes[1], strict=True):
+        figures = ['–'] * 5 if note else [f'{values[key]:.{digits}f}' for key, digits in (
+            ('AP', 3), ('AP50', 3), ('AR', 3), ('threshold', 2), ('F1', 3))]
+        assert row == [name, f'{values["objects"]:,}', *figures, note]
+
+
+def test_columns_are_explained(read):
+    page = read(make_content())
+    explained = 'Average precision, mean over IoU 0.5 to 0.95.'
+    assert explained in page.texts['classes']
+    assert explained in [attrs.get('title') for tag, attrs in page.tags if tag == 'th']
+
+
+def test_metrics_have_the_digits_that_the_test_printed(read):
+    content = make_content()
+    page = read(content)
+    assert 'in percent' not in page.texts['summary']
+    rows = {row[0]: row[1] for row in page.rows['summary']}
+    assert rows['coco/bbox_mAP_50'] == '0.610' and rows['coco/bbox_mAP'] == '0.412'
+    assert rows['coco/bbox_mAP_s (no such objects)'] == '-1.000'
+    content.task = 'segmentation'
+    content.metrics = {'aAcc': np.float64(91.5), 'mIoU': 44.25, 'runs': 3, 'text': 'a < b', 'table': np.zeros((2, 2))}
+    rows = {row[0]: row[1] for row in read(content).rows['summary']}
+    assert [rows[name] for name in ('aAcc', 'mIoU', 'runs', 'text')] == ['91.50', '44.25', '3.00', 'a < b']
+    assert 'table' not in rows
+    content.metrics = {'aAcc': 91.5, 'mIoU': 44.25}
+    assert 'Metrics in percent' in read(content).texts['summary']
+
+
+def test_notes_rule_and_facts_are_there(read):
+    content = make_content()
+    content.confusion = content.confusion._replace(rule='the highest score counts')
+    page = read(content)
+    assert all(value in page.texts['summary'] for fact in content.facts for value in fact)
+    assert content.notes[0] in page.texts['summary']
+    assert 'The highest score counts.' in page.texts['confusion']
+
+
+def test_the_matrix_and_its_errors(read):
+    content = make_content()
+    names, counts = ['cat', 'dog', 'background'], np.array([[7, 2, 1], [0, 5, 0], [3, 0, 0]])
+    content.confusion = Confusion(names, names, counts, 'objects', 'rule')
+    page = read(content)
+    *matrix, heading, first, second, third = page.rows['confusion']
+    assert matrix == [['true class \\ prediction', *names], ['cat', '7', '2', '1'], ['dog', '', '5', ''],
+                      ['background', '3', '', '']]
+    assert [first, second, third] == [['background (false positives)', 'cat', '3', '100.0'],
+                                      ['cat', 'dog', '2', '20.0'], ['cat', 'background (missed)', '1', '10.0']]
+    kinds = [attrs.get('class') for tag, attrs in page.tags if tag == 'td' and re.match(r'[cd]\d', attrs.get(
+        'class') or '')]
+    assert kinds == ['d7', 'c2', 'c1', 'd10', 'c10']  # right or wrong, and tenths of the row
+
+
+def test_pixels_are_shown_in_percent(read):
+    content = make_content(task='segmentation')
+    counts = np.array([[10**11, 10**9], [0, 0]])
+    content.confusion = Confusion(['sky', 'sea'], ['sky', 'sea'], counts, 'pixels', 'rule')
+    page = read(content)
+    assert page.rows['confusion'][1] == ['sky', '99.0', '1.0'] and 'percent of the row' in page.texts['confusion']
+    assert {attrs['data-n'] for tag, attrs in page.tags if 'data-n' in attrs} == {str(10**11), str(10**9)}
+    assert page.rows['confusion'][-1] == ['sky', 'sea', '1,000,000,000', '1.0']
+
+
+def test_of_very_many_classes_the_most_confused_are_shown(read):
+    content = make_content()
+    names = [f'class {place}' for place in range(1000)]
+    counts = np.diag(np.full(1000, 9))
+    counts[990, 2] = 4
+    content.confusion = Confusion(names, names, counts, 'images', 'rule')
+    page = read(content)
+    heading, *rows = page.rows['confusion'][:201]
+    assert len(rows) == len(heading) - 1 == 200 and {'class 2', 'class 990'} <= {row[0] for row in rows}
+    assert '800 others are only in confusion.csv' in page.texts['confusion']
+
+
+def test_names_and_paths_are_shown_as_they_are(read):
+    content = make_content(len(HOSTILE) + 1, 3, 0, names=HOSTILE)
+    columns, rows = content.images
+    content.images = columns, [Row(f'/data/{name}\udcff.png', row.values, name) for name, row in zip(
+        HOSTILE, rows, strict=False)]
+    content.pictures = pictures_of([f'/data/{HOSTILE[0]}.png'], (32, 32))
+    content.facts, content.notes = [(name, name) for name in HOSTILE], list(HOSTILE)
+    content.metrics = dict.fromkeys(HOSTILE, 1.)
+    page = read(content)
+    assert [tag for tag, _ in page.tags].count('script') == 1 and [tag for tag, _ in page.tags].count('style') == 1
+    assert not [attrs for _, attrs in page.tags if 'onerror' in attrs] and 'b' not in [tag for tag, _ in page.tags[
+        [tag for tag, _ in page.tags].index('table'):]]
+    shown = {row[0] for row in page.rows['classes']}
+    assert {HOSTILE[0], HOSTILE[1], HOSTILE[2], HOSTILE[3], r'two\nlines', r'\u202eleft', HOSTILE[6]} <= shown
+    assert page.rows['images'][1][0] == f'{HOSTILE[0]}\\udcff.png'
+
+
+def test_it_asks_for_nothing_from_outside(read):
+    page = read(make_content())
+    asked = [value for _, attrs in page.tags for key, value in attrs.items() if key in ('src', 'href', 'srcset')]
+    assert asked and all(value.startswith(('data:image/', '#')) for value in asked)
+    policy, = [attrs['content'] for tag, attrs in page.tags if attrs.get('http-equiv') == 'Content-Security-Policy']
+    assert policy.startswith("default-src 'none'; img-src data:;")
+
+
+def test_one_picture_is_in_memory_at_a_time(read):
+    alive = []
+
+    def draw():
+        for picture in pictures_of([f'{place}.jpg' for place in range(6)], (64, 64)):
+            assert sum(array() is not None for array in alive) <= 2  # those of the picture before
+            alive.append(weakref.ref(picture.truth))
+            yield picture
+            del picture
+
+    content = make_content()
+    content.pictures = draw()
+    assert len([tag for tag, _ in read(content).tags if tag == 'img']) == 12
+
+
+def test_large_pictures_are_made_smaller(read):
+    content = make_content(size=(1600, 3200), pictures=1)
+    pictures = [attrs for tag, attrs in read(content).tags if tag == 'img']
+    assert all(picture['src'].startswith('data:image/jpeg;base64,/9j/') for picture in pictures)
+    assert [(picture['width'], picture['height']) for picture in pictures] == [('640', '320')] * 2
+
+
+def test_pictures_of_classifiers_have_one_side(read):
+    content = make_content(task='classification')
+    content.pictures, content.colours = pictures_of(['a.jpg', 'b.jpg'], (64, 64), has_prediction=False), {}
+    page = read(content)
+    assert [attrs['alt'] for tag, attrs in page.tags if tag == 'img'] == ['a.jpg', 'b.jpg']
+    assert 'ground truth' not in page.texts['worst'] and 'i' not in [tag for tag, _ in page.tags]
+
+
+def test_marks_in_the_pictures_of_detectors_are_explained(read):
+    assert 'taken for disc: square' in read(make_content()).texts['worst']
+    assert 'taken for' not in read(make_content(task='segmentation')).texts['worst']
+
+
+def test_classes_have_the_colours_of_the_pictures(read):
+    content = make_content(3)
+    content.colours = {f'class {place}': (place, 2, 3) for place in range(3)}
+    chips = [attrs['style'] for tag, attrs in read(content).tags if tag == 'i']
+    assert chips == [f'background:rgb({row.name[-1]}, 2, 3)' for row in content.classes[1]]
+
+
+def test_where_there_is_no_log_it_says_so(read, tmp_path):
+    assert 'no log of the training next to' in read(make_content()).texts['curves']
+    assert f'No log of a training run (TIME/vis_data/scalars.json) in {tmp_path}' in read(
+        make_content(work_dir=tmp_path)).texts['curves']
+
+
+def test_curves_are_those_of_the_work_dir(read, tmp_path):
+    log = tmp_path / '20250101_000000/vis_data/scalars.json'
+    log.parent.mkdir(parents=True)
+    log.write_text('\n'.join(json.dumps(dict(loss=1., step=step)) for step in (1, 2, 3)))
+    page = read(make_content(work_dir=tmp_path, pictures=0))
+    wide, = [attrs['src'] for tag, attrs in page.tags if tag == 'img']
+    narrow, = [attrs['srcset'] for tag, attrs in page.tags if tag == 'source']
+    assert wide.startswith('data:image/svg+xml;base64,') and narrow.startswith('data:image/svg+xml;base64,')
+
+
+def test_empty_parts(read):
+    content = make_content(images=0, pictures=0)
+    content.images = (Column('wrong', 'wrong'), ), []
+    page = read(content)
+    assert 'no images to show' in page.texts['worst'] and 'no table of images' in page.texts['images']
+
+
+def test_an_error_leaves_no_half_page(tmp_path):
+
+    def draw():
+        raise OSError('gone')
+        yield
+
+    content = make_content()
+    content.pictures = draw()
+    (tmp_path / 'report.html').write_text('of before')
+    with pytest.raises(OSError, match='gone'):
+        write_page(tmp_path / 'report.html', content)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ['of before']

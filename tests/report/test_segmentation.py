@@ -1,0 +1,239 @@
+"""The report on a test with mmseg: its figures are those that the metrics print."""
+import re
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.evaluator import BaseMetric, Evaluator
+from mmengine.structures import PixelData
+from mmseg.evaluation import IoUMetric
+from mmseg.evaluation.metrics import iou_metric
+from mmseg.structures import SegDataSample
+
+from xcit_dense.report.segmentation import SegmentationRecorder
+
+NAMES = 'sky', 'road', 'car', 'pole', 'sign'
+VOID = 255
+
+
+class Share(BaseMetric):
+    """A metric without figures for classes."""
+    default_prefix = 'own'
+
+    def process(self, data_batch, data_samples):
+        self.results += [1] * len(data_samples)
+
+    def compute_metrics(self, results):
+        return dict(share=1.)
+
+
+def sample(truth=None, prediction=None, path=None):
+    maps = dict(gt_sem_seg=truth, pred_sem_seg=prediction)
+    return SegDataSample(metainfo=dict(img_path=path), **{
+        name: PixelData(data=torch.as_tensor(labels)[None]) for name, labels in maps.items() if labels is not None})
+
+
+def maps(number=6, classes=5, size=(40, 50), seed=0):
+    """Ground truth with unlabelled pixels and with the classes but the last one, and predictions that are often right.
+    """
+    noise = np.random.default_rng(seed)
+    truth = noise.integers(0, classes - 1, (number, *size))
+    prediction = np.where(noise.random(truth.shape) < 0.7, truth, noise.integers(0, classes - 1, truth.shape))
+    truth[:, :3] = VOID
+    return truth, prediction
+
+
+class Run:
+    """A test of some samples: its metrics, content and warnings, and the tables that mmseg printed."""
+
+    def __init__(self, samples, metrics, names=NAMES, known=(), model=None, cfg=None):
+        printed, self.said = [], []
+        meta = dict(classes=names, palette=[(50 * i, 0, 0) for i in range(len(names))])
+        dataset = dict(type='BaseSegDataset', pipeline=[dict(type='LoadImageFromFile')])
+        runner = SimpleNamespace(
+            test_dataloader=SimpleNamespace(dataset=[None] * len(samples)), model=model or torch.nn.Identity(),
+            cfg=Config(dict(cfg or {}, default_scope='mmseg', test_dataloader=dict(dataset=dataset))),
+            logger=SimpleNamespace(warning=self.said.append), default_scope=SimpleNamespace(scope_name='mmseg'))
+        runner.test_dataloader.dataset = type('Data', (list, ), dict(metainfo=meta))(samples)
+        evaluator = Evaluator(metrics)
+        evaluator.dataset_meta = meta
+        runner.test_loop = SimpleNamespace(evaluator=evaluator)
+        recorder = SegmentationRecorder(runner, known)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(iou_metric, 'print_log', lambda text, *_, **__: printed.append(text))
+            for i in range(0, len(samples), 2):
+                evaluator.process(samples[i:i + 2])
+                recorder.see(None, samples[i:i + 2])
+            self.metrics = evaluator.evaluate(len(samples))
+            self.content = recorder.content(self.metrics)
+        assert not any('compute_metrics' in vars(metric) for metric in evaluator.metrics)  # they are as before
+        self.tables = [_parse(text) for text in printed if '|' in text]
+
+    @property
+    def rows(self):
+        return {row.name: row for row in self.content.classes[1]}
+
+
+def _parse(table):
+    """Return the numbers of a table that mmseg prints, by class and column."""
+    head, *lines = [[cell.strip() for cell in line.strip('|').split('|')] for line in table.splitlines() if '|' in line]
+    return {name: {column: None if text == 'nan' else float(text) for column, text in zip(head[1:], texts, strict=True)}
+            for name, *texts in lines}
+
+
+def assert_equal_to(table, rows):
+    for name, line in table.items():
+        assert {column: rows[name].values[column] for column in line} == line
+
+
+@pytest.mark.parametrize('options', (
+    dict(), dict(iou_metrics=['mIoU', 'mDice', 'mFscore']), dict(iou_metrics=['mDice']), dict(iou_metrics=['mFscore']),
+    dict(iou_metrics=['mFscore'], beta=2), dict(nan_to_num=0), dict(iou_metrics=['mFscore'], nan_to_num=-1),
+    dict(ignore_index=1)), ids=str)
+@pytest.mark.parametrize('seed', range(3))
+def test_figures_are_those_that_mmseg_prints(options, seed):
+    tested = Run([*map(sample, *maps(seed=seed))], [IoUMetric(**options)])
+    table, = tested.tables
+    assert_equal_to(table, tested.rows)
+    keys = [column.key for column in tested.content.classes[0]]
+    assert {'images', 'pixels', 'IoU', 'Precision', *next(iter(table.values()))} <= set(keys)
+    assert len(keys) == len(set(keys)) and ('Acc' in keys) != ('Recall' in keys) or 'mIoU' in options['iou_metrics']
+    assert tested.content.metrics == tested.metrics
+
+
+def test_figures_that_no_metric_prints_are_the_same_areas():
+    """Precision and F1 next to mIoU are what mFscore would print."""
+    samples = [*map(sample, *maps())]
+    with_both, plain = Run(samples, [IoUMetric(iou_metrics=['mIoU', 'mFscore'])]), Run(samples, [IoUMetric()])
+    wanted = {name: {key: line[key] for key in ('IoU', 'Acc', 'Precision', 'Fscore')}
+              for name, line in with_both.tables[0].items()}
+    assert_equal_to(wanted, plain.rows)
+
+
+def test_figures_of_hand_made_maps():
+    """Counted by hand: the pixel that is unlabelled does not count."""
+    tested = Run([sample([[0, 0, 1, VOID]], [[0, 1, 1, 1]]), sample([[2, 2, 0, 0]], [[2, 0, 0, 0]], 'b.png')],
+                    [IoUMetric()], names=NAMES[:3])
+    assert {name: row.values for name, row in tested.rows.items()} == dict(
+        sky=dict(IoU=60., Acc=75., Precision=75., Fscore=75., images=2, pixels=4),
+        road=dict(IoU=50., Acc=100., Precision=50., Fscore=66.67, images=1, pixels=1),
+        car=dict(IoU=50., Acc=50., Precision=100., Fscore=66.67, images=1, pixels=2))
+    assert [row.name for row in tested.content.classes[1]] == ['road', 'car', 'sky']
+    assert tested.content.confusion.counts.tolist() == [[3, 1, 0], [0, 1, 0], [1, 0, 1]]
+    worst, second = tested.content.images[1]
+    assert worst.name == 'image 0' and worst.values == dict(mIoU=50., wrong=pytest.approx(100 / 3))
+    assert second.name == 'b.png' and second.values == dict(mIoU=pytest.approx(100 * (2 / 3 + 1 / 2) / 2), wrong=25.)
+
+
+def test_pixels_are_counted_as_the_metric_counts_them():
+    truth, prediction = maps(number=9, seed=4)
+    truth[2] = VOID
+    tested = Run([*map(sample, truth, prediction)], [IoUMetric()])
+    areas = [sum(part).tolist() for part in zip(*(
+        IoUMetric.intersect_and_union(torch.tensor(p), torch.tensor(t), 5, VOID)
+        for t, p in zip(truth, prediction, strict=True)), strict=True)]
+    counts = tested.content.confusion.counts
+    assert np.diag(counts).tolist() == areas[0]
+    assert counts.sum(0).tolist() == areas[2] and counts.sum(1).tolist() == areas[3]
+    last = tested.content.images[1][-1]
+    assert (last.name, last.values, last.note) == ('image 2', {}, 'all pixels are ignored')
+
+
+def test_classes_without_pixels_are_last_and_named():
+    truth, prediction = maps(classes=4)  # neither has pole and sign
+    prediction[0, 5, 5] = 3
+    tested = Run([*map(sample, truth, prediction)], [IoUMetric()])
+    *_, pole, sign = tested.content.classes[1]
+    assert pole.values['IoU'] == 0 and pole.note == ('no pixels in the ground truth; predicted in 1 pixel, so that its '
+                                                     'IoU is 0')
+    assert sign.values['IoU'] is None and sign.note == 'no pixels in the ground truth; not in the means'
+    assert tested.content.notes == ['No pixels in the ground truth: pole, sign. They are not in the means, except '
+                                    'pole: predicted, so that the IoU is 0.']
+    ious = [row.values['IoU'] for row in tested.content.classes[1] if row.values['IoU'] is not None]
+    assert tested.metrics['mIoU'] == pytest.approx(np.mean(ious), abs=0.01) and len(ious) == 4
+    tested = Run([*map(sample, truth, prediction)], [IoUMetric(nan_to_num=0)])
+    assert tested.content.notes == ['No pixels in the ground truth: pole, sign. nan_to_num of the metric averages them '
+                                    'in as 0.']
+    assert tested.rows['sign'].values == dict(IoU=0, Acc=0, Precision=0, Fscore=0, images=0, pixels=0)
+
+
+def test_several_metrics_have_columns_of_their_own_where_they_differ():
+    metrics = [IoUMetric(prefix='all'), IoUMetric(ignore_index=0, prefix='some'), IoUMetric(iou_metrics=['mDice']),
+               Share()]
+    tested = Run([*map(sample, *maps())], metrics)
+    first, second, third = tested.tables
+    assert_equal_to(first, tested.rows)
+    assert_equal_to({name: {f'some/{key}': value for key, value in line.items()} for name, line in second.items()},
+                    tested.rows)
+    assert_equal_to(third, tested.rows)
+    assert 'IoU (some)' in [column.title for column in tested.content.classes[0]]
+
+
+def test_metrics_without_figures_for_classes():
+    samples = [*map(sample, *maps())]
+    tested = Run(samples, [Share()])
+    assert_equal_to(Run(samples, [IoUMetric()]).tables[0], tested.rows)
+    assert 'computed from the confusion matrix' in tested.content.notes[0] and tested.metrics == {'own/share': 1.}
+
+
+@pytest.mark.parametrize('samples, names', (
+    ([sample([[0]])], NAMES), ([sample(None, [[0]])], NAMES), ([sample([[0]], [[0]])], ()), ([], NAMES)))
+def test_without_label_maps_there_is_no_report_but_a_word(samples, names):
+    tested = Run(samples, [Share()], names)
+    warning, = tested.said
+    assert tested.content is None and warning.startswith('no report written: it needs names of classes, and')
+
+
+def test_facts_name_what_was_tested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'run/20250101/vis_data').mkdir(parents=True)
+    (tmp_path / 'run/20250101/vis_data/scalars.json').write_text('')
+    cfg = dict(load_from=str(tmp_path / 'run/iter_4.pth'), model=dict(type='SegTTAModel', module=dict(type='A')))
+    content = Run([sample([[0, VOID]], [[0, 1]])], [IoUMetric()], cfg=cfg).content
+    facts = dict(content.facts)
+    assert facts['checkpoint'] == 'run/iter_4.pth' and facts['test data'] == '1 image of 5 classes'
+    assert facts['labelled pixels'] == '1; those with the label 255 do not count' and 'torch' in facts['versions']
+    assert 'merged' in facts['test-time augmentation']
+    assert content.work_dir == str(tmp_path / 'run')
+    content = Run([sample([[0]], [[0]])], [IoUMetric()], cfg=dict(load_from='elsewhere/iter_4.pth')).content
+    assert content.work_dir is None and 'test-time augmentation' not in dict(content.facts)
+
+
+def test_the_rule_and_the_names_of_the_confusion():
+    tested = Run([sample([[0, 1]], [[1, 1]])], [IoUMetric(ignore_index=9)], NAMES[:2], known=('x', 'y'))
+    confusion = tested.content.confusion
+    assert confusion.rule == ('A pixel counts as the class of the highest score. Pixels with the label 9 do not count.')
+    assert (confusion.truth, confusion.prediction, confusion.unit) == (['sky', 'road'], ['x', 'y'], 'pixels')
+    binary = torch.nn.Module()
+    binary.decode_head = torch.nn.Module()
+    binary.decode_head.out_channels, binary.decode_head.threshold = 1, 0.3
+    tested = Run([sample([[0, 5]], [[1, 1]])], [IoUMetric()], NAMES[:2], known=('x', ), model=binary)
+    confusion = tested.content.confusion
+    assert confusion.rule.startswith('A pixel counts as the second class if its score is above 0.3.')
+    assert confusion.truth == confusion.prediction == ['sky', 'road', 'no class']  # a label that is no class
+    assert confusion.counts.tolist() == [[0, 1, 0], [0, 0, 0], [0, 1, 0]]
+
+
+def test_pictures_are_of_the_worst_images_and_mark_what_is_ignored(tmp_path):
+    samples = []
+    for number in range(30):
+        cv2.imwrite(str(tmp_path / f'{number}.png'), np.full((200, 250, 3), 128, np.uint8))
+        truth, prediction = np.zeros((200, 250), int), np.zeros((200, 250), int)
+        prediction[:, :5 * number] = 1
+        truth[:45] = VOID
+        samples.append(sample(truth, prediction, str(tmp_path / f'{number}.png')))
+    (tmp_path / '28.png').unlink()
+    tested = Run(samples, [IoUMetric()], NAMES[:2])
+    first, *others = tested.content.pictures
+    assert [picture.path for picture in (first, *others)] == [
+        row.name for row in tested.content.images[1][:24] if not row.name.endswith('28.png')]
+    assert len(others) == 22 and [str(tmp_path / '28.png') in line for line in tested.said] == [True]
+    assert re.fullmatch(r'mIoU 21\.00%, 58\.0% of the pixels wrong, most often sky predicted as road \(58\.0%\)',
+                        first.caption)
+    for side in (first.truth, first.prediction):
+        assert (side[:45] == 32).mean() > 0.8  # dark, but for the names of classes
+    differs = (first.prediction[45:] != first.truth[45:]).any(2)
+    assert differs[:, :145].mean() > 0.8 and differs[:, 145:].mean() < 0.2

@@ -1,0 +1,399 @@
+"""Losses on the validation data: what they are, and that the training does not notice them."""
+import copy
+import json
+import re
+from types import SimpleNamespace
+
+import cv2
+import mmcv
+import numpy as np
+import pytest
+import torch
+from mmengine.dataset import pseudo_collate
+from mmengine.hooks import Hook
+from mmengine.registry import MODELS
+from mmengine.runner import Runner
+from mmseg.models.decode_heads import FPNHead
+from torch.nn import functional as F
+from torch.utils.data import IterableDataset
+
+from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.tools import as_in_a_process_of_its_own, run_tool
+from xcit_dense.config.loading import load_config
+from xcit_dense.config.val_loss import set_val_loss
+from xcit_dense.errors import ConfigError, Stopped
+from xcit_dense.report.curves import read_curves
+from xcit_dense.train import build_runner
+from xcit_dense.train.randomness import isolated_random_state
+from xcit_dense.train.val_loss import ValLossHook
+
+pytestmark = pytest.mark.filterwarnings('ignore')
+
+#: Samplers that take all candidates, so that the losses by hand need no random numbers.
+TAKE_ALL = {f'model.train_cfg.{part}.sampler': dict(type='RandomSampler', num=10**6, pos_fraction=1.0, neg_pos_ub=-1,
+                                                    add_gt_as_proposals=part == 'rcnn') for part in ('rpn', 'rcnn')}
+
+
+def validated(config, data, work_dir, *hooks, **changes):
+    """Train with validation losses; return the lines of the log that have them, and the newest checkpoint."""
+    cfg = make_config(config, data, work_dir, **changes)
+    set_val_loss(cfg)
+    checkpoint = train_alone(cfg, *hooks)
+    return lines_of(work_dir), checkpoint
+
+
+def train_alone(cfg, *hooks, **options):
+    """Train as in a process of its own: mmengine would log into the work dir of the process's first run."""
+    with as_in_a_process_of_its_own():
+        return train(cfg, *hooks, **options)
+
+
+def lines_of(work_dir):
+    files = sorted(work_dir.glob('*/vis_data/scalars.json'))
+    return [values for file in files for values in map(json.loads, file.read_text().splitlines())
+            if 'val/loss' in values]
+
+
+class Measured(Hook):
+    """What a function returns for the model that is validated."""
+
+    priority = 'VERY_HIGH'
+
+    def __init__(self, function):
+        self.function, self.results = function, []
+
+    def before_val_epoch(self, runner):
+        state = torch.get_rng_state()
+        with torch.no_grad():
+            self.results.append(self.function(runner, copy.deepcopy(runner.model).eval()))
+        torch.set_rng_state(state)
+
+
+def dataset_with(runner, pipeline):
+    loader = Runner.build_dataloader(dict(
+        runner.cfg.val_dataloader, dataset=dict(runner.cfg.val_dataloader.dataset, pipeline=pipeline)))
+    return loader.dataset
+
+
+def means(found):
+    return {name: np.mean([float(terms[name]) for terms in found]) for name in found[0]}
+
+
+def assert_logged(lines, wanted):
+    assert len(lines) == len(wanted)
+    for line, terms in zip(lines, wanted, strict=True):
+        assert {name for name in line if name.startswith('val/')} == {'val/loss', *(f'val/{name}' for name in terms)}
+        for name, value in terms.items():
+            assert line[f'val/{name}'] == pytest.approx(value, rel=1e-5), name
+        assert line['val/loss'] == pytest.approx(sum(terms.values()), rel=1e-5)
+
+
+def test_losses_of_a_detector_are_those_of_the_training_pipeline(demo_data, tmp_path):
+    """In a batch of three images; the boxes are those of the resized images, and nothing is drawn at random."""
+
+    def by_hand(runner, model):
+        dataset, found = dataset_with(runner, [
+            dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+            dict(type='Resize', scale=(192, 192), keep_ratio=True), dict(type='PackDetInputs')]), []
+        for index in range(3):
+            sample = dataset[index]['data_samples']
+            assert max(sample.img_shape) == 192 and sample.gt_instances.masks.height == sample.img_shape[0]
+            data = model.data_preprocessor(pseudo_collate([dataset[index]]), False)
+            losses = model.loss(data['inputs'], data['data_samples'])
+            found.append({name: sum(value) if isinstance(value, list) else value for name, value in losses.items()
+                          if 'loss' in name})
+        return means(found)
+
+    hand = Measured(by_hand)
+    lines, _ = validated(TINY_CONFIG, demo_data, tmp_path, hand, **TAKE_ALL)
+    assert set(hand.results[0]) == {'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'}
+    assert_logged(lines, hand.results)
+
+
+@pytest.mark.parametrize('padding', ({}, {'model.data_preprocessor.test_cfg': dict(size_divisor=256)}))
+def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
+    """The map is resized with the image and padded like it; labels are lowered by one, and some pixels are ignored."""
+    for path in sorted((root / 'annotations/validation').iterdir()):
+        labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        labels[:20] = 255
+        cv2.imwrite(str(path), labels)
+
+    def by_hand(runner, model):
+        dataset, found = dataset_with(runner, [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
+                                               dict(type='PackSegInputs')]), []
+        norm = model.data_preprocessor
+        for index in range(3):
+            data = dataset[index]
+            image = mmcv.imrescale(data['inputs'].permute(1, 2, 0).numpy(), (192, 192))
+            labels = mmcv.imrescale(data['data_samples'].gt_sem_seg.data[0].numpy().astype(np.uint8), (192, 192),
+                                    interpolation='nearest')
+            assert set(np.unique(labels)) > {255}
+            image = (torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1).float() - norm.mean) / norm.std
+            extra = (0, 256 - labels.shape[1], 0, 256 - labels.shape[0]) if padding else (0, 0, 0, 0)
+            image = F.pad(image, extra, value=norm.pad_val)
+            labels = F.pad(torch.from_numpy(labels).long(), extra, value=255)
+            scores = F.interpolate(model.decode_head(model.extract_feat(image[None])), labels.shape, mode='bilinear')
+            losses = F.cross_entropy(scores, labels[None], ignore_index=255, reduction='none')
+            found.append({'decode.loss_ce': losses.mean()})
+        return means(found)
+
+    hand = Measured(by_hand)
+    lines, _ = validated(TINY_SEG_CONFIG, root, tmp_path, hand, **{
+        f'{name}_dataloader.dataset.reduce_zero_label': True for name in ('train', 'val', 'test')}, **padding)
+    assert_logged(lines, hand.results)
+
+
+def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
+    """In batches of four and two images; nothing is mixed."""
+    pytest.importorskip('mmpretrain')
+
+    def by_hand(runner, model):
+        data = list(runner.val_dataloader)
+        inputs = torch.cat([model.data_preprocessor(batch)['inputs'] for batch in data])
+        labels = torch.cat([sample.gt_label for batch in data for sample in batch['data_samples']])
+        assert len(labels) == 6
+        losses = []
+        for image, label in zip(inputs, labels, strict=True):
+            sample = copy.deepcopy(data[0]['data_samples'][0]).set_gt_label(label)
+            sample.set_gt_score(F.one_hot(label, 3).float())
+            losses.append(model.loss(image[None], [sample])['loss'])
+        return float(torch.stack(losses).mean())
+
+    hand = Measured(by_hand)
+    lines, _ = validated(TINY_CLS_CONFIG, class_folders, tmp_path, hand, **{'val_dataloader.batch_size': 4})
+    assert [line['val/loss'] for line in lines] == pytest.approx(hand.results, rel=1e-5)
+
+
+@MODELS.register_module()
+class CountingHead(FPNHead):
+    """A head whose loss draws random numbers, and keeps statistics in and outside tensors, also in validation."""
+
+    def __init__(self, remembers=False, **options):
+        super().__init__(**options)
+        self.register_buffer('seen', torch.zeros(()))
+        self.remembers, self.history, self.fails, self.poison = remembers, [], (), ()
+
+    def loss_by_feat(self, scores, samples):
+        losses = super().loss_by_feat(scores, samples)
+        name = samples[0].img_path.rpartition('/')[2]
+        self.seen += 1
+        if self.remembers:  # a resumed run does not know it
+            self.history.append(name)
+        noise = torch.rand(()) + float(np.random.rand())
+        if not self.training and self.fails is None:
+            return {}
+        if not self.training and name in self.fails:
+            raise ZeroDivisionError('no pixels')
+        if not self.training and name in self.poison:
+            noise = float('nan')
+        return losses | dict(loss_noise=(self.seen + len(self.history)) * noise)
+
+
+COUNTING = {'model.decode_head.type': 'CountingHead'}
+
+
+@pytest.mark.parametrize(('config', 'changes'), [
+    (TINY_CONFIG, {'custom_hooks': [dict(type='EMAHook')]}),
+    (TINY_SEG_CONFIG, COUNTING | {'model.decode_head.remembers': True, 'val_dataloader.num_workers': 2})])
+def test_the_training_and_the_metrics_do_not_notice_them(config, changes, demo_data, tmp_path):
+    wanted = train_alone(make_config(config, demo_data, tmp_path / 'without', **changes))
+    lines, got = validated(config, demo_data, tmp_path / 'with', **changes)
+    assert len(lines) == 2
+    assert_same_run(got, wanted)
+    curves = [read_curves(tmp_path / name) for name in ('with', 'without')]
+    for name in curves[1].keys() - {'time', 'data_time', 'val/time', 'val/data_time'}:
+        assert curves[0][name] == curves[1][name], name
+    assert {'val/loss'} < curves[0].keys() - curves[1].keys()
+
+
+def test_an_image_draws_the_same_numbers_in_every_validation(demo_data, tmp_path):
+    """They depend on the image only; what a loss counts in a validation, the training and the next do not see."""
+    lines, _ = validated(TINY_SEG_CONFIG, demo_data, tmp_path, **COUNTING)
+    noise = []
+    for number in range(3):
+        with isolated_random_state(0, number):
+            noise.append(float(torch.rand(())) + float(np.random.rand()))
+    for line, trained in zip(lines, (2, 4), strict=True):
+        wanted = np.mean([(trained + place) * value for place, value in enumerate(noise, 1)])
+        assert line['val/decode.loss_noise'] == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize('ema', ([], [dict(type='EMAHook')]))
+@pytest.mark.parametrize('where', (1, 3))
+def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, ema, demo_data, tmp_path, monkeypatch):
+    wanted = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', custom_hooks=list(ema), **COUNTING)
+    compute, calls = ValLossHook._terms, []
+
+    def stop(*args):
+        calls.append(1)
+        if len(calls) == 1 + where:  # the first is before the training
+            terminate(None)
+        return compute(*args)
+
+    monkeypatch.setattr(ValLossHook, '_terms', stop)
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', custom_hooks=list(ema), **COUNTING)
+    set_val_loss(cfg)
+    with pytest.raises(Stopped, match='after iteration 2. Saved'):
+        train_alone(cfg)
+    assert len(calls) == 1 + where
+    assert_same_run(train_alone(cfg, resume=True), wanted[1])
+    for line, whole in zip(lines_of(tmp_path / 'run'), wanted[0], strict=True):
+        assert {name: line[name] for name in line if 'time' not in name} == {
+            name: whole[name] for name in whole if 'time' not in name}
+
+
+def test_a_run_stopped_between_validations_and_resumed_is_the_same(demo_data, tmp_path):
+    _, wanted = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **COUNTING)
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', workers=2, **COUNTING)
+    set_val_loss(cfg)
+    with pytest.raises(Stopped):
+        train_alone(cfg, At(3, terminate))
+    assert_same_run(train_alone(cfg, resume=True), wanted)
+
+
+def test_they_are_those_of_the_weights_that_are_evaluated(demo_data, tmp_path, monkeypatch):
+    compute, seen = ValLossHook._terms, []
+
+    def look(self, runner, model, *args):
+        seen.append(model.decode_head.conv_seg.weight.detach().clone())
+        return compute(self, runner, model, *args)
+
+    class Look(Hook):
+
+        def after_val_iter(self, runner, *_, **__):
+            evaluated.append(runner.model.decode_head.conv_seg.weight.detach().clone())
+
+        def after_train_iter(self, runner, *_, **__):
+            trained.append(runner.model.decode_head.conv_seg.weight.detach().clone())
+
+    evaluated, trained = [], []
+    monkeypatch.setattr(ValLossHook, '_terms', look)
+    validated(TINY_SEG_CONFIG, demo_data, tmp_path, Look(), custom_hooks=[dict(type='EMAHook')])
+    assert torch.equal(torch.stack(seen[1:]), torch.stack(evaluated))
+    assert not torch.equal(evaluated[0], trained[1])
+
+
+def test_a_loss_that_is_not_finite_is_told_and_the_training_goes_on(demo_data, tmp_path, capfd):
+
+    class Spoil(Hook):
+
+        def after_train_iter(self, runner, *_, **__):
+            runner.model.decode_head.poison = '000000000002.jpg',
+
+    lines, checkpoint = validated(TINY_SEG_CONFIG, demo_data, tmp_path, Spoil(), **COUNTING, **{
+        'default_hooks.checkpoint': dict(save_best='val/loss')})
+    assert checkpoint['meta']['iter'] == 4
+    assert all(np.isnan(line['val/loss']) and line['val/decode.loss_ce'] > 0 for line in lines)
+    told = re.findall(r'WARNING - the validation loss after iteration [24] is not finite: (.*)\. The training',
+                      ''.join(capfd.readouterr()))
+    assert len(told) == 2 and told[0].endswith('images/validation/000000000002.jpg') and ',' not in told[0]
+    assert read_curves(tmp_path)['val/decode.loss_ce']
+
+
+@pytest.mark.parametrize('count', (1, 3))
+def test_images_without_a_loss_are_left_out_with_one_warning(count, demo_data, tmp_path, capfd):
+
+    class Spoil(Hook):
+
+        def after_train_iter(self, runner, *_, **__):
+            runner.model.decode_head.fails = [f'00000000000{i + 1}.jpg' for i in range(count)]
+
+    lines, checkpoint = validated(TINY_SEG_CONFIG, demo_data, tmp_path, Spoil(), **COUNTING)
+    assert checkpoint['meta']['iter'] == 4 and len(lines) == 2
+    assert [np.isnan(line['val/loss']) for line in lines] == [count == 3] * 2
+    told = re.findall(r'WARNING - (the validation loss misses .*)', ''.join(capfd.readouterr()))
+    assert len(told) == 1 and 'images/validation/000000000001.jpg' in told[0] and 'no pixels' in told[0]
+
+
+class Fail(Hook):
+
+    def before_train_iter(self, runner, *_, **__):
+        raise AssertionError('the training has started')
+
+
+def test_what_cannot_work_is_an_error_before_the_training(root, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, root, tmp_path / 'a', **COUNTING)
+    without = copy.deepcopy(cfg)
+    without.val_dataloader = without.val_cfg = without.val_evaluator = None
+    with pytest.raises(ConfigError, match='--val-loss needs validation'):
+        set_val_loss(without)
+    set_val_loss(cfg)
+    runner = build_runner(cfg)
+    runner.model.decode_head.fails = '000000000001.jpg',
+    runner.register_hook(Fail())
+    with pytest.raises(ConfigError, match='--val-loss: .*validation/000000000001.jpg cannot .* ZeroDivisionError'):
+        runner.train()
+    runner.model.decode_head.fails = None
+    with pytest.raises(ConfigError, match='--val-loss: .*EncoderDecoder returns no losses in eval mode'):
+        runner.train()
+
+
+def test_a_stream_is_an_error_before_the_training():
+
+    class Frames(IterableDataset):
+
+        def __iter__(self):
+            yield {}
+
+    runner = SimpleNamespace(val_dataloader=SimpleNamespace(dataset=Frames()))
+    with pytest.raises(ConfigError, match='--val-loss: Frames is a stream'):
+        ValLossHook().before_train(runner)
+
+
+def test_images_without_objects_have_losses(root, tmp_path):
+    path = root / 'annotations/instances_val2017.json'
+    content = json.loads(path.read_text())
+    first = content['images'][0]['id']
+    content['annotations'] = [a for a in content['annotations'] if a['image_id'] != first]
+    path.write_text(json.dumps(content))
+    lines, _ = validated(TINY_CONFIG, root, tmp_path / 'run')
+    assert np.isfinite(lines[-1]['val/loss']) and lines[-1]['val/loss_mask'] > 0
+
+
+def test_wrapped_data_sets(demo_data, tmp_path):
+    """Means over all images of all data sets, however often."""
+    plain, _ = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'plain')
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'wrapped')
+    inner = cfg.val_dataloader.dataset
+    cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
+        dict(type='RepeatDataset', times=2, dataset=inner), copy.deepcopy(inner)])
+    set_val_loss(cfg)
+    train_alone(cfg)
+    for line, wanted in zip(lines_of(tmp_path / 'wrapped'), plain, strict=True):
+        assert line['val/loss'] == pytest.approx(wanted['val/loss'], rel=1e-6)
+
+
+@pytest.mark.parametrize(('config', 'length', 'wrapper'), (
+    pytest.param(TINY_CONFIG, 'max_epochs=1', None, marks=pytest.mark.slow),
+    (TINY_SEG_CONFIG, 'max_iters=2', ROOT / 'configs/_base_/fsdp.py')))
+def test_two_processes_measure_what_one_does(config, length, wrapper, two_processes, demo_data, tmp_path):
+    """Three images: one of the processes gets an image twice. With a whole model and with one in shares."""
+    text = (f"_base_ = '{config}'\nrandomness = dict(seed=1)\ntrain_cfg = dict({length})\n"
+            "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmseg', 'helpers.rank_dump'])\n"
+            "custom_hooks = [dict(type='EvalNormsHook')]\n"
+            "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0., weight_decay=0.))\n")
+    (tmp_path / 'one.py').write_text(text)
+    (tmp_path / 'two.py').write_text(
+        text + (f'model_wrapper_cfg = {load_config(wrapper).model_wrapper_cfg}\n' if wrapper else ''))
+    rest = ['--data-root', demo_data, '--no-pretrained', '--val-loss', '--work-dir']
+    done = run_tool('train.py', tmp_path / 'one.py', *rest, tmp_path / 'one')
+    two_processes.run_tool('train.py', tmp_path / 'two.py', *rest, tmp_path / 'two')
+    assert re.search(r'validation loss +every term, as mean over 3 images', done.stdout)
+    for one, two in zip(*(lines_of(tmp_path / name) for name in ('one', 'two')), strict=True):
+        for name in one:
+            if name.startswith('val/'):
+                assert two[name] == pytest.approx(one[name], rel=1e-5), name
+
+
+def test_the_best_checkpoint_by_validation_loss(demo_data, tmp_path):
+    lines, _ = validated(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'default_hooks.checkpoint': dict(save_best='val/loss')})
+    losses = {line['step']: line['val/loss'] for line in lines}
+    assert [path.name for path in tmp_path.glob('best_*')] == [f'best_val_loss_iter_{min(losses, key=losses.get)}.pth']
+
+
+def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='val/loss')})
+    with pytest.raises(ConfigError, match='save_best=val/loss needs losses on the validation data: add --val-loss'):
+        train_alone(cfg)

@@ -1,0 +1,184 @@
+"""Loss and metric curves of a training run, from the scalars that mmengine writes into its work dir."""
+import json
+import math
+from pathlib import Path
+
+from ..draw.plots import INK, count_axis, legend_below, line_style, name_axes, new_figure, second_axis
+from ..errors import DataError
+from ..files import OwnFiles
+
+#: Ends of the names of metrics to draw.
+_METRICS = ('mAP', 'mAP_50', 'mIoU', 'aAcc', 'top1', 'top5')
+#: Before the name of a loss on the validation data.
+_VALIDATION = 'val/'
+
+
+def read_curves(work_dir):
+    """Return what a run logged, resumed parts joined: ``{name: [(iteration, value), ...]}``.
+
+    If iterations were repeated after a resume, the later run counts. Values of an evaluation have a name with ``/``,
+    such as ``coco/bbox_mAP`` or ``val/time``. Their iteration is the one after which they were measured; if the log
+    has only an epoch or nothing with them, the last one logged before.
+
+    Raises:
+        DataError: There is no log.
+    """
+    points = {}  # iteration: values
+    ends = {}  # epoch: the last of its iterations that was logged
+    by_epoch = False
+    for file in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
+        lines = _read_lines(file)
+        start = next((values for values in lines if 'loss' in values), None)
+        if start:
+            by_epoch = 'epoch' in start
+            points = {i: values for i, values in points.items() if i < start['step']}
+        elif not points:  # only an evaluation, at an unknown iteration
+            continue
+        # a resumed run may begin with the evaluation that was due when the previous run ended
+        iteration = max(points) if points else start['step'] - 1
+        for values in lines:
+            step = values['step']
+            if 'loss' in values:
+                position = iteration = ends[values.get('epoch')] = step
+            else:
+                position = ends.get(step, iteration) if by_epoch else step or iteration
+                values = {name if '/' in name else f'val/{name}': v for name, v in values.items() if name != 'step'}
+            points.setdefault(position, {}).update(values)
+    if not points:
+        raise DataError(f'no log of a training run (TIME/vis_data/scalars.json) in {Path(work_dir).absolute()}. Give '
+                        'the --work-dir of the run')
+    curves = {}
+    for iteration, values in sorted(points.items()):
+        for name, value in values.items():
+            curves.setdefault(name, []).append((iteration, value))
+    return curves
+
+
+def figure_of(work_dir, columns: int = 3):
+    """Return the curves of a training as a figure of matplotlib: losses, metrics, learning rate.
+
+    Losses on the validation data (``val/NAME``) are dashed, in the colour of the same loss in training.
+
+    Args:
+        work_dir: The work dir of the training.
+        columns: How many plots side by side.
+
+    Raises:
+        DataError: There is no log.
+    """
+    curves = read_curves(work_dir)
+    metrics = [name for name in curves if name.endswith(_METRICS)]
+    rate = next((name for name in ('lr', 'base_lr') if name in curves), None)
+    parts = [_plot_losses, *[_plot_metrics] * bool(metrics), *[_plot_rate] * bool(rate)]
+    columns = min(columns, len(parts))
+    figure, plots = new_figure(-(-len(parts) // columns), columns)
+    for axes in plots[len(parts):]:
+        axes.remove()
+    ends = [points[place][0] for points in curves.values() for place in (0, -1)]
+    margin = 0.02 * (max(ends) - min(ends)) or 0.5
+    for part, axes in zip(parts, plots, strict=False):
+        part(axes, curves, dict(metrics=metrics, rate=rate))
+        axes.set_xlim(min(ends) - margin, max(ends) + margin)
+        count_axis(axes.xaxis)
+        _add_epochs(axes, curves.get('epoch', ()))
+    return figure
+
+
+def _plot_losses(axes, curves, _):
+    losses = {name: points for name, points in curves.items() if 'loss' in name}
+    terms = list(dict.fromkeys(['loss', *(name.removeprefix(_VALIDATION) for name in losses)]))
+    styles = {name: line_style(place) for place, name in enumerate(terms[1:])}
+    styles['loss'] = dict(color=INK, linewidth=2.5, zorder=1.9)  # the sum stands out, and covers no term that equals it
+    for name, points in losses.items():
+        _draw(axes, name, points, **{'linewidth': 1.3, **styles[name.removeprefix(_VALIDATION)],
+                                     'linestyle': '--' if name.startswith(_VALIDATION) else '-'})
+    values = [value for points in losses.values() for _, value in points if value > 0]
+    axes.set_yscale('log' if values and max(values) > 10 * min(values) else 'linear')
+    if axes.get_yscale() == 'log':
+        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            set_formatter(_log_tick(max(values) / min(values)))
+    both = len({name.startswith(_VALIDATION) for name in losses}) == 2
+    name_axes(axes, 'losses: training solid, validation dashed' if both else 'training losses', 'iteration', 'loss')
+    shown = {line.get_label().removeprefix(_VALIDATION): line for line in reversed(axes.lines)}
+    legend_below(axes, [shown[term] for term in terms])
+
+
+def _plot_metrics(axes, curves, parts):
+    metrics = parts['metrics']
+    shares = [name for name in metrics if 'mAP' in name]
+    for place, name in enumerate(metrics):
+        factor = 100 if name in shares else 1  # COCO's are from 0 to 1, the others in percent
+        _draw(axes, name, [(step, factor * value) for step, value in curves[name]],
+              **{**line_style(place), 'marker': 'o', 'markevery': None})
+    words = dict.fromkeys('AP' if name in shares else 'IoU' if 'IoU' in name else 'accuracy' for name in metrics)
+    name_axes(axes, 'evaluation', 'iteration', f'{", ".join(words)} (%)')
+    axes.set_ylim(0, None)
+    legend_below(axes, columns=2)
+
+
+def _plot_rate(axes, curves, parts):
+    _draw(axes, parts['rate'], curves[parts['rate']], color=INK, linewidth=1.6)
+    name_axes(axes, 'learning rate', 'iteration', 'learning rate')
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter(_rate_tick)
+
+
+def _draw(axes, name, points, **style):
+    if len(points) < 3:  # a line of one point cannot be seen
+        style.update(marker='o', markevery=None, markersize=4)
+    axes.plot(*zip(*points, strict=True), label=name, **style)
+
+
+def _log_tick(span):
+    """Return how a logarithmic axis shows its ticks: in numbers; between powers of ten only where there is room."""
+    digits = '12345' if span < 100 else '125' if span < 1000 else '1'
+    return lambda value, _: f'{value:g}' if f'{value:e}'[0] in digits else ''
+
+
+def _rate_tick(value, _):
+    number, _, exponent = f'{value:.2e}'.partition('e')
+    return f'{float(number):g}e{int(exponent)}' if 0 < value < 0.01 else f'{value:g}'
+
+
+def _add_epochs(axes, points):
+    """Add epochs as a second axis at the top, if the log has their length."""
+    least = max((step / epoch for step, epoch in points), default=0)
+    most = min(((step - 1) / (epoch - 1) for step, epoch in points if epoch > 1), default=math.inf)
+    if not 0 < least <= most < 1.1 * least:  # the last iterations of an epoch may not be logged
+        return
+    length = math.ceil(least)
+    count_axis(second_axis(axes, 'epoch', lambda step: step / length, lambda epoch: epoch * length).xaxis)
+
+
+def plot_curves(work_dir, out_file=None, overwrite: bool = False):
+    """Plot the curves of a training, see `figure_of`, into ``WORK_DIR/curves.png`` and return the path.
+
+    Args:
+        work_dir: The work dir of a training run.
+        out_file: Another file for the plot.
+        overwrite: Whether to replace a file that this function did not write.
+
+    Raises:
+        DataError: There is no log, or the plot cannot be written.
+        OutputError: There is a file that this function did not write.
+    """
+    figure = figure_of(work_dir)
+    out_file = Path(out_file or Path(work_dir, 'curves.png'))
+    with OwnFiles(out_file.parent, 'plot_curves', overwrite) as own:
+        own.claim(out_file.name)
+        try:
+            figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
+        except (OSError, ValueError) as error:  # an unknown image format is a ValueError
+            raise DataError(f'cannot write {out_file}: {error}') from error
+    return out_file
+
+
+def _read_lines(file):
+    """Return the lines of a log as dicts, without the incomplete last one of a run that was killed."""
+    lines = []
+    for line in file.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    return lines

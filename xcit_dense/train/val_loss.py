@@ -1,0 +1,235 @@
+"""Losses on the validation data, beside the metrics."""
+import copy
+import logging
+import math
+from contextlib import contextmanager
+
+import torch
+from mmengine.dist import all_gather_object, get_dist_info
+from mmengine.hooks import Hook, LoggerHook
+from mmengine.logging import print_log
+from mmengine.registry import HOOKS
+from mmengine.runner import autocast
+from torch.utils.data import IterableDataset, Sampler
+
+from ..compat.mmengine_private import built_train_loop
+from ..config.val_loss import loss_dataloader
+from ..errors import ConfigError
+from ..processes import is_first_process
+from ..text import counted, first_line
+from .loaders import explain, file_of
+from .randomness import isolated_random_state
+from .sharding import is_sharded, unwrapped
+
+#: Files that a warning names.
+_NAMED = 3
+#: Where the hooks are that add no losses to the metrics, besides `ValLossHook`.
+_MODULES = ('xcit_dense', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain')
+
+
+@HOOKS.register_module()
+class ValLossHook(Hook):
+    """Adds ``val/loss`` and its terms to the metrics of every validation: ``custom_hooks=[dict(type='ValLossHook')]``.
+
+    They are means over all validation images, each of which counts once, also in several processes. The model is in
+    eval mode and has the weights that are evaluated, nothing is augmented, and random numbers depend only on the image.
+    The losses leave no trace in the training: neither in its random numbers, nor in buffers or other states of the
+    model. An image without losses is left out, with one warning.
+    """
+
+    priority = 'HIGHEST'  # before hooks that log the metrics, or put other weights back
+
+    def __init__(self):
+        self._loader = None
+        self._batches = []  # the numbers of the images in each batch of all processes
+        self._has_warned = False
+
+    def before_train(self, runner):
+        """Compute the losses of the first batch: what cannot work is an error before the training starts.
+
+        Raises:
+            ConfigError: The model has no losses in eval mode, or the data no annotations.
+        """
+        self._build(runner)
+        indices = self._batches[0]
+        batch = self._loader.collate_fn([self._loader.dataset[index] for index in indices])
+        with _apart(runner.model) as model:
+            try:
+                terms = self._terms(runner, model, batch)
+            except Exception as error:  # of any type: models and heads may be users' classes
+                raise ConfigError(
+                    f'--val-loss: the losses of {self._file(indices[0])} cannot be computed: {type(error).__name__}: '
+                    f'{first_line(error)}. Validation images need annotations of the kind that the training uses, and '
+                    'the model needs losses in eval mode. Otherwise omit --val-loss') from error
+        if not terms:
+            raise ConfigError(f'--val-loss: {type(unwrapped(runner.model)).__name__} returns no losses in eval mode. '
+                              'Omit --val-loss')
+
+    def before_val_epoch(self, runner):
+        """Drop the losses of the last validation: mmengine would log the mean over several validations."""
+        scalars = runner.message_hub.log_scalars
+        for name in [name for name in scalars if name.startswith('val/val/')]:
+            del scalars[name]
+
+    def after_val_epoch(self, runner, metrics=None):
+        """Add the losses to the metrics."""
+        if metrics is None:
+            return
+        if self._loader is None:  # a validation without training
+            self._build(runner)
+        metrics.update({f'val/{name}': value for name, value in self._measure(runner).items()})
+
+    def images(self) -> int:
+        """Return how many images the losses are means of."""
+        return sum(map(len, self._batches))
+
+    def _build(self, runner):
+        if isinstance(runner.val_dataloader.dataset, IterableDataset):
+            raise ConfigError(f'--val-loss: {type(runner.val_dataloader.dataset).__name__} is a stream, whose images '
+                              'cannot be read a second time in the same order. Omit --val-loss')
+        config = dict(loss_dataloader(runner.cfg), sampler=dict(type='DefaultSampler', shuffle=False),
+                      batch_sampler=dict(type=_Batches))
+        self._loader = runner.build_dataloader(config, seed=0)
+        self._batches = self._loader.batch_sampler.all
+
+    def _measure(self, runner):
+        """Return the means of the losses by name."""
+        rank, world_size = get_dist_info()
+        check = getattr(built_train_loop(runner), 'check_signals', lambda: None)
+        interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 50)
+        total, found, errors = len(self._loader), [], []
+        with _apart(runner.model) as model:
+            try:
+                for done, batch in enumerate(self._loader, 1):
+                    number = rank + (done - 1) * world_size
+                    try:
+                        # all processes compute together, also what does not count
+                        terms = self._terms(runner, model, batch, number)
+                        if number < len(self._batches):
+                            found.append((number, terms))
+                    except Exception as error:  # of any type, and the training goes on
+                        errors.append((number, f'{type(error).__name__}: {first_line(error)}'))
+                    if done % interval == 0 and is_first_process():
+                        runner.logger.info(f'Loss(val)  [{done}/{total}]')
+                    check()
+            except RuntimeError as error:
+                explain(error, 'val_dataloader', self._loader)
+                raise
+        found, errors = (sorted(sum(parts, [])) for parts in zip(*all_gather_object((found, errors)), strict=True))
+        self._warn(runner, found, errors)
+        return self._means(found)
+
+    def _terms(self, runner, model, batch, number=0):
+        """Return the losses of a batch by name."""
+        module = unwrapped(model)
+        with torch.no_grad(), isolated_random_state(0, number), autocast(
+                enabled=getattr(runner.val_loop, 'fp16', False)):
+            torch.cuda.manual_seed(number)  # waits until there is a GPU
+            inputs = _preprocessor(module)(batch, True)
+            losses = model(**inputs, mode='loss') if isinstance(inputs, dict) else model(*inputs, mode='loss')
+            _, terms = type(module).parse_losses(module, losses)  # the object's own stops at NaN
+        terms = {name: torch.as_tensor(value).float() for name, value in terms.items() if 'loss' in name}
+        if not terms.keys() - {'loss'} and 'loss' not in losses:
+            return {}
+        return dict(zip(terms, torch.stack([value.cpu() for value in terms.values()]).tolist(), strict=True))
+
+    def _means(self, found):
+        if not found:
+            return dict(loss=math.nan)
+        names = dict.fromkeys(name for _, terms in found for name in terms)
+        images = sum(len(self._batches[number]) for number, _ in found)
+        return {name: _sum([len(self._batches[number]) * terms.get(name, 0.) for number, terms in found]) / images
+                for name in names}
+
+    def _warn(self, runner, found, errors):
+        if not is_first_process():
+            return
+        if errors and not self._has_warned:
+            self._has_warned = True
+            print_log(f'the validation loss misses {counted(len(errors), "batches")} of {len(self._batches):,}: '
+                      f'{self._files(number for number, _ in errors)}: {errors[0][1]}. The metrics are complete. This '
+                      'warning appears only once', logger='current', level=logging.WARNING)
+        bad = [number for number, terms in found if not all(map(math.isfinite, terms.values()))]
+        if bad:
+            print_log(f'the validation loss after iteration {runner.iter} is not finite: {self._files(bad)}. The '
+                      'training continues',
+                      logger='current', level=logging.WARNING)
+
+    def _files(self, numbers):
+        indices = [index for number in numbers for index in self._batches[number % len(self._batches)]]
+        more = f' and {len(indices) - _NAMED:,} more' if len(indices) > _NAMED else ''
+        return ', '.join(map(self._file, indices[:_NAMED])) + more
+
+    def _file(self, index):
+        return file_of(self._loader.dataset, index)
+
+
+def check_val_loss(runner, setting):
+    """Raise `ConfigError` if a setting asks for validation losses that nothing measures."""
+    own = [hook for hook in runner.hooks if type(hook).__module__.partition('.')[0] not in _MODULES]  # may measure them
+    metrics = getattr(getattr(runner.val_loop, 'evaluator', None), 'metrics', ())
+    if not (own or any(isinstance(hook, ValLossHook) for hook in runner.hooks)
+            or any(getattr(metric, 'prefix', None) == 'val' for metric in metrics)):
+        raise ConfigError(f'{setting} needs losses on the validation data: add --val-loss')
+
+
+class _Batches(Sampler):
+    """Consecutive images in batches, shared out to the processes; some batches come twice, so that each has as many."""
+
+    def __init__(self, sampler, batch_size):
+        count = len(sampler.dataset)
+        #: All batches of all processes, without repetition.
+        self.all = [range(start, min(start + batch_size, count)) for start in range(0, count, batch_size)]
+        self.sampler, self.batch_size = sampler, batch_size
+
+    def __iter__(self):
+        rank, world_size = get_dist_info()
+        for place in range(len(self)):
+            yield list(self.all[(rank + place * world_size) % len(self.all)])
+
+    def __len__(self):
+        return math.ceil(len(self.all) / get_dist_info()[1])
+
+
+@contextmanager
+def _apart(model):
+    """Context with a model in eval mode whose losses change neither the model nor any random numbers."""
+    copied, module = _copied(model), unwrapped(model)
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    training = [(part, part.training) for part in module.modules()] if copied is model else []
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()] if copied is model else []
+    try:
+        with torch.random.fork_rng(gpus), isolated_random_state(0):
+            yield copied.eval()
+    finally:
+        for part, was in training:
+            part.training = was
+        for buffer, kept in buffers:
+            buffer.copy_(kept)
+
+
+def _copied(model):
+    """Return a copy of a model that shares its parameters, as a few losses keep statistics; the model if that fails."""
+    if is_sharded(model):
+        return model
+    module = unwrapped(model)
+    try:
+        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    except Exception:  # of any type: a part of it may not be copied
+        return model
+
+
+def _preprocessor(module):
+    """Return a data preprocessor that makes targets as in training, and images as in validation."""
+    made = copy.deepcopy(module.data_preprocessor)
+    made.batch_augments = None
+    if hasattr(made, 'seg_pad_val'):  # mmseg's: in training it pads to the size of a crop
+        made.size, made.size_divisor = None, 1
+        if made.test_cfg:
+            made.size, made.size_divisor = made.test_cfg.get('size'), made.test_cfg.get('size_divisor')
+    return made
+
+
+def _sum(values):
+    """Return a sum that does not depend on the order."""
+    return math.fsum(values) if all(map(math.isfinite, values)) else sum(values)
