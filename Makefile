@@ -1,18 +1,20 @@
 # make setup             set up .venv
-# make demo              run the main job: make data, train, evaluate, draw
+# make demo              generate data, train a detector, evaluate it, write a report, draw its predictions
 # make demo-seg          the same for segmentation
 # make demo-cls          the same for classification
-# make demo-finetune     learn three classes, then two new ones from few images, and the same from random weights
+# make demo-finetune     train on three classes, fine-tune on two new ones with few images, compare with random weights
 # make test              the quick tests
-# make test-integration  the tests that need processes or environments of their own
+# make test-integration  the tests that start processes, build the package or need another environment
 # make test-slow         the tests that take minutes
 # make test-onedl        the quick tests with the maintained forks, in .venv-onedl
-# make mutants           plant 200 small mistakes, one at a time, and see which the tests catch: 40 minutes
-# make lint              ruff
-# make clean             take environments and builds away
+# make mutants           plant 200 small mistakes, one at a time, and count those that the tests catch: 40 minutes
+# make lint              check the code with ruff
+# make docs              build the documentation into docs/_build/html; warnings are errors (Python 3.11 or later)
+# make docs-links        check the links to other sites in the documentation; needs the network
+# make clean             remove environments and builds
 #
 # TESTS=tests/models: only the tests of a folder. ARGS="-k frozen": more arguments for pytest, or for the mutants.
-# What needs an environment sets it up first, unless it is there. Another Python: make PYTHON=python3.12 demo
+# A target sets up the environment that it needs. Another Python: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,6 +22,7 @@ FORKS :=
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 TESTS := tests
@@ -27,12 +30,12 @@ ARGS :=
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
 DATA = $(DEMO)/data
-SHOW := side_by_side
-# options for a run of some epochs and iterations of warm-up
+SHOW = --show-dir $(DEMO)/side_by_side
+# options for a run of $(1) epochs with $(2) iterations of warm-up
 LENGTH = train_cfg.max_epochs=$(1) train_cfg.val_interval=$(1) param_scheduler.0.end=$(2) param_scheduler.1.end=$(1)
 PREDICT = predict.py $(CONFIG) $(DEMO) $(DATA)/$(IMAGES) --out $(DEMO)/predictions
 
-.PHONY: help setup demo demo-seg demo-cls demo-finetune test test-integration test-slow test-onedl mutants lint clean
+.PHONY: help setup demo demo-seg demo-cls demo-finetune test test-integration test-slow test-onedl mutants lint docs docs-links clean
 .DELETE_ON_ERROR:
 
 help:
@@ -40,23 +43,24 @@ help:
 
 setup: $(READY)
 
-# .ready says that the environment is whole: taken away first, written last. Without it the environment was cut off,
-# maybe in the middle of a file, and is made anew; what was fetched before comes from pip's cache.
-# Forks take the place of the originals: the names in requirements.txt that start with mm (mmpretrain needs those).
+# .ready marks a complete environment: it is removed first and written last. Without it, set-up was interrupted, maybe in
+# the middle of a file, and the environment is created again; downloads come from pip's cache.
+# Forks replace the originals: the names in requirements.txt that start with mm (mmpretrain needs the originals).
 $(READY): requirements.txt $(FORKS) setup.py
-	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.10 or later is needed, this is %s; use another with: make PYTHON=python3.12 ..." % sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("error: this is Python %s, and 3.10 or later is needed. To use another: make PYTHON=python3.12 ..." % sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
 	@rm $@ 2> /dev/null && $(PIP) --version > /dev/null 2>&1 || rm -rf $(VENV)
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON) cannot create a virtual environment. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(PIP) install $$(grep -E '^torch(vision)?==' requirements.txt)
 	grep $(if $(FORKS),-v ^mm,'') requirements.txt | $(PIP) install --no-deps -r /dev/stdin $(FORKS:%=-r %)
 	$(PIP) install --no-deps --no-build-isolation --quiet --config-settings editable_mode=compat -e .
-	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { echo "error: $(VENV) does not work, for the reason above. Once that is mended, make setup makes it anew."; exit 1; }
+	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { echo "error: $(VENV) does not work, for the reason above. Fix that and run make setup again."; exit 1; }
 	@touch $@
 
 demo: setup
 	$(PY) tools/make_demo_data.py $(DEMO)/data
 	$(PY) tools/train.py $(CONFIG) --data-root $(DATA) --work-dir $(DEMO) --overwrite --cfg-options randomness.seed=0
-	$(PY) tools/test.py $(CONFIG) $(DEMO) --data-root $(DATA) --work-dir $(DEMO) --show-dir $(DEMO)/$(SHOW) --at-least $(METRIC)
+	$(PY) tools/test.py $(CONFIG) $(DEMO) --data-root $(DATA) --work-dir $(DEMO) --report $(DEMO)/report $(SHOW) \
+		--at-least $(METRIC)
 	$(PY) tools/$(PREDICT)
 	$(PY) tools/plot_curves.py $(DEMO)
 
@@ -64,10 +68,10 @@ demo-seg:
 	$(MAKE) demo DEMO=work_dirs/demo_seg CONFIG=configs/semfpn_xcit_n12_p16_small.py METRIC=mIoU=60 IMAGES=images/validation
 
 demo-cls:
-	$(MAKE) demo DEMO=work_dirs/demo_cls CONFIG=configs/xcit_n12_p8_small.py METRIC=accuracy/top1=90 IMAGES=val SHOW=report \
+	$(MAKE) demo DEMO=work_dirs/demo_cls CONFIG=configs/xcit_n12_p8_small.py METRIC=accuracy/top1=90 IMAGES=val SHOW= \
 		DATA='$$(DEMO)/data/classes' PREDICT='classify.py $$(DEMO) $$(DATA)/$$(IMAGES) --out $$(DEMO)/classified.json'
 
-# the schedules are those of so few images; tests/train/test_finetune_demo.py runs the same and says what must come out
+# the schedules are short, for few images; tests/train/test_finetune_demo.py runs the same and checks the results
 demo-finetune: DEMO := work_dirs/demo_finetune
 demo-finetune: METRIC := coco/bbox_mAP_50=0.35
 demo-finetune: setup
@@ -85,10 +89,10 @@ test: setup
 	$(PY) -m pytest $(TESTS) -n 2 --dist loadgroup --durations=15 $(ARGS)
 
 test-integration: setup
-	$(PY) -m pytest $(TESTS) -m 'integration and not slow' --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -m 'integration and not slow' -n 2 --dist loadfile --durations=15 $(ARGS)
 
 test-slow: setup
-	$(PY) -m pytest $(TESTS) -m slow --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -m slow -n 2 --dist loadfile --durations=15 $(ARGS)
 
 test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt
@@ -99,5 +103,18 @@ mutants: setup
 lint: setup
 	$(PY) -m ruff check .
 
+$(DOCS_READY): docs/requirements.txt $(READY)
+	@$(PY) -c 'import sys; sys.exit("error: the documentation needs Python 3.11 or later, this is %s; set up .venv with another: make clean; make PYTHON=python3.12 docs" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PIP) install --no-deps -r $<
+	@touch $@
+
+# -E: all pages again, as Sphinx repeats no warning of a page that it has already built
+docs: $(DOCS_READY)
+	$(PY) docs/tools_page.py --check
+	$(PY) -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
+
+docs-links: $(DOCS_READY)
+	$(PY) -m sphinx -q -E -W --keep-going -b linkcheck docs docs/_build/links
+
 clean:
-	rm -rf .venv .venv-onedl build dist *.egg-info
+	rm -rf .venv .venv-onedl build dist docs/_build docs/project *.egg-info

@@ -1,4 +1,5 @@
-"""Package of xcit_dense. Exact versions that are known to work together stand in requirements.txt."""
+"""Package of xcit_dense. requirements.txt has exact versions that work together."""
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -10,18 +11,38 @@ ROOT = Path(__file__).parent
 VERSION = next(line.split("'")[1] for line in (ROOT / 'xcit_dense/__init__.py').read_text().splitlines()
                if line.startswith('__version__'))
 
-# Frameworks are extras, never requirements: mmcv and mmcv-lite install the same folder, and so do the maintained
-# forks and the originals, so that requiring one would overwrite a user's other. What is missing or too old is said
-# on import, with the command that mends it (xcit_dense/compat/versions.py).
+#: Address of the source files, such as 'https://github.com/NAME/xcit_dense/blob/main'. While it is empty, relative
+#: links of the README are plain text in the package's description.
+SOURCE_URL = ''
+
+# Frameworks are extras, never requirements: mmcv and mmcv-lite install the same folder, and so do the maintained forks
+# and the originals. A requirement would overwrite the one that a user has. If one is missing or too old, the import
+# raises an error with the command that fixes it (xcit_dense/compat/versions.py).
 FRAMEWORKS = runpy.run_path(str(ROOT / 'xcit_dense/compat/frameworks.py'))
 
+
+def description():
+    """Return the README with links that work outside the repository; without `SOURCE_URL` only their text is left."""
+
+    def replace(found):
+        picture, text, target = found.groups()
+        if not SOURCE_URL:
+            return '' if picture else text
+        return f'{picture}[{text}]({SOURCE_URL}/{target}{"?raw=true" if picture else ""})'
+
+    link = r'(!?)\[([^\[\]]*)\]\((?![a-z]+:|#)([^()\s]+)\)'
+    parts = re.split(r'(^```.*?^```$)', (ROOT / 'README.md').read_text(), flags=re.M | re.S)  # every other one is code
+    parts[::2] = [re.sub(link, replace, text) for text in parts[::2]]
+    return ''.join(parts)
+
+
 class BuildWithConfigs(build_py):
-    """Adds configs, tools and the model index as ``xcit_dense/.mim``, where mim and xcit_dense look."""
+    """Adds configs, tools and the model index as ``xcit_dense/.mim``, where mim and xcit_dense look for them."""
 
     def run(self):
         super().run()
         if self.editable_mode:
-            return  # they are read from the checkout
+            return  # the package reads them from the checkout
         target = Path(self.build_lib, 'xcit_dense/.mim')
         for name in ('configs', 'tools'):
             shutil.rmtree(target / name, ignore_errors=True)
@@ -34,24 +55,43 @@ setup(
     name='xcit_dense',
     version=VERSION,
     description='XCiT backbones for detection and segmentation in OpenMMLab',
-    long_description=(ROOT / 'README.md').read_text(),
+    long_description=description(),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
+    keywords='XCiT, vision transformer, backbone, object detection, instance segmentation, semantic segmentation, '
+             'image classification, OpenMMLab, mmdetection, mmsegmentation, mmpretrain, PyTorch',
+    project_urls={'Source': SOURCE_URL.partition('/blob/')[0]} if SOURCE_URL else {},
     python_requires='>=3.10',
     cmdclass=dict(build_py=BuildWithConfigs),
     packages=find_packages(include=['xcit_dense', 'xcit_dense.*']),
-    package_data={'xcit_dense.data': ['imagenet_classes.txt']},
+    package_data={'xcit_dense.data': ['imagenet_classes.txt'], 'xcit_dense.report': ['template/*']},
     entry_points=dict(console_scripts=['xcit-dense = xcit_dense.cli:main']),
     install_requires=['numpy', 'orjson', 'packaging', 'tqdm'],
     extras_require={
         **FRAMEWORKS['extras'](),
         'video': ['av'],
-        'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff', 'av',
-                 'supervision'],
+        'export': ['onnx>=1.18', 'onnxscript>=0.5', 'onnxruntime>=1.20'],
+        'openvino': ['openvino>=2025.0'],
+        'big': ['pyvips[binary]'],
+        'coco': ['hotcoco>=1.3'],
+        'tensorboard': ['tensorboard'],
+        'wandb': ['wandb'],
+        'mlflow': ['mlflow>=2.14'],
+        'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff', 'av', 'build',
+                 'twine', 'supervision', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'pyvips[binary]',
+                 'hotcoco', 'tensorboard', 'wandb', 'mlflow-skinny', 'SQLAlchemy', 'alembic'],
     },
     classifiers=[
-        'License :: OSI Approved :: Apache Software License',
+        'Development Status :: 4 - Beta',
+        'Intended Audience :: Developers',
+        'Intended Audience :: Science/Research',
+        'Operating System :: POSIX :: Linux',
         'Programming Language :: Python :: 3',
+        'Programming Language :: Python :: 3.10',
+        'Programming Language :: Python :: 3.11',
+        'Programming Language :: Python :: 3.12',
+        'Programming Language :: Python :: 3.13',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
         'Topic :: Scientific/Engineering :: Image Recognition',
     ],
 )

@@ -1,4 +1,4 @@
-# maskrcnn_xcit_n12_p16_small without masks, for data with boxes alone: Faster R-CNN.
+# Faster R-CNN: maskrcnn_xcit_n12_p16_small without masks, for data that has only boxes.
 _base_ = './maskrcnn_xcit_n12_p16_small.py'
 
 model = dict(type='FasterRCNN', roi_head=dict(mask_roi_extractor=None, mask_head=None))

@@ -1,5 +1,5 @@
-# A small Mask R-CNN on XCiT nano 12, patch 16, for any data set in COCO's layout: trains from random weights in
-# minutes on a CPU. The code path is that of the full configs; only sizes differ. Class names come from the data.
+# A small Mask R-CNN on XCiT nano 12, patch 16, for any objects with masks. It trains from random weights in minutes
+# on a CPU. It uses the same code as the full configs; only sizes differ. Class names come from the data.
 _base_ = '_base_/maskrcnn_xcit_coco.py'
 classes_from_data = True
 

@@ -1,6 +1,6 @@
-# Mask R-CNN on XCiT small 12, patch 16, for your own data set in COCO's layout: --data-root DIR is all it needs. The
-# layout is described in _base_/datasets/coco_instance.py; the classes are the categories of the training annotations.
-# The recipe is that of COCO, a third as long.
+# Mask R-CNN on XCiT small 12, patch 16, for your own objects with masks: --data-root DIR is all it needs. For layouts
+# see docs/own_data.md; the classes are the categories of the training annotations. The recipe is that for COCO, but a
+# third as long.
 _base_ = './maskrcnn_xcit_s12_p16_coco.py'
 classes_from_data = True
 

@@ -1,5 +1,6 @@
-# A small Semantic FPN on XCiT nano 12, patch 16, for any data set of images and label maps: trains from random weights
-# in minutes on a CPU. The code path is that of the full configs; only sizes differ. Class names come from the data.
+# A small Semantic FPN on XCiT nano 12, patch 16, for any data set of images and label maps. It trains from random
+# weights in minutes on a CPU. It uses the same code as the full configs; only sizes differ. Class names come from the
+# data.
 _base_ = [
     '_base_/models/semfpn_xcit.py', '_base_/datasets/image_folders.py', '_base_/schedules/adamw_poly_80k.py',
     '_base_/mmseg_runtime.py'

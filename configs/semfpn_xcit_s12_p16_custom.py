@@ -1,5 +1,5 @@
-# Semantic FPN on XCiT small 12, patch 16, for your own images and label maps: --data-root DIR is all it needs. The
-# layout is described in _base_/datasets/image_folders.py. The recipe is that of ADE20k, a quarter as long.
+# Semantic FPN on XCiT small 12, patch 16, for your own images and label maps: --data-root DIR is all it needs. For
+# layouts see docs/own_data.md. The recipe is that for ADE20k, but a quarter as long.
 _base_ = [
     '_base_/models/semfpn_xcit.py', '_base_/datasets/image_folders.py', '_base_/schedules/adamw_poly_80k.py',
     '_base_/mmseg_runtime.py'

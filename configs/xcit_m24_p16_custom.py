@@ -1,4 +1,4 @@
-# XCiT medium 24, patch 16, fine-tuned on your own images as xcit_s12_p16_custom: --data-root DIR is all it needs.
+# XCiT medium 24, patch 16, fine-tuned on your own images like xcit_s12_p16_custom: --data-root DIR is all it needs.
 _base_ = './xcit_s12_p16_custom.py'
 model = dict(
     backbone=dict(

@@ -1,6 +1,7 @@
-# A small classifier: XCiT nano 12, patch 8, for any folders of classes, at 96 pixels: trains from random weights in
-# minutes on a CPU. The code path is that of the full configs; only sizes differ. The layout is described in
-# _base_/datasets/class_folders.py. Loops and optimizer are those of fine-tuning, rate and length its own.
+# A small classifier: XCiT nano 12, patch 8, at 96 pixels, for any data set with a folder for each class. It trains from
+# random weights in minutes on a CPU. It uses the same code as the full configs; only sizes differ. For the layout of
+# the data see _base_/datasets/class_folders.py. Loops and optimizer are those of fine-tuning, with another learning
+# rate and length.
 _base_ = [
     '_base_/models/xcit_classifier.py', '_base_/datasets/class_folders.py', '_base_/schedules/adamw_finetune_30e.py',
     '_base_/mmpretrain_runtime.py'

@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share: the golden files, generated data, and runs trained on it."""
+"""Shared fixtures: the golden files, generated data, and runs trained on it."""
 import gc
 import os
 import random
@@ -22,25 +22,27 @@ from xcit_dense.processes import end_workers
 
 @pytest.fixture(autouse=True, scope='session')
 def _cache(tmp_path_factory):
-    os.environ['XDG_CACHE_HOME'] = str(tmp_path_factory.mktemp('cache'))  # of the data checks
+    os.environ['XDG_CACHE_HOME'] = str(tmp_path_factory.mktemp('cache'))  # for the data checks
 
 
 def pytest_configure(config):
-    """Share the cores where several processes run the tests (pytest -n 2)."""
+    """Share the cores between the processes that run the tests (pytest -n 2)."""
     workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', 1))
     torch.set_num_threads(max(torch.get_num_threads() // workers, 1))
+    # runs with different numbers of threads differ in the last bits, also those that a test starts as processes
+    os.environ['OMP_NUM_THREADS'] = str(torch.get_num_threads())
 
 
 def pytest_collection_modifyitems(items):
-    """Let one worker (--dist loadgroup) have all that need the pair of processes, which takes 10 s to start."""
+    """Run all tests that share a fixture of 10 s in one worker (--dist loadgroup)."""
     for item in items:
-        if 'two_processes' in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group('two_processes'))
+        for name in {'two_processes', 'exported', 'exported_segmentor'}.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(autouse=True, scope='session')
 def _without_waiting():
-    """What takes most of the time of a tiny training: formatting one config anew, collecting what was imported."""
+    """Skip most of the time of a tiny training: formatting the same config again, garbage collection of imports."""
     format_code, known = yapf_api.FormatCode, {}
 
     def format_once(text, **style):
@@ -48,7 +50,7 @@ def _without_waiting():
         return known.get(key) or known.setdefault(key, format_code(text, **style))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (yapf_api, config):  # the fork of mmengine takes it from the first, the original from the second
+        for module in (yapf_api, config):  # mmengine's fork uses the first, the original the second
             patch.setattr(module, 'FormatCode', format_once, raising=False)
         gc.collect()
         gc.freeze()
@@ -58,7 +60,7 @@ def _without_waiting():
 
 @pytest.fixture(autouse=True, scope='session')
 def _whole_checks():
-    """A check of a config that fails says so and lets the run begin: no test of this process passes by that."""
+    """Fail a test in which the check of a config crashes: outside tests that is a warning, and the run starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, 'warn_of', lambda problem: pytest.fail(f'a check stopped: {problem}'))
         yield
@@ -66,9 +68,9 @@ def _whole_checks():
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    """No test sees the random numbers, the environment, the log or the scope of another.
+    """Isolate random numbers, environment, log and scope of a test from those of others.
 
-    What it registers and what it sets in torch it takes back by itself.
+    A test undoes by itself what it registers and what it sets in torch.
     """
     with as_in_a_process_of_its_own():
         torch.manual_seed(0)
@@ -87,7 +89,7 @@ def golden(request):
 
 @pytest.fixture
 def call_tool():
-    """A function that runs a tool and gives its exit code, and the words it ended with or all that it printed."""
+    """A function that runs a tool and returns its exit code, and its last message or else all output."""
 
     def call(name, *args):
         done = run_tool(name, *args, check=False)
@@ -98,24 +100,47 @@ def call_tool():
 
 @pytest.fixture(scope='session')
 def two_processes():
-    """The `TwoProcesses` of all tests."""
+    """The `TwoProcesses` that all tests share."""
     processes = TwoProcesses()
-    processes.start()  # here, where no test has changed the environment
+    processes.start()  # before a test changes the environment
     yield processes
     processes.stop()
 
 
 @pytest.fixture(scope='session')
 def demo_data(tmp_path_factory):
-    """A small generated data set in COCO's and ADE20k's layout."""
+    """A small generated data set in the layouts of COCO and ADE20k."""
     root = tmp_path_factory.mktemp('data')
     make_demo_data(root, num_train=6, num_val=3, size=64)
     return root
 
 
 @pytest.fixture(scope='session')
+def mlflow_store(tmp_path_factory):
+    """A store of MLflow, which takes seconds to make."""
+    pytest.importorskip('mlflow')
+    pytest.importorskip('sqlalchemy')
+    from mlflow import MlflowClient
+
+    from xcit_dense.report.loggers import PROJECT
+    folder = tmp_path_factory.mktemp('mlflow')
+    client = MlflowClient(f'sqlite:///{folder}/mlflow.db')
+    client.create_experiment(PROJECT, (folder / 'files').as_uri())
+    return f'sqlite:///{folder}/mlflow.db', client
+
+
+@pytest.fixture
+def offline_wandb(monkeypatch):
+    """Weights & Biases without a server; its process ends with the test."""
+    wandb = pytest.importorskip('wandb')
+    monkeypatch.setenv('WANDB_MODE', 'offline')
+    yield
+    wandb.teardown()
+
+
+@pytest.fixture(scope='session')
 def class_folders(tmp_path_factory):
-    """A small data set of three classes in folders: noise of a colour for each."""
+    """A small data set of three class folders, each with noise of one colour."""
     root, noise = tmp_path_factory.mktemp('classes'), np.random.default_rng(0)
     for split, count in (('train', 4), ('val', 2)):
         for channel, name in enumerate(('blue', 'green', 'red')):
@@ -130,7 +155,7 @@ def class_folders(tmp_path_factory):
 
 @pytest.fixture
 def root(demo_data, tmp_path):
-    """A copy of the generated data, to break."""
+    """A copy of the generated data that a test may break."""
     return shutil.copytree(demo_data, tmp_path / 'data')
 
 
@@ -148,3 +173,21 @@ def trained_segmentor(demo_data, tmp_path_factory):
     work_dir = tmp_path_factory.mktemp('run')
     done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', work_dir)
     return work_dir, done.stdout
+
+
+@pytest.fixture(scope='session')
+def exported(trained, demo_data, tmp_path_factory):
+    """The ONNX file of the detector of `trained`."""
+    return _export(TINY_CONFIG, trained[0], tmp_path_factory.mktemp('onnx') / 'detector.onnx')
+
+
+@pytest.fixture(scope='session')
+def exported_segmentor(trained_segmentor, demo_data, tmp_path_factory):
+    """The ONNX file of the segmentor of `trained_segmentor`; it outputs scores too."""
+    return _export(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path_factory.mktemp('onnx') / 'segmentor.onnx',
+                   '--scores')
+
+
+def _export(config, work_dir, path, *options):
+    run_tool('export.py', config, work_dir, path, *options)
+    return path

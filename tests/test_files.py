@@ -1,11 +1,12 @@
-"""Files that are written whole or not at all: the order on the disk, and what errors leave."""
+"""Files are written completely or not at all: the order on the disk, and what errors leave behind."""
 import errno
+import hashlib
 import os
 
 import pytest
 
 from helpers.disk import Disk
-from xcit_dense.files import atomic_write
+from xcit_dense.files import atomic_write, hash_of
 
 PART = 'file.txt.*.part'
 
@@ -86,7 +87,13 @@ def test_folders_are_made_and_two_writers_do_not_meet(tmp_path):
     assert path.read_text() == 'third'
 
 
-def test_names_of_unfinished_files_are_those_that_a_training_takes_away(path):
+def test_names_of_unfinished_files_are_those_that_a_training_deletes(path):
     with atomic_write(path) as part:
         part.touch()
         assert list(path.parent.glob('*.part')) == [part]
+
+
+def test_the_hash_is_that_of_the_whole_file(path):
+    content = os.urandom(2**20) * 2 + b'end'  # more than is read at once
+    path.write_bytes(content)
+    assert hash_of(path) == hashlib.sha256(content).hexdigest()

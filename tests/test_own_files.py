@@ -1,4 +1,4 @@
-"""The record of what a tool wrote: it alone may be written again."""
+"""The record of what a tool wrote: the tool may overwrite only these files."""
 import json
 import os
 
@@ -21,7 +21,7 @@ def test_own_files_are_written_again_and_others_are_not(tmp_path):
     (tmp_path / 'theirs').write_text('theirs')
     write(tmp_path, 'a', 'deep/b')
     write(tmp_path, 'deep/b', 'c', text='longer')
-    with pytest.raises(OutputError, match='1 file that tool would write.*theirs.*--overwrite'):
+    with pytest.raises(OutputError, match='tool would overwrite 1 file in .*theirs.*--overwrite'):
         write(tmp_path, 'a', 'theirs', 'new')
     assert (tmp_path / 'theirs').read_text() == 'theirs' and (tmp_path / 'a').read_text() == 'ours'
     assert not (tmp_path / 'new').exists() and OwnFiles(tmp_path, 'tool').names() == {'a', 'deep/b', 'c'}
@@ -53,7 +53,7 @@ def test_what_was_changed_since_or_is_another_tools_is_not_overwritten(tmp_path)
         with pytest.raises(OutputError, match='changed since'):
             write(tmp_path, name)
     write(tmp_path, 'd')
-    with pytest.raises(OutputError, match='that other would write'):
+    with pytest.raises(OutputError, match='other would overwrite'):
         write(tmp_path, 'd', tool='other')
 
 
@@ -68,11 +68,11 @@ def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):
 
 
 def test_what_a_killed_tool_left_may_be_anybodys(tmp_path):
-    """Nothing tells what it wrote from what somebody put there since; what it did not reach is still its own."""
+    """Later nobody can say who wrote a file; files that the tool did not reach are still its own."""
     write(tmp_path, 'b')
     OwnFiles(tmp_path, 'tool').claim('a', 'b')  # and never ends
     (tmp_path / 'a').write_text('half')
-    with pytest.raises(OutputError, match='1 file .*not finish.*: a'):
+    with pytest.raises(OutputError, match='1 file .*did not write or finish.*: a'):
         write(tmp_path, 'a', 'b')
     write(tmp_path, 'a', 'b', overwrite=True)
     write(tmp_path, 'a', 'b')
@@ -122,3 +122,14 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     disk.failing[('fsync', )] = OSError(28, 'No space left on device')
     write(tmp_path / 'out', 'a')  # what the tool wrote counts, not that it could not be noted
     assert (tmp_path / 'out/a').read_text() == 'ours' and not (tmp_path / 'out' / RECORD).exists()
+
+
+def test_folders_that_were_made_for_nothing_are_gone(tmp_path):
+    with OwnFiles(tmp_path / 'a/b/c', 'tool') as own:
+        own.claim('file')
+    assert not list(tmp_path.iterdir())
+    (tmp_path / 'a').mkdir()
+    with OwnFiles(tmp_path / 'a/b/c', 'tool') as own:
+        own.claim('file')
+        (tmp_path / 'a/b/theirs').touch()
+    assert sorted(path.name for path in tmp_path.rglob('*')) == ['a', 'b', 'theirs']

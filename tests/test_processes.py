@@ -16,7 +16,7 @@ def _alone(monkeypatch):
 
 
 @pytest.mark.parametrize('launcher', VARIABLES)
-def test_each_launcher_tells_by_a_variable_of_its_own(launcher, monkeypatch):
+def test_each_launcher_sets_its_own_variable(launcher, monkeypatch):
     for other in VARIABLES.values():
         monkeypatch.setenv(other, '0' if other == VARIABLES[launcher] else '1')
     assert is_first_process(launcher) and is_first_process() and is_first_process('none')
@@ -36,7 +36,7 @@ def test_the_first_of_a_machine(monkeypatch):
     assert not is_first_of_machine()
 
 
-def test_alone_a_function_is_called_as_it_is():
+def test_without_other_processes_a_function_is_just_called():
     assert run_on_first(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         run_on_first(divmod, 7, 0)

@@ -9,9 +9,10 @@ from helpers.paths import ROOT
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
-FLOORS = ('interrupts', 'errors', 'archs', 'text', 'files', 'compat', 'processes', 'machine', 'weights', 'models.fast',
-          'models', 'data', 'data.layouts', 'data.check', 'config.check', 'config', 'fit', 'train', 'predict', 'report',
-          'benchmark', 'for_mmdet', 'for_mmseg', 'for_mmpretrain', 'interface', 'cli')
+FLOORS = ('runtime', 'interrupts', 'errors', 'archs', 'text', 'files', 'compat', 'processes', 'machine',
+          'weights', 'models.fast', 'models', 'draw', 'data', 'data.layouts', 'data.check', 'config.check', 'config',
+          'fit', 'train', 'predict', 'export', 'report', 'benchmark', 'for_mmdet', 'for_mmseg',
+          'for_mmpretrain', 'interface', 'cli')
 #: Files that are no part of a room: they lead into it.
 DOORS = ('__init__', '__main__')
 
@@ -86,7 +87,7 @@ def test_no_modules_import_each_other_in_a_circle():
 def test_files_and_rooms_stay_small():
     lines = {module_of(path): len(path.read_text().splitlines()) for path in PACKAGE.rglob('*.py')}
     longer = {module: count for module, count in lines.items() if count > 300}
-    assert not longer, 'no file has more than 300 lines: move a part that stands by itself into one of its own'
+    assert not longer, 'no file may have more than 300 lines: move an independent part into another file'
     rooms = Counter()
     for module, count in lines.items():
         rooms[room_of(module)] += count
@@ -98,7 +99,7 @@ def test_tests_mirror_the_rooms_and_stay_small():
     tests = ROOT / 'tests'
     rooms = {room.partition('.')[0] for room in FLOORS if (PACKAGE / room.partition('.')[0]).is_dir()}
     folders = {path.relative_to(tests).parts[0] for path in tests.rglob('test_*.py') if path.parent != tests}
-    assert folders == rooms
+    assert folders == rooms | {'docs'}
     lines = {path: len(path.read_text().splitlines()) for path in tests.rglob('*.py')}
     longer = {path.name: count for path, count in lines.items() if count > 400}
     assert not longer, 'no file of tests has more than 400 lines'
@@ -107,9 +108,10 @@ def test_tests_mirror_the_rooms_and_stay_small():
 def test_private_names_of_mmengine_stand_in_one_file():
     """A name with an underscore that an object of this package does not have is one of a framework."""
     allowed = {'torch': {'_BatchNorm', '_InstanceNorm', '_dynamo', '_shutdown_workers', '_workers',
-                         '_get_iterator'},
+                         '_get_iterator', '_check'},
                'os': {'_exit'},
-               'NamedTuple': {'_asdict'}}
+               'argparse': {'_actions'},  # the only way to a parser's arguments
+               'NamedTuple': {'_asdict', '_replace'}}
     found = []
     for path in PACKAGE.rglob('*.py'):
         tree = ast.parse(path.read_text())
@@ -124,7 +126,7 @@ def test_private_names_of_mmengine_stand_in_one_file():
         found += [f'{path.name}: {ast.unparse(node)}' for node in ast.walk(tree) if isinstance(node, ast.Attribute)
                   and node.attr.startswith('_') and not node.attr.startswith('__')
                   and node.attr not in own.union(*allowed.values())]
-    assert not found, 'what an update may rename stands in compat/mmengine_private.py'
+    assert not found, 'names that an update may change belong in compat/mmengine_private.py'
 
 
 @pytest.mark.parametrize('room', ['train.runner', 'train.loops', 'train.saving', 'train.loaders'])

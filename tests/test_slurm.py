@@ -92,7 +92,7 @@ def test_the_exit_code_is_the_trainings(slurm):
 
 @pytest.mark.parametrize('times', (1, 2))
 def test_a_signal_lets_the_training_save_and_puts_the_job_back(slurm, tmp_path, times):
-    """Whatever scancel says, and however often the signal comes."""
+    """With any exit code of scancel, and however often the signal comes."""
     start, calls = slurm
     process = start('config', TRAINING=SAVING)
     for call in ('srun', 'scancel')[:times]:

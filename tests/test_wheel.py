@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email import message_from_string
 
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope='module')
-def wheel(tmp_path_factory):
-    """The wheel, built from a source distribution, built from a copy: a build leaves its traces where it runs."""
+def distributions(tmp_path_factory):
+    """A folder with the source distribution, and the wheel built from it; the build runs in a copy of the checkout."""
     folder = tmp_path_factory.mktemp('wheel')
     command = ['git', 'ls-files', '--cached', '--others', '--exclude-standard', '-z']
     files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split('\0')
@@ -28,23 +29,22 @@ def wheel(tmp_path_factory):
         if (ROOT / name).is_file():
             (folder / 'source' / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / 'source' / name)
-    setup(folder / 'source', 'sdist', folder)
-    shutil.unpack_archive(next(folder.glob('*.tar.gz')), folder / 'unpacked')
-    setup(next((folder / 'unpacked').iterdir()), 'bdist_wheel', folder)
-    path, = folder.glob('xcit_dense-*.whl')
-    return path
+    python_m('build', '--no-isolation', '--outdir', folder / 'dist', folder / 'source')
+    return folder / 'dist'
 
 
-def setup(folder, command, out):
-    done = subprocess.run([sys.executable, 'setup.py', '-q', command, '--dist-dir', out], cwd=folder, text=True,
-                          capture_output=True)
-    assert done.returncode == 0, done.stderr
+def python_m(*args):
+    done = subprocess.run([sys.executable, '-m', *map(str, args)], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
 
 
 @pytest.fixture(scope='module')
-def installed(wheel, tmp_path_factory):
+def installed(distributions, tmp_path_factory):
     """A folder with what the wheel installs."""
     folder = tmp_path_factory.mktemp('installed')
+    wheel, = distributions.glob('xcit_dense-*.whl')
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder
@@ -57,10 +57,20 @@ def run(installed, cwd, *args):
     return done.stdout
 
 
+def test_package_index_would_accept_both(distributions):
+    files = sorted(distributions.iterdir())
+    assert [path.name.endswith(('.whl', '.tar.gz')) for path in files] == [True, True]
+    assert python_m('twine', 'check', '--strict', *files).count('PASSED') == 2
+    with tarfile.open(files[1]) as archive:
+        folders = {name.split('/')[1] for name in archive.getnames() if name.count('/') > 1}
+    assert folders == {'configs', 'tools', 'xcit_dense', 'xcit_dense.egg-info'}
+
+
 def test_wheel_holds_configs_tools_and_metafiles(installed):
     mim = installed / 'xcit_dense/.mim'
     assert sorted(p.stem for p in (mim / 'configs').glob('*.py')) == list_models()
-    assert (mim / 'tools/train.py').is_file()
+    tools = {path.name for path in (ROOT / 'tools').glob('*.*')} - {'model_table.py'}
+    assert {path.name for path in (mim / 'tools').iterdir()} == tools > {'train.py', 'slurm_train.sh'}
     entry, = installed.glob('*.dist-info/entry_points.txt')
     assert 'xcit-dense = xcit_dense.cli:main' in entry.read_text()
     index = yaml.safe_load((mim / 'model-index.yml').read_text())
@@ -79,6 +89,15 @@ def test_wheel_holds_every_module(installed):
 def test_wheel_holds_the_names_of_imagenet(installed, tmp_path):
     code = 'from xcit_dense.data.imagenet import imagenet_classes; print(len(imagenet_classes()))'
     assert run(installed, tmp_path, '-c', code).split() == ['1000']
+
+
+def test_wheel_holds_the_page_of_the_report(installed, tmp_path):
+    code = (f'import sys; sys.path.append({str(ROOT / "tests")!r})\n'
+            'from helpers.contents import make_content\n'
+            'from xcit_dense.report import page\n'
+            'page.write_page("report.html", make_content()); print(page.__file__)')
+    assert run(installed, tmp_path, '-c', code).startswith(str(installed))
+    assert '<h1>' in (tmp_path / 'report.html').read_text()
 
 
 def test_wheel_asks_for_frameworks_in_extras_only(installed):

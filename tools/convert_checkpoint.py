@@ -1,4 +1,4 @@
-"""Convert XCiT weights between the authors' files, dense models, timm and mmpretrain, or say what a file is."""
+"""Convert XCiT weights between layouts (the authors', dense models, timm, mmpretrain), or describe a file."""
 IS_TOOL_OF_XCIT_DENSE = True  # so that the import loads nothing before the help is shown
 
 from xcit_dense.cli.convert_checkpoint import main  # noqa: E402

@@ -1,4 +1,4 @@
-"""Renew the model table of docs/models.md, the metafiles and model-index.yml from archs.py, the zoo and the configs."""
+"""Renew the model tables of docs and README, the metafiles and model-index.yml from archs, zoo and configs."""
 import argparse
 import re
 import sys
@@ -13,33 +13,40 @@ from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.cli.common import run_tool
 from xcit_dense.weights.zoo import PREFIX, WEIGHTS
 
-#: Prefix of the configs: the data set in their names, and what the metafile says of the family. Classifiers have none.
+#: Prefix of the configs: the data set in their names, and what the metafile says about the family. Classifiers have
+#: no prefix.
 _FAMILIES = {
     '': ('imagenet', 'Classifier', 'ImageNet-1k', ('Image Classification', )),
     'maskrcnn': ('coco', 'Mask R-CNN', 'COCO', ('Object Detection', 'Instance Segmentation')),
     'semfpn': ('ade20k', 'Semantic FPN', 'ADE20K', ('Semantic Segmentation', )),
     'upernet': ('ade20k', 'UperNet', 'ADE20K', ('Semantic Segmentation', )),
 }
-#: Metrics of `xcit_dense.weights.zoo.Weights.published` as the table and the metafiles call them.
+#: Names of the metrics of `xcit_dense.weights.zoo.Weights.published` in the table and the metafiles.
 _METRICS = {'box_ap': 'box AP', 'mask_ap': 'mask AP', 'miou': 'mIoU', 'top1': 'Top 1 Accuracy'}
 _SIZES = ((224, 224), (800, 1280))
 _SIZES_IMAGENET = ((224, 224), (384, 384))
-#: The files of a classifier: trained at 224, distilled, distilled and tuned at 384.
+#: The files of a classifier: trained at 224, distilled, distilled and fine-tuned at 384.
 _KINDS = ('224', '224_dist', '384_dist')
+#: The metrics as the tables show them.
+_SHOWN = {**_METRICS, 'top1': 'ImageNet top-1'}
+#: The rows of the README.
+_CHOSEN = ('maskrcnn_xcit_t12_p16_coco', 'maskrcnn_xcit_s12_p16_coco', 'maskrcnn_xcit_s12_p8_coco',
+           'semfpn_xcit_s12_p16_ade20k', 'upernet_xcit_s12_p8_ade20k', 'xcit_s12_p16_imagenet')
 _MARKS = '<!-- {0}: made by tools/model_table.py -->\n', '<!-- end of {0} -->\n'
 
 
 def config_name(family, arch):
     """Return the name of a config.
 
-    ``('maskrcnn', 'small_12_p8')`` gives ``'maskrcnn_xcit_s12_p8_coco'``, and ``''`` ``'xcit_s12_p8_imagenet'``.
+    ``('maskrcnn', 'small_12_p8')`` is ``'maskrcnn_xcit_s12_p8_coco'``; ``('', 'small_12_p8')`` is
+    ``'xcit_s12_p8_imagenet'``.
     """
     size, rest = arch.split('_', 1)
     return f'{family}_xcit_{size[0]}{rest}_{_FAMILIES[family][0]}'.removeprefix('_')
 
 
 def collect():
-    """Return a dict per size and task, in the order of the table."""
+    """Return a dict for each size and task, in the order of the table."""
     rows = []
     for family in _FAMILIES:
         for arch in xcit_dense.arch_names():
@@ -60,7 +67,7 @@ def collect():
 
 def page_with_tables(page: str, rows) -> str:
     """Return the text of a page with the tables between their marks renewed."""
-    for name, table in (('models', _dense_table), ('classifiers', _classifier_table)):
+    for name, table in (('models', _dense_table), ('classifiers', _classifier_table), ('chosen', _chosen_table)):
         start, end = (mark.format(name) for mark in _MARKS)
         text = '\n'.join(table(rows)) + '\n'
         page = re.sub(f'(?<={re.escape(start)}).*(?={re.escape(end)})', text, page, flags=re.S)
@@ -73,8 +80,7 @@ def _dense_table(rows):
     yield '|---|---|---|---|---|'
     for row in rows:
         if row['family']:
-            published = '-' if row['weights'] is None else ', '.join(
-                f'{_METRICS[name]} {value}' for name, value in WEIGHTS[row['weights']].published.items())
+            published = '-' if row['weights'] is None else _published(row['weights'])
             yield (f'| {_link(row)} | {row["parameters"] / 1e6:.1f} ({row["backbone_parameters"] / 1e6:.1f}) | '
                    f'{_counts(row)} | {published} | {_file(row["weights"]) if row["weights"] else "-"} |')
 
@@ -93,8 +99,21 @@ def _classifier_table(rows):
                    f'{first["passl_top1"]:.2f}, {first["passl_top5"]:.2f} | {", ".join(map(_file, names))} |')
 
 
-def _link(row):
-    return f'[{row["config"]}](../configs/{row["config"]}.py)'
+def _chosen_table(rows):
+    yield '| config | parameters, M | published result | weights |'
+    yield '|---|---|---|---|'
+    for row in sorted((row for row in rows if row['config'] in _CHOSEN), key=lambda row: _CHOSEN.index(row['config'])):
+        yield (f'| {_link(row, "configs")} | {row["parameters"] / 1e6:.1f} | {_published(row["weights"])} | '
+               f'`{PREFIX}{row["weights"]}` |')
+
+
+def _published(name):
+    """The authors' results with a file; not those that others published with it."""
+    return ', '.join(f'{_SHOWN[key]} {value}' for key, value in WEIGHTS[name].published.items() if key in _SHOWN)
+
+
+def _link(row, configs='../configs'):
+    return f'[{row["config"]}]({configs}/{row["config"]}.py)'
 
 
 def _counts(row):
@@ -106,7 +125,7 @@ def _file(name):
 
 
 def metafile(family, rows) -> str:
-    """Return the text of a family's metafile, as mim reads it."""
+    """Return the text of a family's metafile, in the format of mim."""
     _, title, dataset, tasks = _FAMILIES[family]
     collection_name = f'{title} on XCiT' if family else 'XCiT'
     models = []
@@ -132,13 +151,13 @@ def metafile(family, rows) -> str:
 
 
 def make_files(root) -> dict:
-    """Return what the page of models, the metafiles and ``model-index.yml`` below ``root`` must be, by path."""
+    """Return the contents of docs/models.md, the metafiles and ``model-index.yml`` below ``root``, by path."""
     root = Path(root)
     rows = collect()
     files = {root / f'configs/{family or "xcit"}_metafile.yml': metafile(family, rows) for family in _FAMILIES}
     files[root / 'model-index.yml'] = yaml.safe_dump({'Import': [str(p.relative_to(root)) for p in files]})
-    page = root / 'docs/models.md'
-    files[page] = page_with_tables(page.read_text(), rows)
+    for page in (root / 'README.md', root / 'docs/models.md'):
+        files[page] = page_with_tables(page.read_text(), rows)
     return files
 
 

@@ -3,6 +3,7 @@ import os
 import re
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from .interrupts import stop_quietly
@@ -14,12 +15,12 @@ def _is_command_line():
     file = getattr(main, '__file__', None)
     if file is None:  # python -m imports a package before its __main__
         return sys.argv[:1] == ['-m'] and re.search(r' -\w*m xcit_dense ', ' '.join([*sys.orig_argv, ''])) is not None
-    # the files in tools/ say it; the command is made by pip
+    # the files in tools/ set the variable; pip writes the command
     return getattr(main, 'IS_TOOL_OF_XCIT_DENSE', False) or os.path.basename(file) in ('xcit-dense', 'xcit-dense.exe')
 
 
 if _is_command_line():
-    stop_quietly()  # until `xcit_dense.cli.common.run_tool` has all that it needs
+    stop_quietly()  # until `xcit_dense.cli.common.run_tool` has imported everything
 
 from .compat.moved import install_old_paths, is_old_path  # noqa: E402
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         XCiTClassifier,
         arch_names,
         attention_maps,
+        export_model,
         get_arch,
         get_config,
         list_models,
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
 __version__ = '0.1.0'
 
 __all__ = [
-    'Arch', 'ReferenceXCiT', 'XCABlock', 'XCiT', 'XCiTClassifier', 'arch_names', 'attention_maps', 'get_arch',
-    'get_config', 'list_models', 'load', 'principal_components', 'set_fast'
+    'Arch', 'ReferenceXCiT', 'XCABlock', 'XCiT', 'XCiTClassifier', 'arch_names', 'attention_maps', 'export_model',
+    'get_arch', 'get_config', 'list_models', 'load', 'principal_components', 'set_fast'
 ]
 
 
@@ -62,5 +64,6 @@ def __dir__():
 
 
 install_old_paths()
-if not _is_command_line():
+# without torch only the runtime works, and any other name reports what is missing
+if not _is_command_line() and find_spec('torch') is not None:
     from . import interface  # noqa: F401

@@ -19,12 +19,12 @@ class Arch:
         num_heads: Heads of the cross-covariance attention.
         patch_size: Pixels per token side, 8 or 16.
         eta: Initial value of the three LayerScale vectors of a block.
-        out_indices: The four blocks that feed the pyramid, 0-based. Default: those of the authors for 12
-            and 24 blocks, else the ends of four equal parts.
-        mlp_ratio: Hidden channels of the FFN over ``embed_dims``.
+        out_indices: The four blocks that feed the pyramid, 0-based. Default: the authors' choice for 12
+            and 24 blocks, otherwise the last block of each quarter.
+        mlp_ratio: Hidden channels of the FFN, divided by ``embed_dims``.
         qkv_bias: Whether the query-key-value projection has a bias.
-        tokens_norm: Whether the classifier's second norm covers every token or the class token
-            alone. Unused by dense models; needed to read and write classifier files.
+        tokens_norm: Whether the second norm of a class-attention block covers every token or only the
+            class token. Unused by dense models; needed to read and write classifier files.
 
     Raises:
         ValueError: A value is of the wrong type or out of range.
@@ -102,7 +102,7 @@ SIZES = {
 
 
 def arch_names():
-    """The names that `get_arch` knows: every size with both patch sizes."""
+    """Return the names that `get_arch` accepts: every size with both patch sizes."""
     return [f'{size}_p{patch}' for size in SIZES for patch in PATCH_SIZES]
 
 
@@ -128,6 +128,6 @@ def get_arch(arch):
         unknown = sorted(set(arch) - set(known))
         missing = [name for name in ('embed_dims', 'depth', 'num_heads') if name not in arch]
         if unknown or missing:
-            raise ValueError(f'arch dict: unknown fields {unknown}, missing fields {missing}; known are {known}')
+            raise ValueError(f'arch dict: unknown fields {unknown}, missing fields {missing}; the fields are {known}')
         return Arch(**arch)
     raise ValueError(f'arch must be a name, a dict or an Arch, got {arch!r}')

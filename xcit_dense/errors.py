@@ -1,4 +1,4 @@
-"""Errors that a user can mend. The tools print their text without a traceback."""
+"""Errors that a user can fix. The tools print their text without a traceback."""
 
 
 class XCiTDenseError(RuntimeError):
@@ -10,7 +10,7 @@ class CheckpointError(XCiTDenseError):
 
 
 class ConfigError(XCiTDenseError):
-    """A config or a command-line option asks for something that cannot be."""
+    """A config or a command-line option asks for something impossible."""
 
 
 class DataError(XCiTDenseError):
@@ -18,18 +18,22 @@ class DataError(XCiTDenseError):
 
 
 class OutputError(XCiTDenseError):
-    """A file cannot be written, or would take the place of one that is not the tool's."""
+    """A file cannot be written, or would overwrite a file that the tool did not write."""
+
+
+class ExportError(XCiTDenseError):
+    """A model cannot be exported, or an exported file does not compute what its checkpoint does."""
 
 
 class SetupError(XCiTDenseError):
     """A framework is missing or has a version that does not work with the others.
 
-    No `ImportError`: mmengine would replace it by one of its own when it imports the package for a config.
+    Not an `ImportError`, because mmengine replaces those by its own when it imports the package for a config.
     """
 
 
 class MetricError(XCiTDenseError):
-    """An evaluation fell short of what was asked of it."""
+    """A metric of an evaluation is below the minimum that was asked for."""
 
 
 class LossError(XCiTDenseError):
@@ -37,15 +41,15 @@ class LossError(XCiTDenseError):
 
 
 class OutOfMemory(XCiTDenseError):
-    """The memory does not hold a batch."""
+    """A batch does not fit into memory."""
 
 
 class Stopped(XCiTDenseError):
-    """A training was told to stop, and saved where it stood.
+    """A training run got a signal to stop, and saved its state.
 
     Args:
         message: What was saved.
-        number: The signal.
+        number: The number of the signal.
     """
 
     def __init__(self, message, number):

@@ -1,4 +1,5 @@
-"""Files written whole or not at all, and over nobody else's."""
+"""Write files completely or not at all, and never over files of others."""
+import hashlib
 import json
 import os
 from contextlib import contextmanager, suppress
@@ -8,15 +9,15 @@ from uuid import uuid4
 from .errors import OutputError
 from .text import counted, listed
 
-#: Lies in every folder that a tool writes into: by tool, the names of the files that it wrote, with their stamps.
+#: A file in every folder that a tool writes into. By tool, it lists the files that the tool wrote, with their stamps.
 RECORD = '.made_by_xcit_dense.json'
 
 
 @contextmanager
 def atomic_write(path: Path):
-    """Give a name to write to beside ``path``; it becomes ``path`` at the end, or is gone after an error.
+    """Yield a temporary path next to ``path``; it becomes ``path`` at the end, or is deleted after an error.
 
-    What ``path`` was before stays until the new content lies on the disk, through a loss of power too.
+    The old content of ``path`` stays until the new content is on the disk, also through a loss of power.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'{path.name}.{uuid4().hex[:8]}.part')
@@ -24,7 +25,7 @@ def atomic_write(path: Path):
         yield part
         _flush(part)
         os.replace(part, path)
-        with suppress(OSError):  # some network file systems cannot; the content is there
+        with suppress(OSError):  # some network file systems cannot do this; the content is safe
             _flush(path.parent)  # the name
     finally:
         part.unlink(missing_ok=True)
@@ -38,33 +39,42 @@ def _flush(path):
         os.close(descriptor)
 
 
+def hash_of(path) -> str:
+    """Return the SHA-256 of a file in hexadecimal; it is read in chunks."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
 def stamp_of(path, follow_links: bool = True) -> list:
-    """Return what changes when a file is written: its size and time. It is a list, as JSON gives it back.
+    """Return what changes when a file is written: its size and time, as a list because JSON has no tuples.
 
     Args:
-        path: That of the file, or what `os.stat` said of it.
-        follow_links: Whether a link stands for the file that it leads to.
+        path: The path of the file, or the result of `os.stat`.
+        follow_links: Whether to use the file that a link points to instead of the link.
     """
     state = path if isinstance(path, os.stat_result) else os.stat(path, follow_symlinks=follow_links)
     return [state.st_size, state.st_mtime_ns]
 
 
 class OwnFiles:
-    """The files in a folder that one tool wrote, which it alone may write again; a record there keeps their names.
+    """The files in a folder that one tool wrote and may therefore overwrite; a record in the folder lists them.
 
-    Use it as a context in which the files are claimed and then written: at its end they are noted, with size and time.
-    What a tool that is killed has written by then is noted nowhere, for who wrote it cannot be told later.
+    Use it as a context manager: claim the files, then write them. At the end they are recorded with size and time.
+    Files of a tool that is killed are not recorded, because nobody can say later who wrote them.
 
     Args:
-        folder: The folder; it is made with the first claim.
+        folder: The folder; the first claim creates it.
         tool: The name of the tool.
-        overwrite: Whether files may be replaced that the tool did not write; None where it has no such option.
+        overwrite: Whether the tool may replace files that it did not write; None if it has no such option.
     """
 
     def __init__(self, folder, tool: str, overwrite: bool | None = False):
         self.folder = Path(folder).expanduser()
         self.tool, self.overwrite = tool, overwrite
-        self._claimed, self._made_folder = set(), False
+        self._claimed, self._made_folders = set(), []  # the innermost first
         self._own, self._others = None, {}  # names that may be replaced; stamps of others' files that will be
 
     def __enter__(self):
@@ -74,51 +84,51 @@ class OwnFiles:
         self.close()
 
     def close(self):
-        """Note what was written: a file that somebody changes later is the tool's no more."""
+        """Record what was written. A file that somebody changes later no longer counts as the tool's."""
         written = {name: self._stamp_of(name) for name in self._claimed if os.path.lexists(self.folder / name)}
         written = {name: stamp for name, stamp in written.items() if stamp != self._others.get(name)}  # left as it was
         others = {name: stamp for name, stamp in self._recorded().items()
                   if name not in self._claimed and os.path.lexists(self.folder / name)}
-        with suppress(OSError):  # a full disk, which the tool itself tells of
+        with suppress(OSError):  # a full disk, which the tool itself reports
             if self._claimed:
                 self._record({**others, **written})
-            if self._made_folder:
-                self.folder.rmdir()  # unless something is in it
+            for folder in self._made_folders:
+                folder.rmdir()  # unless something is in it
 
     def names(self) -> set:
-        """Return the files that the tool wrote, as far as they are what it wrote, relative to the folder."""
+        """Return the files that the tool wrote and nobody changed since, relative to the folder."""
         return {name for name, stamp in self._recorded().items() if lies_within(name)
                 and os.path.lexists(self.folder / name) and stamp == self._stamp_of(name)}
 
     def claim(self, *names):
-        """Say which files are about to be written; call it before anything is. The folder is made.
+        """Announce which files will be written; call it before writing anything. Creates the folder.
 
         Args:
-            *names: Theirs, relative to the folder.
+            *names: The files, relative to the folder.
 
         Raises:
-            OutputError: There are some already that the tool did not write, or the folder cannot be written into.
+            OutputError: A file that the tool did not write exists already, or the folder cannot be written into.
         """
         names = [Path(name).as_posix() for name in names]
         if folders := [name for name in names if (self.folder / name).is_dir()]:
             raise OutputError(f'cannot write {self.folder / folders[0]}: it is a folder')
         if self.folder.exists() and not self.folder.is_dir():
-            raise OutputError(f'cannot write into {self.folder}: it is no folder')
+            raise OutputError(f'cannot write into {self.folder}: it is not a folder')
         if self._own is None:
             self._own = self.names()
         others = [name for name in names if name not in self._own and os.path.lexists(self.folder / name)]
         if others and not self.overwrite:
-            mend = 'Give another place' + ('.' if self.overwrite is None else ', or --overwrite to replace them.')
-            raise OutputError(f'{self.folder} holds {counted(len(others), "files")} that {self.tool} would write and '
-                              'did not make or not finish, or that were changed since: '
-                              f'{listed(others)}. {mend}')
+            fix = 'Choose another output path' + ('.' if self.overwrite is None else ', or replace with --overwrite.')
+            raise OutputError(f'{self.tool} would overwrite {counted(len(others), "files")} in {self.folder} that it '
+                              f'did not write or finish, or that changed since: {listed(others)}. {fix}')
         try:
             for name in others:
-                if (self.folder / name).is_symlink():  # what it leads to is another's
+                if (self.folder / name).is_symlink():  # the file that it points to is somebody else's
                     (self.folder / name).unlink()
                 else:
                     self._others[name] = self._stamp_of(name)
-            self._made_folder = self._made_folder or not self.folder.exists()
+            self._made_folders = self._made_folders or [
+                folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
             self._claimed.update(names)
             self._own.update(names)
@@ -126,7 +136,7 @@ class OwnFiles:
             raise OutputError(f'cannot write into {self.folder}: {error.strerror}') from error
 
     def _stamp_of(self, name):
-        return stamp_of(self.folder / name, follow_links=False)  # a link in the place of a file is another file
+        return stamp_of(self.folder / name, follow_links=False)  # a link in place of a file is another file
 
     def _recorded(self):
         return _read_record(self.folder).get(self.tool, {})
@@ -142,9 +152,9 @@ class OwnFiles:
 
 
 def drawn_in(folder) -> set:
-    """Return the paths of the files in a folder that a tool wrote beside its work, by the record and their sizes.
+    """Return the paths of the files in a folder that tools wrote there, by the record and the file sizes.
 
-    The data set of ``make_demo_data`` is none. Copies of a folder count: times do not.
+    The data set of ``make_demo_data`` does not count. Copies of a folder do: file times are not compared.
     """
     record = {name: stamp for tool, files in _read_record(folder).items() if tool != 'make_demo_data'
               for name, stamp in files.items() if lies_within(name)}
@@ -153,7 +163,7 @@ def drawn_in(folder) -> set:
 
 
 def _read_record(folder):
-    """Return the names and stamps by tool; without a record, or with one that cannot be read, nothing is known."""
+    """Return the names and stamps by tool; empty without a record, or with one that cannot be read."""
     try:
         record = json.loads(Path(folder, RECORD).read_text())
         return {tool: dict(files) for tool, files in record.items()}
@@ -162,5 +172,5 @@ def _read_record(folder):
 
 
 def lies_within(name) -> bool:
-    """Whether a name leads nowhere out of its folder; one that is read from a file may be anybody's."""
+    """Whether a relative name stays within its folder. Names that are read from a file cannot be trusted."""
     return not Path(name).is_absolute() and '..' not in Path(name).parts

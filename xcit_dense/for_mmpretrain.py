@@ -1,6 +1,6 @@
-"""What mmpretrain lacks, registered there.
+"""Modules that mmpretrain lacks.
 
-Configs import it with ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain'])``.
+Import: ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain'])``.
 """
 from mmpretrain.models.heads import ClsHead
 from mmpretrain.registry import MODELS
@@ -10,11 +10,11 @@ __all__ = ['LogitsHead']
 
 @MODELS.register_module()
 class LogitsHead(ClsHead):
-    """mmpretrain's head without layers, for a backbone that gives logits (B, num_classes), such as `XCiTClassifier`.
+    """A head without layers, for a backbone that outputs logits (B, num_classes), such as `XCiTClassifier`.
 
     Arguments are those of `mmpretrain.models.heads.ClsHead`: ``loss``, ``topk`` and ``cal_acc``.
     """
 
     def pre_logits(self, feats):
-        """Return the logits as they are; ``feats`` is no tuple of stages here."""
+        """Return the logits as they are; here ``feats`` is not a tuple of stages."""
         return feats

@@ -4,13 +4,13 @@ import signal
 
 
 def stop_quietly():
-    """Let Ctrl-C end this process with one line: others' imports would tell of it in tracebacks, or not end at all."""
+    """Let Ctrl-C end this process with one line; during imports it would print tracebacks, or not end the process."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
 
 
 def stop_as_usual():
-    """Take back what `stop_quietly` set."""
+    """Undo `stop_quietly`."""
     if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,6 +1,8 @@
-"""The processes of a distributed run: which is the first, what it does for all, and their end."""
+"""The processes of a run: which is the first, what it does for all, their memory, and how they end."""
+import ctypes
 import gc
 import os
+from contextlib import suppress
 
 import torch
 from mmengine.dist import broadcast_object_list, get_rank, is_distributed
@@ -8,31 +10,31 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from .errors import XCiTDenseError
 
-#: Where each launcher says which process this is.
+#: By launcher, the environment variable that holds the rank of this process.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
 
 
 def is_first_process(launcher: str = None) -> bool:
-    """Whether this process does what one does for all.
+    """Whether this is the first process, which does what only one process must do.
 
     Args:
-        launcher: That of the run (``cfg.launcher``), for as long as the processes do not know each other.
+        launcher: The launcher of the run (``cfg.launcher``), needed until the process group exists.
     """
     return (get_rank() if is_distributed() else int(os.environ.get(_RANKS.get(launcher, ''), 0))) == 0
 
 
 def is_first_of_any_launcher() -> bool:
-    """Whether this process is the first, whichever launcher started it: for before the config says which."""
+    """Whether this is the first process of any launcher, for use before the config is read."""
     return all(map(is_first_process, _RANKS))
 
 
 def is_first_of_machine() -> bool:
-    """Whether this process does what one does for all on its machine, which may share no disk with others."""
-    return int(os.environ.get('LOCAL_RANK', 0)) == 0  # the launcher's, known before the processes know each other
+    """Whether this is the first process of its machine, which may share no disk with other machines."""
+    return int(os.environ.get('LOCAL_RANK', 0)) == 0  # set by the launcher, before the process group exists
 
 
 def run_on_first(function, *args):
-    """Call a function on the first process; the others wait, get None, and share its `XCiTDenseError`."""
+    """Call a function on the first process. The others wait and get None, or raise the same `XCiTDenseError`."""
     result, failed = None, [None]
     if is_first_process():
         try:
@@ -46,11 +48,21 @@ def run_on_first(function, *args):
     return result
 
 
-def leave_group():
-    """End the group of processes and its threads, once nothing outside holds the model.
+def return_freed_memory():
+    """Give memory that was freed back to the system, where the C library can.
 
-    A thread of gloo that lets go of a tensor while the interpreter ends aborts the process, after all was done. The
-    group lives on in the model that it wrapped, and its threads with it, until the model is collected.
+    It keeps pages between objects that live on. Where small results of a metric lie between large label maps, that is
+    most of the memory.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def leave_group():
+    """End the process group and its threads, once nothing outside holds the model.
+
+    A gloo thread that releases a tensor while the interpreter exits aborts the process, after all work is done. The
+    model that wraps the group keeps it and its threads alive until the model is garbage collected.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
@@ -60,9 +72,9 @@ def leave_group():
 
 
 def end_workers():
-    """End the workers of all data loaders, also those that are stuck: a loader that is collected waits for each."""
+    """End the workers of all data loaders, stuck ones too: garbage collection of a loader waits for each worker."""
     for thing in gc.get_objects():
-        if type(thing) is _MultiProcessingDataLoaderIter and hasattr(thing, '_shutdown'):  # it was built whole
+        if type(thing) is _MultiProcessingDataLoaderIter and hasattr(thing, '_shutdown'):  # its constructor finished
             thing._shutdown_workers()
             for worker in thing._workers:
                 worker.kill()

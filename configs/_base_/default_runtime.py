@@ -1,4 +1,4 @@
-# What every run shares, whatever the framework and the task.
+# Shared by all runs, for every framework and task.
 custom_imports = dict(imports=['xcit_dense'], allow_failed_imports=False)
 runner_type = 'DenseRunner'  # safe and strict loading, see xcit_dense/train/runner.py
 

@@ -1,4 +1,4 @@
-# What every run of an mmdet model shares.
+# Shared by all runs of mmdet models.
 _base_ = './default_runtime.py'
 
 default_scope = 'mmdet'

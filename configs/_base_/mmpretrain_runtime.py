@@ -1,4 +1,4 @@
-# What every run of an mmpretrain model shares.
+# Shared by all runs of mmpretrain models.
 _base_ = './default_runtime.py'
 
 default_scope = 'mmpretrain'

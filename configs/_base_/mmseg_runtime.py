@@ -1,4 +1,4 @@
-# What every run of an mmseg model shares: iterations instead of epochs.
+# Shared by all runs of mmseg models: iterations instead of epochs.
 _base_ = './default_runtime.py'
 
 default_scope = 'mmseg'

@@ -102,9 +102,9 @@ def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
     monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
     path, = report.plot(result_of(growth=growth()), tmp_path)
     assert path == tmp_path / 'growth_nano_12_p16_inference_float32.png'
-    for axes, unit, values, power in zip(drawn[0].axes, ('seconds', 'GiB'), ([1.024, 4.096, 16.384], [1, 16, 256]),
+    for axes, unit, values, power in zip(drawn[0].axes, ('s', 'GiB'), ([1.024, 4.096, 16.384], [1, 16, 256]),
                                          ('1.00', '2.00'), strict=True):
-        assert axes.get_ylabel().endswith(f', {unit}') and axes.get_xlabel() == 'tokens of 16 x 16 pixels'
+        assert axes.get_ylabel().endswith(f' ({unit})') and axes.get_xlabel() == 'tokens of 16 x 16 pixels'
         line = axes.lines[0]
         assert list(line.get_xdata()) == [1024, 4096, 16384] and list(line.get_ydata()) == pytest.approx(values)
         assert line.get_label() == f'ours: tokens^{power}'
@@ -126,3 +126,13 @@ def test_saved_is_what_is_shown(tmp_path):
     report.save(result, tmp_path)
     assert json.loads((tmp_path / 'benchmark.json').read_text()) == result
     assert (tmp_path / 'benchmark.md').read_text() == report.markdown(result)
+
+
+def test_runtimes_have_the_size_of_their_file_and_are_beside_ours():
+    runtime = dict(name='onnxruntime', seconds=0.125, fastest=0.125, slowest=0.25, times_ours=2.25, file_bytes=47e6)
+    tables = report.markdown(dict(machine=MACHINE, cells=[cell('inference', OURS, runtime)], growth=[], detectors=[]))
+    header, _, ours, row = (line.split('|') for line in tables.splitlines() if line.startswith('|'))
+    columns = {name.strip(): value.strip() for name, value in zip(header, row, strict=True)}
+    assert columns['times ours'] == '2.25' and columns['file, MB'] == '47'
+    assert 'file, MB' not in report.markdown(dict(machine=MACHINE, cells=[cell('inference', OURS)], growth=[],
+                                                  detectors=[]))

@@ -66,7 +66,7 @@ def test_an_image_too_small_for_the_pyramid_is_named(images, tmp_path):
 
 
 @pytest.mark.parametrize('arguments, words', (
-    (('absent.pth', '{images}'), 'no file'), (('small_12_p8_dinn', '{images}'), 'did you mean small_12_p8_dino'),
+    (('absent.pth', '{images}'), 'no file'), (('small_12_p8_dinn', '{images}'), 'Did you mean small_12_p8_dino'),
     (('{file}', 'absent'), 'no image or folder'), (('{file}', '{empty}'), 'no image in'),
     (('{file}', '{images}', '--block', '3'), '1 to 2'), (('{file}', '{images}', '--show', 'levels'), 'no levels'),
     (('{file}', '{images}', '--config', 'absent'), 'absent'), (('{images}/a.jpg', '{images}'), 'a.jpg')))
@@ -81,7 +81,7 @@ def test_mistakes(arguments, words, file, images, tmp_path):
 def test_two_images_of_one_name_are_no_one_picture(file, images, tmp_path):
     shutil.copy(images / 'a.jpg', images / 'a.png')
     done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
-    assert done.returncode == 1 and 'one name but for the suffix' in done.message and not (tmp_path / 'out').exists()
+    assert done.returncode == 1 and 'differ only in their suffix' in done.message and not (tmp_path / 'out').exists()
 
 
 def test_pictures_of_images_are_not_written_over_them(file, images):

@@ -44,10 +44,18 @@ def test_tool_takes_changes_of_the_config(root, tmp_path, call_tool):
     assert [(f['kind'], f['file']) for f in findings] == [('not-there', str(root / 'annotations/absent.json'))]
 
 
+def test_tool_counts_no_classes_without_label_maps(tmp_path, call_tool):
+    (tmp_path / 'images').mkdir()
+    code, message = call_tool('check_data.py', TINY_SEG_CONFIG, '--data-root', tmp_path, '--out', tmp_path / 'out')
+    assert code == 1 and 'error' in message
+    findings = json.loads((tmp_path / 'out/findings.json').read_text())
+    assert {f['kind'] for f in findings} == {'no-images'}
+
+
 def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, call_tool):
     rewrite(root, fields('categories', 0, name='Disk'))
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path)
-    assert code == 1 and message.startswith('error: 1 error and 0 warnings, ')
+    assert code == 1 and message.startswith('error: 1 error and 0 warnings; ')
     finding, = json.loads((tmp_path / 'findings.json').read_text())
     assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
 
@@ -69,9 +77,9 @@ def test_classes_of_the_test_alone_are_a_warning(root, tmp_path, call_tool):
 def test_strict_alone_stops_at_warnings(root, tmp_path, call_tool):
     rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--strict')
-    assert code == 1 and '0 errors and 1 warning, ' in message
+    assert code == 1 and '0 errors and 1 warning; ' in message
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out')
-    assert code == 0 and '0 errors and 1 warning, ' in message
+    assert code == 0 and '0 errors and 1 warning; ' in message
 
 
 def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
@@ -99,10 +107,10 @@ def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
     call_tool(*args)
     assert clean.read_bytes() == written
     clean.write_text('mine')
-    assert 'not dropped: ' in run_tool(*args, check=False).stdout and clean.read_text() == 'mine'
+    assert 'nothing dropped: ' in run_tool(*args, check=False).stdout and clean.read_text() == 'mine'
     call_tool(*args, '--overwrite')
     assert clean.read_bytes() == written
-    assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no fault
+    assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no errors
 
 
 def test_each_of_several_data_sets_is_told_drawn_dropped_and_used_by_itself(root, demo_data, tmp_path):

@@ -46,7 +46,7 @@ def test_the_tool_tests(run, class_folders, tmp_path):
 
 def test_the_checkpoint_of_a_run_tells_how_it_is_looked_at(run, class_folders, tmp_path, call_tool):
     code, output = call_tool('classify.py', run, class_folders / 'val', '--out', tmp_path / 'a.json')
-    assert code == 0 and 'images of 32 x 32 pixels' in output and '3 classes (names: the checkpoint)' in output
+    assert code == 0 and 'crops of 32 x 32 pixels' in output and '3 classes (names: the checkpoint)' in output
     code, output = call_tool('attention.py', run, class_folders / 'val', '--out', tmp_path / 'attention')
     assert code == 0 and 'WARNING' not in output, output
     code, message = call_tool('predict.py', TINY_CLS_CONFIG, run, class_folders / 'val', '--out', tmp_path / 'out')

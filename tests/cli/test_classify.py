@@ -48,7 +48,7 @@ def read(path):
 def test_an_image_has_a_block(weights, images, tmp_path):
     output = classify(weights, images / 'a.png', '--top', 3, cwd=tmp_path)
     assert 'a.png\n   70.0%  dog\n   20.0%  cat\n    6.0%  a newt\n' in output
-    assert '4 classes (names: the checkpoint); images of 32 x 32' in output and 'image/s' not in output
+    assert '4 classes (names: the checkpoint); crops of 32 x 32' in output and 'image/s' not in output
     found = read(tmp_path / 'classified.json')
     assert (found['size'], found['crop_ratio'], found['names_from']) == (32, 1, 'the checkpoint')
     image, = found['images']
@@ -103,7 +103,7 @@ def test_options_that_cannot_be(args, words, weights, images, tmp_path):
 
 
 def test_a_name_that_is_nearly_a_published_one(images, tmp_path):
-    assert 'did you mean small_12_p16_224' in classify('small_12_p16_244', images, cwd=tmp_path, code=1)
+    assert 'Did you mean small_12_p16_224' in classify('small_12_p16_244', images, cwd=tmp_path, code=1)
 
 
 @pytest.mark.integration

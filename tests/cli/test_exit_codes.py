@@ -1,4 +1,4 @@
-"""How the tools end: 0, 1 for what a user can mend, 2 for options, 128 and the number of a signal for a stop."""
+"""How the tools end: 0, 1 for what a user can fix, 2 for options, 128 and the number of a signal for a stop."""
 import signal
 from argparse import Namespace
 from importlib import import_module
@@ -18,6 +18,7 @@ from xcit_dense.weights import newest_checkpoint
 ARGUMENTS = dict(
     attention=('checkpoint', 'images', '--out', 'out'), benchmark=(), check_data=('config', ),
     classify=('checkpoint', 'images'), convert_checkpoint=('in', '--inspect'),
+    export=('config', 'checkpoint', 'out.onnx'),
     make_demo_data=('out', ), measure=('config', '--data-root', 'data'), plot_curves=('run', ),
     test=('config', 'checkpoint'), predict=('config', 'checkpoint', 'images', '--out', 'out'), train=('config', ))
 #: What each error is made of; all others are made of their text.
@@ -37,7 +38,7 @@ def test_how_every_tool_ends(name, monkeypatch):
     module = import_module(f'xcit_dense.cli.{name}')
     seen = []
     for run, code, words in (
-            (seen.append, 0, ''), (raising(errors.ConfigError('mend it')), 1, 'error: mend it\n'),
+            (seen.append, 0, ''), (raising(errors.ConfigError('fix it')), 1, 'error: fix it\n'),
             (raising(errors.Stopped('saved', signal.SIGTERM)), 143, 'saved\n'),
             (raising(errors.Stopped('saved', signal.SIGINT)), 130, 'saved\n'),
             (raising(KeyboardInterrupt()), 130, 'stopped')):
@@ -120,7 +121,7 @@ def test_minima(metrics, asked, missed):
 
 @pytest.mark.parametrize('text', ('mIoU', 'mIoU=', 'mIoU=high', '=', 'mIoU=1=2'))
 def test_minima_that_are_none(text):
-    with pytest.raises(errors.ConfigError, match=f'--at-least takes METRIC=VALUE.*{text!r}'):
+    with pytest.raises(errors.ConfigError, match=f'--at-least accepts METRIC=VALUE.*{text!r}'):
         _parse_minimum(text)
 
 

@@ -37,6 +37,6 @@ def test_before_the_options_are_read(command, run_interrupted):
 
 @pytest.mark.parametrize('module', ('torch', 'difflib', 'mmengine'))
 def test_while_the_frameworks_load(module, run_interrupted):
-    """Whatever catches KeyboardInterrupt, or says that it ignores it, on the way."""
+    """Also if other code catches KeyboardInterrupt, or reports that it ignores it."""
     done = run_interrupted(module, '-m', 'xcit_dense', 'train', 'maskrcnn_xcit_tiny')
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, '', 'stopped\n')

@@ -12,7 +12,7 @@ from helpers.tools import run_tool
     ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}', '--at-least', 'mAP'], "got 'mAP'"),
     ('predict.py', [MAIN_CONFIG, 'no.pth', '{data}', '--out', 'x'], 'there is no file'),
     ('predict.py', [MAIN_CONFIG, 'no.pth', 'nowhere', '--out', 'x'], 'there is no image or folder'),
-    ('plot_curves.py', ['nowhere'], 'there is no log'),
+    ('plot_curves.py', ['nowhere'], 'no log of a training run'),
 ))
 def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, monkeypatch, call_tool):
     monkeypatch.chdir(tmp_path)
@@ -26,11 +26,12 @@ def test_tools_run_without_the_checkout_as_working_folder(tmp_path):
 
 
 @pytest.mark.parametrize('tool, args, words', (
-    ('train.py', ['c', '--lrr', '1'], 'did you mean --lr for --lrr'),
-    ('test.py', ['c', 'w', '--image-sizes=64'], 'did you mean --image-size for --image-sizes'),
+    ('train.py', ['c', '--lrr', '1'], 'did you mean --lr instead of --lrr'),
+    ('test.py', ['c', 'w', '--image-sizes=64'], 'did you mean --image-size instead of --image-sizes'),
     ('predict.py', ['c', 'w', 'i', '--out', 'o', '--overwite'], 'did you mean --overwrite'),
     ('check_data.py', ['c', '--data-rot', 'd'], 'did you mean --data-root'),
-    ('train.py', ['--cfg-options', 'a=1', 'mine.py'], 'mine.py too: put CONFIG'),
+    ('classify.py', ['w', 'i', '--tpo', '3'], 'did you mean --top instead of --tpo'),
+    ('train.py', ['--cfg-options', 'a=1', 'mine.py'], 'including mine.py: put CONFIG'),
     ('train.py', ['c', '--no-such-thing-at-all'], 'unrecognized arguments: --no-such-thing-at-all\n')))
 def test_options_that_are_misspelt_or_swallow_the_config(tool, args, words, call_tool):
     code, message = call_tool(tool, *args)

@@ -22,7 +22,7 @@ def ran(monkeypatch, demo_data, tmp_path):
 
         def build(cfg):
             found.cfg = cfg
-            return SimpleNamespace(train=lambda: found.done.append('trained'))
+            return SimpleNamespace(train=lambda: found.done.append('trained'), hooks=[])
 
         monkeypatch.setattr(runner_module, 'build_runner', build)
         monkeypatch.setattr(work_dirs, 'check_work_dir', lambda cfg, overwrite: found.done.append(
@@ -142,7 +142,7 @@ def test_demo_data_has_as_many_and_as_large_images_as_asked(monkeypatch):
     ('custom_hooks=[dict(type="EMAHook")]', ('custom_hooks = [dict(type="EMAHook")]', )),
     ("model.backbone.init_cfg={'type': 'x'}", ("model = dict(backbone=dict(init_cfg={'type': 'x'}))", ))))
 def test_options_that_cannot_be_read(item, words):
-    """The error says how the value is written; a dict goes into a config of one's own, which it shows."""
+    """The error shows how to write the value; for a dict, it shows a config file with it."""
     done = run_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item, check=False)
     assert done.returncode == 1 and done.message.startswith('error: --cfg-options')
     assert all(word in done.message for word in words)

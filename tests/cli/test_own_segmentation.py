@@ -25,7 +25,7 @@ def ignoring(tmp_path_factory):
 
 def test_training_says_what_it_found_and_evaluates_what_is_left(ignoring):
     root, work_dir, output = ignoring
-    for words in ('4 images, trainannot.* images in train', '2 images, valannot.* images in val', 'labels 2, 4 stand',
+    for words in ('4 images, trainannot.* images in train', '2 images, valannot.* images in val', 'labels 2, 4 are',
                   'classes +3: sky, road, car'):
         assert re.search(words, output), words
     meta = read_checkpoint(work_dir)['meta']['dataset_meta']
@@ -74,7 +74,7 @@ def other_label_in_validation(root):
 
 
 def ignored_alone(root):
-    """A warning of the check, beside a fault that only the classes show."""
+    """A warning of the check, and an error that only the classes show."""
     other_label_in_validation(root)
     cv2.imwrite(str(root / 'trainannot/train000.png'), np.full((40, 48), 255, np.uint8))
 

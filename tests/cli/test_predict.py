@@ -59,7 +59,7 @@ def test_prediction_goes_on_past_a_broken_image_and_names_it(trained, demo_data,
     assert (tmp_path / 'out/deep/b.jpg').is_file() and (tmp_path / 'out/results.json').is_file()
 
 
-@pytest.mark.parametrize('out, words', (('images', 'would overwrite them'), ('out', 'one name but for the suffix')))
+@pytest.mark.parametrize('out, words', (('images', 'would be overwritten'), ('out', 'differ only in their suffix')))
 def test_prediction_overwrites_nothing(out, words, trained, demo_data, tmp_path):
     (tmp_path / 'images').mkdir()
     for suffix in ('jpg', 'JPG'):
@@ -79,16 +79,16 @@ def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, 
     if readable:
         shutil.copy(demo_data / 'val2017/000000000001.jpg', images)
     code, message = call_tool('predict.py', TINY_CONFIG, trained[0], images, '--out', out)
-    assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be predicted; wrote ')
+    assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be predicted. Wrote ')
     for line, name in zip(message.splitlines()[1:], names, strict=True):
         path, reason = line.strip().split(': ', 1)
         assert path == str(images / name) and reason
     if readable:
-        assert '; wrote 1 picture and ' in message
+        assert '. Wrote 1 picture and ' in message
         assert {p.name for p in out.iterdir()} == {
             '000000000001.jpg', 'results.json', 'classes.json', RECORD}
     else:
-        assert '; wrote nothing. ' in message and not out.exists()
+        assert '. Wrote nothing. ' in message and not out.exists()
 
 
 @pytest.mark.parametrize('out', ('file', 'file/out', '/proc/out'))  # the last is closed to root too

@@ -1,4 +1,4 @@
-"""What the predict tool takes beside an image and a folder: ids from a file, lists of files, videos."""
+"""What predict accepts in addition to an image and a folder: ids from a file, lists of files, videos."""
 import json
 import shutil
 import sys
@@ -43,7 +43,7 @@ def test_ids_from_a_file(names, trained, images, tmp_path):
 
 
 @pytest.mark.parametrize('names, words', (
-    (NAMES[:1], ('no one id for 2 images of 3', NAMES[1])),
+    (NAMES[:1], ('has no id, or several, for 2 of 3 images', NAMES[1])),
     (['a/' + NAMES[0], 'b/' + NAMES[0], *NAMES[1:]], (NAMES[0], )),
     (None, ('cannot be read', 'file_name'))))
 def test_ids_that_are_not_there(names, words, trained, images, tmp_path, call_tool):
@@ -63,7 +63,7 @@ def test_a_segmentor_has_no_ids(trained_segmentor, images, tmp_path, call_tool):
 
 
 @pytest.mark.parametrize('names, words', (
-    (('000000000001.jpg', ), 'instances_val2017.json'), (('7.jpg', '8.jpg'), 'the numbers in the names'),
+    (('000000000001.jpg', ), 'instances_val2017.json'), (('7.jpg', '8.jpg'), 'the numbers in the file names'),
     (('a.jpg', 'b.jpg'), 'counted from 1')))
 def test_the_results_say_what_ids_are(names, words, trained, images, demo_data, tmp_path):
     source = images
@@ -90,7 +90,7 @@ def test_a_list_of_files(trained, images, tmp_path):
         f'lists/deep/{NAMES[0]}', 'here.jpg', f'lists/deep/{NAMES[1]}'}
 
 
-@pytest.mark.parametrize('text, words', ((b'a.jpg\nb.jpg\n', '2 files of 2'), (b'\n', 'lists no file'),
+@pytest.mark.parametrize('text, words', ((b'a.jpg\nb.jpg\n', '2 of 2 files'), (b'\n', 'has no files'),
                                          (b'\xff\xfe\x00', 'cannot be read as a list')))
 def test_a_list_that_cannot_be(text, words, trained, tmp_path, call_tool):
     (tmp_path / 'list.txt').write_bytes(text)
@@ -110,8 +110,10 @@ def test_videos_in_a_folder_are_told_of(name, words, trained, images, tmp_path):
 
 
 @pytest.mark.parametrize('source, options, words', (
-    ('a.mp4', ('--ids-from', 'x.json'), '--ids-from'), ('a.jpg', ('--frame-labels', ), '--frame-labels'),
-    ('https://example.org/a.jpg', (), 'download')))
+    ('a.mp4', ('--ids-from', 'x.json'), '--ids-from'), ('a.mp4', ('--tile', '64'), '--tile'),
+    ('a.jpg', ('--overlap', '0.5'), '--overlap'), ('a.jpg', ('--tile', '0'), '--tile'),
+    ('a.jpg', ('--tile', '64', '--overlap', '1'), '--overlap'), ('a.jpg', ('--frame-labels', ), '--frame-labels'),
+    ('https://example.org/a.jpg', (), 'Download')))
 def test_what_does_not_go_together(source, options, words, trained, tmp_path, call_tool):
     code, message = call_tool('predict.py', TINY_CONFIG, trained[0], source, '--out', tmp_path / 'out', *options)
     assert code == 1 and words in message and not (tmp_path / 'out').exists()

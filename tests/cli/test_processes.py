@@ -1,4 +1,4 @@
-"""Each tool once in a process of its own, as users start it; all else of them is tested in this one."""
+"""Each tool once in a separate process, as users start it; everything else of them is tested in this one."""
 import json
 import os
 import re
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope='module')
 def work_dir(demo_data, tmp_path_factory):
-    """The work dir of a training in a process of its own."""
+    """The work dir of a training in a separate process."""
     folder = tmp_path_factory.mktemp('run')
     done = run_process('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', folder)
     assert re.search(r'Epoch\(train\) +\[2\]\[3/3\].*eta: .*loss: ', done.stdout)
@@ -33,7 +33,7 @@ def test_test(work_dir, demo_data, tmp_path):
     args = (TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--at-least', 'coco/bbox_mAP=1.1')
     done = run_process('test.py', *args, cwd=tmp_path, check=False)
     assert done.returncode == 1 and 'Traceback' not in done.stdout
-    assert re.match(r'error: coco/bbox_mAP is -?\d\.\d+, below the 1\.1', done.stdout.splitlines()[-1])
+    assert re.match(r'error: coco/bbox_mAP is -?\d\.\d+, below the required 1\.1', done.stdout.splitlines()[-1])
 
 
 def test_predict(work_dir, demo_data, tmp_path):
@@ -100,5 +100,5 @@ def test_a_signal_to_all_processes_saves_and_ends_at_once(number, when, demo_dat
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 128 + number, said
     assert time.monotonic() - start < 50  # no worker is waited for
-    assert re.search(rf'stopped by {number.name} after iteration \d+. Saved .*iter_\d+.pth; go on with --resume', said)
+    assert re.search(rf'stopped by {number.name} after iteration \d+. Saved .*iter_\d+.pth; continue with --res', said)
     assert 'Traceback' not in said, said

@@ -10,7 +10,7 @@ import pytest
 from helpers.paths import ROOT, SAMPLES, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.train.curves import read_curves
+from xcit_dense.report.curves import read_curves
 from xcit_dense.weights import read_checkpoint
 
 NAMES = ('background', *CLASSES)

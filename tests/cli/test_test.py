@@ -22,7 +22,7 @@ def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path)
     assert cv2.imread(str(pictures[0])).shape[:2] == (truth['height'], truth['width'] * 2)  # side by side
     done = run_tool('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path,
                     '--at-least', 'coco/bbox_mAP=1.1', check=False)
-    assert done.returncode == 1 and 'below the 1.1 asked for' in done.stdout
+    assert done.returncode == 1 and 'below the required 1.1' in done.stdout
 
 
 def test_checkpoint_of_another_model_is_refused(trained, demo_data, tmp_path):
@@ -36,5 +36,5 @@ def test_a_test_judged_by_other_data_is_refused(demo_data, tmp_path):
     """Before the weights are read: its numbers would mean nothing."""
     done = run_tool('test.py', TINY_CONFIG, tmp_path / 'w.pth', '--data-root', demo_data, '--cfg-options',
                     f'test_evaluator.ann_file={demo_data}/annotations/instances_train2017.json', check=False)
-    assert done.returncode == 1 and 'test_evaluator' in done.message and 'other data' in done.message
+    assert done.returncode == 1 and 'test_evaluator' in done.message and 'different data' in done.message
     assert 'Traceback' not in done.stdout

@@ -6,7 +6,7 @@ import torch
 
 from helpers.paths import MAIN_CONFIG, SAMPLES, SMALL_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.train.curves import read_curves
+from xcit_dense.report.curves import read_curves
 from xcit_dense.weights import read_checkpoint
 
 

@@ -1,4 +1,4 @@
-"""The stand-in for mmcv's compiled ops, against the arithmetic written out."""
+"""The stand-in for mmcv's compiled ops, against explicit arithmetic."""
 import math
 
 import pytest

@@ -1,4 +1,4 @@
-"""What was made before modules moved: imports, pickles, a dumped config and the checkpoint of its run."""
+"""What was written before modules moved: imports, pickles, a dumped config and the checkpoint of its run."""
 import importlib.util
 import json
 import operator
@@ -18,7 +18,7 @@ from xcit_dense import models
     ('backbone.XCiT', xcit_dense.XCiT), ('layers.XCABlock', xcit_dense.XCABlock), ('xca.XCA', models.xca.XCA),
     ('benchmark.plain.PlainXCiT', xcit_dense.ReferenceXCiT),
 ))
-def test_import_paths_of_before_lead_to_what_they_named(path, kind):
+def test_old_import_paths_lead_to_the_same_objects(path, kind):
     """In a dumped config, a pickle, and an import."""
     assert type(MODELS.build(dict(type=f'xcit_dense.{path}', **(
         dict(arch='nano_12_p8') if kind in (xcit_dense.XCiT, xcit_dense.ReferenceXCiT) else
@@ -33,7 +33,7 @@ def test_import_paths_of_before_lead_to_what_they_named(path, kind):
 @pytest.mark.integration
 @pytest.mark.parametrize('name', ('model', 'fused'))
 def test_models_that_version_0_1_pickled_compute_what_they_did(name):
-    """Also in a process that has not imported the package before; made by commit f1d1645."""
+    """Also in a process that has not imported the package yet; written by commit f1d1645."""
     path = ROOT / 'tests/golden/models_of_0_1.pt'
     out = python(f"""
 import torch
@@ -48,7 +48,7 @@ print((level - file['level']).norm().item() / file['level'].norm().item() < 5e-6
 
 
 @pytest.mark.integration
-def test_names_of_before_the_rooms():
+def test_old_names_can_be_imported():
     """In a process that has loaded nothing else, as users import them, and as attributes of the package."""
     places = {
         'catalog.get_config': 'config.loading', 'zoo.WEIGHTS': 'weights.zoo',
@@ -74,7 +74,7 @@ def test_names_of_before_the_rooms():
 
 
 def test_a_run_of_version_0_1_goes_on_from_its_dumped_config_and_checkpoint(demo_data, tmp_path):
-    """Made by commit 0324f58, which also went on without the stop: its losses are those below."""
+    """Written by commit 0324f58, which also ran on without the stop: its losses are those below."""
     golden = ROOT / 'tests/golden'
     done = run_tool('train.py', golden / 'run_of_0_1.py', '--resume', golden / 'run_of_0_1.pth', '--data-root',
                     demo_data, '--work-dir', 'run', '--cfg-options', 'train_cfg.max_iters=4', cwd=tmp_path)
@@ -83,7 +83,7 @@ def test_a_run_of_version_0_1_goes_on_from_its_dumped_config_and_checkpoint(demo
     losses = {line['step']: line['loss'] for line in map(json.loads, file.read_text().splitlines()) if 'loss' in line}
     assert losses == pytest.approx({3: 1.7762670119603474, 4: 1.7833096385002136}, rel=1e-5)
     log, = tmp_path.glob('run/*/*.log')
-    changed, = re.findall(r'other settings than before:\n((?:  .*\n)+)', log.read_text())
+    changed, = re.findall(r'settings that differ from before:\n((?:  .*\n)+)', log.read_text())
     assert [line.split(':')[0].strip() for line in changed.splitlines()] == [
         'data_root', 'test_dataloader.dataset.data_root', 'train_cfg.max_iters', 'train_dataloader.dataset.data_root',
         'val_dataloader.dataset.data_root']

@@ -1,4 +1,4 @@
-"""What the package says of missing and wrong versions."""
+"""Errors about missing and wrong versions."""
 import re
 import shlex
 import subprocess
@@ -24,7 +24,7 @@ CLASSIFICATION = {'mmpretrain': '1.2.0', 'transformers': '4.49.0'}
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Pretend that these distributions are installed; what the check reads is their metadata alone."""
+    """Pretend that these distributions are installed; the check reads only their metadata."""
 
     def pretend(packages):
 
@@ -39,7 +39,7 @@ def installed(monkeypatch):
 
 
 def without(packages, *names, **others):
-    """The packages without those named, and with others, whose names are written with _ for -."""
+    """The packages without some and with others; their names have _ in place of -."""
     return {**{name: version for name, version in packages.items() if name not in names},
             **{name.replace('_', '-'): version for name, version in others.items()}}
 
@@ -59,13 +59,13 @@ def test_versions_that_work(installed, packages):
     check_versions('mmdet', 'mmseg')
 
 
-def test_newer_mmcv_works_where_nothing_refuses_it(installed):
+def test_newer_mmcv_works_if_nothing_rejects_it(installed):
     installed(without(INSTALLED, 'mmcv-lite', 'mmdet', 'mmsegmentation', mmcv='2.2.0'))
     check_versions()
 
 
 def follow(command, packages):
-    """Do to some packages what a command says; gives what is there then, and the options of pip that it has."""
+    """Apply a command to some packages; return what is installed then, and the options of pip in the command."""
     packages, known, options = dict(packages), {**INSTALLED, **FORKS, **CLASSIFICATION, 'mmcv': '2.1.0'}, set()
     for part in command.split(' && '):
         pip, action, *words = shlex.split(part)
@@ -105,21 +105,21 @@ def follow(command, packages):
     (without(FORKS, onedl_mmengine='0.10.7'), ('onedl-mmengine 0.10.7', '>=0.10.8,<1'), FORKS),
     (without(FORKS, 'onedl-mmdetection', mmdet='3.3.0'), ('mmdet 3.3.0', '<2.2', 'onedl-mmcv 2.3.6'), FORKS),
     # twice the same folder
-    (without(INSTALLED, mmcv='2.1.0'), ('mmcv-lite 2.1.0', 'mmcv 2.1.0', 'at once'), INSTALLED),
-    (without(INSTALLED, mmengine_lite='0.10.7'), ('mmengine 0.10.7', 'mmengine-lite 0.10.7', 'at once'), INSTALLED),
-    (without(FORKS, mmdet='3.3.0', onedl_mmcv='2.3.6'), ('mmdet 3.3.0', 'onedl-mmdetection 3.5.1', 'at once'), FORKS),
-    # a fork of mmcv brings its mmengine, and the original mmdet and mmseg refuse it
-    (without(INSTALLED, onedl_mmcv='2.3.6'), ('mmcv-lite 2.1.0', 'onedl-mmcv 2.3.6', 'at once'), FORKS),
+    (without(INSTALLED, mmcv='2.1.0'), ('mmcv-lite 2.1.0', 'mmcv 2.1.0', 'together'), INSTALLED),
+    (without(INSTALLED, mmengine_lite='0.10.7'), ('mmengine 0.10.7', 'mmengine-lite 0.10.7', 'together'), INSTALLED),
+    (without(FORKS, mmdet='3.3.0', onedl_mmcv='2.3.6'), ('mmdet 3.3.0', 'onedl-mmdetection 3.5.1', 'together'), FORKS),
+    # a fork of mmcv brings its mmengine, and the original mmdet and mmseg reject it
+    (without(INSTALLED, onedl_mmcv='2.3.6'), ('mmcv-lite 2.1.0', 'onedl-mmcv 2.3.6', 'together'), FORKS),
 ))
-def test_what_does_not_work_is_one_error_and_its_mend_mends_it(installed, packages, words, wanted):
+def test_what_does_not_work_is_one_error_and_its_fix_fixes_it(installed, packages, words, wanted):
     installed(packages)
     with pytest.raises(SetupError) as caught:
         check_versions('mmdet', 'mmseg')
-    problem, _, mend = str(caught.value).partition('Mend it with: ')
+    problem, _, fix = str(caught.value).partition('Fix it with: ')
     assert all(word in problem for word in words)
-    mended, _ = follow(mend, packages)
-    assert mended == wanted
-    installed(mended)
+    fixed, _ = follow(fix, packages)
+    assert fixed == wanted
+    installed(fixed)
     check_versions('mmdet', 'mmseg')
 
 
@@ -129,16 +129,16 @@ def test_what_does_not_work_is_one_error_and_its_mend_mends_it(installed, packag
     (dict(mmpretrain='1.0.0', transformers='4.49.0'), ('mmpretrain 1.0.0', '>=1.2,<2')),
     (dict(mmpretrain='1.2.0', transformers='5.1.0'), ('transformers 5.1.0', '<5'))))
 def test_what_classifiers_need_is_minded_for_them_alone(installed, stack, others, words):
-    """Its own extra: neither stack asks for it, and a wrong version stops no detector."""
+    """A separate extra: neither stack requires it, and a wrong version stops no detector."""
     installed({**stack, **others})
     check_versions('mmdet', 'mmseg')
     with pytest.raises(SetupError) as caught:
         check_versions(*CLASSIFICATION)
-    problem, _, mend = str(caught.value).partition('Mend it with: ')
+    problem, _, fix = str(caught.value).partition('Fix it with: ')
     assert all(word in problem for word in words)
-    mended, _ = follow(mend, {**stack, **others})
-    assert mended == {**stack, **CLASSIFICATION}
-    installed(mended)
+    fixed, _ = follow(fix, {**stack, **others})
+    assert fixed == {**stack, **CLASSIFICATION}
+    installed(fixed)
     check_versions('mmdet', 'mmseg', *CLASSIFICATION)
     assert [Requirement(line).name for line in extras()['classification']] == list(CLASSIFICATION)
     assert not {Requirement(line).name for name in STACKS for line in extras()[name]} & {*CLASSIFICATION}
@@ -147,14 +147,14 @@ def test_what_classifiers_need_is_minded_for_them_alone(installed, stack, others
 @pytest.mark.parametrize('packages, compiled, wanted', (
     (INSTALLED, False, INSTALLED), (INSTALLED, True, without(INSTALLED, 'mmcv-lite', mmcv='2.1.0')),
     (FORKS, False, FORKS), (FORKS, True, FORKS)))
-def test_mmcv_is_installed_anew_from_the_same_stack(installed, packages, compiled, wanted):
-    """Anew: no wheel of the cache, which may have been built against another torch, and nothing else changed."""
+def test_mmcv_is_reinstalled_from_the_same_stack(installed, packages, compiled, wanted):
+    """No wheel from the cache, which may have been built against another torch, and nothing else changed."""
     installed(packages)
     command = reinstall_mmcv(compiled=compiled)
     uninstalled, _ = follow(command.partition(' && ')[0], packages)
     assert set(packages) - set(uninstalled) == {'mmcv-lite' if packages is INSTALLED else 'onedl-mmcv'}
-    mended, options = follow(command, packages)
-    assert mended == wanted and options >= {'--no-deps', '--no-cache-dir'}
+    fixed, options = follow(command, packages)
+    assert fixed == wanted and options >= {'--no-deps', '--no-cache-dir'}
     assert ('--no-build-isolation' in options) == compiled  # it is built against the torch that is installed
 
 
@@ -165,7 +165,8 @@ def test_mmdet_is_not_needed_unless_asked_for(installed):
 
 @pytest.mark.integration
 @pytest.mark.parametrize('entry, framework', (
-    ('import xcit_dense', 'torch'),
+    ('import xcit_dense; print("imported"); xcit_dense.XCiT', 'torch'),
+    ('from xcit_dense import load', 'torch'),
     ('import xcit_dense', 'mmengine'),
     ('import xcit_dense', 'mmcv'),
     ('tool', 'torch'),
@@ -173,7 +174,7 @@ def test_mmdet_is_not_needed_unless_asked_for(installed):
     ('config', 'mmcv'),
 ))
 def test_missing_framework_is_the_one_thing_said(entry, framework):
-    """Really without it: gone for the metadata and for imports, in a fresh process."""
+    """Really without it: missing for the metadata and for imports, in a fresh process."""
     code = {
         'tool': 'import runpy; sys.argv = ["train.py", "x"]\n'
                 f'runpy.run_path({str(ROOT / "tools/train.py")!r}, run_name="__main__")',
@@ -196,6 +197,7 @@ sys.modules[{framework!r}] = None
     last = done.stderr.strip().splitlines()[-1]
     asked = shlex.quote(requirements(running_stack())[framework][0])
     assert f'{framework} is not installed' in last and f'pip install {asked}' in last, done.stderr
+    assert ('imported' in done.stdout) == ('imported' in code)  # without torch the runtime is what the package has
 
 
 def running_stack():

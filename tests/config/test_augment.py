@@ -1,4 +1,4 @@
-"""Augmentation by a word: boxes, masks and labels stay where the objects are; and a run with it goes on exactly."""
+"""--augment light and strong: boxes, masks and labels stay on the objects, and a run with it resumes exactly."""
 import numpy as np
 import pytest
 from mmengine.registry import DATASETS, init_default_scope
@@ -71,7 +71,7 @@ def samples(config, root, strength, count=4, **changes):
 
 @pytest.mark.parametrize(('strength', 'options'), CASES)
 def test_objects_lie_in_their_boxes_and_masks(strength, options, bright):
-    """A bright pixel is none of the ground, and none of the grey of what no image covers."""
+    """Bright pixels are neither background nor the grey of areas that no image covers."""
     several, shapes = 0, set()
     for picture, sample in samples(TINY_CONFIG, bright, strength, **options):
         objects, light = sample.gt_instances, picture.mean(2) > 165

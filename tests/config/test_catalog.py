@@ -26,6 +26,9 @@ def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
         find_config('my_own_modle.py')
     with pytest.raises(ConfigError, match='list_models'):
         find_config('zzz')
+    (tmp_path / 'model.onnx').touch()
+    with pytest.raises(ConfigError, match=r'model\.onnx is a model file.*CONFIG comes first'):
+        find_config('model.onnx')
 
 
 def test_configs_have_names():
@@ -39,4 +42,4 @@ def test_configs_have_names():
 
 
 def test_the_readme_counts_the_configs():
-    assert f'\n{len(list_models())} configs:' in (ROOT / 'README.md').read_text()
+    assert f'Six of {len(list_models())} configs' in (ROOT / 'README.md').read_text()

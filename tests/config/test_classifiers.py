@@ -1,4 +1,4 @@
-"""The configs of classifiers: the authors' recipe for ImageNet, number by number, and those for one's own images."""
+"""The configs of classifiers: the authors' recipe for ImageNet, number by number, and those for your own images."""
 import json
 import re
 
@@ -90,7 +90,7 @@ def test_the_augmentation():
 
 
 def test_the_augmentation_is_that_of_the_release():
-    """By timm itself, as the release calls it: the same steps, and no colour jitter beside RandAugment."""
+    """By timm itself, as the release calls it: the same steps, and no colour jitter together with RandAugment."""
     timm = pytest.importorskip('timm.data')
     theirs = timm.create_transform(224, is_training=True, color_jitter=0.4, auto_augment='rand-m9-mstd0.5-inc1',
                                    interpolation='bicubic', re_prob=0.25, re_mode='pixel', re_count=1)
@@ -202,11 +202,11 @@ def test_configs_for_images_of_ones_own(name, rate, epochs, start):
     ('model.train_cfg.augments.0.alfa', 1., 'Mixup'), ('train_dataloader.dataset.splt', 'train', 'split'),
     ('train_dataloader.sampler.num_repeat', 3, 'num_repeats'), ('val_evaluator.top', 1, 'topk'),
     ('train_dataloader.dataset.pipeline.3.magnitud_level', 1, 'magnitude_level'),
-    ('model.backbone.num_classes', 10, 'model.data_preprocessor.num_classes = 1000: the backbone gives 10')))
+    ('model.backbone.num_classes', 10, 'model.data_preprocessor.num_classes = 1000: the backbone returns 10')))
 def test_slips_are_found(key, value, words):
     cfg = load_config('xcit_n12_p16_imagenet')
     cfg.merge_from_dict({key: value}, allow_list_keys=True)
-    with pytest.raises(ConfigError, match='one thing') as caught:
+    with pytest.raises(ConfigError, match='1 mistake ') as caught:
         check_config(cfg)
     assert words in str(caught.value)
 

@@ -17,7 +17,7 @@ def test_one_for_each_task_and_size_class():
 
 @pytest.mark.parametrize('name', NAMES)
 def test_it_starts_from_the_whole_published_model(name):
-    """And differs from the recipe that made it in length, rates and data alone."""
+    """And differs from the recipe that trained these weights only in length, rates and data."""
     cfg = load_config(name, check=True)
     recipe = load_config(name.replace('finetune', 'coco' if 'maskrcnn' in name else 'ade20k'), pretrained=False)
     weights = zoo.get_weights(cfg.init_from)

@@ -1,4 +1,4 @@
-"""What becomes of a config on its way from the file, and faults in it."""
+"""Reading configs from files, and errors in them."""
 import pytest
 from mmengine.registry import MODELS
 
@@ -49,7 +49,7 @@ def test_data_roots_are_compared_by_folders(tmp_path):
     ('x = dict(a=1\n', 2, r"SyntaxError: '\(' was never closed"),
     ('x = 1\ny = x / 0\n', 3, 'ZeroDivisionError: division by zero'),
     ("model = dict(bbox=1)\nx = model['box']\n", 3, "KeyError: 'box'"),
-    ("_base_ = [\n    'absent.py']\n", 3, 'there is no .*absent.py, which it names as its _base_'),
+    ("_base_ = [\n    'absent.py']\n", 3, 'its _base_ .*absent.py does not exist'),
     ('model = 3\ntrain_dataloader = dict(batch_size=dict(a=1))\n', None, 'TypeError: batch_size='),
     ('custom_imports = dict(imports=["xcit_dense",\n    "absent"])\n', 3, "cannot import absent: .*No module named"),
     ('custom_imports = dict(imports=["unfinished"])\n', 2, r"cannot import unfinished: SyntaxError: .*\(unfinished.py, "
@@ -71,7 +71,7 @@ def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem,
 
 
 def test_imports_of_ones_own_take_nothing_away(tmp_path):
-    """They stand in the place of the base's, which import this package; the tools have it."""
+    """They replace those of the base, which import this package; the tools import it anyway."""
     path = tmp_path / 'mine.py'
     path.write_text(f"_base_ = '{TINY_CONFIG}'\ncustom_imports = dict(imports=['json'])\n")
     cfg = load_config(path, check=True)
@@ -104,7 +104,7 @@ def test_options_and_config_are_told_of_at_once(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_config(path, check=True, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
     title, *lines = str(caught.value).splitlines()
-    assert title.startswith('3 things') and [line.split()[0] for line in lines] == [
+    assert title.startswith('3 mistakes') and [line.split()[0] for line in lines] == [
         'modle.x', 'val_dataloader.batch_size', 'model.backbone.with_pc']
-    with pytest.raises(ConfigError, match='2 things'):  # the tools that do not train
+    with pytest.raises(ConfigError, match='2 mistakes'):  # the tools that do not train
         load_config(path, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})

@@ -1,4 +1,4 @@
-"""What options change in a config, value by value, and what they leave alone."""
+"""What options change in a config, value by value, and what they do not change."""
 from pathlib import Path
 
 import pytest
@@ -48,7 +48,7 @@ class OwnHook:
     (dict(type='mmdet.DetVisualizationHook', score_thr=0.5), 'DrawingHook'), (dict(type='SegVisualizationHook'),
     'DrawingHook'), (DetVisualizationHook, 'DrawingHook'), (None, 'DrawingHook'), (OwnHook, OwnHook)), ids=str)
 def test_the_hooks_of_the_frameworks_do_not_draw_into_it(hook, kind, tmp_path):
-    """They overwrite what lies there; mmseg's takes no folder."""
+    """They overwrite existing files; mmseg's has no option for a folder."""
     hook = dict(type=hook) if isinstance(hook, type) else hook
     cfg = Config(dict(model=1) if hook is None else dict(default_hooks=dict(visualization=hook)))
     options.set_show_dir(cfg, tmp_path, overwrite=True)
@@ -106,7 +106,7 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
 
 
 def test_a_data_root_that_makes_two_data_sets_one_is_told(tmp_path, monkeypatch):
-    """Those that were one before, or stay apart, are none of it."""
+    """Data sets that were the same before, or stay different, give no warning."""
     said = []
     monkeypatch.setattr(options, 'print_log', lambda text, **how: said.append(text))
 

@@ -7,7 +7,7 @@ from xcit_dense import get_arch
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import zoo
 
-#: Those of fine-tuning have a test of their own.
+#: Those of fine-tuning have their own test.
 OTHERS = sorted(name for name in {*DENSE} - {path_of(*recipe).stem for recipe in RECIPES} if 'finetune' not in name)
 
 
@@ -97,7 +97,7 @@ def test_start_weights_and_schedule(name):
 @pytest.mark.parametrize('name, from_data', [
     (name, name.endswith(('custom', 'small'))) for name in OTHERS])
 def test_where_classes_come_from(name, from_data):
-    """Those of the data where it is somebody's own, else 80 of COCO or 150 of ADE20k, where 0 is no class."""
+    """Those of the data if it is the user's own, otherwise 80 of COCO or 150 of ADE20k, where 0 is no class."""
     cfg = load_config(ROOT / f'configs/{name}.py')
     assert cfg.get('classes_from_data', False) == from_data
     data = cfg.train_dataloader.dataset, cfg.val_dataloader.dataset, cfg.test_dataloader.dataset
@@ -124,7 +124,7 @@ def test_where_classes_come_from(name, from_data):
 
 @pytest.mark.parametrize('path', [ROOT / f'configs/{name}.py' for name in DENSE], ids=lambda path: path.stem)
 def test_start_weights_are_published_ones_of_the_same_arch(path):
-    """And the channels that neck or heads take are those of the backbone, whose maps they take in order."""
+    """And neck or heads accept the channels of the backbone, whose maps they use in order."""
     cfg = load_config(path)
     backbone, channels = cfg.model.backbone, get_arch(cfg.model.backbone.arch).embed_dims
     if 'init_cfg' in backbone:
@@ -148,7 +148,7 @@ def test_start_weights_are_published_ones_of_the_same_arch(path):
 
 
 def test_stages_of_cascade():
-    """Each takes boxes that overlap more, and moves them by less."""
+    """Each gets boxes with a higher IoU, and moves them by less."""
     model = load_config(ROOT / 'configs/cascade_maskrcnn_xcit_s12_p16_coco.py').model
     assert (model.type, model.roi_head.type) == ('CascadeRCNN', 'CascadeRoIHead')
     assert (model.roi_head.num_stages, model.roi_head.stage_loss_weights) == (3, [1, 0.5, 0.25])

@@ -1,4 +1,4 @@
-"""The size that the test pipeline of a classifier tells."""
+"""The image size in the test pipeline of a classifier."""
 import pytest
 from mmengine.config import Config
 

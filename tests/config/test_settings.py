@@ -1,4 +1,4 @@
-"""What users change in almost every run: all that depends on it follows, and the log says so."""
+"""Settings that users change in almost every run: everything that depends on them changes too, and is logged."""
 import pytest
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -28,7 +28,7 @@ def changed(name, given=(), **settings):
 
 @pytest.mark.parametrize('name', LOADABLE)
 def test_every_config_takes_them(name, said):
-    """And the log has every key that is another."""
+    """And the log has every key that changed."""
     unit = 'epochs' if 'max_epochs' in read_config(name).train_cfg else 'iterations'
     cfg = changed(name, image_size=448, batch_size=4, lr=0.25, workers=5, **{unit: 10})
     before = read_config(name)
@@ -76,7 +76,7 @@ def test_what_ends_at_a_rate_follows_it(said):
 @pytest.mark.parametrize('settings, given', ((dict(auto_scale_lr=True), ()), (dict(lr=1e-4), ()),
                                              ({}, ('optim_wrapper.optimizer.lr', ))))
 def test_a_rate_is_scaled_by_nobody_or_once(settings, given, said):
-    """By mmengine, or by nobody where the user gave it."""
+    """By mmengine, or not at all if the user set it."""
     cfg = changed(DETECTOR, given, batch_size=8, **settings)
     assert cfg.optim_wrapper.optimizer.lr == 1e-4 and cfg.auto_scale_lr.base_batch_size == 16
     cfg = read_config(DETECTOR)
@@ -101,7 +101,7 @@ def test_workers(said):
     (dict(epochs=0), '--epochs .*got 0'), (dict(epochs=-3), '--epochs .*got -3'), (dict(lr=-1), '--lr .*got -1'),
     (dict(lr=float('nan')), '--lr .*nan'), (dict(workers=-1), '--workers .*got -1'),
     (dict(batch_size=0), '--batch-size .*got 0'), (dict(augment='much'), "light or strong, got 'much'"),
-    (dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'), (dict(iterations=50), 'counts epochs.*give --epochs')))
+    (dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'), (dict(iterations=50), 'counts epochs.*Use --epochs')))
 def test_values_that_cannot_be(settings, words):
     with pytest.raises(ConfigError, match=words):
         changed(DETECTOR, **settings)
@@ -151,7 +151,7 @@ def test_one_process_of_several_says_it(said, monkeypatch):
 
 
 def test_the_log_is_short_and_says_where_nothing_changes(capsys):
-    """Lists of scales are one line each, rates have no noise of their last digits."""
+    """Lists of scales are one line each, rates are rounded."""
     apply_settings(read_config('maskrcnn_xcit_s12_p16_coco'), Settings(image_size=640, batch_size=3))
     said = capsys.readouterr().out.splitlines()
     assert len(said) < 14 and all(len(line) < 260 for line in said)

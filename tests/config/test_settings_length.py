@@ -29,7 +29,7 @@ def test_a_published_schedule_of_epochs():
 
 @pytest.mark.parametrize('length', (1, 7, 100, 8000, 200000))
 def test_a_published_schedule_of_iterations(length):
-    """There are at least as many validations as before, where there are as many iterations."""
+    """There are at least as many validations as before if there are as many iterations."""
     cfg = read_config('upernet_xcit_s12_p16_ade20k')
     set_length(cfg, length, 'iterations')
     warm_up, poly = cfg.param_scheduler
@@ -92,21 +92,22 @@ def test_what_begins_after_a_warm_up_begins_where_it_ends():
     assert cfg.train_cfg.val_interval == 5000  # at the end alone, as before
 
 
-@pytest.mark.parametrize('path, unit, words', ((TINY_CONFIG, 'iterations', '--epochs N: 30 iterations are 10 epochs'),
-                                               (TINY_SEG_CONFIG, 'epochs', '--iterations N: 30 epochs .* are 90$')))
+@pytest.mark.parametrize('path, unit, words', (
+    (TINY_CONFIG, 'iterations', '--epochs N: 30 iterations are 10 epochs'),
+    (TINY_SEG_CONFIG, 'epochs', '--iterations N: 30 epochs .* are 90 iterations$')))
 def test_the_other_unit_is_named_with_its_number(path, unit, words, demo_data, monkeypatch):
     with pytest.raises(ConfigError, match=words):
         set_length(load_config(path, data_root=str(demo_data)), 30, unit)
     monkeypatch.setenv('WORLD_SIZE', '3')  # an epoch is one step then
     with pytest.raises(ConfigError, match='30 (epochs|iterations)'):
         set_length(load_config(path, data_root=str(demo_data)), 30, unit)
-    with pytest.raises(ConfigError, match='give --.* N$'):
+    with pytest.raises(ConfigError, match='Use --.* N$'):
         set_length(load_config(path), 30, unit)  # there is no such data
 
 
 @pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
 def test_configs_of_the_frameworks(framework):
-    """Each kind of schedule that they bring ends with the run, and no milestone lies beyond it."""
+    """Each kind of schedule in their configs ends with the run, and no milestone is beyond it."""
     spec = find_spec(framework)
     root = Path(spec.submodule_search_locations[0], '.mim/configs/_base_') if spec else Path()
     paths = sorted((root / 'schedules').glob('*.py')) if spec else []

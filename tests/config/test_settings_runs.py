@@ -1,4 +1,4 @@
-"""Runs with settings: the same as with a config changed by hand; they go on exactly, and tests know of them."""
+"""Runs with settings: the same as with a config changed by hand; they resume exactly, and tests use the settings."""
 import pytest
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -20,7 +20,7 @@ BY_HAND = {
 
 @pytest.fixture
 def segmentor(demo_data, tmp_path):
-    """A function that gives the config of a run with settings or with values by key, in a folder of its name."""
+    """A function that returns the config of a run with settings or with values by key, in a folder of its name."""
 
     def make(name, changes=None, **settings):
         cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name, **(changes or {}))
@@ -60,7 +60,7 @@ def test_a_setting_that_is_left_out_is_told(left_out, key, segmentor, capsys):
     forget_run()
     train(segmentor('run', **{**settings, **left_out}), resume=True)
     said = capsys.readouterr()
-    told = (said.out + said.err).partition('other settings')[2]
+    told = (said.out + said.err).partition('settings that differ')[2]
     assert key in told and f'--{next(iter(left_out)).replace("_", "-")}' in told
 
 
@@ -71,6 +71,6 @@ def test_test_needs_nothing_with_the_dumped_config_and_warns_with_another(demo_d
     args = ('--data-root', demo_data, '--work-dir', tmp_path / 'test')
     own = run_tool('test.py', tmp_path / 'run' / TINY_CONFIG.name, tmp_path / 'run', *args)
     other = run_tool('test.py', TINY_CONFIG, tmp_path / 'run', *args)
-    mended = run_tool('test.py', TINY_CONFIG, tmp_path / 'run', *args, '--image-size', 64)
-    assert 'give --image-size 64' in other.stdout
-    assert 'give --image-size' not in own.stdout + mended.stdout
+    fixed = run_tool('test.py', TINY_CONFIG, tmp_path / 'run', *args, '--image-size', 64)
+    assert 'Use --image-size 64' in other.stdout
+    assert 'Use --image-size' not in own.stdout + fixed.stdout

@@ -1,4 +1,4 @@
-"""Another size of images, in every pipeline and wherever else pixels are counted."""
+"""Another image size, in every pipeline and everywhere else that pixels are counted."""
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_another_size_is_told(capsys):
 
 @pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
 def test_data_sets_of_the_frameworks(framework):
-    """Every one that they bring takes another size for its test, and the same size changes nothing."""
+    """Every config of theirs accepts another size for its test, and the same size changes nothing."""
     spec = find_spec(framework)
     root = Path(spec.submodule_search_locations[0], '.mim/configs/_base_/datasets') if spec else Path()
     refused = []

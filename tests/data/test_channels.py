@@ -82,7 +82,7 @@ def test_values_that_are_no_numbers_are_refused(value, tmp_path):
     array = noise(5, 'float32')
     array[2, 3, 4] = value
     np.save(tmp_path / 'a.npy', array)
-    with pytest.raises(DataError, match=r'a.npy holds 1 value .*NaN'):
+    with pytest.raises(DataError, match=r'a.npy has 1 value .*NaN'):
         LoadImageChannels(5)(dict(img_path=str(tmp_path / 'a.npy')))
 
 

@@ -33,7 +33,7 @@ def assert_same(dataset):
 
 
 def spoil(root):
-    """Whatever may lie in class folders."""
+    """Add files and folders that class folders may also have."""
     folder = root / 'classes/train'
     (folder / 'star/deep/.hidden').mkdir(parents=True)
     for name in ('star/deep/a.JPEG', 'star/deep/.hidden/b.png', 'disc/.c.jpg', 'disc/Z.TIF', 'disc/d.webp',
@@ -48,7 +48,7 @@ def spoil(root):
 def test_class_folders_are_read_as_mmpretrain_reads_them(root):
     assert assert_same(pictures(root)).classes() == NAMES
     spoil(root)
-    (root / 'classes/train/square/gone.jpg').unlink()  # the check tells of it
+    (root / 'classes/train/square/gone.jpg').unlink()  # the check reports it
     own = assert_same(pictures(root))
     assert own.classes() == ('.ipynb_checkpoints', 'Upper', 'cross', 'disc', 'linked', 'square', 'star', 'triangle')
     assert {path.rpartition('/')[2] for path in own.unread()} == {'d.webp', 'e.npy', 'jpg'}
@@ -128,7 +128,7 @@ def test_without_mmpretrain_its_data_sets_are_unknown(monkeypatch, root):
     assert type_of(pictures(root)) is None and reader_of(pictures(root)) == ''
     check_data(config(pictures(root, 'none')))  # to install it comes first
     finding, = check_data_set(pictures(root)).findings
-    assert finding.kind == 'not-checked' and "installed has a data set 'CustomDataset'" in finding.sentence
+    assert finding.kind == 'not-checked' and "has a data set type 'CustomDataset'" in finding.sentence
 
 
 def test_somebody_elses_custom_data_set_is_none_of_mmpretrains():
@@ -178,11 +178,11 @@ def test_a_classifier_without_a_head_has_no_classes_of_its_own():
 def test_classes_that_differ_are_told_with_the_mend(root, harm, words):
     cfg = config(pictures(root), pictures(root, 'val'))
     harm(root / 'classes/val')
-    with pytest.raises(DataError, match=f'classes/val has other classes.*{words}.*empty folder') as caught:
+    with pytest.raises(DataError, match=f'classes/val has different classes.*{words}.*empty folder') as caught:
         take_classes(cfg)
     assert str(root / 'classes/val') in str(caught.value)
     take_classes(cfg, on_findings='warn')
-    with pytest.raises(DataError, match=f'other classes than x.pth.*{words}'):
+    with pytest.raises(DataError, match=f'different classes than x.pth.*{words}'):
         take_classes(cfg, dict(meta=dict(dataset_meta=dict(classes=NAMES))), 'x.pth', loaders=['val_dataloader'])
 
 
@@ -203,20 +203,20 @@ def test_a_list_takes_the_names_of_the_training_data(root):
     take_classes(cfg)
     assert cfg.val_dataloader.dataset.metainfo.classes == NAMES
     write_list(root, [('star/star_0001.jpg', 5)], 'val.txt')
-    with pytest.raises(DataError, match="val.txt has other classes.*with '5'"):
+    with pytest.raises(DataError, match="val.txt has different classes.*with '5'"):
         take_classes(cfg)
     write_list(root, 'a.jpg 1000000000', 'val.txt')
     with pytest.raises(DataError, match='label 1000000000'):
         classes_of_data(val)
     (root / 'classes.txt').write_text('a\na\n')
-    with pytest.raises(DataError, match='one class name a line'):
+    with pytest.raises(DataError, match='one unique class name per line'):
         classes_of_data(val)
 
 
 def test_no_class_folders_at_all(root):
     for name in NAMES:
         shutil.rmtree(root / 'classes/train' / name)
-    with pytest.raises(DataError, match='classes/train has no folder, and each class is one'):
+    with pytest.raises(DataError, match='classes/train has no class folders. Make a folder for each class'):
         take_classes(config(pictures(root), pictures(root, 'val')))
     with pytest.raises(DataError, match='cannot be read'):
         classes_of_data(pictures(root, 'none'))

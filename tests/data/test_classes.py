@@ -10,9 +10,11 @@ from PIL import Image
 from helpers.paths import SMALL_CONFIG
 from xcit_dense import get_config
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.classes import classes_of_data, heads_of_classes, palette_of, set_classes, take_classes
+from xcit_dense.data.classes import classes_of_data, heads_of_classes, set_classes, take_classes
 from xcit_dense.data.datasets import LOADERS
+from xcit_dense.data.explicit import explicit_classes
 from xcit_dense.data.files import read_class_list
+from xcit_dense.draw.colours import class_colours
 from xcit_dense.errors import DataError
 
 
@@ -43,14 +45,14 @@ def test_categories_in_another_order_are_refused(change, demo_data, tmp_path):
     content = json.loads(path.read_text())
     change(content['categories'])
     path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=f'{path} has other classes than the training data, or another order'):
+    with pytest.raises(DataError, match=f'{path} has different classes than the training data, or a different order'):
         take_classes(load_config(SMALL_CONFIG, data_root=tmp_path))
 
 
 def test_classes_of_a_checkpoint_are_compared_with_the_data(demo_data):
     cfg = load_config(SMALL_CONFIG, data_root=demo_data)
     checkpoint = dict(meta=dict(dataset_meta=dict(classes=('square', 'disc', 'triangle', 'star', 'cross'))))
-    with pytest.raises(DataError, match=r'other classes than run\.pth'):
+    with pytest.raises(DataError, match=r'different classes than run\.pth'):
         take_classes(cfg, checkpoint, 'run.pth', loaders=['test_dataloader'])
     take_classes(cfg, checkpoint, 'run.pth', loaders=[])
     assert cfg.test_dataloader.dataset.metainfo.classes[0] == 'square'
@@ -63,7 +65,7 @@ def test_config_by_name_takes_its_classes_from_the_data(demo_data):
 def test_file_that_is_no_coco_file(demo_data, tmp_path):
     (tmp_path / 'annotations').mkdir()
     (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps([1, 2]))
-    with pytest.raises(DataError, match='instances_train2017.json is no COCO'):
+    with pytest.raises(DataError, match='instances_train2017.json is not a COCO'):
         take_classes(load_config(SMALL_CONFIG, data_root=tmp_path))
 
 
@@ -79,22 +81,22 @@ def test_classes_reach_heads_and_data_sets():
     for loader in LOADERS:
         meta = cfg[loader].dataset.metainfo
         assert set(meta) == {'classes', 'palette', 'category_ids'} and meta.category_ids == (9, 0, 4)
-        assert meta.classes == ('a', 'background', 'c') and meta.palette == palette_of(meta.classes)
+        assert meta.classes == ('a', 'background', 'c') and meta.palette == class_colours(meta.classes)
 
 
 def test_colours_of_classes():
-    """Red, then blue, then green; in RGB; the background is grey wherever it stands, and takes no other's colour."""
-    assert palette_of('abc') == [(242, 36, 36), (36, 96, 242), (157, 242, 36)]
-    palette = palette_of(['a', 'background', 'c'])
+    """Red, then blue, then green, in RGB; the background is grey at any place and uses up no colour."""
+    assert class_colours('abc') == [(242, 36, 36), (36, 96, 242), (157, 242, 36)]
+    palette = class_colours(['a', 'background', 'c'])
     assert palette[0] == (242, 36, 36) and palette[1] == (90, 90, 90) and palette == [
-        palette_of(['a'])[0], (90, 90, 90), palette_of('xyz')[2]]
-    many = palette_of([str(i) for i in range(150)])
+        class_colours(['a'])[0], (90, 90, 90), class_colours('xyz')[1]]
+    many = class_colours([str(i) for i in range(150)])
     assert len(set(many)) == 150 and all(0 <= value <= 255 for colour in many for value in colour)
     assert all(sum(abs(x - y) for x, y in zip(a, b, strict=True)) > 100 for a, b in zip(many, many[1:], strict=False))
 
 
 def test_a_label_that_no_class_has_is_told_with_the_last_map_that_has_it(tmp_path, monkeypatch):
-    """Whatever the order in which the disk lists them."""
+    """In any order in which the disk lists them."""
     for folder in ('images/training', 'annotations/training'):
         (tmp_path / folder).mkdir(parents=True)
     for name in 'abc':
@@ -112,3 +114,16 @@ def test_names_in_a_list_are_lines(tmp_path):
     assert read_class_list(path) is None
     path.write_text('\n  sky \ntraffic light\r\nsea\n\n')
     assert read_class_list(path) == ('sky', 'traffic light', 'sea')
+
+
+_NINE = tuple('abcdefghi')
+
+
+@pytest.mark.parametrize('classes, colours, is_found', (
+    (('background', 'disc', 'square'), [(90, 90, 90), (36, 96, 242), (157, 242, 36)], True),  # the background counted
+    (_NINE, [*class_colours(_NINE[:8]), (242, 36, 105)], True),  # the ninth class had the tone of the first
+    (_NINE, [*class_colours(_NINE[:8]), (242, 36, 106)], False)))
+def test_configs_of_runs_of_earlier_versions_have_classes_out_of_the_data(classes, colours, is_found):
+    dataset = dict(type='CocoDataset', metainfo=dict(classes=classes, palette=colours))
+    cfg = Config(dict(classes_from_data=True, train_dataloader=dict(dataset=dataset)))
+    assert ('the config sets classes' in explicit_classes(cfg)) != is_found

@@ -1,4 +1,4 @@
-"""Which data sets a config has, where they lie, and which images are there."""
+"""Which data sets a config has, where they are, and which images exist."""
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,7 @@ def test_images_are_found_in_order_below_a_folder(tmp_path):
 
 
 def test_missing_and_empty_are_told_apart(tmp_path):
-    """Of the loaders asked for alone; with all there, nothing is said."""
+    """Only of the given loaders; if nothing is missing, there is no message."""
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'full').mkdir()
     (tmp_path / 'full/a').touch()

@@ -186,7 +186,7 @@ def test_chosen_classes_alone_are_drawn(tmp_path, call_tool):
     maps = [cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in tmp_path.glob('data/annotations/*/*.png')]
     assert {label for labels in maps for label in np.unique(labels)} == {0, 1, 2}
     assert {path.name for path in tmp_path.glob('data/classes/*/*')} == {'star', 'disc'}
-    # the same objects as pictures, whatever else there is
+    # the same objects in class folders as with all classes
     make_demo_data(tmp_path / 'all', num_train=6, num_val=2, size=64)
     name = 'classes/train/star/star_0001.jpg'
     assert filecmp.cmp(tmp_path / 'data' / name, tmp_path / 'all' / name, shallow=False)

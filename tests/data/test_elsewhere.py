@@ -1,4 +1,4 @@
-"""Data that lies on no disk: whatever mmengine has a backend for, its own or one of somebody's."""
+"""Data that is not on a disk: any backend of mmengine, its own or a user's."""
 import json
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from xcit_dense.errors import DataError
 
 @pytest.fixture
 def shelf(root):
-    """A backend of somebody's own, by the name ``shelf`` and for addresses ``shelf://``, that holds the data."""
+    """A user's backend with the name ``shelf``, for addresses ``shelf://``, that holds the data."""
 
     class Shelf(fileio.BaseStorageBackend):
         def get(self, filepath):
@@ -117,7 +117,7 @@ def test_what_is_missing_is_told_and_the_run_goes_on_where_that_is_asked(root, t
     content = json.loads((root / ANNOTATIONS).read_text())
     content['categories'].reverse()
     Path(root, ANNOTATIONS.replace('train', 'val')).write_text(json.dumps(content))
-    with pytest.raises(DataError, match='another order'):
+    with pytest.raises(DataError, match='a different order'):
         take_classes(cfg)
     take_classes(cfg, on_findings='warn')
     assert cfg.model.roi_head.bbox_head.num_classes == 5

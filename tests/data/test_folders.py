@@ -30,7 +30,7 @@ def names_below(folder, **kwargs):
 
 @pytest.fixture
 def linked(tmp_path):
-    """Images beside a link to a folder elsewhere, and a link to one of them."""
+    """Images next to a link to a folder elsewhere, and a link to one of them."""
     tree(tmp_path / 'elsewhere', '2/b.png', '10/c.png')
     root = tree(tmp_path / 'root', 'a.png', 'z/d.png')
     (root / 'more').symlink_to(tmp_path / 'elsewhere')
@@ -104,7 +104,7 @@ def test_a_link_that_leads_nowhere_is_left_out_where_mmseg_does(root):
 
 
 def test_mmsegs_hidden_folders_are_checked(root):
-    """mmseg reads what lies in them, and would miss the label map in the middle of a training."""
+    """mmseg reads the files in them, and would miss the label map in the middle of a training."""
     hidden = root / 'images/training/.ipynb_checkpoints/x.jpg'
     hidden.parent.mkdir()
     Image.new('RGB', (64, 64)).save(hidden)

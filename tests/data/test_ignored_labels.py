@@ -93,7 +93,7 @@ def test_a_data_set_with_classes_of_its_own_leaves_them_out(demo_data):
 
 
 def test_loss_padding_and_metric_follow(camvid):
-    """Whatever numbers a user had tried before."""
+    """Also if the config had other numbers before."""
     cfg = config(camvid, 4, name='upernet_xcit_n12_p16_ade20k', options={
         'train_dataloader.dataset.type': 'ImageFolderDataset', 'val_dataloader.dataset.type': 'ImageFolderDataset',
         'test_dataloader.dataset.type': 'ImageFolderDataset', 'classes_from_data': True,
@@ -104,7 +104,7 @@ def test_loss_padding_and_metric_follow(camvid):
 
 
 def test_padding_is_what_the_heads_leave_out(camvid):
-    """The loss would stop at 255, which they do not leave out then and which no class has."""
+    """The loss would fail at 255, which they do not ignore then and which is not a class."""
     cfg = config(camvid, options={'model.decode_head.ignore_index': 4, 'val_evaluator.ignore_index': 4,
                                   'test_evaluator.ignore_index': 4})
     take_classes(cfg)
@@ -115,13 +115,13 @@ def test_padding_is_what_the_heads_leave_out(camvid):
 
 
 def test_255_stops_a_training_whose_heads_leave_out_another_label_alone(camvid):
-    """Before it starts, with the option that mends it."""
+    """Before it starts, with the option that fixes it."""
     (camvid / 'classes.txt').write_text('\n'.join(exports.CAMVID[:4]))
     labels = exports.scene(0)[1]
     labels[:2] = 255
     Image.fromarray(labels).save(camvid / 'trainannot/train000.png')
     options = {f'{key}.ignore_index': 4 for key in ('model.decode_head', 'val_evaluator', 'test_evaluator')}
-    with pytest.raises(DataError, match=r'255 \(96 pixels on 1 image\)[\s\S]*--ignore-label 255'):
+    with pytest.raises(DataError, match=r'255 \(96 pixels in 1 image\)[\s\S]*--ignore-label 255'):
         check_before_training(config(camvid, options=options))
     check_before_training(config(camvid, 4, 255, options=options))
     options['model.decode_head.loss_decode.use_sigmoid'] = True  # which has no class for it, and goes on
@@ -135,9 +135,9 @@ def test_a_label_without_a_class_is_told_with_what_helps(camvid):
     with pytest.raises(DataError) as stopped:
         check_before_training(config(camvid))
     said = str(stopped.value)
-    assert f'4 ({pixels:,} pixels on 4 images)' in said and '--ignore-label 3 4;' in said and 'classes.txt' in said
-    assert said.count('has labels that no class has') == 2 and '4 times, such as' in said  # training and validation
-    with pytest.raises(DataError, match=r'--ignore-label 3 4;.*classes\.txt'):
+    assert f'4 ({pixels:,} pixels in 4 images)' in said and '--ignore-label 3 4.' in said and 'classes.txt' in said
+    assert said.count('has labels without a class') == 2 and '4 times, for example' in said  # training and validation
+    with pytest.raises(DataError, match=r'--ignore-label 3 4\..*classes\.txt'):
         take_classes(config(camvid))
     for cfg in (config(camvid, 3, 4), config(camvid, 3, 4, 77)):
         check_before_training(cfg)

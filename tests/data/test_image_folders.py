@@ -43,7 +43,7 @@ def test_without_a_list_classes_are_the_labels(tmp_path):
 
 
 @pytest.mark.parametrize('text, words', (
-    (b'sky\nsky\n', 'each once'), (b'sky\n\nsea\n', 'none empty'), (b'', 'none empty'), (b'\xff\xfe', 'decode')))
+    (b'sky\nsky\n', 'unique'), (b'sky\n\nsea\n', 'no empty lines'), (b'', 'no empty lines'), (b'\xff\xfe', 'decode')))
 def test_bad_list_of_classes(tmp_path, text, words):
     (folders(tmp_path) / 'classes.txt').write_bytes(text)
     with pytest.raises(DataError, match=words):
@@ -58,11 +58,11 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
         (tmp_path / 'classes.txt').write_text('sky\nsea\n')
     path = tmp_path / f'annotations/{part}/b.png'
     cv2.imwrite(str(path), np.zeros((4, 6, 3), np.uint8))
-    with pytest.raises(DataError, match=f'{path} is no label map.*RGB'):
+    with pytest.raises(DataError, match=f'{path} is not a label map.*RGB'):
         take_classes(config_of(tmp_path))
     cv2.imwrite(str(path), np.full((4, 6), 7, np.uint8))
     if listed or part == 'validation':
-        with pytest.raises(DataError, match=f'{path} has the label 7; there are 2 classes'):
+        with pytest.raises(DataError, match=f'{path} has the label 7, but the 2 classes have'):
             take_classes(config_of(tmp_path))
     path.write_bytes(b'no picture')
     with pytest.raises(DataError, match=f'{path} cannot be read'):
@@ -70,7 +70,7 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
 
 
 def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
-    """As when the framework reads them; to refuse links out of the data root is the data check's part."""
+    """As when the framework reads them; links out of the data root are for the data check."""
     folders(tmp_path / 'data', labels=(0, 1, 2))
     for path in (tmp_path / 'data').glob('annotations/*/*.png'):
         kept = tmp_path / f'{path.parent.name}_{path.name}'
@@ -89,7 +89,7 @@ def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
 
 @pytest.mark.parametrize('labels', ((255, ), (0, 255)))
 def test_one_class_is_refused(labels, tmp_path):
-    with pytest.raises(DataError, match='segmentation needs two.*255 is ignored'):
+    with pytest.raises(DataError, match='segmentation needs at least two.*255 is ignored'):
         take_classes(config_of(folders(tmp_path, labels=labels)))
 
 

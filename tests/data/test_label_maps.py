@@ -90,7 +90,7 @@ def test_without_the_label_zero_classes_begin_at_one(tmp_path, listed):
     Image.fromarray(labels + 1).save(tmp_path / 'annotations/training/a.png')
     if listed:
         assert kinds_of(check_data_set(dataset)) == {'map-labels'}
-        with pytest.raises(DataError, match='has the label 4; there are 3 classes, labels 1 to 3'):
+        with pytest.raises(DataError, match='has the label 4, but the 3 classes have the labels 1 to 3'):
             classes_of_data(dataset)
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline reads, told by the classes of its steps, wherever they stand and however they are named."""
+"""What a pipeline reads, by the classes of its steps, at any depth and by any name."""
 import json
 
 import pytest
@@ -14,7 +14,7 @@ from xcit_dense.data.pipelines import image_loader, judges_masks, loads_masks, m
 
 
 class MyAnnotations(LoadAnnotations):
-    """Of somebody's own, with masks unless it is told otherwise."""
+    """A user's own class, with masks by default."""
 
     def __init__(self, with_mask=True, **options):
         super().__init__(with_mask=with_mask, **options)

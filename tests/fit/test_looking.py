@@ -1,4 +1,4 @@
-"""Every line of the look at data and config: data that brings it, and data that does not."""
+"""Every line of the look at data and config: data that causes it, and data that does not."""
 import numpy as np
 import pytest
 from mmengine.config import Config
@@ -20,7 +20,7 @@ def looked(root, images=USUAL, name=SMALL_CONFIG, length=100, batch=8, **options
 
 
 def only(found, *words):
-    """The one warning has all of some words."""
+    """The only warning has all of these words."""
     line, = found.warnings
     assert all(word in line for word in words), line
     return True
@@ -29,8 +29,8 @@ def only(found, *words):
 def test_data_that_fits(tmp_path):
     found = looked(tmp_path)
     assert found.warnings == []
-    assert found.facts['objects'].startswith('40 pixels') and '2.5 tokens' in found.facts['objects']
-    assert '3 an image, 3 at most' in found.facts['objects'] and 'IoU of 0.7' in found.facts['anchors']
+    assert found.facts['objects'].startswith('median 40 pixels') and '2.5 tokens' in found.facts['objects']
+    assert 'median 3 per image, 3 at most' in found.facts['objects'] and 'IoU of 0.7' in found.facts['anchors']
 
 
 def test_small_objects_name_the_size_that_helps(tmp_path):
@@ -38,7 +38,7 @@ def test_small_objects_name_the_size_that_helps(tmp_path):
     small = [(384, 384, [('a', 12, 12), ('b', 12, 12)])] * 12
     found = looked(tmp_path, small, model__rpn_head__anchor_generator__scales=[1.5])
     assert only(found, 'median object has 6 pixels', '0.38 tokens', '--image-size 256')
-    assert found.facts['objects'].startswith('6 pixels')
+    assert found.facts['objects'].startswith('median 6 pixels')
 
 
 def test_small_objects_of_images_that_show_no_more(tmp_path):
@@ -68,7 +68,7 @@ def test_anchors_of_other_sizes_or_shapes(name, options, key, tmp_path):
     (RETINA, dict(model__test_cfg__max_per_img=29))))
 @pytest.mark.parametrize('more', (0, 1))
 def test_as_many_objects_as_an_image_may_have(name, kept, more, tmp_path):
-    """Thirty, and of proposals twice that."""
+    """Thirty objects, and twice as many proposals."""
     (key, value), = kept.items()
     images = [(192, 192, [('a', 24, 24), ('b', 24, 24)] * 15)] * 12
     found = looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value + more})
@@ -89,7 +89,7 @@ def test_images_left_out_for_their_size(tmp_path):
     assert only(found, '1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1')
 
 
-@pytest.mark.parametrize('count, words', ((10, None), (9, ("'rare'", 'fewest: 9')), (0, ("'rare'", 'left out'))))
+@pytest.mark.parametrize('count, words', ((10, None), (9, ("'rare'", 'fewest: 9')), (0, ("'rare'", 'remove classes'))))
 def test_classes_with_few_objects(count, words, tmp_path):
     images = [(*size, [*objects, *[('rare', 30, 30)] * (place < count)])
               for place, (*size, objects) in enumerate(USUAL)]
@@ -99,7 +99,7 @@ def test_classes_with_few_objects(count, words, tmp_path):
 
 def test_fewer_images_than_a_step_takes(tmp_path):
     assert not looked(tmp_path, batch=12).warnings
-    assert only(looked(tmp_path, batch=13), '13 images', 'has 12', '--batch-size 3')
+    assert only(looked(tmp_path, batch=13), '13 images', 'only 12', '--batch-size 3')
 
 
 def test_short_runs(tmp_path):
@@ -110,7 +110,7 @@ def test_short_runs(tmp_path):
 @pytest.mark.parametrize('end, share', ((100, None), (101, '101 of the 400'), (400, '400 of the 400'), (401, None)))
 @pytest.mark.parametrize('by_epoch', (False, True))
 def test_a_long_warm_up(end, share, by_epoch):
-    """What goes beyond the run is told by the check of schedules."""
+    """The check of schedules reports a warm-up that ends beyond the run."""
     cfg = Config(dict(train_cfg=dict(max_epochs=400 if by_epoch else 40), param_scheduler=[
         dict(type='LinearLR', by_epoch=by_epoch, begin=0, end=end)]))
     found = []
@@ -122,7 +122,7 @@ def test_a_long_warm_up(end, share, by_epoch):
 @pytest.mark.parametrize('end, length, kept', ((2, 5, 2), (4, 5, 2), (4, 15, 2), (300, 1000, 100)))
 @pytest.mark.parametrize('converted', (False, True))
 def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, kept, converted):
-    """What the look names is what the suggestion and `--epochs` make; mmengine's schedulers need two steps."""
+    """The look names the same end as the suggestion and `--epochs` set; mmengine's schedulers need two steps."""
     cfg = Config(dict(train_cfg=dict(max_epochs=length), param_scheduler=[
         dict(type='LinearLR', start_factor=0.1, convert_to_iter_based=converted, begin=0, end=end)]))
     kept, found = 1 if converted and kept == 2 else kept, []

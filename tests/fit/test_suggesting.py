@@ -1,4 +1,4 @@
-"""Configs that fit the data: they are read, their changes reach, and there are no others."""
+"""Configs that fit the data: they can be read, their changes take effect, and nothing else changes."""
 import ast
 
 import numpy as np
@@ -25,7 +25,7 @@ NUCLEI = [(450, 420, [('a', 12, 12), ('b', 10, 11), ('a', 15, 12)] * 30)] * 40
 
 
 def suggested(tmp_path, images, name=SMALL_CONFIG, settings=None, root=None, **options):
-    """Return the text for some boxes, and the config that it gives with the data."""
+    """Return the text for some boxes, and the config that it is with the data."""
     root = root or write_boxes(tmp_path / 'data', *images)
     text = suggest(config_for(root, name, **options), name, 'the tests', settings)
     path = tmp_path / 'suggested.py'
@@ -120,7 +120,7 @@ def test_thin_classes_of_label_maps(tmp_path):
 
 
 def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
-    """As the options leave the config, which gives all of it again."""
+    """As the options change the config; the text repeats all of it."""
     options = dict(train_dataloader__batch_size=4, train_cfg__max_epochs=9)
     settings = Settings(batch_size=4, epochs=9, image_size=192, lr=1e-3)
     _, cfg = suggested(tmp_path, NUCLEI, settings=settings, **options)
@@ -134,13 +134,13 @@ def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
     (BOXES, dict(augment='strong', batch_size=4)), (SMALL_CONFIG, dict(epochs=9, lr=0.5)),
     (SEG, dict(augment='light', image_size=256, iterations=100, batch_size=4))))
 def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
-    """What they made of wrappers, intervals, schedulers and rates; images that mix others too."""
+    """Their effects on wrappers, intervals, schedulers and rates; also images that are mixed with others."""
     settings = Settings(**settings)
     root = streets(tmp_path / 'data', 40) if name == SEG else write_boxes(tmp_path / 'data', *USUAL[:40])
     cfg = load_config(name, data_root=str(root), settings=settings, pretrained=False)
     (tmp_path / 'suggested.py').write_text(text := suggest(cfg, name, 'the tests', settings))
     got = load_config(tmp_path / 'suggested.py', data_root=str(root), pretrained=False)
-    assert 'becomes' not in text
+    assert 'grows' not in text
     if not settings.batch_size:
         got.train_dataloader.batch_size, got.auto_scale_lr = cfg.train_dataloader.batch_size, cfg.auto_scale_lr
     if not settings.batch_size and not settings.lr:
@@ -161,11 +161,11 @@ def test_rates_for_random_weights_alone_rise(start, tmp_path):
 
 
 def test_reasons_are_told_where_they_are(tmp_path):
-    """What a user asked for is told as such, and what follows from a suggestion is not."""
+    """What a user requested is marked as such, and what follows from a suggestion is not."""
     text, _ = suggested(tmp_path, NUCLEI)
-    assert 'asked' not in text
+    assert 'requested' not in text
     text, _ = suggested(tmp_path, NUCLEI, settings=Settings(lr=0.5), optim_wrapper__optimizer__lr=0.5)
-    assert '# as asked for\n        lr=0.5' in text and text.count('asked') == 1
+    assert '# as requested\n        lr=0.5' in text and text.count('requested') == 1
 
 
 def test_a_mixed_data_set_that_is_repeated(tmp_path):
@@ -184,7 +184,7 @@ def test_what_cannot_be_suggested(tmp_path, class_folders):
     root = write_boxes(tmp_path, *NUCLEI)
     cfg = config_for(root)
     cfg.train_dataloader.dataset.data_root = 's3://bucket/'
-    with pytest.raises(DataError, match='on a disk'):
+    with pytest.raises(DataError, match='on a local disk'):
         suggest(cfg, SMALL_CONFIG, 'x')
     cfg = config_for(root)
     part = cfg.train_dataloader.dataset

@@ -1,1 +1,1 @@
-"""What several rooms of tests share."""
+"""Code that several tests share."""

@@ -1,4 +1,4 @@
-"""Annotations without images, for what looks at sizes alone."""
+"""Annotations without images, for code that reads only sizes."""
 import json
 
 import numpy as np
@@ -35,7 +35,7 @@ def write_maps(root, *maps, names=('a', 'b')):
 
 
 def config_for(root, name=SMALL_CONFIG, **options):
-    """Load a config for data, with options by dotted keys whose dots are ``__``."""
+    """Load a config for data; options are dotted keys with ``__`` instead of dots."""
     cfg = load_config(name, data_root=str(root), pretrained=False,
                       cfg_options={key.replace('__', '.'): value for key, value in options.items()})
     take_classes(cfg)

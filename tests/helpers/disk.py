@@ -1,22 +1,22 @@
-"""What is done on the disk, in its order: which file was flushed, took another's place or went."""
+"""The order of operations on the disk: which file was flushed, replaced or deleted."""
 import os
 import re
 from pathlib import Path
 
 
 class Disk:
-    """Notes calls within a folder as ``(call, names..., size)``; a call whose key is in ``failing`` raises that.
+    """Records calls within a folder as ``(call, names..., size)``; a call whose key is in ``failing`` raises that.
 
-    The random part of a name that stands until the file is whole is ``*``; the folder itself is ``.``. Of a flush the
-    size is noted too: what is written after it may be lost. What deletes nothing is not noted, and a call like the one
-    before it neither noted nor failing.
+    ``*`` stands for the random part of a temporary name, ``.`` for the folder itself. A flush has the size of the file
+    too, as what is written later may be lost. Deletions of missing files are not recorded. A call that repeats the
+    previous one is not recorded and does not fail.
     """
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.calls, self.failing = Path(folder), [], {}
         for call in ('fsync', 'replace', 'rename', 'unlink', 'remove'):
             monkeypatch.setattr(os, call, self._noted(call, getattr(os, call)))
-        monkeypatch.setattr(Path, 'unlink', self._noted('unlink', Path.unlink))  # of Python 3.10 goes past the above
+        monkeypatch.setattr(Path, 'unlink', self._noted('unlink', Path.unlink))  # Python 3.10 does not use the above
         monkeypatch.setattr(Path, 'rename', self._noted('rename', Path.rename))
 
     def _noted(self, call, function):

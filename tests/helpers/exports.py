@@ -1,4 +1,4 @@
-"""Data sets for detection as annotation tools export them: shapes on noise, drawn anew from a seed."""
+"""Data sets for detection as annotation tools export them: shapes on noise, drawn from a seed."""
 import json
 import shutil
 
@@ -8,12 +8,12 @@ import yaml
 
 from xcit_dense.data.shapes import CLASSES, paint, texture
 
-#: Folder and file of the annotations of each part of an export of Roboflow.
+#: Folder and annotation file of each part of a Roboflow export.
 ROBOFLOW = {part: f'{part}/_annotations.coco.json' for part in ('train', 'valid', 'test')}
 
 
 def scenes(count, size=96, objects=3, radius=(0.1, 0.2), classes=3, seed=0):
-    """Yield pictures (size, size, 3) uint8 with their objects: pairs of a label and a mask (size, size) bool.
+    """Yield images (size, size, 3) uint8 with their objects: pairs of a label and a mask (size, size) bool.
 
     ``radius`` is that of the objects, as shares of the picture; they do not overlap.
     """
@@ -58,7 +58,7 @@ def _write(path, content):
 
 def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, polygons=True, category=lambda label: label + 1,
          categories=None, **more):
-    """Save pictures below a folder and return their annotations in COCO's form.
+    """Save images below a folder and return their annotations in COCO's format.
 
     ``name`` is that of a file by its number, ``named`` what the annotations call it; ``first`` the lowest id of images
     and annotations.
@@ -78,8 +78,8 @@ def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, polygons=True
 
 def roboflow(root, train=8, valid=4, test=2, boxes=False, radius=(0.1, 0.2), parent='shapes', copies=1, seed=0,
              **options):
-    """A folder for each part with images and annotations side by side; ids from 0; a category above all others, which
-    no object has; masks, or ``boxes`` alone; each training image in so many ``copies``, as its augmentation makes."""
+    """A folder for each part with images next to annotations; ids from 0; a parent category without objects; masks, or
+    only ``boxes``; each training image in several ``copies``, as Roboflow's augmentation writes."""
     categories = [dict(id=0, name=parent, supercategory='none')] if parent else []
     categories += [dict(id=label + len(categories[:1]), name=name, supercategory=parent or 'none')
                    for label, name in enumerate(CLASSES[:3])]
@@ -101,18 +101,18 @@ def roboflow(root, train=8, valid=4, test=2, boxes=False, radius=(0.1, 0.2), par
 
 
 def small_objects(root, train=24, valid=8, seed=0):
-    """An export of Roboflow of masks with many objects of 12 pixels in images of 320."""
+    """A Roboflow export with masks: many objects of 12 pixels in images of 320."""
     return roboflow(root, train, valid, 0, radius=(0.017, 0.021), size=320, objects=12, seed=seed)
 
 
 def one_file(root, count=12, file='annotations.json', folder='images', seed=0, **options):
-    """One annotation file for all images, which lie in a folder beside it."""
+    """One annotation file for all images, which are in a folder next to it."""
     _write(root / file, coco(root / folder, scenes(count, seed=seed, **options)))
     return root
 
 
 def cvat(root, parts=('default', ), count=6, folders=True, seed=0):
-    """CVAT's export in COCO's form: a file for each subset, images in folders of the subsets, or in one."""
+    """CVAT's export in COCO's format: a file for each subset, images in folders of the subsets, or in one."""
     for stream, part in enumerate(parts):
         folder = root / 'images' / part if folders else root / 'images'
         name = '{:03d}.jpg' if folders else part + '_{:03d}.jpg'
@@ -127,7 +127,7 @@ def cvat(root, parts=('default', ), count=6, folders=True, seed=0):
 
 
 def label_studio(root, count=6, named='images/{:03d}.jpg', name='{:03d}.jpg', seed=0):
-    """Label Studio's export in COCO's form: ``result.json`` with ids from 0, names that begin with a folder."""
+    """Label Studio's export in COCO's format: ``result.json`` with ids from 0 and a folder in the file names."""
     categories = [dict(id=label, name=name) for label, name in enumerate(CLASSES[:3])]
     content = coco(root / 'images', scenes(count, seed=seed), name, named, first=0, categories=categories,
                    category=lambda label: label, info=dict(contributor='Label Studio', version='1.0'))
@@ -138,7 +138,7 @@ def label_studio(root, count=6, named='images/{:03d}.jpg', name='{:03d}.jpg', se
 
 
 def fiftyone(root, parts=(), count=6, seed=0):
-    """FiftyOne's export: ``data/`` and ``labels.json``, of all or in a folder for each part."""
+    """FiftyOne's export: ``data/`` and ``labels.json``, for all images or in a folder for each part."""
     categories = [dict(id=label, name=name, supercategory=None) for label, name in enumerate(CLASSES[:3])]
     for stream, part in enumerate(parts or ('', )):
         content = coco(root / part / 'data', scenes(count, seed=seed + stream), categories=categories,
@@ -148,7 +148,7 @@ def fiftyone(root, parts=(), count=6, seed=0):
 
 
 def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultralytics', seed=0, **options):
-    """Labels of YOLO, boxes or polygons.
+    """YOLO labels, boxes or polygons.
 
     ``form`` is that of Ultralytics (``images/train``, ``labels/train``), ``roboflow`` (``train/images``, called
     ``../train/images``), ``lists`` of images in text files, or ``bare``, without ``data.yaml``.
@@ -179,7 +179,7 @@ def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultr
 
 
 def yolo_of_cvat(root, count=4):
-    """CVAT's "YOLO 1.1": ``obj.data``, names and lists that begin with a folder ``data`` which is not there."""
+    """CVAT's "YOLO 1.1": ``obj.data``, names, and lists with paths in a missing folder ``data``."""
     yolo(root / 'made', ('train', ), (count, ), form='bare')
     (root / 'obj_train_data').mkdir()
     for path in sorted(root.glob('made/*/train/*')):

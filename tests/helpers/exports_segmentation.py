@@ -1,4 +1,4 @@
-"""Data for segmentation as annotation tools export it: pictures whose colours tell their classes, tiny and seeded."""
+"""Data for segmentation as annotation tools export it: tiny seeded images whose colours show their classes."""
 import csv
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from PIL import Image
 
 CAMVID = ('sky', 'road', 'pole', 'car', 'void')
 COLOURS = dict(sky=(128, 128, 128), road=(128, 64, 128), pole=(192, 192, 128), car=(64, 0, 128), void=(0, 0, 0))
-#: What a pixel of each label looks like.
+#: Colour of the pixels of each label.
 _LOOKS = np.array([(90, 160, 230), (90, 90, 90), (230, 200, 40), (200, 30, 30), (20, 20, 20)], np.uint8)
 VOID = CAMVID.index('void')
 
@@ -29,7 +29,7 @@ def scene(seed: int, size=(48, 40)):
 
 
 def pairs(root, images, maps, names, first=0, image='.jpg', label='.png', change=lambda labels: labels):
-    """Write scenes into two folders; ``change`` makes of their labels what a file holds."""
+    """Write scenes into two folders; ``change`` converts their labels to the content of a file."""
     for number, name in enumerate(names, first):
         picture, labels = scene(number)
         save(Path(root, images, f'{name}{image}'), picture)
@@ -49,7 +49,7 @@ def coloured(labels):
 
 
 def names(count, prefix='s'):
-    """Return names of scenes."""
+    """Return the names of scenes."""
     return [f'{prefix}{number:03}' for number in range(count)]
 
 
@@ -73,7 +73,7 @@ def camvid_colours(root, **counts):
 
 
 def voc(root, below='', train=3, val=2):
-    """VOC: palette PNGs, lists, and a picture without a label map."""
+    """VOC: palette PNGs, lists, and an image without a label map."""
     base = root / below
     pairs(base, 'JPEGImages', 'SegmentationClass', names(train + val))
     for path in (base / 'SegmentationClass').iterdir():

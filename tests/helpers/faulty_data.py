@@ -1,4 +1,4 @@
-"""Generated data for the tests of the data check: its configs, and faults to plant in it."""
+"""Generated data for the tests of the data check: its configs, and errors to plant in it."""
 import json
 
 import numpy as np
@@ -12,14 +12,14 @@ NAN, INFINITE = float('nan'), float('inf')
 
 
 def coco(root, **changes):
-    """The config of its training set for detection."""
+    """Return the config of the training set for detection."""
     pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_mask=True)]
     return dict(dict(type='CocoDataset', data_root=str(root), ann_file=ANNOTATIONS, metainfo=dict(classes=CLASSES),
                      data_prefix=dict(img='train2017/'), pipeline=pipeline), **changes)
 
 
 def folders(root, **changes):
-    """The config of its training set for segmentation."""
+    """Return the config of the training set for segmentation."""
     return dict(dict(type='ImageFolderDataset', data_root=str(root),
                      metainfo=dict(classes=('background', *CLASSES)),
                      data_prefix=dict(img_path='images/training', seg_map_path='annotations/training')), **changes)
@@ -37,7 +37,7 @@ def kinds_of(report):
 
 
 def only(report, kind):
-    """The findings, which must all be of one kind."""
+    """Return the findings, which must all be of one kind."""
     assert kinds_of(report) == {kind}, report.summary()
     return report.findings
 
@@ -63,20 +63,20 @@ def save_map(array):
 
 
 def pictures(root, split='train', **changes):
-    """The config of its pictures for classification."""
+    """Return the config of the images for classification."""
     return dict(dict(type='CustomDataset', data_root=str(root), data_prefix=f'classes/{split}',
                      pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]), **changes)
 
 
 def built(dataset):
-    """The data set of mmpretrain of such a config."""
+    """Return mmpretrain's data set of such a config."""
     from mmpretrain import datasets
     return getattr(datasets, dataset['type'])(**{key: value for key, value in dataset.items()
                                                  if key not in ('type', 'pipeline')})
 
 
 def write_list(root, lines, name='list.txt'):
-    """A list of images in the place of class folders, as text or as pairs of a name and a label."""
+    """Use a list of images instead of class folders, as text or as pairs of a name and a label."""
     text = lines if isinstance(lines, str) else ''.join(f'{file} {label}\n' for file, label in lines)
     (root / name).write_text(text)
     return name

@@ -1,4 +1,4 @@
-"""The forms of a branch for the tests: forced, cut, compared."""
+"""The forms of a branch: forced, cut into chunks, compared."""
 import copy
 
 import torch
@@ -13,12 +13,12 @@ from xcit_dense.models.xca import XCA
 
 FORMS = {XCA: xca, LPI: lpi, FFN: ffn}
 
-#: Small chunks, or a batch at once as on a GPU.
+#: Small chunks, or a whole batch at once as on a GPU.
 CUTTINGS = ('chunks', 'whole')
 
 
 def cut_as(cutting, monkeypatch, floats=500):
-    """Small chunks, so that tiny inputs have several; or one for the batch, as on a GPU, with nothing copied before."""
+    """Use small chunks, so that tiny inputs have several; or one for the batch, as on a GPU, without copies."""
     if cutting == 'chunks':
         monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
     else:
@@ -32,7 +32,7 @@ def choose_form(monkeypatch, gram):
 
 
 class Branch(nn.Module):
-    """A branch with its norm and LayerScale."""
+    """A branch with norm and LayerScale."""
 
     def __init__(self, kind, channels=4, heads=2, norm=nn.BatchNorm2d, gamma=True, affine=True):
         super().__init__()
@@ -58,7 +58,7 @@ class Branch(nn.Module):
 
 
 def assert_same(got, wanted, tolerance=1e-10):
-    """Every tensor of two dicts; a bias before a batch norm has the gradient 0, so that errors count from 1 up."""
+    """Compare all tensors of two dicts. Norms count as 1 or more: biases before a batch norm have gradients of 0."""
     assert got.keys() == wanted.keys()
     for name, value in wanted.items():
         assert (got[name] is None) == (value is None), name
@@ -68,7 +68,7 @@ def assert_same(got, wanted, tolerance=1e-10):
 
 
 def lpi_step(branch, x, grid):
-    """Output, gradients and running statistics of a step whose loss weights every value by its input."""
+    """Return output, gradients and running statistics of a step whose loss weights every value by its input."""
     x = x.clone().requires_grad_()
     out = branch(x, None, grid)
     (out * x.detach().flip(2)).sum().backward()
@@ -77,6 +77,6 @@ def lpi_step(branch, x, grid):
 
 
 def lpi_steps(folder):
-    """What each of two processes does: its part of every batch."""
+    """Run in each of two processes: compute its part of every batch."""
     branch, batches = torch.load(folder / 'branch.pt', weights_only=False)
     return [lpi_step(copy.deepcopy(branch), parts[get_rank()], grid) for parts, grid in batches]

@@ -1,11 +1,11 @@
-"""A tiny model, what the weight files of every project hold of it, with random values, and comparisons."""
+"""A tiny model, its content in the weight files of every project, random values, and comparisons."""
 import os
 
 import torch
 
 from xcit_dense import XCiT
 
-#: The arch of the golden files, made by the authors' release with randomised parameters.
+#: The arch of the golden files, which the authors' code wrote with randomised parameters.
 TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
 
 
@@ -15,7 +15,7 @@ def build(patch_size=16, **options):
 
 
 def randomise(model, noise=0.1):
-    """Fresh parameters hide mistakes: gammas, temperatures and batch-norm statistics away from their start."""
+    """Move gammas, temperatures and batch-norm statistics away from their initial values, which hide mistakes."""
     for name, value in model.state_dict().items():
         if value.is_floating_point():
             value.add_(torch.randn_like(value) * noise)
@@ -27,12 +27,12 @@ def randomise(model, noise=0.1):
 
 
 def dense_state(patch_size=16):
-    """The backbone of a dense file, by the authors' names."""
+    """Return the backbone of a dense file, by the authors' names."""
     return randomise(build(patch_size)).state_dict()
 
 
 def official_state(patch_size=16, num_classes=10):
-    """What the authors' ImageNet file of this size holds: no pyramid, but a classifier."""
+    """Return the content of the authors' ImageNet file of this size: no pyramid, but a classifier."""
     state = {n: v for n, v in dense_state(patch_size).items() if not n.startswith('fpn')}
     shapes = {'cls_token': (1, 1, 32)}
     for block in ('cls_attn_blocks.0.', 'cls_attn_blocks.1.'):
@@ -50,7 +50,7 @@ def prefixed(state, prefix):
 
 
 class Bomb:
-    """Makes a folder when it is unpickled."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -65,7 +65,7 @@ def save(path, content):
 
 
 def relative_error(value, wanted):
-    """In the 2-norm."""
+    """Return the relative error in the 2-norm."""
     return ((value.double() - wanted.double()).norm() / wanted.double().norm()).item()
 
 
@@ -76,12 +76,12 @@ def build_golden(patch_size, golden, kind=XCiT, **options):
 
 
 def loss_of(levels):
-    """The loss of the golden files."""
+    """Return the loss of the golden files."""
     return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)).mean() for x in levels)
 
 
 def assert_equal(got, wanted, where=''):
-    """Dicts, lists, tensors and numbers, bit for bit and in the same order; the error names the place."""
+    """Compare dicts, lists, tensors and numbers bit for bit and in the same order; the error names the place."""
     assert type(got) is type(wanted) or isinstance(got, dict) and isinstance(wanted, dict), where
     if isinstance(wanted, dict):
         assert list(got) == list(wanted), where

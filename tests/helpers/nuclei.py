@@ -1,4 +1,4 @@
-"""Data of the kind of stained nuclei: many objects of twelve pixels on images of 300 to 600, in the layout of COCO."""
+"""Data similar to stained nuclei: many objects of twelve pixels on images of 300 to 600, in the layout of COCO."""
 import json
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def make_nuclei(root, num_train=32, num_val=12, sides=(300, 600), most=150, seed
 
 
 def _draw(rng, sides, most):
-    """Return a picture (H, W, 3) uint8, and the objects as label and outline (n, 2) in pixels."""
+    """Return an image (H, W, 3) uint8, and the objects as label and outline (n, 2) in pixels."""
     height, width = rng.integers(sides[0], sides[1] + 1, 2)
     coarse = cv2.resize(rng.normal(size=(height // 24 + 2, width // 24 + 2)).astype(np.float32), (width, height),
                         interpolation=cv2.INTER_CUBIC)

@@ -1,4 +1,4 @@
-"""Configs placed on a folder: one for detection, with what mmdet reads of it then, and one for segmentation."""
+"""Configs placed on a folder: one for detection, with what mmdet then reads, and one for segmentation."""
 import contextlib
 import io
 from pathlib import Path
@@ -15,7 +15,7 @@ from xcit_dense.data.layouts import DataOptions, place_data
 
 
 def detector(root, with_mask=False, **changes):
-    """What counts of a config for detection, in COCO's layout."""
+    """Return the parts of a config for detection that matter, in COCO's layout."""
     parts, cfg = dict(train='train', val='val', test='val'), dict(classes_from_data=True, model=dict())
     for part, name in parts.items():
         pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=with_mask)]
@@ -29,14 +29,14 @@ def detector(root, with_mask=False, **changes):
 
 
 def placed(root, folder, cfg=None, **options):
-    """The config of `detector` after `place_data`, which writes into ``folder``."""
+    """Return the config of `detector` after `place_data`, which writes into ``folder``."""
     cfg = cfg or detector(root)
     place_data(cfg, root, DataOptions(**options), Path(folder))
     return cfg
 
 
 def segmentor(root, work_dir, **options):
-    """The tiny config for the data that lies in a folder, with its classes, as ``train`` has it."""
+    """Return the tiny config for the data in a folder, with its classes, as ``train`` uses it."""
     cfg = load_config(TINY_SEG_CONFIG, data_root=str(root), data=DataOptions(**options), work_dir=work_dir,
                       pretrained=False)
     check_before_training(cfg)
@@ -45,7 +45,7 @@ def segmentor(root, work_dir, **options):
 
 
 def read(cfg):
-    """By part the records of mmdet's own data set; every image must be there, and metrics read the same file."""
+    """Return the records of mmdet's own data set by part; all images must exist, and metrics read the same file."""
     found = {}
     take_classes(cfg)
     for part, loader in zip(('train', 'val', 'test'), LOADERS, strict=True):
@@ -61,7 +61,7 @@ def read(cfg):
 
 
 def numbers(cfg):
-    """By part the numbers of images and of boxes; and the names of the classes, which are the same everywhere."""
+    """Return the numbers of images and boxes by part, and the names of the classes, which are the same in all."""
     found = read(cfg)
     names, = {data.metainfo['classes'] for data in found.values()}
     return {part: (len(data), sum(len(data.get_data_info(i)['instances']) for i in range(len(data))))
@@ -69,6 +69,6 @@ def numbers(cfg):
 
 
 def train_data(config, root, work_dir) -> dict:
-    """The config of the training data, as `load_config` has it for a folder."""
+    """Return the config of the training data that `load_config` returns for a folder."""
     cfg = load_config(config, data_root=root, work_dir=work_dir, pretrained=False)
     return cfg.train_dataloader.dataset.to_dict()

@@ -1,4 +1,4 @@
-"""Hooks for configs of the tests: what each process holds, and what happens to it."""
+"""Hooks for configs of the tests: they record the state of each process or disturb it."""
 import atexit
 import os
 import signal
@@ -13,12 +13,12 @@ from mmengine.registry import HOOKS
 
 
 def say(line):
-    os.write(1, f'\n{line}\n'.encode())  # at once: the processes of a run share the output
+    os.write(1, f'\n{line}\n'.encode())  # in one call: the processes of a run share the output
 
 
 def _tell_threads_of_gloo():
-    """Threads that live on into the interpreter's end, where they now and then abort the process."""
-    for _ in range(20):  # the system lists a thread for a moment after its end
+    """Print how many threads of gloo are alive when the interpreter ends, where they sometimes abort the process."""
+    for _ in range(20):  # the system lists a thread for a moment after it ended
         left = 0
         for task in Path('/proc/self/task').iterdir():
             with suppress(OSError):
@@ -31,7 +31,7 @@ def _tell_threads_of_gloo():
         say(f'seconds after training: {time.monotonic() - RankDumpHook.end:.1f}')
 
 
-if 'LONG_WAITS' in os.environ:  # a worker that is waited for shows, however busy the machine is
+if 'LONG_WAITS' in os.environ:  # a run that waits for a worker is then visible on any machine
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 100.
 if 'TORCHELASTIC_RUN_ID' in os.environ:  # a process of torch's launcher, not of the tests
     atexit.register(_tell_threads_of_gloo)
@@ -57,7 +57,7 @@ class RankDumpHook(Hook):
 
 @HOOKS.register_module()
 class EvalNormsHook(Hook):
-    """Batch norms with running statistics, the same in every process."""
+    """Makes batch norms use running statistics, which are the same in every process."""
 
     def before_train_iter(self, runner, batch_idx, data_batch=None):
         for module in runner.model.modules():
@@ -67,7 +67,7 @@ class EvalNormsHook(Hook):
 
 @HOOKS.register_module()
 class SignalHook(Hook):
-    """Sends a signal to one process of the run, by itself, in an iteration: after it, or where it is told."""
+    """Sends a signal to its own process in an iteration: after it, or at the given point."""
 
     def __init__(self, rank, iteration, number, where='after_train_iter'):
         self.rank, self.iteration, self.number = rank, iteration, number
@@ -81,7 +81,7 @@ class SignalHook(Hook):
 
 @HOOKS.register_module()
 class KillInWritingHook(Hook):
-    """Kills the process in the middle of the writing of a checkpoint."""
+    """Kills the process while it writes a checkpoint."""
 
     def __init__(self, iteration):
         self.iteration = iteration
@@ -99,7 +99,7 @@ def _write_a_part(checkpoint, file):
 
 @HOOKS.register_module()
 class PoisonHook(Hook):
-    """Makes the loss of one process infinite, at an iteration; all others are its own again if it heals."""
+    """Makes the loss of one process NaN from an iteration on; with ``heal`` only in that one."""
 
     def __init__(self, rank, iteration, heal=False):
         self.rank, self.iteration, self.heal, self.kept = rank, iteration, heal, None
@@ -118,7 +118,7 @@ class PoisonHook(Hook):
 
 @HOOKS.register_module()
 class DieHook(Hook):
-    """Ends the process after an iteration as an error in it does."""
+    """Ends the process after an iteration, as an error would."""
 
     def __init__(self, iteration):
         self.iteration = iteration

@@ -9,13 +9,14 @@ from mmengine.registry import MODELS, init_default_scope
 
 from helpers.paths import ROOT
 from xcit_dense import arch_names, list_models
+from xcit_dense.archs import get_arch
 
 PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
              for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
 config_name = runpy.run_path(ROOT / 'tools/model_table.py')['config_name']
 FAMILIES = ('maskrcnn', 'semfpn', 'upernet')
 RECIPES = list(itertools.product(FAMILIES, arch_names()))
-#: Names of the configs of dense models and of classifiers; the latter need mmpretrain, which the forks have not.
+#: Names of the configs of dense models and of classifiers; the latter need mmpretrain, which has no fork.
 DENSE = [name for name in list_models() if not name.startswith('xcit_')]
 CLASSIFIERS = [name for name in list_models() if name.startswith('xcit_')]
 LOADABLE = DENSE + (CLASSIFIERS if find_spec('mmpretrain') else [])
@@ -29,3 +30,22 @@ def build(cfg, device='cpu'):
     init_default_scope(cfg.default_scope)
     with torch.device(device):
         return MODELS.build(cfg.model)
+
+
+def nano(cfg, keep_weights=False):
+    """Give a config the arch nano with its own patch, and what depends on the width; its weights do not fit then."""
+    backbone = cfg.model.backbone
+    arch = get_arch(backbone.arch)
+    backbone.arch = f'nano_12_p{arch.patch_size}'
+    if not keep_weights:
+        backbone.init_cfg = None
+    for part in ('neck', 'decode_head', 'auxiliary_head'):
+        options = cfg.model.get(part) or {}
+        for key in ('in_channels', 'embed_dim'):
+            if options.get(key) == arch.embed_dims:
+                options[key] = 128
+            elif isinstance(options.get(key), (list, tuple)):
+                options[key] = [128 if width == arch.embed_dims else width for width in options[key]]
+    if proposals := (cfg.model.get('test_cfg') or {}).get('rpn'):
+        proposals.update(nms_pre=200, max_per_img=100)  # for time: random weights keep all 1000
+    return cfg

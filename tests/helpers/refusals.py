@@ -1,14 +1,14 @@
-"""What the check finds in configs of the frameworks, in a process of its own, which finds no test by its name."""
+"""Findings in configs of the frameworks, for a separate process, which cannot import a test module by name."""
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-#: Parts of a model by which its family is known.
+#: Parts of a model that identify its family.
 _PARTS = ('type', 'neck', 'rpn_head', 'bbox_head', 'mask_head', 'roi_head', 'decode_head', 'auxiliary_head',
           'panoptic_head', 'bbox_roi_extractor')
 
 
 def look_at(path):
-    """Return errors and hints of a config, the same of what a run of it would dump, and the family of its model."""
+    """Return errors and hints of a config, those of the config that its run would dump, and the family of its model."""
     from mmengine.config import Config
     try:
         cfg = Config.fromfile(path)
@@ -18,7 +18,7 @@ def look_at(path):
 
 
 def look_with_xcit(path):
-    """Return the errors and hints of a config with XCiT in the place of its backbone; None where that does not fit."""
+    """Return the errors and hints of a config with XCiT as its backbone, or None if that does not fit."""
     from mmengine.config import Config
     cfg = Config.fromfile(path)
     return _check(cfg) if _put_xcit(cfg.model) else None
@@ -27,7 +27,7 @@ def look_with_xcit(path):
 def _check(cfg):
     from xcit_dense.config import check
     found = []
-    check.in_child = lambda function, *args: function(*args)  # a copy for each of 1,504 takes a minute more
+    check.in_child = lambda function, *args: function(*args)  # 1,504 copies of the process take a minute
     check.tell = lambda lines, action: found.extend(lines)
     check.check_config(cfg)
     return [str(line) for line in found if not isinstance(line, check.Hint)], [
@@ -35,18 +35,18 @@ def _check(cfg):
 
 
 def _dumped(cfg):
-    """Return the findings in what a config dumps that are not its own: of the names at its top level."""
+    """Return the findings on top-level names that are in the dump of a config, but not in the config."""
     from mmengine.config import Config, config
 
     from xcit_dense.config.check.top_level import check_top_level
-    config.FormatCode = lambda text, **style: (text, True)  # of yapf, which takes a second for each
+    config.FormatCode = lambda text, **style: (text, True)  # yapf takes a second for each config
     with TemporaryDirectory() as folder:
         file = Path(folder, 'dumped.py')
         cfg.dump(file)
         try:
             again = Config.fromfile(file, import_custom_modules=False)
         except SyntaxError:
-            return []  # keys that are no names: mmengine itself cannot read them
+            return []  # keys that are not identifiers: mmengine cannot read them either
     known = {line.partition(' = ')[0] for line in check_top_level(cfg)}
     lines = [] if again._cfg_dict == cfg._cfg_dict else ['it holds something else']
     return lines + [line for line in check_top_level(again) if line.partition(' = ')[0] not in known]
@@ -61,7 +61,7 @@ def _family(node):
 
 
 def _put_xcit(model):
-    """Put XCiT in where neck or heads take a list of channels that can be set; return whether they do."""
+    """Insert XCiT if neck or heads accept a list of channels; return whether they do."""
     neck, heads = model.get('neck'), [
         head for name in ('decode_head', 'auxiliary_head') for head in _listed(model.get(name))]
     if isinstance(neck, dict) and isinstance(neck.get('in_channels'), (list, tuple)) and len(neck.in_channels) <= 4:
@@ -72,7 +72,7 @@ def _put_xcit(model):
         return False
     model.backbone = dict(type='XCiT', arch='nano_12_p16', out_indices=(3, 5, 7, 11)[-levels:],
                           out_strides=(4, 8, 16, 32)[-levels:])
-    model.pop('pretrained', None)  # which is a key of the backbone
+    model.pop('pretrained', None)  # a key of the backbone
     for part in takers:
         several = isinstance(part.in_channels, (list, tuple))
         part.in_channels = type(part.in_channels)([128] * len(part.in_channels)) if several else 128

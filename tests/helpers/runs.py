@@ -1,4 +1,4 @@
-"""Trainings of the tiny configs for the tests: begun, cut off, compared."""
+"""Trainings of the tiny configs: started, interrupted, compared."""
 import copy
 import os
 import signal
@@ -35,7 +35,7 @@ class Poison(At):
         super().__init__(iteration, self.poison, where='before_train_iter')
 
     def poison(self, runner):
-        self.parameter = runner.model.backbone.patch_embed.proj[0][0].weight  # before every norm
+        self.parameter = runner.model.backbone.patch_embed.proj[0][0].weight  # in front of all norms
         self.kept = self.parameter.detach().clone()
         self.parameter.data.fill_(float('nan'))
 
@@ -45,7 +45,7 @@ class Poison(At):
 
 
 class Metrics(Hook):
-    """Give the validations of a run these results, and note the best checkpoints that are there at each saving."""
+    """Set the results of the validations of a run, and record which best checkpoints exist at each save."""
 
     priority = 'HIGHEST'
 
@@ -80,7 +80,7 @@ def make_config(config, data_root, work_dir, workers=0, **changes):
 
 
 def train(cfg, *hooks, resume=False):
-    """Train and return everything that a checkpoint holds at the end, but times."""
+    """Train and return the content of the newest checkpoint."""
     cfg = copy.deepcopy(cfg)
     cfg.resume = resume
     runner = build_runner(cfg)
@@ -116,7 +116,7 @@ _WHOLE = {}
 
 
 def whole_run(name, data_root, tmp_path_factory):
-    """The end of the run that nothing stopped."""
+    """Return the last checkpoint of a run without interruption."""
     if name not in _WHOLE:
         config, workers, changes = CASES[name]
         cfg = make_config(config, data_root, tmp_path_factory.mktemp('whole'), workers, **changes)

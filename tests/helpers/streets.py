@@ -1,4 +1,4 @@
-"""Data of the kind of CamVid: streets with thin poles, rare signs, and pixels without a class, as folders of maps."""
+"""Data similar to CamVid: streets with thin poles, rare signs and pixels without a class, as folders of maps."""
 from pathlib import Path
 
 import cv2
@@ -32,7 +32,7 @@ def make_streets(root, num_train=40, num_val=12, size=(480, 360), seed=0) -> Pat
 
 
 def _draw(rng, width, height):
-    """Return a picture (H, W, 3) uint8 and its label map (H, W) uint8."""
+    """Return an image (H, W, 3) uint8 and its label map (H, W) uint8."""
     labels = np.zeros((height, width), np.uint8)
     horizon, left = int(height * rng.uniform(0.4, 0.55)), 0
     while left < width:
@@ -60,7 +60,7 @@ def _draw(rng, width, height):
                         interpolation=cv2.INTER_CUBIC)
     picture = cv2.GaussianBlur(colours[labels] + coarse[..., None] * 18, (3, 3), 0)
     picture += rng.normal(scale=8, size=picture.shape)
-    for _ in range(3):  # what nobody labelled
+    for _ in range(3):  # areas without a label
         x, y = rng.integers(0, [width - 30, height - 20])
         labels[y:y + 20, x:x + 30] = VOID
     return np.clip(picture, 0, 255).astype(np.uint8), labels

@@ -1,4 +1,4 @@
-"""Tools and code run as users run them: in this process, where that is enough, or in one of their own."""
+"""Run tools and code as users do: in this process if that is enough, otherwise in a separate one."""
 import os
 import random
 import runpy
@@ -19,7 +19,7 @@ from helpers.paths import ROOT
 
 @dataclass
 class Done:
-    """What came of a tool: its exit code, what it printed (errors too), and the words it ended with."""
+    """The result of a tool: its exit code, what it printed (with errors), and its last message."""
 
     returncode: int
     stdout: str
@@ -27,7 +27,7 @@ class Done:
 
 
 def forget_run():
-    """Drop what mmengine keeps for the whole process: the log, curves and scope of the last run."""
+    """Remove what mmengine keeps for the whole process: the log, curves and scope of the last run."""
     kinds = [ManagerMixin]
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -39,7 +39,7 @@ def forget_run():
 
 @contextmanager
 def as_in_a_process_of_its_own():
-    """Give a run the state of a fresh process, and take away what it leaves."""
+    """Give a run the state of a fresh process, and restore the state afterwards."""
     kept = dict(os.environ), os.getcwd(), sys.argv, random.getstate(), np.random.get_state(), torch.get_rng_state()
     forget_run()
     try:
@@ -57,7 +57,7 @@ def as_in_a_process_of_its_own():
 
 @contextmanager
 def output_in(file):
-    """Send all that this process prints into a file, that of C code too."""
+    """Redirect all output of this process into a file, with that of C code."""
     streams = sys.stdout, sys.stderr
     with suppress(Exception):
         sys.stdout.flush(), sys.stderr.flush()
@@ -75,7 +75,7 @@ def output_in(file):
 
 
 def run_tool(name, *args, cwd=None, check=True, env=None):
-    """Run a tool in this process as `python -m xcit_dense` does in its own."""
+    """Run a tool in this process as `python -m xcit_dense` runs it in a new one."""
     message, code = '', 0
     with tempfile.TemporaryFile('w+') as file, as_in_a_process_of_its_own():
         os.environ.update(env or {})
@@ -100,13 +100,13 @@ def run_tool(name, *args, cwd=None, check=True, env=None):
 
 
 def environment(**more):
-    """The environment for a process that is to run this checkout, whatever is installed."""
+    """Return the environment for a process that runs this checkout and not an installed package."""
     path = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH'))))
     return {**os.environ, 'PYTHONPATH': path, **{key: str(value) for key, value in more.items()}}
 
 
 def run_process(name, *args, cwd=ROOT, check=True, env=None, python=()):
-    """Run a tool as a user does, in a process of its own."""
+    """Run a tool as a user does, in a new process."""
     command = [sys.executable, *python, str(ROOT / 'tools' / name), *map(str, args)]
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=environment(**(env or {})), timeout=1500)
@@ -115,7 +115,7 @@ def run_process(name, *args, cwd=ROOT, check=True, env=None, python=()):
 
 
 def python(code):
-    """Run code in a fresh process and return what it prints."""
+    """Run code in a new process and return its output."""
     done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True, env=environment())
     assert done.returncode == 0, done.stderr
     return done.stdout

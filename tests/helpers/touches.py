@@ -1,4 +1,4 @@
-"""What somebody does to a model: wraps, swaps, prunes, parametrises, hooks."""
+"""Changes that users make to a model: wrapping, replacing, pruning, parametrising, hooking layers."""
 import pytest
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 from helpers.models import build, randomise
 
-#: Grids of patch 8 on both sides of the Gram form's threshold of 1.5 to 1.7 times 32 channels.
+#: Grids of patch 8 below and above the threshold of the Gram form, 1.5 to 1.7 times 32 channels.
 SIZES = ((48, 56), (88, 72))
 
 
@@ -16,14 +16,14 @@ def make(**options):
 
 
 def replaced(module, name, make):
-    """Put what ``make`` gives for a layer in its place."""
+    """Replace a layer by what ``make`` returns for it."""
     owner, _, last = name.rpartition('.')
     owner = module.get_submodule(owner)
     setattr(owner, last, make(getattr(owner, last)))
 
 
 class Doubled(nn.Module):
-    """Somebody's wrapper."""
+    """A wrapper as users write it."""
 
     def __init__(self, inner):
         super().__init__()
@@ -48,14 +48,14 @@ class MeanAttention(nn.Module):
 
 
 class Shift(nn.Module):
-    """An LPI of somebody else."""
+    """An LPI as users write it."""
 
     def forward(self, x, height, width):
         return x.unflatten(1, (height, width)).roll((1, 2), (1, 2)).flatten(1, 2)
 
 
 def lora(model):
-    """LoRA as mmpretrain has it."""
+    """LoRA as in mmpretrain."""
     pytest.importorskip('mmpretrain', reason='it has no fork')
     from mmpretrain.models.peft.lora import LoRALinear
     for block in model.blocks:
@@ -73,7 +73,7 @@ def lora_of_peft(model):
 
 
 def on_layer(name, touch):
-    """A touch of one layer of every block."""
+    """A change of one layer of every block."""
 
     def run(model):
         for block in model.blocks:
@@ -97,7 +97,7 @@ def buffer_for_bias(layer):
 
 
 class Marked(torch.Tensor):
-    """A subclass, as quantisers have them: its products are doubled."""
+    """A subclass, as quantisers use them; it doubles its products."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -119,14 +119,14 @@ def method(layer):
 
 
 def hooks(layer):
-    """Hooks before and after a layer, neither of them linear, so that no weight passes through them."""
+    """Hooks before and after a layer. They are not linear, so they cannot be merged into a weight."""
     layer.register_forward_pre_hook(lambda _, args: (args[0].clamp(-0.5, 0.5), *args[1:]))
     layer.register_forward_hook(lambda _, args, out: out.tanh())
 
 
 LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_mp.conv1', 'local_mp.act',
           'local_mp.bn', 'local_mp.conv2', 'norm2', 'mlp', 'mlp.fc1', 'mlp.act', 'mlp.fc2', 'drop_path')
-#: Touches that change what the model computes.
+#: Changes that affect the output of the model.
 TOUCHES = {
     'LoRA of mmpretrain': lora,
     'LoRA of peft': lora_of_peft,
@@ -165,7 +165,7 @@ TOUCHES |= {f'hooks of {name}': on_layer(name, hooks) for name in ('attn', 'loca
 
 
 def touched(touch, training=True, **options):
-    """Equal models at every call: a touched one need not bear copying."""
+    """Return a changed model, the same at every call; it is built each time, as not every change can be copied."""
     torch.manual_seed(1)
     model = make(**options)
     touch(model)

@@ -1,4 +1,4 @@
-"""Two processes that are started once and run what the tests of distributed runs give them."""
+"""Two processes that are started once and run the functions of the tests of distributed runs."""
 import multiprocessing
 import os
 import tempfile
@@ -22,7 +22,7 @@ class TwoProcesses:
         self._processes = []
 
     def start(self):
-        """Start both, where they do not run."""
+        """Start both if they do not run."""
         context = multiprocessing.get_context('spawn')
         for rank in (0, 1) if not self._processes else ():
             ours, theirs = context.Pipe()
@@ -45,7 +45,7 @@ class TwoProcesses:
                 if not pipe.poll(max(end - time.monotonic(), 0)):
                     raise TimeoutError(f'{function.__name__} did not end within {seconds} seconds')
                 results.append(pipe.recv())
-        except (EOFError, OSError):  # of which TimeoutError is one
+        except (EOFError, OSError):  # TimeoutError is an OSError
             self.stop()
             raise
         for result in results:
@@ -54,12 +54,12 @@ class TwoProcesses:
         return results
 
     def in_group(self, function, *args):
-        """Like `run`, with the two in a group, where each has its rank."""
+        """Like `run`, with both in a process group."""
         with tempfile.TemporaryDirectory() as folder:
             return self.run(_in_group, folder, function, *args)
 
     def run_tool(self, name, *args, check=True):
-        """Run a tool in both with `--launcher pytorch`; gives what came of each."""
+        """Run a tool in both with `--launcher pytorch`; return both results."""
         both = self.in_group(_run_tool, name, (*args, '--launcher', 'pytorch'))
         for done in both if check else ():
             assert done.returncode == 0, done.stdout[-6000:]
@@ -92,7 +92,7 @@ def _work(rank, pipe):
 
 
 def _in_group(folder, function, *args):
-    # 60 seconds, so that the end of the other ends the wait for it
+    # 60 seconds: if one process ends, the other stops waiting for it
     dist.init_process_group('gloo', f'file://{folder}/meeting', timedelta(seconds=60), rank=int(os.environ['RANK']),
                             world_size=2)
     try:
@@ -103,7 +103,7 @@ def _in_group(folder, function, *args):
 
 
 def try_on_first(function, *args):
-    """What `run_on_first` gives, and whether this is the first process; or the type and text of its error."""
+    """Return the result of `run_on_first`, or type and text of its error; and whether this is the first process."""
     try:
         return run_on_first(function, *args), is_first_process()
     except Exception as error:

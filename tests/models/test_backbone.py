@@ -1,4 +1,4 @@
-"""The backbone: sizes, levels, options, and what it refuses."""
+"""The backbone: sizes, levels, options, and errors."""
 import copy
 
 import pytest

@@ -63,7 +63,7 @@ def test_checkpointing_bears_several_backwards(norm_cfg):
 ), ids=str)
 @pytest.mark.parametrize('patch_size', (8, 16))
 def test_two_forward_passes_before_a_backward_count_both(patch_size, options):
-    """What the repetition of one counts is taken back, and the buffers stay those that others hold."""
+    """What the repetition of a block counts is undone, and the buffers stay the same objects."""
     x, results = torch.randn(2, 2, 3, 72, 56), []
     for with_cp in (True, False):
         torch.manual_seed(5)

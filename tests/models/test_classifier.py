@@ -283,7 +283,7 @@ def test_any_size(size):
 
 
 @pytest.mark.parametrize('options, words', (
-    (dict(num_classes=-1), 'num_classes must be an integer from 0 up, got -1'),
+    (dict(num_classes=-1), 'num_classes must be an integer of at least 0, got -1'),
     (dict(num_classes=2.5), '2.5'), (dict(drop_path_rate=1), 'drop_path_rate'),
     (dict(frozen_stages=3), 'frozen_stages'),
     (dict(arch='small_12_p4'), 'small_12_p4'), (dict(norm_cfg=dict(type='Nope')), 'Nope'),

@@ -23,7 +23,7 @@ def test_export_with_dynamic_height_and_width(golden):
 @pytest.mark.parametrize('is_fast', (True, False))
 @pytest.mark.parametrize('training', (True, False))
 def test_compilers_get_one_graph(is_fast, training):
-    """For every size, whatever the switch says; the Gram form in it where it is cheaper and on."""
+    """For every size and either state of the switch; with the Gram form where it is cheaper and on."""
     torch._dynamo.reset()
     graphs = []
 

@@ -307,6 +307,23 @@ def test_linear_is_a_linear_layer(batch, per_sample, dtype):
     assert relative_error(ops.linear_backward(grad, x, weight), gradients(wanted, grad, x)[0]) < 1e-6
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')
+@pytest.mark.parametrize('threads', (1, 2))
+def test_float32_products_run_in_onednn_on_any_number_of_threads(threads):
+    before = torch.get_num_threads()
+    x, weight, bias = torch.randn(1, 300, 96), torch.randn(64, 96), torch.randn(64)
+    torch.set_num_threads(threads)
+    try:
+        with torch.profiler.profile() as profile:
+            y, back = ops.linear(x, weight, bias), ops.linear_backward(torch.ones(1, 300, 64), x, weight)
+    finally:
+        torch.set_num_threads(before)
+    assert relative_error(y, x @ weight.T + bias) < 1e-6
+    assert relative_error(back, weight.sum(0).expand_as(back)) < 1e-6
+    names = [event.name for event in profile.events()]
+    assert any('mkldnn' in name for name in names) and not any('thnn' in name for name in names)
+
+
 @pytest.mark.parametrize('dtype', (torch.float16, torch.bfloat16, torch.float32))
 def test_sums_of_half_factors_are_not_half(dtype):
     a, b = torch.randn(2, 999, 3).to(dtype), torch.randn(2, 999, 4).to(dtype)

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.models import TINY, build, loss_of, randomise
 
-#: What there is in a model of each patch size, beside its blocks, that has parameters.
+#: The parts with parameters of a model of each patch size, without its blocks.
 PYRAMID = {8: {'fpn1'}, 16: {'fpn1', 'fpn2'}}
 BLOCKS = [f'blocks.{i}' for i in range(TINY['depth'])]
 
@@ -19,7 +19,7 @@ def part_of(name):
 
 
 def learning_parts(frozen_stages, pyramid):
-    """Written out for each value, so that the rule is not told by itself."""
+    """Written for each value, so that the rule is not tested against itself."""
     blocks = {-1: BLOCKS, 0: BLOCKS, 1: BLOCKS[1:], 2: BLOCKS[2:], 3: BLOCKS[3:], 4: []}[frozen_stages]
     return {*blocks, *pyramid, *(('patch_embed', 'pos_embeder') if frozen_stages < 0 else ())}
 

@@ -54,7 +54,7 @@ def test_fused_under_autocast_is_as_exact_as_unfused(patch_size, eta, dtype):
 
 @pytest.mark.parametrize('patch_size', (8, 16))
 def test_fusing_a_model_with_the_options_of_training(patch_size):
-    """From training mode, with all that a recipe sets; in inference none of it counts."""
+    """From training mode, with everything that a recipe sets; in inference none of it matters."""
     options = dict(drop_path_rate=0.5, attn_drop_rate=0.5, frozen_stages=1, norm_eval=True, with_cp=True,
                    norm_cfg=dict(type='SyncBN'))
     model = randomise(build(patch_size, **options)).train()
@@ -66,7 +66,7 @@ def test_fusing_a_model_with_the_options_of_training(patch_size):
 
 
 def test_fusing_takes_norms_and_layer_scale_away():
-    """But for the norms around LPI's first convolution, which cannot take them."""
+    """Except the norms around LPI's first convolution, which cannot be folded."""
     model = randomise(build(16)).eval()
     fused = copy.deepcopy(model).fuse()
     left = [name for name, module in fused.named_modules()
@@ -120,7 +120,7 @@ def test_fusing_leaves_what_was_touched_working(name):
 
 
 def test_fusing_leaves_blocks_whose_class_has_another_forward(monkeypatch):
-    """Somebody's forward may read what fusing would take away."""
+    """A forward of the user may read what fusing would remove."""
     model, x = build(8, out_indices=(0, 1), out_strides=None).eval(), torch.randn(1, 3, *SIZES[0])
     monkeypatch.setattr(XCABlock, 'forward', lambda self, x, height, width: x * self.gamma1 + self.norm2.weight)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_fusing_leaves_layer_scale_to_hooks_before_the_block():
 
 
 class OwnStem(ConvPatchEmbed):
-    """Reads a norm of its own."""
+    """Reads its own norm."""
 
     def forward(self, x):
         return super().forward(x) * self.proj[0][1].weight.sum()

@@ -77,7 +77,7 @@ def test_whole_block_under_autocast_is_as_exact_as_the_released_form(keep, dtype
 def test_small_layer_scale_survives_float16(keep):
     """Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of.
 
-    Stochastic depth, which they train with, has factors of its own to keep beside it.
+    Stochastic depth, which they train with, also keeps its factors.
     """
     for name, (ours, theirs) in errors(torch.float16, 1e-5, scale=2.**12, keep=keep).items():
         assert ours < 1.5 * theirs + 2e-3, name

@@ -1,4 +1,4 @@
-"""Whole models that version 0.1 pickled, in this process; tests/compat has them in one of their own."""
+"""Whole models that version 0.1 pickled, in this process; tests/compat loads them in a separate one."""
 import copy
 import pickle
 
@@ -13,7 +13,7 @@ from xcit_dense import set_fast
 @pytest.mark.parametrize('is_fast', (True, False))
 @pytest.mark.parametrize('name', ('model', 'fused'))
 def test_models_of_version_0_1_are_models_of_today(name, is_fast):
-    """They compute what they did, keep nothing that only version 0.1 knew, and can be pickled again."""
+    """They compute what they did, keep nothing that only version 0.1 had, and can be pickled again."""
     file = torch.load(ROOT / 'tests/golden/models_of_0_1.pt', weights_only=False)
     model = file[name]
     for each in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

@@ -105,7 +105,7 @@ def test_second_derivatives_are_an_error_or_right(training, size):
 @pytest.mark.parametrize('is_on', (True, False))
 @pytest.mark.parametrize('size', SIZES)
 def test_transforms_of_torch(size, is_on):
-    """Through torch.func and in forward mode the plain lines run, whatever the switch says."""
+    """With torch.func and in forward mode the plain lines run, in either state of the switch."""
     model, x = make().eval(), images(3, size)
     wanted = model(x)[0].detach()
     parameters = dict(model.named_parameters())
@@ -167,7 +167,7 @@ HOOKS = {
 @pytest.mark.parametrize('size', SIZES)
 @pytest.mark.parametrize('kind', HOOKS)
 def test_hooks_on_every_inner_layer_fire(kind, size):
-    """Once a call, on each layer alone and on all together; taken off, the fast path is back."""
+    """Once per call, on each layer alone and on all together; when they are removed, the fast path is back."""
     model, x = make().train(), images(size=size)
     layers = {name: module for name, module in model.named_modules()
               if name and not isinstance(module, nn.ModuleList)}

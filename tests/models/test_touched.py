@@ -60,7 +60,7 @@ class OwnBatchNorm(nn.BatchNorm2d):
 @pytest.mark.parametrize('training', (True, False))
 @pytest.mark.parametrize('name', TOUCHES)
 def test_a_touch_takes_effect(name, training):
-    """It gives what it gives with the fast path off, and not what was there before."""
+    """Its output is that with the fast path off, and not the one before the change."""
     x = [torch.randn(2, 3, *size) for size in SIZES]
     for images in x:
         assert_same_steps(touched(TOUCHES[name], training), touched(TOUCHES[name], training), images)
@@ -76,7 +76,7 @@ def test_a_touch_takes_effect(name, training):
 
 @pytest.mark.parametrize('name', ('attn.qkv', 'attn.proj', 'local_mp.conv1', 'local_mp.conv2', 'mlp.fc1', 'mlp.fc2'))
 def test_layers_without_a_bias(name):
-    """As tools leave them that take biases away; in training, in evaluation, and fused."""
+    """As left by tools that remove biases; in training, in evaluation, and fused."""
     touch = on_layer(name, lambda layer: setattr(layer, 'bias', None))
     x = torch.randn(2, 3, *SIZES[1]).double()
     for training in (True, False):
@@ -92,7 +92,7 @@ def test_layers_without_a_bias(name):
 @pytest.mark.parametrize('kind', (XCA, LPI, FFN, DropPath, nn.Linear, nn.LayerNorm, nn.Conv2d, nn.GELU, nn.BatchNorm2d,
                                   nn.ConvTranspose2d, nn.Sequential, XCABlock))
 def test_a_forward_put_into_a_class_takes_effect(kind, monkeypatch):
-    """The way of many tools that patch attention or explain models; also in a fused model."""
+    """As many tools do that patch attention or explain models; also in a fused model."""
     for size in SIZES:
         x = torch.randn(1, 3, *size)
         model = touched(lambda model: None, False)
@@ -177,7 +177,7 @@ def test_a_batch_norm_of_the_registry(training):
 @pytest.mark.parametrize('make_norm', (nn.utils.weight_norm, nn.utils.spectral_norm, parametrizations.weight_norm,
                                        parametrizations.spectral_norm))
 def test_norms_of_weights_train_after_loading(make_norm):
-    """Two steps behind `load_state_dict`, which leaves the weight of before in the layer until it is called."""
+    """Two steps after `load_state_dict`, which leaves the old weight in the layer until it is called."""
 
     def build_model():
         return touched(lambda model: [make_norm(layer) for block in model.blocks
@@ -248,7 +248,7 @@ def test_quantisation_aware_layers_take_effect():
 
 
 class OwnBlock(XCABlock):
-    """Somebody's block with a forward of its own: the FFN first."""
+    """A user's block with its own forward: the FFN first."""
 
     def forward(self, x, height, width):
         x = x + self.gamma2 * self.mlp(self.norm2(x))
@@ -269,7 +269,7 @@ def test_a_block_of_ones_own():
 
 
 def test_mixed_types_are_what_torch_makes_of_them():
-    """Where the plain modules refuse, so does the model."""
+    """Where the plain modules raise an error, the model does too."""
     model = touched(lambda model: model.blocks[0].mlp.fc1.double(), False)
     with pytest.raises(RuntimeError, match='[Dd]ouble|dtype'):
         model(torch.randn(1, 3, *SIZES[1]))
@@ -277,7 +277,7 @@ def test_mixed_types_are_what_torch_makes_of_them():
 
 @pytest.mark.slow
 def test_looking_costs_less_than_a_hundredth_of_a_block(monkeypatch):
-    """Of small 12 patch 16 at 224 pixels, in inference: the time of a block against that of all that is asked of it."""
+    """Small 12 patch 16 at 224 pixels, in inference: the time of a block against that of checking it."""
     from xcit_dense.models.fast import branches
     block = XCiT('small_12_p16', norm_cfg=dict(type='BN')).eval().blocks[0]
     x = torch.randn(1, 196, 384)

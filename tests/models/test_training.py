@@ -19,7 +19,7 @@ IMAGE = (70, 50)
 
 @pytest.fixture(autouse=True)
 def _code_in_float64(monkeypatch):
-    """The release makes its position code in float32, which would hide all that is smaller."""
+    """The release computes its position code in float32, which would hide smaller differences."""
 
     def code(self, height, width):
         wave = 10000**(torch.arange(0, 32, 2).double() / 32)
@@ -144,7 +144,7 @@ def test_stochastic_depth_is_the_released_form(norm, with_cp, cutting, monkeypat
 ), ids=str)
 @pytest.mark.parametrize('patch_size, gram', ((8, True), (16, False), (16, True)))
 def test_options_of_recipes_together_are_the_released_form(patch_size, gram, options, monkeypatch):
-    """Stochastic depth beside checkpointing, frozen stages and norms in evaluation; the default norm but for two."""
+    """Stochastic depth with checkpointing, frozen stages and norms in evaluation; the default norm except for two."""
     choose_form(monkeypatch, gram)
     options = dict(norm_cfg=dict(type='SyncBN'), drop_path_rate=0.2) | options
     fast, slow = (model.train() for model in build_pair(patch_size, **options))

@@ -1,8 +1,8 @@
 """Plant small mistakes in the package, one at a time, and see which the tests catch.
 
-Each mistake (mutant) is planted in a copy of the tree; the tests that reach its line run there, the quickest first,
-until one fails. `make mutants` draws 200 at random; what survives names a missing assertion, or code that nobody needs.
-Mutants that change nothing that matters stand in equivalent.txt, with the reason, and do not count.
+Each mistake (mutant) is planted in a copy of the tree. The tests that reach its line run there, the quickest first,
+until one fails. `make mutants` draws 200 at random. A mutant that survives shows a missing assertion, or code that is
+not needed. Mutants that change nothing that matters are in equivalent.txt, with the reason, and do not count.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ EQUIVALENT = Path(__file__).with_name('equivalent.txt')
 
 
 class Recorder:
-    """Notes for each test what it runs through and how long it takes, for a fixture that many share once."""
+    """Records which lines each test reaches and how long it takes; a shared fixture is recorded once."""
 
     def __init__(self, file):
         self.file, self.seconds, self.fixtures = str(file), Counter(), {}
@@ -64,7 +64,7 @@ class Recorder:
 
 
 class Chosen:
-    """Runs some tests alone, in the order in which they stand."""
+    """Runs only the named tests, in the order of the names."""
 
     def __init__(self, names):
         self.rank = {name: i for i, name in enumerate(names)}
@@ -75,7 +75,7 @@ class Chosen:
 
 def make_map(folder, jobs):
     """Run all quick tests once, some files in each process, and write which tests reach which line."""
-    print('running all tests once, to see which lines each reaches ...', flush=True)
+    print('running all tests once, to record which lines each reaches ...', flush=True)
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / 'tests').rglob('test_*.py'))
     context = get_context('fork')
     workers = [context.Process(target=_make_part, args=(folder, job, files[job::jobs])) for job in range(jobs)]
@@ -86,7 +86,7 @@ def make_map(folder, jobs):
         worker.join()
         part = folder / f'map{job}.json'
         if not part.exists():
-            sys.exit(f'error: the tests fail without any mutant, see {folder / f"map{job}.log"}')
+            sys.exit(f'error: the tests fail without a mutant, see {folder / f"map{job}.log"}')
         part = json.loads(part.read_text())
         for line, contexts in part.pop('lines').items():
             whole['lines'][line] += contexts
@@ -116,7 +116,7 @@ def _run_pytest(copy, args, plugin):
 
 
 def tests_of(mutant, reached, limit):
-    """Return the tests for a mutant, those of its folder and the quickest first, up to a limit, and their seconds."""
+    """Return the tests for a mutant up to a limit, those of its folder and the quickest first, and their seconds."""
     lines, seconds, fixtures = reached['lines'], reached['seconds'], reached['fixtures']
     room = mutant['file'].split('/')[1].removesuffix('.py')
     contexts = {context for line in range(mutant['first'], mutant['last'] + 1)
@@ -131,7 +131,7 @@ def tests_of(mutant, reached, limit):
 
     def order(name):
         parts = Path(name.partition('::')[0]).parent.parts[1:]
-        elsewhere = not contexts and 'two_processes' in fixtures.get(name, ())  # maybe reached in those alone
+        elsewhere = not contexts and 'two_processes' in fixtures.get(name, ())  # maybe reached only in those
         return -len(os.path.commonprefix([folder, parts])), not elsewhere, seconds[name]
 
     for name in sorted(names, key=order):
@@ -152,8 +152,8 @@ def copy_tree(to):
 
 
 def preload():
-    """Import what takes long and holds no mutant, so that each run is a fork of this process."""
-    sys.modules['__main__'].IS_TOOL_OF_XCIT_DENSE = True  # the package loads nothing by itself
+    """Import what takes long and contains no mutant, so that each run is a fork of this process."""
+    sys.modules['__main__'].IS_TOOL_OF_XCIT_DENSE = True  # the package then imports nothing by itself
     sys.path.insert(0, str(ROOT))
     from xcit_dense.compat import mmcv_ops
     mmcv_ops.install_stand_in()
@@ -170,7 +170,7 @@ def preload():
 
 
 def in_child(copy, run, log, seconds):
-    """Run a function in a fork, in a folder; return its exit code (None: not in time) and the seconds it took."""
+    """Run a function in a fork, in a folder; return its exit code (None: too slow) and the seconds it took."""
     start, child = time.monotonic(), os.fork()
     if not child:
         os.setsid()
@@ -201,7 +201,7 @@ def _kill(group):
 
 
 def work(job, folder, todo, done):
-    """Plant mutants until there are no more."""
+    """Plant mutants until the queue is empty."""
     copy = copy_tree(folder / f'copy{job}')
     log = folder / f'log{job}.txt'
 
@@ -219,13 +219,13 @@ def work(job, folder, todo, done):
         if tests:
             _write(target, planted(target, mutant['number']))
             code, seconds, by = run(tests, 60 + 2 * expected)
-            # a test that fails alone without the mutant too says nothing
+            # a test that also fails without the mutant shows nothing
             _write(target, planted(target, None, kept))
             if code is None:
                 outcome = 'not in time'
             elif code == 1 and by:
                 outcome = 'caught' if run([by] if by in tests else tests, 300)[0] == 0 else 'test fails by itself'
-            elif code:  # nothing could be imported, or the process died
+            elif code:  # an import failed, or the process died
                 outcome = 'crashed' if run(tests[:1], 300)[0] == 0 else 'test fails by itself'
         _write(target, kept)
         done.put(dict(mutant, outcome=outcome, by=by, seconds=round(seconds, 1), tests=len(tests)))
@@ -237,21 +237,21 @@ def _write(path, text):
 
 
 def main():
-    """Draw mutants, run the tests on each, and write what survived."""
+    """Draw mutants, run the tests on each, and report those that survived."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--count', type=int, default=200, help='how many mutants to draw (default: 200)')
     parser.add_argument('--seed', type=int, default=0, help='of the draw (default: 0)')
     parser.add_argument('--jobs', type=int, default=2, help='processes (default: 2)')
     parser.add_argument('--limit', type=float, default=120, metavar='SECONDS',
-                        help='of tests for each mutant, as long as they took without it (default: 120)')
-    parser.add_argument('--survivors', action='store_true', help='run those that survived last time alone')
-    parser.add_argument('--keep-map', action='store_true', help='use the map of tests and lines of the last time')
+                        help='how long tests run for each mutant, measured without it (default: 120)')
+    parser.add_argument('--survivors', action='store_true', help='run only those that survived last time')
+    parser.add_argument('--keep-map', action='store_true', help='use the map of tests and lines of the last run')
     parser.add_argument('--out', default='build/mutants', metavar='DIR', help='default: build/mutants')
     args = parser.parse_args()
     os.environ['OMP_NUM_THREADS'] = '1'
     folder = Path(args.out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    if args.survivors:  # by name, for lines and tests may have changed since; without what is gone
+    if args.survivors:  # by name, as lines and tests may have changed; mutants that no longer exist are dropped
         every = {mutant['name']: mutant for room in ROOMS for mutant in mutants_of_room(room)}
         before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())
                   if result['name'] in every}
@@ -280,7 +280,7 @@ def main():
 
 
 def report(results):
-    """Return a table by room, and the survivors."""
+    """Return a table by folder, and the survivors."""
     known = EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else []
     equivalent = {line.partition(' | ')[0] for line in known}
     rows = defaultdict(Counter)
@@ -291,7 +291,7 @@ def report(results):
         for room in (result['file'].split('/')[1], 'all'):
             rows[room][outcome] += 1
     outcomes = ('caught', 'crashed', 'not in time', 'survived', 'test fails by itself', 'changes nothing')
-    lines = ['', f'| room | planted | {" | ".join(outcomes)} | caught of those that change something |',
+    lines = ['', f'| folder | planted | {" | ".join(outcomes)} | caught of those that change something |',
              '|---' * (len(outcomes) + 3) + '|']
     for room, row in rows.items():
         planted_, found = sum(row.values()), row['caught'] + row['crashed'] + row['not in time']

@@ -1,4 +1,4 @@
-"""The mistakes that can be planted in the package, and how some are drawn."""
+"""The mistakes that can be planted in the package, and how a sample is drawn."""
 import ast
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ NAMES = dict(min='max', max='min', any='all', all='any', sorted='list')
 
 
 def mutations(tree):
-    """Yield what can be changed in a file: the node, a function that changes the tree, and what it does."""
+    """Yield each possible change of a file: the node, a function that changes the tree, and a description."""
     for parent in ast.walk(tree):
         for field, value in ast.iter_fields(parent):
             for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
@@ -47,7 +47,7 @@ def _of_node(parent, field, index, node):
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
         yield node, put(node.operand), 'sign'
     elif (isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)) and field != 'returns'
-          and getattr(parent, 'arg', None) != 'strict'):  # of zip, where lengths are equal by construction
+          and getattr(parent, 'arg', None) != 'strict'):  # strict= of zip: the lengths are equal by construction
         new = (not node.value) if isinstance(node.value, bool) else node.value + 1 if isinstance(
             node.value, int) else node.value * 2 or 1.
         yield node, swap(node, 'value', new), f'{node.value} is {new}'
@@ -80,10 +80,10 @@ def _is_none(node):
 
 
 def _is_sensible(node, parents):
-    """Not in an error's words, an annotation, or what only tells people something."""
+    """Whether a change counts: not in the text of an error, an annotation, or a message."""
     while node is not None:
         if isinstance(node, ast.Raise) or isinstance(node, ast.Call) and ast.unparse(node.func).split('.')[-1] in (
-                'print_log', 'warning', 'info', 'print', 'TypeVar', 'ArgumentParser'):
+                'print_log', 'warning', 'info', 'print', 'TypeVar', 'ArgumentParser', 'Parser'):
             return False
         parent = parents.get(node)
         if isinstance(parent, (ast.arg, ast.AnnAssign)) and getattr(parent, 'annotation', None) is node:
@@ -93,7 +93,7 @@ def _is_sensible(node, parents):
 
 
 def mutants_of(path):
-    """Return all mutants of a file: number, lines, kind, and the statement before."""
+    """Return all mutants of a file: number, lines, kind, and the original code."""
     text = path.read_text()
     tree = ast.parse(text)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
@@ -119,7 +119,7 @@ def mutants_of(path):
 
 
 def planted(path, number, text=None):
-    """Return the source of a file with one of its mutants, or with none, as Python writes it."""
+    """Return the source of a file as Python formats it, with one of its mutants or with none."""
     tree = ast.parse(text or path.read_text())
     for i, (_, change, _) in enumerate(mutations(tree)):
         if i == number:
@@ -129,12 +129,12 @@ def planted(path, number, text=None):
 
 
 def mutants_of_room(room):
-    """Return all mutants of a room."""
+    """Return all mutants of a folder."""
     return [mutant for path in sorted((ROOT / 'xcit_dense' / room).rglob('*.py')) for mutant in mutants_of(path)]
 
 
 def draw(count, seed):
-    """Draw mutants of every room: 20 of each, if it has so many, and the rest of all."""
+    """Draw mutants: 20 from every folder, if it has that many, and the rest from all folders."""
     drawn, rest, generator = [], [], random.Random(seed)
     for room in ROOMS:
         every = mutants_of_room(room)

@@ -114,9 +114,9 @@ def test_what_is_shown_can_be_chosen(kind, options, names, files, image, tmp_pat
 
 
 @pytest.mark.parametrize('kind, options, words', (
-    ('dense', dict(show='attention'), 'no class token.*components and levels'),
+    ('dense', dict(show='attention'), 'no class token.*components or levels'),
     ('backbone', dict(show='attention'), 'no class token'),
-    ('classifier', dict(show='levels'), 'classifier.*pyramid.*attention and components'),
+    ('classifier', dict(show='levels'), 'classifier.*pyramid.*attention or components'),
     ('backbone', dict(show='levels'), 'backbone.*pyramid.*components'),
     ('classifier', dict(blocks=[3]), '1 to 2.*class-attention.*3'), ('classifier', dict(blocks=[1, 0]), '1 to 2.*0'),
     ('classifier', dict(show='components', blocks=[13]), '1 to 12.*XCA.*13'),

@@ -90,7 +90,7 @@ def test_the_image_shows_through_an_overlay():
 
 @pytest.mark.parametrize('size', ((30, 45), (900, 600), (4, 3000), (3000, 4), (1, 1)))
 def test_pictures_of_any_shape_are_at_most_so_wide(size, tmp_path):
-    """What is drawn stands in its panel, pixel by pixel."""
+    """Each panel has its drawing, pixel by pixel."""
     image = np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
     panel = Panel('block 12: 33 + 22 + 11%', np.random.rand(2, 3), (2, 3))
     draw(image, [[Panel('image'), panel], [None, panel, panel, panel]], 'What it is.', tmp_path / 'a.part')

@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmseg.apis import inference_model, init_model
 
 import xcit_dense
-from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -112,23 +112,6 @@ def test_the_check_knows_arrays_that_the_config_does_not_read(channels, words, d
 LOADERS = {'.npy': np.load, '.tif': lambda file: np.stack(cv2.imreadmulti(str(file), flags=-1)[1], -1)}
 
 
-def test_the_config_of_the_docs(tmp_path):
-    text = (ROOT / 'docs/own_data_channels.md').read_text().split('```python\n')[1].split('```')[0]
-    (tmp_path / 'five.py').write_text(text.replace("'semfpn", f"'{ROOT}/configs/semfpn"))
-    cfg = load_config(tmp_path / 'five.py', pretrained=False, check=True)
-    assert [loader.dataset.pipeline[0].channels for loader in (cfg.train_dataloader, cfg.test_dataloader)] == [5, 5]
-    assert len(cfg.model.data_preprocessor.mean) == cfg.model.backbone.in_channels == 5
-
-
-def test_the_statistics_of_the_docs(tmp_path, capsys, monkeypatch):
-    (tmp_path / 'DIR/deep').mkdir(parents=True)
-    for i, name in enumerate(('a', 'deep/b')):
-        np.save(tmp_path / f'DIR/{name}.npy', np.full((16, 16, 5), [2000 * i] * 5, np.uint16))
-    monkeypatch.chdir(tmp_path)
-    exec((ROOT / 'docs/own_data_channels.md').read_text().split('```python\n')[2].split('```')[0], {})
-    assert json.loads(f'[{capsys.readouterr().out.replace("] [", "], [")}]') == [[1000.] * 5] * 2
-
-
 @pytest.mark.parametrize('weights', ('det', 'seg'))
 def test_weights_for_three_channels_start_five(weights, trained, trained_segmentor, demo_data, tmp_path):
     """Those of ``init_cfg``, which a user names once, as for three."""
@@ -148,5 +131,5 @@ def test_weights_for_three_channels_start_five(weights, trained, trained_segment
 @pytest.mark.parametrize('mean, std', (([0.] * 5, [1.] * 4), ([0.], [1.] * 5)))
 def test_statistics_of_two_lengths(mean, std):
     from xcit_dense.for_mmdet import ChannelsDetDataPreprocessor
-    with pytest.raises(ConfigError, match='as many'):
+    with pytest.raises(ConfigError, match='one number for each channel'):
         ChannelsDetDataPreprocessor(mean, std)

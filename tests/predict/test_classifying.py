@@ -66,7 +66,7 @@ def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture,
 
 @pytest.mark.parametrize('name, names, words', (
     ('own', 'abcd', 'checkpoint'), ('run', 'abcd', 'checkpoint'), ('few', '0123', 'no names'),
-    ('wrong', '0123', 'names 2')))
+    ('wrong', '0123', 'has 2 names')))
 def test_names_of_ones_own_classes(name, names, words, opened, picture):
     classifier = opened(name)
     assert classifier.names == tuple(names) and words in classifier.names_from

@@ -6,6 +6,7 @@ import pytest
 import torch
 from mmdet.engine.hooks import DetVisualizationHook
 from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks, PolygonMasks
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
@@ -18,6 +19,8 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.errors import OutputError
 from xcit_dense.for_mmseg import SegDrawingHook
 from xcit_dense.predict.drawing_hook import DrawingHook
+
+PAPER = (20, 90, 200)
 
 
 class Images(BaseDataset):
@@ -84,24 +87,73 @@ def test_images_of_any_other_place_have_pictures_below_the_folder(tmp_path, monk
     assert path_of(images_in('', img_path='images'), 'images/deep/a.png') == 'out/deep/a.png'  # relative paths
 
 
-@pytest.mark.parametrize('threshold', (None, 0.5))
-def test_objects_are_drawn_as_by_the_hook_of_mmdet(threshold, tmp_path):
-    image = tmp_path / 'images/deep/a.png'
-    image.parent.mkdir(parents=True)
-    Image.new('RGB', (60, 50), (20, 90, 200)).save(image)
-    visualizer = DetLocalVisualizer.get_instance('both hooks')
+def drawn_by(kind, visualizer, folder, sample=None, **options):
+    """The picture of a hook, of an image of 60 x 50."""
+    image = folder / 'images/deep/a.png'
+    image.parent.mkdir(parents=True, exist_ok=True)
+    Image.new('RGB', (60, 50), PAPER).save(image)
+    runner = runner_of(images_in(folder, img='images'), visualizer=visualizer, work_dir=str(folder), timestamp='now')
+    np.random.seed(0)
+    hook = kind(draw=True, test_out_dir=str(folder / kind.__name__), **options)
+    sample = sample or sample_of(image)
+    sample.set_metainfo(dict(img_path=str(image)))
+    hook.after_test_iter(runner, 0, None, [sample])
+    return np.asarray(Image.open(folder / kind.__name__ / ('deep/a.png' if kind is DrawingHook else 'a.png')))
+
+
+def visualizer_of(name, kind=DetLocalVisualizer, **settings):
+    visualizer = kind.get_instance(f'{name} {settings}', **settings)
     visualizer.dataset_meta = Images.METAINFO
-    dataset = images_in(tmp_path, img='images')
-    runner = runner_of(dataset, visualizer=visualizer, work_dir=str(tmp_path), timestamp='now')
+    return visualizer
+
+
+@pytest.mark.parametrize('threshold', (None, 0.5))
+def test_truth_is_left_and_the_prediction_above_the_threshold_right(threshold, tmp_path):
     options = {} if threshold is None else dict(score_thr=threshold)
-    for kind, folder in ((DetVisualizationHook, 'theirs'), (DrawingHook, 'ours')):
-        np.random.seed(0)
-        hook = kind(draw=True, test_out_dir=str(tmp_path / folder), **options)
-        hook.after_test_iter(runner, 0, None, [sample_of(image)])
-    ours, theirs = (np.asarray(Image.open(tmp_path / name)) for name in ('ours/deep/a.png', 'theirs/a.png'))
-    assert ours.shape == (50, 120, 3) and (ours == theirs).all()
-    green = (np.abs(ours.astype(int) - (20, 200, 20)).max(2) < 40)
+    drawn = drawn_by(DrawingHook, visualizer_of('plain'), tmp_path, **options)
+    assert drawn.shape == (50, 120, 3)
+    green, red = ((drawn == colour).all(2) for colour in ((20, 200, 20), (200, 20, 20)))
+    assert red[:, :60].any() and red[:, 60:].any()
     assert green[:, :60].any() and green[:, 60:].any() == (threshold is None)
+
+
+class OwnVisualizer(DetLocalVisualizer):
+    """A user's visualizer, which inherits."""
+
+
+@pytest.mark.parametrize('settings', (dict(alpha=0.7), dict(line_width=1), dict(bbox_color='red'),
+                                      dict(text_color=(9, 99, 199)), dict(mask_color='green'),
+                                      dict(kind=OwnVisualizer)), ids=str)
+def test_changed_visualizers_draw_as_with_the_hook_of_mmdet(settings, tmp_path):
+    visualizer = visualizer_of('changed', **settings)
+    ours, theirs = (drawn_by(kind, visualizer, tmp_path) for kind in (DrawingHook, DetVisualizationHook))
+    assert ours.shape == (50, 120, 3) and (ours == theirs).all()
+
+
+def test_what_only_a_visualizer_can_draw_is_left_to_it(tmp_path):
+    sample = sample_of('')
+    sample.pred_instances.label_names = ['an open', 'vocabulary']
+    ours, theirs = (drawn_by(kind, visualizer_of('open'), tmp_path, sample)
+                    for kind in (DrawingHook, DetVisualizationHook))
+    assert (ours == theirs).all()
+
+
+def test_masks_of_any_kind_are_drawn(tmp_path):
+    """Polygons and bitmaps of the ground truth, tensors of predictions; also where there are only masks."""
+    mask = np.zeros((2, 50, 60), np.uint8)
+    mask[0, 10:30, 10:25], mask[1, 20:40, 30:50] = 1, 1
+    polygons = [[np.array([x1, y1, x2, y1, x2, y2, x1, y2], float)]
+                for x1, y1, x2, y2 in ((10, 10, 25, 30), (30, 20, 50, 40))]
+    pictures = []
+    for masks in (BitmapMasks(mask, 50, 60), PolygonMasks(polygons, 50, 60), torch.from_numpy(mask).bool()):
+        boxes = torch.tensor([[10., 10, 25, 30], [30, 20, 50, 40]])
+        for given in (boxes, boxes * 0):
+            truth = InstanceData(bboxes=given, labels=torch.tensor([0, 1]), masks=masks)
+            sample = DetDataSample(gt_instances=truth)
+            pictures.append(drawn_by(DrawingHook, visualizer_of('masks'), tmp_path, sample)[:, :59].astype(int))
+    assert all(np.abs(picture - pictures[0]).max(2).astype(bool).mean() < 0.05 for picture in pictures)
+    wanted = 0.57 * np.array(PAPER) + 0.43 * np.array([20, 200, 20])
+    assert np.abs(pictures[0][32:37, 36:46] - wanted).max() <= 1
 
 
 def test_without_a_folder_pictures_go_to_the_visualizer(tmp_path):
@@ -143,7 +195,7 @@ def test_both_frameworks_have_the_hook_and_older_configs_their_name():
 
 @pytest.mark.parametrize('loading, size', (({}, (30, 20)), (dict(color_type='color_ignore_orientation'), (20, 30))))
 def test_a_picture_is_of_the_image_as_the_data_set_reads_it(loading, size, tmp_path):
-    """Not turned where the model has not seen it turned: the boxes would lie beside the objects."""
+    """Not rotated if the model has not seen it rotated: the boxes would be next to the objects."""
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new('RGB', (30, 20)).save(tmp_path / 'a.png', exif=exif)

@@ -1,7 +1,6 @@
 """A model loaded from Python: what it takes, what it gives, and that it is what the tool `predict` writes."""
 import json
 import pickle
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +15,7 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 import xcit_dense
-from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, DataError, SetupError
@@ -220,7 +219,7 @@ def test_short_words_for_all(detector, segmentor, path):
 
 
 @pytest.mark.parametrize('image, words', (
-    (np.zeros((4, 4, 4), np.uint8), 'uint8.*transparency'), (np.zeros((4, 4, 3)), 'uint8.*255'),
+    (np.zeros((4, 4, 4), np.uint8), 'uint8.*alpha channel'), (np.zeros((4, 4, 3)), 'uint8.*255'),
     (np.zeros((4, 4, 3), np.int64), 'uint8'), (np.zeros(4, np.uint8), 'uint8'), (np.zeros((0, 4, 3), np.uint8), '0, 4'),
     (np.zeros((3, 8, 9), np.uint8), 'transpose'), (np.zeros((2, 4, 4, 3), np.uint8), r'list\('),
     (Image.new('F', (4, 4)), 'uint8'), (Image.new('I;16', (4, 4)), 'uint8'), (torch.zeros(3, 4, 4), r'numpy\(\)'),
@@ -271,18 +270,3 @@ def test_what_cannot_be_loaded(config, words, trained, tmp_path, monkeypatch):
         (tmp_path / 'two' / f'{name}.py').write_text('')
     with pytest.raises(ConfigError, match=words):
         xcit_dense.load(config, *([trained[0]] if 'no work' not in words else []))
-
-
-@pytest.mark.parametrize('page', ('README.md', 'docs/predicting.md'))
-def test_the_lines_of_the_docs(page, trained, path, tmp_path, monkeypatch):
-    """They are run here as they are there, but for the names of a user's own files."""
-    text = (ROOT / page).read_text()
-    lines = re.search(r'```python\n(import xcit_dense\n.*?)```', text, re.S)[1]
-    assert len(lines.strip().splitlines()) <= 6
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / 'work_dirs').mkdir()
-    (tmp_path / 'work_dirs/mine').symlink_to(trained[0])
-    (tmp_path / 'image.jpg').symlink_to(path)
-    names = {}
-    exec(lines, names)
-    assert names['found'].boxes.shape[1] == 4 and (tmp_path / 'drawn.png').is_file()

@@ -38,7 +38,7 @@ def test_large_images_are_predicted_with_some_classes_at_a_time(align_corners, m
     assert isinstance(model, LowMemoryEncoderDecoder) and model.decode_head.out_channels == 24
     images = torch.randn(2, 3, *SIZE)
     torch.nn.init.normal_(model.decode_head.conv_seg.weight)
-    with torch.no_grad():  # every class's mean score is 0, so that several win, whatever was drawn
+    with torch.no_grad():  # every class's mean score is 0, so that several win with any random numbers
         model.decode_head.conv_seg.bias -= model.encode_decode(images, [dict(img_shape=SIZE)]).mean((0, 2, 3))
 
     def both():

@@ -98,7 +98,7 @@ def test_levels_are_those_of_the_run(tmp_path):
     (config_of(dict(type='XCiTClassifier', arch=SMALL, norm_cfg=3)), 'norm_cfg.*--config'),
     (config_of(dict(type='XCiTClassifier', arch=dict(SMALL, depth='x'))), 'arch.depth.*--config'),
     (config_of(dict(type='XCiTClassifier', arch=dict(SMALL, width=1))), 'width.*--config'),
-    (config_of(dict(type='XCiT', arch=SMALL)), 'no weights of the XCiT.*--config')))
+    (config_of(dict(type='XCiT', arch=SMALL)), 'does not fit the XCiT of the config in it.*--config')))
 def test_models_that_need_the_config(cfg, words, tmp_path, monkeypatch):
     (tmp_path / 'mine.py').write_text('raise SystemExit("what a file names was imported")')
     monkeypatch.syspath_prepend(tmp_path)

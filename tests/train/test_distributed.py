@@ -151,7 +151,7 @@ def test_what_does_not_go_with_shares_is_refused(train, tmp_path):
         "    custom_keys={'blocks.1.norm1': dict(decay_mult=0.)}))\n"))
     for done in train(config, tmp_path / 'run', check=False):
         assert done.returncode == 1 and all(words in done.message for words in (
-            'EMAHook', 'optim_wrapper.accumulative_counts', 'optim_wrapper.clip_grad but for max_norm',
+            'EMAHook', 'optim_wrapper.accumulative_counts', 'optim_wrapper.clip_grad other than max_norm',
             'optim_wrapper.paramwise_cfg.custom_keys', "model.test_cfg.mode = 'slide'"))
 
 

@@ -26,7 +26,7 @@ def config(tmp_path):
 
 
 def checkpoints(folder):
-    """The names of the checkpoints, all of which are whole, and of what lies half written beside them."""
+    """Return the names of the checkpoints, which must all be complete, and of half-written files next to them."""
     files = sorted(folder.glob('*.pth'))
     assert not any(map(damage, files)) and read_checkpoint(newest_checkpoint(folder))
     return [path.name for path in files], len(list(folder.glob('*.part')))
@@ -42,7 +42,7 @@ def test_other_numbers_of_processes(two_processes, config, demo_data, tmp_path):
     assert run_tool('train.py', stopping(1), *args, check=False).returncode == 143
     both = two_processes.run_tool('train.py', stopping(3), *args, '--resume', check=False)
     assert [done.returncode for done in both] == [143, 143]
-    assert re.search('random states of 1 processes, this run has 2', both[0].stdout)
+    assert re.search('random states of 1 process, this run has 2', both[0].stdout)
     assert checkpoints(tmp_path / 'run') == (['iter_2.pth', 'iter_3.pth'], 0)  # the last two stay
     done = run_tool('train.py', config('plain'), *args, '--resume')
     assert re.search('random states of 2 processes, this run has 1', done.stdout)

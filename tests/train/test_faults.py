@@ -41,7 +41,7 @@ def test_out_of_memory_says_what_helps(iteration, where, said, demo_data, tmp_pa
 
 def test_a_metric_that_is_not_there_is_named(demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint.save_best': 'mIou'})
-    with pytest.raises(ConfigError, match='save_best: there is no metric mIou; there are aAcc, mIoU, mAcc'):
+    with pytest.raises(ConfigError, match='save_best: there is no metric mIou. Metrics: aAcc, mIoU, mAcc'):
         train(cfg)
 
 

@@ -1,4 +1,4 @@
-"""The demo of fine-tuning: what was learnt of three classes helps with two others, of which there are few images."""
+"""The demo of fine-tuning: training on three classes helps with two others that have few images."""
 import re
 
 import pytest

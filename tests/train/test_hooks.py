@@ -42,7 +42,7 @@ def test_an_average_beside_the_model_does_not_keep_it_from_being_fused(demo_data
 
 
 def test_the_average_changes_nothing_but_itself(demo_data, tmp_path):
-    """Decay 0.9, beside weights that are validated and saved as they are."""
+    """Decay 0.9; validation and checkpoints use the weights without the average."""
     seen, validated = [], []
 
     class Look(Hook):

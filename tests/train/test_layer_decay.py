@@ -90,7 +90,7 @@ def test_there_must_be_an_xcit():
 
 
 def test_the_check_of_the_config_knows_it():
-    """A rule that matches nothing, a key with a slip, and the rate beside a constructor that does not read it."""
+    """A rule that matches nothing, a misspelt key, and a rate for a constructor that does not read it."""
 
     def cfg(constructor, **rules):
         return Config(dict(default_scope='mmdet', optim_wrapper=dict(

@@ -83,7 +83,7 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
     with pytest.raises(DataError, match=f'^cannot read sample 2, .*{victim.name}') as error:
         train(cfg)
     if folder == 'training':  # what was trained is not lost
-        assert re.search(r'Saved .*iter_\d.pth; once that is mended, --resume goes on', str(error.value))
+        assert re.search(r'Saved .*iter_\d.pth. Fix the data, then continue with --resume', str(error.value))
         victim.write_bytes(whole)
         assert train(cfg, resume=True)['meta']['iter'] == 4
     if folder == 'validation':
@@ -94,7 +94,7 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
 
 @pytest.mark.parametrize(('loader', 'delay'), (('train', 0), ('train', 0.5), ('val', 0)))
 def test_a_dead_worker_names_its_file(loader, delay, demo_data, tmp_path):
-    """Whatever the main process does meanwhile."""
+    """Independent of what the main process does meanwhile."""
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{'val_dataloader.num_workers': 2})
     runner = build_runner(cfg)
     folder, last = ('training', 4) if loader == 'train' else ('validation', 1)

@@ -39,7 +39,7 @@ def test_a_locked_folder(tmp_path):
     assert sorted(p.name for p in folder.iterdir()) == ['.running', 'film.mp4.part', 'iter_1.pth', 'parts']
     assert (folder / '.running').read_text() == str(os.getpid())
     for _ in range(2):
-        with pytest.raises(ConfigError, match=f'process {os.getpid()}. runs in {folder}:'):
+        with pytest.raises(ConfigError, match=rf'process {os.getpid()}. runs in {folder}\.'):
             lock_work_dir(folder)
     lock.close()
     lock_work_dir(folder).close()
@@ -99,7 +99,7 @@ def test_without_locks_the_heart_beats_until_another_run_has_begun(without_locks
         wait_for(lambda: path.stat().st_mtime > 1)
         path.write_text('of another')  # deleted by hand and begun again
         wait_for(lambda: threads() == begun)
-        assert 'another training has begun' in without_locks[-1][0] and without_locks[-1][1] == logging.ERROR
+        assert 'another training has started' in without_locks[-1][0] and without_locks[-1][1] == logging.ERROR
     assert path.read_text() == 'of another'
 
 
@@ -151,7 +151,7 @@ def test_without_locks_a_run_saves_nothing_where_another_has_begun(without_locks
         for name, text in theirs.items():
             (tmp_path / name).write_text(text)
 
-    with pytest.raises(ConfigError, match='another training .*begun since.* runs in'):
+    with pytest.raises(ConfigError, match='another training .*started since.* runs in'):
         train(cfg, At(2, begin, where='before_train_iter'))
     assert {name: (tmp_path / name).read_text() for name in theirs} == theirs and (tmp_path / 'iter_1.pth').is_file()
 

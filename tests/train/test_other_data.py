@@ -93,7 +93,7 @@ def test_a_stream_trains_and_begins_anew_when_resumed(demo_data, tmp_path, capfd
     given = []
     train(cfg, At(4, lambda runner: given.extend(runner.train_dataloader.dataset.given)), resume=True)
     assert given == [0, 1, 2, 3]
-    assert re.search(r'is a stream.* anew, .* 2 batches again', ''.join(capfd.readouterr()))
+    assert re.search(r'is a stream .* repeats 2 batches', ''.join(capfd.readouterr()))
 
 
 @pytest.mark.parametrize('changes', ({}, {'param_scheduler': None}))
@@ -147,8 +147,8 @@ def test_a_loop_of_a_users_own_trains_saves_and_goes_on(demo_data, tmp_path, cap
 
 
 @pytest.mark.parametrize('config, stop, count, said', (
-    (TINY_CONFIG, 2, 2, r'on 6 images, and there are 2 now.* over: it was at batch 2, and has 1 now'),
-    (TINY_CONFIG, 2, 5, 'on 6 images, and there are 5 now'), (TINY_SEG_CONFIG, 3, 4, 'on 6 images, and there are 4')))
+    (TINY_CONFIG, 2, 2, r'on 6 images, now there are 2.* over: it was at batch 2, and now has 1 batch\.'),
+    (TINY_CONFIG, 2, 5, 'on 6 images, now there are 5'), (TINY_SEG_CONFIG, 3, 4, 'on 6 images, now there are 4')))
 def test_another_number_of_images_is_said_and_trained_on(config, stop, count, said, demo_data, tmp_path, capfd):
     cfg = make_config(config, demo_data, tmp_path, **NO_VALIDATION)
     with pytest.raises(Stopped):
@@ -156,7 +156,7 @@ def test_another_number_of_images_is_said_and_trained_on(config, stop, count, sa
     cfg.train_dataloader.dataset.indices = count
     got = train(cfg, resume=True)
     told = ''.join(capfd.readouterr())
-    assert re.search(said, told) and 'nothing left' not in told
+    assert re.search(said, told) and 'nothing is left' not in told
     assert ('is over' in told) == ('over' in said)
     assert got['training']['samples'] == count
     assert (got['meta']['epoch'] if config == TINY_CONFIG else got['meta']['iter']) in (2, 4)
@@ -172,4 +172,4 @@ def test_a_checkpoint_that_tells_no_number_of_images_is_gone_on_with(demo_data, 
     del state['training']['samples']
     torch.save(state, path)
     train(cfg, resume=True)
-    assert 'images, and there are' not in ''.join(capfd.readouterr())
+    assert 'images, now there are' not in ''.join(capfd.readouterr())

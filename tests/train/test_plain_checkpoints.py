@@ -1,4 +1,4 @@
-"""Checkpoints hold plain values alone, so that torch reads them by its default; a resumed run finds all as it was."""
+"""Checkpoints hold only plain values, so that torch reads them by default; a resumed run finds everything as it was."""
 from collections import OrderedDict
 from enum import Enum
 from pathlib import Path, PurePosixPath

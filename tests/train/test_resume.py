@@ -147,13 +147,13 @@ def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd
         train(other, resume=True)
     capfd.readouterr()
     train(cfg, resume=True)
-    assert 'other settings' not in ''.join(capfd.readouterr())
+    assert 'settings that differ' not in ''.join(capfd.readouterr())
     cfg.train_cfg.max_iters = 5
     train(cfg, resume=True)
-    assert 'other settings than before:\n  train_cfg.max_iters: 4 -> 5\n' in ''.join(capfd.readouterr())
+    assert 'settings that differ from before:\n  train_cfg.max_iters: 4 -> 5\n' in ''.join(capfd.readouterr())
     # the checkpoint has its own
     cfg.optim_wrapper.optimizer.lr, cfg.param_scheduler[1].end = 0.5, 9
-    with pytest.raises(ConfigError, match=r'change nothing:\n  optim_wrapper.optimizer.lr: 0.002 -> 0.5\n'
+    with pytest.raises(ConfigError, match=r'have no effect:\n  optim_wrapper.optimizer.lr: 0.002 -> 0.5\n'
                                           r'  param_scheduler.1.end: \d+ -> 9\n.*load_from=.*iter_5.pth'):
         train(cfg, resume=True)
 
@@ -188,7 +188,7 @@ def test_resume_never_starts_from_scratch(demo_data, tmp_path):
     with pytest.raises(CheckpointError, match='nothing to resume'):
         train(cfg, resume=True)
     (tmp_path / 'iter_2.pth').write_bytes(b'PK\3\4 cut off')
-    with pytest.raises(CheckpointError, match='no whole checkpoint'):
+    with pytest.raises(CheckpointError, match='no intact checkpoint'):
         train(cfg, resume=True)
 
 

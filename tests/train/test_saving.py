@@ -31,7 +31,7 @@ from xcit_dense.weights.files import damage
 
 
 def small_files(_):
-    """Let the system refuse to write files of more than 100 kB, as it does where a disk is full."""
+    """Let the system reject files of more than 100 kB, as with a full disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_that_cannot_be_written(on_write_error, demo_data, tmp_path
     else:
         with limits_back():
             runner.train()
-        assert runner.iter == 4 and 'The training goes on' in ''.join(capfd.readouterr())
+        assert runner.iter == 4 and 'The training continues' in ''.join(capfd.readouterr())
     assert [p.name for p in tmp_path.glob('*.p*t*')] == ['iter_1.pth']
     assert newest_checkpoint(tmp_path).name == 'iter_1.pth' and damage(tmp_path / 'iter_1.pth') is None
 
@@ -75,7 +75,7 @@ def test_damaged_checkpoints_are_named_and_left_out(demo_data, tmp_path, tmp_pat
     cfg.default_hooks.checkpoint.interval = 2
     got = train(cfg, resume=True)
     assert_same_run(got, wanted)
-    assert re.search('iter_3.pth is damaged.* check sum', ''.join(capfd.readouterr()))
+    assert re.search('iter_3.pth is damaged.* checksum', ''.join(capfd.readouterr()))
 
 
 def test_every_damage_is_found_or_harmless(trained, tmp_path):
@@ -128,7 +128,7 @@ def test_a_run_that_cannot_write_at_its_start(demo_data, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Config, 'dump', dump)
     for place, reason in (('file/run', 'Not a directory'), ('full', 'No space left on device')):
-        with pytest.raises(CheckpointError, match=f'cannot write into the work dir .*{place}: {reason}'):
+        with pytest.raises(CheckpointError, match=f'cannot write to the work dir .*{place}: {reason}'):
             build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / place))
 
 

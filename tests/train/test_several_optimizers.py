@@ -1,4 +1,4 @@
-"""Runs with several optimizers, each with schedulers of its own: saved, gone on with, and told of at the start."""
+"""Runs with several optimizers, each with its own schedulers: saved, resumed, and reported at the start."""
 import re
 
 import pytest

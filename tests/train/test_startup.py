@@ -61,9 +61,9 @@ def test_detector(demo_data, tmp_path):
     assert 'xcit_dense ' in block['versions'] and 'mmdet 3' in block['versions']
     assert block['device'].endswith('; 1 process') and block['precision'] == 'float32' and block['compile'] == 'nothing'
     assert block['model'] == 'MaskRCNN with XCiT' and block['weights'] == 'all random'
-    assert tells(block['batch'], '2 images', '2 a process x 1 x 1')
+    assert tells(block['batch'], '2 images', '2 per process x 1 process x 1 accumulated')
     assert tells(block['learning rate'], '0.001;', 'not scaled', '8 images', '--auto-scale-lr')
-    assert tells(block['schedule'], '2 epochs', ' 3 iterations', '6 in all', 'LinearLR, CosineAnnealingLR', 'every 1')
+    assert tells(block['schedule'], '2 epochs', ' 3 iterations', '6 in total', 'LinearLR, Cosine', 'every epoch')
     for part, count in (('training data', 6), ('validation data', 3)):
         assert tells(block[part], f'{count} images', '5 classes', str(demo_data))
     assert block['seed'] == '5' and block['work dir'] == str(tmp_path)
@@ -94,7 +94,7 @@ def test_batch_and_learning_rate(demo_data, tmp_path):
     _, block = started(
         TINY_CONFIG, demo_data, tmp_path, optim_wrapper__accumulative_counts=3, auto_scale_lr__enable=True,
         optim_wrapper__paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.1))))
-    assert tells(block['batch'], '6 images', '2 a process x 1 x 3')
+    assert tells(block['batch'], '6 images', '2 per process x 1 process x 3 accumulated')
     assert tells(block['learning rate'], '2.5e-05 to 0.00025 ', 'scaled by 0.25', '2 images', 'for 8')
     assert 'not scaled' not in block['learning rate']
 
@@ -102,7 +102,7 @@ def test_batch_and_learning_rate(demo_data, tmp_path):
 @pytest.mark.parametrize('options, words', (
     (dict(interval=3, max_keep_ckpts=5), ('every 3 epochs', 'newest 5')),
     (dict(interval=1, max_keep_ckpts=-1, save_best=['coco/bbox_mAP', 'coco/segm_mAP']),
-     ('every epoch ', 'best of coco/bbox_mAP, coco/segm_mAP')),
+     ('every epoch ', 'best by coco/bbox_mAP, coco/segm_mAP')),
     (dict(interval=2, max_keep_ckpts=1, by_epoch=False), ('every 2 iterations', 'newest 1'))))
 def test_checkpoints(options, words, demo_data, tmp_path):
     _, block = started(TINY_CONFIG, demo_data, tmp_path,
@@ -180,4 +180,4 @@ def test_a_loop_of_the_users_own_may_have_no_epochs_and_no_validation():
         pass
 
     assert startup._schedule(SimpleNamespace(train_loop=OwnLoop(), param_schedulers=None, val_loop=object())) == (
-        'as OwnLoop runs; a constant learning rate')
+        'length set by OwnLoop; a constant learning rate')

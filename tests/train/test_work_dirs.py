@@ -1,4 +1,4 @@
-"""Whose a work dir is: no run deletes or replaces what another one wrote, whatever the files are called."""
+"""Who owns a work dir: no run deletes or replaces files of another run, whatever their names."""
 import logging
 import re
 import shutil
@@ -74,7 +74,7 @@ def test_the_tool_refuses_the_folder_of_another_run(options, two, demo_data):
     before = contents(other)
     done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', other, '--no-pretrained',
                     *(option.format(first) for option in options), check=False)
-    assert done.returncode == 1 and re.search(f'{other} holds checkpoints .*iter_2.pth.*--overwrite', done.message)
+    assert done.returncode == 1 and re.search(f'{other} has checkpoints .*iter_2.pth.*--overwrite', done.message)
     assert contents(other) == before
 
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, 
     if not named:
         take_name_of_run(copied)
     cfg, before = short_config(demo_data, other, 4, max_keep_ckpts=1), contents(other)
-    with pytest.raises(ConfigError, match=f'iter_9.pth .*{"another run than" if named else "not say"}.* iter_2.pth'):
+    with pytest.raises(ConfigError, match=f'iter_9.pth {"is" if named else "may be"} from a .* iter_2.pth'):
         if by_hand:
             runner = build_runner(cfg)
             runner.resume(str(copied))
@@ -127,7 +127,7 @@ def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, d
     first, _ = two
     cfg, before = short_config(demo_data, first), contents(first)
     cfg[key] = str(first / name)
-    with pytest.raises(ConfigError, match=f'{cfg[key]}.* is in the work dir'):
+    with pytest.raises(ConfigError, match=f'{cfg[key]}, which is in its own work dir'):
         build_runner(cfg).train()
     assert contents(first) == before
 
@@ -219,14 +219,14 @@ def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data
     names = [template.format(number) for number in (1, 2, 3)]
     assert fetch(str(tmp_path)) == tmp_path / names[1]
     assert newest_checkpoint(tmp_path, to_resume=True) == tmp_path / names[1]
-    with pytest.raises(ConfigError, match='holds checkpoints of an earlier run'):
+    with pytest.raises(ConfigError, match='has checkpoints of an earlier run'):
         check_work_dir(Config(dict(work_dir=str(tmp_path))))
     cfg.train_cfg.max_iters = 3
     assert train(cfg, resume=True)['meta']['iter'] == 3
     assert [tmp_path / name for name in names[1:]] == checkpoints_in(tmp_path)
     (tmp_path / names[2]).write_bytes(b'PK\3\4 cut off')
     assert newest_checkpoint(tmp_path, to_resume=True) == tmp_path / names[1]
-    train(cfg)  # anew
+    train(cfg)  # a new run
     aside, = tmp_path.glob('before_*')
     assert [aside / name for name in names[1:]] == checkpoints_in(aside)
 

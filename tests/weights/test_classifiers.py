@@ -24,7 +24,7 @@ def build(num_classes=10, **options):
 
 
 def published_state(arch, has_head):
-    """The tensors of an ImageNet file by the authors' names, written out; each in no more memory than one number."""
+    """The tensors of an ImageNet file by the authors' names; each takes the memory of one number."""
     C, p, heads = arch.embed_dims, arch.patch_size, arch.num_heads
     shapes, channels = {}, 3
     for i in range(p.bit_length() - 1):
@@ -65,7 +65,7 @@ def batch_norm(prefix, width):
 
 @pytest.fixture(scope='module')
 def skeleton():
-    """A function that gives a classifier whose parameters were never filled."""
+    """A function that returns a classifier whose parameters were never filled."""
     made = {}
 
     def make(name):
@@ -83,7 +83,7 @@ def skeleton():
     pytest.param(name, marks=pytest.mark.slow if name.startswith(('small_24', 'medium', 'large')) else ())
     for name in sorted(PUBLISHED, key=lambda name: WEIGHTS[name].arch)])
 def test_every_published_file_loads_strictly(name, skeleton, tmp_path, monkeypatch):
-    """A file of its layout, where the published one would be kept; DINO's have no head."""
+    """A file of its layout, at the place of the published one; DINO's have no head."""
     monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path))
     weights = WEIGHTS[name]
     has_head = not name.endswith('dino')
@@ -132,7 +132,7 @@ def test_passl_files_load(tmp_path):
 
 
 def test_a_run_gives_a_start(tmp_path):
-    """Of the same classes, of others, for a model without a head, and out of a file without one."""
+    """With the same classes, with others, for a model without a head, and from a file without one."""
     state = official_state(num_classes=10)
     run = save(tmp_path / 'epoch_1.pth', {'state_dict': prefixed(state, 'backbone.'), 'meta': {}})
     headless = save(tmp_path / 'dino.pth', {n: v for n, v in state.items() if not n.startswith('head.')})
@@ -160,7 +160,7 @@ def without(state, name):
     (lambda s: s | {'cls_token': torch.full((1, 1, 32), torch.nan)}, ('cls_token: NaN', )),
     (lambda s: s | {'cls_attn_blocks.2.gamma1': torch.zeros(32)}, ('1 unknown', 'cls_attn_blocks.2.gamma1')),
     (lambda s: {n: v for n, v in s.items() if n.startswith(('blocks', 'patch', 'pos'))}, (
-        'a dense file', 'cls_token', 'with classifier')),
+        'the dense layout', 'cls_token', 'with classifier')),
 ))
 def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path, change, words):
     model = build()
@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path, change, word
 
 @pytest.mark.parametrize('size', SIZES)
 def test_parameters_are_passls_in_millions(size):
-    """To the two digits that PASSL gives."""
+    """To the two digits that PASSL publishes."""
     published = {
         'nano_12': (3.05, 3.05), 'tiny_12': (6.71, 6.72), 'tiny_24': (12.11, 12.12), 'small_12': (26.21, 26.25),
         'small_24': (47.63, 47.67), 'medium_24': (84.32, 84.40), 'large_24': (188.93, 189.10)}
@@ -184,7 +184,7 @@ def test_parameters_are_passls_in_millions(size):
 
 
 def test_figures_of_passl_are_those_of_the_reference():
-    """Where the reference lies beside the checkout."""
+    """If the reference is next to the checkout."""
     file = ROOT.parent / 'shared/reference/classifier.md'
     if not file.is_file():
         pytest.skip('there is no reference')

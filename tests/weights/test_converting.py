@@ -1,4 +1,4 @@
-"""Files of one layout made into another, and described."""
+"""Files are converted from one layout to another, and described."""
 import runpy
 import sys
 
@@ -83,18 +83,18 @@ def test_models_under_any_prefix_are_described_and_converted(tmp_path):
     assert any('XCiT (32 channels, 4 blocks, 4 heads, patch 16) with pyramid' in line for line in inspect(path))
     path = save(tmp_path / 'two.pth', prefixed(state, 'a.net.') | prefixed(state, 'b.net.'))
     for ask in (inspect, lambda path: convert(path, tmp_path / 'out.pth', 'timm')):
-        with pytest.raises(CheckpointError, match=r'two\.pth holds several XCiT, .*a\.net\., b\.net\.; .*prefix='):
+        with pytest.raises(CheckpointError, match=r'two\.pth holds several XCiT .*a\.net\., b\.net\.\. .*prefix='):
             ask(path)
 
 
-def test_the_size_of_a_fragment_is_told_without_an_error():
+def test_the_size_of_a_fragment_is_shown_without_an_error():
     assert Contents.of({'blocks.7.attn.temperature': torch.ones(4)}, 'x').size == \
         '(None channels, 1 blocks, None heads, patch 1)'
     assert Contents('dense', {}, {}).size == '(None channels, 0 blocks, None heads, patch 1)'
 
 
 @pytest.mark.parametrize('name', arch_names())
-def test_size_and_patch_are_told_from_shapes(name):
+def test_size_and_patch_are_found_from_shapes(name):
     with torch.device('meta'):
         state = XCiT(name).state_dict()
     assert Contents.of(state, 'x').size == name
@@ -114,7 +114,7 @@ def test_damage_is_not_converted(tmp_path):
 
 @pytest.mark.parametrize('target', ('timm', 'mmpretrain'))
 def test_thirds_of_a_tensor_are_tensors_of_their_own(tmp_path, target):
-    """As parts of one memory each would be written, and kept, with the other two."""
+    """If they shared memory, each would be written, and kept in memory, with the other two."""
     convert(save(tmp_path / 'in1k.pth', {'model': official_state()}), tmp_path / 'out.pth', target)
     out = read_checkpoint(tmp_path / 'out.pth')
     thirds = [value for name, value in out.get('state_dict', out).items() if name.endswith('attn.k.weight')]
@@ -122,7 +122,7 @@ def test_thirds_of_a_tensor_are_tensors_of_their_own(tmp_path, target):
     assert all(value.untyped_storage().nbytes() == value.numel() * value.element_size() for value in thirds)
 
 
-@pytest.mark.parametrize('out, words', (('in1k.pth', 'in1k.pth.* read'), ('link.pth', 'link.pth.* read'),
+@pytest.mark.parametrize('out, words', (('in1k.pth', 'in1k.pth is the input'), ('link.pth', 'link.pth is the input'),
                                         ('out.onnx', 'out.onnx.*.safetensors'),
                                         ('folder.pth', 'cannot write.*folder.pth')))
 def test_nothing_is_overwritten_by_mistake(tmp_path, out, words):
@@ -151,7 +151,7 @@ def test_containers_are_chosen_and_listed(tmp_path):
 
 @pytest.fixture
 def tool(monkeypatch, capsys):
-    """Run the tool as a user does; gives what it prints, or its exit code or error."""
+    """Run the tool as a user does; return what it prints, or its exit code or error."""
 
     def run(*args):
         monkeypatch.setattr(sys, 'argv', ['convert_checkpoint.py', *map(str, args)])
@@ -175,12 +175,12 @@ def test_tool_converts_and_inspects(tmp_path, tool):
 
 
 @pytest.mark.parametrize('args, words', (
-    (('{}', 'out.pth', '--to', 'timm'), '1 tensors such as conv1.weight'),
+    (('{}', 'out.pth', '--to', 'timm'), '1 tensor such as conv1.weight'),
     (('no.pth', '--inspect'), 'error: there is no file'),
     (('{}', 'out.pth'), 2),
     (('{}', '--to', 'timm'), 2),
     (('{}', 'out.pth', '--to', 'timm', '--inspect'), 2),
-    (('{}', 'out.pth', '--to', 'PASSL'), "error: --to takes dense, official, timm, mmpretrain, got 'PASSL'"),
+    (('{}', 'out.pth', '--to', 'PASSL'), "error: --to accepts dense, official, timm, mmpretrain; got 'PASSL'"),
 ))
 def test_tool_says_what_is_wrong(tmp_path, tool, args, words):
     source = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3)})
@@ -188,21 +188,21 @@ def test_tool_says_what_is_wrong(tmp_path, tool, args, words):
     assert said == words if isinstance(words, int) else words in said
 
 
-def test_inspect_tells_the_classes_and_leaves_out_what_no_terminal_should_print(tmp_path):
+def test_inspect_shows_the_classes_and_leaves_out_what_no_terminal_should_print(tmp_path):
     names = [f'class {number}' for number in range(7)]
     lines = inspect(save(tmp_path / 'run.pth', {
         'state_dict': prefixed(dense_state(), 'backbone.'), 'note': 'red \x1b[31m',
         'meta': {'dataset_meta': {'classes': names}, 'epoch': 3, 'seed': 0.5, 'time': 'noon'}}))
     told = next(line for line in lines if names[0] in line)
-    assert '7' in told and names[4] in told and names[5] not in told
+    assert told == 'classes of the data: 7 (class 0, class 1, class 2, class 3, class 4 and 2 more)'
     assert {'epoch: 3', 'seed: 0.5', 'time: noon'} <= set(lines)
     assert not any('note' in line for line in lines)
 
 
 @pytest.mark.parametrize('target', TARGETS)
 @pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
-def test_classes_stay_in_dense_files_alone(tmp_path, suffix, target):
-    """Of names and colours in any container of Python, NumPy or torch."""
+def test_classes_stay_only_in_dense_files(tmp_path, suffix, target):
+    """Names and colours in any container of Python, NumPy or torch."""
     meta = {'classes': {'cat'}, 'palette': torch.tensor([[1, 2, 3]]), 'ids': np.array([5])}
     source = save(tmp_path / 'run.pth', {'state_dict': prefixed(dense_state(), 'backbone.'),
                                          'meta': {'dataset_meta': meta}})
@@ -218,7 +218,7 @@ def test_classes_stay_in_dense_files_alone(tmp_path, suffix, target):
 
 @pytest.mark.parametrize('error', (OSError, RuntimeError, TypeError, ValueError))
 def test_a_file_that_cannot_be_written_is_one_error_and_no_file(tmp_path, monkeypatch, error):
-    """Whatever torch calls a full disk, or JSON a value that it has no word for."""
+    """Any error that torch raises for a full disk, or JSON for a value that it cannot write."""
     source = save(tmp_path / 'in1k.pth', {'model': official_state()})
 
     def full(*args):

@@ -1,4 +1,4 @@
-"""Published files by name and address: fetched once, whole, checked."""
+"""Published files by name and address: fetched once, completely, and verified."""
 import hashlib
 import http.server
 import json
@@ -124,7 +124,7 @@ def test_published_files_lie_under_their_own_name_where_torch_caches(server, tmp
     ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd'),
     ('known.pth', 'SHA-256 .* not 00000000'),
 ))
-def test_what_cannot_be_fetched_leaves_nothing_and_names_the_mend(server, tmp_path, monkeypatch, name, words):
+def test_what_cannot_be_fetched_leaves_nothing_and_names_the_fix(server, tmp_path, monkeypatch, name, words):
     folder, address, _ = server
     (folder / 'page.pth').write_text('<html>log in first</html>')
     (folder / 'empty.pth').touch()
@@ -157,8 +157,8 @@ def test_hashes_in_file_names_are_checked_but_not_dates(server, name):
     ('https://[::1/x.pth', r'https://\[::1/x\.pth is not an address: Invalid IPv6'),
     ('HTTP://127.0.0.1:9/xcit.pth', 'weights http://.*--no-pretrained'),
     ('http://LocalHost:9/xcit.pth', 'LocalHost:9/.*--no-pretrained'),
-    ('http://host/xcit.pth', 'without encryption.*use https'),
-    ('http://127.0.0.1.host/xcit.pth', 'without encryption.*use https'),
+    ('http://host/xcit.pth', 'without encryption.*Use https'),
+    ('http://127.0.0.1.host/xcit.pth', 'without encryption.*Use https'),
     ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
     ('a' * 1000, 'there is no file'),
     ('http://127.0.0.1:9/xcit.pth', '--no-pretrained'),  # nothing listens there
@@ -193,7 +193,7 @@ def test_a_process_waits_for_the_first_before_there_is_a_group(server, tmp_path,
 
 @pytest.mark.parametrize('is_first', (True, False))
 def test_processes_of_a_group_meet_instead_of_looking_for_the_file(server, monkeypatch, is_first):
-    """All of them, also where there is nothing to fetch, and none stays an hour where the first one fails."""
+    """All of them, also if there is nothing to fetch, and none waits an hour if the first one fails."""
     _, address, requests = server
     met = []
     monkeypatch.setattr(fetching, 'is_distributed', lambda: True)
@@ -207,7 +207,7 @@ def test_processes_of_a_group_meet_instead_of_looking_for_the_file(server, monke
 
 
 def test_names_of_files_in_addresses_and_homes(server, tmp_path, monkeypatch):
-    """Signs that addresses write as numbers, and the tilde of a home."""
+    """Characters that addresses encode as numbers, and the tilde of a home directory."""
     folder, address, _ = server
     source = save(folder / 'in 1k+.pth', {'model': official_state()})
     assert fetch(f'{address}/in%201k%2B.pth').name == source.name
@@ -217,7 +217,7 @@ def test_names_of_files_in_addresses_and_homes(server, tmp_path, monkeypatch):
 
 @pytest.mark.integration
 def test_distributed_runs_fetch_once_on_every_machine(server, tmp_path):
-    """Two processes on one machine, one on another, which has a cache of its own."""
+    """Two processes on one machine, one on another, which has its own cache."""
     folder, address, requests = server
     save(folder / 'in1k.pth', {'model': official_state()})
     code = """

@@ -1,4 +1,4 @@
-"""Weights into a model: all of them, or an error that says what does not fit."""
+"""Load weights into a model: all of them, or an error that shows what does not fit."""
 import argparse
 import logging
 import sys
@@ -50,7 +50,7 @@ def test_official_classifier_fills_all_but_the_pyramid(tmp_path, log, patch_size
     load_backbone(model, save(tmp_path / 'in1k.pth', {'model': state}))
     assert_equal(values(model), {n: fresh[n] if n.startswith('fpn') else state[n] for n in fresh})
     line = log[-1]
-    assert said in line and 'start fresh: fpn1' in line and '33 of the file are not needed' in line
+    assert said in line and 'start fresh: fpn1' in line and '33 of the file are not used' in line
 
 
 @pytest.mark.parametrize('wrap', (
@@ -111,7 +111,7 @@ def test_init_cfg_loads_strictly_through_init_weights(tmp_path, kind, wrap):
 
 
 def test_a_backbone_that_is_loaded_is_not_loaded_again_by_its_detector(tmp_path):
-    """A detector starts its parts one after the other, and passes by what was started before."""
+    """A detector initialises its parts one after the other, and skips those that are initialised already."""
     model = build(init_cfg=dict(type='Pretrained', checkpoint=str(save(tmp_path / 'in1k.pth', dense_state()))))
     detector = BaseModule()
     detector.backbone = model
@@ -132,7 +132,7 @@ def test_prefix_chooses_among_several_models(tmp_path):
         assert_equal(values(model), second)
     with pytest.raises(CheckpointError, match='no XCiT weights.*under the prefix c'):
         load_backbone(model, path, 'c')
-    with pytest.raises(CheckpointError, match=r"two\.pth holds several XCiT, .* a\.net\., b\.net\.; .*prefix='a\."):
+    with pytest.raises(CheckpointError, match=r"two\.pth holds several XCiT .* a\.net\., b\.net\.\. .*prefix='a\."):
         load_backbone(model, path)
 
 
@@ -175,7 +175,7 @@ def test_fewer_levels_and_blocks_take_their_part_of_a_dense_file(tmp_path):
     (lambda s: s.update(extra=torch.zeros(1)), ('unknown', 'extra')),
     (lambda s: s.update({'fpn2.0.weight': torch.zeros(32, 32, 2, 2)}), ('missing', 'fpn1.0.weight')),
 ), ids=('missing', 'deeper', 'wider', 'foreign', 'half a pyramid'))
-def test_files_of_another_model_are_refused(tmp_path, change, words):
+def test_files_of_another_model_are_rejected(tmp_path, change, words):
     model, state = build(), official_state()
     change(state)
     before = values(model)
@@ -188,7 +188,7 @@ def test_files_of_another_model_are_refused(tmp_path, change, words):
 def test_errors_say_what_the_file_holds_and_what_was_wanted(tmp_path):
     path = save(tmp_path / 'p8.pth', {'model': official_state(8)})
     with pytest.raises(CheckpointError, match=r'p8\.pth.* official .*32 channels, 4 blocks, 4 heads, patch 8\).*'
-                       r'classifier.* wanted .*32 channels, 4 blocks, 4 heads, patch 16\)'):
+                       r'classifier.* expected .*32 channels, 4 blocks, 4 heads, patch 16\)'):
         load_backbone(build(16), path)
     path = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3), 'bn1.weight': torch.zeros(3)})
     with pytest.raises(CheckpointError, match=r'resnet\.pth.* no XCiT.* 2 tensors.*conv1\.weight'):
@@ -234,18 +234,18 @@ def test_whole_models_of_old_frameworks_load_by_name(tmp_path, log, scope):
 
 
 @pytest.mark.parametrize('content, words', (
-    (lambda: {'model': official_state()}, ' official .*classifier.* wanted .*MaskRCNN'),
+    (lambda: {'model': official_state()}, ' official .*classifier.* expected .*MaskRCNN'),
     (lambda: {'state_dict': prefixed(dense_state(8), 'backbone.') | {'decode_head.conv_seg.bias': torch.zeros(2)}},
-     r' dense .* patch 8\).*pyramid, decode_head.* wanted .*MaskRCNN'),
-    (lambda: {'weight': torch.zeros(2)}, 'no XCiT.* 1 tensors.* weight'),
+     r' dense .* patch 8\).*pyramid, decode_head.* expected .*MaskRCNN'),
+    (lambda: {'weight': torch.zeros(2)}, 'no XCiT.* 1 tensor such as weight'),
 ), ids=('classifier', 'segmentor', 'foreign'))
-def test_whole_models_refuse_other_files_by_what_they_hold(content, words):
+def test_whole_models_reject_other_files_by_their_content(content, words):
     with pytest.raises(CheckpointError, match=words):
         load_model(whole_model('mmdet'), content(), 'some.pth')
 
 
 @pytest.mark.parametrize('beside', ('other.weight', 'weight'))
-def test_nothing_beside_module_is_lost(beside):
+def test_no_tensor_next_to_module_is_lost(beside):
     state = {'module.weight': torch.zeros(2, 3), 'module.bias': torch.zeros(2), beside: torch.zeros(2, 3)}
     with pytest.raises(CheckpointError, match=r'1 unknown to the model .*weight'):
         load_model(torch.nn.Linear(3, 2), {'state_dict': state}, 'some.pth')

@@ -1,4 +1,4 @@
-"""A model starts from one of other classes: rows by name, the rest strictly."""
+"""A model starts from one with other classes: rows by class name, the rest strictly."""
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
@@ -29,7 +29,7 @@ def rows_of(model, config, classes, **changes):
 
 
 def start(config, old, new, known=None, spoil=lambda state: None, **changes):
-    """Return the old and the new model, its tensors before, and what it was told."""
+    """Return the tensors of the trained and the new model, the new before, the class rows, and the new model."""
     trained, model = make(config, old, **changes), make(config, new, **changes)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = trained.state_dict()
@@ -45,7 +45,7 @@ TINY = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 
 
 
 def test_which_tensors_depend_on_the_classes():
-    """The last layers of the heads: a row of the background behind the classes' where softmax tells them apart."""
+    """The last layers of the heads: with softmax, a row of the background after those of the classes."""
     model = make(TINY_CONFIG, OLD)
     assert rows_of(model, TINY_CONFIG, OLD) == {
         'roi_head.bbox_head.fc_cls.weight': ClassRows(0, 1, True, False),
@@ -88,7 +88,7 @@ def test_every_stage_and_auxiliary_head_is_found():
     model = make(CASCADE, OLD, **TINY)
     found = rows_of(model, CASCADE, OLD, **TINY)
     assert {f'roi_head.bbox_head.{stage}.fc_cls.weight' for stage in range(3)} < set(found)
-    assert not any('fc_reg' in name for name in found)  # one box for whatever class it is
+    assert not any('fc_reg' in name for name in found)  # one box for all classes
     upernet = {'model.backbone.arch': 'nano_12_p16', 'model.decode_head.in_channels': [128] * 4,
                'model.auxiliary_head.in_channels': 128}
     found = rows_of(make('upernet_xcit_n12_p16_ade20k', OLD, **upernet), 'upernet_xcit_n12_p16_ade20k', OLD, **upernet)
@@ -119,7 +119,7 @@ def test_a_file_without_names_or_with_those_of_another(known, new, taken):
         assert torch.equal(now[name], (trained if taken else before)[name])
     # and the start block claims nothing else
     assert 'by name' not in model.weights_from and 'fish start fresh' not in model.weights_from
-    assert ('does not say' if not known else 'names 2 classes') in model.weights_from
+    assert ('does not name' if not known else 'names 2 classes') in model.weights_from
 
 
 @pytest.mark.parametrize('spoil, words', (
@@ -130,7 +130,7 @@ def test_a_file_without_names_or_with_those_of_another(known, new, taken):
     (lambda state: state.update({'roi_head.bbox_head.fc_cls.bias': torch.ones(4).long()}), 'fc_cls.bias'),
     (lambda state: state.update({'roi_head.bbox_head.fc_cls.bias': torch.full((4, ), float('nan'))}), 'NaN'),
     (lambda state: state.update(more=torch.ones(1)), 'unknown .*more')))
-def test_all_else_must_fit(spoil, words):
+def test_everything_else_must_fit(spoil, words):
     with pytest.raises(CheckpointError, match=f'{words}(.|\n)*init_cfg.checkpoint'):
         start(TINY_CONFIG, OLD, NEW, spoil=spoil)
 
@@ -147,7 +147,7 @@ def test_no_backbone_is_offered_out_of_a_file_that_has_none():
 
 
 @pytest.mark.parametrize('state', (dense_state, official_state))
-def test_of_a_backbone_alone_the_backbone_starts(state, tmp_path):
+def test_a_file_of_only_a_backbone_fills_the_backbone(state, tmp_path):
     """The file of a classifier, or of a backbone: neck and heads start fresh."""
     state = state()
     model, path = make(TINY_CONFIG, NEW), save(tmp_path / 'backbone.pth', state)

@@ -1,4 +1,4 @@
-"""What a file holds under the right names: loaded if it is a weight, refused before anything changes if not."""
+"""A tensor with the right name is loaded if it can be a weight; otherwise an error comes before anything changes."""
 import argparse
 import copy
 from fractions import Fraction
@@ -16,7 +16,7 @@ from xcit_dense.weights.layouts import LAYOUTS, from_official
     (lambda v: v.long(), 'int64'),
     (lambda v: v > 0, 'bool'),
     (lambda v: v.to(torch.complex64), 'complex'),
-    (lambda v: v.to(torch.bfloat16).view(torch.uint16), 'uint16, as PaddlePaddle stores bfloat16'),
+    (lambda v: v.to(torch.bfloat16).view(torch.uint16), 'uint16, which is how PaddlePaddle stores bfloat16'),
     (lambda v: v * float('nan'), 'NaN'),
     (lambda v: v.index_fill(0, torch.tensor([1]), float('nan')), 'NaN'),
     (lambda v: v.index_fill(0, torch.tensor([1]), -float('inf')), 'infinite'),
@@ -103,7 +103,7 @@ def test_two_names_of_one_tensor_are_refused(layout, doubled, tmp_path):
 
 
 def test_what_a_user_allows_torch_to_read_stays_allowed(tmp_path):
-    """By class, and by the names that this package's own stand-ins have."""
+    """By class, and by the names of this package's own stand-ins."""
     allowed = [argparse.Namespace, (dict, 'mmengine.logging.history_buffer.HistoryBuffer'), Fraction]
     path = save(tmp_path / 'own.pth', {**dense_state(), 'note': argparse.Namespace(lr=1)})
     with torch.serialization.safe_globals(allowed):

@@ -1,4 +1,4 @@
-"""Time, memory and error of XCiT beside its released form and other backbones, on this machine."""
+"""Time, memory and error of XCiT compared with its released form and other backbones, on this machine."""
 import statistics
 from functools import partial
 from time import perf_counter
@@ -9,10 +9,11 @@ from mmengine.device import get_device
 from ..archs import get_arch
 from .costs import copy_rate, matrix_rate, moved_elements, multiply_adds, time_call
 from .models import build_models
+from .runtimes import RUNTIMES
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16, 'float16': torch.float16}
 _WARMUP_ROUNDS = 2
-#: As a gradient scaler has it: without it the gradients of float16 vanish.
+#: As in a gradient scaler: without it float16 gradients underflow.
 _LOSS_SCALES = {'float16': 2**12}
 
 
@@ -23,9 +24,9 @@ def machine_rates(dtypes) -> dict:
 
 
 def make_step(model, images, mode, dtype):
-    """Return a function that runs inference, or a training step without optimiser, once.
+    """Return a function that runs inference, or a training step without the optimiser, once.
 
-    Half types compute under autocast. The loss is the sum over the maps of their mean squares.
+    Half types run under autocast. The loss is the sum over the maps of their mean squares.
     """
 
     def infer():
@@ -56,14 +57,14 @@ def _drop_gradients(model):
 
 
 def saved_bytes(model, images, dtype) -> int:
-    """Return the bytes that a forward pass keeps for the backward, without parameters, buffers and the images."""
+    """Return the bytes that a forward pass keeps for the backward pass, without parameters, buffers and images."""
     given = {t.untyped_storage().data_ptr() for t in (images, *model.parameters(), *model.buffers())}
     kept = {}
 
     def note(tensor):
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage.nbytes()
-        return tensor  # what is kept alive cannot give its address to another
+        return tensor  # while it is alive, its address is not reused
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t), _autocast(images, dtype):
         maps = model(images)
@@ -75,25 +76,25 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     """Measure models on the same images, interleaved in this process.
 
     Args:
-        arch: Of XCiT, for ours, plain and timm.
+        arch: Architecture of XCiT, for ours, plain and timm.
         image: Height and width.
-        batch: Images.
+        batch: Number of images.
         dtype: Key of `DTYPES`.
         mode: One of `MODES`.
         names: As for `build_models`.
-        runs: Timed rounds, of one step of every model each.
+        runs: Number of timed rounds; each runs one step of every model.
         compiled: As for `build_models`.
-        warmup: Rounds before those, after the step of every model that is looked at.
-        rates: Multiply-adds and copied bytes per second of the machine, by ``'matrix'`` and ``'copy'``; the share of
-            them that ours reaches is left out where they are.
+        warmup: Rounds before the timed ones, in addition to one untimed step of every model for memory and errors.
+        rates: Multiply-adds and copied bytes per second of the machine, as ``'matrix'`` and ``'copy'``. Without them
+            the shares of these rates that ours reaches are omitted.
 
     Returns:
-        A dict: the cell, and a dict per model in ``rows``. Times are seconds of the batch. ``error`` and
-        ``gradient_error`` of a row are relative to plain in float32 (2-norm, worst map; all parameters as one vector).
+        A dict: the cell, and a dict per model in ``rows``. Times are seconds per batch. ``error`` and
+        ``gradient_error`` of a row are relative to plain in float32 (2-norm; worst map; all parameters as one vector).
     """
     images = torch.randn(batch, 3, *image, device=get_device())
-    models = build_models(arch, mode, names, compiled)
-    seen, rows = {}, {name: dict(name=name) for name in models}
+    models = build_models(arch, mode, names, compiled, images.shape)
+    seen, rows = {}, {name: _row_of(name, model) for name, model in models.items()}
     for name, model in models.items():
         try:
             seen[name] = _look_at(model, images, mode, dtype, rows[name])
@@ -107,6 +108,8 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
         rows[name].update(seconds=statistics.median(seconds), fastest=min(seconds), slowest=max(seconds))
     for name, row in rows.items():
         _relate(row, rows.get('plain', {}))
+        if name in RUNTIMES and 'seconds' in row:
+            row['times_ours'] = rows['ours']['seconds'] / row['seconds']
         form = name.removesuffix(', compiled')
         if form in ('ours', 'plain') and 'seconds' in row:
             count = multiply_adds(arch, *image, training=mode == 'training', released=form == 'plain')
@@ -118,8 +121,13 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
                 rows=list(rows.values()))
 
 
+def _row_of(name, model):
+    file = dict(file_bytes=model.file_bytes) if hasattr(model, 'file_bytes') else {}
+    return dict(name=name, **file)
+
+
 def _look_at(model, images, mode, dtype, row):
-    """Run a step, put its memory into ``row`` and return maps and gradient."""
+    """Run a step, write its memory into ``row`` and return maps and gradient."""
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -141,14 +149,14 @@ def _look_at(model, images, mode, dtype, row):
 
 def _add_errors(rows, seen, models, images, mode, dtype):
     wanted = seen.get('plain')
-    if dtype != 'float32' and wanted:  # what the half type costs the released form is the measure for ours
+    if dtype != 'float32' and wanted:  # the error of the half type in the released form is the reference for ours
         try:
             wanted = _look_at(models['plain'], images, mode, 'float32', dict(name='plain'))
         except torch.OutOfMemoryError:
             wanted = None
             _drop_gradients(models['plain'])
     for name, found in seen.items():
-        if wanted and found is not wanted and name.startswith(('ours', 'plain')):
+        if wanted and found is not wanted and (name.startswith(('ours', 'plain')) or name in RUNTIMES):
             rows[name].update(_errors(found, wanted))
 
 
@@ -160,7 +168,7 @@ def _errors(seen, wanted):
 
 
 def time_interleaved(steps, runs, warmup=_WARMUP_ROUNDS):
-    """Call functions in turn (A B C A B C) and return the seconds of each call after the warm-up, by name."""
+    """Call functions in turn (A B C A B C) and return the seconds of each call after the warmup, by name."""
     seconds = {name: [] for name in steps}
     for _ in range(warmup + runs):
         for name, step in steps.items():
@@ -169,7 +177,7 @@ def time_interleaved(steps, runs, warmup=_WARMUP_ROUNDS):
 
 
 def _relate(row, plain):
-    """Add how many times as fast as plain a row is, and which share of its memory it takes."""
+    """Add to a row its speed and its memory relative to plain."""
     if 'seconds' in row and 'seconds' in plain:
         row['times_as_fast'] = plain['seconds'] / row['seconds']
     for name in ('saved_bytes', 'peak_bytes'):
@@ -187,7 +195,7 @@ def _compare_with_machine(row, arch, image, batch, mode, dtype, rates):
 
 
 def cell_jobs(arch, images, *, mode, batch, **options):
-    """Return the jobs (see `run_jobs`) of `measure_cell` for every image size; ``options`` are for that."""
+    """Return jobs for `run_jobs`, one `measure_cell` per image size; ``options`` are passed to it."""
     return [(f'{arch} {height}x{width} batch {batch} {options["dtype"]} {mode}',
              expected_seconds(arch, (height, width), batch=batch, mode=mode, **options),
              partial(measure_cell, arch, (height, width), batch=batch, mode=mode, **options))
@@ -195,22 +203,22 @@ def cell_jobs(arch, images, *, mode, batch, **options):
 
 
 def expected_seconds(arch, image, *, batch, mode, names, runs, rates, **options) -> float:
-    """Return roughly how long `measure_cell` takes, to say how far a benchmark is."""
+    """Return roughly how many seconds `measure_cell` takes, for the progress report."""
     steps = len(names) * (runs + _WARMUP_ROUNDS + 1)
     return 3 + steps * batch * multiply_adds(arch, *image, training=mode == 'training') / (0.4 * rates['matrix'])
 
 
 def say(line):
-    """Print a line of progress at once, into a file or pipe too."""
+    """Print a line of progress immediately, also into a file or pipe."""
     print(line, flush=True)
 
 
 def run_jobs(jobs, report=say):
-    """Call jobs one after the other, say which one runs and for how long the rest will, and yield their results.
+    """Run jobs one after the other, report which one runs and the time left, and yield their results.
 
     Args:
         jobs: Triples of a label, a cost in any unit and a function.
-        report: Takes the lines.
+        report: Function that is called with each line.
     """
     start, done = perf_counter(), 0
     costs = [cost for _, cost, _ in jobs]

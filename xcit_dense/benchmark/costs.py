@@ -1,4 +1,4 @@
-"""What XCiT must at least compute and move, and how fast this machine computes and moves."""
+"""The least that XCiT must compute and move in memory, and how fast this machine does both."""
 from time import perf_counter
 
 import torch
@@ -8,7 +8,7 @@ from mmengine.device import get_device
 from ..archs import get_arch
 from ..models import PYRAMID_STRIDES
 
-#: Rows, inner side, columns of the products that are timed: a square one, and the FFN of small 12 on 16,000 tokens.
+#: Rows, inner size and columns of the timed products: a square one, and the FFN of small 12 on 16,000 tokens.
 _SHAPES = ((2048, 2048, 2048), (16000, 384, 1536), (16000, 1536, 384))
 _SHAPES_GPU = (*_SHAPES, (8192, 8192, 8192), (64000, 384, 1536))
 
@@ -19,20 +19,20 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
 
     Args:
         arch: As for `XCiT`.
-        height: Of the image, in pixels.
-        width: Alike.
-        training: Count the backward pass too.
-        released: Count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the grid.
-            Otherwise XCA in its Gram form where that is less, and no positions: they are a product per row and per
-            column; and class attention without keys and values.
-        num_classes: Classes of an `XCiTClassifier`; None for the backbone with its pyramid.
+        height: Height of the image in pixels.
+        width: Width of the image in pixels.
+        training: Whether to count the backward pass too.
+        released: Whether to count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the
+            grid. Otherwise, XCA counts in its Gram form if that is less, class attention without keys and values, and
+            positions not at all: they are one product per row and per column.
+        num_classes: Number of classes of an `XCiTClassifier`; None for the backbone with its pyramid.
     """
     arch = get_arch(arch)
     C, d = arch.embed_dims, arch.embed_dims // arch.num_heads
     passes = 3 if training else 1  # forward, gradient of the input, gradient of the weight
     stem, N = 0, None
     for channels_in, channels, cells in _stem_layers(arch, height, width):
-        # nobody asks for the gradient of the image
+        # the gradient of the image is not needed
         stem += 9 * channels_in * channels * cells * (2 if training and N is None else passes)
         N = cells
     token_form = (4 * N * C * C + 2 * N * C * d) * passes
@@ -49,11 +49,11 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
 
 
 def moved_elements(arch, height: int, width: int, *, training: bool = False) -> int:
-    """Return the elements that are read and written for one image where nothing but products is a pass of its own.
+    """Return the elements read and written for one image if only convolutions and matrix products access memory.
 
-    That is: norms, GELUs, residuals and LayerScale ride on the convolution or matrix product beside them, which
-    reads its input (and the residual) and writes its output once. Weights are left out. Training counts three
-    times as much, one forward and a backward of two products for each.
+    Norms, GELUs, residuals and LayerScale are assumed to be fused into the product next to them, which reads its input
+    (and the residual) and writes its output once. Weights are not counted. Training counts three times as much: one
+    forward and two backward products for each.
     """
     arch = get_arch(arch)
     N, stem = 0, 0
@@ -61,7 +61,7 @@ def moved_elements(arch, height: int, width: int, *, training: bool = False) -> 
         stem += channels_in * cells * 4 + channels * cells
         N = cells
     tokens = N * arch.embed_dims
-    # XCA: read for G, read and written for the output; LPI: two convolutions and the residual; FFN likewise
+    # XCA: read for G, read and written for the output; LPI and FFN: two layers and the residual
     block = (3 + 5 + 3 + 2 * arch.mlp_ratio) * tokens
     doubled = {2: 1 + 4, 4: 1 + 4 + 4 + 16}
     pyramid = tokens * sum(doubled.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
@@ -69,7 +69,7 @@ def moved_elements(arch, height: int, width: int, *, training: bool = False) -> 
 
 
 def _stem_layers(arch, height, width):
-    """Yield channels before, channels after and cells after every convolution of the stem."""
+    """Yield input channels, output channels and output cells of every convolution of the stem."""
     channels_in, reduction = 3, arch.patch_size // 2
     while reduction >= 1:
         height, width = -(-height // 2), -(-width // 2)
@@ -78,7 +78,7 @@ def _stem_layers(arch, height, width):
 
 
 def matrix_rate(dtype: torch.dtype) -> float:
-    """Return the multiply-adds per second of the fastest of a few matrix products on the device."""
+    """Return the multiply-adds per second of the fastest of several matrix products on the device."""
     device, best = get_device(), 0
     for rows, inner, columns in _SHAPES_GPU if device == 'cuda' else _SHAPES:
         a = torch.randn(1, rows, inner, device=device).to(dtype)
@@ -102,7 +102,7 @@ def _fastest(call, runs=5):
 
 
 def time_call(call) -> float:
-    """Return the seconds of one call, with the work that it leaves to the GPU."""
+    """Return the seconds of one call, including its work on the GPU."""
     _wait()
     start = perf_counter()
     call()

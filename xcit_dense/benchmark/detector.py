@@ -16,7 +16,7 @@ def _xcit(kind, patch_size):
     return dict(type=kind, arch=f'small_12_p{patch_size}', drop_path_rate=0.05, norm_cfg=dict(type='BN')), [384] * 4
 
 
-#: Backbone, and channels of its four maps, by name; those of mmdet as its own Mask R-CNN configs set them.
+#: Backbone and channels of its four maps, by name; those of mmdet are set as in its own Mask R-CNN configs.
 BACKBONES = {
     'ours small_12_p8': _xcit('XCiT', 8),
     'plain small_12_p8': _xcit(ReferenceXCiT, 8),
@@ -29,9 +29,9 @@ BACKBONES = {
 
 
 def check_detector_device(force):
-    """Raise `ConfigError` on a machine where this takes hours, unless forced."""
+    """Raise `ConfigError` on a machine where this would take hours, unless forced."""
     if get_device() != 'cuda' and not force:
-        raise ConfigError('--detector needs a GPU, and torch sees none; --detector any runs it all the same, slowly')
+        raise ConfigError('--detector needs a GPU, and torch finds none. --detector any runs it on the CPU, slowly')
 
 
 def build_detector(backbone, channels):
@@ -39,7 +39,7 @@ def build_detector(backbone, channels):
 
     Args:
         backbone: Config of the backbone.
-        channels: Of its maps.
+        channels: Channels of its maps.
     """
     cfg = get_config('maskrcnn_xcit_s12_p8_coco', pretrained=False)
     init_default_scope(cfg.default_scope)
@@ -47,11 +47,11 @@ def build_detector(backbone, channels):
     torch.manual_seed(0)
     model = MODELS.build({**cfg.model, 'backbone': backbone}).to(get_device()).train()
     parameters = [p for p in model.parameters() if p.requires_grad]
-    return model, torch.optim.AdamW(parameters, lr=1e-6)  # the weights stay finite whatever the losses are
+    return model, torch.optim.AdamW(parameters, lr=1e-6)  # so small that the weights stay finite for any loss
 
 
 def make_data(batch, image, boxes=10):
-    """Return random images with boxes and masks, as a data loader of mmdet gives them."""
+    """Return random images with boxes and masks, like a batch from mmdet's data loader."""
     from mmdet.structures import DetDataSample
     from mmdet.structures.mask import BitmapMasks
     height, width = image
@@ -89,19 +89,19 @@ def make_training_step(model, optimizer, data, dtype):
 
 
 def measure_detectors(names, *, image, batch, dtype, runs, report=say):
-    """Measure detectors, interleaved for the time and one by one for the memory.
+    """Measure detectors: time interleaved, memory one by one.
 
     Args:
         names: Keys of `BACKBONES`.
         image: Height and width.
-        batch: Images of a step.
+        batch: Images per step.
         dtype: Key of `DTYPES`.
-        runs: Timed rounds.
-        report: Takes the lines that say what is measured.
+        runs: Number of timed rounds.
+        report: Function that is called with each line of progress.
 
     Returns:
-        A dict per detector. Peak memory and the largest batch (found by doubling, then bisecting) are those of the
-        device with this detector alone on it; on a CPU they are left out.
+        A dict per detector. Peak memory and the largest batch (found by doubling, then bisecting) are measured with
+        only this detector on the device; on a CPU they are omitted.
     """
     report(f'detector: images per second of {len(names)} detectors')
     data = make_data(batch, image)
@@ -123,9 +123,9 @@ def measure_detectors(names, *, image, batch, dtype, runs, report=say):
 
 
 def _memory_probe(name, image, dtype):
-    """Return a function from a batch to the peak bytes of its training step, or None where it does not fit."""
+    """Return a function from a batch size to the peak bytes of a training step, or None if it does not fit."""
     model, optimizer = build_detector(*BACKBONES[name])
-    make_training_step(model, optimizer, make_data(1, image), dtype)()  # the optimiser's state is there from now on
+    make_training_step(model, optimizer, make_data(1, image), dtype)()  # creates the optimiser's state
 
     def probe(batch):
         torch.cuda.empty_cache()

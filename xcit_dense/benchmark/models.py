@@ -4,18 +4,19 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
-from ..compat import check_versions
+from ..compat.versions import check_versions
 from ..errors import SetupError
 from ..models import ReferenceXCiT, XCiT
+from .runtimes import RUNTIMES, build_runtimes
 
 MODES = ('inference', 'training')
 
 
 class TimmXCiT(nn.Module):
-    """timm's XCiT without its class attention: the maps of the last block, and no pyramid.
+    """timm's XCiT without class attention: the map of the last block, without a pyramid.
 
     Args:
-        arch: Name of a size.
+        arch: Name of an architecture.
 
     Raises:
         SetupError: timm is not installed.
@@ -26,7 +27,7 @@ class TimmXCiT(nn.Module):
         try:
             import timm
         except ImportError:
-            raise SetupError('the rival timm needs timm: pip install timm') from None
+            raise SetupError('the comparison with timm needs timm: pip install timm') from None
         self.model = timm.create_model(f'xcit_{arch}_224', num_classes=0)
         self.model.cls_attn_blocks = self.model.norm = None
 
@@ -46,7 +47,7 @@ def _from_mmdet(**cfg):
     return MODELS.build(cfg)
 
 
-#: Other models by name: callables that take the arch of XCiT and give a module from images to a tuple of maps.
+#: Other models by name: functions from the arch of XCiT to a module that maps images to a tuple of maps.
 RIVALS = {
     'plain': lambda arch: ReferenceXCiT(arch, norm_cfg=dict(type='BN')),
     'timm': TimmXCiT,
@@ -55,14 +56,16 @@ RIVALS = {
 }
 
 
-def build_models(arch, mode, names, compiled=False):
+def build_models(arch, mode, names, compiled=False, shape=None):
     """Build models on the device, in the mode, ready to run.
 
     Args:
-        arch: Of XCiT; a name if timm is among the models.
+        arch: Architecture of XCiT; must be a name if timm is among the models.
         mode: One of `MODES`.
-        names: ``'ours'`` and keys of `RIVALS`. Ours and the plain form get the same parameters.
-        compiled: Add every model once more under `torch.compile`.
+        names: ``'ours'``, keys of `RIVALS` and, together with ours in inference on a CPU, keys of `RUNTIMES`. Ours,
+            the plain form and the runtimes have the same parameters.
+        compiled: Whether to add every model a second time, under `torch.compile`.
+        shape: Shape of the images, for runtimes.
 
     Returns:
         Modules by name.
@@ -70,7 +73,8 @@ def build_models(arch, mode, names, compiled=False):
     torch.manual_seed(0)
     ours = XCiT(arch, norm_cfg=dict(type='BN'))
     _randomise(ours)
-    models = {name: ours if name == 'ours' else RIVALS[name](arch) for name in names}
+    models = {name: ours if name == 'ours' else RIVALS[name](arch) for name in names
+              if name not in RUNTIMES}
     if 'plain' in models:
         models['plain'].load_state_dict(ours.state_dict())
     for name, model in models.items():
@@ -80,12 +84,12 @@ def build_models(arch, mode, names, compiled=False):
     if compiled:
         torch._dynamo.reset()
         models |= {f'{name}, compiled': torch.compile(model, dynamic=False) for name, model in models.items()}
-    return models
+    return models | build_runtimes([name for name in names if name in RUNTIMES], models.get('ours'), shape)
 
 
 @torch.no_grad()
 def _randomise(model):
-    """Fresh parameters hide mistakes: LayerScale, temperatures, biases and statistics away from their start."""
+    """Move LayerScale, temperatures, biases and statistics away from their initial values, which hide mistakes."""
     for name, value in model.state_dict().items():
         if name.endswith(('gamma1', 'gamma2', 'gamma3', 'temperature', 'running_var')):
             value.uniform_(0.5, 1.5)

@@ -2,21 +2,23 @@
 import json
 from pathlib import Path
 
+from ..draw.plots import COLOURS, FAINT, INK, name_axes, new_figure, second_axis
 from .growth import curve, exponents
 
-_COLORS = {'ours': 'tab:red', 'plain': 'tab:blue', 'timm': 'tab:green', 'swin_t': 'tab:purple', 'resnet50': 'tab:gray'}
+#: Ours stands out; the others have a colour each, in every plot.
+_COLOURS = dict(zip(('plain', 'ours', 'timm', 'swin_t', 'resnet50'), COLOURS, strict=False))
 
 
 def markdown(result) -> str:
-    """Return the tables of a benchmark as the tool saves it."""
+    """Return the tables of a benchmark from the result that the tool saves."""
     machine = result['machine']
     rates = ', '.join(f'{rates["matrix"] / 1e9:.3g} G {dtype} multiply-adds/s' for dtype, rates in
                       machine['rates'].items())
     copies = [f', copies {r["copy"] / 1e9:.0f} GB/s' for r in machine['rates'].values() if 'copy' in r][:1]
     parts = [f'# Benchmark\n\n{machine["device"]}; torch {machine["torch"]}; {rates}{"".join(copies)}.\n\n'
-             'Seconds of a batch: median (fastest to slowest). Share: of the rate of the fastest matrix product, '
-             'that the multiply-adds of this form of the model reach. Error: of the maps, and in training of the '
-             'gradient, relative to plain in float32. Plain is the released form of XCiT.']
+             'Seconds per batch: median (fastest to slowest). Share: multiply-adds per second of this form of the '
+             'model, relative to the fastest matrix product. Error: of the maps, and in training also of the gradient, '
+             'relative to plain in float32. Plain is the released form of XCiT.']
     for mode in ('inference', 'training'):
         cells = [cell for cell in result['cells'] if cell['mode'] == mode]
         if cells:
@@ -37,18 +39,18 @@ def growths(result) -> dict:
 
 
 def save(result, folder):
-    """Write ``benchmark.json`` and, as Markdown, ``benchmark.md``."""
+    """Write ``benchmark.json`` and ``benchmark.md``."""
     Path(folder, 'benchmark.json').write_text(json.dumps(result, indent=1))
     Path(folder, 'benchmark.md').write_text(markdown(result))
 
 
 def plot(result, folder):
-    """Draw every growth into a PNG and return the paths."""
+    """Plot every growth as a PNG file and return the paths."""
     return [plot_growth(cells, Path(folder, growth_plot(*key))) for key, cells in growths(result).items()]
 
 
 def growth_plot(arch, mode, dtype) -> str:
-    """Return the name of the file of a plot."""
+    """Return the file name of a plot."""
     return f'growth_{arch}_{mode}_{dtype}.png'
 
 
@@ -59,12 +61,15 @@ def _cell_table(cells):
             errors = [f'{row[name]:.1e}' for name in ('error', 'gradient_error') if name in row]
             rows.append((
                 cell['arch'], 'x'.join(map(str, cell['image'])), cell['batch'], cell['dtype'], row['name'],
-                _seconds(row), _number(row, 'times_as_fast', '{:.2f}'), _number(row, 'multiply_adds', '{:.3g}', 1e9),
+                _seconds(row), _number(row, 'times_as_fast', '{:.2f}'), _number(row, 'times_ours', '{:.2f}'),
+                _number(row, 'multiply_adds', '{:.3g}', 1e9),
                 _number(row, 'share_of_matrix_rate', '{:.0%}'), _number(row, 'share_of_copy_rate', '{:.0%}'),
                 _number(row, 'saved_bytes', '{:.3g}', 2**30), _number(row, 'saved_share', '{:.2f}'),
-                _number(row, 'peak_bytes', '{:.3g}', 2**30), ' / '.join(errors)))
-    return _table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times plain\'s speed', 'multiply-adds, G',
-                   'share', 'share of copy rate', 'saved, GiB', 'of plain\'s', 'peak, GiB', 'error'), rows)
+                _number(row, 'peak_bytes', '{:.3g}', 2**30), _number(row, 'file_bytes', '{:.3g}', 1e6),
+                ' / '.join(errors)))
+    return _table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times plain\'s speed', 'times ours',
+                   'multiply-adds, G', 'share', 'share of copy rate', 'saved, GiB', 'of plain\'s', 'peak, GiB',
+                   'file, MB', 'error'), rows)
 
 
 def _growth_table(cells):
@@ -96,7 +101,7 @@ def _number(row, name, form, unit=1):
 
 
 def _table(header, rows):
-    """Return a Markdown table that is readable as text too; columns without a value are left out."""
+    """Return a Markdown table that is also readable as plain text; empty columns are omitted."""
     lines = [[str(cell) for cell in line] for line in (header, *rows)]
     columns = [column for column in zip(*lines, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
@@ -107,32 +112,31 @@ def _table(header, rows):
 
 
 def plot_growth(cells, file):
-    """Draw time beside peak memory over tokens, on logarithmic axes, with the fitted exponents in the legend.
+    """Plot time and peak memory over tokens side by side, on logarithmic axes, with fitted exponents in the legend.
 
     Args:
         cells: The points of one growth.
-        file: The picture, PNG.
+        file: The PNG file.
     """
-    from matplotlib.figure import Figure  # slow to import
     first, fitted = cells[0], exponents(cells)
     patch_size = round((first['image'][0] * first['image'][1] / first['tokens'])**0.5)
-    figure = Figure(figsize=(11, 5), layout='constrained')
-    figure.suptitle(f'{first["arch"]}, {first["mode"]}, {first["dtype"]}, batch 1')
-    for axes, value, unit, label in zip(figure.subplots(1, 2), ('seconds', 'peak_bytes'), (1, 2**30),
-                                        ('time of a step, seconds', 'peak memory of a step, GiB'), strict=True):
+    figure, plots = new_figure(1, 2, size=(5.5, 5))
+    figure.suptitle(f'{first["arch"]}, {first["mode"]}, {first["dtype"]}, batch 1', fontsize=12, color=INK)
+    for axes, value, unit, title, label in zip(plots, ('seconds', 'peak_bytes'), (1, 2**30), ('time', 'memory'), (
+            'time of a step (s)', 'peak memory of a step (GiB)'), strict=True):
         for name, exponent in fitted.items():
             tokens, values = curve(cells, name, value)
-            axes.plot(tokens, [v / unit for v in values], marker='o', markersize=4, color=_COLORS.get(name),
-                      label=f'{name}: tokens^{exponent[value]:.2f}', linewidth=2 if name == 'ours' else 1)
-        axes.set(xscale='log', yscale='log', xlabel=f'tokens of {patch_size} x {patch_size} pixels', ylabel=label)
-        top = axes.secondary_xaxis('top', functions=(lambda n: patch_size * abs(n)**0.5,
-                                                     lambda side: (side / patch_size)**2))
-        top.set_xlabel('side of a square image, pixels')
+            axes.plot(tokens, [v / unit for v in values], marker='o', markersize=4, color=_COLOURS.get(name, FAINT),
+                      label=f'{name}: tokens^{exponent[value]:.2f}', linewidth=2.2 if name == 'ours' else 1.3)
+
+        name_axes(axes, title, f'tokens of {patch_size} x {patch_size} pixels', label)
+        axes.set(xscale='log', yscale='log')
+        top = second_axis(axes, 'side of a square image (pixels)', lambda n: patch_size * abs(n)**0.5,
+                          lambda side: (side / patch_size)**2)
         for axis in (axes.xaxis, axes.yaxis, top.xaxis):
             axis.set_major_formatter(_tick)
             axis.set_minor_formatter(lambda value, _: _tick(value, _) if f'{value:e}'[0] in '25' else '')
-        axes.grid(alpha=0.3, which='both')
-        axes.legend(fontsize='small')
+        axes.legend(fontsize=9, labelcolor=INK, frameon=False)
     figure.savefig(file, dpi=110)
     return file
 

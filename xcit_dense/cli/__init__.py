@@ -15,7 +15,7 @@ def tool_names() -> list:
 
 
 def main(argv=None):
-    """Run the tool that the first argument names.
+    """Run the tool named by the first argument.
 
     Args:
         argv: The arguments; by default those of the process.
@@ -28,10 +28,10 @@ def main(argv=None):
         sys.exit(_describe(program))
     elif name not in tool_names():
         meant = nearest(name, tool_names())
-        sys.exit(f'error: there is no tool {name}; '
-                 + (f'did you mean {meant[0]}?' if meant else f'there are {", ".join(tool_names())}'))
+        sys.exit(f'error: there is no tool {name}'
+                 + (f'; did you mean {meant[0]}?' if meant else f'. The tools are {", ".join(tool_names())}'))
     else:
-        before, sys.argv = sys.argv, [f'{program} {name}', *rest]  # what its help calls it
+        before, sys.argv = sys.argv, [f'{program} {name}', *rest]  # the name in its help
         try:
             import_module(f'{__name__}.{name}').main()
         finally:
@@ -42,4 +42,5 @@ def _describe(program):
     width = max(map(len, tool_names()))
     lines = (f'  {name:<{width}}  {import_module(f"{__name__}.{name}").__doc__.splitlines()[0]}'
              for name in tool_names())
-    return '\n'.join([f'usage: {program} TOOL ...', '', *lines, '', 'TOOL --help says more.'])
+    help_line = f'{program} TOOL --help shows the options of a tool.'
+    return '\n'.join([f'usage: {program} TOOL ...', '', *lines, '', help_line])

@@ -1,42 +1,42 @@
-"""Show what a model looks at: attention maps of a classifier; components and levels of a dense model."""
-import argparse
+"""Draw what a model looks at: attention maps of a classifier; components and levels of a dense model."""
+from argparse import ArgumentTypeError
 
-from .common import add_overwrite_option, run_tool
+from .common import Parser, add_overwrite_option, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument('checkpoint', metavar='CHECKPOINT_OR_NAME',
-                        help='a classifier, a DINO file, a detector or a segmentor: a path, an address, a name of the '
-                        'model table, or a work dir (its newest checkpoint)')
+                        help='a classifier, a DINO file, a detector or a segmentor: a path, a URL, a name from '
+                        'docs/models.md, or a work dir (its newest checkpoint)')
     parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
     parser.add_argument('--out', required=True, metavar='DIR',
-                        help='gets for each image a picture (.png) and the numbers behind it (.npz)')
+                        help='output folder: for each image a drawing (.png) and its numbers (.npz)')
     parser.add_argument('--show', choices=['attention', 'components', 'levels'],
                         help='the attention of the class token (default for classifiers and DINO files), the first '
                         'three principal components of the patch tokens, or the levels of the pyramid (default for '
-                        'dense models: the latter two)')
+                        'dense models: components and levels)')
     parser.add_argument('--block', type=int, nargs='+', metavar='N',
-                        help='which blocks, from 1 on: class-attention blocks for the attention (default: both), XCA '
+                        help='numbers of blocks, from 1: class-attention blocks for attention (default: both), XCA '
                         'blocks for components (default: those that feed the pyramid)')
     parser.add_argument('--size', type=_read_size, metavar='PIXELS',
-                        help='resize the shorter side of images (default: they keep their size)')
+                        help='resize the shorter side of images (default: keep their size)')
     parser.add_argument('--config', metavar='CONFIG',
-                        help='name or file of the config of the training, in the place of the one in the checkpoint of '
-                        'a run; for a backbone of your own, or where the file has none and the model is of no '
-                        'published size or normalisation')
+                        help='name or file of the training config, to use instead of the config in the checkpoint; '
+                        'needed for your own backbone class, or if the checkpoint has no config and the model differs '
+                        'from the published ones in size or normalisation')
     add_overwrite_option(parser)
     return parser.parse_args(argv)
 
 
 def _read_size(text):
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'a number of pixels from 1 up, got {text}')
+        raise ArgumentTypeError(f'must be a number of pixels, at least 1, got {text}')
     return int(text)
 
 

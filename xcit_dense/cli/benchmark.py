@@ -1,45 +1,50 @@
-"""Measure time and memory of XCiT beside its released form and other backbones, on this machine."""
-import argparse
+"""Measure time and memory of XCiT, its released form and other backbones on this machine."""
 import itertools
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 from ..archs import PATCH_SIZES, SIZES
-from .common import add_overwrite_option, check_choices, run_tool
+from .common import Parser, add_overwrite_option, check_choices, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument('--sizes', nargs='+', choices=SIZES, default=['small_12'], metavar='SIZE',
-                        help=f'of {", ".join(SIZES)} (default: small_12)')
+                        help=f'sizes of XCiT: {", ".join(SIZES)} (default: small_12)')
     parser.add_argument('--patches', nargs='+', type=int, choices=PATCH_SIZES, default=list(PATCH_SIZES),
                         help='pixels per token side (default: 8 16)')
     parser.add_argument('--images', nargs='+', type=_image_size, default=[(800, 1280), (512, 512)], metavar='HxW',
-                        help='height and width in pixels (default: 800x1280 512x512)')
+                        help='height and width of images in pixels (default: 800x1280 512x512)')
     parser.add_argument('--batch', type=_positive, metavar='N',
-                        help='images of a step (default: 2 on a GPU, 1 on a CPU)')
+                        help='images in a batch (default: 2 on a GPU, 1 on a CPU)')
     parser.add_argument('--dtype', nargs='+', metavar='TYPE',
-                        help='float32, bfloat16, float16; half types: autocast over float32 parameters (default: '
+                        help='float32, bfloat16, float16; the half types use autocast and float32 parameters (default: '
                         'bfloat16 on a GPU, float32 on a CPU)')
     parser.add_argument('--modes', nargs='+', default=['inference', 'training'], metavar='MODE',
-                        help='inference of the fused model; training: forward and backward (default: both)')
+                        help='inference: the fused model; training: forward and backward (default: both)')
     parser.add_argument('--rivals', nargs='*', default=['plain'], metavar='MODEL',
-                        help='plain, timm, swin_t, resnet50: plain is XCiT in its released form; timm has no pyramid '
-                        '(default: plain)')
-    parser.add_argument('--compile', action='store_true', help='add every model under torch.compile')
+                        help='other models to measure: plain (XCiT in its released form), timm (without a pyramid), '
+                        'swin_t, resnet50 (default: plain)')
+    parser.add_argument('--runtimes', nargs='*', metavar='NAME',
+                        help='also measure our XCiT exported, inference on a CPU: eager_bf16, onnxruntime, '
+                        'onnxruntime_int8, openvino; compiled for one image size: openvino_fixed, openvino_bf16, '
+                        'openvino_int8; without a name all of them (default: none)')
+    parser.add_argument('--compile', action='store_true', help='also measure every model with torch.compile')
     parser.add_argument('--runs', type=_positive, default=5, metavar='N',
-                        help='timed rounds, after two of warm-up (default: 5)')
-    parser.add_argument('--growth', action='store_true', help='also time and memory over the number of tokens')
+                        help='timed rounds, after two rounds of warm-up (default: 5)')
+    parser.add_argument('--growth', action='store_true', help='also measure time and memory over the number of tokens')
     parser.add_argument('--max-tokens', type=_positive, default=400_000, metavar='N',
-                        help='where --growth ends; it starts at 1000 (default: 400000)')
+                        help='largest number of tokens for --growth, which starts at 1000 (default: 400000)')
     parser.add_argument('--detector', nargs='?', choices=('gpu', 'any'), const='gpu',
-                        help='also Mask R-CNN training at 800x1280 with XCiT, Swin-T and ResNet-50; any: on a CPU too')
+                        help='also measure the training of Mask R-CNN at 800x1280 with XCiT, Swin-T and ResNet-50; '
+                        'gpu: only on a GPU; any: also on a CPU (default without a value: gpu)')
     parser.add_argument('--out', default='work_dirs/benchmark', metavar='DIR',
-                        help='where benchmark.json, benchmark.md and the plots go (default: work_dirs/benchmark)')
+                        help='folder for benchmark.json, benchmark.md and the plots (default: work_dirs/benchmark)')
     add_overwrite_option(parser)
     return parser.parse_args(argv)
 
@@ -47,13 +52,19 @@ def _read_options(argv):
 def _run(args):
     from mmengine.device import get_device
 
-    from ..benchmark import cells, detector, models, report
+    from ..benchmark import cells, detector, models, report, runtimes
     from ..config.options import check_compiler
+    from ..errors import ConfigError
     from ..files import OwnFiles
     for option, values, known in (('dtype', args.dtype or [], cells.DTYPES), ('modes', args.modes, models.MODES),
                                   ('rivals', args.rivals, models.RIVALS)):
         check_choices(f'--{option}', values, known)
     gpu = get_device() == 'cuda'
+    args.runtimes = list(runtimes.RUNTIMES) if args.runtimes == [] else args.runtimes or []
+    check_choices('--runtimes', args.runtimes, runtimes.RUNTIMES)
+    if args.runtimes and (gpu or args.modes != ['inference'] or args.dtype not in (None, ['float32'])):
+        raise ConfigError('--runtimes measures inference in float32 on a CPU: add --modes inference, and on a machine '
+                          'with a GPU put CUDA_VISIBLE_DEVICES= before the command')
     args.batch = args.batch or (2 if gpu else 1)
     args.dtype = args.dtype or ['bfloat16' if gpu else 'float32']
     if args.compile:
@@ -73,18 +84,19 @@ def _run(args):
 
 
 def _measure(args, combinations, out):
-    """Measure all that is asked for; what is measured is kept whatever happens to the rest."""
+    """Measure everything that the options ask for; each result is saved at once, in case a later one fails."""
     from ..benchmark import cells, detector, growth, report
     from ..machine import describe_machine
     rates = cells.machine_rates(args.dtype)
-    names = ['ours', *args.rivals]
+    names = ['ours', *args.rivals, *args.runtimes]
     jobs = []
     for arch, dtype, mode in combinations:
         options = dict(dtype=dtype, mode=mode, names=names, runs=args.runs, rates=rates[dtype])
         jobs += [('cells', job) for job in cells.cell_jobs(arch, args.images, batch=args.batch, compiled=args.compile,
                                                            **options)]
         if args.growth:
-            points = growth.growth_jobs(arch, max_tokens=args.max_tokens, **options)
+            points = growth.growth_jobs(arch, max_tokens=args.max_tokens,
+                                        **options | dict(names=['ours', *args.rivals]))
             jobs += [('growth', job) for job in points]
     result = dict(machine=dict(describe_machine(), rates=rates), settings=vars(args), cells=[], growth=[], detectors=[])
     for (part, _), cell in zip(jobs, cells.run_jobs([job for _, job in jobs]), strict=True):
@@ -102,13 +114,13 @@ def _image_size(text):
     try:
         height, width = map(int, text.lower().split('x'))
     except ValueError:
-        raise argparse.ArgumentTypeError(f'must be HEIGHTxWIDTH in pixels, such as 800x1280, got {text!r}') from None
+        raise ArgumentTypeError(f'must be HEIGHTxWIDTH in pixels, such as 800x1280, got {text!r}') from None
     if min(height, width) < 32:
-        raise argparse.ArgumentTypeError(f'must be 32x32 at least, got {text!r}')
+        raise ArgumentTypeError(f'must be at least 32x32, got {text!r}')
     return height, width
 
 
 def _positive(text):
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'must be a whole number from 1 up, got {text!r}')
+        raise ArgumentTypeError(f'must be a whole number, at least 1, got {text!r}')
     return int(text)

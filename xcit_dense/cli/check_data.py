@@ -1,4 +1,4 @@
-"""Check the data set of a config: print every fault, count the classes, draw a contact sheet."""
+"""Check the data set of a config: print every problem, count the classes, draw a contact sheet."""
 import json
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from .common import Parser, add_config_options, add_data_options, add_overwrite_
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
@@ -16,13 +16,14 @@ def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser)
     add_data_options(parser)
-    parser.add_argument('--strict', action='store_true', help='exit with 1 for warnings too')
-    parser.add_argument('--drop', metavar='DIR', help='write annotation files without what is wrong into DIR; for '
-                        'class folders lists of images, for label maps a list of those to take away. The data set '
-                        'itself stays as it is')
-    parser.add_argument('--no-cache', action='store_true', help='look at every file again')
-    parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='gets findings.json and a contact '
-                        'sheet of each data set (default: work_dirs/check_data)')
+    parser.add_argument('--strict', action='store_true', help='exit with code 1 also for warnings')
+    parser.add_argument('--drop', metavar='DIR', help='write annotation files without the problems into DIR; for '
+                        'class folders, lists of images; for label maps, a list of those to remove. The data set '
+                        'itself is not changed')
+    parser.add_argument('--no-cache', action='store_true', help='read every file again, instead of using the '
+                        'results of earlier checks')
+    parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='folder for findings.json and a '
+                        'contact sheet of each data set (default: work_dirs/check_data)')
     add_overwrite_option(parser)
     return parser.parse_args(argv)
 
@@ -31,13 +32,14 @@ def _run(args):
     from ..config.loading import load_config
     from ..data import check
     from ..data.datasets import LOADERS, named_datasets
+    from ..data.explicit import own_colours
     from ..files import OwnFiles
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out,
                       pretrained=False)
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:
         own.claim('findings.json', *(f'{name}.png' for name, *_ in named_datasets(cfg, LOADERS)))
         reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
-        _show(reports, own.folder)
+        _show(reports, own.folder, own_colours(cfg))
         findings = [finding for report in reports.values() for finding in report.findings]
         classes = check.Report(args.config, _check_classes(cfg, args.config, findings, not args.no_cache))
         if classes.findings:
@@ -50,35 +52,35 @@ def _run(args):
         _write_dropped(cfg, reports, args.drop, args.overwrite)
     errors = sum(finding.severity == check.ERROR for finding in findings)
     numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
-    message = f'{" and ".join(numbers)}, all in {file}'
+    message = f'{" and ".join(numbers)}; the list is in {file}'
     if errors or findings and args.strict:
         raise DataError(message)
     print(message)
 
 
-def _show(reports, folder):
+def _show(reports, folder, palette):
     from ..data import check
     names_of_classes = [name for report in reports.values() for name, *_ in report.classes]  # the training data first
     for names, report in reports.items():
         print(f'{names}\n{report.summary()}\n{report.histogram()}')
         sheet = folder / f'{names.split(",")[0]}.png'
-        if count := check.draw_contact_sheet(report, sheet, names_of_classes):
+        if count := check.draw_contact_sheet(report, sheet, names_of_classes, palette):
             print(f'  contact sheet of {counted(count, "images")}: {sheet}')
         print()
 
 
 def _check_classes(cfg, name, findings, use_cache):
-    """Return findings on the classes of all data sets, and on data sets beside each other."""
+    """Return findings on the classes of all data sets, and on data sets compared with each other."""
     from ..data import check
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, datasets, files_of
     found, classes = [], check.check_classes(cfg)
-    # a training would not come to the classes
-    is_over = any(finding.severity == check.ERROR and finding.kind.startswith(('not-', 'map-', 'class-list',
-                                                                               'class-explicit'))
+    # a training would stop before it reads the classes
+    is_over = any(finding.severity == check.ERROR and finding.kind.startswith(('not-', 'no-images', 'map-',
+                                                                               'class-list', 'class-explicit'))
                   for finding in [*findings, *classes])
     if not is_over:
-        # are they the same in all data sets? A training does without those of the test
+        # are they the same in all data sets? A training does not read those of the test
         known = {files_of(dataset) for dataset in datasets(cfg, LOADERS[:2])}
         tested = [] if {files_of(dataset) for dataset in datasets(cfg, LOADERS[2:])} <= known else LOADERS[2:]
         for kind, loaders in (('class-count', LOADERS[:2]), ('class-test', tested)):
@@ -98,11 +100,11 @@ def _write_dropped(cfg, reports, folder, overwrite):
     keys = {name: (key, dataset) for name, key, dataset in named_datasets(cfg, LOADERS)}
     for names, report in reports.items():
         names = names.split(', ')
-        target = Path(folder, names[0]).absolute()  # files of two data sets may have one name
+        target = Path(folder, names[0]).absolute()  # files of two data sets may have the same name
         try:
             words, file = drop_findings(report, target, overwrite)
-        except (DataError, OutputError) as error:  # nothing to write, or nowhere; the other data sets go on
-            print(f'not dropped: {error}')
+        except (DataError, OutputError) as error:  # nothing to write, or it cannot be written; do the other data sets
+            print(f'nothing dropped: {error}')
             continue
         print(words)
         if file:

@@ -1,52 +1,74 @@
-"""What the tools share: options, and errors as one line instead of a traceback.
+"""Code that the tools share: options, and errors as one line instead of a traceback.
 
-Nothing here or at the top of a tool imports torch or a framework, so that help is there at once.
+Nothing here or at the top of a tool imports torch or a framework, so that --help is fast.
 """
 import os
 import re
 import sys
+import warnings
 from argparse import ArgumentParser
 
 from ..errors import ConfigError, Stopped, XCiTDenseError
 from ..interrupts import stop_as_usual
 from ..text import nearest
 
+#: Warnings of mmseg about how it calls itself.
+_ABOUT_ITSELF = '``build_loss`` would be deprecated', 'Default ``avg_non_ignore`` is False'
+
 
 class Parser(ArgumentParser):
-    """A parser whose errors say what was meant."""
+    """A parser with a short usage line, whose errors suggest the option that was meant."""
+    _words = ()
 
     def parse_known_args(self, args=None, namespace=None):
         """Read arguments; see argparse."""
         self._words = sys.argv[1:] if args is None else list(args)
+        if self.usage is None:
+            self.usage = f'%(prog)s {usage_of(self)}'
         return super().parse_known_args(args, namespace)
 
     def error(self, message):
-        """End with a message and exit code 2."""
+        """Exit with a message and code 2."""
         known = re.findall(r'--[a-z][\w-]*', self.format_help())
         for word in re.findall(r'--[\w-]+', message.partition('unrecognized arguments: ')[2]):
             if meant := nearest(word, known):
-                message += f'; did you mean {meant[0]} for {word}?'
-        swallowed = [word for word in self._words[self._words.index('--cfg-options') + 1:] if '=' not in word] \
-            if '--cfg-options' in self._words and 'required: ' in message else []
-        if swallowed:
-            message += f'; --cfg-options takes all words behind it, {swallowed[0]} too: put CONFIG before it'
+                message += f'; did you mean {meant[0]} instead of {word}?'
+        for option, swallows in (('--cfg-options', lambda word: '=' not in word), ('--log', _is_config)):
+            words = self._words[self._words.index(option) + 1:] if option in self._words else []
+            if 'required: ' in message and (swallowed := [word for word in words if swallows(word)]):
+                message += f'. {option} reads every word after it, including {swallowed[0]}: put CONFIG before it'
         super().error(message)
+
+
+def _is_config(word):
+    return word.endswith('.py') or '_' in word and not word.startswith('-')
+
+
+def usage_of(parser) -> str:
+    """Return what follows the name of a tool: its arguments, the options that it needs, and ``[options]``."""
+    places = [action.metavar if action.required else f'[{action.metavar}]'
+              for action in parser._actions if not action.option_strings]
+    needed = [f'{action.option_strings[0]} {action.metavar}'
+              for action in parser._actions if action.option_strings and action.required]
+    return ' '.join([*places, *needed, '[options]'])
 
 
 def run_tool(run, args):
     """Run a tool.
 
-    What a user can mend ends with one message and exit code 1, a signal with its own.
+    An error that a user can fix exits with one message and code 1, a signal with its own code.
 
     Args:
         run: Called with ``args``, once the package is loaded.
         args: The values of the tool's options.
 
     Raises:
-        SystemExit: The tool did not end well.
+        SystemExit: The tool failed or was stopped.
     """
     code = 0
     try:
+        for words in _ABOUT_ITSELF:
+            warnings.filterwarnings('ignore', words, module='mmseg')
         from .. import interface  # noqa: F401  registers everything
         stop_as_usual()
         if 'cfg_options' in args:
@@ -58,11 +80,11 @@ def run_tool(run, args):
     except XCiTDenseError as error:
         sys.exit(f'error: {error}')
     except KeyboardInterrupt:
-        hint = '; --resume goes on from the last checkpoint, if there is one' if 'resume' in args else ''
+        hint = '; --resume continues from the last checkpoint, if there is one' if 'resume' in args else ''
         print(f'stopped{hint}', file=sys.stderr)
         sys.exit(130)
     from ..processes import leave_group
-    leave_group()  # behind the exception, whose traceback holds the runner
+    leave_group()  # after the exception, whose traceback holds the runner
     if code:
         sys.exit(code)
 
@@ -70,61 +92,67 @@ def run_tool(run, args):
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
     """Add the config, the checkpoint if wanted, and the options of every tool that builds a model."""
     parser.add_argument('config', metavar='CONFIG',
-                        help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or a file')
+                        help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or path of a config file')
     if checkpoint:
         parser.add_argument('checkpoint', metavar='CHECKPOINT',
-                            help='weights of the whole model: a path, an address, xcit://NAME of the model table, or a '
-                            'work dir (its newest)')
+                            help='weights of the whole model: a path, a URL, xcit://NAME from docs/models.md, or a '
+                            'work dir (its newest checkpoint)')
     parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE',
-                        help='change the config: a.b=value; lists as a="[1,2]" without blanks')
+                        help='change values of the config: a.b=value; write lists without spaces: a="[1,2]"')
 
 
 def add_run_options(parser: ArgumentParser):
     """Add the options of the tools that run a data set through a model."""
-    parser.add_argument('--work-dir', metavar='DIR', help='where logs and checkpoints go '
+    parser.add_argument('--work-dir', metavar='DIR', help='folder for the log and, in a training, checkpoints '
                         '(default: work_dirs/ and the name of the config)')
     add_data_options(parser)
-    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
-                        help='how the processes of a distributed run were started (default: none)')
-    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+    group = parser.add_argument_group('distributed runs', 'One process per GPU: docs/distributed.md.')
+    group.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
+                       help='what starts the processes: pytorch for torch.distributed.run (torchrun), slurm for srun '
+                       'with one task per GPU, mpi for mpirun (default: none, one process)')
+    group.add_argument('--local_rank', '--local-rank', type=int, default=0, metavar='N',
+                       help='set by torch.distributed.launch, not by users')
 
 
 def add_data_options(parser: ArgumentParser):
-    """Add the options that say where the data is, and what of it."""
-    group = parser.add_argument_group('data', 'What lies in the folder of the data is recognised; the other options '
-                                      'say what it cannot tell. Paths are below the folder, or absolute.')
-    group.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all loaders and evaluators')
+    """Add the options that say where the data is, and which part of it to use."""
+    group = parser.add_argument_group('data', 'The layout of the data folder is recognised; the other options say '
+                                      'what it does not show. Paths are relative to the data folder, or absolute.')
+    group.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all data loaders and evaluators')
     for part, words in (('train', 'training'), ('val', 'validation'), ('test', 'test')):
         group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
-        group.add_argument(f'--{part}-annotations', metavar='PATH', help='their annotation file, or the folder of '
-                           'their label maps')
-    group.add_argument('--val-share', type=float, metavar='SHARE', help='share of the images that is held out for '
-                       'validation where there is no such part (default: 0.2); the same images in every run')
+        group.add_argument(f'--{part}-annotations', metavar='PATH', help=f'annotation file of the {words} images, or '
+                           'folder of their label maps')
+    group.add_argument('--val-share', type=float, metavar='SHARE', help='share of the images to hold out for '
+                       'validation if the data has no validation part, the same images in every run (default: 0.2)')
     group.add_argument('--palette', metavar='FILE', help='segmentation: names and colours of the classes, for label '
                        'maps in colour')
     group.add_argument('--ignore-label', type=int, nargs='+', default=[], metavar='LABEL', help='segmentation: labels '
-                       'in the label maps that stand for no class')
+                       'in the label maps that mean "no class"')
 
 
 def add_settings_options(parser: ArgumentParser):
-    """Add the options of a training that users change most; all that depends on one follows."""
-    group = parser.add_argument_group('settings', 'All that depends on one of them follows: pipelines, schedule, '
-                                      'learning rate. The log says what was changed.')
+    """Add the options of a training that users change most, and on which other values of the config depend."""
+    group = parser.add_argument_group('settings', 'Everything that depends on a setting is adjusted too: pipelines, '
+                                      'schedule, learning rate. The log shows what was changed.')
     add_image_size_option(group)
     length = group.add_mutually_exclusive_group()
-    length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is stretched')
-    length.add_argument('--iterations', type=int, metavar='N', help='likewise, in iterations')
-    group.add_argument('--batch-size', type=int, metavar='N', help='images of a batch of each process; the learning '
+    length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is scaled')
+    length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations')
+    group.add_argument('--batch-size', type=int, metavar='N', help='images in a batch of each process; the learning '
                        'rate is scaled with it')
-    group.add_argument('--lr', type=float, metavar='RATE', help='learning rate, which is not scaled then')
-    group.add_argument('--workers', type=int, metavar='N', help='processes that read the data')
-    group.add_argument('--augment', choices=('light', 'strong'), help='more augmentation than that of the config')
+    group.add_argument('--lr', type=float, metavar='RATE', help='learning rate; it is not scaled with the batch size')
+    group.add_argument('--workers', type=int, metavar='N', help='number of processes that load the data, for '
+                       'each data loader of each training process; 0: the training process loads it')
+    group.add_argument('--augment', choices=('light', 'strong'), help='replace the augmentation of the config: light '
+                       'for small changes of scale and colour, strong for large ones; docs/training.md lists the '
+                       'steps')
 
 
 def add_image_size_option(parser):
     """Add the option of the size at which a model sees images, to a parser or a group of its options."""
-    parser.add_argument('--image-size', type=int, nargs='+', metavar='PIXELS', help='the side of the square that '
-                        'images are resized into, or width and height; for a classifier that of the crop')
+    parser.add_argument('--image-size', type=int, nargs='+', metavar='PIXELS', help='resize images to fit into a '
+                        'square of this side, or into this width and height; classifiers: the side of the crop')
 
 
 def data_options(args) -> dict:
@@ -142,18 +170,31 @@ def settings_of(args):
     return Settings(**{name: getattr(args, name) for name in names}, auto_scale_lr=args.auto_scale_lr)
 
 
+def add_dtype_option(parser: ArgumentParser):
+    """Add the option of the type that a trained model computes in."""
+    parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32', help='type of the computation; '
+                        'bfloat16 is up to twice as fast and slightly less accurate, if the processor or GPU supports '
+                        'it (default: float32)')
+
+
+def add_runtime_option(parser: ArgumentParser):
+    """Add the option of what runs an exported file."""
+    parser.add_argument('--runtime', choices=('onnxruntime', 'openvino'), help='runtime for an exported file, .onnx '
+                        '(default: onnxruntime)')
+
+
 def add_overwrite_option(parser: ArgumentParser):
-    """Add the option of the tools that write files elsewhere than into a work dir."""
+    """Add the option of the tools that write files outside a work dir."""
     parser.add_argument('--overwrite', action='store_true',
-                        help='replace files that this tool did not write; its own are replaced without')
+                        help='also replace files that this tool did not write; its own are always replaced')
 
 
 def check_choices(option: str, values, known):
-    """Raise `ConfigError` unless all values of an option are known; for choices that torch must be loaded to know."""
+    """Raise `ConfigError` unless all values of an option are known; for choices that need torch to be listed."""
     for value in values:
         if value not in known:
             meant = nearest(value, known)
-            raise ConfigError(f'{option} takes {", ".join(known)}, got {value!r}'
+            raise ConfigError(f'{option} accepts {", ".join(known)}; got {value!r}'
                               + (f'; did you mean {meant[0]}?' if meant else ''))
 
 
@@ -165,8 +206,9 @@ def set_run_options(cfg, args):
     """
     from ..config.loading import default_work_dir
     if args.launcher == 'pytorch' and 'RANK' not in os.environ:
-        raise ConfigError('--launcher pytorch is for processes that torchrun starts, such as torchrun '
-                          '--nproc_per_node=2 tools/train.py ... --launcher pytorch; leave it out for one process')
+        raise ConfigError('--launcher pytorch is only for processes that torchrun starts, for example: python -m '
+                          'torch.distributed.run --nproc_per_node 2 -m xcit_dense TOOL ... --launcher pytorch. For one '
+                          'process, omit it')
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg.launcher = args.launcher
     if not cfg.get('work_dir'):
@@ -177,7 +219,7 @@ def _read_config_options(items, config):
     """Turn items ``KEY=VALUE`` into a dict, with values as mmengine reads them.
 
     Raises:
-        ConfigError: An item is none, or holds a dict, or its brackets do not match.
+        ConfigError: An item has another form, contains a dict, or its brackets do not match.
     """
     from mmengine.config import DictAction
 
@@ -186,23 +228,23 @@ def _read_config_options(items, config):
     for item in items or []:
         key, equals, value = item.partition('=')
         if not key or not equals:
-            raise ConfigError(f'--cfg-options takes KEY=VALUE, such as train_cfg.val_interval=2, got {item!r}')
+            raise ConfigError(f'--cfg-options accepts KEY=VALUE, such as train_cfg.val_interval=2; got {item!r}')
         if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
             base = find_config(config).absolute()
-            raise ConfigError(f'--cfg-options takes no dicts, got {item!r}. Write it into a config file of your own '
-                              f"and give that as CONFIG:\n  _base_ = '{base}'\n  {_as_python(key, value)}")
+            raise ConfigError(f'--cfg-options does not accept dicts, got {item!r}. Write the dict into your own config '
+                              f"file and pass that as CONFIG:\n  _base_ = '{base}'\n  {_as_python(key, value)}")
         reader = ArgumentParser()
         reader.add_argument('--read', nargs='+', action=DictAction)
         try:
             options.update(reader.parse_args(['--read', item]).read)
         except AssertionError:
-            raise ConfigError(f'--cfg-options {item!r}: the brackets do not match; a list is written "{key}=[1,2]"'
+            raise ConfigError(f'--cfg-options {item!r}: the brackets do not match. Write a list as "{key}=[1,2]"'
                               ) from None
     return options
 
 
 def _as_python(key, value):
-    """Return the line of a config file that does what an option was meant to."""
+    """Return the line of a config file with the same effect as an option."""
     first, *parts = key.split('.')
     for part in reversed(parts):
         value = f'dict({part}={value})'

@@ -1,26 +1,29 @@
-"""Measure a config on this machine: backbone against float64, training time, memory, loss, metrics."""
-import argparse
+"""Measure a config on this machine: numerical error of the backbone, training time, memory, loss, metrics."""
 import json
 import tempfile
 from pathlib import Path
 
-from .common import add_config_options, add_overwrite_option, run_tool
+from ..text import counted
+from .common import Parser, add_config_options, add_overwrite_option, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     add_config_options(parser)
     parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in the layout of the config')
     parser.add_argument('--iterations', type=int, default=3, metavar='N', help='training iterations (default: 3)')
     parser.add_argument('--images', type=int, default=4, metavar='N', help='images to evaluate (default: 4)')
-    parser.add_argument('--amp', action='store_true', help='train in mixed precision (GPU)')
-    parser.add_argument('--pretrained', action='store_true', help='start from the weights of the config')
-    parser.add_argument('--out', default='measured.json', metavar='FILE', help='full numbers (default: measured.json)')
+    parser.add_argument('--amp', action='store_true', help='train in mixed precision on a GPU: float16 with '
+                        'loss scaling')
+    parser.add_argument('--pretrained', action='store_true', help='start from the pretrained weights of the config '
+                        '(default: random weights)')
+    parser.add_argument('--out', default='measured.json', metavar='FILE', help='JSON file for all numbers (default: '
+                        'measured.json)')
     add_overwrite_option(parser)
     return parser.parse_args(argv)
 
@@ -51,14 +54,26 @@ def _run(args):
                       backbone_errors=measure.backbone_errors(cfg.model.backbone),
                       training=measure.train_and_measure(cfg))
         out.write_text(json.dumps(result, indent=1))
-    training = result['training']
-    print(f'\n{result["machine"]["device"]}, torch {result["machine"]["torch"]}, {args.config}')
-    for name, error in result['backbone_errors'].items():
-        print(f'  backbone against float64, {name}: relative error {error:.1e}')
-    print(f'  training, batch {training["batch_size"]}{", amp" if args.amp else ""}: '
-          f'{training["seconds_per_iteration"]:.3g} s an iteration, peak {training["peak_memory_gib"]:.1f} GiB, '
-          f'loss {training["losses"][0]:.3f} to {training["losses"][-1]:.3f} in {training["iterations"]} iterations')
-    metrics = ', '.join(f'{k} {v:.3f}' for k, v in training['metrics'].items())
-    print(f'  evaluation, {args.images} images: {training["seconds_per_image"]:.3g} s an image; '
-          + (metrics or 'no object above the score threshold, so no AP'))
-    print(f'  all numbers in {out}')
+    print('\n'.join(['', *_lines(result, args.images), f'All numbers are in {out}']))
+
+
+def _lines(result, images):
+    """Return what was measured as a table, with a row for each number."""
+    training, machine = result['training'], result['machine']
+    losses = f'{training["losses"][0]:.3f} to {training["losses"][-1]:.3f}'
+    metrics = {name: f'{value:.3f}' for name, value in training['metrics'].items()}
+    parts = {
+        'Backbone, relative error against float64': {
+            name: f'{error:.1e}' for name, error in result['backbone_errors'].items()},
+        f'Training, {counted(training["iterations"], "iterations")}, batch size {training["batch_size"]}'
+        f'{", amp" if result["amp"] else ""}': {
+            'time': f'{training["seconds_per_iteration"]:.3g} s per iteration',
+            'peak memory': f'{training["peak_memory_gib"]:.1f} GiB', 'loss': losses},
+        f'Evaluation, {counted(images, "images")}': {
+            'time': f'{training["seconds_per_image"]:.3g} s per image',
+            **(metrics or {'metrics': 'none: no object above the score threshold'})}}
+    width = max(len(name) for rows in parts.values() for name in rows)
+    lines = [f'{machine["device"]}, torch {machine["torch"]}, {result["config"]}']
+    for title, rows in parts.items():
+        lines += [title, *(f'  {name:{width}}  {value}' for name, value in rows.items())]
+    return lines

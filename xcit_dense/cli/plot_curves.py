@@ -1,22 +1,20 @@
 """Plot the loss and metric curves of a training run."""
-import argparse
-
-from .common import add_overwrite_option, run_tool
+from .common import Parser, add_overwrite_option, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
 def _read_options(argv):
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument('work_dir', metavar='WORK_DIR', help='the --work-dir of the run')
-    parser.add_argument('--out', metavar='FILE', help='the picture (default: WORK_DIR/curves.png)')
+    parser.add_argument('--out', metavar='FILE', help='image file to write (default: WORK_DIR/curves.png)')
     add_overwrite_option(parser)
     return parser.parse_args(argv)
 
 
 def _run(args):
-    from ..train.curves import plot_curves
+    from ..report.curves import plot_curves
     print(f'wrote {plot_curves(args.work_dir, args.out, args.overwrite)}')

@@ -1,55 +1,107 @@
-"""Draw the predictions of a checkpoint on images; write COCO results (detection) or label maps (segmentation)."""
+"""Predict images: draw the predictions, write COCO results (detection) or label maps (segmentation)."""
+import sys
+from argparse import SUPPRESS
 
-from .common import Parser, add_config_options, add_image_size_option, add_overwrite_option, run_tool
+from .common import (
+    Parser,
+    add_config_options,
+    add_dtype_option,
+    add_image_size_option,
+    add_overwrite_option,
+    add_runtime_option,
+    run_tool,
+)
+
+#: Options for what is fixed in an exported file.
+_OF_CHECKPOINTS = '--cfg-options', '--image-size', '--dtype'
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
 def _read_options(argv):
-    parser = Parser(description=__doc__)
-    add_config_options(parser, checkpoint=True)
+    parser = Parser(description=__doc__, epilog='For an exported file, give MODEL.onnx IMAGES --out DIR without '
+                    'CONFIG: the file contains the classes and how to read images.')
+    words = [str(word) for word in (sys.argv[1:] if argv is None else argv)]
+    exported = any(word.lower().endswith('.onnx') for word in words)
+    if exported:
+        parser.usage = '%(prog)s MODEL.onnx IMAGES --out DIR [options]; an exported file needs no CONFIG'
+        parser.add_argument('checkpoint', metavar='MODEL.onnx', help='file that `export` wrote')
+        parser.set_defaults(config=None, cfg_options=None, image_size=None, dtype='float32')
+        if given := [word for word in words if word.partition('=')[0] in _OF_CHECKPOINTS]:
+            parser.error(f'{given[0]} is only for checkpoints: it cannot change an exported file')
+    else:
+        add_config_options(parser, checkpoint=True)
     parser.add_argument('images', metavar='IMAGES', help='an image, a folder with images at any depth, a video (.mp4, '
-                        '.avi, .mov, .mkv, .webm), or a list (.txt): a path a line, from its folder or the working '
-                        'one; lines that begin with # are comments')
+                        '.avi, .mov, .mkv, .webm), or a list (.txt) with one path per line, relative to the list or to '
+                        'the working folder; lines that begin with # are comments')
     parser.add_argument('--out', required=True, metavar='DIR',
-                        help='gets one picture an image, results.json (detection) or labels/*.png (segmentation), and '
-                        'classes.json, which says what the numbers are; of a video another (.mp4), and results.json, '
-                        'where image ids are the numbers of frames, from 0')
+                        help='output folder: a drawn copy of each image, results.json (detection) or labels/*.png '
+                        '(segmentation), and classes.json with the class of each number; for a video a drawn copy '
+                        '(.mp4), and results.json with the frame numbers, from 0, as image ids')
     parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
-                        help='detection: draw objects from this score up (default: 0.3); results.json holds all')
+                        help='detection: draw objects with at least this score (default: 0.3); results.json has all')
     parser.add_argument('--ids-from', metavar='FILE', help="detection: take the image ids from annotations in COCO's "
-                        'format, by file name (default: those of the test data, if it has all the images, or else the '
-                        'numbers that are the names of the files, or else 1, 2, 3 and so on)')
-    parser.add_argument('--frame-labels', action='store_true', help='segmentation of a video: write the label map of '
-                        'each frame, too')
-    add_image_size_option(parser)
+                        'format, by file name (default: the ids of the test data if it has all the images, otherwise '
+                        'the file names if they are numbers, otherwise 1, 2, 3 and so on)')
+    parser.add_argument('--frame-labels', action='store_true', help='segmentation of a video: also write the label map '
+                        'of each frame')
+    parser.add_argument('--tile', type=int, metavar='PIXELS', help='split images larger than a square of this side '
+                        'into tiles of this side and predict each tile by itself, with memory for one tile: for small '
+                        'objects in large images, and for images that do not fit in memory (default: the whole image)')
+    parser.add_argument('--overlap', type=float, metavar='SHARE', help='smallest share of a tile that the next tile '
+                        'also covers (default: 0.2)')
+    if not exported:
+        add_image_size_option(parser)
+        add_dtype_option(parser)
+    add_runtime_option(parser)
     add_overwrite_option(parser)
-    return parser.parse_args(argv)
+    if exported:
+        parser.add_argument('more', nargs='*', help=SUPPRESS)
+    args = parser.parse_args(argv)
+    if exported and (args.__dict__.pop('more') or not args.checkpoint.lower().endswith('.onnx')):
+        parser.error(f'an exported file needs no CONFIG and must come first, got {args.checkpoint} before it')
+    if args.runtime and not exported:
+        parser.error('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
+    return args
 
 
 def _run(args):
     from ..config.loading import load_config
     from ..config.settings import Settings
     from ..errors import ConfigError
+    from ..predict.exported import config_of, open_exported
     from ..predict.files import predict_files
     from ..predict.predictor import build_predictor
     from ..predict.sources import find_sources, is_video
+    from ..predict.tiled import Tiled
+    from ..predict.tiling import tiling_of
     from ..predict.video import import_av, predict_video
     video = is_video(args.images)
     if args.frame_labels and not video:
-        raise ConfigError('--frame-labels goes with a video; of images the label maps are written without it')
+        raise ConfigError('--frame-labels is only for videos; for images, label maps are always written')
     if args.ids_from and video:
-        raise ConfigError('--ids-from goes with images; the ids of frames are their numbers, from 0')
-    cfg = load_config(args.config, cfg_options=args.cfg_options, settings=Settings(image_size=args.image_size),
-                      tested=True, pretrained=False)
+        raise ConfigError('--ids-from is only for images; the ids of video frames are their numbers, from 0')
+    tiling = tiling_of(args.tile, args.overlap)
+    if tiling and video:
+        raise ConfigError('--tile is only for images; the frames of a video are predicted whole. Omit --tile, or '
+                          'extract the frames into a folder and predict that')
+    if args.config is None:
+        checkpoint = open_exported(args.checkpoint, args.runtime)
+        cfg = config_of(checkpoint)
+    else:
+        checkpoint = args.checkpoint
+        cfg = load_config(args.config, cfg_options=args.cfg_options, settings=Settings(image_size=args.image_size),
+                          tested=True, pretrained=False)
     if video:
         import_av()  # before the model is built
-        predictor = build_predictor(cfg, args.checkpoint, args.score_thr)
+        predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype)
         print(predict_video(predictor, args.images, args.out, args.overwrite, args.frame_labels))
         return
     root, paths = find_sources(args.images, cfg)
-    predictor = build_predictor(cfg, args.checkpoint, args.score_thr, ids_from=args.ids_from)
+    predictor = build_predictor(cfg, checkpoint, args.score_thr, ids_from=args.ids_from, dtype=args.dtype)
+    if tiling:
+        predictor = Tiled(predictor, tiling)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

@@ -1,4 +1,4 @@
-"""Evaluate a checkpoint on the test data of a config and print the table of its metrics."""
+"""Evaluate a checkpoint on the test data of a config and print its metrics."""
 import copy
 from pathlib import Path
 
@@ -6,9 +6,11 @@ from ..errors import ConfigError, DataError, MetricError
 from .common import (
     Parser,
     add_config_options,
+    add_dtype_option,
     add_image_size_option,
     add_overwrite_option,
     add_run_options,
+    add_runtime_option,
     data_options,
     run_tool,
     set_run_options,
@@ -16,7 +18,7 @@ from .common import (
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
@@ -24,57 +26,85 @@ def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser, checkpoint=True)
     add_run_options(parser)
-    parser.add_argument('--show-dir', metavar='DIR', help='draw predictions beside the ground truth into DIR; for a '
-                        'classifier the confusion matrix and the worst mistakes')
+    parser.add_argument('--report', nargs='?', const='', metavar='DIR', help='write a report: report.html with curves, '
+                        'figures per class, the confusion matrix and the worst images, and these as CSV and PNG '
+                        '(default for DIR: report in the work dir)')
+    parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
+                        'classifiers: the same as --report DIR')
     add_overwrite_option(parser)
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
-                        help='exit with 1 if a metric is below, for example coco/bbox_mAP=0.47 or mIoU=44')
+                        help='exit with code 1 if a metric is lower, for example coco/bbox_mAP=0.47 or mIoU=44')
+    parser.add_argument('--tta', action='store_true', help='test-time augmentation: predict each image flipped and at '
+                        'several scales, and merge the predictions')
+    parser.add_argument('--coco-eval', choices=('pycocotools', 'hotcoco'), default='pycocotools', help='what evaluates '
+                        'COCO metrics; hotcoco computes the same figures in much less time and memory, and needs pip '
+                        'install hotcoco (default: pycocotools)')
     add_image_size_option(parser)
+    add_dtype_option(parser)
+    add_runtime_option(parser)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: the side of the crop that is tested '
+    size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop '
                       '(default: that of the config)')
-    size.add_argument('--sizes', type=int, nargs='+', metavar='PIXELS', help='classifiers: test at each, print a table '
-                      'and write it to sizes.json and sizes.png in the work dir')
-    parser.add_argument('--crop-ratio', type=float, metavar='SHARE', help='classifiers: the crop over the shorter side '
-                        'of the image, which is resized to PIXELS / SHARE (default: that of the config)')
+    size.add_argument('--sizes', type=int, nargs='+', metavar='PIXELS', help='classifiers: test at each of these '
+                      'sizes, print a table, and write it to sizes.json and sizes.png in the work dir')
+    parser.add_argument('--crop-ratio', type=float, metavar='SHARE', help='classifiers: side of the crop divided by '
+                        'the shorter side of the image, which is resized to PIXELS / SHARE (default: that of the '
+                        'config)')
     return parser.parse_args(argv)
 
 
 def _run(args):
     from ..config import options
+    from ..config.framework import framework_of
     from ..config.image_size import compare_test_size
     from ..config.loading import load_config
     from ..config.resolution import set_test_size
     from ..config.settings import Settings
+    from ..config.tta import set_tta
     from ..data.check import ERROR, check_before_test, check_beside, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
+    from ..export.comparing import check_task, compare_with_config
     from ..predict.drawing_hook import DrawingHook
+    from ..predict.exported import as_checkpoint, is_exported, open_exported
     from ..report.hook import ReportHook
+    from ..train.fast_evaluation import set_fast_evaluation
     from ..train.runner import build_runner
     from ..train.sizes import test_at_sizes
     from ..weights import read_checkpoint
+    exported = is_exported(args.checkpoint)
+    if args.runtime and not exported:
+        raise ConfigError('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
+    if exported and (args.dtype != 'float32' or args.launcher != 'none'):
+        raise ConfigError('--dtype and --launcher are only for checkpoints: an exported file (.onnx) has a fixed type '
+                          'and runs in one process')
+    if exported and args.tta:
+        raise ConfigError('--tta is only for checkpoints: an exported file (.onnx) may have a fixed image size, and '
+                          'the views of an image differ in size')
     at_least = [_parse_minimum(text) for text in args.at_least]
-    if args.sizes and (at_least or args.show_dir):
-        raise ConfigError('--at-least and --show-dir are of one test: give --size instead of --sizes')
+    if args.sizes and (at_least or args.show_dir or args.report is not None):
+        raise ConfigError('--at-least, --report and --show-dir need a test at one size: give --size instead '
+                          'of --sizes')
     sizes = args.sizes or []
     if len(set(sizes)) < len(sizes):
-        raise ConfigError(f'--sizes must differ, got {" ".join(map(str, sizes))}')
+        raise ConfigError(f'the values of --sizes must differ, got {" ".join(map(str, sizes))}')
     if args.image_size and (args.size or args.sizes):
-        raise ConfigError('--image-size, --size and --sizes say the same of a classifier: give one')
+        raise ConfigError('--image-size, --size and --sizes set the same for a classifier: give only one of them')
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), settings=Settings(image_size=args.image_size),
                       tested=True, pretrained=False)
+    if exported:
+        file = open_exported(args.checkpoint, args.runtime)
+        check_task(cfg, file, args.checkpoint)
     # mmpretrain's configs have an empty test_cfg
     if missing := [name for name, given in (('test_dataloader', cfg.get('test_dataloader')),
                                             ('test_evaluator', cfg.get('test_evaluator')),
                                             ('test_cfg', cfg.get('test_cfg') is not None)) if not given]:
-        raise ConfigError(f'the config has no {", ".join(missing)}, and there is nothing to test without. Where the '
-                          'validation data will do: test_dataloader = val_dataloader and so on, in a config of your '
-                          'own')
-    for size in sizes:  # what cannot be is said before the first test
+        raise ConfigError(f'the config has no {", ".join(missing)}, so there is nothing to test. To test on the '
+                          'validation data, set test_dataloader = val_dataloader and so on in your own config')
+    for size in sizes:  # impossible sizes are an error before the first test
         set_test_size(copy.deepcopy(cfg), size, args.crop_ratio)
     if not sizes and (args.size, args.crop_ratio) != (None, None):
         set_test_size(cfg, args.size, args.crop_ratio)
@@ -84,19 +114,39 @@ def _run(args):
     if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
     check_before_test(cfg)
-    # reads the file once more, which what is fetched is spared where it can be
+    # this reads the file once more, so a download is read only if it is needed
     needed = cfg.get('classes_from_data') or classified_data(cfg)
-    checkpoint = read_checkpoint(args.checkpoint) if needed or Path(args.checkpoint).exists() else None
+    if exported:
+        checkpoint = as_checkpoint(file)
+    else:
+        checkpoint = read_checkpoint(args.checkpoint) if needed or Path(args.checkpoint).exists() else None
     if not (args.size or sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     checkpoint = checkpoint if needed else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
+    if exported:
+        compare_with_config(cfg, file, args.checkpoint, sizes=not args.image_size)
+        del file  # the model opens it again
     del checkpoint
-    if args.show_dir:
-        options.set_show_dir(cfg, args.show_dir, args.overwrite)
-    cfg.load_from = args.checkpoint
-    options.add_hook(cfg, 'FuseHook')
+    report, show_dir = args.report, args.show_dir
+    if show_dir and framework_of(cfg) == 'mmpretrain':  # nothing to draw into images
+        report, show_dir = show_dir, None
+    if show_dir:
+        options.set_show_dir(cfg, show_dir, args.overwrite)
+    if report is not None:
+        options.set_report(cfg, report or Path(cfg.work_dir, 'report'), args.overwrite)
+    if args.coco_eval == 'hotcoco':
+        set_fast_evaluation(cfg)
+    if exported:
+        cfg.model, cfg.load_from = dict(type='ExportedModel', file=args.checkpoint, runtime=args.runtime), None
+    else:
+        cfg.load_from = args.checkpoint
+        options.add_hook(cfg, 'FuseHook')
+    if args.dtype != 'float32':
+        options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
+    if args.tta:
+        set_tta(cfg)
     runner = build_runner(cfg)
     if sizes:
         print(test_at_sizes(runner, sizes, args.crop_ratio, args.overwrite))
@@ -114,19 +164,19 @@ def _parse_minimum(text):
     """Turn ``METRIC=VALUE`` into a name and a number.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The text has another form.
     """
     name, _, value = text.partition('=')
     try:
         return name, float(value)
     except ValueError:
-        raise ConfigError(f'--at-least takes METRIC=VALUE with a number, got {text!r}') from None
+        raise ConfigError(f'--at-least accepts METRIC=VALUE with a number, got {text!r}') from None
 
 
 def _check_minima(metrics, minima):
     """Raise `MetricError` unless every metric reaches its minimum."""
     for name, least in minima:
         if name not in metrics:
-            raise MetricError(f'--at-least {name}: there is no such metric; there are {", ".join(metrics) or "none"}')
-        if not metrics[name] >= least:  # NaN falls short too
-            raise MetricError(f'{name} is {metrics[name]:.3f}, below the {least:g} asked for')
+            raise MetricError(f'--at-least {name}: there is no such metric. Metrics: {", ".join(metrics) or "none"}')
+        if not metrics[name] >= least:  # NaN fails too
+            raise MetricError(f'{name} is {metrics[name]:.3f}, below the required {least:g}')

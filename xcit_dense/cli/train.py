@@ -10,6 +10,7 @@ from .common import (
     add_config_options,
     add_run_options,
     add_settings_options,
+    check_choices,
     data_options,
     run_tool,
     set_run_options,
@@ -18,35 +19,40 @@ from .common import (
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; ends as `run_tool` says."""
+    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     run_tool(_run, _read_options(argv))
 
 
 def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser)
-    add_run_options(parser)
     add_settings_options(parser)
+    add_run_options(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
-                        help='go on from a checkpoint; without FILE from the newest in the work dir')
-    parser.add_argument('--init-from', metavar='CHECKPOINT', help='start from a trained model, perhaps of other '
-                        'classes: a checkpoint of a run, of mmdet or mmseg, a work dir, an address or xcit://NAME; '
-                        'with --resume the run goes on instead')
-    parser.add_argument('--overwrite', action='store_true', help='take a work dir that holds checkpoints of another '
-                        'run, which are moved into a folder in it; with --suggest, replace FILE')
-    parser.add_argument('--suggest', nargs='?', const='-', metavar='FILE', help='train nothing: print a config that '
-                        'fits the data, or write it to FILE; train takes it as CONFIG')
-    parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, fetch nothing')
+                        help='continue from checkpoint FILE; without FILE, from the newest in the work dir')
+    parser.add_argument('--init-from', metavar='CHECKPOINT', help='start from a trained model, also one with other '
+                        'classes: a checkpoint of a run, of mmdet or mmseg, a work dir, a URL or xcit://NAME; '
+                        'a run that continues with --resume ignores it')
+    parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, download nothing')
+    parser.add_argument('--suggest', nargs='?', const='-', metavar='FILE', help='do not train: print a config that '
+                        'fits the data, or write it to FILE; train accepts it as CONFIG')
+    parser.add_argument('--overwrite', action='store_true', help='use a work dir that holds checkpoints of another '
+                        'run, and move those into a folder in it; with --suggest, replace FILE')
     parser.add_argument('--data-findings', choices=('stop', 'warn'), default='stop',
-                        help='what to do about faults in the data, see check_data (default: stop)')
+                        help='stop at errors in the data, or warn and continue; check_data shows them (default: stop)')
     parser.add_argument('--config-findings', choices=('stop', 'warn'),
-                        help='what to do about what cannot be right in the config or in --cfg-options: stop, or warn '
-                        'and go on, for where the check errs; an option that cannot have an effect is left out '
-                        '(default: stop)')
-    parser.add_argument('--amp', action='store_true', help='mixed precision (GPU)')
-    parser.add_argument('--compile', action='store_true', help='train the backbone under torch.compile')
+                        help='stop at mistakes in the config or in --cfg-options, or warn and continue, in case the '
+                        'check is wrong; an option that cannot have an effect is then ignored (default: stop)')
+    parser.add_argument('--amp', action='store_true', help='train in mixed precision on a GPU: float16 with '
+                        'loss scaling')
+    parser.add_argument('--compile', action='store_true', help='train the backbone with torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
-                        help='scale the learning rate linearly with the batch size over all processes')
+                        help='scale the learning rate linearly with the total batch size of all processes')
+    parser.add_argument('--val-loss', action='store_true', help='also measure every loss on the validation data, in '
+                        'the log and the curves; a validation takes about twice as long')
+    parser.add_argument('--log', nargs='+', default=[], metavar='NAME', help='also log to tensorboard, wandb or mlflow '
+                        '(several allowed): losses, metrics, learning rate, config, and pictures of some validation '
+                        'images with predictions')
     return parser.parse_args(argv)
 
 
@@ -54,15 +60,20 @@ def _run(args):
     if args.suggest:
         _suggest(args)
         return
+    from ..config.loggers import LOGGERS, check_loggers, set_loggers
+    check_choices('--log', args.log, LOGGERS)
+    check_loggers(args.log)
     from ..config import options
     from ..config.check import explained
     from ..config.loading import load_config
+    from ..config.val_loss import set_val_loss
     from ..data.check import check_before_training
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
     from ..processes import is_first_process
+    from ..report.loggers_hook import close_loggers
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
     _check_start(args)
@@ -90,12 +101,20 @@ def _run(args):
         options.add_hook(cfg, 'CompileHook')
     if args.auto_scale_lr:
         options.set_auto_scale_lr(cfg)
+    if args.val_loss:
+        set_val_loss(cfg)
+    if args.log:
+        set_loggers(cfg, args.log)
     with explained(cfg):
-        build_runner(cfg).train()
+        runner = build_runner(cfg)
+        try:
+            runner.train()
+        finally:
+            close_loggers(runner)
 
 
 def _suggest(args):
-    """Print or write a config that fits the data; the log goes to stderr, for the config may be sent into a file."""
+    """Print or write a config that fits the data; the log goes to stderr, as the config may be piped into a file."""
     from ..config.catalog import find_config
     from ..config.loading import load_config
     from ..data.classes import take_classes
@@ -104,10 +123,10 @@ def _suggest(args):
     from ..fit import check_kind, suggest
     from ..processes import is_first_process
     if args.resume:
-        raise ConfigError('--suggest trains nothing, so that --resume has nothing to go on with: leave one out')
+        raise ConfigError('--suggest does not train, so there is nothing to resume: omit --suggest or --resume')
     path = None if args.suggest == '-' else Path(args.suggest).expanduser()
     if path and os.path.lexists(path) and not args.overwrite:
-        raise OutputError(f'{path} is there already: give another name, or --overwrite to replace it')
+        raise OutputError(f'{path} already exists: give another name, or --overwrite to replace it')
     data = data_options(args)
     with redirect_stdout(sys.stderr):
         cfg = load_config(args.config, cfg_options=args.cfg_options, **data, settings=settings_of(args),
@@ -132,23 +151,23 @@ def _suggest(args):
     again = [*(option for option, value in (('--data-root', args.data_root), ('--init-from', args.init_from),
                                             ('--no-pretrained', args.no_pretrained),
                                             ('--cfg-options', args.cfg_options)) if value), *data['data'].given]
-    print(f'wrote {path}: give it to train as CONFIG' + (f', with the same {", ".join(again)}' if again else ''),
+    print(f'wrote {path}. Pass it to train as CONFIG' + (f', with the same {", ".join(again)}' if again else ''),
           file=sys.stderr)
 
 
 def _check_start(args):
-    """Raise `ConfigError` where the options name two starts."""
+    """Raise `ConfigError` if two options set the weights to start from."""
     options = args.cfg_options or {}
     named = {'--init-from': args.init_from, '--cfg-options init_from': options.get('init_from'),
              '--no-pretrained': args.no_pretrained, '--cfg-options load_from': options.get('load_from')}
     first, *others = [option for option, value in named.items() if value] or [None]
     if first and 'init' in first and others and not args.resume:
-        raise ConfigError(f'{first} says what the training starts with, and so does {others[0]}: leave one out')
+        raise ConfigError(f'{first} and {others[0]} both set the weights that the training starts from: omit one')
 
 
 def _check_alone(launcher):
     """Raise `ConfigError` in one of several processes that would each train by itself, in one work dir."""
     count = os.environ.get('WORLD_SIZE', '1')
     if launcher == 'none' and 'RANK' in os.environ and count.isdecimal() and int(count) > 1:
-        raise ConfigError(f'this is one of {count} processes (WORLD_SIZE), which would each train a model of their own '
-                          'in the same work dir: give --launcher pytorch, or without torchrun unset WORLD_SIZE')
+        raise ConfigError(f'this is one of {count} processes (WORLD_SIZE), and each would train its own model in the '
+                          'same work dir. Give --launcher pytorch, or unset WORLD_SIZE if you do not use torchrun')

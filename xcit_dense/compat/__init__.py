@@ -1,13 +1,13 @@
-"""What the installed framework versions need, in one place."""
-from .versions import check_versions
+"""Everything that depends on the versions of the installed frameworks."""
 
 
 def prepare():
     """Check the frameworks and complete mmcv-lite; called once, when the package is imported.
 
     Raises:
-        SetupError: A framework is missing, or versions do not work together.
+        SetupError: A framework is missing, or the versions do not work together.
     """
+    from .versions import check_versions
     check_versions()
-    from .mmcv_ops import install_stand_in  # needs torch, which the check has found
+    from .mmcv_ops import install_stand_in  # needs torch, which the check above requires
     install_stand_in()

@@ -1,11 +1,11 @@
-"""Which distributions provide each framework, and the versions of them that work.
+"""Which distributions provide each framework, and which of their versions work.
 
 Read by `versions.py`, and by setup.py, which runs this file alone: it imports nothing.
 """
 
 _TORCH = {'torch': {'torch': '>=2.6'}, 'torchvision': {'torchvision': '>=0.21'}}
 
-#: By stack, then by import name: the distributions that install that folder, the one to ask for first.
+#: By stack, then by import name: the distributions that install this folder, the preferred one first.
 STACKS = {
     'openmmlab': {
         **_TORCH,
@@ -22,19 +22,19 @@ STACKS = {
         'mmseg': {'onedl-mmsegmentation': '>=1.3,<2'},
     },
 }
-#: What classifiers need besides, of either stack. It is an extra of its own, and nothing else minds what is there.
+#: What classifiers need in addition, with either stack: a separate extra, which nothing else checks.
 CLASSIFICATION = {
     'mmpretrain': {'mmpretrain': '>=1.2,<2'},
-    'transformers': {'transformers': '<5'},  # mmpretrain imports it, and does not import beside 5
+    'transformers': {'transformers': '<5'},  # mmpretrain imports it, and fails to import with version 5
 }
-#: What these assert of mmcv, whoever provides it, when they are imported.
+#: The mmcv versions that these accept when they are imported, whichever distribution provides mmcv.
 MMCV_OF = {'mmdet': '<2.2', 'mmsegmentation': '<2.2'}
-#: What these import and do not require.
+#: What these import without declaring it as a requirement.
 _UNDECLARED = {'mmsegmentation': ['ftfy', 'regex']}
 
 
 def requirements(stack):
-    """What to ask pip for so that the frameworks of a stack, and `CLASSIFICATION`, work together: by import name."""
+    """Return, by import name, what pip must install so that the frameworks of a stack and `CLASSIFICATION` work."""
     providers = {**STACKS[stack], **CLASSIFICATION}
     first = {name: next(iter(known)) for name, known in providers.items()}
     asked = {name: [distribution + providers[name][distribution], *_UNDECLARED.get(distribution, ())]
@@ -45,7 +45,7 @@ def requirements(stack):
 
 
 def extras():
-    """The extras of setup.py with what each asks pip for: the stacks, and classification."""
+    """Return the extras of setup.py, the stacks and classification, with the requirements of each."""
     parts = {**{stack: (stack, STACKS[stack]) for stack in STACKS}, 'classification': ('openmmlab', CLASSIFICATION)}
     return {extra: [asked for name in names for asked in requirements(stack)[name]]
             for extra, (stack, names) in parts.items()}

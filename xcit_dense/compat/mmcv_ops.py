@@ -1,7 +1,7 @@
-"""The compiled mmcv ops that detection needs, from torchvision, where mmcv has none: mmcv-lite, or a fork's build.
+"""The mmcv ops that detection needs, from torchvision, for mmcv without compiled ops.
 
-mmcv looks its ops up by name in one module, ``mmcv._ext``. mmcv-lite lacks it, and so does what pip makes of the
-fork's source without torch beside it. torchvision ships the same arithmetic compiled for every platform.
+mmcv looks up its ops by name in one module, ``mmcv._ext``. mmcv-lite lacks this module, and so does a fork that pip
+built from source without torch. torchvision ships the same arithmetic compiled for every platform.
 """
 import importlib
 import importlib.machinery
@@ -18,10 +18,10 @@ _NAME = 'mmcv._ext'
 
 
 def install_stand_in():
-    """Put a module in the place of ``mmcv._ext`` where the installed mmcv brings none.
+    """Provide the module ``mmcv._ext`` if the installed mmcv has none.
 
     Raises:
-        SetupError: The compiled ops of mmcv or of torchvision do not load: they were built for another torch.
+        SetupError: The compiled ops of mmcv or of torchvision do not load: they were built for another torch version.
     """
     if _NAME in sys.modules:
         return
@@ -36,12 +36,12 @@ def install_stand_in():
     except ImportError as error:
         raise SetupError(
             f"mmcv's compiled ops do not load with torch {torch.__version__}: {error}. They were built for another "
-            f'torch. Mend it with: {reinstall_mmcv(compiled=False)} (no compiler needed), or build them anew: '
+            f'torch version. Fix it with: {reinstall_mmcv(compiled=False)} (no compiler needed), or rebuild them: '
             f'{reinstall_mmcv(compiled=True)}') from error
 
 
 def is_stand_in() -> bool:
-    """Whether mmcv's ops come from here and not from compiled code of its own."""
+    """Whether mmcv's ops come from this file and not from mmcv's own compiled code."""
     return isinstance(sys.modules.get(_NAME), _StandIn)
 
 
@@ -52,13 +52,13 @@ def _load_torchvision():
         torch.ops.torchvision.nms  # noqa: B018 (the look-up raises)
     except (ImportError, RuntimeError, AttributeError) as error:
         raise SetupError(f"torchvision's compiled ops do not load with torch {torch.__version__}: {error}. Install the "
-                         'pair that belongs together: pip install --upgrade torch torchvision') from error
+                         'matching pair: pip install --upgrade torch torchvision') from error
 
 
 class _StandIn(ModuleType):
-    """Gives the ops below, and for every other name a function that raises when it is called.
+    """A module with the ops below, and for every other name a function that raises when it is called.
 
-    mmcv asks for all its names when it is imported, so a missing op must not fail before that.
+    mmcv looks up all its ops when it is imported, so a missing op must fail only when it is called.
     """
 
     def __getattr__(self, name):
@@ -69,29 +69,29 @@ class _StandIn(ModuleType):
 
         def missing(*args, **kwargs):
             raise NotImplementedError(
-                f"the op '{name}' of mmcv is not compiled here, and xcit_dense replaces only "
-                f'{", ".join(sorted(_OPS))}. Compile the ops of mmcv: {reinstall_mmcv(compiled=True)}')
+                f"mmcv is installed without its compiled ops, and xcit_dense replaces only NMS, RoIAlign and focal "
+                f"loss, not '{name}'. Install mmcv with all ops, which are compiled: {reinstall_mmcv(compiled=True)}")
 
         return missing
 
 
 def nms(boxes, scores, iou_threshold, offset):
-    """Indices of the boxes that stay, best first; of equal scores the first in the input wins.
+    """Return the indices of the boxes that stay, best first; of equal scores the first in the input wins.
 
     Args:
         boxes: (N, 4) as x1, y1, x2, y2.
         scores: (N, ).
-        iou_threshold: A box goes when its IoU with a better one is above this.
+        iou_threshold: A box is dropped if its IoU with a better one is above this.
         offset: 0, or 1 for boxes whose width is x2 - x1 + 1.
     """
-    if offset:  # the corner one further gives the same width, and the same overlaps
+    if offset:  # moving the corner by one gives the same width, and the same overlaps
         boxes = boxes + boxes.new_tensor([0, 0, offset, offset])
     return torch.ops.torchvision.nms(boxes, scores.to(boxes.dtype), iou_threshold)
 
 
 def roi_align_forward(input, rois, output, argmax_y, argmax_x, aligned_height, aligned_width, spatial_scale,
                       sampling_ratio, pool_mode, aligned):
-    """RoIAlign of (B, C, H, W) at rois (K, 5) into ``output`` (K, C, aligned_height, aligned_width)."""
+    """Write the RoIAlign of (B, C, H, W) at rois (K, 5) into ``output`` (K, C, aligned_height, aligned_width)."""
     _check_average(pool_mode)
     # half types: sums and box coordinates in float32
     dtype = torch.promote_types(input.dtype, torch.float32)
@@ -110,17 +110,17 @@ def roi_align_backward(grad_output, rois, argmax_y, argmax_x, grad_input, aligne
 
 
 def sigmoid_focal_loss_forward(input, target, weight, output, gamma, alpha):
-    """Focal loss of logits (N, C) into ``output`` (N, C).
+    """Write the focal loss of logits (N, C) into ``output`` (N, C).
 
     Args:
         target: (N, ), the class of each row; C is the background.
-        weight: (C, ) factor of the rows by their class, or empty.
+        weight: (C, ), a factor for the rows of each class, or empty.
     """
     output.copy_(_focal_loss(input, target, weight, gamma, alpha))
 
 
 def sigmoid_focal_loss_backward(input, target, weight, grad_input, gamma, alpha):
-    """The derivative of each loss by its logit into ``grad_input`` (N, C)."""
+    """Write the derivative of each loss by its logit into ``grad_input`` (N, C)."""
     with torch.enable_grad():
         logits = input.detach().requires_grad_()
         loss = _focal_loss(logits, target, weight, gamma, alpha)

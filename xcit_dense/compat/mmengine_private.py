@@ -1,12 +1,13 @@
-"""Every name of mmengine that begins with an underscore and is used here, under a public one.
+"""Every private name of mmengine that the package uses, under a public name.
 
-Read from mmengine 0.10.7. Whoever moves to another version, or to the fork, looks here first.
+Written for mmengine 0.10.7. When you move to another version or to the fork, check this file first.
 """
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import HistoryBuffer
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
+from mmengine.visualization.vis_backend import BaseVisBackend
 
 #: Functions of `mmengine.config.Config` whose frames hold, as ``filename``, the file that they read.
 CONFIG_READERS = ('_file2dict', '_is_lazy_import', '_parse_lazy_import')
@@ -18,11 +19,11 @@ def _public(name):
 
 
 class OpenRunner(Runner):
-    """Runner with a public way to what it is told, and to the initialisation of its weights."""
+    """Runner with public names for its loading options and for the initialisation of its weights."""
 
     #: File or address of the weights to start from, or None.
     loads_from = _public('_load_from')
-    #: Whether the training goes on from that file.
+    #: Whether the training continues from that file.
     resumes = _public('_resume')
     #: Whether the weights are in the model already.
     has_loaded = _public('_has_loaded')
@@ -36,22 +37,22 @@ class OpenRunner(Runner):
 
 
 def randomness_of(runner) -> dict:
-    """Return the ``randomness`` of the config of any runner."""
+    """Return ``randomness`` of a runner's config."""
     return runner._randomness_cfg
 
 
 def is_resumed(runner) -> bool:
-    """Whether the training of any runner goes on from a checkpoint."""
+    """Whether the training of a runner continues from a checkpoint."""
     return runner._resume
 
 
 def built_train_loop(runner):
-    """Return the training loop of a runner, its config, or None in a run without training; nothing is built."""
+    """Return a runner's training loop, or its config if not built yet, or None in a run without training."""
     return runner._train_loop
 
 
 class OpenLoop:
-    """Comes before one of mmengine's training loops, whose counters can then be written."""
+    """Mixin for mmengine's training loops that makes their counters writable."""
 
     #: Iterations done.
     iterations = _public('_iter')
@@ -59,12 +60,12 @@ class OpenLoop:
     epochs = _public('_epoch')
 
     def update_val_interval(self):
-        """Take the validation interval of the present epoch or iteration."""
+        """Update the validation interval to that of the current epoch or iteration."""
         self._decide_current_val_interval()
 
 
 class OpenCheckpointHook(CheckpointHook):
-    """Hook with public names for the two methods that write."""
+    """Hook with public names for the two methods that write checkpoints."""
 
     def save_step(self, runner, step, meta):
         """Save the checkpoint of an epoch or iteration."""
@@ -82,7 +83,7 @@ class OpenCheckpointHook(CheckpointHook):
 
 
 class OpenVisBackend(LocalVisBackend):
-    """Local files of curves, with a public name for the writing of a line."""
+    """Local files of curves, with a public name for the method that writes a line."""
 
     def write_line(self, *args, **kwargs):
         """Write scalars to a file."""
@@ -92,20 +93,47 @@ class OpenVisBackend(LocalVisBackend):
         self.write_line(*args, **kwargs)
 
 
+class PassingVisBackend(BaseVisBackend):
+    """Passes scalars on to a function, as a dict and their step, and ignores the rest."""
+
+    experiment = None
+
+    def __init__(self, function):
+        super().__init__('')
+        self._function = function
+
+    def _init_env(self):
+        pass
+
+    def add_scalar(self, name, value, step=0, **kwargs):
+        """Pass on one scalar."""
+        self._function({name: value}, step)
+
+    def add_scalars(self, scalar_dict, step=0, file_path=None, **kwargs):
+        """Pass on scalars."""
+        self._function(scalar_dict, step)
+
+
+def add_vis_backend(visualizer, name, backend):
+    """Let a visualizer, once built, send to one more backend."""
+    visualizer._vis_backends[name] = backend
+
+
 def accumulated_steps(optim_wrapper) -> int:
-    """Return how many iterations an optimizer wrapper adds the gradients of."""
+    """Return over how many iterations an optimizer wrapper accumulates gradients."""
     return getattr(optim_wrapper, '_accumulative_counts', 1)
 
 
 def awaits_gradients(optim_wrapper) -> bool:
-    """Whether an optimizer wrapper, or one of several, has added up gradients and waits for more before its step."""
+    """Whether an optimizer wrapper, or one of several, has accumulated gradients and waits for more before its step."""
     if isinstance(optim_wrapper, OptimWrapperDict):
         return any(map(awaits_gradients, optim_wrapper.values()))
     return (steps_of(optim_wrapper) or 0) % accumulated_steps(optim_wrapper) > 0
 
 
 def steps_of(optim_wrapper):
-    """Return how many iterations an optimizer wrapper has seen, of several by name, or None where it does not count."""
+    """Return how many iterations an optimizer wrapper has seen (several wrappers: by name), None if it does not count.
+    """
     if isinstance(optim_wrapper, OptimWrapperDict):
         return {name: steps_of(wrapper) for name, wrapper in optim_wrapper.items()}
     return getattr(optim_wrapper, '_inner_count', None)
@@ -120,11 +148,16 @@ def set_steps(optim_wrapper, steps):
         optim_wrapper._inner_count = steps
 
 
-#: The attributes of a log buffer that hold arrays of numbers, as a checkpoint names them.
+#: The attributes of a log buffer that hold arrays of numbers, as named in a checkpoint.
 HISTORIES = ('_log_history', '_count_history')
 
 
 def restore_history(buffer: HistoryBuffer, state: dict):
-    """Fill a log buffer with the attributes that a checkpoint holds: `HISTORIES` and ``max_length``."""
+    """Fill a log buffer with the attributes from a checkpoint: `HISTORIES` and ``max_length``."""
     buffer._set_default_statistics()
     vars(buffer).update({name: state[name] for name in (*HISTORIES, 'max_length')})
+
+
+def swaps_channels(preprocessor) -> bool:
+    """Whether an `mmengine.model.ImgDataPreprocessor`, or mmdet's, swaps BGR and RGB."""
+    return preprocessor._channel_conversion

@@ -1,4 +1,4 @@
-"""Import paths of before, which dumped configs, pickles and other people's code name."""
+"""Old import paths, which dumped configs, pickles and other people's code still use."""
 import sys
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -6,7 +6,7 @@ from importlib.machinery import ModuleSpec
 
 _PACKAGE = __name__.partition('.')[0]
 
-#: Old module to the modules that have its names now; or, where names changed too, to the place of each.
+#: Old module to the modules that have its names now; or, if names changed too, each name with its new path.
 _MOVED = {
     # version 0.1 in its first months
     'backbone': 'models.backbone',
@@ -19,7 +19,7 @@ _MOVED = {
     'pyramid': {'PYRAMID_STRIDES': 'models.pyramid.PYRAMID_STRIDES', 'UpsampleTwice': 'torch.nn.Sequential',
                 'build_level': 'models.pyramid.build_level'},
     'benchmark.plain': {'PlainXCiT': 'models.reference.ReferenceXCiT'},
-    # before the rooms weights, data, config, train, predict and cli
+    # before the folders weights, data, config, train, predict and cli existed
     'catalog': 'config.catalog config.loading',
     'zoo': 'weights.zoo',
     'checkpoint': 'weights',
@@ -46,7 +46,7 @@ _MOVED = {
 
 
 class _OldPaths(MetaPathFinder, Loader):
-    """Makes a module of before when it is asked for; it has what its names lead to now."""
+    """Creates an old module when it is imported, with the objects that its names refer to now."""
 
     def find_spec(self, fullname, path=None, target=None):
         package, _, old = fullname.partition('.')
@@ -69,11 +69,11 @@ class _OldPaths(MetaPathFinder, Loader):
 
 
 def is_old_path(name: str) -> bool:
-    """Whether a module of before has this name, without that of the package."""
+    """Whether this name, without that of the package, is an old module."""
     return name in _MOVED
 
 
 def install_old_paths():
-    """Let modules of before be imported."""
+    """Make old modules importable."""
     if not any(isinstance(finder, _OldPaths) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _OldPaths())  # first: folders of before may be left in a checkout, with caches in them
+        sys.meta_path.insert(0, _OldPaths())  # first: a checkout may still have old folders with caches in them

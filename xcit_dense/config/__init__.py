@@ -1,1 +1,1 @@
-"""Configs: which there are, how they are read and changed, and what they may not say."""
+"""Find, read, change and check configs."""

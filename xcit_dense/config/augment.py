@@ -1,4 +1,4 @@
-"""Augmentation that users expect, by a word: made of the steps of the framework of a config."""
+"""The augmentations ``light`` and ``strong``, made of the steps of a config's framework."""
 from mmengine.config import Config
 
 from ..data.datasets import LOADERS, argument_of, class_of, datasets, dicts_in
@@ -8,40 +8,42 @@ from .framework import framework_of
 from .image_size import box_of
 
 STRENGTHS = ('light', 'strong')
-#: Of pixels that no image covers, and of ImageNet's mean, both in the order blue, green, red.
+#: The colour of pixels that no image covers, and ImageNet's mean; both in the order blue, green, red.
 _GREY, _MEAN = (114, 114, 114), (104, 116, 124)
-#: By framework: colours are changed a little.
+#: Small changes of colour.
 _MILD_COLOUR = dict(type='PhotoMetricDistortion', brightness_delta=16, contrast_range=(0.8, 1.2),
                     saturation_range=(0.8, 1.2), hue_delta=9)
 _COLOUR = dict(type='PhotoMetricDistortion')
 _FLIP = dict(type='RandomFlip', prob=0.5)
-#: Objects that a crop or another object left nothing of; an image may stay without one.
+#: Drops the objects that a crop or another object hides completely; an image may end up without any.
 _DROP = dict(type='FilterAnnotations', min_gt_bbox_wh=(1, 1), keep_empty=False)
 
 
 def set_augmentation(cfg: Config, strength: str):
-    """Put other steps between the loading and the packing of the training images.
+    """Replace the steps between the loading and the packing of the training images.
 
-    Light: horizontal flips, scales from 0.8 to 1.25, and colours, each a little. Strong: scales from 0.5 to 2 with
-    crops, and more colour; for detection also objects of another image pasted in (mmdet's `CopyPaste`), or where no
-    masks are loaded four images in one (mmdet's `Mosaic`, which takes no masks). Classifiers: crops of any share of an
-    image and colours, or as for ImageNet, without mixing.
+    - Light: horizontal flips, scales from 0.8 to 1.25, and small changes of colour.
+    - Strong: scales from 0.5 to 2 with crops, and larger changes of colour. For detection also objects pasted in from
+      another image (mmdet's `CopyPaste`) or, if no masks are loaded, four images in one (mmdet's `Mosaic`, which does
+      not support masks).
+    - Classifiers: light is crops and changes of colour; strong is the recipe for ImageNet, without mixing.
 
     Args:
         cfg: The config.
         strength: ``light`` or ``strong``.
 
     Raises:
-        ConfigError: The word is none of them, the framework of the config is not known, its pipeline packs no images
-            or its data set mixes images in another way.
+        ConfigError: The strength is unknown, the framework of the config is unknown, its pipeline packs no images, or
+            its data set mixes images in its own way.
     """
     if strength not in STRENGTHS:
-        raise ConfigError(f'--augment takes {" or ".join(STRENGTHS)}, got {strength!r}')
+        raise ConfigError(f'--augment must be {" or ".join(STRENGTHS)}, got {strength!r}')
     make = _STEPS.get(framework_of(cfg))
     inner = datasets(cfg, LOADERS[:1]) if (cfg.get(LOADERS[0]) or {}).get('dataset') else []
     if make is None or not inner:
-        raise ConfigError(f'--augment {strength}: there is none for a config of {framework_of(cfg)}, or it has no '
-                          'train_dataloader.dataset. Write the steps into the pipeline of its data set')
+        raise ConfigError(f'--augment {strength} needs a config of {", ".join(_STEPS)} with a '
+                          f'train_dataloader.dataset; this one is of {framework_of(cfg)}. Write the steps into the '
+                          'pipeline of its data set yourself')
     whole = cfg[LOADERS[0]]['dataset']
     mixing = next((node for node in dicts_in(whole) if 'dataset' in node and node.get('pipeline')), None)
     pipelines = [(dataset, *_parts(dataset, mixing, strength)) for dataset in inner]
@@ -60,7 +62,7 @@ def set_augmentation(cfg: Config, strength: str):
 
 def _mixes_already(strength):
     return ConfigError(f'--augment {strength}: the data set of this config mixes images in its own way. Write the '
-                       'steps into the pipelines of train_dataloader.dataset, or leave the option out')
+                       'steps into the pipelines of train_dataloader.dataset yourself, or omit --augment')
 
 
 def _parts(dataset, mixing, strength):
@@ -72,8 +74,8 @@ def _parts(dataset, mixing, strength):
         steps += mixing['pipeline']
     loads = next((i for i, step in enumerate(steps) if not type_name(step.get('type')).startswith('Load')), len(steps))
     if not loads or not type_name(steps[-1].get('type')).startswith('Pack'):
-        raise ConfigError(f'--augment {strength}: the training pipeline of this config does not begin with steps that '
-                          'load and end with one that packs; write the steps into it by hand')
+        raise ConfigError(f'--augment {strength} needs a training pipeline that begins with steps that load and ends '
+                          'with one that packs. Write the steps into the pipeline of this config yourself')
     return steps[:loads], steps[-1:]
 
 
@@ -98,7 +100,7 @@ def _of_detection(cfg, dataset, strength):
 
 
 def _canvas(box):
-    """Return the box itself, or for the long one of the usual test, which is meant for either orientation, a square."""
+    """Return the box or, if it is long like that of the usual test (for either orientation), a square as large."""
     if max(box) < 1.5 * min(box):
         return tuple(box)
     return (round((box[0] * box[1]) ** 0.5 / 32) * 32, ) * 2

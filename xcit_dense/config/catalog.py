@@ -1,12 +1,15 @@
-"""Which configs there are, by name, in a checkout and in an installed package alike."""
+"""Find configs by name, in a checkout and in an installed package."""
 from pathlib import Path
 
 from ..errors import ConfigError
 from ..text import nearest
 
+#: Suffixes of model files, which users pass as the config by mistake.
+_OF_MODELS = '.pth', '.pt', '.onnx', '.safetensors'
+
 
 def configs_folder() -> Path:
-    """Return the folder of the configs: in ``.mim`` of an installed package, or in the checkout."""
+    """Return the folder of the configs: ``.mim/configs`` of an installed package, or ``configs`` of the checkout."""
     package = Path(__file__).parents[1]
     installed = package / '.mim/configs'
     return installed if installed.is_dir() else package.parent / 'configs'
@@ -24,10 +27,12 @@ def find_config(name) -> Path:
         name: A path, or a name of `list_models` with or without ``.py``.
 
     Raises:
-        ConfigError: There is none; the message names near ones.
+        ConfigError: There is no such config (the message suggests similar names), or the file holds a model.
     """
     path = Path(name)
     if path.is_file():
+        if path.suffix in _OF_MODELS:
+            raise ConfigError(f'{name} is a model file, not a config. CONFIG comes first, then CHECKPOINT')
         return path
     names = list_models()
     stem = path.name.removesuffix('.py')
@@ -36,4 +41,4 @@ def find_config(name) -> Path:
     near = nearest(stem, [p.stem for p in path.parent.glob('*.py')] + names, 3)
     raise ConfigError(f'there is no config {name}'
                       + (f'; did you mean {" or ".join(near)}?' if near else
-                         '; xcit_dense.list_models() names those of this package'))
+                         '; xcit_dense.list_models() lists the configs of this package'))

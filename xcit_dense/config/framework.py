@@ -7,9 +7,10 @@ _FRAMEWORKS = ('mmdet', 'mmseg', 'mmpretrain')
 
 
 def framework_of(cfg):
-    """Return mmdet, mmseg or mmpretrain, whose model a config has or one derived from it; else its scope.
+    """Return the framework that a config's model class, or a base of it, is from: mmdet, mmseg or mmpretrain.
 
-    Pure-Python configs have no scope, and parts of them still ask for names of the framework.
+    For other models return the default scope. Pure-Python configs have no default scope, but use names that the
+    framework registers.
     """
     scope = cfg.get('default_scope')
     model = cfg.get('model')

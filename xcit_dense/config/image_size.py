@@ -1,7 +1,7 @@
-"""At which size images go through a model: in the pipelines of its data, its preprocessor and its sliding window.
+"""Change the image size of a config: in the pipelines of its data, its preprocessor and its sliding window.
 
-A box is the width and height that images are resized into, in either orientation where their shape is kept. All that
-is measured in pixels follows in the ratio in which a picture of 4:3 grows or shrinks.
+A box is the width and height that images are resized to fit into, in either orientation if their aspect ratio is kept.
+Everything that is measured in pixels is scaled by the factor by which an image of 4:3 grows or shrinks.
 """
 import logging
 import math
@@ -16,36 +16,36 @@ from ..weights.meta import config_of_checkpoint
 from .framework import framework_of
 from .resolution import find_resolution, scale_sides
 
-#: Keys that hold a box or several, or for a classifier a side; and crops and canvases, as height and width.
+#: Keys that hold one or more boxes, or a side for a classifier; and keys of crops and canvases, as height and width.
 _BOXES, _CROPS = ('scale', 'scales', 'img_scale'), ('crop_size', 'random_size_range', 'stride')
-#: Steps whose ``size`` is width and height; that of others is height and width.
+#: Steps whose ``size`` is width and height; in other steps it is height and width.
 _SIZE_IS_BOX = ('Pad', )
-#: Steps whose keys of these names are no pixels.
+#: Steps and keys that have such a name but hold no pixels.
 _NO_PIXELS = ('RandomAffine.scale', 'SegRescale.scale', 'RandomErasing.scale')
-#: From which ratio of long to short side on the long one binds no usual picture.
+#: From this ratio of long to short side on, the long side does not limit any usual image.
 _ELONGATED = 2.5
 
 
 def set_image_size(cfg: Config, size, loaders=LOADERS):
-    """Let images be resized into a box, and all that is measured in pixels follow.
+    """Resize images to fit into a box, and scale everything else that is measured in pixels.
 
-    Detection: images are resized to fit into the box; a spread of scales is kept in relation to it. Segmentation:
-    likewise, or where the box of the config binds the shorter side alone, as ADE20k's 2048x512, that side becomes the
-    given one; crops follow, and so do the preprocessor's and a sliding window. Classification: the crop, with the
-    crop ratio of the test kept.
+    - Detection: images are resized to fit into the box; a range of scales keeps its ratio to it.
+    - Segmentation: the same. If the box of the config limits only the shorter side, as ADE20k's 2048x512, that side
+      gets the given size. Crops, the preprocessor and a sliding window are scaled too.
+    - Classification: the size is that of the crop; the crop ratio of the test stays the same.
 
     Args:
         cfg: The config.
         size: A side in pixels, or width and height.
-        loaders: Those whose pipelines are changed; the preprocessor is where the first is among them.
+        loaders: The loaders whose pipelines are changed; with the first, the preprocessor is changed too.
 
     Raises:
-        ConfigError: The size cannot be, or the config does not say where images are resized.
+        ConfigError: The size is out of range, or the config does not show where images are resized.
     """
     box = _read_size(size)
     if framework_of(cfg) == 'mmpretrain':
         if box[0] != box[1]:
-            raise ConfigError(f'--image-size takes one side for a classifier, whose crops are square; got {box[0]} '
+            raise ConfigError(f'--image-size must be one side for a classifier, whose crops are square; got {box[0]} '
                               f'{box[1]}')
         if not scale_sides(cfg, box[0], loaders):
             raise ConfigError(_nothing_to_change(cfg, loaders))
@@ -56,7 +56,7 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     new = _new_box(before, box)
     if new == before:
         return
-    # scales that are drawn around the test's; else the largest stands for it
+    # training scales around that of the test keep their ratio to it; for others the largest takes its place
     extents = [_extent(pair) for pair in boxes]
     around = not extents or min(extents) <= _extent(before) <= max(extents)
     trained = before if around else max(boxes, key=_extent)
@@ -77,17 +77,17 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
 
 
 def box_of(cfg):
-    """Return width and height of the box that the test resizes images into, or else the training; None without one.
+    """Return width and height of the box of the test or, without one, of the training; None if there is no box.
 
     Args:
-        cfg: A config, or the part of one that could be read.
+        cfg: A config, or the readable part of one.
     """
     found = [box for name in reversed(LOADERS) for box in _boxes_in(_pipelines(cfg, [name]))]
     return found[0] if found else None
 
 
 def test_size_of(cfg):
-    """Return the size of the test as the option takes it: a list of a side, or width and height; None if not told.
+    """Return the size of the test as the option accepts it: a list of a side, or width and height; None if unknown.
 
     Args:
         cfg: As for `box_of`.
@@ -104,25 +104,25 @@ def test_size_of(cfg):
 
 
 def compare_test_size(cfg, checkpoint, source):
-    """Warn, in the log, if a checkpoint is of a run whose test had another size than that of a config.
+    """Log a warning if a checkpoint is from a run that tested at another size than a config.
 
     Args:
         cfg: The config.
-        checkpoint: As it was read, or None.
-        source: Where it is from.
+        checkpoint: The content of the checkpoint, or None.
+        source: Where the checkpoint is from.
     """
     trained, tested = test_size_of(config_of_checkpoint(checkpoint)), test_size_of(cfg)
     if trained and tested and list(trained) != list(tested):
         words = ' '.join(map(str, trained))
-        print_log(f'{source} was trained with --image-size {words}, and this config tests at '
-                  f'{" ".join(map(str, tested))}: give --image-size {words} to test as in the training',
+        print_log(f'{source} was trained with --image-size {words}, but this config tests at '
+                  f'{" ".join(map(str, tested))}. Use --image-size {words} to test as in the training',
                   logger='current', level=logging.WARNING)
 
 
 def _read_size(size):
     sides = list(size) if isinstance(size, (list, tuple)) else [size]
     if len(sides) not in (1, 2) or not all(isinstance(side, int) and side >= 16 for side in sides):
-        raise ConfigError('--image-size takes the side of a square, or width and height, in pixels from 16 up; got '
+        raise ConfigError('--image-size must be the side of a square, or width and height, of at least 16 pixels; got '
                           + ' '.join(map(str, sides)))
     return (sides[0], sides[-1])
 
@@ -135,24 +135,24 @@ def _new_box(before, box):
 
 
 def _extent(box):
-    """How large a picture of 4:3 becomes in a box, as its height."""
+    """Return the height of an image of 4:3 that is resized into a box."""
     return min(max(box) * 3 / 4, min(box))
 
 
 class _View:
-    """What becomes of pixels where one box takes the place of another."""
+    """Converts sizes in pixels from one box to another."""
 
     def __init__(self, before, after):
         self._before, self._after = before, after
         self._factor = _extent(after) / _extent(before)
 
     def box(self, pair):
-        """Return the box for one of the config, in its relation to the one before."""
+        """Return the new box for a box of the config; it keeps its ratio to the original one."""
         ratio = _extent(pair) / _extent(self._before)
         return tuple(max(round(side * ratio), 1) for side in self._after)
 
     def crop(self, sides):
-        """Return height and width of a crop, or a side; those of a tensor's grid stay on one."""
+        """Return the new height and width of a crop, or the new side; a multiple of 32, 16 or 8 stays one."""
         short = min(self._before)
         whole = isinstance(sides, (list, tuple)) and len(sides) == 2 and (
             sorted(sides) == sorted(self._before) or list(sides) == [short, short] != list(self._before))
@@ -166,13 +166,13 @@ class _View:
 
     def _side(self, side):
         if not isinstance(side, int) or isinstance(side, bool) or not side:
-            return side  # a share
+            return side  # a fraction of the image
         grid = math.gcd(side, 32)
         near = max(round(abs(side) * self._factor / grid), 1) * grid
         return int(math.copysign(side if self._factor == 1 else near, side))
 
     def step(self, step):
-        """Return a step of a pipeline, or another dict with sizes, with those of the new box."""
+        """Return a step of a pipeline, or another dict with sizes, converted to the new box."""
         kind, changed = type_name(step.get('type')), type(step)(step)
         for key, value in step.items():
             if f'{kind}.{key}' in _NO_PIXELS:
@@ -183,7 +183,7 @@ class _View:
                 changed[key] = self.crop(value)
             elif key == 'size' and _is_box(value):
                 changed[key] = type(value)(self.box(value))
-            elif key == 'border' and kind == 'RandomAffine':  # what it cuts off of a mosaic on either side
+            elif key == 'border' and kind == 'RandomAffine':  # what it cuts off a mosaic on each side
                 changed[key] = type(value)(-(side // 2) for side in self.box([-2 * side for side in value]))
             elif isinstance(value, (dict, list, tuple)):  # transforms inside others
                 changed[key] = self._inside(value)
@@ -208,7 +208,7 @@ class _View:
 
 
 def _in_pipelines(node, view):
-    """Return a part of a config with the steps of all its pipelines in the new size."""
+    """Return a part of a config with the steps of all its pipelines converted to the new size."""
     if isinstance(node, dict):
         return type(node)({key: [view.step(step) for step in value] if _is_pipeline(key, value)
                            else _in_pipelines(value, view) for key, value in node.items()})
@@ -270,6 +270,6 @@ def _datasets(cfg, loaders):
 def _nothing_to_change(cfg, loaders):
     loader = next((name for name in reversed(loaders) if cfg.get(name)), LOADERS[-1])
     steps = [type_name(step.get('type')) for pipeline in _pipelines(cfg, [loader]) for step in pipeline]
-    return (f'--image-size: no step of the pipelines of this config is known to resize images; {loader} has '
-            f'{", ".join(filter(None, steps)) or "no steps"}. Set the keys of your steps by hand, such as '
+    return (f'--image-size: no known step in the pipelines of this config resizes images; {loader} has '
+            f'{", ".join(filter(None, steps)) or "no steps"}. Set the sizes of your steps yourself, such as '
             f'--cfg-options {loader}.dataset.pipeline.1.scale="(640,640)"')

@@ -1,4 +1,4 @@
-"""The length of a training, and all in a config that counts in it."""
+"""Change the length of a training, and everything in a config that depends on it."""
 import json
 import os
 
@@ -6,41 +6,42 @@ from mmengine.config import Config
 
 from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of
 from ..errors import ConfigError, DataError
+from ..text import counted
 from .check.schedule import WARM_UP, schedulers, shortened, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.
 UNITS = dict(max_epochs='epochs', max_iters='iterations')
-#: What hooks count from the beginning of a run, and what one counts to its end.
+#: Keys of hooks that count from the beginning of a run, and one that counts back from its end.
 _OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action_epoch', 'action_iter',
              'num_last_epochs')
-#: Bytes of annotations that are read to count images.
+#: The largest annotation file, in bytes, that is read to count images.
 _LARGEST = 2**26
 
 
 def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
-    """Let a training last as long as is asked, and stretch what counts in its length.
+    """Set the length of a training, and stretch everything that depends on it.
 
     Milestones, ends and switches keep their share of the run. A warm-up keeps its iterations, unless it would take
-    more than a tenth of a shorter run. There are as many validations and checkpoints as before where the run counts
-    iterations, and as often where it counts epochs.
+    more than a tenth of a shorter run. In a run that counts iterations, the number of validations and checkpoints
+    stays the same; in one that counts epochs, their interval does.
 
     Args:
         cfg: The config.
-        length: The length.
+        length: The new length.
         unit: ``epochs`` or ``iterations``.
-        epoch_length: The iterations of an epoch; by default those that a quick look at the data tells.
+        epoch_length: The iterations of an epoch; by default a quick look at the data finds it.
 
     Raises:
-        ConfigError: The length cannot be, or the config counts in the other unit, or in none that is known.
+        ConfigError: The length is out of range, or the config counts in the other unit or in an unknown one.
     """
     if not isinstance(length, int) or length < 1:
-        raise ConfigError(f'--{unit} takes a whole number from 1 up, got {length}')
+        raise ConfigError(f'--{unit} must be a whole number of at least 1, got {length}')
     key = next((key for key in UNITS if (cfg.get('train_cfg') or {}).get(key)), None)
     if key is None:
-        raise ConfigError(f'--{unit}: the train_cfg of this config has neither max_epochs nor max_iters; its loop is '
-                          'not known here. Set its length by hand with --cfg-options train_cfg.KEY=N')
+        raise ConfigError(f'--{unit}: the train_cfg of this config has neither max_epochs nor max_iters. Set the '
+                          'length of its loop with --cfg-options train_cfg.KEY=N')
     if UNITS[key] != unit:
-        raise ConfigError(f'--{unit}: this config counts {UNITS[key]}; ' + _converted(cfg, length, unit))
+        raise ConfigError(f'--{unit}: this config counts {UNITS[key]}. ' + _converted(cfg, length, unit))
     before = cfg.train_cfg[key]
     if length == before:
         return
@@ -81,11 +82,11 @@ class _Stretch:
                 self._scheduler(part, ends)
 
     def _is_warm_up(self, part):
-        """Whether a scheduler raises the rate at the beginning of the run, and no longer."""
+        """Whether a scheduler raises the rate only at the beginning of the run."""
         return warms_up(part) and not (part['end'] == self._before and _unit_of(part) == self._unit)
 
     def _at(self, place):
-        """Return the place in the new run of one in the run before, in either unit."""
+        """Return the place in the new run for one in the original run, in either unit."""
         return self._after if place == self._before else max(round(place * self._after / self._before), min(place, 1))
 
     def _interval(self, interval):
@@ -94,7 +95,7 @@ class _Stretch:
         return max(self._after // max(self._before // interval, 1), 1) if interval <= self._before else interval
 
     def _longest(self, end, unit):
-        """Return where a warm-up may end at the latest, unless it took a larger share of the run before."""
+        """Return the latest end of a warm-up; one with a larger share of the original run keeps it, up to a half."""
         before, after = self._before, self._after
         if unit != self._unit:
             if unit == 'epochs' or not self._of_epoch:
@@ -134,17 +135,17 @@ def _unit_of(scheduler):
 
 
 def _converted(cfg, length, unit):
-    """Say which option is meant instead, and its number where the data tells it."""
+    """Return which option to use instead, with its number if the data shows it."""
     per_epoch = _iterations_of_epoch(cfg)
     if unit == 'epochs':
-        told = f': {length} epochs of its data are {length * per_epoch}' if per_epoch else ''
-        return f'give --iterations N{told}'
-    told = f': {length} iterations are {length / per_epoch:.3g} epochs of its data' if per_epoch else ''
-    return f'give --epochs N{told}'
+        number = f': {counted(length, "epochs")} of its data are {length * per_epoch} iterations' if per_epoch else ''
+        return f'Use --iterations N{number}'
+    number = f': {counted(length, "iterations")} are {length / per_epoch:.3g} epochs of its data' if per_epoch else ''
+    return f'Use --epochs N{number}'
 
 
 def _iterations_of_epoch(cfg):
-    """Return how many steps an epoch has, before images are filtered; None where no quick look tells."""
+    """Return the iterations of an epoch, before images are filtered; None if a quick look does not show them."""
     images, batch = _count_images(cfg), (cfg.get('train_dataloader') or {}).get('batch_size')
     if not images or not batch:
         return None
@@ -153,7 +154,7 @@ def _iterations_of_epoch(cfg):
 
 
 def _count_images(cfg):
-    """Return the number of training images, None where they are not on a disk or their list is long."""
+    """Return the number of training images; None if they are not on a local disk or their list is long."""
     if not (cfg.get(LOADERS[0]) or {}).get('dataset'):
         return None
     total = 0

@@ -1,4 +1,4 @@
-"""From a config file and the options of a tool to a config that runs."""
+"""Read a config file and apply the options of a tool to it."""
 import importlib
 import os
 import traceback
@@ -7,9 +7,9 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
-from ..compat import check_versions
 from ..compat.frameworks import CLASSIFICATION
 from ..compat.mmengine_private import CONFIG_READERS
+from ..compat.versions import check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS
 from ..data.layouts import DataOptions, place_data
@@ -19,38 +19,40 @@ from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
 from .settings import apply_settings
 
-#: What the configs of a framework import, by their default scope.
+#: The packages that the configs of a framework import, by their default scope.
 _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
 
 def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, tested=False, work_dir=None,
                 data_dir=None, pretrained=True, init_from=None, check=False, findings=None) -> Config:
-    """Read a config file and apply what the options of every tool ask for.
+    """Read a config file and apply the options that all tools share.
 
     Args:
         path: The config file, or its name in `xcit_dense.list_models`.
-        cfg_options: Values by dotted key, as mmengine's ``DictAction`` gives them.
-        data_root: Folder of the data set, for all loaders and evaluators at once. What lies there is recognised, see
+        cfg_options: Values by dotted key, as mmengine's ``DictAction`` returns them.
+        data_root: Folder of the data set, for all loaders and evaluators. Its layout is recognised, see
             `xcit_dense.data.layouts`.
-        data: `DataOptions`: what a user says about the data beside its root.
+        data: `DataOptions`: the other options about the data.
         settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
-        tested: The settings are for a test alone: what is for the training stays.
-        work_dir: Where the run writes to; by default that of the config, or ``work_dirs/`` and its name. Converted
-            annotations go into its folder ``data``.
-        data_dir: Another folder for them: that of the training that is tested or gone on with.
-        pretrained: False takes every ``init_cfg`` of type ``Pretrained`` out of the model, and ``init_from`` out of the
+        tested: The settings are only for a test: the training part of the config does not change.
+        work_dir: Output folder of the run; by default that of the config, or ``work_dirs/NAME`` for a config ``NAME``.
+            Converted annotations are written to its subfolder ``data``.
+        data_dir: Another folder for converted annotations: that of the training that is tested or resumed.
+        pretrained: False removes every ``init_cfg`` of type ``Pretrained`` from the model, and ``init_from`` from the
             config.
-        init_from: What a training starts with, see `xcit_dense.weights.start`; it becomes ``init_from`` of the config,
-            which may have one of its own. Weights of parts, which it replaces, are taken out of the model; where the
-            config has ``load_from``, that comes first.
-        check: Check the whole config with `check_config`, instead of the options and numbers alone.
-        findings: What to do about what cannot be right: 'stop', or 'warn' in the log and go on; options that cannot
-            have an effect are then left out. It becomes ``config_findings`` of the config, which is the default.
+        init_from: Weights to start a training from, see `xcit_dense.weights.start`. It replaces ``init_from`` and
+            ``load_from`` of the config. A run that starts from ``init_from`` does not load the weights of parts: every
+            ``init_cfg`` of type ``Pretrained`` is removed. If the config itself has both ``load_from`` and
+            ``init_from``, ``load_from`` takes precedence.
+        check: Check the whole config with `check_config`, not only the options and numbers.
+        findings: What to do about mistakes in the config: 'stop' raises an error, 'warn' logs them and continues
+            without the options that cannot have an effect. The default is ``config_findings`` of the config, which
+            this argument sets.
 
     Raises:
-        ConfigError: There is no such file, or something in it or in the options cannot be.
-        DataError: The data root holds no layout that is known.
-        SetupError: The framework of the config is missing or of a wrong version.
+        ConfigError: There is no such file, or something in it or in the options is wrong.
+        DataError: The layout of the data root is not recognised.
+        SetupError: The framework of the config is missing or has a wrong version.
     """
     cfg = read_config(path)
     wrong = find_new_keys(cfg, cfg_options)
@@ -70,7 +72,8 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         place_data(cfg, data_root, data,
                    Path(data_dir or Path(cfg.get('work_dir') or default_work_dir(path), 'data')))
     elif data.given:
-        raise ConfigError(f'{", ".join(data.given)} need --data-root DIR, the folder of the data set')
+        raise ConfigError(f'{", ".join(data.given)} {"needs" if len(data.given) == 1 else "need"} --data-root DIR, the '
+                          'folder of the data set')
     if settings:
         apply_settings(cfg, settings, tuple(cfg_options or ()), LOADERS[-1:] if tested else LOADERS)
     if init_from:
@@ -88,12 +91,12 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
 
 
 def default_work_dir(path) -> str:
-    """Return where a run of a config writes to where nobody says: in the folder where the command runs."""
+    """Return the default output folder of a run, relative to the current folder."""
     return str(Path('work_dirs', Path(path).stem))
 
 
 def read_config(path) -> Config:
-    """Read a config file alone: without options, checks and custom imports, and so without its framework.
+    """Read a config file without options, checks and custom imports; its framework need not be installed.
 
     Raises:
         ConfigError: There is no such file, or it cannot be read.
@@ -114,14 +117,15 @@ def get_config(name, **options):
     ``mmengine.registry``.
 
     Args:
-        name: As for `find_config`.
-        **options: Those of `load_config`, such as ``pretrained=False``. Configs that take
-            their classes from the data do so where ``data_root`` is given.
+        name: A name of `xcit_dense.list_models`, or the path of a config file.
+        **options: ``pretrained=False`` removes the pretrained weights from the model; ``cfg_options`` is a dict of
+            changes by dotted key; ``data_root`` is the folder of the data set, which configs that read their classes
+            from the data need. The others are those of `xcit_dense.config.loading.load_config`.
 
     Raises:
         ConfigError: There is no such config.
-        DataError: The data does not say which classes it has.
-        SetupError: Its framework is missing or of a wrong version.
+        DataError: The data does not show which classes it has.
+        SetupError: Its framework is missing or has a wrong version.
     """
     cfg = load_config(name, **options)
     if options.get('data_root'):
@@ -130,7 +134,7 @@ def get_config(name, **options):
 
 
 def _explain(error, path):
-    """Say in which file and line a config, or one of those that it is based on, cannot be read, and why."""
+    """Return the file and line where a config, or one of its bases, cannot be read, and the reason."""
     steps = list(traceback.walk_tb(error.__traceback__))
     # what mmengine was reading: each of these files names the next one as its base
     files = [path, *(frame.f_locals['filename'] for frame, _ in steps
@@ -141,7 +145,7 @@ def _explain(error, path):
         line = lines[-1] if lines else getattr(error, 'lineno', None)
         problem = f'{type(error).__name__}: {getattr(error, "msg", error)}'
     else:
-        problem, name, file = f'there is no {file}, which it names as its _base_', Path(file).name, parents[-1]
+        problem, name, file = f'its _base_ {file} does not exist', Path(file).name, parents[-1]
         line = next((i for i, text in enumerate(Path(file).read_text().splitlines(), 1) if name in text), None)
     return f'{file}{f", line {line}" if line else ""}: {problem}'
 
@@ -162,14 +166,14 @@ def _import_modules(cfg):
                       for frame, number in traceback.walk_tb(cause.__traceback__)
                       if frame.f_code.co_filename not in ours and '<frozen' not in frame.f_code.co_filename]
             inside = places[-1] if places else ''
-            hint = '. The folder of a module of your own belongs into the variable PYTHONPATH' \
+            hint = '. If the module is your own, add its folder to the environment variable PYTHONPATH' \
                 if isinstance(cause, ModuleNotFoundError) and not places else ''
             raise ConfigError(f'{_last_place(cfg, name)}: custom_imports cannot import {name}: {inside}'
                               f'{type(cause).__name__}: {cause}{hint}') from error
 
 
 def _last_place(cfg, word):
-    """Return file and line of the last line with a word; before the text of each file mmengine puts its path."""
+    """Return file and line of the last line with a word; mmengine writes the path of each file before its text."""
     file, number, place = cfg.filename, 0, cfg.filename
     for line in cfg.text.splitlines():
         if line.endswith('.py') and Path(line).is_file():

@@ -1,4 +1,4 @@
-"""What the options of the tools change in a config."""
+"""Apply the options of the tools to a config."""
 import logging
 import os
 import shutil
@@ -12,16 +12,15 @@ from ..data.datasets import LOADERS, datasets, files_of
 from ..data.evaluators import evaluators
 from ..errors import ConfigError
 from ..text import type_name
-from .framework import framework_of
 
-#: Ours, by both of its names, and those of the frameworks.
+#: Our drawing hook, by both of its names, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'SegDrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
 
 
 def set_data_root(cfg: Config, data_root):
     """Point every data set, and every path of an evaluator below the old data root, to ``data_root``.
 
-    It may be an address, such as ``s3://...``. Two data sets of a loader that become one are told in the log.
+    It may be an address, such as ``s3://...``. Data sets of a loader that become the same give a warning in the log.
     """
     data_root = str(data_root)
     if '://' not in data_root:
@@ -34,7 +33,7 @@ def set_data_root(cfg: Config, data_root):
         dataset.data_root = data_root
     for _, evaluator in evaluators(cfg):
         for key, value in evaluator.items():
-            # one root may lie in another
+            # one root may be inside another
             old = next((old for old in sorted(old_roots, key=len, reverse=True)
                         if isinstance(value, str) and Path(value).is_relative_to(old)), None)
             if old:
@@ -45,9 +44,9 @@ def set_data_root(cfg: Config, data_root):
         cfg.data_root = data_root  # what the dumped config says
     for name, files in _files_of_members(cfg).items():
         if len(set(files)) < len(set(before[name])):
-            print_log(f'--data-root {data_root} makes data sets of {name} the same: their images count twice, and '
-                      'those of other folders not at all. Give each its own with --cfg-options '
-                      f'{name}.dataset.datasets.0.data_root=DIR and so on, without --data-root', logger='current',
+            print_log(f'--data-root {data_root} makes several data sets of {name} the same: their images are used '
+                      'twice, and those of the other folders not at all. Omit --data-root, and set each folder with '
+                      f'--cfg-options {name}.dataset.datasets.0.data_root=DIR and so on', logger='current',
                       level=logging.WARNING)
 
 
@@ -56,7 +55,7 @@ def _files_of_members(cfg):
 
 
 def drop_pretrained(model):
-    """Take every ``init_cfg`` of type ``Pretrained`` out of a model's config."""
+    """Remove every ``init_cfg`` of type ``Pretrained`` from a model's config."""
 
     def visit(node):
         parts = node.get('init_cfg') or []
@@ -73,17 +72,17 @@ def set_amp(cfg: Config):
         ConfigError: There is no GPU: mmengine's loss scaling needs one.
     """
     if not torch.cuda.is_available():
-        raise ConfigError('--amp needs a GPU, and torch sees none. Train without it; the CPU computes in float32.')
+        raise ConfigError('--amp needs a GPU, and torch finds none. Omit --amp: the CPU computes in float32.')
     cfg.optim_wrapper.type = 'AmpOptimWrapper'
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
 
 
 def check_compiler():
-    """Raise `ConfigError` where `torch.compile` would find no C++ compiler that it needs on a CPU."""
+    """Raise `ConfigError` if `torch.compile` would not find the C++ compiler that it needs on a CPU."""
     compiler = os.environ.get('CXX', 'g++')
     if not torch.cuda.is_available() and not shutil.which(compiler):
-        raise ConfigError(f'--compile needs a C++ compiler on a CPU, and there is no {compiler}: install it, or name '
-                          'another in the variable CXX')
+        raise ConfigError(f'--compile needs a C++ compiler on a CPU, and {compiler} was not found. Install it, or set '
+                          'the environment variable CXX to another one')
 
 
 def add_hook(cfg: Config, kind, **options):
@@ -95,7 +94,7 @@ def set_auto_scale_lr(cfg: Config):
     """Scale the learning rate linearly with the batch size, as ``--auto-scale-lr`` asks.
 
     Raises:
-        ConfigError: The config does not say for which batch size its learning rate is.
+        ConfigError: The config does not say which batch size its learning rate is for.
     """
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
         raise ConfigError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config: the batch size that '
@@ -103,23 +102,24 @@ def set_auto_scale_lr(cfg: Config):
     cfg.auto_scale_lr.enable = True
 
 
-def set_show_dir(cfg: Config, folder, overwrite: bool = False):
-    """Draw every tested image, ground truth beside predictions, into ``folder``; of a classifier write a report there.
+def set_report(cfg: Config, folder, overwrite: bool = False):
+    """Write a report on the test into a folder, as ``--report`` asks; see `xcit_dense.report.hook.ReportHook`."""
+    add_hook(cfg, 'ReportHook', out_dir=str(Path(folder).absolute()), overwrite=overwrite)
 
-    The report, of mmpretrain's configs, is that of `xcit_dense.report.hook.ReportHook`. For the others
-    `xcit_dense.predict.drawing_hook.DrawingHook` does it in the place of the hooks of the frameworks, whose arguments
-    it takes: they overwrite whatever lies there, and mmseg's knows no folder. A hook of the user's own stays.
+
+def set_show_dir(cfg: Config, folder, overwrite: bool = False):
+    """Draw every tested image into ``folder``, predictions next to the ground truth.
+
+    `xcit_dense.predict.drawing_hook.DrawingHook` draws. It replaces the hooks of the frameworks and accepts their
+    arguments: they overwrite existing files, and mmseg's has no option for a folder. A user-defined hook stays.
 
     Args:
         cfg: The config.
         folder: The folder.
         overwrite: As for the hook.
     """
-    if framework_of(cfg) == 'mmpretrain':
-        add_hook(cfg, 'ReportHook', out_dir=str(Path(folder).absolute()), overwrite=overwrite)
-        return
     hooks = cfg.get('default_hooks') or {}
-    # hooks of users join this to a folder of their own unless it is absolute
+    # user-defined hooks join a relative path to their own folder
     hook = dict(hooks.get('visualization') or {}, draw=True, test_out_dir=str(Path(folder).absolute()))
     kind = hook.get('type', 'DrawingHook')
     if type_name(kind) in _DRAWING_HOOKS:

@@ -1,4 +1,4 @@
-"""At which resolution a classifier is tested."""
+"""The resolution at which a classifier is tested."""
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
 from ..text import type_name
@@ -8,24 +8,24 @@ _SIDES = ('scale', 'crop_size')
 
 
 def set_test_size(cfg, size: int = None, crop_ratio: float = None):
-    """Let the test pipeline resize the shorter side of an image to ``size / crop_ratio`` and crop its centre.
+    """Make the test pipeline resize the shorter side of an image to ``size / crop_ratio`` and crop the centre.
 
     Args:
         cfg: The config of a classifier; its ``test_dataloader`` is changed.
         size: As for `find_resolution`.
-        crop_ratio: Likewise.
+        crop_ratio: As for `find_resolution`.
 
     Raises:
-        ConfigError: A value is out of range, or the pipeline has not these two steps.
+        ConfigError: A value is out of range, or the pipeline does not have these two steps.
     """
     for dataset in datasets(cfg, ['test_dataloader']):
         side, ratio = find_resolution(dataset, size, crop_ratio)
         resize, crop = _steps(dataset)
         if not _tells(resize, crop):
             raise ConfigError('--size, --crop-ratio and --sizes are for classifiers, whose test pipeline resizes the '
-                              "shorter side (ResizeEdge, edge='short') and crops a square (CenterCrop); that of this "
-                              f'config has {_titles(dataset)}. The scales of other models stand in the '
-                              'test_dataloader of the config')
+                              "shorter side (ResizeEdge, edge='short') and crops a square (CenterCrop); this config "
+                              f'has {_titles(dataset)}. For other models set the scales in the test_dataloader of '
+                              'the config')
         crop['crop_size'] = side
         resize['scale'] = round(side / ratio)
 
@@ -34,9 +34,9 @@ def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) ->
     """Return the side of the crop in pixels, and the share of the shorter side that it keeps.
 
     Args:
-        dataset: The config of a data set, whose pipeline tells what is not given.
-        size: The side; by default that of the pipeline, None if it has not the two steps that tell it.
-        crop_ratio: The share, above 0 and at most 1; by default that of the pipeline, and 1 if it tells none.
+        dataset: The config of a data set, whose pipeline gives the values that are omitted.
+        size: The side; by default that of the pipeline, or None if the pipeline does not have the two steps.
+        crop_ratio: The share, above 0 and at most 1; by default that of the pipeline, or 1 if it has none.
 
     Raises:
         ConfigError: A value is out of range.
@@ -53,15 +53,15 @@ def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) ->
 
 
 def scale_sides(cfg, size: int, loaders) -> bool:
-    """Bring all sides in the pipelines of a classifier into the ratio of a size to the crop of its test.
+    """Scale all sides in the pipelines of a classifier so that the crop of its test gets a new size.
 
     Args:
         cfg: The config; its pipelines are changed.
         size: The side of the crop in pixels.
-        loaders: Those whose pipelines are changed.
+        loaders: The loaders whose pipelines are changed.
 
     Returns:
-        Whether the config says how large crops are.
+        Whether the config shows how large the crops are.
     """
     before = next((side for name in reversed(LOADERS) for dataset in _datasets(cfg, [name])
                    for side in [find_resolution(dataset)[0] or _last_side(dataset)] if side), None)
@@ -89,7 +89,7 @@ def _last_side(dataset):
 
 
 def _steps(dataset):
-    """Return the steps of a pipeline that resize the shorter side and crop the centre, or what there is of them."""
+    """Return the steps of a pipeline that resize the shorter side and crop the centre; empty dicts for missing ones."""
     steps = {type_name(step.get('type')): step for step in dicts_in(dataset.get('pipeline') or ())}
     return steps.get('ResizeEdge') or {}, steps.get('CenterCrop') or {}
 
@@ -111,10 +111,10 @@ def _is_side(value):
 
 
 def _titles(dataset):
-    """Return the steps of a pipeline in words; of those that matter with what they do."""
+    """Return the steps of a pipeline as text; those that matter here with their arguments."""
     found = []
     for step in dicts_in(dataset.get('pipeline') or ()):
-        told = [f'{key}={step[key]!r}' for key in ('scale', 'edge', 'crop_size') if key in step]
+        sizes = [f'{key}={step[key]!r}' for key in ('scale', 'edge', 'crop_size') if key in step]
         if name := type_name(step.get('type')):
-            found.append(f'{name}({", ".join(told)})' if told and name in ('ResizeEdge', 'CenterCrop') else name)
+            found.append(f'{name}({", ".join(sizes)})' if sizes and name in ('ResizeEdge', 'CenterCrop') else name)
     return ', '.join(found) or 'no steps'

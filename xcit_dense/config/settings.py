@@ -1,4 +1,4 @@
-"""What users change in almost every run: image size, length, batch size, learning rate, augmentation."""
+"""Settings that users change in almost every run: image size, length, batch size, learning rate, augmentation."""
 import copy
 from dataclasses import dataclass
 
@@ -15,25 +15,25 @@ from .check.schedule import schedulers
 from .image_size import set_image_size
 from .length import set_length
 
-#: What settings change, by the names at the top of a config; the others are variables of its files.
+#: The top-level keys of a config that settings change; other names are variables of its files.
 _PARTS = (*LOADERS, 'model', 'data_preprocessor', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'auto_scale_lr',
           'default_hooks', 'custom_hooks')
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Values that a user gives; None leaves that of the config.
+    """Values that a user sets; None keeps the value of the config.
 
     Args:
         image_size: The side of the square in pixels that images are resized into, or (width, height); see
-            `xcit_dense.config.image_size.set_image_size` for what that is in each task.
-        epochs: Length of the training, of a config that counts epochs.
-        iterations: Likewise, of one that counts iterations.
-        batch_size: Images of a batch of each process in training.
+            `xcit_dense.config.image_size.set_image_size` for the meaning in each task.
+        epochs: Length of the training, for a config that counts epochs.
+        iterations: Length of the training, for a config that counts iterations.
+        batch_size: Images in a training batch of each process.
         lr: The learning rate; it is not scaled any further.
-        workers: Processes that read the data, of each loader.
+        workers: Processes that read the data, for each loader.
         augment: ``light`` or ``strong``.
-        auto_scale_lr: Whether the runner scales the learning rate by the images of a step, so that nothing else does.
+        auto_scale_lr: Whether the runner scales the learning rate by the images of a step; then nothing else scales it.
     """
     image_size: int | tuple = None
     epochs: int = None
@@ -46,17 +46,17 @@ class Settings:
 
 
 def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
-    """Change a config as the settings ask: all that depends on each follows, and the log says what.
+    """Apply settings to a config, with everything that depends on them, and log the changes.
 
     Args:
         cfg: The config.
-        settings: Them.
-        given: Dotted keys that the user set beside. A learning rate among them is not scaled.
-        loaders: Those whose images get another size.
+        settings: The settings.
+        given: Dotted keys that the user also sets with ``--cfg-options``. A learning rate among them is not scaled.
+        loaders: The loaders whose images get another size.
 
     Raises:
-        ConfigError: A value cannot be, or the config has nothing that it could change, or a key that the user set
-            beside would be changed.
+        ConfigError: A value is out of range, the config has nothing that a setting could change, or a setting would
+            change a key that the user also sets.
     """
     before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
     if settings.image_size is not None:
@@ -73,19 +73,19 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     twice = [key for key in given if any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.')
                                          for other, *_ in _all_changes(before, cfg))]
     if twice:
-        raise ConfigError(f'--cfg-options sets {", ".join(twice)}, and so do {", ".join(_options_of(settings))}: leave '
-                          'one out')
+        raise ConfigError(f'{", ".join(twice)}: set by --cfg-options and by {", ".join(_options_of(settings))}. Omit '
+                          'one of them')
     if settings.augment is not None:
         set_augmentation(cfg, settings.augment)
     options, changed = _options_of(settings), _all_changes(before, cfg)
-    if options and is_first_of_any_launcher():  # the others change the same
+    if options and is_first_of_any_launcher():  # the others make the same changes
         width = max((len(key) for key, *_ in changed), default=0)
         lines = ''.join(f'\n  {key:<{width}}  {old} -> {new}' for key, old, new in changed)
-        print_log(f'{", ".join(options)}:{lines or " the config has that already"}', logger='current')
+        print_log(f'{", ".join(options)}:{lines or " nothing changes, the config has this already"}', logger='current')
 
 
 def _options_of(settings):
-    """Return the settings that are given as a user writes them."""
+    """Return the settings that the user set, as options."""
     options = []
     for name, value in vars(settings).items():
         if value is not None and name != 'auto_scale_lr':
@@ -100,7 +100,7 @@ def _all_changes(before, cfg):
 
 
 def _short(value):
-    """Return a value as text; a pipeline as the types of its steps, of which a user reads the rest in the dump."""
+    """Return a value as text; of a pipeline only the types of its steps, as the dumped config has the rest."""
     if isinstance(value, (list, tuple)) and value and all(isinstance(part, dict) for part in value):
         return ', '.join(str(part.get('type')) for part in value)
     if isinstance(value, dict) and 'type' in value:
@@ -112,38 +112,38 @@ def _short(value):
 
 
 def _set_batch_size(cfg, settings, given):
-    """Change the batch size of the training, and scale the learning rate unless something else says what it is."""
+    """Change the batch size of the training, and scale the learning rate unless the user sets it."""
     size, loader = settings.batch_size, cfg.get(LOADERS[0]) or {}
     if not isinstance(size, int) or size < 1:
-        raise ConfigError(f'--batch-size takes a whole number from 1 up, got {size}')
+        raise ConfigError(f'--batch-size must be a whole number of at least 1, got {size}')
     before = loader.get('batch_size')
     if not before:
-        raise ConfigError('--batch-size: train_dataloader has no batch_size, and what makes its batches is not known '
-                          'here. Set it there, such as --cfg-options train_dataloader.batch_sampler.batch_size=N')
+        raise ConfigError('--batch-size: train_dataloader has no batch_size. Set it in what makes the batches, such as '
+                          '--cfg-options train_dataloader.batch_sampler.batch_size=N')
     cfg[LOADERS[0]]['batch_size'] = size
     scale = cfg.get('auto_scale_lr') or {}
-    told = settings.lr is not None or any(key.startswith('optim_wrapper.') and key.endswith('.lr') for key in given)
-    if size == before or told or settings.auto_scale_lr or scale.get('enable'):
+    fixed = settings.lr is not None or any(key.startswith('optim_wrapper.') and key.endswith('.lr') for key in given)
+    if size == before or fixed or settings.auto_scale_lr or scale.get('enable'):
         return
     factor = size / before
     for optimizer in _optimizers(cfg):
         optimizer['lr'] *= factor
     _scale_ends(cfg, factor)
     if scale.get('base_batch_size'):
-        scale['base_batch_size'] = max(round(scale['base_batch_size'] * factor), 1)  # what the rate is for now
+        scale['base_batch_size'] = max(round(scale['base_batch_size'] * factor), 1)  # the rate is for this size now
 
 
 def _set_lr(cfg, settings):
-    """Change the learning rate; those of parts of the model keep their factors."""
+    """Change the learning rate; the rates of parts of the model keep their factors."""
     lr, optimizers = settings.lr, _optimizers(cfg)
     if not isinstance(lr, (int, float)) or not 0 < lr < float('inf'):
-        raise ConfigError(f'--lr takes a number above 0, got {lr}')
+        raise ConfigError(f'--lr must be a number above 0, got {lr}')
     if settings.auto_scale_lr:
-        raise ConfigError(f'--lr {lr:g} is taken as it is, and --auto-scale-lr would scale it: leave one out')
+        raise ConfigError(f'--lr {lr:g} is used as it is, but --auto-scale-lr would scale it. Omit one of them')
     if len(optimizers) != 1:
-        raise ConfigError(f'--lr: the config has {len(optimizers)} optimizers with a learning rate: set '
+        raise ConfigError(f'--lr: the config has {len(optimizers)} optimizers with a learning rate. Set '
                           'optim_wrapper.NAME.optimizer.lr of each with --cfg-options' if optimizers else
-                          '--lr: the optimizer of this config has no learning rate, optim_wrapper.optimizer.lr')
+                          '--lr: the optimizer of this config has no learning rate (optim_wrapper.optimizer.lr)')
     before, optimizers[0]['lr'] = optimizers[0]['lr'], lr
     if before:
         _scale_ends(cfg, lr / before)
@@ -158,7 +158,7 @@ def _optimizers(cfg):
 
 
 def _scale_ends(cfg, factor):
-    """Scale what schedulers of learning rates give as a rate, not as a share."""
+    """Scale the values that schedulers of learning rates give as rates, not as factors."""
     for _, part in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
         if part.get('param_name', 'lr') == 'lr' and not str(part['type']).endswith('Momentum'):
             for key in ('eta_min', 'eta_max'):
@@ -167,15 +167,16 @@ def _scale_ends(cfg, factor):
 
 
 def _set_workers(cfg, workers):
-    """Change the processes of all loaders."""
+    """Change the number of worker processes of all loaders."""
     if not isinstance(workers, int) or workers < 0:
-        raise ConfigError(f'--workers takes a whole number from 0 up (0: this process reads), got {workers}')
+        raise ConfigError('--workers must be a whole number of at least 0 (0: the main process reads the data), got '
+                          f'{workers}')
     for name in LOADERS:
         loader = cfg.get(name)
         if not loader:
             continue
         if not workers:
-            loader.pop('prefetch_factor', None)  # torch refuses it
+            loader.pop('prefetch_factor', None)  # an error in torch without workers
         if not workers or not loader.get('num_workers'):
             loader['persistent_workers'] = workers > 0
         loader['num_workers'] = workers

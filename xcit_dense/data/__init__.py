@@ -1,1 +1,1 @@
-"""Data sets of a config: where they lie, what they hold, which classes they have."""
+"""The data sets of a config: where they are, what they contain, and which classes they have."""

@@ -1,4 +1,4 @@
-"""What the step of a pipeline makes of files that a look at them leaves in doubt, kept for the next run."""
+"""Results of a pipeline step on files that the quick check leaves in doubt, kept for the next run."""
 import os
 
 from ..files import stamp_of
@@ -8,13 +8,13 @@ from .files import recall, remember
 class Asked:
     """The answers of a step on the files of a data set.
 
-    Those on files that it could use are remembered by their stamps; of others it may think better next time.
+    Answers on files that the step could use are kept by file stamp; for the others the step is asked again next time.
 
     Args:
-        loader: The step, as `xcit_dense.data.pipelines` gives it.
+        loader: The step, as `xcit_dense.data.pipelines` returns it.
         kind: What the files are, for the cache.
         source: The data set, for the cache.
-        use_cache: Whether to believe what was found in files that have the same size and time.
+        use_cache: Whether to reuse results for files with the same size and time.
     """
 
     def __init__(self, loader, kind: str, source, use_cache: bool = True):
@@ -24,21 +24,21 @@ class Asked:
         self._known, self._new = None, {}
 
     def of(self, path, make, **record):
-        """Return what the step makes of a file.
+        """Return the result of the step on a file.
 
         Args:
             path: Its path.
-            make: Called with what `Loader.ask` gives; it returns what is wanted, for JSON to hold, or None where the
-                file cannot be used.
-            **record: What the data set hands to its pipeline.
+            make: Called with the result of `Loader.ask`; it returns a value that fits in JSON, or None if the file
+                cannot be used.
+            **record: What the data set passes to its pipeline.
 
         Returns:
-            What ``make`` returned, and the words of the step against the file or ''.
+            What ``make`` returned, and the error of the step or ''.
         """
         path = os.path.abspath(path)
         try:
             stamp = stamp_of(path)
-        except (OSError, ValueError):  # it is not there, and the step reads another
+        except (OSError, ValueError):  # it does not exist, and the step reads another file
             stamp = None
         known = self._recalled().get(path)
         if stamp and known and known[0] == stamp:
@@ -50,7 +50,7 @@ class Asked:
         return made, words
 
     def keep(self):
-        """Remember the answers."""
+        """Keep the answers for the next run."""
         if self._new and self._is_kept:
             remember(*self._place, {**self._recalled(), **self._new})
 

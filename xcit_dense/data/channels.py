@@ -1,4 +1,4 @@
-"""Images of any number of channels and any numbers: multi-spectral ones, with depth or heat, of one channel."""
+"""Images with any number of channels and any values: multispectral, with depth or heat, or single-channel."""
 import io
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,32 +12,32 @@ from mmengine.registry import TRANSFORMS
 from ..errors import ConfigError, DataError
 from ..text import counted, first_line
 
-#: What is read by their suffixes beside what OpenCV reads.
+#: Suffixes of files that are read in addition to those that OpenCV reads.
 ARRAY_SUFFIXES = ('.npy', )
 _TIFF_SUFFIXES = ('.tif', '.tiff')
-#: Those of files that may hold more than can be seen.
+#: Suffixes of files that may hold more than a viewable image.
 CHANNEL_SUFFIXES = (*ARRAY_SUFFIXES, *_TIFF_SUFFIXES)
-#: Said of TIFF files that do not come out as they should.
-_TIFFFILE = ('' if find_spec('tifffile') else '. OpenCV reads TIFF files with up to four channels in each pixel, not '
-             'of every kind, or pages of one channel; the package tifffile reads all: pip install tifffile')
+#: Added to errors on TIFF files.
+_TIFFFILE = ('' if find_spec('tifffile') else '. OpenCV reads only some TIFF files: up to four channels per pixel, or '
+             'pages of one channel. The package tifffile reads all of them: pip install tifffile')
 
 
 @TRANSFORMS.register_module()
 class LoadImageChannels(LoadImageFromFile):
     """Loads images with all their channels, in the order of the file, as float32: ``img`` (H, W, channels).
 
-    ``.npy`` holds an array (H, W, channels) or (H, W); a TIFF file its channels in each pixel, or in pages of one
-    channel each; other files what OpenCV reads: RGB, RGBA or grey. TIFF files are read by the package tifffile where
-    it is installed, else by OpenCV, which takes no more than four channels in each pixel.
+    ``.npy`` files hold an array (H, W, channels) or (H, W). TIFF files hold their channels in each pixel or in pages of
+    one channel each. Other files are read by OpenCV: RGB, RGBA or grey. TIFF files are read by the package tifffile if
+    it is installed, otherwise by OpenCV, which supports at most four channels per pixel.
 
     Args:
-        channels: How many an image has.
+        channels: The number of channels of each image.
         backend_args: As for `mmcv.transforms.LoadImageFromFile`.
     """
 
     def __init__(self, channels: int, backend_args: dict = None):
         if not isinstance(channels, int) or channels < 1:
-            raise ConfigError(f'channels of LoadImageChannels must be a number from 1, got {channels!r}')
+            raise ConfigError(f'channels of LoadImageChannels must be an integer from 1, got {channels!r}')
         super().__init__(to_float32=True, color_type='unchanged', backend_args=backend_args)
         self.channels = channels
 
@@ -45,7 +45,7 @@ class LoadImageChannels(LoadImageFromFile):
         """Load an image; arguments and result as in mmcv.
 
         Raises:
-            DataError: The file cannot be read, has another number of channels, or values that are no numbers.
+            DataError: The file cannot be read, has another number of channels, or values that are NaN or infinite.
         """
         path = results['img_path']
         try:
@@ -60,20 +60,20 @@ class LoadImageChannels(LoadImageFromFile):
         """Return an array (H, W, channels) or (H, W) as ``img``.
 
         Raises:
-            DataError: It is another one, or has values that are no numbers.
+            DataError: It has another shape or type, or values that are NaN or infinite.
         """
         image = array[..., None] if array.ndim == 2 else array
         if image.ndim != 3 or image.shape[2] != self.channels or image.size == 0:
             is_tiff = Path(str(name)).suffix.lower() in _TIFF_SUFFIXES
-            raise DataError(f'{name} has the shape {array.shape}, and the config asks for (H, W, {self.channels}): '
-                            'channels of LoadImageChannels, in_channels of the backbone and mean and std of the '
-                            'data_preprocessor are as many as the images have' + (_TIFFFILE if is_tiff else ''))
+            raise DataError(f'{name} has the shape {array.shape}, but the config expects (H, W, {self.channels}). '
+                            'Set channels of LoadImageChannels, in_channels of the backbone, and mean and std of the '
+                            'data_preprocessor for the channels of your images' + (_TIFFFILE if is_tiff else ''))
         if image.dtype.kind not in 'buif':
-            raise DataError(f'{name} holds {image.dtype}, which are no numbers of an image')
+            raise DataError(f'{name} has values of type {image.dtype}; an image must have integers or floats')
         image = np.ascontiguousarray(image, dtype=np.float32)
         if wrong := image.size - np.count_nonzero(np.isfinite(image)):
-            raise DataError(f'{name} holds {counted(wrong, "values")} that are no numbers (NaN or infinite) and would '
-                            'spoil all weights of a training: write others in their place, such as the mean')
+            raise DataError(f'{name} has {counted(wrong, "values")} of NaN or infinity, which would spoil all weights '
+                            'in training. Replace them, for example with the mean')
         return image
 
     def __repr__(self):
@@ -94,10 +94,10 @@ def decode(data: bytes, path) -> np.ndarray:
             raise DataError(f'{path} cannot be read: {error}') from error
     try:
         image = _decode_tiff(data) if suffix in _TIFF_SUFFIXES else _decode(data)
-    except Exception as error:  # of many types, for whatever the bytes are
+    except Exception as error:  # many types, depending on the bytes
         raise DataError(f'{path} cannot be read: {first_line(error)}') from error
     if image is None:
-        raise DataError(f'{path} cannot be read: it is no image, or is damaged'
+        raise DataError(f'{path} cannot be read: it is not an image, or is damaged'
                         + (_TIFFFILE if suffix in _TIFF_SUFFIXES else ''))
     return image
 
@@ -108,7 +108,7 @@ def _decode(data):
 
 
 def _as_in_file(image):
-    """Return what OpenCV read with its colours as RGB."""
+    """Return an image read by OpenCV with its colours as RGB."""
     return image[..., [2, 1, 0, *range(3, image.shape[2])]] if image.ndim == 3 and image.shape[2] >= 3 else image
 
 
@@ -122,16 +122,16 @@ def _decode_tiff(data):
         return _as_in_file(pages[0]) if found else None
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         image, axes = file.series[0].asarray(), file.series[0].axes
-    # the axes that are not height and width are channels, whether in each pixel, in planes or in pages
+    # all axes but height and width are channels, whether in each pixel, in planes or in pages
     others = [i for i, axis in enumerate(axes) if axis not in 'YX']
     image = np.moveaxis(image, others, range(-len(others), 0)) if others else image
     return image.reshape(*image.shape[:2], -1) if others else image
 
 
 def stretched(image) -> np.ndarray:
-    """Return the first three channels of an image (H, W, C), or its first where it has fewer, as RGB (H, W, 3) uint8.
+    """Return the first three channels of an image (H, W, C), or only the first if it has fewer, as RGB (H, W, 3) uint8.
 
-    Each is stretched from its darkest to its brightest hundredth; numbers that are none count as dark.
+    Each is stretched between its 1st and 99th percentile; NaN and infinity count as dark.
     """
     shown = image[..., :3] if image.shape[2] >= 3 else image[..., :1].repeat(3, 2)
     shown = np.nan_to_num(shown.astype(np.float64), posinf=0, neginf=0)

@@ -1,4 +1,4 @@
-"""The classes of a config's data sets: read from the data or a checkpoint, compared, and made known to the heads."""
+"""The classes of a config's data sets: read from the data or a checkpoint, compared, and set in the heads."""
 import logging
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -7,8 +7,9 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from ..draw.colours import class_colours
 from ..errors import DataError
-from ..text import listed
+from ..text import counted, listed
 from ..weights import classes_of_checkpoint
 from ..weights.meta import get_dataset_meta
 from .class_folders import ClassImages
@@ -24,7 +25,7 @@ from .datasets import (
     reader_of,
 )
 from .evaluators import limit_top_k
-from .explicit import explicit_classes, palette_of
+from .explicit import explicit_classes
 from .files import IGNORED, Unreadable, parse_class_list, parse_json, read_class_list, read_json
 from .label_maps import LabelMaps
 from .labels import (
@@ -38,33 +39,32 @@ from .labels import (
 )
 from .pipelines import ignored_labels
 
-#: Parts of a model with a number of classes of their own, by the ends of their keys and by their types: one class for
-#: any object, those of a backbone's own classifier, those of stuff, and a boundary.
+#: Parts of a model with their own number of classes, by the ends of their keys and by their types: one class for any
+#: object, the classes of a backbone's own classifier, classes of stuff, and a boundary.
 _OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
 _OTHER_CLASSES_TYPES = ('FusedSemanticHead', 'STDCHead')
-#: The backbone whose own classifier is that of the model.
+#: The backbone whose own classifier is the classifier of the model.
 _CLASSIFIER = 'XCiTClassifier'
 
 
 def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2], on_findings: str = 'stop'):
-    """Fill in the classes of a config with ``classes_from_data``; others stay as they are, but for `limit_top_k`.
+    """Fill in the classes of a config with ``classes_from_data``; other configs only get `limit_top_k`.
 
     Args:
         cfg: The config; its data sets and heads are changed.
-        checkpoint: A checkpoint that was trained with the classes. Without it they come from the training data.
+        checkpoint: A checkpoint that was trained with the classes. Without one, they come from the training data.
         source: The file of the checkpoint, for errors.
-        loaders: The data that will be used; it must have the same classes in the same order, for frameworks count
-            classes and never compare their names.
-        on_findings: ``stop``, or ``warn`` to log that other data has other classes, or maps of the training data that
-            cannot be used, and go on.
+        loaders: The data that will be used; it must have the same classes in the same order, because the frameworks
+            use class numbers and never compare names.
+        on_findings: ``stop``, or ``warn`` to log different classes and label maps that cannot be used, and continue.
 
     Raises:
         CheckpointError: The checkpoint holds no class names.
-        DataError: Data does not say which classes it has, or has others; or the config names classes itself.
+        DataError: Data has no or different classes, or the config sets classes itself.
     """
     pad_as_ignored(cfg)
     if words := explicit_classes(cfg):
-        _tell(words, on_findings)
+        _report(words, on_findings)
     if words or not cfg.get('classes_from_data'):
         if count := outputs_of(cfg.get('model')):
             limit_top_k(cfg, count)
@@ -81,42 +81,42 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         try:
             found = classes_of_data(dataset, wanted['classes'], on_findings, ignored_labels(cfg, LOADERS[0]))
         except DataError as error:
-            _tell(str(error), on_findings)
+            _report(str(error), on_findings)
             continue
         differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
-            _tell(f'{_source_of_classes(dataset)} has other classes than {origin}, or another order: '
+            _report(f'{_source_of_classes(dataset)} has different classes than {origin}, or a different order: '
                   f'{words}. Make them the same'
-                  + (', or give a checkpoint of a model for this data' if checkpoint else '')
-                  + f'. {_mend(dataset)}'.rstrip(), on_findings)
+                  + (', or use a checkpoint of a model for this data' if checkpoint else '')
+                  + f'. {_advice(dataset)}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
 
 
 def known_classes(checkpoint, source=None) -> tuple:
-    """Return the class names that a checkpoint holds, none where it holds none."""
+    """Return the class names in a checkpoint, or () if it has none."""
     return classes_of_checkpoint(checkpoint, source) if get_dataset_meta(checkpoint).get('classes') else ()
 
 
-def _tell(text, on_findings):
+def _report(text, on_findings):
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)
 
 
-def _mend(dataset):
-    return ClassImages(dataset).mend if reader_of(dataset) == 'CustomDataset' else ''
+def _advice(dataset):
+    return ClassImages(dataset).advice if reader_of(dataset) == 'CustomDataset' else ''
 
 
 def difference_of(found, wanted) -> str:
-    """Say how one list of classes differs from another: what is missing, what is too much, or where the order differs.
+    """Describe how one list of classes differs from another: missing and extra names, or where the order differs.
 
     Args:
         found: Names or ids.
-        wanted: Likewise.
+        wanted: The names or ids to compare with.
 
     Returns:
-        It in words; '' where they are the same.
+        The difference as text; '' if they are the same.
     """
     sides = (('without', [name for name in wanted if name not in found]),
              ('with', [name for name in found if name not in wanted]))
@@ -126,10 +126,10 @@ def difference_of(found, wanted) -> str:
 
 
 def set_classes(cfg: Config, classes, **metainfo):
-    """Make data sets, heads and metrics know ``classes`` (names, in the order of the model's outputs)."""
+    """Set ``classes`` (names, in the order of the model's outputs) in data sets, heads and metrics."""
     limit_top_k(cfg, len(classes))
     for dataset in datasets(cfg, LOADERS):
-        dataset.metainfo = dict(classes=tuple(classes), palette=palette_of(classes), **metainfo)
+        dataset.metainfo = dict(classes=tuple(classes), palette=class_colours(classes), **metainfo)
 
     for head in heads_of_classes(cfg.model):
         head['num_classes'] = len(classes)
@@ -143,7 +143,7 @@ def heads_of_classes(node, key=''):
 
     Args:
         node: The config, or a part of it.
-        key: The key that holds the part.
+        key: The key of the part.
     """
     if isinstance(node, dict):
         kind = node.get('type')
@@ -159,27 +159,27 @@ def heads_of_classes(node, key=''):
 
 
 def outputs_of(model):
-    """Return the number of classes that a classifier tells apart, by its config; None where that does not say."""
+    """Return the number of classes of a classifier according to its config; None if the config does not say."""
     head, backbone = ((model or {}).get(key) or {} for key in ('head', 'backbone'))
     counts = [part.get('num_classes') for part in (head, backbone) if isinstance(part, dict)]
     return next((count for count in counts if isinstance(count, int) and count > 0), None)
 
 
 def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) -> dict:
-    """Return what a data set says of its classes.
+    """Return the classes of a data set.
 
     Args:
         dataset: Its config.
-        known: Names for label maps without ``classes.txt``; by default their numbers are their names.
-        on_findings: ``stop``, or ``warn`` to log what cannot be used of label maps and go on with the others.
-        ignored: Labels that the heads leave out, beside those that the data set does.
+        known: Names for label maps without ``classes.txt``; by default the labels are the names.
+        on_findings: ``stop``, or ``warn`` to log label maps that cannot be used and continue with the others.
+        ignored: Labels that the heads ignore, in addition to those that the data set ignores.
 
     Returns:
-        ``classes``, their names; of a COCO file also ``category_ids``. The order is that of the file, which is
-        mmdet's, or that of the labels, or of the names of class folders, which is mmpretrain's.
+        ``classes``, their names; for a COCO file also ``category_ids``. The order is that of the file, as in mmdet, of
+        the labels, or of the sorted names of class folders, as in mmpretrain.
 
     Raises:
-        DataError: The annotation file is no COCO file, or ``classes.txt`` or a label map cannot be used, or there are
+        DataError: The annotation file is not a COCO file, ``classes.txt`` or a label map cannot be used, or there are
             no class folders.
     """
     if reader_of(dataset) == 'CustomDataset':
@@ -193,7 +193,7 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
         categories = content['categories']
         return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f'{path} is no COCO annotation file: {error}') from error
+        raise DataError(f'{path} is not a COCO annotation file: {error}') from error
 
 
 def _is_elsewhere(dataset):
@@ -230,15 +230,15 @@ def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
         names = tuple(str(label) for label in range(first, highest + 1) if label not in maps.skipped)
         print_log(f'no {names_file}: the classes are the labels {first} to {highest} in {folder}', logger='current')
     if len(names) < 2:
-        _tell(f'the label maps in {folder} have {"one class" if names else "no class"}, and segmentation '
-              f'needs two. A pixel is the number of its class from {first}; {IGNORED} is ignored, so that an '
-              'object drawn as 255 on 0 must be written as 1, or is read with --palette FILE and its lines '
-              '"background 0 0 0" and "object 255 255 255"', on_findings)
+        _report(f'the label maps in {folder} have {"only one class" if names else "no class"}, but segmentation '
+                f'needs at least two. A pixel is the number of its class from {first}; {IGNORED} is ignored. If '
+                'objects are drawn as 255 on 0, write them as 1, or use --palette FILE with the lines '
+                '"background 0 0 0" and "object 255 255 255"', on_findings)
     if wrong := {label: found for label, found in labels.items() if label not in maps.labels(len(names))}:
         label, (path, *_) = max(wrong.items())
         totals = {label: (images, pixels) for label, (_, images, pixels) in sorted(wrong.items())}
-        _tell(f'{path} has the label {label}; there are {len(names)} classes, '
-              f'{maps.in_words(len(names))}. {without_class(totals)}', on_findings)
+        _report(f'{path} has the label {label}, but the {counted(len(names), "classes")} have '
+                f'{maps.in_words(len(names))}. {without_class(totals)}', on_findings)
     return names
 
 
@@ -247,7 +247,7 @@ def _classes_elsewhere(dataset, names_file):
         names = parse_class_list(read_elsewhere(dataset, names_file_of(dataset)))
         names = without_ignored(names, first_label(dataset), own_ignored(dataset))
     if len(names) < 2:
-        raise DataError(f'{names_file} must name two classes at least; got {list(names)!r}')
+        raise DataError(f'{names_file} must name at least two classes; got {list(names)!r}')
     return names
 
 
@@ -256,24 +256,24 @@ def _named(names_file):
     try:
         yield
     except Unreadable as error:
-        raise DataError(f'{names_file} must have one class name a line, each once, none empty; got {error}') from error
+        raise DataError(f'{names_file} must have one unique class name per line and no empty lines: {error}') from error
 
 
 def _labels_of_maps(maps, names, on_findings):
-    """Return every label below a folder but the ignored ones, with a file that has it, and images and pixels that do.
+    """Return every label below a folder except ignored ones, with an example file and the numbers of images and pixels.
 
-    None where names say the classes and nothing is known of what reads the maps.
+    There are none if the classes have names and it is unknown what reads the maps.
     """
     if names and not maps.is_read:
         return {}
-    # a class may be in the images alone that were held out
+    # a class may occur only in the images that were held out
     paths, found = maps.paths(whole=not names), {}
     for path, state in zip(paths, maps.settled(paths, names or None), strict=True):
         if state.fault:
-            _tell(f'{path} cannot be read: {state.value or "it is not there"}', on_findings)
+            _report(f'{path} cannot be read: {state.value or "it does not exist"}', on_findings)
         elif 'labels' not in state.content:
-            _tell(f'{path} is no label map: a pixel must be one number from 0 to 255, the file has the '
-                  f'mode {state.content["mode"]}. --palette FILE converts colours', on_findings)
+            _report(f'{path} is not a label map: a pixel must be one number from 0 to 255, but the file has the '
+                    f'mode {state.content["mode"]}. --palette FILE converts colours', on_findings)
         else:
             for label, amount in state.content['labels']:
                 if label not in maps.ignored:

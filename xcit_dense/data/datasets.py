@@ -1,4 +1,4 @@
-"""The data sets of a config: which there are, where they lie, what is there."""
+"""The data sets of a config: which there are, where they are, and whether their files exist."""
 import inspect
 import logging
 import os
@@ -21,17 +21,17 @@ _OF_CLASSES = ('CustomDataset', 'ImageNet', 'ImageNet21k')
 
 
 def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
-    """Raise one error if a file or folder that the data sets of ``loaders`` name is not there or empty.
+    """Raise one error if a file or folder of the data sets of ``loaders`` does not exist or is empty.
 
-    What is not on a disk is left to the framework.
+    Data that is not on a disk is left to the framework.
 
     Args:
         cfg: The config.
-        loaders: Those that will be used.
-        on_findings: ``stop``, or ``warn`` to log what is missing and go on.
+        loaders: The loaders that will be used.
+        on_findings: ``stop``, or ``warn`` to log what is missing and continue.
 
     Raises:
-        DataError: It gives the expected layout and the absolute paths that were looked at.
+        DataError: It shows the expected layout and the absolute paths that were checked.
     """
     needed = {}
     for dataset in datasets(cfg, loaders):
@@ -46,19 +46,23 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
         return
     lines = [f'  {state:7}  {path.absolute()}' for path, state in states.items()]
     roots = ' and '.join(dict.fromkeys(str(root.absolute()) for root in needed.values()))
-    text = (f'the data set is not complete under {roots}. The config needs:\n' + '\n'.join(lines)
-            + '\nGive the folder that holds these with --data-root DIR.'
-            + ''.join(f'\nSeen in {root}:\n{seen_in(root)}' for root in dict.fromkeys(needed.values())
+    are_gone = not any(root.is_dir() for root in needed.values())
+    text = ((f'there is no folder {roots}: set --data-root DIR to the folder of the data set' if are_gone else
+             f'the data set under {roots} is incomplete') + '. The config needs:\n' + '\n'.join(lines)
+            + ('' if are_gone else '\nSet --data-root DIR to the folder that contains these.')
+            + ''.join(f'\nFound in {root}:\n{seen_in(root)}' for root in dict.fromkeys(needed.values())
                       if root.is_dir()))
-    if not any(map(is_of_mmpretrain, datasets(cfg, loaders))):
-        text += '\n--train-images, --train-annotations, --val-images and --val-annotations say what other names mean.'
+    if not are_gone and not any(map(is_of_mmpretrain, datasets(cfg, loaders))):
+        text += '\nFor other names use --train-images, --train-annotations, --val-images and --val-annotations.'
+    if cfg.get('classes_from_data'):
+        text += '\nOther layouts that are recognised: docs/own_data.md.'
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)
 
 
 def _needed_by(dataset):
-    """Return what a data set reads below its root; of those of mmpretrain that fetch their files nothing is needed."""
+    """Return what a data set reads below its root; those of mmpretrain that download their files need nothing."""
     named = [dataset.get('ann_file'), *prefixes_of(dataset).values()]
     if reader_of(dataset) == 'CustomDataset':
         return [*filter(None, named)] or ['']
@@ -75,11 +79,11 @@ def find_images(source, suffixes=IMAGE_SUFFIXES):
     """Return the folder and the sorted image files of a file or folder, as `files_below` finds them.
 
     Args:
-        source: The file or folder; a file that is named is taken, whatever its suffix.
-        suffixes: Those that images in a folder have.
+        source: The file or folder; a file is used whatever its suffix is.
+        suffixes: The suffixes of images in a folder.
 
     Raises:
-        DataError: There are none.
+        DataError: There are no images.
     """
     source = Path(source).expanduser()
     if source.is_file():
@@ -93,14 +97,14 @@ def find_images(source, suffixes=IMAGE_SUFFIXES):
 
 
 def datasets(cfg: Config, loaders) -> list:
-    """Return the innermost data sets of some loaders in their order: wrappers such as RepeatDataset hold others."""
+    """Return the innermost data sets of some loaders in order: wrappers such as RepeatDataset contain others."""
     return [dataset for *_, dataset in named_datasets(cfg, loaders)]
 
 
 def named_datasets(cfg: Config, loaders) -> list:
-    """Return for each of `datasets` its name and its key in the config, too.
+    """Return the `datasets`, each with its name and its key in the config.
 
-    The name is that of the loader, with a number from 0 where a loader has several: ``train_dataloader.1``.
+    The name is that of the loader, with a number from 0 if a loader has several: ``train_dataloader.1``.
     """
     queue = [(name, f'{name}.dataset', cfg[name]['dataset']) for name in loaders if cfg.get(name)]
     found = []
@@ -133,7 +137,7 @@ def ann_file_of(dataset) -> Path:
 
 
 def files_of(dataset) -> str:
-    """Return a text that two configs of data sets share where they read the same files."""
+    """Return a string that is equal for two configs of data sets that read the same files."""
     root = str(dataset.get('data_root') or '')
     paths = [dataset.get('ann_file'), *(f'{key}={value}' for key, value in sorted(prefixes_of(dataset).items()))]
     return repr([str(dataset['type']), root.rstrip('/'), [str(path or '').rstrip('/') for path in paths],
@@ -141,9 +145,9 @@ def files_of(dataset) -> str:
 
 
 def prefixes_of(dataset) -> dict:
-    """Return the ``data_prefix`` of a data set's config; that it has none may be written out as None.
+    """Return the ``data_prefix`` of a data set's config, which may be missing or None.
 
-    For mmpretrain it may be the folder of the images alone, which for ImageNet is that of its ``split`` by default.
+    For mmpretrain it may be just the folder of the images; for ImageNet the default is the folder of its ``split``.
     """
     prefix = dataset.get('data_prefix') or {}
     if not prefix and dataset.get('split') and is_of_mmpretrain(dataset):
@@ -152,11 +156,11 @@ def prefixes_of(dataset) -> dict:
 
 
 def is_elsewhere(part, *paths) -> bool:
-    """Whether files are read by another backend of mmengine than that of the disk.
+    """Whether files are read by a backend of mmengine that does not read from a disk.
 
     Args:
-        part: The config of what reads them: a data set, or a step of a pipeline.
-        *paths: Of files below the root of the data set; an address (``s3://...``) is none on a disk.
+        part: The config that reads them: a data set, or a step of a pipeline.
+        *paths: Paths of files below the root of the data set; an address (``s3://...``) is not on a disk.
     """
     backend = part.get('backend_args') or part.get('file_client_args') or {}
     root = str(part.get('data_root') or '')
@@ -165,7 +169,7 @@ def is_elsewhere(part, *paths) -> bool:
 
 
 def address_of(dataset, path) -> str:
-    """Return where a file lies that `is_elsewhere`, joined as mmengine does."""
+    """Return the address of a file that `is_elsewhere`, joined as mmengine does it."""
     root = str(dataset.get('data_root') or '')
     return str(path) if not root or os.path.isabs(path) or '://' in str(path) else f'{root.rstrip("/")}/{path}'
 
@@ -174,7 +178,7 @@ def read_elsewhere(dataset, path) -> bytes:
     """Read a file that `is_elsewhere`.
 
     Raises:
-        DataError: It cannot be read, for whatever reason its backend has.
+        DataError: Its backend cannot read it.
     """
     try:
         return fileio.get(address_of(dataset, path), backend_args=dataset.get('backend_args'))
@@ -183,7 +187,7 @@ def read_elsewhere(dataset, path) -> bytes:
 
 
 def dicts_in(node):
-    """Yield every dict in a part of a config, in its order."""
+    """Yield every dict in a part of a config, in order."""
     if isinstance(node, dict):
         yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, (list, tuple)) else ():
@@ -191,7 +195,7 @@ def dicts_in(node):
 
 
 def is_of_mmpretrain(dataset) -> bool:
-    """Whether a data set is mmpretrain's by its config alone, without a look into the framework."""
+    """Whether a data set is mmpretrain's according to its config, without an import of the framework."""
     kind = dataset.get('type')
     if isinstance(kind, str):
         return kind.startswith('mmpretrain.') or kind in _OF_CLASSES or isinstance(dataset.get('data_prefix'), str)
@@ -199,35 +203,35 @@ def is_of_mmpretrain(dataset) -> bool:
 
 
 def reader_of(dataset) -> str:
-    """Return the name of the class of the frameworks whose way of listing images a data set has, or '' for its own."""
+    """Return the framework class whose way of listing images a data set uses, or '' if it uses its own."""
     kind = type_of(dataset)
     reads = {method: getattr(kind, method, None) for method in ('load_data_list', 'parse_data_info')}
     names = {method: getattr(read, '__qualname__', '').partition('.')[0] for method, read in reads.items()}
     known = names['load_data_list'] != 'CocoDataset' or names['parse_data_info'] == 'CocoDataset'
-    if names['load_data_list'] == 'CustomDataset':  # others call theirs so, too
+    if names['load_data_list'] == 'CustomDataset':  # other packages use this name too
         known = reads['load_data_list'].__module__.startswith('mmpretrain.')
     return names['load_data_list'] if known else ''
 
 
 def type_of(dataset):
-    """Return the class of a data set's config, or None where no framework has it."""
+    """Return the class of a data set's config, or None if no framework has it."""
     return class_of(dataset, 'DATASETS', dataset['type'])
 
 
 def class_of(dataset, registry, kind):
-    """Return the class of a type in a data set's config, or None where no framework has it.
+    """Return the class of a type in a data set's config, or None if no framework has it.
 
     Args:
         dataset: The config.
         registry: The name of the frameworks' registries.
-        kind: The type: a name, with its scope or without, or the class.
+        kind: The type: a name, with or without its scope, or the class.
     """
     if not isinstance(kind, str):
         return kind
     for scope in _scopes_of(dataset, registry):
         try:
             found = getattr(import_module(f'{scope}.registry'), registry).get(kind)
-        except (ImportError, RuntimeError):  # one of them alone is there; no such dotted name
+        except (ImportError, RuntimeError):  # a framework is missing; no such dotted name
             continue
         if found is not None:
             return found
@@ -235,14 +239,14 @@ def class_of(dataset, registry, kind):
 
 
 def _scopes_of(dataset, registry):
-    """Return the frameworks in the order in which they are asked for a name that several may have.
+    """Return the frameworks in the order in which they are searched for a name that several may have.
 
-    mmpretrain, which takes seconds to import, is asked first for its own data sets and their parts, last for data sets
-    that the others do not know, and for nothing else.
+    mmpretrain takes seconds to import: it is searched first for its own data sets and their parts, last for data sets
+    that the others do not have, and for nothing else.
     """
     first = 'mmseg' if {'img_path', 'seg_map_path'} & set(prefixes_of(dataset)) else 'mmdet'
     is_its_own = is_of_mmpretrain(dataset)
-    if registry == 'TRANSFORMS' and dataset.get('type'):  # the parts of a data set are of its own framework
+    if registry == 'TRANSFORMS' and dataset.get('type'):  # the parts of a data set are from its own framework
         roots = _roots_of(type_of(dataset))
         first = next((root for root in roots if root in ('mmdet', 'mmseg')), first)
         is_its_own = is_its_own or 'mmpretrain' in roots
@@ -253,17 +257,17 @@ def _scopes_of(dataset, registry):
 
 
 def _roots_of(kind):
-    """Return the packages of a class and its bases, the nearest first."""
+    """Return the packages of a class and its bases, nearest first."""
     return [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]
 
 
 def setting_of(dataset, name, default):
-    """Return an argument of a data set: what its config says, or the default of its class, or else ``default``."""
+    """Return an argument of a data set: from its config, else the default of its class, else ``default``."""
     return argument_of(type_of(dataset), dataset, name, default)
 
 
 def argument_of(kind, node, name, default):
-    """Return an argument of a class: what its config says, or its own default, or else ``default``."""
+    """Return an argument of a class: from its config, else its own default, else ``default``."""
     if name in node:
         return node[name]
     found = _default_of(kind, name) if isinstance(kind, type) else None
@@ -271,7 +275,7 @@ def argument_of(kind, node, name, default):
 
 
 def _default_of(kind, name):
-    """Return the default of an argument of a class, from the nearest base that has it; None without one."""
+    """Return the default of an argument of a class, from the nearest base that has it, or None."""
     for owner in kind.__mro__:
         parameter = inspect.signature(vars(owner)['__init__']).parameters.get(name) \
             if inspect.isfunction(vars(owner).get('__init__')) else None

@@ -1,4 +1,4 @@
-"""A data set that anyone can make: textured scenes with overlapping objects, and pictures of one object each."""
+"""A generated data set: textured scenes with overlapping objects, and images of one object each."""
 import json
 import os
 import shutil
@@ -12,47 +12,48 @@ from ..errors import ConfigError, OutputError
 from ..files import OwnFiles
 from .shapes import CLASSES, paint, paint_patch, texture
 
-#: By split: the folders of COCO's layout, of ADE20k's and of its label maps, and what their files end with.
+#: By split: the folders of COCO's layout, of ADE20k's layout and of its label maps, with the suffix of their files.
 _FOLDERS = {split: {f'{split}2017': '.jpg', f'images/{split_ade}': '.jpg', f'annotations/{split_ade}': '.png'}
             for split, split_ade in (('train', 'training'), ('val', 'validation'))}
-#: Share of an object that must be seen for it to be annotated.
+#: Share of an object that must be visible for it to be annotated.
 _MIN_VISIBLE = 0.35
 
 
 def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0, classes=CLASSES):
-    """Write a data set in two layouts, and one for classification; the same arguments give the same files.
+    """Write a data set in two layouts, and one for classification; the same arguments write the same files.
 
-    Files of a larger data set that was made here before are deleted; those of anybody else stay as they are.
+    Files of a larger data set that this function wrote there before are deleted; all other files stay as they are.
 
     Args:
         root: Folder to write into: new, empty, or written by this function. The layout of COCO:
             ``annotations/instances_{train,val}2017.json``, ``train2017/``, ``val2017/``. The layout of ADE20k, with
-            the same pictures: ``images/{training,validation}/*.jpg``, ``annotations/{training,validation}/*.png`` (0
+            the same images: ``images/{training,validation}/*.jpg``, ``annotations/{training,validation}/*.png`` (0
             is the background, then the classes) and their names in ``classes.txt``. Class folders:
-            ``classes/{train,val}/NAME/*.jpg``, half as many pictures of each class as there are scenes, half as large.
-        num_train: Training images.
-        num_val: Validation images, from other random numbers.
-        size: Longer side of an image in pixels; the shorter varies from 3/4 of it up.
-        seed: Start of the random numbers.
-        classes: Names out of `CLASSES`, in the order of the labels; no other object is drawn.
+            ``classes/{train,val}/NAME/*.jpg``, with half as many images of each class as there are scenes, half as
+            large.
+        num_train: Number of training images.
+        num_val: Number of validation images, from other random numbers.
+        size: Longer side of an image in pixels; the shorter side is at least 3/4 of it.
+        seed: Seed of the random numbers.
+        classes: Names from `CLASSES`, in the order of the labels; no other object is drawn.
 
     Raises:
-        ConfigError: A number is too small, or a class is none or comes twice; nothing is touched then.
-        OutputError: The folder holds other data, or a file that was changed since it was made; likewise.
+        ConfigError: A number is too small, or a class is unknown or repeated; nothing is written then.
+        OutputError: The folder has other data, or a file that was changed since it was written; nothing is written.
     """
     for name, value, least in (('train', num_train, 1), ('val', num_val, 1), ('size', size, 4), ('seed', seed, 0)):
         if value < least:
             raise ConfigError(f'--{name} must be {least} or more, not {value}')
     unknown = [name for name in classes if name not in CLASSES]
     if unknown or not classes or len(set(classes)) < len(classes):
-        raise ConfigError(f'--classes takes some of {", ".join(CLASSES)}, each once, not {" ".join(classes)}')
+        raise ConfigError(f'--classes accepts {", ".join(CLASSES)}, each at most once; got {" ".join(classes)}')
     kinds = tuple(map(CLASSES.index, classes))
     root, splits = Path(root).expanduser(), dict(train=num_train, val=num_val)
     with OwnFiles(root, 'make_demo_data', overwrite=None) as own:
         before = own.names()
         if root.is_dir() and not before and (others := sorted(os.listdir(root))):
-            raise OutputError(f'{root} holds what make_demo_data did not make or not finish, such as {others[0]}: give '
-                              'a folder that is new or empty')
+            raise OutputError(f'{root} has files that make_demo_data did not write or did not finish, such as '
+                              f'{others[0]}. Use a new or empty folder')
         names = ['classes.txt']
         for split, count in splits.items():
             names.append(f'annotations/instances_{split}2017.json')
@@ -95,7 +96,7 @@ def _write_split(root, split, count, size, seed, stream, kinds):
 
 
 def _pictures(split, count, kinds):
-    """Return for each picture of one object its place in `CLASSES`, number and file."""
+    """Return the index in `CLASSES`, the number and the file of each image of one object."""
     return [(kind, number, f'classes/{split}/{CLASSES[kind]}/{CLASSES[kind]}_{number:04d}.jpg') for kind in kinds
             for number in range(1, max(count // 2, 1) + 1)]
 
@@ -108,7 +109,7 @@ def _write_pictures(root, split, count, size, seed, kinds):
 
 
 def _draw_picture(rng, kind, size):
-    """Draw one object, before a patch whose texture says nothing; a picture (size, size, 3) uint8."""
+    """Draw one object in front of a patch with a random texture; an image (size, size, 3) uint8."""
     picture = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8)
     paint_patch(rng, picture, rng.uniform(0.1, 0.9, 2) * size, size * rng.uniform(0.25, 0.45))
     paint(rng, picture, kind, rng.uniform(0.35, 0.65, 2) * size, size * rng.uniform(0.2, 0.36))
@@ -116,16 +117,16 @@ def _draw_picture(rng, kind, size):
 
 
 def _draw_scene(rng, size, kinds):
-    """Draw one scene of objects of some places in `CLASSES`.
+    """Draw one scene with objects of some indices in `CLASSES`.
 
     Returns:
-        The picture (H, W, 3) uint8; the objects of which enough is seen as (label, mask (H, W) bool,
-        is_crowd); the label map (H, W) uint8 of everything seen, 0 for the background.
+        The image (H, W, 3) uint8; the objects that are visible enough as (label, mask (H, W) bool, is_crowd); the
+        label map (H, W) uint8 of everything visible, 0 for the background.
     """
     sides = [size, int(rng.integers(size * 3 // 4, size + 1))]
     height, width = sides if rng.random() < 0.5 else sides[::-1]
     picture = texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)
-    objects = []  # (label, mask of what is seen of it, is_crowd, whole area), back to front
+    objects = []  # (label, visible mask, is_crowd, whole area), back to front
     if rng.random() < 0.15:
         label = int(rng.integers(len(kinds)))
         corner = rng.integers(0, [width - size // 4, height - size // 4])

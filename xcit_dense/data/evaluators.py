@@ -1,4 +1,4 @@
-"""The evaluators of a config: which metrics judge what, and whether the files that they read are there."""
+"""The evaluators of a config: which metrics evaluate which data, and whether the files that they read exist."""
 from pathlib import Path
 
 from mmengine.config import Config
@@ -10,15 +10,15 @@ from .datasets import LOADERS, class_of, is_elsewhere
 
 
 def evaluators(cfg: Config, loaders=LOADERS[1:]) -> list:
-    """Return the metrics that judge what a model makes of the data of some loaders: pairs of key and config."""
+    """Return the metrics that evaluate a model on the data of some loaders: pairs of key and config."""
     keys = [loader.replace('dataloader', 'evaluator') for loader in loaders]
     return [pair for key in keys for pair in _metrics(cfg.get(key), key)]
 
 
 def limit_top_k(cfg: Config, count: int):
-    """Leave out top-k accuracies that are always 100 per cent, for there are only ``count`` classes.
+    """Drop top-k accuracies that are always 100 percent because there are only ``count`` classes.
 
-    With more than all of them mmpretrain stops at the end of the first validation.
+    If k is larger than the number of classes, mmpretrain fails at the end of the first validation.
     """
     for key, metric in evaluators(cfg):
         ks, kind = metric.get('topk'), metric.get('type')
@@ -27,14 +27,14 @@ def limit_top_k(cfg: Config, count: int):
         ks = tuple(ks) if isinstance(ks, (list, tuple)) else (ks, )
         if any(k >= count for k in ks) and ks != (1, ):
             metric['topk'] = tuple(k for k in ks if k < count) or (1, )
-            print_log(f'{key}.topk = {metric["topk"]} in the place of {ks}: there are {count} classes',
+            print_log(f'{key}.topk = {metric["topk"]} instead of {ks}: there are only {count} classes',
                       logger='current')
 
 
 def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
     """Return the metrics of the frameworks that read an annotation file from a disk: pairs of key and path.
 
-    Those of others may read what they like.
+    Metrics of other packages may read anything, and are not returned.
     """
     found = []
     for key, metric in evaluators(cfg, loaders):
@@ -50,21 +50,21 @@ def _is_known(metric):
 
 
 def check_evaluators(cfg: Config, loaders=LOADERS[1:], on_findings: str = 'stop'):
-    """Raise an error if `annotation_files` are not there.
+    """Raise an error if any of the `annotation_files` does not exist.
 
     Args:
         cfg: The config.
-        loaders: Those that will be used.
+        loaders: The loaders that will be used.
         on_findings: ``stop``, or ``warn`` to leave it to the framework.
 
     Raises:
-        DataError: It names those that are not.
+        DataError: It names the missing files.
     """
-    lines = [f'  {key}.ann_file = {str(file)!r}: there is no {file.absolute()}'
+    lines = [f'  {key}.ann_file = {str(file)!r}: {file.absolute()} does not exist'
              for key, file in annotation_files(cfg, loaders) if not file.exists()]
     if lines and on_findings == 'stop':
-        raise DataError('what the evaluation compares with is not there:\n' + '\n'.join(lines) + '\nGive the folder of '
-                        'the data set with --data-root DIR, or set these with --cfg-options.')
+        raise DataError('annotation files of the evaluation are missing:\n' + '\n'.join(lines)
+                        + '\nSet --data-root DIR to the folder of the data set, or set these paths with --cfg-options.')
 
 
 def _metrics(node, key):

@@ -1,26 +1,21 @@
-"""Classes that somebody wrote into a config, which nothing may take the place of."""
-import colorsys
+"""Classes that a user wrote into a config, which must not be replaced, and their colours."""
+from colorsys import hsv_to_rgb
 
 from mmengine.config import Config
 
+from ..draw.colours import class_colours
 from ..text import listed
-from .datasets import LOADERS, named_datasets
-
-
-def palette_of(classes):
-    """Return an RGB colour for each class; neighbours are far apart in hue, the background is grey."""
-    hues = [(i * 0.618034) % 1 for i in range(len(classes))]
-    colours = [tuple(round(c * 255) for c in colorsys.hsv_to_rgb(hue, 0.85, 0.95)) for hue in hues]
-    return [(90, 90, 90) if name == 'background' else colour for name, colour in zip(classes, colours, strict=True)]
+from .datasets import LOADERS, named_datasets, type_of
 
 
 def explicit_classes(cfg: Config) -> str:
-    """Say which data sets of a config with ``classes_from_data`` have classes that the config names itself.
+    """Describe which data sets of a config with ``classes_from_data`` have classes that the config sets itself.
 
-    Those that an earlier run found, and which its dumped config has, are none: they have our colours.
+    Classes that an earlier run found and wrote into its dumped config do not count: they have our colours, or those of
+    earlier versions.
 
     Returns:
-        It in words, with what to drop; '' where there are none.
+        A sentence with the fix; '' if there are none.
     """
     if not cfg.get('classes_from_data'):
         return ''
@@ -30,11 +25,30 @@ def explicit_classes(cfg: Config) -> str:
     if not written:
         return ''
     names = next(iter(written.values()))
-    return (f'{listed(written)}: the config names classes ({names if isinstance(names, str) else listed(names, 3)}), '
-            'and classes_from_data = True takes them from the data. Drop one: set classes_from_data=False with '
-            '--cfg-options (and num_classes of the heads), or leave metainfo.classes out')
+    return (f'{listed(written)}: the config sets classes ({names if isinstance(names, str) else listed(names, 3)}), '
+            'but classes_from_data = True reads them from the data. Use only one: set classes_from_data=False with '
+            '--cfg-options (and num_classes of the heads), or remove metainfo.classes')
 
 
 def _is_found(metainfo):
     classes, palette = metainfo['classes'], metainfo.get('palette') or ()
-    return not isinstance(classes, str) and list(map(tuple, palette)) == palette_of(classes)
+    return not isinstance(classes, str) and list(map(tuple, palette)) in (class_colours(classes),
+                                                                          _former_colours(classes))
+
+
+def _former_colours(classes):
+    """Return the colours that earlier versions wrote: the background counted, all had the tone of the first."""
+    hues = [place * 0.618034 % 1 for place in range(len(classes))]
+    return [(90, 90, 90) if name == 'background' else tuple(round(part * 255) for part in hsv_to_rgb(hue, 0.85, 0.95))
+            for name, hue in zip(classes, hues, strict=True)]
+
+
+def own_colours(cfg: Config) -> dict:
+    """Return the colours by name of classes for which the config or the type of a data set has a palette."""
+    found = {}
+    for *_, dataset in named_datasets(cfg, LOADERS) if not cfg.get('classes_from_data') else ():
+        meta = {**getattr(type_of(dataset), 'METAINFO', {}), **(dataset.get('metainfo') or {})}
+        names, palette = meta.get('classes') or (), meta.get('palette') or ()
+        if not isinstance(names, str) and not isinstance(palette, str) and len(palette) >= len(names):
+            found = {**dict(zip(names, class_colours(names, palette), strict=True)), **found}
+    return found

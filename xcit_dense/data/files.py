@@ -1,6 +1,6 @@
-"""Reading many files of a data set: only what changed since last time.
+"""Reads many files of a data set, but only those that changed since last time.
 
-The check of the data and the training itself read label maps and class lists through this.
+The check of the data and the training itself use it to read label maps and class lists.
 """
 import hashlib
 import json
@@ -21,44 +21,43 @@ from ..files import atomic_write, stamp_of
 from ..text import first_line
 from .channels import ARRAY_SUFFIXES
 
-#: What OpenCV reads too; PIL knows formats that run other programs.
+#: Formats that OpenCV reads too; PIL has others that run external programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
-#: Said of what may wait for ever to be read, or has no bytes.
-NOT_REGULAR = 'it is no regular file'
+#: The message for anything that may block for ever when read, or has no bytes.
+NOT_REGULAR = 'it is not a regular file'
 _ORIENTATION = 0x0112
-#: What a whole file has near its end; cameras write something behind it.
+#: The bytes near the end of a complete file; cameras may write more after them.
 _END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
 _TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
-#: Part of every key of the cache: what other versions wrote is not read.
-_VERSION = 4
+#: Part of every key of the cache: entries of other versions are not read.
+_VERSION = 5
 _AT_ONCE = 32
 
 
 class FileState(NamedTuple):
-    """One file: ``fault`` is '', ``missing`` or ``unreadable``, with its words in ``value``; ``content`` is what was
-    read of it."""
+    """One file: ``fault`` is '', ``missing`` or ``unreadable``, with the reason in ``value``; ``content`` is what was
+    read from it."""
     fault: str
     value: str
     content: Any = None
 
 
 class Unreadable(Exception):
-    """A reader's word that a file cannot be used."""
+    """Raised by a reader if a file cannot be used."""
 
 
 def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'files') -> list:
-    """Look at files in several threads, with a progress bar.
+    """Read files in several threads, with a progress bar.
 
     Args:
-        paths: Theirs.
-        read: Called with the path of a regular file; what it returns can be held by JSON. It raises `Unreadable` or
-            `OSError`.
+        paths: The files.
+        read: Called with the path of a regular file; its result must fit in JSON. It raises `Unreadable` or `OSError`.
         kind: What is read, for the cache.
         source: The data set, for the cache.
-        use_cache: Whether to believe what was read of a file that has the same size and time.
-        name: What the progress bar calls them.
+        use_cache: Whether to reuse results for files with the same size and time.
+        name: The name of the files in the progress bar.
 
     Returns:
         A `FileState` for each path.
@@ -69,7 +68,7 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
     def look(path):
         try:
             state = os.stat(path)
-        except (OSError, ValueError):  # a name with a zero byte, or one that no file system has
+        except (OSError, ValueError):  # a name with a zero byte, or one that no file system allows
             return ['missing', ''], None
         if not stat.S_ISREG(state.st_mode):
             return ['unreadable', NOT_REGULAR], None
@@ -80,13 +79,13 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
             return ['', '', read(path)], stamp
         except Unreadable as error:
             return ['unreadable', str(error)], stamp
-        except Exception as error:  # PIL's readers raise whatever the bytes lead them to
-            return ['unreadable', str(error) or type(error).__name__], None  # the disk may do better next time
+        except Exception as error:  # PIL's readers raise many types of errors
+            return ['unreadable', str(error) or type(error).__name__], None  # it may be readable next time
 
     here = os.getcwd()
     paths = [os.path.join(here, path) for path in paths]
     results = _in_threads(look, paths, name)
-    # others may have read more files of the same source
+    # other calls may have read more files of the same source
     seen = {**known, **{path: [stamp, state] for path, (state, stamp) in zip(paths, results, strict=True) if stamp}}
     if use_cache and seen != known:
         remember(kind, source, seen)
@@ -111,11 +110,11 @@ def _in_threads(function, items, name):
 
 
 def read_header(path) -> dict:
-    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; ``mode``, and marks
-    of harm: ``cut_off``, its format, and ``huge``. Of an array (``.npy``) instead of ``mode`` its ``channels``.
+    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; ``mode``, and signs
+    of damage: ``cut_off``, with its format, and ``huge``. An array (``.npy``) has ``channels`` instead of ``mode``.
 
     Raises:
-        Unreadable: It is no image that OpenCV reads, and no array of an image.
+        Unreadable: It is neither an image that OpenCV reads nor the array of an image.
     """
     if os.path.splitext(path)[1].lower() in ARRAY_SUFFIXES:
         return _read_array_header(path)
@@ -126,16 +125,16 @@ def read_header(path) -> dict:
     except Image.DecompressionBombError as error:
         return dict(huge=str(error))
     except Image.UnidentifiedImageError:
-        raise Unreadable('it is no image of a kind that OpenCV reads') from None
+        raise Unreadable('it is not an image of a format that OpenCV reads') from None
     header = dict(size=list(size), mode=mode, turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
     if kind in _END_MARKS:
         with open(path, 'rb') as file:
             file.seek(max(0, os.path.getsize(path) - _TAIL))
             if _END_MARKS[kind] not in file.read():
                 header['cut_off'] = kind
-    # of these few some can be decoded all the same; from memory, as mmcv does it
+    # some of these few can still be decoded; from memory, as mmcv does it
     if 'cut_off' in header and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
-        raise Unreadable(f'it is cut off: a {kind} without its end')
+        raise Unreadable(f'it is cut off: a {kind} file without its end')
     return header
 
 
@@ -145,18 +144,18 @@ def _read_array_header(path):
     except (EOFError, ValueError) as error:
         raise Unreadable(first_line(error)) from None
     if len(shape) not in (2, 3):
-        raise Unreadable(f'an array of the shape {shape} is no image (H, W, channels)')
+        raise Unreadable(f'an array of shape {shape} is not an image (H, W, channels)')
     size = [shape[1], shape[0]]
     return dict(size=size, turned=size, channels=shape[2] if len(shape) == 3 else 1)
 
 
 def _orientation(image):
-    # OpenCV turns these kinds alone; a PNG without a mark at its start would be decoded to look for one at its end
+    # OpenCV rotates only these; a PNG without a mark at its start would be decoded to look for one at its end
     if image.format not in ('JPEG', 'MPO', 'PNG') or 'exif' not in image.info:
         return None
     try:
         return image.getexif().get(_ORIENTATION)
-    except Exception:  # a damaged mark raises whatever its bytes lead to, and is no mark to OpenCV
+    except Exception:  # a damaged mark raises many types of errors, and OpenCV ignores it
         return None
 
 
@@ -164,20 +163,20 @@ def read_maps(paths, folder, use_cache: bool = True) -> list:
     """Read label maps as `read_files` does; the content of each is that of `read_map`.
 
     Args:
-        paths: Theirs.
-        folder: The folder of the data set that holds them.
+        paths: The files.
+        folder: The folder of the data set that contains them.
         use_cache: As for `read_files`.
     """
     return read_files(paths, read_map, 'maps', folder, use_cache, 'label maps')
 
 
 def read_map(path) -> dict:
-    """Return the ``size`` of a label map, its ``mode``, and ``labels`` as `labels_of` gives them; without labels where
-    a pixel is more than one number from 0 to 255."""
+    """Return the ``size`` of a label map, its ``mode``, and ``labels`` as `labels_of` returns them; without labels if
+    its pixels are not single numbers from 0 to 255."""
     with Image.open(path, formats=FORMATS) as image:
         pixels = np.asarray(image)
         content = dict(size=list(image.size), mode=image.mode)
-    # mmseg takes numbers of any kind, and what is beyond 8 bits for other labels
+    # mmseg accepts numbers of any type, and reads those beyond 8 bits as other labels
     if pixels.ndim == 2 and (pixels.dtype == np.uint8
                              or pixels.min() >= 0 and (pixels.astype(np.uint8) == pixels).all()):
         content['labels'] = labels_of(pixels)
@@ -192,10 +191,10 @@ def labels_of(pixels) -> list:
 
 
 def read_class_list(path):
-    """Return the names in a ``classes.txt``, or None where there is no such file.
+    """Return the names in a ``classes.txt``, or None if there is no such file.
 
     Raises:
-        Unreadable: It cannot be read, or has no names, empty ones or one twice.
+        Unreadable: It cannot be read, or has no names, empty names or repeated names.
     """
     if not path.is_file():
         return None
@@ -217,15 +216,15 @@ def parse_class_list(data: bytes) -> tuple:
 
 
 def read_json(path):
-    """Return what a JSON file holds, see `parse_json`."""
+    """Return the content of a JSON file, see `parse_json`."""
     return parse_json(Path(path).read_bytes())
 
 
 def parse_json(data: bytes):
-    """Return what JSON holds; orjson takes a third of the time of Python's parser on COCO's annotations.
+    """Return the content of JSON data; orjson needs a third of the time of Python's parser on COCO's annotations.
 
     Raises:
-        ValueError: It is no JSON, not even what Python writes for numbers that are none (NaN, Infinity).
+        ValueError: It is not JSON; NaN and Infinity, as Python writes them, are accepted.
     """
     try:
         return orjson.loads(data)
@@ -234,7 +233,7 @@ def parse_json(data: bytes):
 
 
 def recall(kind, path):
-    """Return what `remember` kept, or None; a damaged file counts as none."""
+    """Return the result that `remember` kept, or None, also if its file is damaged."""
     try:
         digest, _, text = _cache_file(kind, path).read_text().partition('\n')
         if hashlib.sha256(text.encode()).hexdigest() == digest:
@@ -245,7 +244,7 @@ def recall(kind, path):
 
 
 def remember(kind, path, content):
-    """Keep a result in the user's cache folder for the next run, where that can be written; losing it costs time."""
+    """Keep a result in the user's cache folder for the next run; if it cannot be written, only time is lost."""
     text = json.dumps(content)
     try:
         with atomic_write(_cache_file(kind, path)) as part:

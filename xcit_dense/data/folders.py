@@ -1,22 +1,22 @@
-"""Files in folders, as data sets read them."""
+"""The files in folders, as data sets read them."""
 import os
 from collections import Counter
 from pathlib import Path
 
 from ..errors import DataError
 
-#: Folders that are told of, of those where nothing is recognised.
+#: The number of folders that an error lists if nothing is recognised.
 _SEEN = 12
 
 
 def files_below(folder, hidden_folders: bool = False) -> list:
-    """Return the files below a folder, sorted; none where there is no such folder.
+    """Return the files below a folder, sorted; none if there is no such folder.
 
-    As in mmseg, folders behind links are looked into, and files whose names begin with a dot are left out. A link back
-    to a folder that it lies in is not followed. A link that leads nowhere counts as a file.
+    As in mmseg, links to folders are followed, and files whose names begin with a dot are ignored. A link back to a
+    folder that contains it is not followed. A broken link counts as a file.
 
     Args:
-        folder: It.
+        folder: The folder.
         hidden_folders: Whether to look into folders whose names begin with a dot, as mmseg does.
 
     Raises:
@@ -26,7 +26,7 @@ def files_below(folder, hidden_folders: bool = False) -> list:
 
 
 def names_below(folder, hidden_folders: bool = False) -> list:
-    """Return the paths of `files_below` as texts, in no order: a million of them takes seconds."""
+    """Return the paths of `files_below` as strings, unsorted: a million of them takes seconds."""
     folder = Path(folder)
     try:
         return list(_walk(folder, hidden_folders, ())) if folder.is_dir() else []
@@ -35,7 +35,7 @@ def names_below(folder, hidden_folders: bool = False) -> list:
 
 
 def seen_in(root) -> str:
-    """Return a few lines on the folders below a folder: how many files of which kinds lie in each."""
+    """Return a few lines on the folders below a folder: how many files of which kinds are in each."""
     lines = []
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith('.'))
@@ -70,7 +70,7 @@ def _is_folder(entry):
 
 
 def names_in_list(path) -> list:
-    """Return the names in a list of images, one a line.
+    """Return the names in a list of images, one per line.
 
     Raises:
         DataError: It cannot be read.
@@ -82,15 +82,15 @@ def names_in_list(path) -> list:
 
 
 def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str = None, ending: str = '') -> Path:
-    """Return the path of the label map of an image: what stands behind the stem of its name is another.
+    """Return the path of the label map of an image: the same name with a different ending.
 
     Args:
-        image: Below ``folder``.
-        folder: Of the images.
-        maps_folder: Of the label maps.
-        map_suffix: What their names end with, such as ``_mask.png``.
-        suffix: What those of the images end with; by default all from the last dot on.
-        ending: What stands before that in the names of images alone.
+        image: The image, below ``folder``.
+        folder: The folder of the images.
+        maps_folder: The folder of the label maps.
+        map_suffix: The end of their names, such as ``_mask.png``.
+        suffix: The end of the names of images; by default everything from the last dot on.
+        ending: The part before ``suffix`` that only the names of images have.
     """
     name = str(image.relative_to(folder))
     stem = name[:len(name) - len(image.suffix if suffix is None else suffix)]

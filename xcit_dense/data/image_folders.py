@@ -1,4 +1,4 @@
-"""A data set of plain image folders, which mmseg lacks; imported by the segmentation configs, needs mmseg."""
+"""A data set of plain image folders, which mmseg lacks. The segmentation configs import it; it needs mmseg."""
 from pathlib import Path
 
 from mmseg.datasets import BaseSegDataset
@@ -14,34 +14,33 @@ from .labels import label_map
 
 @DATASETS.register_module()
 class ImageFolderDataset(BaseSegDataset):
-    """Images of any usual format, and label maps of the same names but for the suffix in another folder.
+    """Images of any usual format, and label maps with the same names, except for the suffix, in another folder.
 
     Args:
-        ignore_labels: Labels in the files, from 0 to 255, that stand for no class: they are 255 after loading, and
-            labels behind them move up.
-        image_ending: What the names of images have before the suffix, and those of label maps have not, such as
-            ``_leftImg8bit``.
-        classes_file: A list of class names below the data root; what takes classes from the data reads it.
-        **options: Those of mmseg's data sets. ``ann_file`` lists images below their folder with their suffixes, one a
-            line; by default all are read.
+        ignore_labels: Labels in the files, from 0 to 255, to ignore: they are 255 after loading, and the numbers of
+            higher labels move down.
+        image_ending: The part before the suffix that only the names of images have, such as ``_leftImg8bit``.
+        classes_file: A list of class names below the data root, for configs with ``classes_from_data``.
+        **options: Options of mmseg's data sets. ``ann_file`` lists images below their folder with their suffixes, one
+            per line; by default all are read.
 
     Raises:
-        DataError: An image has no label map, or two images have the same name but for the suffix.
+        DataError: An image has no label map, or two images have the same name except for the suffix.
     """
 
     def __init__(self, *, ignore_labels=(), image_ending: str = '', classes_file: str = 'classes.txt', **options):
         self.ignore_labels, self.image_ending = tuple(ignore_labels), image_ending
         if bad := [label for label in self.ignore_labels if not 0 <= label <= IGNORED]:
-            raise DataError(f'ignore_labels are labels from 0 to {IGNORED}, got {bad[0]}')
+            raise DataError(f'ignore_labels must be from 0 to {IGNORED}, got {bad[0]}')
         super().__init__(**options)
 
     def get_label_map(self, new_classes=None):
-        """Return the classes of the labels that are moved, as mmseg's step that loads label maps expects it."""
+        """Return the class of each label that changes, as mmseg's step that loads label maps expects it."""
         first = int(self.reduce_zero_label)
         return label_map(first, set(self.ignore_labels), IGNORED if new_classes is None else len(new_classes))
 
     def load_data_list(self):
-        """Return one record per image, in the order of their paths or of the list, as mmseg's transforms expect it."""
+        """Return one record per image, in the order of paths or of the list, as mmseg's transforms expect them."""
         folder = Path(self.data_prefix['img_path']).expanduser()
         reads_arrays = any(isinstance(step, LoadImageChannels) for step in self.pipeline.transforms)
         suffixes = (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES) if reads_arrays else IMAGE_SUFFIXES

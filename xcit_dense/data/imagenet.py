@@ -1,4 +1,4 @@
-"""The classes of ImageNet-1k, whose order is that of the outputs of published classifiers."""
+"""The classes of ImageNet-1k, in the order of the outputs of published classifiers."""
 from functools import cache
 from pathlib import Path
 
@@ -7,17 +7,17 @@ from pathlib import Path
 def imagenet_classes() -> dict:
     """Return the names of the 1,000 classes by their WordNet ids (``n01440764``), sorted by the ids.
 
-    The folders of the data set are named by the ids. Names are the first synonym, but where two classes share it: each
-    name is that of one class.
+    The folders of the data set are named by the ids. A name is the first synonym, unless two classes share it: every
+    name is unique.
     """
     lines = Path(__file__).with_name('imagenet_classes.txt').read_text(encoding='utf-8').splitlines()
     return dict(line.split(' ', 1) for line in lines)
 
 
 def are_imagenet_names(names) -> bool:
-    """Whether some names are those of the 1,000 classes in their order, also with all synonyms as mmpretrain has them.
+    """Whether names are those of the 1,000 classes in order, also with all synonyms, as in mmpretrain.
 
-    There it is ``tench, Tinca tinca``.
+    A name there is ``tench, Tinca tinca``.
     """
     own = imagenet_classes().values()
     return len(names) == len(own) and all(
@@ -25,5 +25,5 @@ def are_imagenet_names(names) -> bool:
 
 
 def short_names(names) -> tuple:
-    """Return the names of `imagenet_classes` in the place of theirs, and others as they are."""
+    """Return the names of `imagenet_classes` if the names are those of ImageNet, and other names unchanged."""
     return tuple(imagenet_classes().values() if are_imagenet_names(names) else names)

@@ -1,4 +1,4 @@
-"""How the label maps of a data set are read, by the check and by what takes classes from them."""
+"""The label maps of a data set, for the check and for reading classes from them."""
 import os
 from pathlib import Path
 
@@ -14,23 +14,23 @@ from .pipelines import map_loader
 
 
 class LabelMaps:
-    """The label maps of a data set: what a look at a file leaves in doubt, the pipeline's own step is asked.
+    """The label maps of a data set; if a file leaves a doubt, the pipeline's own loading step decides.
 
     Args:
         dataset: Its config.
-        ignored: Labels that heads or metrics leave out, as they come out of the pipeline.
-        use_cache: Whether to believe what was found in files that have the same size and time.
+        ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
+        use_cache: Whether to reuse results for files with the same size and time.
 
     Attributes:
-        folder: That of the maps.
-        suffix: What their names end with.
-        ending: What the names of images have before the suffix, and theirs have not.
+        folder: The folder of the maps.
+        suffix: The end of their names.
+        ending: The part before the suffix that only the names of images have.
         first: The label of the first class in the files: 1 with ``reduce_zero_label``.
-        ignored: The labels in the files that stand for no class.
-        skipped: Those of them that no class has the number of, for the data set itself leaves them out: labels behind
-            them move up.
+        ignored: The labels in the files that mean "no class".
+        skipped: Those of them that the data set itself ignores: they use up no class number, and higher labels move
+            down.
         unlabelled: The labels in the files that are 255 after loading.
-        is_read: Whether anything is known to read them.
+        is_read: Whether a known step reads the maps.
     """
 
     def __init__(self, dataset, ignored=(), use_cache: bool = True):
@@ -49,49 +49,49 @@ class LabelMaps:
         self._asked, self._use_cache = Asked(self.loader, 'maps', self.folder, use_cache), use_cache
 
     def read(self, paths) -> list:
-        """Return the states of files as `read_maps` does; `doubted` and `ask` tell which of them hold."""
+        """Return the states of files as `read_maps` does; see `doubted` and `ask` for whether they are final."""
         return read_maps(paths, self.folder, self._use_cache)
 
     def labels(self, count: int) -> list:
-        """Return the labels in the files of so many classes."""
+        """Return the labels in the files for ``count`` classes."""
         return labels_of_classes(self.first, self.skipped, count)
 
     def in_words(self, count: int) -> str:
-        """Say which labels so many classes have, and which are ignored."""
+        """Return a text on which labels ``count`` classes have, and which are ignored."""
         labels, left_out = self.labels(count), sorted(self.ignored - set(range(self.first)))
-        return (f'labels {labels[0]} to {labels[-1]}, and ' if labels else '') + (
-            f'{", ".join(map(str, left_out))} {"is" if len(left_out) == 1 else "are"} ignored')
+        return (f'the labels {labels[0]} to {labels[-1]}' if labels else 'no labels') + (
+            f'; {", ".join(map(str, left_out))} {"is" if len(left_out) == 1 else "are"} ignored')
 
     def paths(self, whole: bool = False) -> list:
-        """Return the label maps of the data set: those of its list of images, or, where it has none, all in the folder.
+        """Return the label maps of the data set: those of its list of images, or all in the folder if it has no list.
 
         Args:
-            whole: Whether to leave the list aside.
+            whole: Whether to disregard the list.
         """
         folder = self.folder.absolute()
         if whole or not self._list:
             return [path for path in files_below(folder) if path.name.endswith(self.suffix)]
         images = self._images.absolute()
-        # a data set that reads one kind of image lists names without suffixes
+        # data sets that read one kind of image list names without suffixes
         return [label_map_of(images / name, images, folder, self.suffix, '' if self._is_exact else None, self.ending)
                 for name in names_in_list(self._list)]
 
     def wrong_labels(self, content, count: int) -> list:
-        """Return the labels of a map that stand for none of so many classes, and are not ignored."""
+        """Return the labels of a map that are neither one of ``count`` classes nor ignored."""
         known = {*self.ignored, *self.labels(count)}
         return [label for label, _ in content['labels'] if label not in known]
 
     def doubted(self, state) -> bool:
-        """Whether the step of the pipeline may see more in a file than its state with a fault says."""
+        """Whether the step of the pipeline may be able to read a file whose state has a problem."""
         is_unreadable = state.fault == 'unreadable' and state.value != NOT_REGULAR
         return self.loader.kind is not None and (is_unreadable or not self.loader.is_standard)
 
     def ask(self, path, image=None):
-        """Return the state of a file by what the pipeline's own step makes of it; None where it cannot use it.
+        """Return the state of a file according to the pipeline's own step; None if the step cannot use it.
 
         Args:
-            path: That of the label map.
-            image: That of its image; by default one of its name.
+            path: The label map.
+            image: Its image; by default the one with its name.
         """
         content, _ = self._asked.of(path, self._content, img_path=str(image or self._image_of(path)),
                                     seg_map_path=str(path), seg_fields=[], label_map=None,
@@ -99,15 +99,15 @@ class LabelMaps:
         return None if content is None else FileState('', '', content)
 
     def keep(self):
-        """Remember what was asked for the next run."""
+        """Keep the answers of the step for the next run."""
         self._asked.keep()
 
     def settled(self, paths, names) -> list:
-        """Return the states of files, those in doubt as the pipeline's own step reads them.
+        """Return the states of files; doubtful files are read by the pipeline's own step.
 
         Args:
-            paths: Theirs.
-            names: The classes, or None where the labels say them.
+            paths: The files.
+            names: The classes, or None if the labels define them.
         """
         states = [self._settle(path, state, names)
                   for path, state in zip(paths, self.read(paths), strict=True)]
@@ -122,11 +122,11 @@ class LabelMaps:
         return self.ask(path) or state
 
     def _content(self, loaded):
-        """Return what `read_map` does of what the step made, or None."""
+        """Return the same as `read_map` for the result of the step, or None."""
         labels = (loaded or {}).get('gt_seg_map') if isinstance(loaded, (dict, type(None))) else None
         if getattr(labels, 'ndim', 0) != 2 or labels.min() < 0 or labels.max() > IGNORED:
             return None
-        if self.first:  # as they are in the file
+        if self.first:  # as in the file
             labels = np.where(labels == IGNORED, IGNORED, labels + 1)
         return dict(size=list(labels.shape[::-1]), mode='L', labels=labels_of(labels))
 

@@ -1,4 +1,4 @@
-"""The numbers of classes in label maps: which label is which class, and which stand for none."""
+"""The numbers in label maps: which label is which class, and which labels are ignored."""
 from pathlib import Path
 
 from mmengine.config import Config
@@ -9,7 +9,7 @@ from .datasets import LOADERS, datasets, dicts_in, setting_of
 from .evaluators import evaluators
 from .files import IGNORED
 
-#: Names that data sets give to pixels which belong to no class.
+#: Names that data sets use for pixels without a class.
 _VOID = {'void', 'unlabeled', 'unlabelled', 'unlabel', 'ignore', 'ignored', 'unknown', 'undefined', 'dontcare',
          'donotcare', 'unannotated', 'noclass', 'backgroundunknown', 'outofroi'}
 
@@ -20,31 +20,31 @@ def first_label(dataset) -> int:
 
 
 def own_ignored(dataset) -> set:
-    """Return the labels in the files that a data set makes 255 as it loads them, by its ``ignore_labels``."""
+    """Return the labels in the files that a data set changes to 255 on loading, because of its ``ignore_labels``."""
     return set(setting_of(dataset, 'ignore_labels', ()))
 
 
 def labels_of_classes(first: int, ignored, count: int) -> list:
-    """Return the labels in the files of so many classes: from the first on, without the ignored ones."""
+    """Return the labels in the files for ``count`` classes: from the first on, without the ignored ones."""
     labels = [label for label in range(first, first + count + len(ignored)) if label not in ignored]
     return labels[:count]
 
 
 def without_ignored(names, first: int, ignored) -> tuple:
-    """Return those of some names, of the labels from the first on, that name a class."""
+    """Return the names of the labels from the first on, without those of ignored labels."""
     return tuple(name for label, name in enumerate(names, first) if label not in ignored)
 
 
 def label_map(first: int, ignored, count: int):
-    """Return mmseg's ``label_map``: the class of each label that is not its number already, 255 for an ignored one.
+    """Return mmseg's ``label_map``: the class of each label whose number changes, 255 for an ignored label.
 
     Args:
-        first: As `first_label` says.
-        ignored: Labels in the files.
+        first: The label of the first class, see `first_label`.
+        ignored: The ignored labels in the files.
         count: The number of classes.
 
     Returns:
-        A dict, whose keys are labels minus ``first``; None where there is nothing to change.
+        A dict whose keys are labels minus ``first``; None if nothing changes.
     """
     if not ignored:
         return None
@@ -54,33 +54,33 @@ def label_map(first: int, ignored, count: int):
 
 
 def labels_in_files(first: int, changed, count: int) -> tuple:
-    """Return the labels of so many classes by a ``label_map``, as checkpoints keep it; it is None where none was."""
-    # JSON makes texts of numbers
+    """Return the labels of ``count`` classes according to a ``label_map`` from a checkpoint, which may be None."""
+    # JSON turns the keys into strings
     old = {int(new): int(label) for label, new in (changed or {}).items() if int(new) != IGNORED}
     return tuple(first + old.get(place, place) for place in range(count))
 
 
 def without_class(totals) -> str:
-    """Say how often labels without a class are there, and what helps.
+    """Return a text on how often labels without a class occur, and how to fix them.
 
     Args:
-        totals: Images and pixels by the label.
+        totals: Numbers of images and pixels by label.
     """
-    words = [f'{label} ({counted(pixels, "pixels")} on {counted(images, "images")})'
+    words = [f'{label} ({counted(pixels, "pixels")} in {counted(images, "images")})'
              for label, (images, pixels) in totals.items()]
     options = ' '.join(map(str, totals))
-    return (f'Without a class: {listed(words)}. Where they stand for nothing: --ignore-label {options}; where they are '
-            'classes, their names are missing in classes.txt, one a line from the first label on')
+    return (f'Without a class: {listed(words)}. To ignore them: --ignore-label {options}. If they are classes, add '
+            'their names to classes.txt, one per line from the first label on')
 
 
 def void_names(names) -> list:
-    """Return those of some names that say that a pixel has no class, with their places: pairs of place and name."""
+    """Return the names that mean that a pixel has no class, with their indices: pairs of index and name."""
     return [(place, name) for place, name in enumerate(names)
             if ''.join(filter(str.isalnum, str(name).lower())) in _VOID]
 
 
 def names_file_of(dataset) -> str:
-    """Return the file with the names of the classes of label maps, below the data root or absolute."""
+    """Return the file with the class names of label maps, absolute or below the data root."""
     return dataset.get('classes_file') or 'classes.txt'
 
 
@@ -90,9 +90,9 @@ def names_path_of(dataset) -> Path:
 
 
 def leave_out_255(cfg: Config):
-    """Make heads, padding, pipelines and metrics leave out the label 255, where the config has another number.
+    """Make heads, padding, pipelines and metrics ignore the label 255, where the config has another number.
 
-    It is what ``ignore_labels`` of a data set become.
+    The ``ignore_labels`` of a data set become 255.
     """
     heads = [node for name in ('decode_head', 'auxiliary_head') for node in dicts_in(_model(cfg).get(name) or ())]
     nodes = [(node, 'ignore_index') for node in heads]
@@ -102,16 +102,16 @@ def leave_out_255(cfg: Config):
               for key in ('ignore_index', 'seg_pad_val')]
     nodes += [(metric, 'ignore_index') for _, metric in evaluators(cfg)]
     for node, key in nodes:
-        if node.get(key) not in (None, IGNORED):  # a loss of single bits has None
-            print_log(f'{key} = {IGNORED} in the place of {node[key]} ({node.get("type", "")}): that is what ignored '
-                      'labels are after loading', logger='current')
+        if node.get(key) not in (None, IGNORED):  # a binary loss has None
+            print_log(f'{key} = {IGNORED} instead of {node[key]} ({node.get("type", "")}): ignored labels are '
+                      f'{IGNORED} after loading', logger='current')
             node[key] = IGNORED
 
 
 def pad_as_ignored(cfg: Config):
-    """Pad label maps with the label that all heads leave out, where that is another than 255 and padding is 255.
+    """Pad label maps with the label that all heads ignore, if that is not 255 and padding is 255.
 
-    No class has the label 255, and the loss would stop at the first image that is smaller than a batch.
+    No class has the label 255, so the loss would fail at the first image that is smaller than the batch.
     """
     heads = [node for name in ('decode_head', 'auxiliary_head') for node in dicts_in(_model(cfg).get(name) or ())
              if 'num_classes' in node]
@@ -121,7 +121,7 @@ def pad_as_ignored(cfg: Config):
     for node in dicts_in([_model(cfg).get('data_preprocessor'), cfg.get('data_preprocessor')]):
         if node.get('seg_pad_val', 0) == IGNORED:
             node['seg_pad_val'] = label
-            print_log(f'seg_pad_val = {label} in the place of {IGNORED}: it is what the heads leave out '
+            print_log(f'seg_pad_val = {label} instead of {IGNORED}: the heads ignore this label '
                       '(ignore_index)', logger='current')
 
 

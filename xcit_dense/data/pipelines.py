@@ -1,4 +1,4 @@
-"""The steps of a data set's pipeline by their classes, wherever they stand in it; what it reads, and how."""
+"""The steps of a data set's pipeline by their classes, wherever they are in it: what the pipeline reads, and how."""
 import inspect
 
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
@@ -10,13 +10,15 @@ from .datasets import IMAGE_SUFFIXES, LOADERS, argument_of, class_of, dicts_in, 
 from .evaluators import evaluators
 from .files import IGNORED
 
+#: Arguments of the step that loads annotations: in which form.
+_FORMS = ('poly2mask', 'box_type')
 _ORIENTED = ('turbojpeg', 'tifffile')
 
 
 def steps_of(dataset) -> list:
-    """Return the steps of a pipeline, those inside others too: pairs of a class, None where it is unknown, and config.
+    """Return the steps of a pipeline, including nested ones: pairs of class, None if unknown, and config.
 
-    A type may be a name, with its scope or without, or the class itself.
+    A type may be a name, with or without its scope, or the class itself.
     """
     return [(class_of(dataset, 'TRANSFORMS', node['type']), node) for node in dicts_in(dataset.get('pipeline') or ())
             if node.get('type')]
@@ -28,7 +30,7 @@ def loads_masks(dataset) -> bool:
 
 
 def turns_images(dataset) -> bool:
-    """Whether the pipeline of a data set reads images turned as their EXIF marks ask."""
+    """Whether the pipeline of a data set rotates images as their EXIF orientation says."""
     kind, step = _image_step(dataset)
     if not _is(kind, LoadImageFromFile):
         return True
@@ -43,12 +45,12 @@ def image_suffixes(dataset) -> tuple:
 
 
 def resizes(dataset) -> bool:
-    """Whether a step of a pipeline brings images and label maps to a size that is given."""
+    """Whether a step of a pipeline resizes images and label maps to a given size."""
     return any('Resize' in getattr(kind, '__name__', '') for kind, _ in steps_of(dataset))
 
 
 def judges_masks(cfg, loader):
-    """Return whether a metric reads the masks of a loader's data itself, None where that is not known."""
+    """Return whether a metric reads the masks of a loader's data itself, None if that is unknown."""
     parts = [part for _, part in evaluators(cfg, [loader])]
     names = [getattr(part.get('type'), '__name__', str(part.get('type'))) for part in parts]
     if not all(name.endswith('CocoMetric') for name in names) or not names:
@@ -57,15 +59,15 @@ def judges_masks(cfg, loader):
 
 
 def ignored_labels(cfg, loader) -> tuple:
-    """Return the labels that all heads (of a training) or all metrics leave out, as they come out of the pipeline."""
+    """Return the labels that all heads (in training) or all metrics ignore, as they come out of the pipeline."""
     parts = _label_heads(cfg) if loader == LOADERS[0] else [part for _, part in evaluators(cfg, [loader])]
     labels = {part.get('ignore_index', IGNORED) for part in parts}
     return tuple(labels) if len(labels) == 1 else ()
 
 
 def stops_at_255(cfg) -> bool:
-    """Whether training stops at a pixel that is 255 after loading: the loss of a head has no class for it, and leaves
-    out another label alone."""
+    """Whether training fails at a pixel that is 255 after loading: the loss of a head has no class for it, and ignores
+    only another label."""
     return any(_is_softmax(loss) for head in _label_heads(cfg) if head.get('ignore_index', IGNORED) != IGNORED
                for loss in dicts_in(head.get('loss_decode') or dict(type='CrossEntropyLoss')))
 
@@ -82,40 +84,39 @@ def _label_heads(cfg):
 
 
 class Loader:
-    """The step of a pipeline that reads a kind of file, to be asked where a look at the file leaves a doubt.
+    """The step of a pipeline that reads a kind of file; it is asked if the quick check of a file leaves a doubt.
 
     Args:
-        kind: Its class, or None where there is none or nothing is known of it.
+        kind: Its class, or None if there is no step or its class is unknown.
         step: Its config.
-        standard: The classes of the frameworks, of which it is known what they read.
+        standard: The classes of the frameworks, which are known to read all usual files.
     """
 
     def __init__(self, kind, step, standard):
         self.kind, self.step = kind, step
-        #: Whether it is one of the frameworks.
+        #: Whether it is a class of the frameworks.
         self.is_standard = kind is None or kind in standard
-        #: Whether it reads each file from its path, and gives an image the size that the file says.
+        #: Whether it reads each file from its path, and returns an image of the size in the file.
         self.reads_as_known = self.is_standard and not (step.get('ignore_empty') or step.get('backend_args'))
         #: Whether it reads from a disk.
         self.is_local = not is_elsewhere(step)
         self._source = _source_of(kind)
-        #: Whether `key` tells when the step becomes another: its code lies in a file.
+        #: Whether `key` changes when the step changes: its code is in a file.
         self.has_key = self._source is not None
         self._built = None
 
     def key(self) -> str:
-        """Return what findings depend on: the config of the step and the file of its class."""
+        """Return a key that findings depend on: the config of the step and the file of its class."""
         return repr([self.step, self._source]) if self.kind is not None else ''
 
     def ask(self, **record):
         """Load a file.
 
         Args:
-            **record: What the data set hands to its pipeline.
+            **record: What the data set passes to its pipeline.
 
         Returns:
-            What the step makes of the record, or None; and what it says against the file or ''. Both are empty where
-            there is no step to ask.
+            The result of the step or None, and its error or ''. Both are empty if there is no step to ask.
         """
         if self.kind is None:
             return None, ''
@@ -124,7 +125,7 @@ class Loader:
                 self._built = self.kind(**{key: value for key, value in self.step.items()
                                            if key not in ('type', '_scope_')})
             return self._built(dict(record)), ''
-        except Exception as error:  # whatever a loader of the user's own leads to
+        except Exception as error:  # a user's own loader may raise anything
             return None, first_line(error)
 
 
@@ -132,12 +133,12 @@ def _source_of(kind):
     try:
         path = inspect.getfile(kind)
         return [kind.__qualname__, path, *stamp_of(path)]
-    except (OSError, TypeError, AttributeError):  # no class, or one that was typed in
+    except (OSError, TypeError, AttributeError):  # no class, or one without a file
         return None
 
 
 def image_loader(dataset) -> Loader:
-    """Return the step that reads the images of a data set: that of the frameworks, or else the first of all."""
+    """Return the step that reads the images of a data set: that of the frameworks, otherwise the first step."""
     return Loader(*_image_step(dataset), (LoadImageFromFile, ))
 
 
@@ -146,6 +147,38 @@ def map_loader(dataset) -> Loader:
     found = next(((kind, step) for kind, step in steps_of(dataset) if _is(kind, LoadAnnotations)
                   or kind is not None and 'annot' in kind.__name__.lower()), (None, {}))
     return Loader(*found, (LoadAnnotations, class_of(dataset, 'TRANSFORMS', 'LoadAnnotations')))
+
+
+def loads_like_training(dataset, trained) -> list:
+    """Return the steps of a pipeline such that annotations are loaded right after the image, as training needs them.
+
+    Annotations that the pipeline does not load, such as masks, are loaded as by the pipelines of the training.
+
+    Args:
+        dataset: The data set of the pipeline, for validation or test.
+        trained: The data sets of the training.
+    """
+    steps = list(dataset['pipeline'])
+    wanted = [(kind, step) for other in trained for kind, step in steps_of(other) if _loads_annotations(kind)]
+    own = [step for step in steps if _loads_annotations(class_of(dataset, 'TRANSFORMS', step['type']))]
+    is_nested = any(_loads_annotations(kind) and step not in own for kind, step in steps_of(dataset))
+    image = _image_step(dataset)[1]
+    if is_nested or image not in steps:
+        return steps  # a user's own structure
+    rest = [step for step in steps if step not in own]
+    loads = []
+    for step in own or [step for _, step in wanted[:1]]:
+        kind = class_of(dataset, 'TRANSFORMS', step['type'])
+        also = next((other for other_kind, other in wanted if other_kind is kind), {})
+        loads.append({**step, **{key: also[key] for key in also if key.startswith('with_') or key in _FORMS}})
+    place = rest.index(image) + 1
+    return [*rest[:place], *loads, *rest[place:]]
+
+
+def _loads_annotations(kind):
+    name = getattr(kind, '__name__', '')
+    return name != 'LoadEmptyAnnotations' and (
+        _is(kind, LoadAnnotations) or name.startswith('Load') and 'annot' in name.lower())
 
 
 def _image_step(dataset):

@@ -1,29 +1,29 @@
-"""Shapes with textures, of which the generated data sets are made."""
+"""The shapes with textures that generated data sets consist of."""
 import cv2
 import numpy as np
 
-#: Their names in the order of their numbers.
+#: The names of the shapes in the order of their numbers.
 CLASSES = ('disc', 'square', 'triangle', 'star', 'cross')
-#: The texture of each of them.
+#: The texture of each shape.
 _TEXTURES = ('rings', 'stripes', 'plain', 'checks', 'noise')
 
 
 def paint(rng, picture, label, centre, radius):
-    """Paint a shape over a picture (H, W, 3) uint8 and return the pixels it covers (H, W) bool.
+    """Paint a shape over an image (H, W, 3) uint8 and return the pixels that it covers (H, W) bool.
 
     Args:
         rng: Random numbers.
-        picture: It; it is changed.
+        picture: The image; it is changed.
         label: The number of the shape.
         centre: Its middle, x and y in pixels.
-        radius: In pixels, more or less.
+        radius: About this many pixels.
     """
     outline = _outline(CLASSES[label], rng.uniform(-0.35, 0.35)) * radius + np.asarray(centre)
     return _fill(rng, picture, outline, _TEXTURES[label])
 
 
 def paint_patch(rng, picture, centre, radius):
-    """Paint a patch of no shape, with the texture of any; else as `paint`."""
+    """Paint a patch without a shape, with the texture of any; otherwise as `paint`."""
     turn = np.linspace(0, 2 * np.pi, 9, endpoint=False) + rng.uniform(-0.3, 0.3, 9)
     outline = np.stack([np.cos(turn), np.sin(turn)], 1) * rng.uniform(0.6, 1.3, (9, 1)) * radius + np.asarray(centre)
     return _fill(rng, picture, outline, _TEXTURES[rng.integers(len(_TEXTURES))])

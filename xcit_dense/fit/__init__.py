@@ -1,4 +1,4 @@
-"""Does a config fit its data, and what would one that does say?"""
+"""Check whether a config fits its data, and suggest one that does."""
 from .looking import Look, look
 from .suggesting import check_kind, suggest
 

@@ -1,34 +1,34 @@
-"""Anchors that fit boxes."""
+"""Find anchors that fit boxes."""
 from typing import NamedTuple
 
 import numpy as np
 
 from .geometry import best_ious
 
-#: Sizes of anchors of the finest level in strides, and how many there are between one level and the next.
+#: Sizes of the anchors of the finest level, in strides; and how many sizes there are per level.
 _SCALES, _PER_OCTAVE = (1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16), (1, 2, 3)
 _USUAL = (0.5, 1.0, 2.0)
-#: What one more anchor at every place has to gain in IoU.
+#: The gain in mean IoU that one more anchor per position must bring.
 _PRICE = 0.008
-#: Boxes that are enough to compare by.
+#: Boxes that are compared at most.
 _SAMPLE = 2000
 
 
 class Fitted(NamedTuple):
-    """Anchors, as the arguments of their generator that give them."""
+    """Anchors: the arguments of their generator, and their shapes."""
     arguments: dict
     shapes: np.ndarray
 
 
 def fit_anchors(boxes, generator):
-    """Return the anchors that fit boxes best, or None where those of the generator are as good.
+    """Return the anchors that fit boxes best.
 
     Args:
         boxes: Widths and heights (n, 2) in pixels of the resized images.
-        generator: The config of an ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``; of others None.
+        generator: The config of an ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``.
 
     Returns:
-        `Fitted`.
+        `Fitted`; None if the anchors of the generator are as good, or if it is of another type.
     """
     strides = [stride if isinstance(stride, (int, float)) else stride[0] for stride in generator.get('strides') or ()]
     keys = {'strides', 'ratios', 'scales', 'octave_base_scale', 'scales_per_octave', 'type'}
@@ -41,7 +41,7 @@ def fit_anchors(boxes, generator):
     if not now:
         return None
     low, middle, high = (round(float(value), 2) for value in np.percentile(boxes[:, 1] / boxes[:, 0], (10, 50, 90)))
-    # anchors higher and wider than the usual box, and that one, unless boxes hardly differ
+    # ratios of the usual box and of higher and wider ones, unless boxes hardly differ
     own = (middle, ) if high / low < 1.5 else (low, middle, high)
     counts = (generator['scales_per_octave'], ) if octave else _PER_OCTAVE
     best = None
@@ -60,7 +60,7 @@ def fit_anchors(boxes, generator):
 
 
 def _judge(boxes, scales, ratios, strides):
-    """Return how good anchors are, and their shapes (n, 2)."""
+    """Return the score of anchors, and their shapes (n, 2)."""
     sides = np.multiply.outer(strides, scales).ravel()
     shapes = np.concatenate([np.stack([sides / ratio ** 0.5, sides * ratio ** 0.5], 1) for ratio in ratios])
     return best_ious(boxes, shapes).mean() - _PRICE * len(scales) * len(ratios), shapes

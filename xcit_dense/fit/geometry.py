@@ -1,4 +1,4 @@
-"""What a config makes of sizes: how images are resized, how large a token is, which anchors there are."""
+"""Sizes that a config determines: how images are resized, how large a token is, which anchors there are."""
 from typing import NamedTuple
 
 import numpy as np
@@ -8,9 +8,9 @@ from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.pipelines import steps_of
 from ..text import type_name
 
-#: Below this IoU no anchor learns a box well, whatever the rules are.
+#: Below this IoU an anchor does not learn a box well, whatever the assigner allows.
 NO_ANCHOR = 0.3
-#: Steps that resize as `resized` does.
+#: Steps whose effect `zooms` computes.
 _KNOWN = ('Resize', 'FixScaleResize')
 
 
@@ -21,7 +21,7 @@ class Anchors(NamedTuple):
         key: The place of their generator in the config.
         generator: Its config.
         shapes: Widths and heights (n, 2) in pixels, of all levels.
-        positive: The IoU with a box from which on an anchor learns it.
+        positive: The IoU with a box from which an anchor learns it.
         least: The IoU below which a box has no anchor at all.
     """
     key: str
@@ -32,10 +32,10 @@ class Anchors(NamedTuple):
 
 
 def resize_of(cfg):
-    """Return the step that brings images to the size in which they are tested, or else trained: its config.
+    """Return the config of the step that resizes the images of the validation or, without one, of the training.
 
     Returns:
-        An empty dict where they keep their size; None where it is a step of an unknown kind.
+        An empty dict if images keep their size; None if the step is of an unknown type.
     """
     tested = datasets(cfg, LOADERS[1:2]) or datasets(cfg, LOADERS[:1])
     steps = [(type_name(kind or step['type']), step) for kind, step in steps_of(tested[0])] if tested else []
@@ -50,7 +50,7 @@ def zooms(step, sizes) -> np.ndarray:
     """Return by how much images are enlarged (n, 2), in width and height.
 
     Args:
-        step: The step that resizes, as `resize_of` gives it.
+        step: The step that resizes, as `resize_of` returns it.
         sizes: Widths and heights (n, 2) in pixels.
     """
     sizes = np.asarray(sizes, float)
@@ -65,7 +65,7 @@ def zooms(step, sizes) -> np.ndarray:
 
 
 def patch_of(cfg):
-    """Return the side of a token in pixels, None where the backbone is none of this package."""
+    """Return the side of a token in pixels; None if the backbone is not from this package."""
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     if type_name(backbone.get('type')) != 'XCiT':
         return None
@@ -90,7 +90,7 @@ def anchors_of(cfg):
     try:
         built = TASK_UTILS.build(dict(generator))
         corners = np.concatenate([level.cpu().numpy() for level in built.base_anchors])
-    except Exception:  # one of the user's own may do anything, and this is only told
+    except Exception:  # a user-defined one may do anything, and the anchors are only reported
         return None
     weak = assigner.get('match_low_quality', True)
     return Anchors(f'model.{key}.anchor_generator', generator, corners[:, 2:] - corners[:, :2],
@@ -98,11 +98,11 @@ def anchors_of(cfg):
 
 
 def best_ious(boxes, shapes) -> np.ndarray:
-    """Return the largest IoU (n) of each box with a shape, their centres on each other.
+    """Return the largest IoU (n) of each box with any shape of the same centre.
 
     Args:
         boxes: Widths and heights (n, 2).
-        shapes: Likewise (m, 2).
+        shapes: Widths and heights (m, 2).
     """
     boxes, shapes = np.asarray(boxes, float), np.asarray(shapes, float)
     best = np.zeros(len(boxes))
@@ -113,12 +113,12 @@ def best_ious(boxes, shapes) -> np.ndarray:
 
 
 def are_poor(best, least: float) -> bool:
-    """Whether anchors do not fit boxes, by the `best_ious` of these and the IoU below which one has no anchor."""
+    """Whether anchors do not fit boxes, by the boxes' `best_ious` and the IoU below which a box has no anchor."""
     return bool(np.median(best) < 0.55 or (best < max(least, NO_ANCHOR)).mean() > 0.15)
 
 
 def objects_kept(model) -> dict:
-    """Return by its key in the config each number of objects, or of proposals, that an image may have."""
+    """Return the limits on the objects, or the proposals, of an image, by their keys in the config."""
     found = {}
     for place in ('test_cfg.rcnn', 'test_cfg', 'test_cfg.rpn', 'train_cfg.rpn_proposal'):
         node = model
@@ -130,18 +130,18 @@ def objects_kept(model) -> dict:
 
 
 def counts_hundred(cfg) -> bool:
-    """Whether a metric of COCO counts the hundred best objects of an image alone in its mAP."""
+    """Whether a metric counts only the hundred best objects of an image in its mAP, as COCO's does."""
     return any(type_name(part.get('type')) == 'CocoMetric' and 'metric' in part
                for part in dicts_in(cfg.get('val_evaluator') or {}))
 
 
 def rounded(value, unit):
-    """Return a number rounded to a multiple of a unit, to one at least."""
+    """Return a number rounded to a multiple of a unit, which is at least the unit."""
     return max(int(round(value / unit)), 1) * unit
 
 
 def at(node, key: str):
-    """Return the value of a config at a dotted key, None without one."""
+    """Return the value of a config at a dotted key; None without one."""
     for name in key.split('.'):
         node = node.get(name) if hasattr(node, 'get') else None
     return node

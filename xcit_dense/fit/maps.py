@@ -1,4 +1,4 @@
-"""What the label maps of a segmentation data set measure: pixels and width of each class, sizes of the images."""
+"""Measure the label maps of a segmentation data set: pixels and width of each class, sizes of the images."""
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ..data.folders import files_below
 from ..data.label_maps import LabelMaps
 from ..data.pipelines import ignored_labels
 
-#: Label maps that are looked at pixel by pixel: more would tell no more.
+#: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
 
 
@@ -23,9 +23,9 @@ class Maps:
 
     Attributes:
         images: Numbers (n, 3): width and height in pixels, and how many maps have that size.
-        classes: By name the share of the pixels that have a class, and the number of images that have one.
-        widths: By name how wide the parts of a class are, in pixels as they are in the files; of those that are seen
-            in the maps that were looked at.
+        classes: By name, the share of the pixels of a class, and the number of images that have it.
+        widths: By name, how wide the parts of a class are, in pixels of the files; only for classes in the maps that
+            were examined.
     """
     images: np.ndarray
     classes: dict
@@ -38,10 +38,10 @@ class Maps:
 
 
 def measure_maps(cfg, loader: str = LOADERS[0]):
-    """Measure the label maps of a loader; what was read of a file is kept until it changes.
+    """Measure the label maps of a loader; the results for a file are cached until it changes.
 
     Returns:
-        `Maps`; None where there are none, or some that are not on a disk, in colour or of a data set of another kind.
+        `Maps`; None if there are none, or if they are not on a local disk, in colour or of another kind of data set.
     """
     members = datasets(cfg, [loader])
     if len(members) != 1 or not _is_known(members[0]):
@@ -75,7 +75,7 @@ def _is_known(dataset):
 
 
 def _paths(dataset, maps):
-    """Return the label maps: those of the images that the data set lists in a file, or all that are there."""
+    """Return the label maps: those of the images that the data set lists in a file, or all in the folder."""
     if not dataset.get('ann_file'):
         return [path for path in files_below(maps.folder) if path.name.endswith(maps.suffix)]
     listed = Path(dataset.get('data_root') or '', dataset['ann_file']).expanduser()
@@ -87,9 +87,9 @@ def _paths(dataset, maps):
 
 
 def _widths(paths, folder):
-    """Return the width in pixels by label, of an even sample of label maps.
+    """Return the width in pixels by label, from an evenly spaced sample of label maps.
 
-    A band of width w loses two of its w pixels when its outline is taken away.
+    A band of width w loses two of its w pixels when its outline is removed.
     """
     some = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _SAMPLE)).astype(int))
     totals = np.zeros((256, 2), np.int64)
@@ -101,7 +101,7 @@ def _widths(paths, folder):
 
 
 def _outlines(path):
-    """Return the labels in a map, each with its number of pixels and of those that touch another label."""
+    """Return the labels in a map, each with the number of its pixels and of those next to another label."""
     with Image.open(path, formats=FORMATS) as image:
         pixels = np.asarray(image)
     if pixels.ndim != 2 or pixels.dtype != np.uint8:

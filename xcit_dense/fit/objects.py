@@ -1,4 +1,4 @@
-"""What the objects of a detection data set measure: sizes and shapes, how many there are, of which classes."""
+"""Measure the objects of a detection data set: sizes and shapes, how many there are, and their classes."""
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,20 +11,20 @@ from ..data.datasets import LOADERS, ann_file_of, datasets, is_elsewhere, reader
 from ..data.files import recall, remember
 from ..files import stamp_of
 
-#: Boxes of which sizes and shapes are looked at: more would tell no more.
+#: Boxes whose sizes and shapes are examined: more would not show more.
 _SAMPLE = 20_000
 
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects that a detector is trained on: no crowds, and none that mmdet leaves out.
+    """The objects that a detector is trained on: no crowds, and none that mmdet ignores.
 
     Attributes:
-        images: Numbers (n, 3) of images: width and height in pixels, and how many have that size.
-        per_image: Numbers (n, 2): objects of an image that has some, and how many images have so many.
-        boxes: Some of them, evenly drawn (n, 4): width and height of the image, then of the box, in pixels.
-        classes: By name the number of objects, and that of images that have one.
-        too_small: Images that the ``min_size`` of ``filter_cfg`` leaves out.
+        images: Numbers (n, 3): width and height in pixels, and how many images have that size.
+        per_image: Numbers (n, 2): a number of objects from 1 up, and how many images have that number.
+        boxes: An evenly spaced sample (n, 4): width and height of the image, then of the box, in pixels.
+        classes: By name, the number of objects, and the number of images that have one.
+        too_small: The number of images that the ``min_size`` of ``filter_cfg`` removes.
     """
     images: np.ndarray
     per_image: np.ndarray
@@ -43,15 +43,15 @@ class Objects:
         return int(self.per_image.prod(1).sum())
 
     def most(self, percent: float) -> int:
-        """Return how many objects an image has at most, of so many percent of the images that have some."""
+        """Return the largest number of objects per image in this percentage of the images that have objects."""
         return int(np.percentile(np.repeat(*self.per_image.T), percent, method='inverted_cdf'))
 
 
 def measure_objects(cfg, loader: str = LOADERS[0]):
-    """Measure the objects of a loader's COCO files, once: the result is kept until a file changes.
+    """Measure the objects of a loader's COCO files; the result is cached until a file changes.
 
     Returns:
-        `Objects`; None where the data is of another kind, not on a disk, or has no object.
+        `Objects`; None if the data is of another kind, not on a local disk, or has no objects.
     """
     found = []
     for dataset in datasets(cfg, [loader]):
@@ -98,7 +98,7 @@ def _measure_file(dataset, from_data):
 
 
 def _without_small(objects, dataset):
-    """Leave out the images that are filtered for their size; what they have is a part of the other numbers."""
+    """Remove the images that are filtered by size; their objects still count in the other numbers."""
     rules = {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
     small = objects.images[:, :2].min(1, initial=2**31) < rules.get('min_size', 0)
     kept = objects.boxes[:, :2].min(1, initial=2**31) >= rules.get('min_size', 0)
@@ -107,7 +107,7 @@ def _without_small(objects, dataset):
 
 
 def _measure(path, wanted):
-    """Return what `Objects` holds of a file, as JSON can; None where it is no COCO file."""
+    """Return the values of `Objects` for a file, as JSON values; None if it is no COCO file."""
     content, fault = read_coco(path)
     if fault:
         return None
@@ -139,6 +139,6 @@ def _measure(path, wanted):
 
 
 def _counted(rows):
-    """Return different rows (n, k) of numbers as lists, each with how often it is there."""
+    """Return the unique rows (n, k) of numbers as lists, each with its count."""
     values, counts = np.unique(rows.astype(int), axis=0, return_counts=True)
     return np.concatenate([values, counts[:, None]], 1).tolist()

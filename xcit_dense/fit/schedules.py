@@ -1,22 +1,23 @@
-"""The length of a run for so many images, and a schedule that fits it."""
+"""Choose the length of a run for the number of images, and a schedule that fits it."""
 from ..config.check.schedule import WARM_UP, schedulers, shortened, warm_up_of
 from ..config.length import UNITS, set_length
+from ..text import counted
 
-#: A run of epochs has as many iterations at least, and one of iterations sees the data so often.
+#: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
 _ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
-#: Epochs that no data is too small for, and the validations of a run that is made longer.
+#: The most epochs, however small the data is; and the number of validations of a run that is made longer.
 _MOST_EPOCHS, _VALIDATIONS = 300, 10
 
 
 def fit_schedule(cfg, epoch_length: int) -> dict:
-    """Give a run a length for its data, and its schedulers that length.
+    """Set the length of a run for its data, and fit its schedulers to that length.
 
     Args:
         cfg: The config, which is changed.
         epoch_length: The iterations of an epoch.
 
     Returns:
-        The reasons, by the keys of what was changed.
+        The reasons, by the keys that were changed.
     """
     key = next((key for key in UNITS if cfg.train_cfg.get(key)), None)
     if key is None:
@@ -39,13 +40,13 @@ def fit_schedule(cfg, epoch_length: int) -> dict:
         node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]
         node['end'] = shortened(node, int(WARM_UP * after[2]) // after[3])
     if before and warm_up_of(cfg, epoch_length)[1] != before[1]:
-        why = f'the warm-up of {before[1]} iterations takes a tenth of the run'
+        why = f'the warm-up takes a tenth of the run, before {counted(before[1], "iterations")}'
         whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     return whys
 
 
 def _space(cfg, length):
-    """Let a run of many epochs validate and save less often than after each."""
+    """Make a run of many epochs validate and save less often."""
     now, interval = cfg.train_cfg.get('val_interval'), length // _VALIDATIONS
     if not now or now >= interval:
         return

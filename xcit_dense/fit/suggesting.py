@@ -1,4 +1,4 @@
-"""What a config has to say to fit its data: `--suggest`."""
+"""Suggest a config that fits the data: `--suggest`."""
 import copy
 import math
 import re
@@ -11,6 +11,7 @@ from ..config.image_size import box_of, set_image_size
 from ..config.loading import read_config
 from ..data.datasets import LOADERS, dicts_in, named_datasets
 from ..errors import ConfigError, DataError
+from ..text import counted
 from .geometry import at, patch_of, resize_of, rounded, zooms
 from .looking import MOST_ENLARGED, RARE
 from .maps import measure_maps
@@ -20,18 +21,17 @@ from .suggesting_images import write_images
 from .suggesting_objects import change_detector
 from .writing import Change, Code, write_config
 
-#: How many times the pixels of the config's own images those of the suggested ones are at most: so much more memory
-#: and time an image takes.
+#: The largest factor by which the number of pixels of an image, and so its memory and time, may grow.
 _MORE_PIXELS = 7
-#: The share of a token that the usual object gets, and a thin band.
+#: The size in tokens that the median object gets, and the width of a thin band.
 _OBJECT, _BAND = 1., 0.25
-#: The objects of a step that the rates of the small configs are for: eight images of the demo. More of them let the
-#: rate rise with their root, up to so many times.
+#: The objects per step that the learning rates of the small configs are for: eight images of the demo. With more, the
+#: rate rises with their square root, up to this factor.
 _OBJECTS, _FASTER = 32, 2.
-#: Less would change little.
+#: A smaller factor would change little.
 _LEAST_FACTOR = 1.15
-_ASKED = 'as asked for'
-#: What is written of a loader beside its images.
+_ASKED = 'as requested'
+#: The keys of a loader that are written in addition to its images.
 _OF_LOADERS = ('batch_size', 'num_workers', 'persistent_workers', 'prefetch_factor')
 
 
@@ -39,20 +39,22 @@ def suggest(cfg, base, source: str, settings=None) -> str:
     """Return the text of a config that fits the training data of another.
 
     Args:
-        cfg: The other, its data placed and its classes known.
-        base: Its file.
-        source: What the suggestion is for, in words.
-        settings: `xcit_dense.config.settings.Settings` that were applied to it: these values stay, and are written.
+        cfg: The other config, with its data and its classes.
+        base: The file of that config.
+        source: A description of what the suggestion is for.
+        settings: `xcit_dense.config.settings.Settings` that were applied to the config: these values stay, and are
+            written.
 
     Raises:
-        ConfigError: The config is of no detector or segmentor, or not of plain values.
-        DataError: Its data cannot be measured.
+        ConfigError: The config is not for a detector or segmentor, or does not consist of plain values.
+        DataError: The data cannot be measured.
     """
     check_kind(cfg)
     task = framework_of(cfg)
     measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg)
     if measured is None:
-        raise DataError('--suggest needs training data on a disk: a COCO file with objects, or label maps of numbers')
+        raise DataError('--suggest needs training data on a local disk: a COCO file with objects, or label maps whose '
+                        'pixels are numbers of classes')
     asked = {name for name, value in vars(settings).items() if value is not None} if settings else set()
     own, after, whys, changes = read_config(base), copy.deepcopy(cfg), {}, []
     factor, why = (1., '') if 'image_size' in asked else _enlarge(after, task, measured)
@@ -69,19 +71,20 @@ def suggest(cfg, base, source: str, settings=None) -> str:
     if not asked & {'epochs', 'iterations'}:
         whys |= fit_schedule(after, -(-measured.count // size))
     changes += _others(own, cfg, after, whys)
-    amount = f'{measured.total} objects on ' if task == 'mmdet' else ''
-    return write_config(base, changes, f'Suggested by train --suggest for {source}: {amount}{measured.count} images.')
+    amount = f'{counted(measured.total, "objects")} in ' if task == 'mmdet' else ''
+    return write_config(base, changes, f'Suggested by train --suggest for {source}: {amount}'
+                        f'{counted(measured.count, "images")}.')
 
 
 def check_kind(cfg):
-    """Raise `ConfigError` for a config of no detector or segmentor: there is nothing to suggest."""
+    """Raise `ConfigError` if a config is not for a detector or segmentor: there is nothing to suggest."""
     task = framework_of(cfg)
     if task not in ('mmdet', 'mmseg'):
         raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {task}')
 
 
 def _enlarge(cfg, task, measured):
-    """Give a config images of the size that objects or bands need; return the factor, and why."""
+    """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason."""
     step, box = resize_of(cfg), box_of(cfg)
     if step is None or box is None:
         return 1., ''
@@ -93,7 +96,7 @@ def _enlarge(cfg, task, measured):
 
 
 def _others(own, asked, cfg, whys):
-    """Return the changes of all that is not of images, data and model: what was asked for, and what follows."""
+    """Return the changes outside of images, data and model: those that were requested, and what follows from them."""
     found = {}
     for part in (*LOADERS, 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
                  'param_scheduler'):
@@ -106,11 +109,11 @@ def _others(own, asked, cfg, whys):
 
 
 def _for_objects(cfg, step, objects):
-    """Return by how much images are to be enlarged for their objects, and why."""
+    """Return the factor by which images should be enlarged for their objects, and the reason."""
     patch = patch_of(cfg) or 16
     median = np.median(np.sqrt((objects.boxes[:, 2:] * zooms(step, objects.boxes[:, :2])).prod(1)))
     factor = _bounded(step, objects, _OBJECT * patch / median)
-    return factor, (f'the median object becomes {median * factor:.2g} pixels, before {median:.2g}: a token has {patch}')
+    return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
 
 
 def _for_bands(cfg, step, maps):
@@ -121,18 +124,18 @@ def _for_bands(cfg, step, maps):
     now = np.average(zooms(step, maps.images[:, :2]).mean(1), weights=maps.images[:, 2])
     width = maps.widths[name] * now
     factor = _bounded(step, maps, _BAND * patch / width)
-    return factor, f'the thinnest class, {name!r}, becomes {width * factor:.2g} pixels wide, before {width:.2g}'
+    return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'
 
 
 def _bounded(step, measured, factor):
-    """Return a factor that neither takes too much memory nor enlarges images beyond what they show."""
+    """Return a factor that needs not too much memory and does not enlarge images beyond their detail."""
     now = np.average(zooms(step, measured.images[:, :2]).mean(1), weights=measured.images[:, 2])
     factor = min(factor, _MORE_PIXELS ** 0.5, max(MOST_ENLARGED / now, 1.))
     return factor if factor > _LEAST_FACTOR else 1.
 
 
 def _fit_batch(cfg, factor, images):
-    """Change the batch size, and for what the rate is: return the reasons by key."""
+    """Change the batch size, and the one that the rate is for; return the reasons by key."""
     now = cfg.train_dataloader.get('batch_size')
     if not isinstance(now, int):
         return {}
@@ -144,13 +147,13 @@ def _fit_batch(cfg, factor, images):
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
         cfg.auto_scale_lr.base_batch_size = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
     return {'train_dataloader.batch_size': (
-        'of larger images fewer make a step of as many pixels' if max(of_pixels, least) == size else
-        f'an epoch of {images} images has more steps so') + ': the learning rate stays',
-            'auto_scale_lr.base_batch_size': 'what the learning rate is for'}
+        'larger images, so that a step has the same number of pixels' if max(of_pixels, least) == size else
+        f'so that an epoch of {counted(images, "images")} has more steps') + '; the learning rate stays',
+            'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
 
 
 def _fit_rate(cfg, objects):
-    """Change the learning rate for so many objects a step, in a run from random weights: return the reason by key."""
+    """Change the learning rate for a number of objects per step, if weights start random; return the reason by key."""
     optimizer = cfg.optim_wrapper.get('optimizer', {})
     factor = min((objects / _OBJECTS) ** 0.5, _FASTER)
     starts = cfg.get('init_from') or cfg.get('load_from')
@@ -158,12 +161,12 @@ def _fit_rate(cfg, objects):
             'Pretrained' in str(part.get('init_cfg')) for part in dicts_in(cfg.model)):
         return {}
     optimizer['lr'] = float(f'{optimizer["lr"] * factor:.2g}')
-    return {'optim_wrapper.optimizer.lr': f'a step learns from {objects:.0f} objects, the rate was for about '
+    return {'optim_wrapper.optimizer.lr': f'a step has {objects:.0f} objects, and the original rate is for about '
             f'{_OBJECTS}'}
 
 
 def _balance(cfg, objects, changes):
-    """Return the change that repeats images of rare classes, where there are some beside frequent ones."""
+    """Return the change that repeats images of rare classes, if there are both rare and frequent ones."""
     shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
     (_, key, dataset), *others = named_datasets(cfg, LOADERS[:1])
     rare = {name: share for name, share in shares.items()
@@ -176,4 +179,4 @@ def _balance(cfg, objects, changes):
     inner = f'dict(_base_.{key}, pipeline={pipeline.value})' if pipeline else f'_base_.{key}'
     threshold = round(min(9 * min(rare.values()), 0.3), 4)
     return [Change(key, dict(_delete_=True, type='ClassBalancedDataset', oversample_thr=threshold, dataset=Code(inner)),
-                   f'images of rare classes, such as {min(rare, key=rare.get)!r}, come up to three times an epoch')]
+                   f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')]

@@ -1,15 +1,15 @@
-"""What a detector needs for the number and the shapes of its objects."""
+"""Suggest what a detector needs for the number and the shapes of its objects."""
 from ..text import counted
 from .anchors import fit_anchors
 from .geometry import anchors_of, are_poor, at, best_ious, objects_kept, rounded
 from .writing import Change
 
-#: Beyond that many objects of an image that are learnt from, time grows and accuracy hardly.
+#: With more samples per image, time grows but accuracy hardly does.
 _MOST_SAMPLES = 512
 
 
 def change_detector(cfg, objects, boxes) -> list:
-    """Return the changes of anchors, of numbers of objects and of what is filtered out.
+    """Return the changes of anchors, of limits on the number of objects and of filters.
 
     Args:
         cfg: The config.
@@ -28,7 +28,7 @@ def _anchors(cfg, boxes):
         return []
     before, after = ((best_ious(boxes, shapes) >= anchors.positive).mean()
                      for shapes in (anchors.shapes, fitted.shapes))
-    why = f'{after:.0%} of the boxes have an anchor of an IoU of {anchors.positive:g}, before {before:.0%}'
+    why = f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}'
     changes = []
     for name, value in fitted.arguments.items():
         changes.append(Change(f'{anchors.key}.{name}', value, why))
@@ -38,7 +38,7 @@ def _anchors(cfg, boxes):
 
 def _numbers(cfg, objects):
     most, usual = objects.most(100), objects.most(50)
-    changes, why = [], f'images have {usual} objects by the median, and up to {most}'
+    changes, why = [], f'images have a median of {counted(usual, "objects")}, and up to {most}'
     wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in objects_kept(cfg.model)}
     changes += [Change(key, wanted[key]) for key, now in objects_kept(cfg.model).items()
                 if now < (2 if 'rpn' in key else 1) * most]
@@ -58,4 +58,4 @@ def _filter(cfg, objects):
     if not objects.too_small:
         return []
     return [Change('train_dataloader.dataset.filter_cfg.min_size', 1,
-                   f'{counted(objects.too_small, "images")} would be left out for their size')]
+                   f'otherwise {counted(objects.too_small, "images")} would be too small to be used')]

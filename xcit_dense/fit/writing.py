@@ -1,4 +1,4 @@
-"""Changes of a config as the text of a config file, with the reason beside each."""
+"""Write changes of a config as the text of a config file, each with its reason."""
 import textwrap
 from typing import Any, NamedTuple
 
@@ -9,12 +9,12 @@ _WIDTH = 120
 
 
 class Change(NamedTuple):
-    """One value of a config that is to be another.
+    """A new value for a key of a config.
 
     Attributes:
-        key: Its place, as ``--cfg-options`` writes it.
-        value: Of numbers, texts, lists and dicts, or `Code`.
-        why: A comment; '' where that of the change before says it.
+        key: The dotted key, as in ``--cfg-options``.
+        value: The value, of numbers, texts, lists and dicts, or `Code`.
+        why: A comment; '' if that of the previous change covers it.
     """
     key: str
     value: Any
@@ -22,7 +22,7 @@ class Change(NamedTuple):
 
 
 class Code(str):
-    """Text that stands in a config as it is."""
+    """Text that is written to a config unchanged."""
 
 
 def write_config(base, changes, title: str) -> str:
@@ -30,7 +30,7 @@ def write_config(base, changes, title: str) -> str:
 
     Args:
         base: The file of the config that is changed.
-        changes: `Change` s; those of top-level names come in their order.
+        changes: A list of `Change`; top-level names keep this order.
         title: The first comment.
 
     Raises:
@@ -50,7 +50,7 @@ def write_config(base, changes, title: str) -> str:
 
 
 def _entry(name, node, indent):
-    """Return lines of one name with its value, which is a `Change` or a dict of more."""
+    """Return the lines of one name with its value, which is a `Change` or a dict of entries."""
     equals = '=' if indent else ' = '
     if isinstance(node, Change):
         return [*_comment(node.why, indent), *f'{indent}{name}{equals}{_code(node.value, indent)}'.splitlines()]
@@ -66,7 +66,7 @@ def _comment(text, indent):
 
 
 def _code(value, indent):
-    """Return Python for a value; of a list of dicts a line for each."""
+    """Return Python code for a value; a list of dicts gets one line per dict."""
     if isinstance(value, Code):
         return str(value)
     if isinstance(value, dict):
@@ -81,4 +81,4 @@ def _code(value, indent):
         return f'{marks[0]}{", ".join(parts)}{comma}{marks[1]}'
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
-    raise ConfigError(f'--suggest writes configs of numbers, texts, lists and dicts, and this one holds {shown(value)}')
+    raise ConfigError(f'--suggest can write only numbers, texts, lists and dicts; this config has {shown(value)}')

@@ -1,4 +1,4 @@
-"""The network as the paper writes it. Its parts run in faster forms (`fast`) where nobody touched them."""
+"""The network as the paper describes it. Its parts run in faster forms (`fast`) unless somebody modified them."""
 from .backbone import XCiT
 from .block import XCABlock
 from .classifier import XCiTClassifier, attention_maps

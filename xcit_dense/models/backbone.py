@@ -21,24 +21,24 @@ class XCiT(Trunk):
         arch: Size and patch by name (``'small_12_p8'``, see `xcit_dense.archs.arch_names`), or an
             `xcit_dense.archs.Arch`, or a dict of its fields.
         in_channels: Channels of the image.
-        out_indices: Blocks whose tokens are given out, 0-based and ascending. Default: the arch's.
-        out_strides: Stride of each map, from 4, 8, 16 and 32, ascending and one per ``out_indices``.
-            None gives the plain token maps of stride ``patch_size``, without layers, for other necks.
+        out_indices: Blocks whose tokens are returned, 0-based and ascending. Default: the arch's.
+        out_strides: Stride of each map: 4, 8, 16 or 32, ascending, one for each of ``out_indices``.
+            None returns the plain token maps of stride ``patch_size``, without layers, for other necks.
         drop_path_rate: Probability of stochastic depth, the same for every block.
         attn_drop_rate: Probability that an entry of the attention, channel by channel, is dropped in training.
-        norm_cfg: Norm of stem, LPI and pyramid. The default synchronises over the GPUs of a
+        norm_cfg: Norm of stem, LPI and pyramid. The default is synchronised over the GPUs of a
             distributed run. Elsewhere it computes what a plain batch norm does, and mmengine's runner
-            (on several CPUs: this package's) puts one in its place.
+            (on several CPUs: this package's) replaces it by one.
         frozen_stages: -1 trains everything; 0 freezes stem and positions; n also the first n blocks.
         norm_eval: Keep batch norms in evaluation mode while training (small batches, fine-tuning).
-        with_cp: Activation checkpointing: a block's activations are computed again in the backward,
-            so that one token map per block is kept.
+        with_cp: Activation checkpointing: the backward pass computes a block's activations again,
+            so only one token map per block is kept.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a file of the authors,
             of timm, mmpretrain or PASSL, or from a whole model; loading is strict
-            (`xcit_dense.weights.load_backbone`, which also says what ``prefix`` is for).
+            (`xcit_dense.weights.load_backbone`, which also explains ``prefix``).
 
     Raises:
-        ValueError: An argument, or the input of a call, is wrong; the message gives the value and
+        ValueError: An argument, or the input of a call, is wrong; the message shows the value and
             what is allowed.
     """
 
@@ -59,7 +59,7 @@ class XCiT(Trunk):
         out_indices = arch.out_indices if out_indices is None else out_indices
         check_out_indices(out_indices, arch.depth)
         norm = make_norm_factory(norm_cfg)
-        # blocks behind the last map would never run; in a distributed run they would be an error
+        # blocks after the last map would never run, and would be an error in a distributed run
         super().__init__(
             arch, out_indices[-1] + 1, norm, in_channels=in_channels, drop_path_rate=drop_path_rate,
             attn_drop_rate=attn_drop_rate, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
@@ -74,7 +74,7 @@ class XCiT(Trunk):
 
     @property
     def min_size(self) -> int:
-        """Smallest height and width of an image, in pixels: the smallest map still has one cell."""
+        """Smallest height and width of an image in pixels, for which the smallest map still has one cell."""
         pooled = max(self.out_strides or (1, )) // self.arch.patch_size
         return (max(pooled, 1) - 1) * self.arch.patch_size + 1
 
@@ -83,21 +83,21 @@ class XCiT(Trunk):
         load_backbone(self, source, prefix)
 
     def forward(self, x: Tensor) -> tuple:
-        """Give the feature maps of a batch of images.
+        """Return the feature maps of a batch of images.
 
         Args:
             x: Images (B, in_channels, H, W), normalised, of a floating type; any H and W from
                 `min_size` up.
 
         Returns:
-            A tuple with one map (B, C, h, w) per ``out_indices``. With t = ceil(H / patch), h is 4t,
-            2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8; t each
-            without pyramid.
+            A tuple with one map (B, C, h, w) for each of ``out_indices``. With t = ceil(H / patch), h is
+            4t, 2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8; without a
+            pyramid, every h is t. The same holds for w.
         """
         return self.pyramid(self.token_maps(x, self.out_indices))
 
     def pyramid(self, maps) -> tuple:
-        """Give the feature maps of `forward` from the token maps of ``out_indices``, which `token_maps` gives."""
+        """Return the feature maps of `forward` from the token maps of ``out_indices``, see `token_maps`."""
         if self.out_strides is None:
             return tuple(maps)
         return tuple(fast.run(level, x) for level, x in zip(self._levels(), maps, strict=True))

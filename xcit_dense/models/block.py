@@ -14,12 +14,12 @@ from .xca import XCA
 class XCABlock(nn.Module):
     """One block of XCiT (paper, figure 1).
 
-    Each line of `forward` may run in a faster form that computes the same (`xcit_dense.models.fast`). Where a layer
-    of the line was replaced, wrapped or hooked, the line runs as it stands.
+    Each line of `forward` may run in a faster form that computes the same (`xcit_dense.models.fast`). If a layer of
+    the line was replaced, wrapped or hooked, the line itself runs.
 
     Args:
         arch: The size.
-        norm: Callable that makes a batch norm for a number of channels.
+        norm: Callable that builds a batch norm for a number of channels.
         drop_path_rate: Probability that a sample skips a branch in training.
         attn_drop_rate: Probability that an entry of the attention is dropped in training.
     """
@@ -40,16 +40,16 @@ class XCABlock(nn.Module):
 
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:
         """Map tokens (B, N, C) of a grid with N = height * width to tokens (B, N, C)."""
-        y = fast.attend(self, x)  # None where the plain line must run
+        y = fast.attend(self, x)  # None if the plain line must run
         x = x + self.drop_path(self.gamma1 * self.attn(self.norm1(x))) if y is None else y
-        # LPI before the FFN although its norm is number 3: so are the released models
+        # LPI comes before the FFN although its norm is number 3, as in the released models
         y = fast.mix_neighbours(self, x, height, width)
         x = x + self.drop_path(self.gamma3 * self.local_mp(self.norm3(x), height, width)) if y is None else y
         y = fast.feed_forward(self, x)
         return x + self.drop_path(self.gamma2 * self.mlp(self.norm2(x))) if y is None else y
 
     def __setstate__(self, state):
-        """Take a pickle of any version."""
+        """Load a pickle of any version."""
         super().__setstate__(state)
         if 'drop_path_rate' in state:
             upgrade_block(self)
@@ -59,5 +59,5 @@ _FORWARD = XCABlock.forward
 
 
 def is_as_built(block: nn.Module) -> bool:
-    """Whether a block runs the three lines above: it is of no subclass, and nobody put another ``forward`` in place."""
+    """Whether a block runs the three lines above: it is not of a subclass, and nobody replaced its ``forward``."""
     return type(block) is XCABlock and 'forward' not in vars(block) and XCABlock.forward is _FORWARD

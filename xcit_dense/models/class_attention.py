@@ -1,9 +1,9 @@
-"""Class attention: one token asks all others (CaiT, arXiv 2103.17239, section 3; XCiT paper, section 3.3)."""
+"""Class attention: one token attends to all tokens (CaiT, arXiv 2103.17239, section 3; XCiT paper, section 3.3)."""
 from torch import Tensor, nn
 
 
 class ClassAttention(nn.Module):
-    """Attention with one query, that of the class token: linear in the number of tokens.
+    """Attention with one query, that of the class token. The cost is linear in the number of tokens.
 
     Args:
         embed_dims: Channels C.
@@ -18,12 +18,12 @@ class ClassAttention(nn.Module):
         self.proj = nn.Linear(embed_dims, embed_dims)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map normed tokens (B, 1 + N, C), the class token first, to what the class token gathers, (B, 1, C)."""
+        """Map normed tokens (B, 1 + N, C), the class token first, to the output for the class token (B, 1, C)."""
         q, k, v = self._project(x)
         return self.proj((self._attend(q, k) @ v).transpose(1, 2).flatten(2))  # (B, h, 1, d) to (B, 1, C)
 
     def weights(self, x: Tensor) -> Tensor:
-        """Return the attention (B, h, 1 + N) that the class token pays to normed tokens (B, 1 + N, C), itself first."""
+        """Return the attention (B, h, 1 + N) of the class token to normed tokens (B, 1 + N, C), to itself first."""
         q, k, _ = self._project(x)
         return self._attend(q, k).squeeze(2)
 

@@ -1,4 +1,4 @@
-"""The class-attention block: it ends the classifier, two of it (paper, section 3.3)."""
+"""The class-attention block; the classifier ends with two of them (paper, section 3.3)."""
 import torch
 from torch import Tensor, nn
 
@@ -9,12 +9,12 @@ from .ffn import FFN
 
 
 class ClassAttentionBlock(nn.Module):
-    """One class-attention block, as the authors' release computes it.
+    """One class-attention block, as the authors' code computes it.
 
-    Patch tokens are not frozen: ``norm1`` and the doubling in the last line change them.
+    Patch tokens change too: by ``norm1``, and by the factor 2 in the last line.
 
     Args:
-        arch: The size. ``tokens_norm`` says whether ``norm2`` is for every token or for the class token alone.
+        arch: The size. ``tokens_norm`` decides whether ``norm2`` covers every token or only the class token.
     """
 
     def __init__(self, arch: Arch):
@@ -31,7 +31,7 @@ class ClassAttentionBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map tokens (B, 1 + N, C), the class token first, to tokens (B, 1 + N, C)."""
         y = self.norm1(x)
-        gathered = fast.gather(self, y)  # None where the plain line must run
+        gathered = fast.gather(self, y)  # None if the plain line must run
         gathered = self.attn(y) if gathered is None else gathered
         x = x + self.gamma1 * torch.cat((gathered, y[:, 1:]), dim=1)
         if self.tokens_norm:

@@ -1,4 +1,4 @@
-"""XCiT as a classifier, as its authors publish it."""
+"""XCiT as a classifier, as published by its authors."""
 import torch
 from mmengine.registry import MODELS
 from torch import Tensor, nn
@@ -14,8 +14,8 @@ from .trunk import Trunk, check_int, init_linear
 class XCiTClassifier(Trunk):
     """Cross-Covariance Image Transformer for classification.
 
-    Stem and blocks are those of `xcit_dense.XCiT`; a class token then gathers what the patch tokens have, in two
-    blocks of class attention. Paper: `XCiT: Cross-Covariance Image Transformers <https://arxiv.org/abs/2106.09681>`_.
+    Stem and blocks are those of `xcit_dense.XCiT`. Two class-attention blocks then collect information from the patch
+    tokens in a class token. Paper: `XCiT: Cross-Covariance Image Transformers <https://arxiv.org/abs/2106.09681>`_.
     State-dict keys are those of the authors' ImageNet files.
 
     Args:
@@ -24,15 +24,15 @@ class XCiTClassifier(Trunk):
         in_channels: Channels of the image.
         drop_path_rate: Probability of stochastic depth, the same for every block; class-attention blocks have none.
         norm_cfg: As for `xcit_dense.XCiT`.
-        frozen_stages: Likewise.
-        norm_eval: Likewise.
-        with_cp: Likewise.
+        frozen_stages: As for `xcit_dense.XCiT`.
+        norm_eval: As for `xcit_dense.XCiT`.
+        with_cp: As for `xcit_dense.XCiT`.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a classifier of the authors, of
-            timm, mmpretrain or PASSL, or of a run; loading is strict, but a head starts fresh where the file has
-            another number of classes, or none (`xcit_dense.weights.load_classifier`).
+            timm, mmpretrain or PASSL, or of a run. Loading is strict, but the head starts fresh if the file has another
+            number of classes or no head (`xcit_dense.weights.load_classifier`).
 
     Raises:
-        ValueError: An argument, or the input of a call, is wrong; the message gives the value and what is allowed.
+        ValueError: An argument, or the input of a call, is wrong; the message shows the value and what is allowed.
     """
 
     def __init__(self,
@@ -64,18 +64,18 @@ class XCiTClassifier(Trunk):
         load_classifier(self, source, prefix)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give the logits of a batch of images.
+        """Return the logits of a batch of images.
 
         Args:
             x: Images (B, in_channels, H, W), normalised, of a floating type; any H and W.
 
         Returns:
-            (B, num_classes); without a head what `features` gives.
+            (B, num_classes); without a head, the output of `features`.
         """
         return self.head(self.features(x))
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the normed class token (B, C) of images as for `forward`: what the head sees."""
+        """Return the normed class token (B, C) of images as for `forward`: the input of the head."""
         x, *_ = self._run_blocks(x)
         for block in self.cls_attn_blocks:
             x = self._run_block(block, x)
@@ -88,8 +88,8 @@ class XCiTClassifier(Trunk):
             x: Images as for `forward`.
 
         Returns:
-            (B, 2, heads, h, w) with h = ceil(H / patch), for each class-attention block. The maps of a head sum to 1
-            less what the class token pays to itself.
+            (B, 2, heads, h, w) with h = ceil(H / patch), for the two class-attention blocks. The map of a head sums to
+            1 minus the attention of the class token to itself.
         """
         x, height, width = self._run_blocks(x)
         maps = []
@@ -99,7 +99,7 @@ class XCiTClassifier(Trunk):
         return torch.stack(maps, dim=1)
 
     def _run_blocks(self, x):
-        """Return class token and patch tokens (B, 1 + N, C) behind the XCA blocks, height and width of the grid."""
+        """Return class token and patch tokens (B, 1 + N, C) after the XCA blocks, height and width of the grid."""
         x, height, width = self._embed(x)
         for block in self.blocks:
             x = self._run_block(block, x, height, width)
@@ -118,8 +118,8 @@ def attention_maps(model: nn.Module, images: Tensor) -> Tensor:
     """
     found = next((module for module in model.modules() if isinstance(module, XCiTClassifier)), None)
     if found is None:
-        raise ValueError(f'attention_maps needs a model with a class token, an XCiTClassifier; {type(model).__name__} '
-                         'holds none. Dense models have none: look at their tokens instead')
+        raise ValueError(f'attention_maps needs an XCiTClassifier, which has a class token; {type(model).__name__} '
+                         'holds none. For dense models, use principal_components of XCiT.token_maps instead.')
     modes = [(module, module.training) for module in found.modules()]
     try:
         with torch.no_grad():

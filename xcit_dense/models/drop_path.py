@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class DropPath(nn.Module):
-    """In training a sample skips the branch with a probability, and the others make up for it.
+    """In training, each sample skips the branch with a probability; the other samples are scaled up to compensate.
 
     Args:
         rate: The probability.
@@ -15,12 +15,12 @@ class DropPath(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map the output of a branch (B, N, C) to itself times the factor of each sample."""
+        """Multiply the output of a branch (B, N, C) by the factor of each sample."""
         keep = self.draw(x)
         return x if keep is None else x * keep.view(-1, 1, 1)
 
     def draw(self, x: Tensor):
-        """Return the factor of each sample (B), 0 or 1 / (1 - rate); None outside of training."""
+        """Return the factor of each sample (B), 0 or 1 / (1 - rate); None if not in training, or if the rate is 0."""
         if not self.training or self.rate == 0:
             return None
         drawn = x.new_empty(x.shape[0], dtype=torch.float32).uniform_()

@@ -9,7 +9,7 @@ class LPI(nn.Module):
 
     Args:
         embed_dims: Channels C.
-        norm: Callable that makes a batch norm for a number of channels.
+        norm: Callable that builds a batch norm for a number of channels.
     """
 
     def __init__(self, embed_dims: int, norm):

@@ -1,4 +1,4 @@
-"""Whole models in pickles of version 0.1, whose modules held other things."""
+"""Whole models in pickles of version 0.1, whose modules had other attributes."""
 import torch
 from torch import nn
 
@@ -7,9 +7,9 @@ from .drop_path import DropPath
 
 @torch.no_grad()
 def upgrade_block(block):
-    """Turn a block of version 0.1 into one of today that computes the same.
+    """Turn a block of version 0.1 into a current one that computes the same.
 
-    Fusing then left None for what it had folded, and for LPI the parts of its biases that each tap adds, as `taps`.
+    In version 0.1, fusing set what it had folded to None, and stored in `taps` what each tap of LPI adds to the biases.
     """
     block.drop_path = DropPath(vars(block).pop('drop_path_rate')).train(block.training)
     for name in ('gamma1', 'gamma2', 'gamma3'):
@@ -26,9 +26,9 @@ def upgrade_block(block):
 
 
 def _split_off(conv, taps):
-    """Take the shift before a depthwise convolution out of its bias; return it as weight (ones) and bias of a norm.
+    """Remove the shift before a depthwise convolution from its bias; return it as weight (ones) and bias of a norm.
 
-    A tap (C, 3, 3) is weight times shift, so that one tap of each channel tells the shift: the one of largest weight.
+    A tap (C, 3, 3) is weight times shift, so one tap of each channel gives the shift: the one with the largest weight.
     """
     conv.bias -= taps.sum((1, 2))
     weight = conv.weight.flatten(1)

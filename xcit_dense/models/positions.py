@@ -21,7 +21,7 @@ class FourierPositions(nn.Module):
         self.token_projection = nn.Conv2d(2 * self.channels_per_axis, embed_dims, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the projected code of the grid of a map (B, C, Hp, Wp): one that adds to it, (1 or B, C, Hp, Wp)."""
+        """Return the projected code of the grid of a map (B, C, Hp, Wp), to be added to it: (1 or B, C, Hp, Wp)."""
         rows = fourier_code(x, -2, self.channels_per_axis, self.temperature)  # (Hp, 32)
         columns = fourier_code(x, -1, self.channels_per_axis, self.temperature)  # (Wp, 32)
         y = fast.project_code(self.token_projection, rows, columns)
@@ -33,12 +33,12 @@ class FourierPositions(nn.Module):
         return self.token_projection(torch.cat((rows, columns)).unsqueeze(0))  # rows come first
 
     def __setstate__(self, state):
-        """Take a pickle of any version; until 0.1 they held codes."""
+        """Load a pickle of any version; those of version 0.1 hold codes."""
         state.pop('_codes', None)
         super().__setstate__(state)
 
 
-@torch.fx.wrap  # the sizes are not there yet when torch.fx traces a model
+@torch.fx.wrap  # the sizes are not known when torch.fx traces a model
 def fourier_code(x: Tensor, dim: int, channels: int, temperature: float) -> Tensor:
     """Return sines (even channels) and cosines (odd) of the 1-based positions along an axis of ``x``.
 
@@ -46,7 +46,7 @@ def fourier_code(x: Tensor, dim: int, channels: int, temperature: float) -> Tens
         (length, channels) in the type of ``x``.
     """
     length = x.shape[dim]
-    # half types cannot count to the sizes of this task: at least float32 until the code is made
+    # half types cannot represent all positions exactly: at least float32 until the code is computed
     dtype = torch.promote_types(x.dtype, torch.float32)
     position = torch.arange(1, length + 1, dtype=dtype, device=x.device) * (2 * math.pi / (length + 1e-6))
     channel = torch.arange(0, channels, 2, dtype=dtype, device=x.device)

@@ -1,7 +1,7 @@
-"""From token maps of one stride to a feature pyramid, as the authors' dense models do it."""
+"""From token maps of one stride to a feature pyramid, as in the authors' dense models."""
 from torch import nn
 
-#: Strides that the pyramid can give, in the order of the released names fpn1 to fpn4.
+#: Strides that the pyramid can output, in the order of the released names fpn1 to fpn4.
 PYRAMID_STRIDES = (4, 8, 16, 32)
 
 
@@ -12,7 +12,7 @@ def build_level(embed_dims: int, patch_size: int, stride: int, norm) -> nn.Modul
         embed_dims: Channels C, the same on both sides.
         patch_size: 8 or 16.
         stride: One of `PYRAMID_STRIDES`.
-        norm: Callable that makes a batch norm for a number of channels.
+        norm: Callable that builds a batch norm for a number of channels.
 
     Returns:
         A module from (B, C, Hp, Wp) to (B, C, Hp * p / stride, Wp * p / stride), rounded down.

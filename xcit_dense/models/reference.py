@@ -1,7 +1,7 @@
-"""XCiT as its authors run it, written out in ordinary operations: the reference, and the file to copy.
+"""XCiT as in the authors' code, written in ordinary operations: the reference, and the file to copy.
 
-`XCiT` is tested against this model and measured beside it. To change the network, copy this file into your project,
-give the class a name of its own, register it, and edit what is below ``forward``.
+`XCiT` is tested and benchmarked against this model. To change the network, copy this file into your project, rename
+the class, register it, and edit ``forward`` and what follows.
 """
 import math
 
@@ -15,10 +15,10 @@ from xcit_dense.models.pyramid import PYRAMID_STRIDES
 
 @MODELS.register_module()
 class ReferenceXCiT(XCiT):
-    """The released form: token-form XCA, LayerScale as a product of its own, everything saved for the backward.
+    """The released form: token-form XCA, LayerScale as a separate product, everything saved for the backward.
 
-    Constructor, parameters and state dict are those of `XCiT`. The forward pass is written out here, so that a mistake
-    in one of the two shows. The modules `attn`, `local_mp` and `mlp` of a block are not called, their layers are.
+    Constructor, parameters and state dict are those of `XCiT`. The forward pass is written separately, so that a
+    mistake in either of them shows. It calls the layers in `attn`, `local_mp` and `mlp` of a block, not these modules.
     """
 
     def forward(self, x):
@@ -28,7 +28,7 @@ class ReferenceXCiT(XCiT):
             ValueError: ``with_cp`` is set; the released form keeps everything.
         """
         if self.with_cp:
-            raise ValueError('ReferenceXCiT has no activation checkpointing: with_cp must be False, got True')
+            raise ValueError('with_cp must be False, got True: ReferenceXCiT has no activation checkpointing')
         x = self.patch_embed.proj(x)
         height, width = x.shape[-2:]
         x = x.flatten(2).transpose(1, 2)  # (B, N, C)
@@ -90,7 +90,7 @@ def _feed(block, x, height, width):
 
 
 def _drop_path(x, rate, training):
-    """Stochastic depth: each sample skips the branch with probability ``rate``, the others make up for it."""
+    """Stochastic depth: each sample skips the branch with probability ``rate``, the others are scaled up."""
     if not training or rate == 0:
         return x
     kept = torch.empty(x.shape[0], 1, 1, dtype=x.dtype, device=x.device).bernoulli_(1 - rate)

@@ -11,7 +11,7 @@ class ConvPatchEmbed(nn.Module):
         in_channels: Channels of the image.
         embed_dims: Channels C of a token.
         patch_size: 8 (three convolutions) or 16 (four).
-        norm: Callable that makes a batch norm for a number of channels.
+        norm: Callable that builds a batch norm for a number of channels.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm):
@@ -26,5 +26,5 @@ class ConvPatchEmbed(nn.Module):
         self.proj = nn.Sequential(*layers[:-1])  # no GELU after the last
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (B, in_channels, H, W) to (B, C, Hp, Wp) with Hp = ceil(H / patch), Wp alike."""
+        """Map images (B, in_channels, H, W) to (B, C, Hp, Wp) with Hp = ceil(H / patch), Wp = ceil(W / patch)."""
         return fast.run(self.proj, x)

@@ -21,21 +21,21 @@ class Trunk(BaseModule):
 
     Args:
         arch: The size.
-        depth: Number of blocks that are built.
-        norm: Callable that makes a batch norm for a number of channels.
+        depth: Number of blocks to build.
+        norm: Callable that builds a batch norm for a number of channels.
         in_channels: As for `xcit_dense.XCiT`, and so are all that follow.
-        drop_path_rate: Likewise.
-        attn_drop_rate: Likewise.
-        frozen_stages: Likewise.
-        norm_eval: Likewise.
-        with_cp: Likewise.
-        init_cfg: Likewise.
+        drop_path_rate: See there.
+        attn_drop_rate: See there.
+        frozen_stages: See there.
+        norm_eval: See there.
+        with_cp: See there.
+        init_cfg: See there.
 
     Raises:
-        ValueError: An argument is wrong; the message gives the value and what is allowed.
+        ValueError: An argument is wrong; the message shows the value and what is allowed.
     """
 
-    #: Loads weights into the model, from a source and the prefix of ``init_cfg``; see `xcit_dense.weights`.
+    #: A method that loads weights from the checkpoint and the prefix of ``init_cfg``; see `xcit_dense.weights`.
     load_weights = None
 
     def __init__(self, arch: Arch, depth: int, norm, *, in_channels, drop_path_rate, attn_drop_rate=0.,
@@ -66,7 +66,7 @@ class Trunk(BaseModule):
         return 1
 
     def init_weights(self):
-        """Load the weights that ``init_cfg`` names, or leave the fresh ones of the constructor."""
+        """Load the weights that ``init_cfg`` names, or keep the initial ones of the constructor."""
         pretrained = _find_pretrained(self.init_cfg)
         if pretrained:
             self.load_weights(pretrained['checkpoint'], pretrained.get('prefix'))
@@ -75,14 +75,14 @@ class Trunk(BaseModule):
             super().init_weights()
 
     def train(self, mode: bool = True):
-        """Set the training mode; frozen parts stay in evaluation mode, batch norms too with ``norm_eval``.
+        """Set the training mode. Frozen parts stay in evaluation mode, and with ``norm_eval`` batch norms do too.
 
         Raises:
             ValueError: The model is fused.
         """
         if mode and self.is_fused:
-            raise ValueError(f'this {type(self).__name__} is fused and stays in evaluation mode; to train it, or to '
-                             'let a tool switch it to training mode, build it anew')
+            raise ValueError(f'this {type(self).__name__} is fused and stays in evaluation mode. To train it, or to '
+                             'use a tool that switches it to training mode, build a new model.')
         super().train(mode)
         if mode:
             for part in self._frozen_parts():
@@ -94,11 +94,11 @@ class Trunk(BaseModule):
         return self
 
     def fuse(self):
-        """Fold LayerScale and most norms into the weights beside them, for inference, and return the model.
+        """Fold LayerScale and most norms into neighbouring weights, for inference, and return the model.
 
-        Outputs change by rounding only: in float32 by 1e-5 of them at most. What was replaced, wrapped or hooked is
-        left as it is. There is no way back to training: parameters are gone, and the state dict is another one. Fuse a
-        copy where the model, or a part of it, is used elsewhere.
+        Outputs change only by rounding: relative 1e-5 at most in float32. What was replaced, wrapped or hooked is left
+        as it is. There is no way back to training: parameters are gone, and the state dict is different. If the model,
+        or a part of it, is used elsewhere, fuse a copy.
         """
         if not self.is_fused:
             self.eval().requires_grad_(False)
@@ -108,14 +108,14 @@ class Trunk(BaseModule):
         return self
 
     def token_maps(self, x: Tensor, blocks) -> list:
-        """Return the patch tokens behind some XCA blocks, as maps; blocks behind the last of them do not run.
+        """Return the patch tokens after some XCA blocks, as maps; blocks after the last of them do not run.
 
         Args:
             x: Images as for ``forward``.
-            blocks: Their indices, 0-based and ascending, as ``out_indices`` of `xcit_dense.XCiT`.
+            blocks: Indices of the blocks, 0-based and ascending, as ``out_indices`` of `xcit_dense.XCiT`.
 
         Returns:
-            A map (B, C, h, w) for each, with h = ceil(H / patch).
+            A map (B, C, h, w) for each block, with h = ceil(H / patch).
         """
         if not torch.compiler.is_compiling():
             check_out_indices(blocks, len(self.blocks), 'blocks')
@@ -138,13 +138,13 @@ class Trunk(BaseModule):
         self._check_input(x)
         x = self.patch_embed(x)
         height, width = x.shape[-2:]
-        x = map_to_tokens(x + self.pos_embeder(x.detach())).contiguous()  # its sizes, type and device
+        x = map_to_tokens(x + self.pos_embeder(x.detach())).contiguous()  # it uses only size, type and device of x
         return x, height, width
 
     def _run_block(self, block, *args):
         if not (self.with_cp and torch.is_grad_enabled()):
             return block(*args)
-        # a compiled graph counts the running statistics once by itself, and takes no such context
+        # a compiled graph updates the running statistics only once by itself, and does not accept this context
         context = {} if torch.compiler.is_compiling() else dict(context_fn=_Recompute(block).contexts)
         return checkpoint(block, *args, use_reentrant=False, **context)
 
@@ -159,26 +159,26 @@ class Trunk(BaseModule):
 
     def _check_input(self, x):
         if torch.compiler.is_compiling() or isinstance(x, torch.fx.Proxy):
-            return  # a traced graph takes the sizes that its shape constraints allow
+            return  # a traced graph accepts the sizes that its shape constraints allow
         if x.dim() != 4:
-            raise ValueError(f'XCiT takes images of shape (B, {self.in_channels}, H, W), got {tuple(x.shape)}')
+            raise ValueError(f'images must have shape (B, {self.in_channels}, H, W), got {tuple(x.shape)}')
         if not x.is_floating_point():
-            raise ValueError(f'XCiT takes normalised images of a floating type, got {x.dtype}')
+            raise ValueError(f'images must be normalised, of a floating type, got {x.dtype}')
         if x.shape[1] != self.in_channels:
             raise ValueError(f'XCiT was built for in_channels={self.in_channels}, got an image of shape '
                              f'{tuple(x.shape)}')
         if min(x.shape[-2:]) < self.min_size:
             strides = f' and strides {self.out_strides}' if self._levels() else ''
-            raise ValueError(f'XCiT with patch {self.arch.patch_size}{strides} takes images '
-                             f'from {self.min_size} x {self.min_size} up, got {x.shape[-2]} x {x.shape[-1]}')
+            raise ValueError(f'XCiT with patch {self.arch.patch_size}{strides} needs images of at least '
+                             f'{self.min_size} x {self.min_size}, got {x.shape[-2]} x {x.shape[-1]}')
 
 
 def check_int(name, value, low, high=None):
     """Return ``value`` if it is an integer from ``low`` to ``high``, else raise ``ValueError``."""
     if isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high):
         return value
-    upper = '' if high is None else f' to {high}'
-    raise ValueError(f'{name} must be an integer from {low}{upper}{" up" if high is None else ""}, got {value!r}')
+    allowed = f'of at least {low}' if high is None else f'from {low} to {high}'
+    raise ValueError(f'{name} must be an integer {allowed}, got {value!r}')
 
 
 def _check_bool(name, value):
@@ -193,20 +193,20 @@ def _check_rate(name, value):
 
 
 def _find_pretrained(init_cfg):
-    """Return the part of ``init_cfg`` that names weights, or None; raise ``ValueError`` if it cannot be followed."""
+    """Return the part of ``init_cfg`` that names weights, or None; raise ``ValueError`` if it is not valid."""
     parts = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg or {}]
     pretrained = [part for part in parts if type_name(part.get('type')) in ('Pretrained', 'PretrainedInit')]
     if not pretrained:
         return None
     valid = len(parts) == 1 and parts[0].get('checkpoint') and set(parts[0]) <= {'type', 'checkpoint', 'prefix'}
     if not valid:
-        raise ValueError("init_cfg must be dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS), alone and with no "
-                         f'other key than prefix, got {init_cfg!r}')
+        raise ValueError("init_cfg must be a single dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS), with prefix "
+                         f'as the only other key, got {init_cfg!r}')
     return pretrained[0]
 
 
 def init_linear(module):
-    """Linear layers: truncated normal of std 0.02, bias 0. Convolutions keep the framework's default."""
+    """Initialise linear layers: truncated normal of std 0.02, bias 0. Convolutions keep the framework's default."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
@@ -214,10 +214,10 @@ def init_linear(module):
 
 
 class _Recompute:
-    """Runs a checkpointed block again as it ran: with its buffers as they were, in the same forms.
+    """Runs a checkpointed block a second time exactly as the first time: with the same buffers, in the same forms.
 
-    So a batch is counted once into running statistics, power iterations start where they started, and a hook that was
-    taken off or a switch that was turned since changes nothing. Each backward through the graph enters it anew.
+    So a batch is counted into the running statistics only once, power iterations start at the same point, and a hook
+    that was removed or a switch that was changed in between has no effect. Each backward through the graph enters it.
 
     Args:
         block: The block, about to run.

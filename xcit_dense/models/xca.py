@@ -15,7 +15,7 @@ class XCA(nn.Module):
 
     Args:
         embed_dims: Channels C.
-        num_heads: Heads h; each has d = C / h channels and a temperature of its own.
+        num_heads: Heads h; each has d = C / h channels and its own temperature.
         qkv_bias: Whether the query-key-value projection has a bias.
         drop_rate: Probability that an entry of the attention matrix is dropped in training.
     """
@@ -39,12 +39,12 @@ class XCA(nn.Module):
         return self.proj(x.permute(0, 3, 1, 2).reshape(B, N, C))
 
 
-@torch.fx.wrap  # the types are not there yet when torch.fx traces a model
+@torch.fx.wrap  # the types are not known when torch.fx traces a model
 def unit(x: Tensor) -> Tensor:
     """Scale the last axis, the tokens, to length 1.
 
-    The length is taken in float32 at least: over tens of thousands of tokens the squares overflow
-    float16, and the eps of 1e-12 is zero in it.
+    The length is computed in float32 at least: over tens of thousands of tokens the squares overflow
+    float16, in which the eps of 1e-12 is zero.
     """
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
     return (x / length.clamp_min(1e-12)).to(x.dtype)

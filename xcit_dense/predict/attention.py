@@ -1,4 +1,4 @@
-"""What a model looks at: attention of the class token, components of patch tokens, levels of the pyramid."""
+"""What a model looks at: attention of the class token, principal components of patch tokens, pyramid levels."""
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,26 +17,26 @@ from .opening import normalised, open_model, read_picture
 
 
 class Picture(NamedTuple):
-    """An image, RGB (H, W, 3) uint8, in the size of the file and in the one that the model sees."""
+    """An image, RGB (H, W, 3) uint8, at the size of the file and at the size that the model sees."""
     original: np.ndarray
     seen: np.ndarray
 
 
 class PictureReader:
-    """Reads image files for a model without config.
+    """Reads image files for a model without a config.
 
     Args:
-        size: Pixels that the shorter side is resized to; by default images keep their size.
+        size: Length in pixels that the shorter side is resized to. By default images keep their size.
     """
 
     def __init__(self, size: int = None):
         self.size = size
 
     def read(self, path, image_id=None) -> Picture:
-        """Read a file; its id plays no part.
+        """Read a file; ``image_id`` is ignored.
 
         Raises:
-            DataError: It cannot be read.
+            DataError: The file cannot be read.
         """
         picture = read_picture(path)
         if self.size is None:
@@ -44,26 +44,26 @@ class PictureReader:
         height, width = picture.shape[:2]
         scale = self.size / min(height, width)
         method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-        # never 0 where one side is thousands of times the other
+        # never 0, even if one side is thousands of times as long as the other
         sizes = max(round(width * scale), 1), max(round(height * scale), 1)
         return Picture(picture, cv2.resize(picture, sizes, interpolation=method))
 
 
 class Attention:
-    """Shows of each image what a model makes of it: a picture and the numbers behind it. For `predict_files`.
+    """Shows what a model looks at in each image: a picture and the arrays behind it. For `predict_files`.
 
     Args:
         source: As for `xcit_dense.predict.opening.open_model`.
-        show: ``'attention'``, ``'components'`` or ``'levels'``; by default the attention of classifiers, components and
-            levels of others.
-        blocks: Numbers of the blocks that are shown, from 1: class-attention blocks for the attention, XCA blocks for
-            components. By default both class-attention blocks, and those XCA blocks that feed the pyramid.
+        show: ``'attention'``, ``'components'`` or ``'levels'``. Default: attention for classifiers, components and
+            levels for other models.
+        blocks: Numbers of the blocks to show, from 1: class-attention blocks for attention, XCA blocks for
+            components. Default: both class-attention blocks, or the XCA blocks that feed the pyramid.
         size: As for `PictureReader`.
         config: As for `xcit_dense.predict.opening.open_model`.
 
     Raises:
         CheckpointError: As for `xcit_dense.predict.opening.open_model`.
-        ConfigError: Likewise; or the model cannot show that, or has no such block.
+        ConfigError: As for `open_model`; or the model cannot show that, or has no such block.
     """
     tool = 'attention'
     #: Written at the end.
@@ -74,12 +74,11 @@ class Attention:
         self.model, self._statistics = opened.model, (opened.mean, opened.std)
         is_classifier, has_levels = isinstance(self.model, XCiTClassifier), bool(getattr(self.model, 'out_strides', ()))
         if show == 'attention' and not is_classifier:
-            raise ConfigError(f'{source} holds a dense model, which has no class token and so no attention of it; it '
-                              'has --show components' + (' and levels' if has_levels else ''))
+            raise ConfigError(f'{source} holds a dense model, which has no class token and therefore no class '
+                              'attention. Use --show components' + (' or levels' if has_levels else ''))
         if show == 'levels' and not has_levels:
-            raise ConfigError(f'{source} holds {"a classifier" if is_classifier else "a backbone"} without pyramid, '
-                              f'which has no levels; it has --show {"attention and " if is_classifier else ""}'
-                              'components')
+            raise ConfigError(f'{source} holds {"a classifier" if is_classifier else "a backbone"} without a pyramid, '
+                              f'which has no levels. Use --show {"attention or " if is_classifier else ""}components')
         self.show = (show, ) if show else ('attention', ) if is_classifier else (
             'components', 'levels') if has_levels else ('components', )
         self.blocks = self._check_blocks(blocks)
@@ -87,9 +86,9 @@ class Attention:
         self.model.to(get_device()).fuse()
 
     def _check_blocks(self, blocks):
-        """Return the numbers of the blocks that are shown, from 1, ascending."""
+        """Return the numbers of the blocks to show, from 1, ascending."""
         if blocks and self.show == ('levels', ):
-            raise ConfigError('--block goes with --show attention or components; levels have no blocks')
+            raise ConfigError('--block works only with --show attention or components; levels have no blocks')
         if 'attention' in self.show:
             count, kind = len(self.model.cls_attn_blocks), 'class-attention blocks'
             default = range(count)
@@ -97,7 +96,7 @@ class Attention:
             count, kind = len(self.model.blocks), 'XCA blocks'
             default = getattr(self.model, 'out_indices', self.model.arch.out_indices)
         if wrong := [block for block in blocks or () if not 1 <= block <= count]:
-            raise ConfigError(f'--block takes 1 to {count}, for the {kind} of this model, got {wrong[0]}')
+            raise ConfigError(f'--block must be from 1 to {count} (the {kind} of this model), got {wrong[0]}')
         return tuple(sorted(set(blocks or [i + 1 for i in default])))
 
     def ids_of(self, paths) -> list:
@@ -109,32 +108,32 @@ class Attention:
         return [Path(name).with_suffix(suffix).as_posix() for suffix in ('.png', '.npz')]
 
     def write(self, image: Picture, name, out_dir):
-        """Look at one image; write its picture and its arrays."""
+        """Process one image; write its picture and its arrays."""
         arrays, panels, note = self(image)
         picture, numbers = (Path(out_dir, file) for file in self.files_of(name))
         with atomic_write(picture) as part:
             draw(image.original, panels, note, part)
-        with atomic_write(numbers) as part, open(part, 'wb') as file:  # a name would be given another suffix
+        with atomic_write(numbers) as part, open(part, 'wb') as file:  # to a name NumPy would add a suffix
             np.savez(file, image_size=image.original.shape[:2], input_size=image.seen.shape[:2],
                      patch=self.model.arch.patch_size, **arrays)
 
     def close(self, out_dir) -> str:
-        """Return what there is beside the pictures, in words."""
+        """Return a description of what was written besides the pictures."""
         return 'arrays (.npz)'
 
     @torch.no_grad()
     def __call__(self, image: Picture):
-        """Return the arrays of an image by name, rows of panels for `draw`, and words about them."""
+        """Return the arrays of an image by name, rows of panels for `draw`, and a note about them."""
         x = normalised(image.seen, *self._statistics).to(get_device())
         if 'attention' in self.show:
             return self._attention(x)
         return self._tokens(x)
 
     def _place(self, x, stride):
-        """Return the cells of a map that the images take, and how many it begins ahead of them.
+        """Return the number of map cells that the image covers, and by how many cells the map starts ahead of it.
 
-        The stem's convolutions centre a token on the upper left corner of its patch, and with it all that is made of
-        tokens: half a patch ahead.
+        The stem's convolutions centre a token on the upper left corner of its patch. So every map made of tokens
+        starts half a patch ahead.
         """
         return [length / stride for length in x.shape[-2:]], self.model.arch.patch_size / 2 / stride
 
@@ -164,8 +163,8 @@ class Attention:
             place = self._place(x, self.model.arch.patch_size)
             rows += _wrapped([Panel(f'block {block}: {_percent(shares)}', part, *place)
                               for block, (part, shares) in zip(self.blocks, found, strict=True)])
-            note.append('Block: the first three principal components of its patch tokens as red, green and blue, with '
-                        'the share of the variance that each explains.')
+            note.append('Block: the first three principal components of its patch tokens as red, green and blue, and '
+                        'the share of the variance that each of them explains.')
         if sources:
             norms, colours = [], []
             for stride, level in zip(self.model.out_strides, self.model.pyramid([maps[i] for i in sources]),
@@ -178,7 +177,7 @@ class Attention:
                 norms.append(Panel(f'stride {stride}, norm', norm, *place))
                 colours.append(Panel(f'stride {stride}: {_percent(shares)}', part, *place))
             rows += [norms, colours]
-            note.append('Stride: a level of the pyramid, its norm over the channels and its principal components.')
+            note.append('Stride: a pyramid level, its norm over the channels and its principal components.')
         rows = [[None if i else Panel('image'), *row] for i, row in enumerate(rows)]
         return arrays, rows, ' '.join(note)
 
@@ -188,7 +187,7 @@ def _wrapped(panels, columns: int = 4):
 
 
 def _components(maps: Tensor):
-    """Return the first components (h, w, 3) of the map (1, C, h, w) of an image, and their shares (3)."""
+    """Return the first components (h, w, 3) of an image's map (1, C, h, w), and their shares of the variance (3)."""
     components, shares = principal_components(maps.cpu())  # some devices have no float64
     return components[0].permute(1, 2, 0).numpy(), shares[0].numpy()
 

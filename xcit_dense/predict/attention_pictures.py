@@ -1,30 +1,31 @@
-"""Pictures of maps over an image: panels in rows, each with a title, and words below that say how to read them."""
+"""Pictures of maps over an image: rows of panels with titles, and a note below that explains how to read them."""
 import textwrap
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-#: Pixels: width of a picture at most, height of a panel at most, around panels, of a title and of a line below.
+#: In pixels: largest width of a picture, largest height of a panel, gap around panels, height of a title and of a line
+#: of the note.
 WIDTH, PANEL_HEIGHT, GAP, TITLE, LINE = 1600, 480, 12, 26, 20
-#: Narrower columns would not hold their titles.
+#: Titles would not fit into narrower columns.
 COLUMN = 185
-#: Percentiles of a map that get the ends of its colours.
+#: Percentiles of a map that its colour scale starts and ends at.
 LOW, HIGH = 1, 99
-RULE = (f'Each map has colours of its own, from its {LOW}st to its {HIGH}th percentile (dark to bright); what lies '
-        'beyond is cut off.')
+RULE = (f'Each map has its own colour scale, from its {LOW}st to its {HIGH}th percentile (dark to bright); values '
+        'beyond are clipped.')
 
 
 class Panel(NamedTuple):
     """The image, or a map over it.
 
     Args:
-        title: Above it.
-        values: A map (h, w), drawn in colours that are perceptually uniform, or (h, w, 3), drawn as RGB; None for the
-            image itself.
-        cells: Rows and columns of the map, with fractions, that the image takes: its last ones may reach beyond the
-            image, or end before it.
-        ahead: How many cells the map begins above and to the left of the image.
+        title: The text above it.
+        values: A map (h, w), drawn in a perceptually uniform colormap, or (h, w, 3), drawn as RGB; None for the image
+            itself.
+        cells: How many rows and columns of the map the image covers, as fractional numbers: the last cells may reach
+            beyond the image, or end before it.
+        ahead: By how many cells the map starts above and to the left of the image.
         over_image: Whether the image shows through, in grey.
     """
     title: str
@@ -39,9 +40,9 @@ def draw(image, rows, note, file):
 
     Args:
         image: RGB (H, W, 3) uint8.
-        rows: Lists of `Panel`, None for an empty place.
-        note: What the panels are; `RULE` follows.
-        file: Path of the picture, of any name.
+        rows: Lists of `Panel`; None leaves a place empty.
+        note: What the panels show; `RULE` is added.
+        file: Path of the picture; any name.
     """
     from matplotlib.figure import Figure  # slow to import
     columns = max(map(len, rows))
@@ -66,7 +67,7 @@ def draw(image, rows, note, file):
 
 
 def colours_of(panel: Panel, image) -> np.ndarray:
-    """Return a panel as RGB (H, W, 3) uint8 in the size of an image, given likewise; white where the map ends early."""
+    """Return a panel as RGB (H, W, 3) uint8, as large as ``image`` (also RGB uint8); white where the map ends early."""
     if panel.values is None:
         return image
     values, (rows, columns) = _stretched(panel.values), panel.cells
@@ -76,7 +77,7 @@ def colours_of(panel: Panel, image) -> np.ndarray:
              for count, length, cells in zip(values.shape, (height, width), (rows, columns), strict=False)]
     places = [(np.arange(length) + 0.5) / length * cells
               for length, cells in zip((height, width), (rows, columns), strict=True)]
-    # the last cell of a map that begins ahead of the image reaches to the end that it would reach otherwise
+    # the last cell of a map that starts ahead of the image is stretched to where the map would end otherwise
     ends = [place >= count for place, count in zip(places, values.shape, strict=False)]
     down, across = (((place + panel.ahead) * size / count).astype(int).clip(max=size - 1)
                     for place, size, count in zip(places, sizes, values.shape, strict=False))
@@ -93,13 +94,13 @@ def colours_of(panel: Panel, image) -> np.ndarray:
 
 
 def _stretched(values):
-    """Return a map with its percentiles at 0 and 1, for each channel where there are some; a flat one is 0."""
+    """Return a map scaled so that its percentiles are 0 and 1, for each channel if it has channels; a flat map is 0."""
     low, high = np.percentile(values, (LOW, HIGH), axis=(0, 1))
     return ((values - low) / np.maximum(high - low, 1e-30)).clip(0, 1).astype(np.float32)
 
 
 def _panel_size(image, columns):
-    """Return height and width of a panel, in the shape of the image."""
+    """Return height and width of a panel, with the aspect ratio of the image."""
     height, width = image.shape[:2]
     scale = min(((WIDTH - GAP) // columns - GAP) / width, PANEL_HEIGHT / height)
     return max(round(height * scale), 1), max(round(width * scale), 1)

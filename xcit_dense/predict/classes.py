@@ -1,4 +1,4 @@
-"""What the outputs of a model mean: the names of its classes, and their numbers in the data set."""
+"""What the outputs of a model mean: the names of its classes and their numbers in the data set."""
 from contextlib import suppress
 from itertools import chain, tee
 from pathlib import Path
@@ -12,12 +12,12 @@ from ..data.labels import first_label, label_map, labels_in_files, names_path_of
 from ..errors import DataError
 from ..text import counted, first_line, listed
 
-#: The category ids of COCO 2017 are 1 to 90 without these.
+#: The category ids of COCO 2017 are 1 to 90 except these.
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 
 
 class Classes(NamedTuple):
-    """Names and numbers of classes, in the order of the model's outputs, and in words where each was found."""
+    """Names and numbers of classes, in the order of the model's outputs, and descriptions of where each was found."""
     names: tuple
     numbers: tuple
     names_from: str
@@ -27,18 +27,20 @@ class Classes(NamedTuple):
 def classes_of_objects(cfg, meta, checkpoint) -> Classes:
     """Return the classes of a detector, with category ids.
 
-    The model's names are those of its checkpoint, else those of the config, the annotation file or the data set's
-    class, as far as there are as many as the model has outputs. The ids are those of an annotation file of the config
-    that has all the names, else those of the checkpoint, COCO's for COCO's names, or 1, 2, 3 and so on. Where the
-    checkpoint does not say which ids it was trained with, names have the order of that file: mmdet numbers classes by
-    it, whatever order its config has.
+    Names are taken from the first of these that has them: the checkpoint, the config, an annotation file, the data
+    set's class. The last two count only with the same number of names as the model has outputs.
+
+    Ids are taken from the first of these: an annotation file of the config that has all the names, the checkpoint,
+    COCO for COCO's names; otherwise they are 1, 2, 3 and so on. If the checkpoint does not record the ids of its
+    training, names are in the order of that annotation file: mmdet numbers classes by it, whatever the order in the
+    config.
 
     Args:
         cfg: The config.
         meta: What `xcit_dense.weights.meta.get_dataset_meta` found in the checkpoint.
-        checkpoint: Its file, for the words.
+        checkpoint: The file of the checkpoint, for the descriptions.
     """
-    files, again = tee(_annotation_files(cfg))  # a large one is read where those before it do not do
+    files, again = tee(_annotation_files(cfg))  # a large file is read only if those before it are not enough
     names, origin = _names(cfg, meta, checkpoint, ((ids.keys(), path) for path, ids in files))
     knows_ids = len(meta.get('category_ids') or ()) == len(names)
     for path, ids in again:
@@ -50,11 +52,11 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
     if names == _coco_names():
         return Classes(names, tuple(i for i in range(1, 91) if i not in _COCO_GAPS), origin, 'COCO 2017')
     return Classes(names, tuple(range(1, len(names) + 1)), origin,
-                   'counted from 1: neither an annotation file of the config nor the checkpoint has them')
+                   'counted from 1, as neither an annotation file of the config nor the checkpoint has them')
 
 
 def image_ids(cfg, paths) -> list:
-    """Return the ids that the annotation file of the test data has for image files; none unless it has all of them."""
+    """Return the ids of image files in the annotation file of the test data; empty unless it has all of them."""
     dataset = test_dataset(cfg)
     file, folder = ann_file_of(dataset), folder_of(dataset, 'img').resolve()
     inside = all(path.resolve().is_relative_to(folder) for path in paths)
@@ -69,19 +71,19 @@ def image_ids(cfg, paths) -> list:
 
 
 def ids_in_file(file, paths) -> list:
-    """Return the ids that a file in COCO's format has for images.
+    """Return the ids of images in a file in COCO format.
 
-    An image is known by its name, or, where several have that name, by as much of its path as the file has.
+    Images are matched by file name. If several have the same name, the path in the file must match too.
 
     Raises:
-        DataError: The file cannot be read, or does not have one id for each image.
+        DataError: The file cannot be read, or does not have exactly one id for each image.
     """
     file = Path(file).expanduser()
     try:
         images = [(Path(image['file_name']), int(image['id'])) for image in read_json(file)['images']]
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f'--ids-from {file} cannot be read as annotations in COCO\'s format, with file_name and id of '
-                        f'each of its images: {first_line(error)}') from error
+        raise DataError(f'--ids-from {file} cannot be read as COCO annotations with a file_name and an id for each '
+                        f'image: {first_line(error)}') from error
     by_name = {}
     for name, number in images:
         by_name.setdefault(name.name, []).append((name, number))
@@ -93,27 +95,27 @@ def ids_in_file(file, paths) -> list:
         ids += [number for _, number in found[:1]]
         unknown += [str(path)] if len(found) != 1 else []
     if unknown:
-        raise DataError(f'--ids-from {file} has no one id for {counted(len(unknown), "images")} of {len(paths):,}: '
-                        f'{listed(unknown)}')
+        raise DataError(f'--ids-from {file} has no id, or several, for {len(unknown):,} of '
+                        f'{counted(len(paths), "images")}: {listed(unknown)}')
     return ids
 
 
 def ids_in_names(paths) -> list:
-    """Return the numbers that are the names of files, if all have one of their own."""
+    """Return the numbers that are the names of the files; an empty list unless each has a different number."""
     stems = [path.stem for path in paths]
     ids = list(map(int, stems)) if all(stem.isdecimal() for stem in stems) else []
     return ids if len(set(ids)) == len(ids) else []
 
 
 def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
-    """Return the classes of a segmentor, with their labels in the files that it was trained on.
+    """Return the classes of a segmentor, with their numbers in the label files that it was trained on.
 
-    They count from 0, or from 1 where 0 is unlabelled (``reduce_zero_label``), without those that were ignored.
+    The numbers count from 0, or from 1 if 0 is unlabelled (``reduce_zero_label``), without the ignored ones.
 
     Args:
-        cfg: As for `classes_of_objects`; a ``classes.txt`` stands for the annotation file.
-        meta: Likewise.
-        checkpoint: Likewise.
+        cfg: As for `classes_of_objects`; ``classes.txt`` takes the place of the annotation file.
+        meta: As for `classes_of_objects`.
+        checkpoint: As for `classes_of_objects`.
     """
     dataset = test_dataset(cfg)
     file, in_list = names_path_of(dataset), None
@@ -130,20 +132,20 @@ def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
 
 
 def test_dataset(cfg):
-    """Return the data set that predictions are made like: the first of the test data, else of the validation.
+    """Return the data set whose pipeline predictions use: the first of the test data, otherwise of the validation data.
 
     Raises:
         DataError: The config has neither.
     """
     found = datasets(cfg, LOADERS[:0:-1])
     if not found:
-        raise DataError('the config has no test_dataloader and no val_dataloader, whose pipeline says how images are '
-                        'read for the model')
+        raise DataError('the config has neither test_dataloader nor val_dataloader, whose pipeline defines how images '
+                        'are read. Add one to the config')
     return found[0]
 
 
 def _names(cfg, meta, checkpoint, in_files):
-    """Return the names of the outputs, and where they are from."""
+    """Return the names of the outputs, and where they come from."""
     dataset = test_dataset(cfg)
     if meta.get('classes'):
         names = meta['classes']
@@ -156,11 +158,11 @@ def _names(cfg, meta, checkpoint, in_files):
         if names and count in (None, len(names)):
             return tuple(names), str(origin)
     return tuple(map(str, range(count or 0))), (
-        f'their numbers, for nothing says the names of {count} classes; metainfo.classes of the test data set would')
+        f'their numbers, as no names were found for {count} classes; set metainfo.classes of the test data set')
 
 
 def _annotation_files(cfg):
-    """Yield path and category ids by name of each annotation file of the config that is there."""
+    """Yield path and category ids by name for each annotation file of the config that exists."""
     seen = set()
     for dataset in datasets(cfg, LOADERS[::-1]):
         path = ann_file_of(dataset)

@@ -1,4 +1,4 @@
-"""The classes of many image files: lines to read, and a file for programs."""
+"""The classes of many image files: printed lines, and a JSON file for programs."""
 import json
 from pathlib import Path
 
@@ -9,26 +9,26 @@ from ..files import OwnFiles, atomic_write
 from ..text import counted, first_line, printable
 from .files import without_drawn
 
-#: A line for each of many images has the best class, and others from this probability up.
+#: The line of an image has the best class, and others whose probability is at least this.
 _TOLD_FROM = 0.1
 _WIDEST = 48
 
 
 def classify_files(classifier, source, root, paths, out_file, top: int = 5, overwrite: bool = False):
-    """Print what image files show, and write it as JSON, which has what was done also after an interruption.
+    """Print the classes of image files and write them as JSON; after an interruption it has those that were done.
 
     Args:
         classifier: A `xcit_dense.predict.classifying.Classifier`.
-        source: What the user named as its weights, for the file.
-        root: The folder below which the files lie.
-        paths: The image files. Of several, pictures that this package drew are left out.
+        source: Its weights as the user named them, for the JSON file.
+        root: The folder that holds the files.
+        paths: The image files. Among several, pictures that this package drew are skipped.
         out_file: The JSON file.
-        top: How many classes an image gets.
-        overwrite: Whether ``out_file`` may be replaced if no earlier call wrote it.
+        top: How many classes each image gets.
+        overwrite: Whether to replace an ``out_file`` that no earlier call wrote.
 
     Raises:
-        DataError: There is no image, or some could not be read, and the others are done all the same.
-        OutputError: ``out_file`` cannot be written, or is somebody else's.
+        DataError: There is no image; or some could not be read, after the others were classified.
+        OutputError: ``out_file`` cannot be written, or no earlier call wrote it.
     """
     root, out_file = Path(root), Path(out_file).expanduser()
     paths = without_drawn(root, paths)
@@ -43,15 +43,15 @@ def classify_files(classifier, source, root, paths, out_file, top: int = 5, over
                 _write(out_file, content)
                 print(f'{counted(len(content["images"]), "images")} in {out_file}')
     if content['unreadable']:
-        title = f'{len(content["unreadable"])} of {len(paths)} images could not be classified:'
+        title = f'{len(content["unreadable"]):,} of {counted(len(paths), "images")} could not be classified:'
         raise DataError('\n  '.join([title, *(printable(found['reason']) for found in content['unreadable'])]))
 
 
 def _classify_all(classifier, root, paths, top, content):
-    """Classify files and print a line for each, or a block for a single one; what is done is put into ``content``."""
+    """Classify files and print a line for each, or a block for a single file; collect the results in ``content``."""
     names = [printable(path.relative_to(root)) for path in paths]
     width = min(max(map(len, names)), _WIDEST)
-    # where no terminal shows a bar the lines themselves tell
+    # without a terminal, which would show a bar, the lines show the progress
     with tqdm(total=len(paths), unit='image', disable=True if len(paths) == 1 else None, leave=False) as bar:
         for path, name in zip(paths, names, strict=True):
             try:
@@ -69,7 +69,7 @@ def _block(name, guesses):
 
 
 def _line(name, guesses, width):
-    """Return the best class of an image in columns, and the next ones behind it as far as they are likely."""
+    """Return the best class of an image in columns, and the next ones if they are likely."""
     name = name if len(name) <= width else f'...{name[3 - width:]}'
     best, *others = guesses
     more = ', '.join(f'{guess.probability:.0%} {printable(guess.name)}' for guess in others

@@ -1,4 +1,4 @@
-"""A classifier out of a weight file, with the names of its classes, and what it says of images."""
+"""A classifier from a weight file, with the names of its classes, and its predictions for images."""
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -12,36 +12,38 @@ from ..config.resolution import find_resolution
 from ..data.imagenet import imagenet_classes, short_names
 from ..errors import CheckpointError, ConfigError
 from ..models import XCiTClassifier
+from ..text import counted
 from .opening import normalised, open_model, read_picture
 
-#: Of the longer side to the shorter. Of a longer image the middle alone is resized: the rest is cropped anyway, and
-#: may be more than the memory holds.
+#: Largest ratio of the longer to the shorter side. Only the middle of a longer image is resized: the rest is cropped
+#: anyway, and may not fit into memory.
 _LONGEST = 64
 
 
 class Guess(NamedTuple):
-    """A class that an image may show: its place among the outputs, its name, its probability from 0 to 1."""
+    """A class that an image may show: its index among the outputs, its name, its probability from 0 to 1."""
     index: int
     name: str
     probability: float
 
 
 class Classifier:
-    """A classifier with its weights and the names of its classes, which tells what images show.
+    """A classifier with its weights and the names of its classes. Call it with an image.
 
-    Images are prepared as for the published figures: the shorter side is resized to size / crop ratio (bicubic), and
-    the middle of it cropped.
+    Images are prepared as for the published figures: the shorter side is resized to size / crop ratio (bicubic), then
+    the middle is cropped.
 
     Args:
         source: As for `xcit_dense.predict.opening.open_model`.
-        size: Pixels of the crop, a square. Default: those of the test pipeline of ``config``, or of the one that a run
-            wrote into its checkpoint; 384 for the files that were published for it; else 224.
-        crop_ratio: What part of the shorter side is seen, up to 1. Default: that of the same pipeline, else 1.
+        size: Side of the square crop in pixels. Default: that of the test pipeline of ``config``, or of the config
+            that a run wrote into its checkpoint; 384 for files that were published for 384; otherwise 224.
+        crop_ratio: The part of the shorter side that the crop covers, at most 1. Default: that of the same pipeline,
+            otherwise 1.
         config: As for `xcit_dense.predict.opening.open_model`.
 
     Raises:
         CheckpointError: There is no such file, or it holds no classifier with a head.
-        ConfigError: An option cannot be, or the config does not tell the size.
+        ConfigError: An option has an invalid value, or the config does not define the size.
     """
 
     def __init__(self, source, size: int = None, crop_ratio: float = None, config=None):
@@ -49,19 +51,19 @@ class Classifier:
         opened = open_model(source, config)
         self.size, self.crop_ratio = find_resolution(opened.test_data, size, crop_ratio)
         if self.size is None and config:
-            raise ConfigError(f'the test pipeline of {config} has no ResizeEdge of the shorter side with a CenterCrop '
-                              'of a square, which would tell the size of images: give it with --size')
+            raise ConfigError(f'the test pipeline of {config} does not define the image size, with a ResizeEdge of '
+                              'the shorter side and a square CenterCrop. Set it with --size')
         self.size = self.size or _published_size(str(source))
         self.model = _check_model(opened.model, source).to(get_device()).fuse()
         self.names, self.names_from = _find_names(opened.classes, self.model.num_classes)
         self._mean, self._std = opened.mean, opened.std
 
     def __call__(self, image, top: int = 5) -> list:
-        """Return the classes that an image most likely shows as `Guess`, the likeliest first.
+        """Return the classes that an image most likely shows as `Guess`, most likely first.
 
         Args:
-            image: An image file, or a picture (H, W, 3), RGB, uint8.
-            top: How many; all where there are fewer.
+            image: Path of an image file, or an array (H, W, 3), RGB, uint8.
+            top: How many classes; all if there are fewer.
 
         Raises:
             DataError: The file cannot be read.
@@ -73,31 +75,33 @@ class Classifier:
                 for place, value in zip(places.tolist(), values.tolist(), strict=True)]
 
     def logits(self, picture) -> torch.Tensor:
-        """Return the logits (classes) of a picture (H, W, 3), RGB, uint8, on the CPU."""
+        """Return the logits (classes) of an image (H, W, 3), RGB, uint8, on the CPU."""
         x = normalised(middle_of(picture, self.size, self.crop_ratio), self._mean, self._std)
         with torch.no_grad():
             return self.model(x.to(self.model.cls_token.device))[0].float().cpu()
 
 
 def classify(source, *images, top: int = 5, **options) -> list:
-    """Return what images show: for each a list of `Guess`, the likeliest first.
+    """Classify images: return a list of `Guess` for each, most likely first.
+
+    Each call loads the model. If images come one after the other, keep a `Classifier` and call that.
 
     Args:
         source: A classifier: the name of a published file such as ``small_12_p16_224``, a file, or a work dir.
-        *images: Image files, or pictures (H, W, 3), RGB, uint8.
-        top: How many classes an image gets.
-        **options: The others of `Classifier`, which is to be kept where images come one after the other.
+        *images: Paths of image files, or arrays (H, W, 3), RGB, uint8.
+        top: How many classes each image gets.
+        **options: Other arguments of `Classifier`.
     """
     classifier = Classifier(source, **options)
     return [classifier(image, top) for image in images]
 
 
 def middle_of(picture, size, crop_ratio=1.) -> np.ndarray:
-    """Return the middle of a picture (H, W, 3) uint8 as mmpretrain's ResizeEdge (pillow, bicubic) and CenterCrop do.
+    """Return the middle of an image (H, W, 3) uint8 as mmpretrain's ResizeEdge (pillow, bicubic) and CenterCrop do.
 
     Args:
-        picture: Of any size and shape.
-        size: Pixels of a side of the result.
+        picture: An image of any size and aspect ratio.
+        size: Side of the result in pixels.
         crop_ratio: The shorter side is resized to size / crop_ratio.
     """
     keep = _LONGEST * min(picture.shape[:2])
@@ -112,9 +116,9 @@ def middle_of(picture, size, crop_ratio=1.) -> np.ndarray:
 
 
 def _published_size(source):
-    """Return pixels of the images that a published file was made for, by its name: the authors', timm's, mmpretrain's.
+    """Return the image size of a published file by its name: that of the authors, timm or mmpretrain.
 
-    Of a path the file's own name counts, not those of its folders.
+    In a path only the file's name counts, not those of its folders.
     """
     name = '' if Path(source).expanduser().is_dir() else source.rpartition('/')[2]
     return 384 if re.search(r'xcit.*[_-]384(_dist|px|\.)|_384_dist$', name) else 224
@@ -124,24 +128,23 @@ def _check_model(model, source):
     """Return the classifier of a file.
 
     Raises:
-        CheckpointError: It is another model, and the error says what is made for that.
+        CheckpointError: It is another model; the error names the tool for that.
     """
     if not isinstance(model, XCiTClassifier):
-        raise CheckpointError(f'{source} holds a backbone for dense prediction, which names no classes of an image: '
-                              'detectors and segmentors are predicted with `python -m xcit_dense predict CONFIG '
-                              'CHECKPOINT IMAGES`')
+        raise CheckpointError(f'{source} holds a backbone for dense prediction, which cannot classify images. For '
+                              'detectors and segmentors use `python -m xcit_dense predict CONFIG CHECKPOINT IMAGES`')
     if not model.num_classes:
-        raise CheckpointError(f'{source} holds features without a head (as the files of DINO), which name no classes: '
-                              'look at what it attends to with `python -m xcit_dense attention`, or fine-tune from it '
-                              f"with init_cfg=dict(type='Pretrained', checkpoint={str(source)!r})")
+        raise CheckpointError(f'{source} holds a model without a classification head (like the files of DINO), which '
+                              'cannot classify images. Show what it attends to with `python -m xcit_dense attention`, '
+                              f"or fine-tune from it with init_cfg=dict(type='Pretrained', checkpoint={str(source)!r})")
     return model
 
 
 def _find_names(classes, count):
-    """Return the names of the outputs, and in words where they are from."""
+    """Return the names of the outputs, and a description of where they come from."""
     if len(classes) == count:
         return short_names(tuple(map(str, classes))), 'the checkpoint'
     if not classes and count == 1000:
-        return tuple(imagenet_classes().values()), 'ImageNet, for the checkpoint has none and there are 1,000'
-    reason = f'names {len(classes):,}' if classes else 'has no names'
-    return tuple(map(str, range(count))), f'their numbers, for the checkpoint {reason} and there are {count:,} outputs'
+        return tuple(imagenet_classes().values()), 'ImageNet, as the checkpoint has no names for 1,000 outputs'
+    reason = f'has {counted(len(classes), "names")}' if classes else 'has no names'
+    return tuple(map(str, range(count))), f'their numbers, as the checkpoint {reason} for {count:,} outputs'

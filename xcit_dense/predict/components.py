@@ -1,32 +1,33 @@
-"""Principal components of token maps, which show what a model without class token tells apart."""
+"""Principal components of token maps, which show what a model without a class token distinguishes."""
 import torch
 from torch import Tensor
 
-#: Numbers that are computed with at a time, in float64.
+#: How many float64 numbers are processed at a time.
 CHUNK_FLOATS = 2**24
 
 
 @torch.no_grad()
 def principal_components(maps: Tensor, count: int = 3):
-    """Return the first principal components of the tokens of each image, in the order of what they explain.
+    """Return the first principal components of the tokens of each image, those that explain most first.
 
-    Computed in float64 from the C x C covariance, so that time is linear in the tokens. The sign of a component is the
-    one that makes the largest weight of a channel positive: the same image and model always give the same.
+    They are computed in float64 from the C x C covariance, so that time is linear in the number of tokens. Signs are
+    chosen so that the largest channel weight of a component is positive: the same image and model always give the same
+    result.
 
     Args:
-        maps: Token maps (B, C, h, w), such as `xcit_dense.XCiT` gives, or its ``token_maps``.
-        count: How many, at most C.
+        maps: Token maps (B, C, h, w), such as the outputs of `xcit_dense.XCiT` or of its ``token_maps``.
+        count: How many components, at most C.
 
     Returns:
         The components (B, count, h, w), float32 with mean 0, and the share (B, count) of the variance that each
-        explains, float64; 0 where all tokens are alike.
+        explains, float64; 0 if all tokens are equal.
 
     Raises:
-        ValueError: ``maps`` has another shape, or fewer channels than components are wanted.
+        ValueError: ``maps`` has another shape, or fewer channels than ``count``.
     """
     if maps.dim() != 4 or not 1 <= count <= maps.shape[1]:
-        raise ValueError(f'principal_components takes maps (B, C, h, w) with at least {count} channels, at least one, '
-                         f'got {tuple(maps.shape)}')
+        raise ValueError(f'principal_components needs maps (B, C, h, w) and 1 <= count <= C, got maps '
+                         f'{tuple(maps.shape)} and count={count}')
     found = [_components(tokens, count) for tokens in maps.flatten(2).mT]
     components, shares = (torch.stack(part) for part in zip(*found, strict=True))
     return components.unflatten(2, maps.shape[2:]), shares

@@ -1,35 +1,44 @@
-"""Drawing what was found into an image: alike each time, in threads too, and without the model."""
+"""Drawing predictions into an image: the same each time, thread-safe, and without the model."""
 import threading
+import warnings
 from contextlib import contextmanager
 from uuid import uuid4
 
+import mmcv
 import numpy as np
 from mmengine.registry import VISUALIZERS
 
-#: The visualizers hold one picture at a time, and draw random numbers that the whole process shares.
+from .samples import SCORE_THR, draw_sample
+
+# mmengine warns of every object that touches the border of the image
+warnings.filterwarnings('ignore', r'Warning: The (bbox|polygon) is out of bounds', module=r'mmengine\.visualization')
+
+#: A visualizer holds one picture at a time, and uses the random numbers of the whole process.
 _TURN = threading.Lock()
 
 
 class Drawing:
-    """Draws data samples into pictures by the visualizer of a config.
+    """Draws data samples into images: in the look of this package, or with a visualizer that the config changed.
 
     Args:
-        visualizer: Its config.
+        visualizer: Config of the visualizer.
         meta: Classes and palette.
-        **options: Those of its ``add_datasample``.
+        **options: Arguments of its ``add_datasample``.
     """
 
     def __init__(self, visualizer, meta, **options):
-        # mmengine gives all of one name the same, with the classes of the last
+        # mmengine returns the same object for the same name, with the classes of the last one
         self.visualizer = VISUALIZERS.build({**visualizer, 'vis_backends': None, 'name': uuid4().hex})
         self.visualizer.dataset_meta = meta
         self._options = options
 
     def draw(self, picture, sample, **options) -> np.ndarray:
-        """Draw a sample into a picture (H, W, 3), RGB, uint8, and return that; ``options`` go before those of all."""
+        """Draw a sample into an image (H, W, 3), RGB, uint8, and return it; ``options`` override those of `Drawing`."""
+        if (found := self._own(picture, sample, options)) is not None:
+            return found
         drawn = []
         with _alike():
-            # without a file it goes there
+            # without a file, add_datasample calls this
             self.visualizer.add_image = lambda name, image, step=0: drawn.append(image)
             try:
                 self._add(picture, sample, options)
@@ -37,18 +46,26 @@ class Drawing:
                 del self.visualizer.add_image
         return drawn[0]
 
-    def write(self, picture, sample, file):
-        """Draw a sample and write that."""
+    def write(self, picture, sample, file, **options):
+        """Draw a sample like `draw` and write the result to a file."""
+        if (found := self._own(picture, sample, options)) is not None:
+            mmcv.imwrite(mmcv.rgb2bgr(found), str(file))
+            return
         with _alike():
-            self._add(picture, sample, dict(out_file=str(file)))
+            self._add(picture, sample, dict(options, out_file=str(file)))
+
+    def _own(self, picture, sample, options):
+        options = {**self._options, **options}
+        return draw_sample(self.visualizer, picture, sample, with_truth=options.get('draw_gt', False),
+                           threshold=options.get('pred_score_thr', SCORE_THR))
 
     def _add(self, picture, sample, options):
-        self.visualizer.add_datasample('', picture, sample, draw_gt=False, **{**self._options, **options})
+        self.visualizer.add_datasample('', picture, sample, **{'draw_gt': False, **self._options, **options})
 
 
 @contextmanager
 def _alike():
-    """Draw in turn, with the same random numbers each time: mmdet changes the colour of each mask a little by them."""
+    """Draw in turn, with the same random numbers each time: mmdet varies the colour of each mask randomly."""
     with _TURN:
         kept = np.random.get_state()
         np.random.seed(0)

@@ -2,6 +2,7 @@
 import os
 from pathlib import Path
 
+import mmcv
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
@@ -10,22 +11,26 @@ from ..files import OwnFiles
 from ..processes import is_first_process, run_on_first
 from .classes import test_dataset
 from .reading import ImageReader, picture_of
+from .samples import SCORE_THR, draw_sample
 
 
 @HOOKS.register_module()
 class DrawingHook(Hook):
-    """Draws every tested image, ground truth (left) beside prediction, by the visualizer of mmdet or mmseg.
+    """Draws every tested image, ground truth left and prediction right.
+
+    Where the config changed the visualizer of mmdet or mmseg, or has its own, that one draws.
 
     Args:
         draw: Whether to draw at all.
-        test_out_dir: Folder for the pictures, named like the images, folders below the data set's too; those of arrays
-            (``.npy``) get ``.png`` behind that. Without it they go where the visualizer keeps pictures.
-        score_thr: Objects with a lower score are not drawn; by default as the visualizer of mmdet has it, 0.3.
-        interval: In a validation, iterations from one picture to the next.
+        test_out_dir: Folder for the pictures. They keep the names of the images and the subfolders of the data set;
+            those of arrays (``.npy``) get ``.png`` added. Without it they go where the visualizer keeps pictures.
+        score_thr: Objects with a lower score are not drawn. Default: that of mmdet's visualizer, 0.3.
+        interval: In validation, draw every this many iterations.
         show: Whether to show each picture in a window.
-        wait_time: Seconds until the next; 0 waits for a key.
-        backend_args: For configs of the frameworks' hooks; images are read as the test data is, by its own loader.
-        overwrite: Whether pictures may take the place of files that no earlier test drew.
+        wait_time: Seconds until the next picture; 0 waits for a key.
+        backend_args: Ignored; accepted for configs of the frameworks' hooks. Images are read by the loader of the test
+            data.
+        overwrite: Whether to replace files that no earlier test drew.
     """
 
     def __init__(self, draw: bool = False, test_out_dir: str = None, score_thr: float = None, interval: int = 50,
@@ -33,7 +38,7 @@ class DrawingHook(Hook):
         self.draw = draw
         self.test_out_dir = test_out_dir
         self.options = dict(show=show, wait_time=wait_time)
-        if score_thr is not None:  # mmseg's visualizer knows none
+        if score_thr is not None:  # mmseg's visualizer has none
             self.options['pred_score_thr'] = score_thr
         self.interval = interval
         self.drawn = 0
@@ -50,16 +55,16 @@ class DrawingHook(Hook):
             run_on_first(self._claim, runner.test_dataloader.dataset)
 
     def after_test(self, runner):
-        """Note what was drawn."""
+        """Record what was drawn."""
         self.close()
 
     def close(self):
-        """Note what was drawn, also by a test that failed."""
+        """Record what was drawn, also after a test that failed."""
         if self._own and is_first_process():
             self._own.close()
 
     def _claim(self, dataset):
-        if hasattr(dataset, 'get_data_info'):  # one of the user's own may tell with each image alone
+        if hasattr(dataset, 'get_data_info'):  # a user's own data set may give paths only with each image
             files = [dataset.get_data_info(i).get('img_path') for i in range(len(dataset))]
             folder = _common_folder(dataset)  # once for all
             self._own.claim(*(_place(folder, file) for file in filter(None, files)))
@@ -82,14 +87,25 @@ class DrawingHook(Hook):
     def _draw(self, runner, name, sample, step, path=None):
         self._reader = self._reader or ImageReader(test_dataset(runner.cfg), on_disk=False)
         image = picture_of(self._reader.load(sample.img_path, 0))
-        runner.visualizer.add_datasample(os.path.basename(sample.img_path) if self.options['show'] else name, image,
-                                         sample, step=step, out_file=None if path is None else str(path),
-                                         **self.options)
+        name = os.path.basename(sample.img_path) if self.options['show'] else name
+        visualizer, file = runner.visualizer, None if path is None else str(path)
+        if not is_first_process():  # as visualizers do
+            return
+        drawn = draw_sample(visualizer, image, sample, threshold=self.options.get('pred_score_thr', SCORE_THR))
+        if drawn is None:
+            visualizer.add_datasample(name, image, sample, step=step, out_file=file, **self.options)
+            return
+        if self.options['show']:
+            visualizer.show(drawn, win_name=name, wait_time=self.options['wait_time'])
+        if file:
+            mmcv.imwrite(mmcv.rgb2bgr(drawn), file)
+        else:
+            visualizer.add_image(name, drawn, step)
 
     def path_of(self, runner, sample):
-        """Return the path of the picture of a sample, or None where pictures have no folder.
+        """Return the path of the picture of a sample, or None without a folder for pictures.
 
-        Images of different paths have different pictures, also those of several data sets that are tested as one.
+        Images with different paths get different pictures, also when several data sets are tested as one.
         """
         if self.test_out_dir is None:
             return None
@@ -97,20 +113,20 @@ class DrawingHook(Hook):
 
 
 def _place(folder, file):
-    """Return the path of the picture of an image below the folder of all pictures; ``folder`` holds all images."""
+    """Return the path of an image's picture relative to the folder of all pictures; ``folder`` holds all images."""
     path = Path(os.path.abspath(file))
     if folder is None or not path.is_relative_to(folder):
-        folder = path.anchor  # somewhere else: a list may name files of any place
+        folder = path.anchor  # a list may name files anywhere
     path = path.relative_to(folder)
     return path.with_name(f'{path.name}.png') if path.suffix.lower() in ARRAY_SUFFIXES else path
 
 
-#: Of mmseg and of mmdet; other data sets are known by their root.
+#: Keys of mmseg and of mmdet; for other data sets the root is used.
 _IMAGE_FOLDERS = ('img_path', 'img')
 
 
 def _common_folder(dataset):
-    """Return the folder that holds all images of a data set or of those inside it, or None where none is known."""
+    """Return the folder that holds all images of a data set or of those inside it, or None if none is known."""
     folders = {os.path.abspath(folder) for folder in _image_folders(dataset)}
     return os.path.commonpath(folders) if folders else None
 

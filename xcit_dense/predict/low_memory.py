@@ -1,8 +1,8 @@
-"""A segmentor for large images in little memory; imported by the segmentation configs, needs mmseg."""
+"""Segmentation of large images in little memory; imported by the segmentation configs, needs mmseg."""
 import torch
 from mmengine.model import BaseTTAModel
 from mmengine.structures import PixelData
-from mmseg.models import EncoderDecoder
+from mmseg.models import EncoderDecoder, SegTTAModel
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from mmseg.registry import MODELS
 from torch.nn.modules.module import register_module_module_registration_hook
@@ -10,22 +10,23 @@ from torch.nn.modules.module import register_module_module_registration_hook
 
 @MODELS.register_module()
 class LowMemoryEncoderDecoder(EncoderDecoder):
-    """mmseg's segmentor, which predicts a large image with some classes at a time.
+    """mmseg's segmentor, which predicts large images a few classes at a time.
 
-    The scores of 150 classes for a photograph of 6000 x 4000 pixels take 14 GB, and mmseg holds them twice. Here only
-    the best score and its class are kept, and samples of such images have no ``seg_logits``; the labels are mmseg's.
-    Others are predicted as in mmseg: smaller images, windows (``mode='slide'``), models inside one for test-time
-    augmentation, which needs the scores, and heads with a prediction of their own, such as MaskFormer's. For a metric
-    of your own that reads ``seg_logits`` of large images, take ``type='EncoderDecoder'``.
+    The scores of 150 classes for a photo of 6000 x 4000 pixels take 14 GB, and mmseg holds them twice. Here only the
+    best score and its class are kept, and samples of such images have no ``seg_logits``. The labels are those of mmseg.
+
+    Everything else is predicted as in mmseg: smaller images, windows (``mode='slide'``), test-time augmentation, which
+    needs the scores, and heads with their own prediction, such as MaskFormer's. If your own metric reads
+    ``seg_logits`` of large images, use ``type='EncoderDecoder'``.
     """
 
-    #: Scores at a time: 1 GB in float32.
+    #: How many scores are held at a time: 1 GB in float32.
     SCORES = 2**28
-    #: Whether somebody needs all of them.
+    #: Whether all scores are needed.
     keeps_scores = False
 
     def predict(self, inputs, data_samples=None):
-        """Predict images (B, 3, H, W); arguments and result as in mmseg."""
+        """Predict images (B, 3, H, W); arguments and result are as in mmseg."""
         if data_samples is None or self.keeps_scores or not self._predicts_as_mmseg():
             return super().predict(inputs, data_samples)
         sizes = [sample.ori_shape for sample in data_samples] + [tuple(inputs.shape[2:])]
@@ -50,37 +51,68 @@ class LowMemoryEncoderDecoder(EncoderDecoder):
         return data_samples
 
     def _predicts_as_mmseg(self):
-        """Whether scores are what the head's forward gives, resized, as in mmseg, whoever wrote head and segmentor."""
+        """Whether the scores are the resized outputs of the head's forward, as in mmseg, also in derived classes."""
         return ((self.test_cfg or {}).get('mode') == 'whole'
-                and _has_methods_of(EncoderDecoder, self, 'inference', 'whole_inference', 'encode_decode',
+                and has_methods_of(EncoderDecoder, self, 'inference', 'whole_inference', 'encode_decode',
                                     'postprocess_result')
-                and _has_methods_of(BaseDecodeHead, self.decode_head, 'predict', 'predict_by_feat'))
+                and has_methods_of(BaseDecodeHead, self.decode_head, 'predict', 'predict_by_feat'))
 
 
-def _has_methods_of(kind, owner, *names):
+def has_methods_of(kind, owner, *names) -> bool:
+    """Whether methods of an object are those of a class, not replaced by others."""
     return all(getattr(getattr(owner, name, None), '__func__', None) is getattr(kind, name) for name in names)
 
 
 def _parts(logits, count, small=False):
-    """Split scores (B, C, H, W) by classes, about ``count`` at a time, so that resizing gives the same to the last bit.
+    """Split scores (B, C, H, W) by classes, about ``count`` at a time, so that resizing is exact to the last bit.
 
-    torch resizes fewer than four channels otherwise than more. Of channels-last tensors, and to sizes whose height and
-    width make 128 or less (``small``), it resizes channels that fill no whole vector, up to 16, otherwise than others.
+    torch resizes fewer than four channels in another way than more. With channels-last tensors, or if height plus width
+    of the result is at most 128 (``small``), it also resizes channels that do not fill a whole vector (up to 16) in
+    another way.
     """
     last = logits.is_contiguous(memory_format=torch.channels_last)
     unit, classes = 16 if last or small else 4, logits.shape[1]
     count = max(count // unit, 1) * unit
-    starts = list(range(0, max(classes - 3, 1), count))  # what is left over at the end goes with those before
+    starts = list(range(0, max(classes - 3, 1), count))  # a short rest joins the part before it
     parts = [logits[:, start:end] for start, end in zip(starts, [*starts[1:], classes], strict=True)]
     return [part.contiguous(memory_format=torch.channels_last) for part in parts] if last else parts
 
 
 def _better(old, new):
-    """Return the higher of two scores (1, H, W) with its label, pixel by pixel; of equal ones the first, as argmax."""
+    """Return the higher of two scores (1, H, W) with its label for each pixel; the first if equal, like argmax."""
     if old is None:
         return new
     score, which = torch.cat([old[0], new[0]]).max(0, keepdim=True)
     return score, torch.cat([old[1], new[1]]).gather(0, which)
+
+
+@MODELS.register_module()
+class LowMemorySegTTAModel(SegTTAModel):
+    """mmseg's model for test-time augmentation, which adds the scores of each view as soon as it has them.
+
+    mmseg holds the scores of all views; for 12 views of 150 classes and a photo of 2000 x 1500 pixels they take 21 GB.
+    The result is that of mmseg.
+    """
+
+    def test_step(self, data):
+        """Predict the views of each image and merge them; arguments and result are as in mmseg."""
+        sums, first = None, None
+        for place, inputs in enumerate(data['inputs']):
+            samples = self.module.test_step(dict(inputs=inputs, data_samples=data['data_samples'][place]))
+            first = first or samples
+            sums = sums or [torch.zeros_like(sample.seg_logits.data) for sample in samples]
+            for total, sample in zip(sums, samples, strict=True):
+                logits = sample.seg_logits.data
+                total += logits.softmax(dim=0) if self.module.out_channels > 1 else logits.sigmoid()
+                if samples is first:
+                    del sample.seg_logits
+        for total, sample in zip(sums, first, strict=True):
+            total /= len(data['inputs'])
+            sample.seg_logits = PixelData(data=total)
+            labels = total.argmax(dim=0, keepdim=True) if self.module.out_channels > 1 else (
+                total > self.module.decode_head.threshold).to(total)
+            sample.pred_sem_seg = PixelData(data=labels)
+        return first
 
 
 def _keep_scores(parent, name, child):
@@ -88,5 +120,5 @@ def _keep_scores(parent, name, child):
         child.keeps_scores = True
 
 
-# mmengine's TTA models tell nobody that they read the scores of the model in them
+# mmengine's TTA models read the scores of the model inside them, and have no other way to announce that
 register_module_module_registration_hook(_keep_scores)

@@ -1,4 +1,4 @@
-"""A model out of a weight file alone: what `classify` and `attention` look through, without a config."""
+"""A model from only a weight file, without a config: what `classify` and `attention` use."""
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,11 +24,11 @@ class Opened(NamedTuple):
     """A model in evaluation mode, on the CPU, and what it was trained with.
 
     Args:
-        model: The model, which takes images of three channels.
-        classes: Class names, if the file has some.
-        mean: Of its input, RGB.
-        std: Likewise.
-        test_data: Config of the data set that it was tested with, if one is known.
+        model: The model, for images of three channels.
+        classes: Class names, if the file has any.
+        mean: Mean of its input, RGB.
+        std: Standard deviation of its input, RGB.
+        test_data: Config of the data set that it was tested with, if known.
     """
     model: Trunk
     classes: tuple
@@ -42,13 +42,13 @@ def open_model(source, config=None) -> Opened:
 
     Args:
         source: As for `xcit_dense.weights.read_checkpoint`, or the name of a published file without ``xcit://``.
-        config: The config of its training, name or path. It goes before the one that a run wrote into its checkpoint;
-            with neither, the model is of a published size, and ImageNet's mean and std normalise its images.
+        config: The config of its training, name or path. It overrides the config that a run wrote into its checkpoint.
+            Without either, the model has a published size, and images are normalised with ImageNet's mean and std.
 
     Raises:
-        CheckpointError: There is no such file, it holds no XCiT for images of three channels, or does not tell how to
-            build it.
-        ConfigError: The config has no XCiT, or one that cannot be built, or takes images in BGR.
+        CheckpointError: There is no such file, it holds no XCiT for images of three channels, or it does not define
+            how to build one.
+        ConfigError: The config has no XCiT, or one that cannot be built, or expects images in BGR.
     """
     path = fetch(_published(str(source)))
     checkpoint = read_checkpoint(path)
@@ -58,8 +58,8 @@ def open_model(source, config=None) -> Opened:
     is_classifier = 'classifier' in contents.parts
     told = told_by_config(config) if config else told_by_checkpoint(checkpoint, path, contents.layout)
     if told.kind and issubclass(told.kind, XCiTClassifier) != is_classifier:
-        raise CheckpointError(f'{path} holds {contents}, which is no weights of the {told.kind.__name__} of '
-                              f'{config or "the config in it: give that of its training (--config)"}')
+        raise CheckpointError(f'{path} holds {contents}, which does not fit the {told.kind.__name__} of '
+                              f'{config or "the config in it"}. Set the config of its training with --config')
     options = dict(told.options, type=told.kind or (XCiTClassifier if is_classifier else XCiT))
     if not config:
         options.setdefault('norm_cfg', dict(type='BN'))
@@ -76,21 +76,21 @@ def open_model(source, config=None) -> Opened:
     except (TypeError, ValueError) as error:
         if config:
             raise ConfigError(f'the backbone of {config} cannot be built: {first_line(error)}') from error
-        raise CheckpointError(f'{path} holds {contents}, which does not tell how it is built ({first_line(error)}): '
-                              'give the config that it was trained with (--config)') from error
+        raise CheckpointError(f'{path} holds {contents}, which does not define how to build it ({first_line(error)}). '
+                              'Set the config of its training with --config') from error
     (load_classifier if is_classifier else load_backbone)(model, path)
     if model.in_channels != 3:
-        raise CheckpointError(f'{path} is made for images of {counted(model.in_channels, "channels")}, and image files '
-                              'are read with three')
+        raise CheckpointError(f'{path} is for images of {counted(model.in_channels, "channels")}, but image files are '
+                              'read with three')
     return Opened(model.eval(), tuple(get_dataset_meta(checkpoint).get('classes') or ()), told.mean, told.std,
                   told.test_data)
 
 
 def read_picture(path) -> np.ndarray:
-    """Read an image file as the frameworks do: RGB (H, W, 3) uint8, turned as its EXIF data says.
+    """Read an image file as the frameworks do: RGB (H, W, 3) uint8, rotated as its EXIF data says.
 
     Raises:
-        DataError: It cannot be read.
+        DataError: The file cannot be read.
     """
     try:
         data = Path(path).read_bytes()
@@ -100,32 +100,32 @@ def read_picture(path) -> np.ndarray:
     except cv2.error as error:
         raise DataError(f'{path} cannot be read: {first_line(error)}') from error
     if picture is None:
-        reason = 'it is not an image, is damaged, or is too large' if data else 'it is empty'
+        reason = 'it is not an image, is damaged, or is too large' if data else 'the file is empty'
         raise DataError(f'{path} cannot be read: {reason}')
     return np.ascontiguousarray(picture[..., ::-1])
 
 
 def normalised(picture, mean=MEAN, std=STD) -> Tensor:
-    """Return an RGB picture (H, W, 3) uint8 as a batch of one for a model: (1, 3, H, W), float32."""
+    """Return an RGB image (H, W, 3) uint8 as a normalised batch of one: (1, 3, H, W), float32."""
     x = torch.from_numpy(np.ascontiguousarray(picture)).permute(2, 0, 1)[None].float()
     return x.sub_(torch.tensor(mean).view(-1, 1, 1)).div_(torch.tensor(std).view(-1, 1, 1))
 
 
 def _published(source):
-    """Return what stands for a source in `xcit_dense.weights.fetch`: published names may come without their prefix."""
+    """Return a source for `xcit_dense.weights.fetch`, with the prefix added to published names."""
     if '://' in source or Path(source).expanduser().exists():
         return source
     if source in WEIGHTS:
         return f'{PREFIX}{source}'
     near = nearest(source, WEIGHTS, 3)
-    raise CheckpointError(f'there is no file {Path(source).absolute()}, and no published weights have that name'
-                          + (f'; did you mean {" or ".join(near)}?' if near else ''))
+    raise CheckpointError(f'there is no file {Path(source).absolute()}, and no published weights are called '
+                          f'{source!r}' + (f'. Did you mean {" or ".join(near)}?' if near else ''))
 
 
 def _arch_of(contents, path, is_classifier):
     arch = contents.arch
     if is_classifier and arch not in map(get_arch, arch_names()):
-        # the classifiers of two sizes may have the same tensors and compute different things
-        raise CheckpointError(f'{path} holds a classifier of no published size, {contents.size}, whose tokens_norm the '
-                              'file does not tell: give the config that it was trained with (--config)')
+        # classifiers of different sizes may have the same tensors and still compute different outputs
+        raise CheckpointError(f'{path} holds a classifier whose size ({contents.size}) is not a published one, and '
+                              'the file does not record its tokens_norm. Set the config of its training with --config')
     return arch

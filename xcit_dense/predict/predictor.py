@@ -1,5 +1,6 @@
-"""A model that predicts image files, and what it writes of each: a picture, and results in the format of the task."""
+"""A model that predicts image files, and writes for each a picture and results in the format of the task."""
 import json
+from itertools import repeat
 from pathlib import Path
 
 import cv2
@@ -9,61 +10,83 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 
 from ..config.framework import framework_of
-from ..data.classes import palette_of, take_classes
+from ..data.classes import take_classes
 from ..data.datasets import ann_file_of, type_of
+from ..draw.colours import class_colours
 from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
-from ..text import first_line
+from ..runtime import Model
+from ..text import counted, first_line
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, ids_in_file, ids_in_names, image_ids, test_dataset
 from .drawing import Drawing
+from .dtypes import set_dtype
+from .exported import ExportedModel, classes_of, meta_of
 from .reading import ImageReader
 
 
 class Predictor:
-    """A model with its weights, its image pipeline and its classes. Use `build_predictor`.
+    """A model with its weights, its image pipeline and its classes. Create it with `build_predictor`.
 
     Args:
-        cfg: A config as `xcit_dense.config.loading.load_config` gives it.
-        checkpoint: Path or address of the weights of the whole model.
-        device: Where the model runs; by default the accelerator that is there, or the CPU.
+        cfg: A config from `xcit_dense.config.loading.load_config`.
+        checkpoint: Path or address of the weights of the whole model. Or an exported file from `open_exported`, with
+            its config from `config_of`; the next three arguments are then ignored.
+        device: Where the model runs. Default: the accelerator if there is one, otherwise the CPU.
+        fuse: Whether to fuse the backbone, for speed.
+        dtype: The type it computes in, as for `xcit_dense.predict.dtypes.set_dtype`.
         **drawing: Options of the visualizer.
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
-        ConfigError: The config does not say how images are read, or there is no such device.
-        DataError: Likewise.
+        ConfigError: The test data set of the config has no pipeline, or there is no such device or type.
+        DataError: The config has no test data.
     """
 
-    #: The tool that owns what is written.
+    #: The tool that owns the written files.
     tool = 'predict'
-    #: Finds the classes, from the config, what the checkpoint says of them, and its file.
+    #: Finds the classes, from the config, the checkpoint's data on them, and the checkpoint file.
     find_classes = None
-    #: What draws where the config does not say.
+    #: The visualizer if the config names none.
     visualizer_type = None
 
-    def __init__(self, cfg, checkpoint, device=None, **drawing):
-        device = _usable(device or get_device())
-        checkpoint = fetch(str(checkpoint))
+    def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32', **drawing):
+        if isinstance(checkpoint, Model):
+            init_default_scope(framework_of(cfg))
+            meta = self._take_file(checkpoint)
+        else:
+            meta = self._build(cfg, checkpoint, device or get_device(), fuse, dtype)
+        self._cfg, dataset = cfg, test_dataset(cfg)
+        self.reader = ImageReader(dataset)
+        meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
+        self.palette = meta['palette'] = class_colours(self.classes.names, meta.get('palette'))
+        self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta, **drawing)
+
+    def _take_file(self, file):
+        """Set model and classes to those of an exported file, and return its metadata on the classes."""
+        self.model, self.classes = ExportedModel(file), classes_of(file)
+        return meta_of(file)
+
+    def _build(self, cfg, checkpoint, device, fuse, dtype):
+        """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
+        device, checkpoint = _usable(device), fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(framework_of(cfg) or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
-        fuse_backbones(self.model.to(device).eval())
-        dataset, meta = test_dataset(cfg), get_dataset_meta(weights)
+        self.model.to(device).eval()
+        if fuse:
+            fuse_backbones(self.model)
+        set_dtype(self.model, dtype)
+        meta = get_dataset_meta(weights)
         self.classes = self.find_classes(cfg, meta, checkpoint)
-        self.reader = ImageReader(dataset)
-        self._cfg = cfg
-        meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
-        if len(meta.get('palette') or ()) < len(self.classes.names):
-            meta['palette'] = palette_of(self.classes.names)
-        self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta, **drawing)
+        return meta
 
     def __call__(self, image):
-        """Predict one image, as `ImageReader.read` of ``reader`` gives it.
+        """Predict one image, read by ``self.reader.read``.
 
         Returns:
             The framework's data sample, on the CPU: ``pred_instances`` or ``pred_sem_seg`` in pixels of the image.
@@ -83,7 +106,7 @@ class Predictor:
         return sample
 
     def ids_of(self, paths) -> list:
-        """Return the ids of image files, if results have ids."""
+        """Return the ids of image files; an empty list if the results have no ids."""
         return []
 
     def files_of(self, name) -> list:
@@ -91,7 +114,7 @@ class Predictor:
         return [_picture(name)]
 
     def write_classes(self, out_dir, **words):
-        """Write ``classes.json``: what the numbers in the results mean, and other words on them."""
+        """Write ``classes.json``: what the numbers in the results mean, and ``words``, further notes on them."""
         found = self.classes
         content = dict(classes=dict(zip(map(str, found.numbers), found.names, strict=True)),
                        names_from=found.names_from, numbers_from=found.numbers_from, **words)
@@ -104,11 +127,13 @@ class DetectionPredictor(Predictor):
     Args:
         cfg: As for `Predictor`.
         checkpoint: As for `Predictor`.
-        score_thr: Objects with a lower score are not drawn; the results hold all.
+        score_thr: Objects with a lower score are not drawn; the results have all objects.
         device: As for `Predictor`.
-        ids_from: File in COCO's format that has the ids of the images. Without it an image has the id that the
-            annotation file of the test data has, where that has all the images; or else the number in the file's
-            name, as in COCO, where all files have different ones; or else its place among the files, from 1.
+        ids_from: File in COCO format with the ids of the images. Without it, ids come from the first of these that
+            has one for every image: the annotation file of the test data; the number in the file name, as in COCO, if
+            all are different; the position among the files, from 1.
+        fuse: As for `Predictor`.
+        dtype: As for `Predictor`.
     """
 
     find_classes = staticmethod(classes_of_objects)
@@ -116,15 +141,17 @@ class DetectionPredictor(Predictor):
     #: Written at the end.
     last_files = ('results.json', 'classes.json')
 
-    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None):
-        super().__init__(cfg, checkpoint, device, pred_score_thr=score_thr)
+    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None, fuse: bool = True,
+                 dtype: str = 'float32'):
+        super().__init__(cfg, checkpoint, device, fuse, dtype, pred_score_thr=score_thr)
+        self.score_thr = score_thr
         self.records, self._ids_from, self._ids_are = [], ids_from, None
 
     def ids_of(self, paths) -> list:
         """Return the ids of image files.
 
         Raises:
-            DataError: ``ids_from`` was given, and cannot be read or does not have all of them.
+            DataError: ``ids_from`` cannot be read, or does not have all the images.
         """
         if self._ids_from:
             self._ids_are = f'those of {self._ids_from}'
@@ -132,54 +159,56 @@ class DetectionPredictor(Predictor):
         if ids := image_ids(self._cfg, paths):
             self._ids_are = f'those of {ann_file_of(test_dataset(self._cfg))}'
         elif ids := ids_in_names(paths):
-            self._ids_are = 'the numbers in the names of the files'
+            self._ids_are = 'the numbers in the file names'
         else:
             ids, self._ids_are = list(range(1, len(paths) + 1)), 'counted from 1 in the order of the files'
         return ids
 
     def write(self, image, name, out_dir):
-        """Predict one image; draw it into ``out_dir / name`` and keep its records."""
+        """Predict one image; draw it into ``out_dir / name`` and keep its records for `close`."""
         sample = self.predict(image, name, out_dir)
         self.records += self.to_coco(sample, image_id=image.id, file_name=str(name))
 
     def close(self, out_dir):
-        """Write ``results.json`` and the classes, and return what there is, in words."""
+        """Write ``results.json`` and the classes, and return a description of them."""
         self.write_classes(out_dir, image_ids=self._ids_are)
         _write_json(Path(out_dir, 'results.json'), self.records)
-        return (f'{len(self.records)} objects (results.json; category ids: {self.classes.numbers_from}; image ids: '
-                f'{self._ids_are})')
+        return (f'{counted(len(self.records), "objects")} (results.json; category ids: {self.classes.numbers_from}; '
+                f'image ids: {self._ids_are})')
 
     def to_coco(self, sample, **fields):
-        """Return the objects of a sample as records of COCO's results format, with ``fields`` in each."""
-        from pycocotools import mask as mask_api
+        """Return the objects of a sample as records of COCO's results format, with ``fields`` added to each."""
         found = sample.pred_instances.numpy()
+        return self.records_of(found['bboxes'], found['scores'], found['labels'],
+                               map(_run_lengths, found['masks']) if 'masks' in found else None, **fields)
+
+    def records_of(self, boxes, scores, labels, masks=None, **fields):
+        """Return objects like `to_coco`; the masks are COCO's compressed RLE."""
         records = []
-        for i in range(len(found['scores'])):
-            x1, y1, x2, y2 = found['bboxes'][i].tolist()
-            label = int(found['labels'][i])
+        for box, score, label, rle in zip(boxes, scores, labels, masks or repeat(None), strict=False):
+            x1, y1, x2, y2 = box.tolist()
             record = dict(fields, category_id=self.classes.numbers[label], category_name=self.classes.names[label],
-                          score=float(found['scores'][i]), bbox=[x1, y1, x2 - x1, y2 - y1])
-            if 'masks' in found:
-                rle = mask_api.encode(np.asfortranarray(found['masks'][i].astype(np.uint8)))
+                          score=float(score), bbox=[x1, y1, x2 - x1, y2 - y1])
+            if rle:
                 record['segmentation'] = dict(size=rle['size'], counts=rle['counts'].decode())
             records.append(record)
         return records
 
 
 class SegmentationPredictor(Predictor):
-    """Draws the classes in their colours over the image; writes label maps as PNG."""
+    """Draws the classes in their colours over the image; writes label maps as PNG files."""
 
     find_classes = staticmethod(classes_of_pixels)
     visualizer_type = 'SegLocalVisualizer'
     #: Written at the end.
     last_files = ('classes.json', )
 
-    def __init__(self, cfg, checkpoint, device=None):
-        super().__init__(cfg, checkpoint, device)
+    def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32'):
+        super().__init__(cfg, checkpoint, device, fuse, dtype)
         self.count = 0
 
     def files_of(self, name) -> list:
-        """Return those of `Predictor.files_of`, and the label map, which is named as data sets do."""
+        """Return the files of `Predictor.files_of` and the label map, which is named as in data sets."""
         return [*super().files_of(name), Path('labels', name).with_suffix('.png').as_posix()]
 
     def write(self, image, name, out_dir):
@@ -191,15 +220,17 @@ class SegmentationPredictor(Predictor):
         """Write the label map of a sample as PNG."""
         labels = self.labels_of(sample.pred_sem_seg.data[0].numpy())
         path.parent.mkdir(parents=True, exist_ok=True)
-        # 255 is no class where maps have 8 bits
-        small = self.classes.numbers[-1:] < (255, ) and labels.max() < 256
-        data = cv2.imencode('.png', labels.astype(np.uint8 if small else np.uint16))[1]
-        path.write_bytes(data.tobytes())  # imwrite says nothing where it cannot write
+        data = cv2.imencode('.png', labels.astype(self.label_type(labels.max())))[1]
+        path.write_bytes(data.tobytes())  # imwrite does not report failures
+
+    def label_type(self, highest):
+        """Return the integer type of a label map: in maps of 8 bits, 255 is not a class."""
+        return np.uint8 if self.classes.numbers[-1:] < (255, ) and highest < 256 else np.uint16
 
     def labels_of(self, outputs):
-        """Return a label map as the data set has it, where ADE20k's first class is 1, of the outputs of the model.
+        """Return the model's outputs as labels of the data set, in which for example ADE20k's first class is 1.
 
-        Those behind the last that has a name have the numbers behind its own.
+        Outputs after the last that has a name get the numbers that follow.
         """
         numbers = self.classes.numbers
         nameless = range(len(numbers), int(outputs.max(initial=0)) + 1)
@@ -207,42 +238,42 @@ class SegmentationPredictor(Predictor):
         return np.array([*numbers, *(output + last for output in nameless)], np.int64)[outputs]
 
     def close(self, out_dir):
-        """Write the class names of the label maps and return what there is, in words."""
+        """Write the class names of the label maps, and return a description."""
         self.write_classes(out_dir)
-        return f'{self.count} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
+        return f'{self.count:,} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
 
 
-def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None) -> Predictor:
+def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None,
+                    fuse: bool = True, dtype: str = 'float32') -> Predictor:
     """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`.
 
     Raises:
         CheckpointError: As for `Predictor`.
-        ConfigError: Likewise, or the config is of a classifier, or of a segmentor, whose results have no ids.
+        ConfigError: As for `Predictor`; or the config is of a classifier; or ``ids_from`` is given for a segmentor.
         DataError: As for `Predictor`.
     """
     if framework_of(cfg) == 'mmpretrain':
-        raise ConfigError('the config is of a classifier: what its images show is said by `python -m xcit_dense '
-                          'classify CHECKPOINT IMAGES`, and from Python by xcit_dense.predict.classify(checkpoint, '
-                          'image)')
+        raise ConfigError('the config is of a classifier. Use `python -m xcit_dense classify CHECKPOINT IMAGES`, or '
+                          'from Python xcit_dense.predict.classify(checkpoint, image)')
     if framework_of(cfg) == 'mmseg':
         if ids_from:
-            raise ConfigError('--ids-from goes with a detector: the label maps of a segmentor have names and no ids')
-        return SegmentationPredictor(cfg, checkpoint, device)
-    return DetectionPredictor(cfg, checkpoint, score_thr, device, ids_from)
+            raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
+        return SegmentationPredictor(cfg, checkpoint, device, fuse, dtype)
+    return DetectionPredictor(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype)
 
 
 def _usable(device):
-    """Return a device that a tensor can be on."""
+    """Return a device if a tensor can be on it."""
     try:
         torch.empty(0, device=device)
-    except (AssertionError, RuntimeError) as error:  # the first where torch is built without it
-        raise ConfigError(f'device={str(device)!r} cannot be used here: {first_line(error)}. Without it, the '
-                          'accelerator that is there is taken, or the CPU') from error
+    except (AssertionError, RuntimeError) as error:  # AssertionError: torch is built without it
+        raise ConfigError(f'device={str(device)!r} cannot be used here: {first_line(error)}. Omit it to use the '
+                          'accelerator, or the CPU if there is none') from error
     return device
 
 
 def _take_classes(cfg, weights, checkpoint):
-    """Take the classes of a checkpoint, or of the training data where it has none and they are there."""
+    """Set the classes of a config to those of the checkpoint or, if it has none, of the training data if available."""
     try:
         take_classes(cfg, weights, checkpoint, loaders=[])
     except CheckpointError as error:
@@ -250,6 +281,11 @@ def _take_classes(cfg, weights, checkpoint):
             take_classes(cfg, loaders=[])
         except DataError:
             raise error from None
+
+
+def _run_lengths(mask):
+    from pycocotools import mask as mask_api
+    return mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
 
 
 def _picture(name):

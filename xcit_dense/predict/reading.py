@@ -1,4 +1,4 @@
-"""Images read as a config reads its test data, by its own loader: files, and what is in memory already."""
+"""Images read as a config reads its test data, by its own loader: files, arrays and PIL images."""
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -16,18 +16,18 @@ from ..errors import ConfigError, DataError
 
 
 class ReadImage(NamedTuple):
-    """An image as a picture (H, W, 3), RGB, uint8, and as ``inputs`` and ``data_samples`` for a model; and its id."""
+    """An image as an array (H, W, 3), RGB, uint8; as ``inputs`` and ``data_samples`` for a model; and its id."""
     picture: np.ndarray
     data: dict
     id: int
 
 
 class ImageReader:
-    """The pipeline of a data set, for files without annotations: steps that read those are left out.
+    """The pipeline of a data set without the steps that read annotations.
 
     Args:
         dataset: The config of the data set.
-        on_disk: Whether the files lie on a disk, wherever those of the data set lie.
+        on_disk: Whether the files are on disk, even if those of the data set are elsewhere.
 
     Raises:
         ConfigError: The pipeline has no step.
@@ -36,10 +36,10 @@ class ImageReader:
     def __init__(self, dataset, on_disk: bool = True):
         pipeline = dataset.get('pipeline')
         if not pipeline:
-            raise ConfigError('the test data set of the config has no pipeline, which says how images are read for '
-                              'the model')
+            raise ConfigError('the test data set of the config has no pipeline, which defines how images are read. '
+                              'Add one to the config')
         kinds = [class_of(dataset, 'TRANSFORMS', step['type']) for step in pipeline]
-        # the first of all is a loader of the user's own where there is none of the frameworks
+        # without a loader of the frameworks, the first step is a user's own loader
         place = next((i for i, kind in enumerate(kinds)
                       if isinstance(kind, type) and issubclass(kind, LoadImageFromFile)), 0)
         loads = [dict(step) for step in pipeline[:place + 1]]
@@ -49,32 +49,32 @@ class ImageReader:
         self._load = Compose(loads)
         self._turns = turns_images(dataset)
         self._prepare = Compose([step for step, kind in zip(pipeline[place + 1:], kinds[place + 1:], strict=True)
-                                 if not _reads_annotations(kind)])
+                                 if not reads_annotations(kind)])
 
     def load(self, path, image_id) -> dict:
-        """Read a file; what the loader of the config raises goes through.
+        """Read a file; errors of the config's loader are passed on.
 
         Returns:
-            What the loader gives: ``img`` (H, W) or (H, W, C) beside names and sizes.
+            The output of the loader: ``img`` (H, W) or (H, W, C), names and sizes.
 
         Raises:
-            ValueError: It gives nothing.
+            ValueError: The loader returns nothing.
         """
         loaded = self._load(dict(img_path=str(path), img_id=image_id, seg_fields=[]))
         if loaded is None:
-            raise ValueError('the loader of the config gives nothing')
+            raise ValueError('the loader of the config returns None')
         return loaded
 
     def load_array(self, array, image_id) -> dict:
-        """Return what `load` gives for a file that holds an array without loss.
+        """Return what `load` would return for a lossless file with the same content as an array.
 
         Args:
-            array: RGB (H, W, 3) or grey (H, W), uint8; where the config reads images of any channels
-                (`LoadImageChannels`), (H, W, C) of any numbers.
-            image_id: Its number.
+            array: RGB (H, W, 3) or grey (H, W), uint8; if the config reads images of any channels
+                (`LoadImageChannels`), (H, W, C) of any number type.
+            image_id: The id of the image.
 
         Raises:
-            DataError: It is another array.
+            DataError: The array has another shape or type.
         """
         loader = self._load.transforms[-1]
         if isinstance(loader, LoadImageChannels):
@@ -83,11 +83,11 @@ class ImageReader:
             array = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
             if (array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (3, ))
                     or not array.size):
-                raise DataError('an image is an array (H, W, 3), RGB, of uint8 from 0 to 255, or (H, W) where it is '
-                                f'grey; got {array.shape} of {array.dtype}{_mend(array)}')
+                raise DataError('an image must be an array of uint8 from 0 to 255, (H, W, 3) in RGB or (H, W) in grey; '
+                                f'got {array.shape} of {array.dtype}{_fix_for(array)}')
             image = np.ascontiguousarray(array[..., ::-1]) if array.ndim == 3 else array[..., None].repeat(3, 2)
             if not _takes_bgr(self._load):
-                with tempfile.TemporaryDirectory() as folder:  # the loader's own way with it, whatever that is
+                with tempfile.TemporaryDirectory() as folder:  # read as the loader does, whatever that is
                     file = Path(folder, 'image.png')
                     file.write_bytes(cv2.imencode('.png', image)[1].tobytes())
                     return self.load(file, image_id)
@@ -96,51 +96,62 @@ class ImageReader:
                     ori_shape=image.shape[:2], channels_of_file=isinstance(loader, LoadImageChannels))
 
     def read(self, image, image_id) -> ReadImage:
-        """Read an image and prepare it for the model; what steps of the pipeline raise goes through.
+        """Read an image and prepare it for the model; errors of pipeline steps are passed on.
 
         Args:
-            image: A path, an array as `load_array` takes it, or a PIL image.
-            image_id: Its number.
+            image: A path, an array as for `load_array`, or a PIL image.
+            image_id: The id of the image.
         """
+        return self.prepare(self.open(image, image_id), image_id)
+
+    def open(self, image, image_id) -> dict:
+        """Return what `load` returns, for an image of any type that `read` accepts."""
         if isinstance(image, Image.Image):
             image = _array_of(image, self._turns)
-        loaded = (self.load_array if isinstance(image, np.ndarray) else self.load)(image, image_id)
+        return (self.load_array if isinstance(image, np.ndarray) else self.load)(image, image_id)
+
+    def prepare(self, loaded, image_id) -> ReadImage:
+        """Prepare the result of `open`, or a part of it, for the model; it may be changed in place."""
         picture = picture_of(loaded)  # before the other steps, which may work in place
         return ReadImage(picture, self._prepare(loaded), image_id)
 
+    @property
+    def reads_plainly(self) -> bool:
+        """Whether files are read as OpenCV reads them in colour, so that parts of an image can be read on their own."""
+        return _takes_bgr(self._load)
 
-def _mend(array):
-    """Return what makes an image, or several, of an array that is none, in words."""
+
+def _fix_for(array):
+    """Return the end of an error message: how to turn a wrong array into an image, or several."""
     if array.ndim == 4:
-        return ': of a batch give list(images)'
+        return '. Pass a batch as list(images)'
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
-        return ': give image.transpose(1, 2, 0)'
+        return '. Pass image.transpose(1, 2, 0)'
     if array.ndim == 3 and array.shape[2] == 4:
-        return ': give image[..., :3], without the transparency'
+        return '. Pass image[..., :3], without the alpha channel'
     if array.size and array.dtype.kind == 'f' and 0 <= array.min() <= array.max() <= 1:
-        return ' from 0 to 1: give (255 * image).round().astype("uint8")'
+        return ' from 0 to 1. Pass (255 * image).round().astype("uint8")'
     return ''
 
 
 def _takes_bgr(load):
-    """Whether a pipeline is the loader of the frameworks alone, which gives colour images as OpenCV does."""
+    """Whether a pipeline is only the loader of the frameworks, which returns colour images as OpenCV does."""
     loader = load.transforms[-1]
     return (len(load.transforms) == 1 and getattr(type(loader), 'transform', None) is LoadImageFromFile.transform
             and loader.color_type.startswith('color'))
 
 
 def _array_of(image, turn):
-    """Return a PIL image as an array (H, W, 3), RGB, turned as its EXIF mark says where files are."""
+    """Return a PIL image as an array (H, W, 3), RGB; with ``turn``, rotated as its EXIF tag says."""
     if image.mode[:1] in 'IF':
-        raise DataError(f'a PIL image of mode {image.mode} has no range of its own: give its path, or an array (H, W, '
-                        '3), RGB, of uint8')
+        raise DataError(f'a PIL image of mode {image.mode} has no defined value range. Pass its path, or an array '
+                        '(H, W, 3), RGB, uint8')
     image = ImageOps.exif_transpose(image) if turn else image
     return np.asarray(image.convert('RGB'))
 
 
 def picture_of(loaded) -> np.ndarray:
-    """Return what `ImageReader.load` gave as an RGB picture (H, W, 3) uint8: three channels of any, in a range that
-    can be seen."""
+    """Return the result of `ImageReader.load` as RGB (H, W, 3) uint8: three of its channels, in a visible range."""
     image = loaded['img']
     if loaded.get('channels_of_file'):  # in their own order
         return stretched(image)
@@ -154,7 +165,7 @@ def picture_of(loaded) -> np.ndarray:
     return np.ascontiguousarray(image[..., ::-1])  # OpenCV's order
 
 
-def _reads_annotations(kind):
+def reads_annotations(kind):
     name = getattr(kind, '__name__', '')
     return (isinstance(kind, type) and issubclass(kind, LoadAnnotations)
             or name.startswith('Load') and ('Annotation' in name or 'Proposals' in name))

@@ -1,4 +1,4 @@
-"""What a loaded model says of an image, as NumPy arrays."""
+"""The predictions of a loaded model for an image, as NumPy arrays."""
 from collections import Counter
 from dataclasses import dataclass
 
@@ -6,24 +6,26 @@ import numpy as np
 
 from ..errors import SetupError
 from ..text import counted, listed
+from .cut_masks import CutMasks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Objects:
-    """The objects that a detector finds in an image, the surest first.
+    """The objects that a detector finds in an image, highest score first.
 
     Args:
         boxes: (n, 4) float32: left, top, right, bottom in pixels of the image.
-        scores: (n) float32, from 0 to 1.
-        labels: (n) int64: places in the classes of the model.
-        names: Those of the n classes.
-        masks: (n, H, W) bool, or None where the model has none.
+        scores: (n,) float32, from 0 to 1.
+        labels: (n,) int64: indices into ``classes`` of the model.
+        names: The class names of the n objects.
+        masks: (n, H, W) bool, or None if the model has none. For an image that was predicted in tiles, a
+            `xcit_dense.predict.cut_masks.CutMasks`: ``masks[i]`` is one mask, ``numpy.asarray(masks)`` all of them.
     """
     boxes: np.ndarray
     scores: np.ndarray
     labels: np.ndarray
     names: tuple
-    masks: np.ndarray | None
+    masks: np.ndarray | CutMasks | None
     _draw: callable = None
 
     def __len__(self):
@@ -48,18 +50,19 @@ class Objects:
             import supervision
         except ImportError as error:
             raise SetupError('to_supervision needs the package supervision: pip install supervision') from error
-        return supervision.Detections(xyxy=self.boxes.reshape(-1, 4), mask=self.masks, confidence=self.scores,
+        masks = None if self.masks is None else np.asarray(self.masks)
+        return supervision.Detections(xyxy=self.boxes.reshape(-1, 4), mask=masks, confidence=self.scores,
                                       class_id=self.labels, data=dict(class_name=np.array(self.names, dtype=str)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Regions:
-    """What a segmentor says of each pixel of an image.
+    """The prediction of a segmentor for each pixel of an image.
 
     Args:
-        labels: (H, W) int64: places in the classes of the model.
-        scores: (H, W) float32: the probability of the label by softmax; None where it was not asked for, or where
-            the image is so large that the model keeps no scores of all classes.
+        labels: (H, W) int64: indices into ``classes`` of the model.
+        scores: (H, W) float32: the probability of the label by softmax. None if not requested, or if the image is so
+            large that the model does not keep the scores of all classes.
     """
     labels: np.ndarray
     scores: np.ndarray | None

@@ -1,4 +1,4 @@
-"""Predictions for the frames of a video: the same video with them drawn in, and results frame by frame."""
+"""Predictions for the frames of a video: the video with the predictions drawn in, and results frame by frame."""
 import json
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
@@ -12,12 +12,12 @@ from ..files import OwnFiles, atomic_write
 from ..text import counted, first_line
 from .predictor import SegmentationPredictor
 
-#: Frames a second where a video does not say.
+#: Frames per second if a video does not define them.
 _RATE = Fraction(25)
 
 
 def import_av():
-    """Import PyAV, which nothing else here needs.
+    """Import PyAV, which only videos need.
 
     Raises:
         SetupError: It is not installed.
@@ -25,41 +25,41 @@ def import_av():
     try:
         import av
     except ImportError as error:
-        raise SetupError('videos need the package av: pip install av (or xcit_dense[video])') from error
+        raise SetupError('videos need the package av: pip install av') from error
     return av
 
 
 def predict_video(predictor, path, out_dir, overwrite: bool = False, frame_labels: bool = False) -> str:
-    """Predict the frames of a video one by one; write the video with what was found, and the results.
+    """Predict the frames of a video one by one; write the video with the predictions drawn in, and the results.
 
-    The video that is written has the name of the other with ``.mp4``, its size, its times, no sound, and is H.264. Of
-    an odd width or height the last column or row is there twice, for H.264 has none such. Results of a detector are as
-    for images, with the number of the frame, from 0, as ``image_id`` and its time in seconds. Until all is done files
-    have other names.
+    The output video has the name of the input with ``.mp4``, the same size and frame times, H.264 and no sound. If
+    width or height is odd, the last column or row is repeated, as H.264 needs even sizes. Results of a detector are as
+    for images, with the frame number, from 0, as ``image_id``, and its time in seconds. Files get their final names
+    only at the end.
 
     Args:
-        predictor: Of `xcit_dense.predict.predictor.build_predictor`.
-        path: The video, of any kind that FFmpeg reads.
+        predictor: From `xcit_dense.predict.predictor.build_predictor`.
+        path: The video, in any format that FFmpeg reads.
         out_dir: The folder to write into.
-        overwrite: Whether files in ``out_dir`` may be replaced that no earlier call wrote.
+        overwrite: Whether to replace files in ``out_dir`` that no earlier call wrote.
         frame_labels: Whether to write the label maps of a segmentor: ``labels/NAME/000000.png``.
 
     Returns:
-        What was written, in words.
+        A description of what was written.
 
     Raises:
-        ConfigError: Label maps are asked of a detector.
-        DataError: It is no video, or breaks off; what came before that is written all the same.
+        ConfigError: ``frame_labels`` is set for a detector.
+        DataError: The file is not a video, or it breaks off; the frames before that are written anyway.
         OutputError: ``out_dir`` cannot be written into, or holds such files.
         SetupError: PyAV is not installed.
     """
     path, out_dir, labels = Path(path).expanduser(), Path(out_dir).expanduser(), None
     segments = isinstance(predictor, SegmentationPredictor)
     if frame_labels and not segments:
-        raise ConfigError('--frame-labels goes with a segmentor; the results of a detector are in results.json')
+        raise ConfigError('--frame-labels works only with a segmentor; the results of a detector are in results.json')
     target = out_dir / f'{path.stem}.mp4'
     if target.resolve() == path.resolve():
-        raise DataError(f'{out_dir} holds the video, and the result would overwrite it; give another folder')
+        raise DataError(f'the output folder {out_dir} holds the video, which would be overwritten. Use another folder')
     if not path.is_file():
         raise DataError(f'there is no video {path.absolute()}')
     with OwnFiles(out_dir, predictor.tool, overwrite) as own, _Reader(path) as frames:
@@ -82,7 +82,7 @@ def predict_video(predictor, path, out_dir, overwrite: bool = False, frame_label
 
 
 def _predict_all(predictor, frames, target, results, labels):
-    """Return how many objects were found."""
+    """Predict all frames and return how many objects were found."""
     found = 0
     with ExitStack() as files:
         write_record = files.enter_context(_json_list(results)) if results else None
@@ -97,15 +97,15 @@ def _predict_all(predictor, frames, target, results, labels):
                 labels(number, sample)
             write_frame(predictor.drawing.draw(image.picture, sample), pts)
         if not frames.count:
-            raise DataError(f'{frames.path} holds no frame that can be read'
+            raise DataError(f'{frames.path} has no frame that can be read'
                             + (f': {frames.error}' if frames.error else ''))
     return found
 
 
 class _Reader:
-    """The frames of a video, as they are to be seen: RGB (H, W, 3) uint8, time in seconds, and in units of its own.
+    """The frames of a video as displayed: RGB (H, W, 3) uint8, time in seconds, and time in units of the stream.
 
-    Iterating ends where the video does or breaks off; then ``error`` says why.
+    Iteration ends where the video ends or breaks off; ``error`` then holds the reason.
     """
 
     def __init__(self, path):
@@ -117,13 +117,13 @@ class _Reader:
             raise DataError(f'{path} cannot be read: {error.strerror}') from error
         if not self._file.streams.video:
             self._file.close()
-            raise DataError(f'{path} holds no pictures')
+            raise DataError(f'{path} has no video stream')
         self._stream = stream = self._file.streams.video[0]
         stream.thread_type = 'AUTO'
         self.rate = stream.average_rate or stream.guessed_rate or _RATE
         self.time_base = stream.time_base or 1 / self.rate
         seconds = (self._file.duration or 0) / av.time_base
-        #: How many there may be, for the progress alone.
+        #: The approximate number of frames, only for the progress bar.
         self.expected = stream.frames or round(seconds * self.rate) or None
 
     def __enter__(self):
@@ -141,10 +141,10 @@ class _Reader:
                 if time is not None:
                     first = time if first is None else first
                     time -= first
-                # a frame without a time, or one that goes back, follows the one before
+                # a frame without a time, or with an earlier one, follows the previous frame
                 last = time if time is not None and time > last else last + step if self.count else 0
                 picture = frame.to_ndarray(format='rgb24')
-                turns = round(getattr(frame, 'rotation', 0) / 90) % 4  # as phones mark them
+                turns = round(getattr(frame, 'rotation', 0) / 90) % 4  # rotation tag, as phones write it
                 self.count += 1
                 yield np.ascontiguousarray(np.rot90(picture, turns)), float(last * self.time_base), last
         except self._errors as error:
@@ -153,7 +153,7 @@ class _Reader:
 
 @contextmanager
 def _video(path, frames):
-    """Give a function that adds a picture, RGB (H, W, 3) uint8, with its time to a new video."""
+    """Yield a function that adds a picture, RGB (H, W, 3) uint8, with its time to a new video."""
     av = import_av()
     with atomic_write(path) as part, av.open(str(part), 'w', format='mp4', options=dict(movflags='faststart')) as file:
         stream = file.add_stream('libx264', rate=frames.rate, options=dict(crf='20'))
@@ -178,7 +178,7 @@ def _video(path, frames):
 
 @contextmanager
 def _json_list(path):
-    """Give a function that adds to a list in a JSON file, of which the memory holds nothing."""
+    """Yield a function that appends to a list in a JSON file, without keeping it in memory."""
     with atomic_write(path) as part, open(part, 'w') as file:
         begin = '['
 

@@ -1,12 +1,14 @@
-"""What trains and tests a config: the runner, its loops and hooks, saving and resuming."""
+"""Training and testing of a config: the runner, its loops and hooks, saving and resuming."""
 from .hooks import AverageHook, CompileHook, FuseHook, fuse_backbones
 from .layer_decay import LayerDecayConstructor
 from .loops import DenseEpochLoop, DenseIterLoop
 from .runner import DenseRunner, build_runner
 from .saving import DenseCheckpointHook
 from .startup import StartupHook
+from .val_loss import ValLossHook
 
 __all__ = [
     'AverageHook', 'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop', 'DenseRunner', 'FuseHook',
-    'LayerDecayConstructor', 'StartupHook', 'build_runner', 'fuse_backbones'
+    'LayerDecayConstructor', 'StartupHook', 'ValLossHook', 'build_runner',
+    'fuse_backbones'
 ]

@@ -1,4 +1,4 @@
-"""What an evaluation with pycocotools needs of an annotation file, and a training does not."""
+"""Fields of an annotation file that pycocotools needs for an evaluation, and a training does not."""
 import logging
 import math
 from contextlib import redirect_stdout
@@ -11,15 +11,15 @@ from ..text import counted
 
 
 def complete_annotations(evaluator, config=None):
-    """Make metrics that have read a COCO file take it as a training does; the numbers are the same where they could.
+    """Make metrics that have read a COCO file accept what a training accepts; valid files give the same numbers.
 
-    pycocotools takes an object with the id 0 for no object, so that whatever finds it counts as wrong, and it needs
-    numbers for ids and ``iscrowd`` of every object. Ids become 1, 2, ... where it could not use them, and ``iscrowd``
-    0 where it is not there. New ids are told in the log, once for each file.
+    pycocotools ignores an object with the id 0, so that every detection of it counts as wrong. It also needs numeric
+    ids, and ``iscrowd`` for every object. If it cannot use some ids, all are replaced by 1, 2, ...; a missing
+    ``iscrowd`` becomes 0. A warning reports new ids, once for each file.
 
     Args:
-        evaluator: mmengine's; its metrics may hold annotations in any attribute.
-        config: What it was built from, which names their files.
+        evaluator: mmengine's evaluator; its metrics may hold annotations in any attribute.
+        config: The config it was built from, which names their files.
     """
     told = set()
     for metric, file in zip(evaluator.metrics, _files(config, len(evaluator.metrics)), strict=True):
@@ -31,12 +31,12 @@ def complete_annotations(evaluator, config=None):
 
 def _tell(file, unusable):
     print_log(f'{file}: {counted(len(unusable), "objects")} with ids that pycocotools cannot use, such as '
-              f'{unusable[0]!r}. The evaluation numbers all 1, 2, ...; pycocotools alone takes one with the id 0 '
-              'for none, and ends on ids that are no numbers.', logger='current', level=logging.WARNING)
+              f'{unusable[0]!r}. This evaluation uses the ids 1, 2, ... instead. pycocotools by itself ignores an '
+              'object with the id 0, and fails on ids that are not numbers.', logger='current', level=logging.WARNING)
 
 
 def _files(config, count):
-    """The annotation files that a config names for its metrics, None of those for which it names none."""
+    """Return the annotation file of each metric in a config, or None."""
     parts = config.get('metrics', config) if isinstance(config, dict) else config
     parts = parts if isinstance(parts, (list, tuple)) else [parts]
     files = [part.get('ann_file') if isinstance(part, dict) else None for part in parts]
@@ -44,13 +44,13 @@ def _files(config, count):
 
 
 def _is_coco(api):
-    """Whether an object is pycocotools' with its own index: that of panoptic data has no objects of this kind."""
+    """Whether an object is a COCO of pycocotools with its own index: the one of panoptic data has no such objects."""
     return any(kind.__module__ == 'pycocotools.coco' and type(api).createIndex is kind.createIndex
                for kind in type(api).__mro__ if 'createIndex' in vars(kind))
 
 
 def _complete(api):
-    """Complete annotations; return the ids that were none."""
+    """Complete annotations; return the ids that pycocotools cannot use."""
     annotations = api.dataset.get('annotations') or []
     for annotation in annotations:
         if annotation.get('iscrowd') is None:
@@ -60,7 +60,7 @@ def _complete(api):
         return []
     for number, annotation in enumerate(annotations, 1):
         annotation['id'] = number
-    with redirect_stdout(StringIO()):  # it tells each time that it is done
+    with redirect_stdout(StringIO()):  # it prints that it is done
         api.createIndex()
     for name, index in (('img_ann_map', 'imgToAnns'), ('cat_img_map', 'catToImgs')):  # mmdet's names for them
         if hasattr(api, name):
@@ -69,5 +69,5 @@ def _complete(api):
 
 
 def _is_usable(id):
-    """Whether pycocotools can keep an id in an array of numbers where 0 is none."""
+    """Whether pycocotools can keep an id in an array of numbers in which 0 means no object."""
     return isinstance(id, Real) and not math.isnan(id) and id != 0

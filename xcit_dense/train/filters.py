@@ -1,15 +1,15 @@
-"""What the log and the console of a run leave out of all that mmengine tells."""
+"""Messages of mmengine that the log and the console of a run omit."""
 import logging
 
 
 def is_news(record) -> bool:
-    """Whether a record goes into the log: not one line per parameter, no deprecations of mmengine's own hooks."""
+    """Whether a record goes into the log: no line for each parameter, no deprecations of mmengine's own hooks."""
     noise = ('paramwise_options -- ', '"FileClient" will be deprecated', '"HardDiskBackend" is the alias')
     return not record.getMessage().startswith(noise)
 
 
 def is_for_console(record) -> bool:
-    """Whether a record goes to the console: no versions of compilers, no config and no table of hooks, all long."""
+    """Whether a record goes to the console: not the long ones (versions of compilers, the config, the hooks)."""
     kept = ('\n' + '-' * 60 + '\nSystem environment', 'Config:\n', 'Hooks will be executed', 'Exp name: ',
             'Distributed training is not used, all SyncBatchNorm')
     return record.levelno > logging.INFO or not record.getMessage().startswith(kept)

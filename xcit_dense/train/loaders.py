@@ -1,9 +1,9 @@
-"""Training data whose order and augmentation depend on the seed and the position in the run alone.
+"""Training data whose order and augmentation depend only on the seed and the position in the run.
 
 A sample's random numbers are seeded by the run's seed, the pass over the data, and the sample's place in the pass over
-all processes. So a run that stopped goes on with the very next batch without reading those before, with
-another number of workers too, and one process draws what several draw together. Transforms that keep a state of their
-own, such as a cache of images to mix in, are not covered.
+all processes. So a resumed run continues with the next batch without reading the previous ones, also with another
+number of workers, and one process draws the same numbers as several together. Transforms with their own state, such as
+a cache of images to mix in, are not covered.
 """
 import atexit
 import ctypes
@@ -21,24 +21,25 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from ..errors import ConfigError, DataError
 from ..processes import end_workers
+from ..text import counted
 from .randomness import isolated_random_state
 
-#: Linux's number for: send me a signal when my parent ends.
+#: Linux's option of prctl: send me a signal when my parent ends.
 _PR_SET_PDEATHSIG = 1
 
 
 class ResumableLoader(DataLoader):
-    """A training data loader that knows its position and starts anywhere.
+    """A training data loader that can start at any position.
 
-    A stream (torch's `IterableDataset`) takes no place to start at: it begins its pass anew.
+    A stream (torch's `IterableDataset`) cannot: it always starts at the beginning of a pass.
 
     Args:
-        loader: The loader to replace, which was not iterated yet.
+        loader: The loader to replace, which must not have been iterated.
         seed: The run's seed.
     """
 
     def __init__(self, loader: DataLoader, seed: int):
-        #: Passes over the data that are over, and batches of the present one that were given out.
+        #: Completed passes over the data, and batches of the current pass that were used.
         self.passes = self.batches = 0
         self._seed = seed
         self._is_stream = isinstance(loader.dataset, IterableDataset)
@@ -50,11 +51,11 @@ class ResumableLoader(DataLoader):
             num_workers=loader.num_workers, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory,
             timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers, multiprocessing_context=loader.multiprocessing_context,
-            generator=torch.Generator())  # of its own: torch draws the workers' seeds from it
+            generator=torch.Generator())  # its own: torch draws the workers' seeds from it
         bind_workers(self)
 
     def __iter__(self):
-        """Give the rest of a pass; nothing is read before the first batch is asked for."""
+        """Yield the rest of a pass; nothing is read before the first batch is requested."""
         if not self._is_stream:
             self.batch_sampler.start(self.passes, self.batches)
         try:
@@ -67,34 +68,34 @@ class ResumableLoader(DataLoader):
         self.passes, self.batches = self.passes + 1, 0
 
     def __len__(self):
-        """Return the batches of a pass.
+        """Return the number of batches in a pass.
 
         Raises:
-            ConfigError: It is a stream that does not tell.
+            ConfigError: It is a stream of unknown length.
         """
         try:
             return super().__len__()
         except TypeError as error:
-            raise ConfigError(f'{type(self.dataset).__name__} is a stream of unknown length, in which mmengine counts '
-                              'schedules and lines of the log: give it a __len__ (samples of a pass)') from error
+            raise ConfigError(f'{type(self.dataset).__name__} is a stream of unknown length, and mmengine needs the '
+                              'length for schedules and logs: add a __len__ (samples in a pass)') from error
 
     def explain(self, error: RuntimeError):
-        """Raise a `DataError` that names the file if it was a worker that failed; torch tells of that anywhere."""
+        """Raise a `DataError` that names the file if a worker failed; torch may report that at any time."""
         explain(error, 'train_dataloader', self)
 
     def state_dict(self) -> dict:
-        """Return the position as numbers, with those of images in a step of all processes."""
+        """Return the position as numbers, with the number of images in a step of all processes."""
         return dict(passes=self.passes, batches=self.batches, images=self._images())
 
     def load_state_dict(self, state: dict):
         """Go to a position; the next iteration starts there."""
         self.passes, self.batches = state['passes'], state['batches']
         before, now = state.get('images'), self._images()
-        if before and now:  # another size of batches must leave out no image
+        if before and now:  # another batch size must not skip an image
             self.batches = self.batches * before // now
         if self._is_stream and self.batches:
-            print_log(f'{type(self.dataset).__name__} is a stream, which cannot be told where to go on: it begins '
-                      f'anew, and gives the {self.batches} batches again that it gave before', logger='current',
+            print_log(f'{type(self.dataset).__name__} is a stream and cannot continue where it stopped: it starts '
+                      f'again from the beginning, and repeats {counted(self.batches, "batches")}', logger='current',
                       level=logging.WARNING)
 
     def _images(self):
@@ -103,10 +104,10 @@ class ResumableLoader(DataLoader):
 
 
 def explain(error: RuntimeError, name: str, loader: DataLoader):
-    """Raise a `DataError` if an error is of a worker of a data loader; return where it is not.
+    """Raise a `DataError` if an error comes from a worker of a data loader; otherwise return.
 
     Args:
-        error: What was raised in this process.
+        error: The error that was raised in this process.
         name: The loader's name in the config.
         loader: The loader.
     """
@@ -116,14 +117,14 @@ def explain(error: RuntimeError, name: str, loader: DataLoader):
     if text.startswith('DataLoader worker'):
         files = ', '.join(getattr(loader.dataset, 'open_files', list)()) or 'unknown'
         raise DataError(f'a worker of the {name} died ({text.strip()}). It was reading one of: {files}. If memory ran '
-                        f'out: fewer workers (--cfg-options {name}.num_workers=0) or smaller images.') from error
+                        f'out, use fewer workers (--cfg-options {name}.num_workers=0) or smaller images.') from error
 
 
 def bind_workers(loader: DataLoader):
-    """Let the workers of a loader end with this process and when it says so, and not before.
+    """Let the workers of a loader end with this process or on its request, and not before.
 
-    One that is blocked would stay for ever. One that a signal to all processes of the run ended would end this process
-    in the middle of what it saves. What a worker starts by itself inherits that SIGTERM waits.
+    A blocked worker would stay forever. A worker ended by a signal to all processes of the run would end this process
+    in the middle of saving. Threads and processes that a worker starts inherit that SIGTERM is blocked.
     """
     if getattr(loader.worker_init_fn, 'func', None) is not _start_worker:
         loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn, os.getpid())
@@ -134,7 +135,7 @@ def bind_workers(loader: DataLoader):
 
 
 def _with_signals_waiting(start):
-    """Start workers: every thread of theirs inherits that SIGTERM waits, so that one of them alone takes it."""
+    """Start workers: all their threads inherit that SIGTERM is blocked, so that only one thread receives it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         return start()
@@ -153,7 +154,7 @@ def _start_worker(init, parent, number):
 def _wait_for_end(parent):
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
         pass
-    os._exit(0)  # as it was told to: torch raises an error for another code
+    os._exit(0)  # torch raises an error for another code
 
 
 class _Places(Sampler):
@@ -166,7 +167,7 @@ class _Places(Sampler):
         self._pass = self._skipped = 0
 
     def start(self, number, skipped):
-        """Make the next iteration give pass ``number`` without its first batches."""
+        """Make the next iteration yield pass ``number`` without its first ``skipped`` batches."""
         self._pass, self._skipped = number, skipped
         if hasattr(self.sampler, 'set_epoch'):
             self.sampler.set_epoch(number)
@@ -184,7 +185,7 @@ class _Places(Sampler):
 
 
 class _Around(Dataset):
-    """A data set around another, whose attributes it has."""
+    """A data set around another one, with the same attributes."""
 
     def __init__(self, dataset):
         vars(self)['inner'] = dataset
@@ -193,7 +194,7 @@ class _Around(Dataset):
         return len(self.inner)
 
     def __getitems__(self, indices):
-        """Give what torch asks for, one by one: each sample has random numbers and an error of its own."""
+        """Return the samples of a batch, one by one: each sample has its own random numbers and errors."""
         return [self[index] for index in indices]
 
     def __getattr__(self, name):
@@ -210,7 +211,7 @@ class NamedErrors(_Around):
 
     Args:
         dataset: The data set.
-        num_workers: Those of its loader.
+        num_workers: Number of workers of its loader.
     """
 
     def __init__(self, dataset, num_workers: int = 0):
@@ -224,17 +225,17 @@ class NamedErrors(_Around):
             return _sample(self.inner, index)
         except Exception as error:
             if isinstance(error, IndexError) and isinstance(index, int) and index >= len(self):
-                raise  # how Python's loops find the end
+                raise  # Python's loops end with it
             raise DataError(f'cannot read sample {index}, {file_of(self.inner, index)}: '
                             f'{type(error).__name__}: {error}') from error
 
     def open_files(self):
-        """Return the files that the workers were told to read last."""
+        """Return the last file that each worker started to read."""
         return [file_of(self.inner, index) for index in self._open.tolist() if index >= 0]
 
 
 class _SeededDataset(_Around):
-    """A data set whose samples are drawn by place."""
+    """A data set whose random numbers depend on the place of a sample."""
 
     def __init__(self, dataset, seed):
         super().__init__(dataset)
@@ -249,12 +250,12 @@ class _SeededDataset(_Around):
 
 
 def named_errors(dataset, sampler=None, num_workers: int = 0):
-    """Build a data set with `NamedErrors`; one that is a stream stays as it is.
+    """Build a data set with `NamedErrors`; a stream is returned as it is.
 
     Args:
         dataset: The data set, built or as a config.
         sampler: Whether its loader has a sampler, for samples or batches.
-        num_workers: Those of its loader.
+        num_workers: Number of workers of its loader.
 
     Raises:
         ConfigError: It is a stream, and there is a sampler.
@@ -263,21 +264,21 @@ def named_errors(dataset, sampler=None, num_workers: int = 0):
     if not isinstance(dataset, IterableDataset):
         return NamedErrors(dataset, num_workers)
     if sampler:
-        raise ConfigError(f'{type(dataset).__name__} is a stream (IterableDataset), of which no sampler can choose: '
-                          'set sampler=None and batch_sampler=None in its data loader')
+        raise ConfigError(f'{type(dataset).__name__} is a stream (IterableDataset), which does not work with a '
+                          'sampler: set sampler=None and batch_sampler=None in its data loader')
     return dataset
 
 
 def _sample(dataset, index):
-    """A sample in the way in which torch asks for it."""
+    """Return a sample in the same way as torch's data loader."""
     several = getattr(dataset, '__getitems__', None)
     return several([index])[0] if several else dataset[index]
 
 
 def file_of(dataset, index) -> str:
-    """Return the image file of a sample, as far as the data set tells."""
+    """Return the image file of a sample, if the data set has it."""
     try:
         info = dataset.get_data_info(index)
         return str(info.get('img_path') or info)
-    except Exception:  # of any type: it serves another error's message
+    except Exception:  # of any type: this is part of the message of another error
         return f'number {index}'

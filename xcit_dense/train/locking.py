@@ -1,4 +1,4 @@
-"""Never two trainings in one work dir: a lock of the file system, or where it has none a file with a heartbeat."""
+"""Never two trainings in one work dir: a lock of the file system, or if it has no locks, a file with a heartbeat."""
 import fcntl
 import json
 import logging
@@ -16,33 +16,34 @@ from .writing import named_errors
 
 #: Seconds between two signs of life of a run whose file system has no locks.
 _BEAT = 30
-#: Seconds without one after which a run that cannot be asked otherwise counts as dead.
+#: Seconds without one after which a run on another machine counts as dead.
 _SILENCE = 5 * _BEAT
-#: How often a lock is tried whose file is taken away meanwhile.
+#: How often to try to lock a file that is removed meanwhile.
 _TRIES = 10
 
 
 class Lock(ExitStack):
     """Keeps other trainings out of a folder until it is closed."""
 
-    #: Where the file system has no locks, ``.running_by`` and what this process wrote there.
+    #: If the file system has no locks, ``.running_by`` and what this process wrote there.
     mark = None
 
     def check(self):
-        """Raise `ConfigError` if another training has got in: a file is no lock that nobody can break."""
+        """Raise `ConfigError` if another training has started in the folder, as a mere file cannot prevent that."""
         if self.mark and not _is_held(*self.mark):
-            raise _taken(self.mark[0].parent, 'begun since', '. Nothing more is written here; what was saved stays')
+            raise _taken(self.mark[0].parent, 'started since', '. This run writes nothing more here; what was saved '
+                         'is kept')
 
 
 def lock_work_dir(work_dir) -> Lock:
-    """Keep other trainings out of a folder until what is returned is closed.
+    """Keep other trainings out of a folder until the returned lock is closed.
 
-    The system frees the folder with the process. Where the file system has no locks (``flock``), the file
-    ``.running_by`` stands there until then, with machine, process and a heartbeat: what a killed run left is
-    taken away if that process is no more, or, seen from another machine, once the heart has been silent. Call
-    `Lock.check` before anything of the folder is replaced.
+    The system frees the folder when the process ends. If the file system has no locks (``flock``), the folder has the
+    file ``.running_by`` until then, with machine, process and a heartbeat. The file of a killed run is removed if its
+    process has ended, or, seen from another machine, once there was no heartbeat for a while. Call `Lock.check` before
+    you replace anything in the folder.
 
-    What killed trainings left half written is taken away too.
+    Half-written files of killed trainings are removed too.
 
     Raises:
         CheckpointError: The folder cannot be written to.
@@ -55,16 +56,16 @@ def lock_work_dir(work_dir) -> Lock:
         os.register_at_fork(after_in_child=file.close)  # workers may outlive the process by seconds
         mark = None
         if error:
-            print_log(f'{file.name} cannot be locked on this file system ({error}): other trainings are kept out by '
-                      f'{folder / ".running_by"}, a heartbeat every {_BEAT} seconds', logger='current',
-                      level=logging.WARNING)
+            print_log(f'{file.name} cannot be locked on this file system ({error}). Instead, '
+                      f'{folder / ".running_by"} keeps other trainings out, with a heartbeat every {_BEAT} seconds',
+                      logger='current', level=logging.WARNING)
             mark, end, beat = _enter(folder)
             stack.callback(_leave, mark, end, beat)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         for part in folder.glob('*.part'):  # of killed trainings
-            if re.search(r'\.[0-9a-f]{8}\.part$', part.name):  # and not of somebody's download
+            if re.search(r'\.[0-9a-f]{8}\.part$', part.name):  # not a user's download
                 part.unlink(missing_ok=True)
         lock = stack.pop_all()
         lock.mark = mark
@@ -73,18 +74,18 @@ def lock_work_dir(work_dir) -> Lock:
 
 
 def _open_locked(folder):
-    """Open and lock a folder's file; return it, and the error of a file system without locks or None."""
+    """Open and lock a folder's file; return it, and the error of a file system without locks, or None."""
     for left in reversed(range(_TRIES)):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with ExitStack() as stack:
                 file = stack.enter_context(open(folder / '.running', 'a+'))
                 error = _lock(folder, file)
-                # others will lock the one of this name; some file systems number files anew each time
+                # others will lock the file of this name; some file systems give a file a new number each time
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)) or not left:
                     stack.pop_all()
                     return file, error
-        except FileNotFoundError:  # it, or the folder, went with a start that gave up
+        except FileNotFoundError:  # another start that gave up removed it, or the folder
             if not left:
                 raise
 
@@ -101,12 +102,12 @@ def _lock(folder, file):
 
 
 def _taken(folder, who, more=''):
-    return ConfigError(f'another training ({who}) runs in {folder.absolute()}: stop it, or name another '
+    return ConfigError(f'another training ({who}) runs in {folder.absolute()}. Stop it, or give another '
                        f'--work-dir{more}')
 
 
 def _enter(folder):
-    """Write the file of this process into a folder and keep its heart beating; return what `_leave` takes."""
+    """Write the file of this process into a folder and start its heartbeat; return the arguments of `_leave`."""
     path, mine = folder / '.running_by', json.dumps(_process())
     _check_dead(folder, path)
     _take_away(folder, path)
@@ -121,10 +122,10 @@ def _enter(folder):
 
 
 def _take_away(folder, path):
-    """Take away the file of a dead process; since it was judged, another start may have put its own there."""
-    taken = path.with_name(f'{path.name}.{uuid4().hex[:8]}.part')  # goes with the next start if this one is killed
+    """Remove the file of a dead process; since the check, another start may have written its own."""
+    taken = path.with_name(f'{path.name}.{uuid4().hex[:8]}.part')  # the next start removes it if this one is killed
     with suppress(FileNotFoundError):
-        os.rename(path, taken)  # of two that come at once, one alone gets it
+        os.rename(path, taken)  # if two try at once, only one succeeds
         try:
             _check_dead(folder, taken)
         except ConfigError:
@@ -134,22 +135,22 @@ def _take_away(folder, path):
 
 
 def _make(path, mine):
-    with open(path, 'x') as file:  # of two that come at once, one alone makes it
+    with open(path, 'x') as file:  # if two try at once, only one succeeds
         file.write(mine)
 
 
 def _is_held(path, mine):
-    """Whether no other process has the file of this one; it is made again where it is not there."""
-    with suppress(OSError):  # what does not answer now may do so later
+    """Whether no other process has replaced the file of this one; a missing file is written again."""
+    with suppress(OSError):  # a file system that does not answer now may do so later
         if not path.exists():
             _make(path, mine)
-    return _read(path) in (mine, None, '')  # '': it is being made
+    return _read(path) in (mine, None, '')  # '': it is being written
 
 
 def _leave(mark, end, beat):
     path, mine = mark
     end.set()
-    beat.join(_BEAT)  # else it may make the file again
+    beat.join(_BEAT)  # otherwise it may write the file again
     if _read(path) == mine:
         path.unlink(missing_ok=True)
 
@@ -157,7 +158,7 @@ def _leave(mark, end, beat):
 def _beat(path, mine, end):
     while not end.wait(_BEAT):
         if not _is_held(path, mine):
-            print_log(f'another training has begun in {path.parent}: stop one of the two', logger='current',
+            print_log(f'another training has started in {path.parent}: stop one of the two', logger='current',
                       level=logging.ERROR)
             return
         with suppress(OSError):
@@ -165,14 +166,14 @@ def _beat(path, mine, end):
 
 
 def _check_dead(folder, path):
-    """Raise `ConfigError` unless the process that left a file is dead, as far as can be told; or there is none."""
+    """Raise `ConfigError` unless there is no file, or its process is dead as far as can be seen."""
     text = _read(path)
     if text is None:
         return
     try:
         other = json.loads(text)
         who = f'process {other["pid"]} on {other["host"]}'
-    except (KeyError, TypeError, ValueError):  # it is just being written, or power failed before it was
+    except (KeyError, TypeError, ValueError):  # it is being written, or the power failed before it was
         other, who = {}, 'unknown'
     if other.get('machine') == _process()['machine']:
         if other.get('start') in (_start_of(other['pid']), None):
@@ -185,7 +186,8 @@ def _check_dead(folder, path):
         return
     if silent < _SILENCE:
         raise _taken(folder, f'{who}, last sign of life {max(silent, 0):.0f} s ago',
-                     f'. If it was killed: wait until that was {_SILENCE} s ago, or delete {folder / ".running_by"}')
+                     f'. If it was killed, wait until its last sign of life is {_SILENCE} s old, or delete '
+                     f'{folder / ".running_by"}')
 
 
 def _read(path):
@@ -196,12 +198,12 @@ def _read(path):
 
 
 def _process():
-    """What tells this process from all others: of other machines, containers and times too."""
+    """Return what identifies this process among those of all machines, containers and times."""
     machine = Path('/proc/sys/kernel/random/boot_id').read_text().strip() + os.readlink('/proc/self/ns/pid')
     return dict(host=os.uname().nodename, pid=os.getpid(), machine=machine, start=_start_of(os.getpid()))
 
 
 def _start_of(pid):
-    """When a process of this machine started, or None where none with this number runs."""
+    """Return when a process of this machine started, or None if no process with this number runs."""
     state, *numbers = (_read(Path(f'/proc/{pid}/stat')) or 'Z').rpartition(')')[2].split()
-    return None if state == 'Z' else numbers[18]  # Z: it has ended, and nobody asked how
+    return None if state == 'Z' else numbers[18]  # Z: a zombie, which has ended

@@ -1,4 +1,4 @@
-"""Training loops that can stop and go on anywhere, and that stop by themselves where going on would be wrong."""
+"""Training loops that can stop and resume anywhere, and that stop by themselves at errors."""
 import math
 import os
 import signal
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
-from ..text import first_line
+from ..text import counted, first_line
 from .loaders import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook
@@ -23,10 +23,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _DenseLoop(OpenLoop):
-    """What both loops share.
+    """Code that both loops share.
 
     Args:
-        bad_loss: What to do about a loss that is not a finite number: ``stop``, or ``skip`` the batch and count it.
+        bad_loss: What to do if a loss is not a finite number: ``stop``, or ``skip`` the batch and count it.
     """
 
     def __init__(self, runner, dataloader, *args, bad_loss: str = 'stop', **kwargs):
@@ -38,33 +38,33 @@ class _DenseLoop(OpenLoop):
         super().__init__(runner, ResumableLoader(dataloader, runner.seed), *args, **kwargs)
         self.bad_loss = bad_loss
         self.skipped = 0
-        self._validated = None  # the last iteration that validation came after
+        self._validated = None  # the last iteration that was followed by validation
         self._outside = None  # random state of the training, while validation runs
-        self._resumed = None  # random state to go on with
-        self._steps = None  # of the optimizer wrapper, which skipped batches do not count in
+        self._resumed = None  # random state to continue with
+        self._steps = None  # of the optimizer wrapper, without skipped batches
         self._signal = None
-        self._pid = os.getpid()  # the workers of the data loader inherit the handlers of signals
-        self._checks = 0  # batches of a validation after which the processes ask each other for signals
+        self._pid = os.getpid()  # the workers of the data loader inherit the signal handlers
+        self._checks = 0  # batches of a validation after which the processes share their signals
 
     def state_dict(self) -> dict:
-        """Return the position in the run beyond mmengine's epoch and iteration; the random state is of this process."""
-        # hooks save when the metrics of a validation are there
+        """Return the position in the run, besides mmengine's epoch and iteration, and this process's random state."""
+        # hooks save when the metrics of a validation are available
         validated = self._validated if self._outside is None else self.iterations
         return dict(data=self.dataloader.state_dict(), validated=validated, skipped=self.skipped,
                     steps=steps_of(self.runner.optim_wrapper),
                     random=self._outside or self._resumed or random_state())
 
     def load_state_dict(self, state: dict):
-        """Go to a position; the random state is set when the first batch is at hand."""
+        """Go to a position; the random state is set when the first batch is available."""
         self.dataloader.load_state_dict(state['data'])
         self._validated, self.skipped, self._resumed = state['validated'], state['skipped'], state['random']
         self._steps = state['steps']
 
     def run(self):
-        """Train, from where the run stands."""
+        """Train from the current position."""
         module = unwrapped(self.runner.model)
         previous = {}
-        if threading.current_thread() is threading.main_thread():  # Python takes signals in no other
+        if threading.current_thread() is threading.main_thread():  # Python handles signals only there
             previous = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
         module.parse_losses = _checked(module.parse_losses)
         if self._steps is not None:
@@ -73,14 +73,14 @@ class _DenseLoop(OpenLoop):
             self.update_val_interval()
             return self._run()
         except DataError as error:
-            # the other processes of a run would not come to save; validation has exchanged parameters and random state
+            # the other processes of a run would not save; validation has swapped parameters and random state
             if is_distributed() or self._outside is not None or not self.iterations:
                 raise
             path = self._save()
-            raise DataError(f'{error}. ' + (f'Saved {path}; once that is mended, --resume goes on' if path else
-                                            'Nothing saved: no DenseCheckpointHook')) from error
+            raise DataError(f'{error}. ' + (f'Saved {path}. Fix the data, then continue with --resume' if path else
+                                            'Nothing was saved, as there is no DenseCheckpointHook')) from error
         finally:
-            del module.parse_losses  # what is left is the class's
+            del module.parse_losses  # restores the method of the class
             for number, handler in previous.items():
                 signal.signal(number, handler or signal.SIG_DFL)
 
@@ -114,18 +114,18 @@ class _DenseLoop(OpenLoop):
                 parts.append(f'{where}{terms}; images: {", ".join(images)}')
         what = f'iteration {self.iterations + 1}: the loss is not finite. {". ".join(parts)}'
         if self.bad_loss == 'stop':
-            raise LossError(f'{what}. The checkpoints before it are kept. Look at these images and their annotations, '
-                            'or lower the learning rate; --cfg-options train_cfg.bad_loss=skip goes on without such '
-                            'batches and counts them.') from error
+            raise LossError(f'{what}. Earlier checkpoints are kept. Check these images and their annotations, or lower '
+                            'the learning rate. --cfg-options train_cfg.bad_loss=skip continues without such batches '
+                            'and counts them.') from error
         for buffer, kept in buffers:
             buffer.copy_(kept)
         self.skipped += 1
-        self.runner.logger.warning(f'skipped {self.skipped} batches so far; {what}')
+        self.runner.logger.warning(f'skipped {counted(self.skipped, "batches")} so far; {what}')
         self.runner.call_hook('after_train_iter', batch_idx=index, data_batch=batch, outputs=None)
         self.iterations += 1
 
     def _validate(self, due):
-        """Run validation where it is due; its random numbers change nothing in the training."""
+        """Run validation if it is due; its random numbers do not change the training."""
         if self.runner.val_loop is None or not due or self._validated == self.iterations:
             return
         self._outside, stopped = self._resumed or random_state(), False
@@ -140,13 +140,13 @@ class _DenseLoop(OpenLoop):
             stopped = True
             for hook in self.runner.hooks:
                 if isinstance(hook, EMAHook):
-                    hook.after_val_epoch(self.runner)  # gives the model its own parameters back
+                    hook.after_val_epoch(self.runner)  # puts the model's own parameters back
         except RuntimeError as error:
             explain(error, 'val_dataloader', self.runner.val_dataloader)
             if _is_out_of_memory(error):
-                raise OutOfMemory(f'validation after iteration {self.iterations}: {first_line(error)}. The checkpoints '
-                                  'before it are kept. What helps: a smaller val_dataloader.batch_size, or smaller '
-                                  'scales in the val_dataloader.') from error
+                raise OutOfMemory(f'validation after iteration {self.iterations}: {first_line(error)}. Earlier '
+                                  'checkpoints are kept. To need less memory: a smaller val_dataloader.batch_size, or '
+                                  'smaller scales in the val_dataloader.') from error
             raise
         set_random_state(self._outside)
         self._outside = None
@@ -162,7 +162,7 @@ class _DenseLoop(OpenLoop):
         if number == self._signal == signal.SIGINT:  # the second Ctrl-C; launchers send SIGTERM more than once
             raise KeyboardInterrupt
         self._signal = self._signal or number
-        hint = '; Ctrl-C again stops at once' if number == signal.SIGINT else ''
+        hint = '; press Ctrl-C again to stop at once' if number == signal.SIGINT else ''
         os.write(2, f'\n{signal.Signals(number).name}: stopping after this iteration{hint}\n'.encode())
 
     def _agree(self, asked):
@@ -174,23 +174,28 @@ class _DenseLoop(OpenLoop):
         return bool(flag)
 
     def check_validation(self, batch_idx: int):
-        """Called after each validated batch: stop where a signal asks for it."""
-        if batch_idx < self._checks and self._agree(self._signal is not None):
+        """Stop after a validated batch if a signal came."""
+        if batch_idx < self._checks:
+            self.check_signals()
+
+    def check_signals(self):
+        """Stop the validation if a signal came; all processes must call this together."""
+        if self._agree(self._signal is not None):
             raise _StopValidation
 
     def _stop(self):
         number = self._signal or signal.SIGTERM
         said = f'stopped by {signal.Signals(number).name} after iteration {self.iterations}'
         path = self._save()
-        raise Stopped(f'{said}. Saved {path}; go on with --resume' if path else
-                      f'{said}; no DenseCheckpointHook, nothing saved', number)
+        raise Stopped(f'{said}. Saved {path}; continue with --resume' if path else
+                      f'{said}. Nothing was saved, as there is no DenseCheckpointHook', number)
 
     def _save(self):
-        """Save the run where it stands; return the file, or None without a hook that does it."""
+        """Save the run at its current position; return the file, or None if there is no hook that saves."""
         hook = next((hook for hook in self.runner.hooks if isinstance(hook, DenseCheckpointHook)), None)
         if hook is None:
             return None
-        if threading.current_thread() is threading.main_thread():  # nothing may cut the writing off
+        if threading.current_thread() is threading.main_thread():  # nothing may interrupt the writing
             for ignored in _SIGNALS:
                 signal.signal(ignored, signal.SIG_IGN)
         return hook.save_stopped(self.runner, self.iterations)
@@ -198,7 +203,7 @@ class _DenseLoop(OpenLoop):
 
 @LOOPS.register_module()
 class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
-    """Epochs of training that can stop and go on anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
+    """Epochs of training that can stop and resume anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
 
     def _run(self):
         self.runner.call_hook('before_train')
@@ -212,7 +217,7 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         return self.runner.model
 
     def run_epoch(self):
-        """Iterate over what is left of an epoch."""
+        """Iterate over the rest of an epoch."""
         self.runner.call_hook('before_train_epoch')
         self.runner.model.train()
         for batch in self.dataloader:
@@ -227,7 +232,7 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
 
 @LOOPS.register_module()
 class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
-    """Iterations of training that can stop and go on anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
+    """Iterations of training that can stop and resume anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
 
     def _run(self):
         self.runner.call_hook('before_train')
@@ -249,7 +254,7 @@ class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
 
 
 class _BadLoss(Exception):
-    """A loss that is not finite, before anything was learnt from it."""
+    """A loss that is not finite, raised before the backward pass."""
 
     def __init__(self, terms):
         super().__init__(terms)
@@ -261,7 +266,7 @@ class _StopValidation(Exception):
 
 
 def _checked(parse_losses):
-    """Let a model's ``parse_losses`` raise `_BadLoss`, on all processes together, where the loss is not finite."""
+    """Let a model's ``parse_losses`` raise `_BadLoss`, on all processes together, if the loss is not finite."""
 
     def parse(losses):
         loss, terms = parse_losses(losses)
@@ -276,7 +281,7 @@ def _checked(parse_losses):
 
 
 def _images(batch):
-    """The files of a batch, as far as it tells."""
+    """Return the files of a batch, if it has their names."""
     samples = batch.get('data_samples', []) if isinstance(batch, dict) else []
     return [str(getattr(sample, 'img_path', 'unknown')) for sample in samples] or ['unknown']
 
@@ -288,7 +293,7 @@ def _is_out_of_memory(error):
 def _describe_memory(error, batch, iteration):
     inputs = batch.get('inputs', []) if isinstance(batch, dict) else []
     sizes = ', '.join('x'.join(map(str, image.shape[-2:])) for image in inputs) or 'unknown sizes'
-    return (f'iteration {iteration}: out of memory with a batch of {len(inputs)} images ({sizes} pixels; '
-            f'{", ".join(_images(batch))}): {first_line(error)}. What helps: --cfg-options '
+    return (f'iteration {iteration}: out of memory with a batch of {counted(len(inputs), "images")} ({sizes} pixels; '
+            f'{", ".join(_images(batch))}): {first_line(error)}. To need less memory: --cfg-options '
             'model.backbone.with_cp=True (activation checkpointing), --amp on a GPU, a smaller '
             'train_dataloader.batch_size (with --auto-scale-lr), smaller scales in the train_pipeline.')

@@ -1,4 +1,4 @@
-"""The states of all random number generators: save, restore, keep apart."""
+"""The states of all random number generators: save, restore, isolate."""
 import random
 from contextlib import contextmanager
 
@@ -21,7 +21,7 @@ def random_state() -> dict:
 
 
 def set_random_state(state: dict):
-    """Put back what `random_state` returned."""
+    """Restore what `random_state` returned."""
     python, numpy = state['python'], state['numpy']
     random.setstate((python['version'], tuple(python['words'].tolist()), python['gauss']))
     np.random.set_state(('MT19937', numpy['keys'].numpy().astype(np.uint32), numpy['position'], numpy['has_gauss'],
@@ -32,10 +32,20 @@ def set_random_state(state: dict):
 
 
 @contextmanager
-def isolated_random_state(*seed: int):
-    """Context whose random numbers depend on ``seed`` alone and change nothing outside.
+def kept_random_state():
+    """Context in which code may draw random numbers that a training must not miss."""
+    state = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(state)
 
-    The generator of a GPU is left alone: what runs in here either belongs to a data set or draws nothing there.
+
+@contextmanager
+def isolated_random_state(*seed: int):
+    """Context whose random numbers depend only on ``seed`` and change nothing outside.
+
+    The generators of GPUs are not isolated: code in this context belongs to a data set or draws nothing on a GPU.
     """
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:

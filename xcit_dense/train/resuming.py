@@ -1,4 +1,7 @@
-"""What a resumed run takes from its checkpoint beyond mmengine's: position, random states, waiting gradients."""
+"""What a resumed run reads from its checkpoint in addition to mmengine's state.
+
+Position in the data, random states, and gradients that wait for others to be added.
+"""
 from pathlib import Path
 
 import torch
@@ -11,18 +14,19 @@ from ..config.check.variables import option_for
 from ..config.differences import differences
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process
+from ..text import counted
 from ..weights import fetch, newest_checkpoint
 from ..weights.work_dirs import checkpoints_in
 from .sharding import unwrapped
 
-#: Settings that may differ from those of the run that is resumed: where things are, and what is told.
+#: Settings that may differ from those of the resumed run: places, and what is reported.
 _PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings')
-#: Settings whose values stand in a checkpoint, where a resumed run takes them from.
+#: Settings that a resumed run reads from its checkpoint.
 _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 
 
 def find_resumed(checkpoint, work_dir) -> Path:
-    """Return the file to resume from: the one that is named, or the newest of a work dir.
+    """Return the file to resume from: the given one, or the newest of a work dir.
 
     Raises:
         CheckpointError: There is none.
@@ -32,12 +36,13 @@ def find_resumed(checkpoint, work_dir) -> Path:
     try:
         return newest_checkpoint(checkpoint or work_dir, to_resume=True)
     except CheckpointError as error:
-        raise CheckpointError(f'nothing to resume: {error}. Name it with --resume FILE or --work-dir DIR, or start '
-                              'anew without --resume (with --overwrite where checkpoints lie).') from error
+        words = str(error).partition('. Use')[0]
+        raise CheckpointError(f'nothing to resume: {words}. Give --resume FILE or --work-dir DIR, or start a new run '
+                              'without --resume (with --overwrite if the work dir has checkpoints)') from error
 
 
 def check_resumable(checkpoint, work_dir):
-    """Raise the `CheckpointError` of `find_resumed` where no file is there at all; none is read or fetched."""
+    """Raise the `CheckpointError` of `find_resumed` if there is no file at all; none is read or downloaded."""
     if '://' in str(checkpoint):
         return
     source = Path(checkpoint or work_dir)
@@ -46,27 +51,29 @@ def check_resumable(checkpoint, work_dir):
 
 
 def run_of(checkpoint) -> str | None:
-    """Return the name of the run that a checkpoint is of, if it has one."""
+    """Return the name of the run that wrote a checkpoint, if it has one."""
     hub = checkpoint.get('message_hub')
     infos = hub.get('runtime_info') if isinstance(hub, dict) else None
     return infos.get('run_id') if isinstance(infos, dict) else None
 
 
 def changed_settings(cfg, before, load_from) -> str | None:
-    """Return lines of settings that differ from those of the run to resume.
+    """Return lines on settings that differ from those of the run to resume.
 
     Raises:
-        ConfigError: Some could have no effect.
+        ConfigError: Some would have no effect.
     """
     changed = differences(before, cfg.pretty_text) if isinstance(before, str) and cfg else {}
+    added = {key for key, (old, _) in changed.items() if key.startswith('custom_hooks') and old == 'not set'}
     changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
-               if not key.startswith(_PLACES)}
-    options = {_option_of(key) for key in changed} - {'', '--data-root', '--workers'}  # those change no result
-    again = f' where the run before had {", ".join(sorted(options))}, give it again' if options else ''
+               if not key.startswith(_PLACES) and not key.endswith('.palette')}  # colours change no result
+    options = {_option_of(key) for key in changed.keys() - added} - {
+        '', '--data-root', '--workers'}  # those change no result
+    again = f' if the previous run had {", ".join(sorted(options))}, give it again' if options else ''
     kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
     if kept:
-        raise ConfigError('a resumed run goes on with the optimizer and the schedule that the checkpoint holds, so '
-                          'that these settings would change nothing:\n' + '\n'.join(kept) + '\nTake them back'
+        raise ConfigError('a resumed run uses the optimizer and the schedule of its checkpoint, so these settings '
+                          'would have no effect:\n' + '\n'.join(kept) + '\nRestore the previous values'
                           f'{again and f" ({again.strip()})"}, or start a new run from the weights, without --resume: '
                           f'--cfg-options load_from={load_from}')
     return '\n'.join([*changed.values(), *([again] if again and changed else [])])
@@ -82,12 +89,12 @@ def check_classes(runner, checkpoint, filename):
     saved, found = (list((meta or {}).get('classes') or []) for meta in (
         checkpoint['meta'].get('dataset_meta'), getattr(runner.train_dataloader.dataset, 'metainfo', None)))
     if saved and found and saved != found:
-        raise DataError(f'{filename} has the classes {saved}, this run {found}: the outputs of the model would '
-                        'change their meaning. Give the data of the run before, or start anew with load_from.')
+        raise DataError(f'{filename} has the classes {saved}, but this run has {found}: the outputs of the model would '
+                        'change their meaning. Use the data of the previous run, or start a new run with load_from.')
 
 
 def training_state(runner) -> dict:
-    """Return what a run needs to go on exactly, of all processes; every process must ask."""
+    """Return the state of all processes that exact resuming needs; every process must call this."""
     loops, gradients = all_gather_object(runner.train_loop.state_dict()), {}
     if awaits_gradients(runner.optim_wrapper):
         for name, parameter in _trained(runner):
@@ -103,7 +110,7 @@ def training_state(runner) -> dict:
 
 
 def restore_training(runner, state: dict):
-    """Put back what `training_state` returned."""
+    """Restore what `training_state` returned."""
     processes, process = get_world_size(), get_rank()
     runner.train_loop.load_state_dict(state['loops'][min(process, len(state['loops']) - 1)])
     for name, parameter in _trained(runner):
@@ -124,21 +131,21 @@ def states_of(schedulers):
 
 
 def compare_data(runner, state: dict, filename):
-    """Warn if a run goes on with another number of images than its checkpoint tells, which older ones do not."""
+    """Warn if the number of images differs from the one in the checkpoint; older checkpoints do not have it."""
     before, now, loop = state.get('samples'), samples_of(runner.train_dataloader), runner.train_loop
     if None in (before, now) or before == now:
         return
-    text = (f'{filename} is of a run on {before} images, and there are {now} now. The place in the data means other '
-            'images, so that some may come twice or be left out until the next pass; a schedule that counts '
-            'iterations keeps those of before.')
+    text = (f'{filename} is from a run on {counted(before, "images")}, now there are {now:,}. The position in the data '
+            'means other images, so some may be repeated or skipped until the next pass; a schedule that counts '
+            'iterations keeps its length.')
     if isinstance(loop, EpochBasedTrainLoop) and getattr(loop.dataloader, 'batches', 0) >= len(loop.dataloader):
-        text += (f' The epoch in which it stopped is over: it was at batch {loop.dataloader.batches}, and has '
-                 f'{len(loop.dataloader)} now.')
+        text += (f' The epoch in which it stopped is over: it was at batch {loop.dataloader.batches:,}, and now has '
+                 f'{counted(len(loop.dataloader), "batches")}.')
     runner.logger.warning(text)
 
 
 def samples_of(loader) -> int | None:
-    """Return the number of images of a data loader, or None of a stream that does not tell."""
+    """Return the number of images of a data loader, or None if it is a stream of unknown length."""
     try:
         return len(loader.dataset)
     except TypeError:

@@ -1,4 +1,4 @@
-"""mmengine's runner with checkpoints that are read safely and loaded strictly."""
+"""mmengine's runner, with checkpoints that are read safely and loaded strictly."""
 import errno
 import logging
 import time
@@ -19,6 +19,7 @@ from ..compat.mmengine_private import OpenRunner
 from ..config.check import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process, run_on_first
+from ..text import counted
 from ..weights import fetch, read_checkpoint
 from ..weights.plain import from_plain, to_plain
 from . import resuming, sharding
@@ -31,7 +32,7 @@ from .starting import load_weights
 from .work_dirs import claim_work_dir
 from .writing import dump_config, write_checkpoint
 
-#: Errors of writing that name no file.
+#: Write errors that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -39,36 +40,36 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 class DenseRunner(OpenRunner):
     """Runner of every config of this package (``runner_type = 'DenseRunner'``).
 
-    Unlike mmengine's own, it resumes checkpoints with torch 2.6 and later, evaluates no text out of
-    a checkpoint, refuses a checkpoint that does not fit the model, and does not start over when
-    there is nothing to resume.
+    Unlike mmengine's runner, it resumes checkpoints with torch 2.6 and later, runs no text from a checkpoint as code,
+    raises an error if a checkpoint does not fit the model, and does not silently start a new run when there is nothing
+    to resume.
     """
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
         randomness, self._resumed, self._run = dict(randomness or dict(seed=None)), None, None
         self.lock = None  # of the work dir, in the first process
-        self._starts = False  # from weights that may be of other classes
+        self._starts = False  # from weights that may have other classes
         if resume:
             load_from = str(resuming.find_resumed(load_from, work_dir))
             self._resumed = read_checkpoint(load_from)
             if not isinstance(self._resumed, dict) or not self._resumed.keys() >= {'meta', 'optimizer'}:
-                raise CheckpointError(f'{load_from} holds weights but no state of a training run to resume. To start '
+                raise CheckpointError(f'{load_from} has weights, but no state of a training run to resume. To start '
                                       'from these weights: --cfg-options load_from=FILE, without --resume.')
             changed = resuming.changed_settings(kwargs.get('cfg'), self._resumed['meta'].get('cfg'), load_from)
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
         try:
             super().__init__(*args, resume=resume, load_from=load_from, work_dir=work_dir, randomness=randomness,
                              **kwargs)
-        except OSError as error:  # of the folders, the log and the config that mmengine writes
+        except OSError as error:  # from the folders, the log and the config that mmengine writes
             if error.errno not in _NO_ROOM and not str(error.filename).startswith(str(Path(work_dir).absolute())):
                 raise
-            raise CheckpointError(f'cannot write into the work dir {work_dir}: {error.strerror}. Make room or '
-                                  'writable, or name another --work-dir.') from error
+            raise CheckpointError(f'cannot write to the work dir {work_dir}: {error.strerror}. Free disk space, make '
+                                  'it writable, or give another --work-dir.') from error
         if resume and changed:
-            self.logger.warning(f'the run goes on with other settings than before:\n{changed}')
+            self.logger.warning(f'the run continues with settings that differ from before:\n{changed}')
 
     def build_logger(self, *args, **kwargs):
-        """Build the logger: its file tells all, the console not what the file is for."""
+        """Build the logger: long messages go only to its file, not to the console."""
         logger = super().build_logger(*args, **kwargs)
         logger.addFilter(is_news)
         for handler in logger.handlers:
@@ -77,19 +78,19 @@ class DenseRunner(OpenRunner):
         return logger
 
     def dump_config(self):
-        """Write the config into the work dir, over none that is not a dump, or beside the log."""
+        """Write the config into the work dir, or next to the log if that would replace a file that is no dump."""
         if is_first_process():
             dump_config(self.cfg, Path(self.cfg.filename or f'{self.timestamp}.py').name, self.work_dir, self.log_dir)
 
     def setup_env(self, env_cfg):
-        """Set up processes and random numbers; on CPUs join the process group here: mmengine asks for a GPU.
+        """Set up processes and random numbers; on CPUs join the process group here, as mmengine needs a GPU.
 
         Raises:
             ConfigError: There is no GPU, and the processes were not started by torch's launcher.
         """
         if self.distributed and not torch.cuda.is_available() and not torch.distributed.is_initialized():
             if self.launcher != 'pytorch':
-                raise ConfigError(f'--launcher {self.launcher} needs GPUs, and torch sees none. On CPUs start the '
+                raise ConfigError(f'--launcher {self.launcher} needs GPUs, but torch finds none. On CPUs, start the '
                                   'processes with python -m torch.distributed.run and give --launcher pytorch.')
             torch.distributed.init_process_group('gloo')
         super().setup_env(env_cfg)
@@ -97,7 +98,7 @@ class DenseRunner(OpenRunner):
     def wrap_model(self, model_wrapper_cfg, model):
         """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms.
 
-        A model to be sharded is left as it is: `train` does that once the weights are in it.
+        A model to be sharded is not wrapped here: `train` shards it once it has its weights.
         """
         on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
         if on_cpus:
@@ -113,7 +114,7 @@ class DenseRunner(OpenRunner):
 
     @staticmethod
     def build_dataloader(dataloader, seed=None, diff_rank_seed=False):
-        """Build a data loader that raises named errors: no image is left after filtering, or one cannot be read."""
+        """Build a data loader that raises a `DataError` if filtering leaves no image or an image cannot be read."""
         if isinstance(dataloader, DataLoader):
             bind_workers(dataloader)
             return dataloader
@@ -126,13 +127,13 @@ class DenseRunner(OpenRunner):
             if 'need at least one array to concatenate' not in str(error) or not isinstance(dataset, dict):
                 raise
             raise DataError(f'no image of the data set {dataset.get("data_root")} {dataset.get("ann_file")} has an '
-                            'object of the classes that the config expects. Class names are matched by name: set '
+                            'object of the classes in the config. Classes are matched by name: set '
                             "the data set's metainfo.classes, or classes_from_data = True.") from error
         bind_workers(loader)
         return loader
 
     def build_evaluator(self, evaluator):
-        """Build an evaluator that reads COCO's annotations as a training does, see `complete_annotations`."""
+        """Build an evaluator that reads COCO annotations like a training does, see `complete_annotations`."""
         built = super().build_evaluator(evaluator)
         complete_annotations(built, evaluator)
         return built
@@ -141,7 +142,7 @@ class DenseRunner(OpenRunner):
         """Build the optimizer.
 
         Raises:
-            ConfigError: A key for the learning rates or weight decays of some parameters matches none.
+            ConfigError: A key for the learning rates or weight decays of some parameters matches no parameter.
         """
         check_paramwise(self.cfg, self.model)
         wrapper = super().build_optim_wrapper(optim_wrapper)
@@ -151,7 +152,7 @@ class DenseRunner(OpenRunner):
         return wrapper
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):
-        """Scale the learning rate linearly with the batch size, the one in the log (``base_lr``) too."""
+        """Scale the learning rate linearly with the batch size, including the one in the log (``base_lr``)."""
         if not (auto_scale_lr or {}).get('enable'):
             return
         with base_rates_follow(optim_wrapper):
@@ -163,8 +164,8 @@ class DenseRunner(OpenRunner):
         Args:
             filename: As for `xcit_dense.weights.read_checkpoint`.
             map_location: As for `torch.load`.
-            strict: Kept for mmengine's callers; loading is always strict.
-            revise_keys: Likewise; ``module.`` prefixes are always taken off.
+            strict: Not used, for mmengine's callers; loading is always strict.
+            revise_keys: Not used, for mmengine's callers; ``module.`` prefixes are always removed.
 
         Returns:
             The checkpoint, without the text of its config.
@@ -181,9 +182,9 @@ class DenseRunner(OpenRunner):
         if isinstance(checkpoint, dict) and isinstance(checkpoint.get('meta'), dict):
             # mmengine would run the text as Python when it resumes
             checkpoint['meta'] = {k: v for k, v in checkpoint['meta'].items() if k not in ('cfg', 'config')}
-        if not starts:  # whose averages and the like are of other classes
+        if not starts:  # otherwise averages and the like may have other classes
             self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        if sharding.is_sharded(self.model):  # its weights came before
+        if sharding.is_sharded(self.model):  # it has its weights already
             checkpoint['optimizer'] = sharding.own_optimizer_state(self.model, self.optim_wrapper,
                                                                    checkpoint['optimizer'])
         else:
@@ -192,17 +193,17 @@ class DenseRunner(OpenRunner):
         return checkpoint
 
     def train(self):
-        """Train; a second training in the same work dir is refused, and checkpoints of another are moved aside.
+        """Train; move checkpoints of another run in the work dir into a subfolder.
 
         Raises:
-            ConfigError: Another training runs in the work dir, or this run cannot go on there.
+            ConfigError: Another training runs in the work dir, or this run cannot continue there.
         """
         with run_on_first(lock_work_dir, self.work_dir) or nullcontext() as self.lock:
             if self.loads_from is None and not self.resumes and self.cfg.get('init_from'):
                 self.loads_from, self._starts = self.cfg.init_from, True
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
             if weights is not None:
-                fetch(str(weights))  # what is not there is said before files of an earlier run are moved
+                fetch(str(weights))  # a missing file is an error before files of an earlier run are moved
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
             if self._sharding:
@@ -210,7 +211,7 @@ class DenseRunner(OpenRunner):
             return super().train()
 
     def _shard(self):
-        """Shard the model with its first weights in it; mmengine's `train` would fill in the shares of each process."""
+        """Initialise and shard the model; mmengine's `train` would initialise the shards of each process by itself."""
         super().init_weights()
         if self.loads_from is not None:
             checkpoint = self._resumed or read_checkpoint(fetch(str(self.loads_from)))
@@ -219,12 +220,12 @@ class DenseRunner(OpenRunner):
         self.model = sharding.shard(self)
 
     def init_weights(self):
-        """Fill in the weights, unless the model is sharded and has them."""
+        """Initialise the weights, unless the model is sharded and has them."""
         if not sharding.is_sharded(self.model):
             super().init_weights()
 
     def test(self):
-        """Test; an image that cannot be read is an error that names it, with workers too."""
+        """Test; an unreadable image raises an error that names it, also with workers."""
         try:
             return super().test()
         except RuntimeError as error:
@@ -232,25 +233,26 @@ class DenseRunner(OpenRunner):
             raise
 
     def resume(self, filename, *args, **kwargs):
-        """Go on from a checkpoint, and with mmengine's state also with the position in the data and random numbers."""
+        """Continue from a checkpoint: mmengine's state, and the position in the data and random numbers."""
         if self._resumed is None:
-            filename = str(fetch(str(filename)))  # of a work dir its newest
+            filename = str(fetch(str(filename)))  # a work dir means its newest checkpoint
             self._resumed = read_checkpoint(filename)
-        checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # it may be called by hand
+        checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # users may call this themselves
         self._run = resuming.run_of(checkpoint)
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
         loop, state = self.train_loop, checkpoint.get('training')
         if self.epoch >= loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else self.iter >= self.max_iters:
-            self.logger.warning(f'{filename} is the end of a run of {self.iter} iterations: there is nothing left to '
-                                'train. More in train_cfg goes on with the schedule as it ended; for another one start '
-                                f'a new run from the weights: --cfg-options load_from={filename}, without --resume.')
+            self.logger.warning(f'{filename} is the end of a run of {counted(self.iter, "iterations")}: nothing is '
+                                'left to train. With a longer train_cfg, the run continues at the learning rate at '
+                                'which its schedule ended. For another schedule, start a new run: --cfg-options '
+                                f'load_from={filename}, without --resume.')
         if not hasattr(loop, 'load_state_dict'):
             return
         if state is None or len(state['loops']) != get_world_size():
-            self.logger.warning(f'{filename} holds the random states of {len(state["loops"]) if state else 0} '
-                                f'processes, this run has {get_world_size()}: it goes on, but not exactly as it would '
-                                'have without the stop.')
+            self.logger.warning(f'{filename} has the random states of '
+                                f'{counted(len(state["loops"]) if state else 0, "processes")}, this run has '
+                                f'{get_world_size()}: it continues, but not exactly as without the stop.')
         if state is not None:
             resuming.restore_training(self, state)
             resuming.compare_data(self, state, filename)
@@ -259,14 +261,14 @@ class DenseRunner(OpenRunner):
 
     def save_checkpoint(self, out_dir, filename, file_client_args=None, save_optimizer=True,
                         save_param_scheduler=True, meta=None, by_epoch=True, backend_args=None):
-        """Save a checkpoint whole or not at all; arguments as in mmengine. All processes call it.
+        """Save a checkpoint completely or not at all; arguments as in mmengine. All processes must call it.
 
-        Beyond mmengine's it holds, where the run can be resumed from it, ``training``: each process's position in
-        the data and random state, and gradients that wait for others to be added.
+        If the run can be resumed from it, it has ``training`` in addition to mmengine's content: each process's
+        position in the data and random state, and gradients that wait for others to be added.
 
         Raises:
-            CheckpointError: It cannot be written; what was there stays.
-            ConfigError: Another training has begun in the work dir.
+            CheckpointError: It cannot be written; existing files do not change.
+            ConfigError: Another training has started in the work dir.
         """
         training = resuming.training_state(self) if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
         checkpoint = dict(state_dict=sharding.model_state(self.model))
@@ -294,5 +296,5 @@ class DenseRunner(OpenRunner):
 
 
 def build_runner(cfg):
-    """Build the runner that ``cfg.runner_type`` names, which is `DenseRunner` in the configs of this package."""
+    """Build the runner of ``cfg.runner_type``, which is `DenseRunner` in the configs of this package."""
     return RUNNERS.build(cfg)

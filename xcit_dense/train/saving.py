@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written whole, and old ones deleted only after, if the run itself wrote them here."""
+"""Checkpoints of a run: written completely; then old ones are deleted, but only those that the run wrote here."""
 import logging
 import os
 from pathlib import Path
@@ -12,20 +12,20 @@ from ..errors import CheckpointError, ConfigError
 from ..files import atomic_write, lies_within
 from ..processes import run_on_first
 from ..weights.work_dirs import NOTES, POINTER, Notes, write_notes
+from .val_loss import check_val_loss
 from .work_dirs import keep_others
 from .writing import named_errors
 
 
 @HOOKS.register_module()
 class DenseCheckpointHook(OpenCheckpointHook):
-    """mmengine's hook, but nothing is deleted before what replaces it lies on the disk.
+    """mmengine's hook, but a checkpoint is deleted only once its replacement is on the disk.
 
     Args:
-        on_write_error: What to do where a checkpoint cannot be written: ``stop``, or ``continue`` with an error in
-            the log. What was there before stays in both cases.
+        on_write_error: What to do if a checkpoint cannot be written: ``stop``, or ``continue`` with an error in
+            the log. Earlier checkpoints are kept in both cases.
 
-    Other arguments are those of `mmengine.hooks.CheckpointHook`, but for ``published_keys`` and those that name another
-    place.
+    Other arguments are those of `mmengine.hooks.CheckpointHook`, except ``published_keys`` and those for another place.
     """
 
     def __init__(self, *args, on_write_error: str = 'stop', **kwargs):
@@ -33,25 +33,25 @@ class DenseCheckpointHook(OpenCheckpointHook):
             raise ConfigError(f"on_write_error must be 'stop' or 'continue', got {on_write_error!r}")
         super().__init__(*args, **kwargs)
         if self.out_dir or self.backend_args or self.file_client_args:
-            raise ConfigError('DenseCheckpointHook writes to the work dir of the run, where --resume looks: name that '
+            raise ConfigError('DenseCheckpointHook writes to the work dir of the run, where --resume looks. Set it '
                               'with --work-dir DIR instead of out_dir, backend_args or file_client_args')
         if self.published_keys:
-            raise ConfigError('DenseCheckpointHook writes no second file for published_keys: convert_checkpoint takes '
-                              'the weights out of a checkpoint')
+            raise ConfigError('DenseCheckpointHook does not support published_keys. The tool convert_checkpoint '
+                              'extracts the weights of a checkpoint')
         if not lies_within(self.filename_tmpl):
             raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
-                              f'{self.filename_tmpl!r}: name the folder with --work-dir DIR')
+                              f'{self.filename_tmpl!r}. Set the folder with --work-dir DIR')
         self.on_write_error = on_write_error
         self.notes, self.lock = None, None  # of the first process
         self._saves_best = False
 
     def before_train(self, runner):
-        """Take from a resumed checkpoint what it says of the files of this run, and leave what it says of others."""
-        # a runner of mmengine's own claims no folder: nothing that lies there is known to be of its run
+        """Keep what a resumed checkpoint says about the files of this run, and drop what it says about others."""
+        # mmengine's own runner claims no folder: no file there is known to be of its run
         self.notes = getattr(runner, 'notes', None) or Notes(run=uuid4().hex)
         self.lock = getattr(runner, 'lock', None)
         own, infos = {*self.notes.checkpoints, *self.notes.best}, runner.message_hub.runtime_info
-        for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the work dir of today
+        for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the current work dir
             infos.pop(key, None)
         for key in [key for key in infos if key.startswith('best_ckpt') or key == 'last_ckpt']:
             name = os.path.basename(str(infos[key]))
@@ -60,10 +60,12 @@ class DenseCheckpointHook(OpenCheckpointHook):
             elif key == 'last_ckpt':
                 infos.pop(key)
         runner.message_hub.update_info('run_id', self.notes.run)
+        if unknown := [key for key in self.save_best and self.key_indicators or () if key.startswith('val/loss')]:
+            check_val_loss(runner, f'default_hooks.checkpoint.save_best={", ".join(unknown)}')
         super().before_train(runner)
 
     def save_stopped(self, runner, iteration: int) -> Path:
-        """Save a run that is told to stop after ``iteration`` iterations, and return the file.
+        """Save a run that must stop after ``iteration`` iterations, and return the file.
 
         Raises:
             CheckpointError: It cannot be written.
@@ -74,18 +76,18 @@ class DenseCheckpointHook(OpenCheckpointHook):
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Let a training stop during validation."""
-        check = getattr(built_train_loop(runner), 'check_validation', None)  # none in a run without training
+        check = getattr(built_train_loop(runner), 'check_validation', None)  # None in a run without training
         if check:
             check(batch_idx)
 
     def save_step(self, runner, step, meta):
-        """Save a checkpoint; a failure ends the training or is logged, as ``on_write_error`` says."""
+        """Save a checkpoint; a failure stops the training or is logged, depending on ``on_write_error``."""
         try:
             self._write(runner, self.filename_tmpl.format(step), meta)
         except CheckpointError as error:
             if self.on_write_error == 'stop':
                 raise
-            runner.logger.error(f'{error} The training goes on; the checkpoints before are kept.')
+            runner.logger.error(f'{error} The training continues; earlier checkpoints are kept.')
 
     def _write(self, runner, name, meta):
         hub = runner.message_hub
@@ -104,7 +106,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         self._delete(old)
 
     def _note(self, name):
-        """Note a checkpoint before it is written; return those that may go then."""
+        """Note a checkpoint before it is written; return those to delete afterwards."""
         if self.lock:
             self.lock.check()
         keep_others(self.out_dir, name, self.notes)
@@ -114,7 +116,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         return there[:max(len(there) + 1 - self.max_keep_ckpts, 0)] if self.max_keep_ckpts > 0 else []
 
     def _note_best(self, new, all_names):
-        """Note the best checkpoints, of which one may lie elsewhere; return those that may go."""
+        """Note the best checkpoints, one of which may be in another folder; return those to delete."""
         there = {*self.notes.best, *new}
         self.notes.best = sorted(there & all_names)
         if new:
@@ -130,19 +132,19 @@ class DenseCheckpointHook(OpenCheckpointHook):
             Path(self.out_dir, name).unlink(missing_ok=True)
 
     def before_save_checkpoint(self, runner, checkpoint):
-        """Keep what others called like a best checkpoint; mmengine has named that by now. On the first process."""
+        """Keep foreign files with the name of a best checkpoint, which is known by now. On the first process."""
         if self._saves_best:
             for name in {os.path.basename(path) for path in self._best().values() if path} - {*self.notes.best}:
                 keep_others(self.out_dir, name, self.notes)
                 self.notes.best.append(name)
 
     def save_best_of(self, runner, metrics):
-        """Save the best checkpoint; those before are deleted here, where mmengine deletes them before it writes."""
+        """Save the best checkpoint, then delete the previous ones; mmengine deletes them before it writes."""
         if not self.save_best:
             return
         unknown = [key for key in self.key_indicators if key not in (*metrics, 'auto')]
         if metrics and unknown:
-            raise ConfigError(f'default_hooks.checkpoint.save_best: there is no metric {", ".join(unknown)}; there are '
+            raise ConfigError(f'default_hooks.checkpoint.save_best: there is no metric {", ".join(unknown)}. Metrics: '
                               f'{", ".join(metrics)}')
         hub, before = runner.message_hub, self._best()
         infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
@@ -160,7 +162,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
             self._set_best(before)
             if self.on_write_error == 'stop':
                 raise
-            runner.logger.error(f'{error} The training goes on; the best checkpoint before is kept.')
+            runner.logger.error(f'{error} The training continues; the previous best checkpoint is kept.')
             return
         finally:
             self._saves_best = False
@@ -168,7 +170,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         self._delete(old)
 
     def _best(self):
-        """The best checkpoint by metric; of a single metric, whose name may not be known yet, under None."""
+        """Return the best checkpoint by metric; the key of a single metric, whose name may be unknown yet, is None."""
         return {None: self.best_ckpt_path} if len(self.key_indicators) == 1 else dict(self.best_ckpt_path_dict)
 
     def _set_best(self, paths):
@@ -185,7 +187,7 @@ def _write_pointer(work_dir, checkpoint):
 
 @VISBACKENDS.register_module()
 class DenseVisBackend(OpenVisBackend):
-    """mmengine's local files of curves, but a full disk costs lines of them, not the training."""
+    """mmengine's local files of curves; a full disk loses lines of them, but does not stop the training."""
 
     def write_line(self, *args, **kwargs):
         """Write scalars; a failure is logged."""

@@ -1,4 +1,4 @@
-"""The learning rate of the log, where the rates are scaled with the batch size."""
+"""The learning rate in the log, if the rates are scaled with the batch size."""
 from contextlib import contextmanager
 
 from mmengine.optim import OptimWrapperDict
@@ -6,9 +6,9 @@ from mmengine.optim import OptimWrapperDict
 
 @contextmanager
 def base_rates_follow(optim_wrapper):
-    """Scale ``base_lr`` of an optimizer wrapper, or of several, as its rates are scaled in the context.
+    """Scale ``base_lr`` of an optimizer wrapper, or of several, like the rates that are scaled in the context.
 
-    It is a copy for the log, which mmengine leaves as it was.
+    ``base_lr`` is a copy for the log, which mmengine does not scale.
     """
     wrappers = list(optim_wrapper.values()) if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     before = [[group['lr'] for group in wrapper.optimizer.param_groups] for wrapper in wrappers]

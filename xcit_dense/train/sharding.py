@@ -1,14 +1,14 @@
-"""Training states that are too large for one device: parameters, gradients and optimizer in shares (FSDP).
+"""Sharded training (FSDP), for parameters, gradients and optimizer states that are too large for one device.
 
-``model_wrapper_cfg = dict(type='MMFullyShardedDataParallel', auto_wrap_policy='xcit_blocks')`` asks for it, which is
-``configs/_base_/fsdp.py``. mmengine's other way, its FlexibleRunner and strategies, reads checkpoints as
-pickles and runs the text of a config in them; here `DenseRunner` stays, and with it all that it promises. Checkpoints
-hold whole tensors under plain names, so a run may go on with or without sharding.
+``configs/_base_/fsdp.py`` turns it on: ``model_wrapper_cfg = dict(type='MMFullyShardedDataParallel',
+auto_wrap_policy='xcit_blocks')``. mmengine's other way, FlexibleRunner and strategies, reads checkpoints as pickles
+and runs the config text in them; here `DenseRunner` is used, with all its guarantees. Checkpoints have whole tensors
+under plain names, so a run can be resumed with or without sharding.
 """
 import re
 
 from mmengine.hooks import EMAHook
-from mmengine.model import is_model_wrapper
+from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.optim import AmpOptimWrapper
 from mmengine.registry import FUNCTIONS, MODEL_WRAPPERS
 from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
@@ -21,7 +21,7 @@ from .hooks import CompileHook
 
 @FUNCTIONS.register_module(name='xcit_blocks')
 def wrap_blocks(module, recurse, nonwrapped_numel) -> bool:
-    """Wrap each XCiT block by itself, for `torch.distributed.fsdp`; heads and the rest are the outermost unit."""
+    """Wrap each XCiT block separately, for `torch.distributed.fsdp`; heads and the rest are the outermost unit."""
     return recurse or isinstance(module, XCABlock)
 
 
@@ -38,12 +38,12 @@ def is_sharded(model) -> bool:
 
 
 def shard(runner):
-    """Spread a runner's model, the same in every process and with its weights, over the processes; return it.
+    """Shard a runner's model, which has the same weights in every process, over the processes; return it.
 
-    Mixed precision is told of it.
+    Mixed precision is set up for it.
 
     Raises:
-        ConfigError: The run does what does not go with shares.
+        ConfigError: The run uses something that does not work with sharding.
     """
     model, cfg, wrapper = runner.model, runner.cfg, runner.optim_wrapper
     rules = wrapper.get('paramwise_cfg') or {}
@@ -53,7 +53,7 @@ def shard(runner):
         '--compile (CompileHook)': any(isinstance(hook, CompileHook) for hook in runner.hooks),
         'sync_bn': cfg.get('sync_bn'),
         'optim_wrapper.accumulative_counts': wrapper.get('accumulative_counts', 1) > 1,
-        'optim_wrapper.clip_grad but for max_norm and norm_type':
+        'optim_wrapper.clip_grad other than max_norm and norm_type':
             {**(wrapper.get('clip_grad') or {})}.keys() - {'type', 'max_norm', 'norm_type'},
         # they look at shapes and whole names of parameters
         'optim_wrapper.constructor': wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
@@ -67,13 +67,13 @@ def shard(runner):
     }
     refused = [name for name, found in refused.items() if found]
     if refused:
-        raise ConfigError(f'a sharded model (model_wrapper_cfg) does not go with {", ".join(refused)}: leave out one '
-                          'of the two')
+        raise ConfigError(f'a sharded model (FSDP, model_wrapper_cfg) does not work with {", ".join(refused)}. Remove '
+                          'these settings, or model_wrapper_cfg')
     if wrapper.get('type') in ('AmpOptimWrapper', AmpOptimWrapper):
         wrapper['use_fsdp'] = True
     device = next(model.parameters()).device
     model = MODEL_WRAPPERS.build(dict(cfg.model_wrapper_cfg), default_args=dict(module=model, device_id=device))
-    # on a CPU torch takes the offloaded tensors out of a buffer that it uses again for the next ones
+    # on a CPU torch returns offloaded tensors in a buffer that it reuses for the next ones
     gathered = dict(rank0_only=True, offload_to_cpu=device.type != 'cpu')
     FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(**gathered),
                              FullOptimStateDictConfig(**gathered))
@@ -81,17 +81,19 @@ def shard(runner):
 
 
 def unwrapped(model):
-    """Return a model without the wrapper that makes it one of several processes."""
-    return model.module if is_model_wrapper(model) else model
+    """Return a model without its wrappers for distributed runs and for test-time augmentation."""
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = model.module
+    return model
 
 
 def model_state(model) -> dict:
-    """Return the tensors of a model by plain name; of a sharded one every process must ask, and the first gets them."""
+    """Return the tensors of a model by plain name; if it is sharded, all processes must call, the first gets them."""
     return (model if is_sharded(model) else unwrapped(model)).state_dict()
 
 
 def optimizer_state(model, wrapper) -> dict:
-    """Return the state of an optimizer wrapper as of a model that is not sharded; every process must ask."""
+    """Return the state of an optimizer wrapper as if the model were not sharded; every process must call this."""
     state = wrapper.state_dict()
     if not is_sharded(model):
         return state
@@ -103,7 +105,7 @@ def optimizer_state(model, wrapper) -> dict:
 
 
 def own_optimizer_state(model, wrapper, state) -> dict:
-    """Return this process's part, of a sharded model, of what `optimizer_state` gave."""
+    """Return this process's part of what `optimizer_state` returned, for a sharded model."""
     places = {id(p): i for i, p in enumerate(p for g in wrapper.optimizer.param_groups for p in g['params'])}
     names = {places[id(p)]: name.replace('_fsdp_wrapped_module.', '') for name, p in model.named_parameters()
              if id(p) in places}
@@ -114,7 +116,7 @@ def own_optimizer_state(model, wrapper, state) -> dict:
 
 
 def clip_grad_norm(model):
-    """Return what stands in for `torch.nn.utils.clip_grad_norm_`: each process holds a part of every gradient."""
+    """Return a replacement for `torch.nn.utils.clip_grad_norm_`, as each process has only a part of every gradient."""
 
     def clip(parameters, **options):
         return model.clip_grad_norm_(**options)

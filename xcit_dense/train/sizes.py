@@ -1,10 +1,11 @@
-"""One classifier tested at several resolutions: the curve of the paper's figure 3."""
+"""Test one classifier at several resolutions, as in figure 3 of the paper."""
 import copy
 import json
 import time
 from pathlib import Path
 
 from ..config.resolution import set_test_size
+from ..draw.plots import INK, legend_below, line_style, name_axes, new_figure
 from ..errors import OutputError
 from ..files import OwnFiles, atomic_write
 from ..processes import is_first_process, run_on_first
@@ -13,16 +14,16 @@ _FILES = ('sizes.json', 'sizes.png')
 
 
 def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = False) -> str:
-    """Test at each size; write ``sizes.json`` and the plot ``sizes.png`` into the work dir, after each anew.
+    """Test at each size; after each one update ``sizes.json`` and the plot ``sizes.png`` in the work dir.
 
     Args:
         runner: A runner that has not tested yet.
         sizes: Different sides of the crop, in pixels.
         crop_ratio: As for `set_test_size`.
-        overwrite: Whether files of these names may be replaced that no earlier test wrote.
+        overwrite: Whether to replace files of these names that no earlier test wrote.
 
     Returns:
-        A table: a line for each size, with its metrics, seconds and images a second.
+        A table with a line for each size: its metrics, seconds and images per second.
 
     Raises:
         ConfigError: As for `set_test_size`.
@@ -35,7 +36,7 @@ def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = Fal
             runner.cfg.test_dataloader = copy.deepcopy(loader)
             set_test_size(runner.cfg, size, crop_ratio)
             runner.test_loop.dataloader = runner.build_dataloader(runner.cfg.test_dataloader, runner.seed)
-            runner.load_or_resume()  # is no part of the time
+            runner.load_or_resume()  # not part of the measured time
             start = time.perf_counter()
             metrics = runner.test()
             seconds = time.perf_counter() - start
@@ -48,7 +49,7 @@ def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = Fal
     return _table(rows)
 
 
-test_at_sizes.__test__ = False  # none of pytest's
+test_at_sizes.__test__ = False  # not a test of pytest
 
 
 def _write(rows, folder):
@@ -58,7 +59,7 @@ def _write(rows, folder):
         with atomic_write(folder / _FILES[1]) as part:
             _plot(rows, part)
     except OSError as error:
-        raise OutputError(f'cannot write into {folder}: {error}') from error
+        raise OutputError(f'cannot write to {folder}: {error}') from error
 
 
 def _table(rows):
@@ -71,20 +72,18 @@ def _table(rows):
 
 
 def _plot(rows, file):
-    from matplotlib.figure import Figure  # slow to import
     rows = sorted(rows, key=lambda row: row['size'])
-    figure = Figure(figsize=(10, 4.2), layout='constrained')
-    left, right = figure.subplots(1, 2, sharex=True)
+    figure, (left, right) = new_figure(1, 2, size=(5, 4.2))
     sizes = [row['size'] for row in rows]
-    for name in rows[0]:
-        if name.startswith('accuracy/'):
-            left.plot(sizes, [row[name] for row in rows], marker='o', label=name.replace('accuracy/top', 'top-'))
-    right.plot(sizes, [row['images_per_second'] for row in rows], marker='o', color='tab:gray')
-    left.set(title='accuracy', ylabel='percent')
-    right.set(title='speed, with reading of the data', ylabel='images a second', ylim=(0, None))
+    for place, name in enumerate(name for name in rows[0] if name.startswith('accuracy/')):
+        left.plot(sizes, [row[name] for row in rows], label=name.replace('accuracy/top', 'top-'), **{
+            **line_style(place), 'marker': 'o', 'markevery': None})
+    right.plot(sizes, [row['images_per_second'] for row in rows], marker='o', markersize=4, color=INK)
+    name_axes(left, 'accuracy', 'image size (pixels)', 'accuracy (%)')
+    name_axes(right, 'speed, including data loading', 'image size (pixels)', 'images per second')
+    right.set_ylim(0, None)
     for axes in (left, right):
-        axes.set(xlabel='size of the image in pixels', xticks=sizes)
-        axes.grid(alpha=0.3)
+        axes.set_xticks(sizes)
     if left.lines:
-        left.legend()
+        legend_below(left)
     figure.savefig(file, dpi=110, format='png')

@@ -1,4 +1,4 @@
-"""Weights that a training starts with: ``init_from`` of the config, or ``load_from``."""
+"""Weights that a training starts from: ``init_from`` of the config, or ``load_from``."""
 import copy
 import logging
 
@@ -14,7 +14,7 @@ from ..weights.zoo import PREFIX
 from .randomness import isolated_random_state
 from .sharding import unwrapped
 
-#: Data sets of the published models, which hold no class names: by the first word of their short names.
+#: Data sets of the published models, which have no class names, by the first word of their short names.
 _PUBLISHED = dict(maskrcnn='CocoDataset', semfpn='ADE20KDataset', upernet='ADE20KDataset')
 
 
@@ -23,9 +23,9 @@ def load_weights(runner, checkpoint, source, starts: bool):
 
     Args:
         runner: The runner.
-        checkpoint: What `xcit_dense.weights.read_checkpoint` gave.
+        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
         source: Its file.
-        starts: Whether what depends on the classes alone may differ, see `start_model`; else all must fit.
+        starts: Whether tensors that depend on the classes may differ, see `start_model`; otherwise all must fit.
 
     Raises:
         CheckpointError: It does not fit.
@@ -36,15 +36,16 @@ def load_weights(runner, checkpoint, source, starts: bool):
         return
     data = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
     old = known_classes(checkpoint, source) or _published_classes(str(runner.loads_from))
-    # COCO files have numbers as names too
+    # in COCO files, names may be numbers
     old, new = (tuple(map(str, names or ())) for names in (old, data.get('classes')))
     start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, new)
 
 
 def _class_rows(model, cfg):
-    """Return the `xcit_dense.weights.start.ClassRows` of a model that was built from a config; the random numbers stay.
+    """Return the `xcit_dense.weights.start.ClassRows` of a model that was built from a config.
 
-    Nothing where the model for one class more cannot be built: all must fit then.
+    The random state does not change. Nothing is returned if the model cannot be built for one class more; then all
+    tensors must fit.
     """
     cfg = copy.deepcopy(cfg) if isinstance(cfg, dict) else {}
     heads = list(heads_of_classes(cfg))
@@ -61,10 +62,10 @@ def _class_rows(model, cfg):
         try:
             with isolated_random_state(0), torch.device(device):
                 return find_class_rows(model, MODELS.build(copy.deepcopy(cfg)), counts[0])
-        except Exception as error:  # of any type: it is the constructor's of anybody
+        except Exception as error:  # of any type, as constructors may be users'
             problem = error
-    print_log(f'which tensors depend on the classes is not known ({type(problem).__name__}: {problem}): all must fit',
-              logger='current', level=logging.WARNING)
+    print_log(f'cannot find out which tensors depend on the classes ({type(problem).__name__}: {problem}), so all '
+              'tensors must fit', logger='current', level=logging.WARNING)
     return {}
 
 

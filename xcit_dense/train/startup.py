@@ -15,20 +15,21 @@ from ..config.check import check_schedule
 from ..fit import Look, look
 from ..machine import describe_machine
 from ..processes import is_first_process
-from ..text import counted, first_line
+from ..text import counted, first_line, singular
 from .hooks import CompileHook
 from .resuming import samples_of
 from .sharding import is_sharded, unwrapped
+from .val_loss import ValLossHook
 
 
 @HOOKS.register_module()
 class StartupHook(Hook):
     """Logs `describe_run` when a training starts, on the first process: ``custom_hooks=[dict(type='StartupHook')]``."""
 
-    priority = 'LOWEST'  # the other hooks have set up what is told here
+    priority = 'LOWEST'  # the other hooks have set up what is reported here
 
     def before_train(self, runner):
-        """Log the block, and what does not fit in the schedule."""
+        """Log the block, and problems of the schedule."""
         if is_first_process():
             # the schedule of a resumed run cannot be changed
             if runner.iter == 0 and samples_of(runner.train_dataloader) is not None:
@@ -36,20 +37,20 @@ class StartupHook(Hook):
             found = _fit(runner)
             if found.warnings and runner.iter == 0:
                 print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
-                          + '\n--suggest prints a config made for it', logger='current', level=logging.WARNING)
+                          + '\n--suggest prints a config that fits', logger='current', level=logging.WARNING)
             runner.logger.info('\n' + describe_run(runner, found.facts))
 
 
 def describe_run(runner, facts=None) -> str:
-    """Return a block of lines on a run: with what, on what, from which weights, where to.
+    """Return a block of lines that describe a run: versions, device, model, weights, schedule, data, outputs.
 
     Args:
-        runner: A runner whose training has begun: optimizer, loops and weights are there.
-        facts: Texts on the data by their names, as `xcit_dense.fit.look` gives them.
+        runner: A runner whose training has begun, with optimizer, loops and weights.
+        facts: Texts on the data by their names, as `xcit_dense.fit.look` returns them.
     """
     model = unwrapped(runner.model)
     lines = dict(
-        versions=_versions(runner),
+        versions=versions(runner),
         device=_device(runner),
         precision=_precision(runner, model),
         compile=_compile(runner),
@@ -62,28 +63,31 @@ def describe_run(runner, facts=None) -> str:
         **{'training data': _data(runner.train_dataloader)},
         **(facts or {}),
         **{'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none'},
+        **_validation_loss(runner),
         seed=f'{runner.seed}' + (', deterministic' if runner.deterministic else ''),
         **{'work dir': runner.work_dir},
         checkpoints=_checkpoints(runner),
-        resume=f'give --resume and --work-dir {runner.work_dir} to go on after a stop')
+        **_loggers(runner),
+        resume=f'after a stop, repeat the command with --resume and --work-dir {runner.work_dir}')
     width = max(map(len, lines))
     return '\n'.join(f'{name:<{width}}  {text}' for name, text in lines.items())
 
 
 def _fit(runner):
-    """Return what `look` says of a run; nothing where it cannot, for what is only told stops no training."""
+    """Return what `look` finds; nothing if it fails, as a mere report must not stop a training."""
     size = _batch_size(runner.train_dataloader)
     try:
         length = None if samples_of(runner.train_dataloader) is None else len(runner.train_dataloader)
         return look(runner.cfg, length, size and size * runner.world_size)
-    except Exception as error:  # of any type: data may be of the user's own kind
-        print_log(f'whether the config fits the data is not known: {first_line(error)}', logger='current')
+    except Exception as error:  # of any type: data sets may be users' classes
+        print_log(f'cannot find out whether the config fits the data: {first_line(error)}', logger='current')
         return Look({}, [])
 
 
-def _versions(runner):
+def versions(runner) -> str:
+    """Return the versions of this package, Python, torch and the frameworks that a run uses."""
     names = dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', str(runner.default_scope.scope_name)])
-    # a scope of the user's own may be no module
+    # a user's scope may not be a module
     modules = [sys.modules[name] for name in names if hasattr(sys.modules.get(name), '__version__')]
     versions = [f'{module.__name__} {module.__version__}' for module in modules]
     return ', '.join([f'xcit_dense {__version__}', f'python {describe_machine()["python"]}', *versions])
@@ -120,7 +124,7 @@ def _parameters(runner, model):
 
 
 def _weights(runner, model):
-    """Say what was loaded; a whole model's weights come after the backbone's, and replace them."""
+    """Describe what was loaded; the weights of a whole model are loaded after the backbone's and replace them."""
     found = {name: module.weights_from for name, module in model.named_modules() if hasattr(module, 'weights_from')}
     if '' in found:
         return found[''] + (f', resumed at epoch {runner.epoch}, iteration {runner.iter}' if runner.iter else '')
@@ -128,26 +132,26 @@ def _weights(runner, model):
         parts = getattr(module, 'init_cfg', None) or []
         for part in parts if isinstance(parts, (list, tuple)) else [parts]:
             if name not in found and 'Pretrained' in str(part.get('type')):
-                found[name] = f'as {type(module).__name__} loads {part.get("checkpoint")}'
+                found[name] = f'{part.get("checkpoint")}, loaded by {type(module).__name__}'
     return '; '.join(f'{name}: {text}' for name, text in found.items()) + '; the rest random' if found else 'all random'
 
 
 def _batch(runner):
     if _batch_size(runner.train_dataloader) is None:
-        return 'as large as the batch sampler makes it'
+        return 'size set by the batch sampler'
     images, counts = _images_per_step(runner)
-    return f'{images} images a step ({counts})'
+    return f'{counted(images, "images")} per step ({counts})'
 
 
 def _images_per_step(runner):
     per_process = _batch_size(runner.train_dataloader)
     accumulated = accumulated_steps(next(iter(_wrappers(runner).values())))
     return per_process * runner.world_size * accumulated, (
-        f'{per_process} a process x {runner.world_size} x {accumulated} accumulated')
+        f'{per_process} per process x {counted(runner.world_size, "processes")} x {accumulated} accumulated')
 
 
 def _batch_size(loader):
-    """Return the images of a batch of one process, or None where a batch sampler of the user's own does not tell."""
+    """Return the images in a batch of one process, or None if a user's batch sampler does not have the number."""
     size = loader.batch_size or getattr(loader.batch_sampler, 'batch_size', None)
     return size if isinstance(size, int) else None
 
@@ -163,10 +167,10 @@ def _learning_rate(runner):
         return '; '.join(texts)
     if scale.get('enable'):
         real = _batch_size(runner.train_dataloader) * runner.world_size
-        texts.append(f'scaled by {real / scale["base_batch_size"]:g}: {real} images a batch, the config is for '
-                     f'{scale["base_batch_size"]}')
+        texts.append(f'scaled by {real / scale["base_batch_size"]:g}: {counted(real, "images")} per batch, the config '
+                     f'is for {scale["base_batch_size"]}')
     elif scale.get('base_batch_size', (images := _images_per_step(runner)[0])) != images:
-        texts.append(f'not scaled, though the config is for {scale["base_batch_size"]} images a step '
+        texts.append(f'not scaled, although the config is for {counted(scale["base_batch_size"], "images")} per step '
                      '(--auto-scale-lr scales it)')
     return '; '.join(texts)
 
@@ -175,13 +179,13 @@ def _schedule(runner):
     loop, parts = runner.train_loop, []
     if isinstance(loop, EpochBasedTrainLoop):
         parts.append(f'{counted(loop.max_epochs, "epochs")} of {counted(len(loop.dataloader), "iterations")}, '
-                     f'{loop.max_iters} in all')
-    elif getattr(loop, 'max_iters', None) is None:  # of the user's own
-        parts.append(f'as {type(loop).__name__} runs')
+                     f'{loop.max_iters:,} in total')
+    elif getattr(loop, 'max_iters', None) is None:  # a user's loop
+        parts.append(f'length set by {type(loop).__name__}')
     else:
         batch, samples = _batch_size(runner.train_dataloader), samples_of(runner.train_dataloader)
         times = batch and samples and f', {loop.max_iters * batch * runner.world_size / samples:.3g} times the data'
-        parts.append(f'{loop.max_iters} iterations{times or ""}')
+        parts.append(f'{counted(loop.max_iters, "iterations")}{times or ""}')
     schedulers = runner.param_schedulers or []
     if isinstance(schedulers, dict):
         schedulers = [part for parts in schedulers.values() for part in parts]
@@ -189,32 +193,46 @@ def _schedule(runner):
     if runner.val_loop is None:
         parts.append('no validation')
     elif hasattr(loop, 'val_interval'):
-        parts.append(f'validation every {loop.val_interval}')
+        unit = 'epochs' if isinstance(loop, EpochBasedTrainLoop) else 'iterations'
+        parts.append(f'validation every {_interval(loop.val_interval, unit)}')
     return '; '.join(parts)
 
 
 def _data(loader):
     dataset = loader.dataset
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
-    known = f' of {len(classes)} classes' if classes else ''
+    known = f' of {counted(len(classes), "classes")}' if classes else ''
     root = getattr(dataset, 'data_root', None)
     samples = samples_of(loader)
-    count = 'a stream of images' if samples is None else f'{samples} images'
+    count = 'a stream of images' if samples is None else counted(samples, 'images')
     return f'{count}{known}, after filtering' + (f', in {root}' if root else '')
+
+
+def _validation_loss(runner):
+    hook = next((hook for hook in runner.hooks if isinstance(hook, ValLossHook)), None)
+    return {'validation loss': f'every term, as mean over {counted(hook.images(), "images")}'} if hook else {}
 
 
 def _checkpoints(runner):
     hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
     if hook is None or hook.interval < 1:
         return 'none'
-    unit = 'epoch' if hook.by_epoch else 'iteration'
-    every = f'every {hook.interval} {unit}s' if hook.interval > 1 else f'every {unit}'
-    kept = f', the newest {hook.max_keep_ckpts} stay' if hook.max_keep_ckpts > 0 else ''
-    best = f', and the best of {", ".join(hook.save_best)}' if hook.save_best else ''
+    every = f'every {_interval(hook.interval, "epochs" if hook.by_epoch else "iterations")}'
+    kept = f', the newest {hook.max_keep_ckpts} are kept' if hook.max_keep_ckpts > 0 else ''
+    best = f', and the best by {", ".join(hook.save_best)}' if hook.save_best else ''
     return f'{every} in {hook.out_dir}{kept}{best}'
 
 
+def _loggers(runner):
+    """Return where to look at what the hooks of a run log besides files, by the name of the logger."""
+    return {name: place for hook in runner.hooks for name, place in getattr(hook, 'places', {}).items()}
+
+
+def _interval(number, unit):
+    return counted(number, unit) if number > 1 else singular(unit)
+
+
 def _wrappers(runner):
-    """Return the optimizer wrappers by name; a single one has none."""
+    """Return the optimizer wrappers by name; the name of a single one is empty."""
     wrapper = runner.optim_wrapper
     return dict(wrapper.items()) if isinstance(wrapper, OptimWrapperDict) else {'': wrapper}

@@ -1,20 +1,19 @@
-"""The stem's weights for images with another number of channels than they were trained on."""
+"""Adapt the stem's weights to images with another number of channels."""
 from mmengine.logging import print_log
 from torch import Tensor
 
 from ..text import counted
 
-#: How the name of the stem's first convolution ends, by the authors' names.
+#: How the name of the weight of the stem's first convolution ends, in the authors' layout.
 _STEM = 'patch_embed.proj.0.0.weight'
 
 
 def spread_channels(weight: Tensor, channels: int) -> Tensor:
     """Return the weights of a convolution for images with another number of channels.
 
-    What it makes of a grey image, whose channels are all the same, stays what it was: with more channels their
-    kernels come again and again in the old order, and each old kernel is shared out evenly among its copies (red,
-    green, blue, red, green for five, of which the reds and the greens have half); with fewer each has an even share of
-    the sum of all.
+    The output for a grey image, whose channels are all equal, does not change. With more channels, the kernels repeat
+    in the old order, and each old kernel is divided by the number of its copies (five channels: red, green, blue, red,
+    green; the reds and greens are halved). With fewer channels, each gets an equal share of the sum of all kernels.
 
     Args:
         weight: (C, old channels, h, w).
@@ -28,10 +27,10 @@ def spread_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def fit_channels(model, state: dict, source) -> dict:
-    """Return tensors by name with the stem spread over the channels of a model, which the log tells.
+    """Return tensors by name with the stem spread over the channels of a model; a log line reports it.
 
     Args:
-        model: What will be filled.
+        model: The model that will load the tensors.
         state: The tensors of a file, by the model's names.
         source: The file, for the log.
     """
@@ -42,5 +41,5 @@ def fit_channels(model, state: dict, source) -> dict:
                 found.shape[1] != value.shape[1] and found[:, :1].shape == value[:, :1].shape):
             spread[name] = spread_channels(found.float(), value.shape[1])
             print_log(f'{name}: the weights of {source} are for images with '
-                      f'{counted(found.shape[1], "channels")}, and are spread over {value.shape[1]}', logger='current')
+                      f'{counted(found.shape[1], "channels")}; they are spread over {value.shape[1]}', logger='current')
     return {**state, **spread}

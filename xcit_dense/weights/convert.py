@@ -1,4 +1,4 @@
-"""Write the weights of a file in another project's layout, and say what a file is."""
+"""Write the weights of a file in another project's layout, and describe a file."""
 import json
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import torch
 
 from ..errors import CheckpointError
 from ..files import OwnFiles, atomic_write
+from ..text import counted, listed
 from .describe import Contents
 from .fetching import fetch
 from .layouts import LAYOUTS, from_official
@@ -23,24 +24,24 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
 
     Args:
         source: As for `read_checkpoint`, of any layout.
-        out: File to write; ``.safetensors`` writes that, else ``.pth``, ``.pt`` or ``.bin`` a file of torch.
+        out: File to write: ``.safetensors`` for safetensors; ``.pth``, ``.pt`` or ``.bin`` for a file of torch.
         target: One of `TARGETS`. Dense files keep class names and palette.
         which: Container of the model, as for `find_state_dict`.
         overwrite: Whether ``out`` may be a file that this function did not write.
 
     Returns:
-        Lines that say what was read, what the layout has no room for, and what was written.
+        Lines that describe what was read, what the layout cannot hold, and what was written.
 
     Raises:
         CheckpointError: The file cannot be read, holds no XCiT, or cannot be written.
-        OutputError: ``out`` is such a file.
+        OutputError: ``out`` exists, this function did not write it, and ``overwrite`` is False.
     """
     out = Path(out)
     if out.suffix not in ('.safetensors', '.pth', '.pt', '.bin'):
-        raise CheckpointError(f'cannot write {out}: its name must end in .pth or .safetensors')
+        raise CheckpointError(f'cannot write {out}: its name must end in .pth, .pt, .bin or .safetensors')
     path = fetch(str(source))
     if out.resolve() == path.resolve():
-        raise CheckpointError(f'{out} is the file that is read; give another name')
+        raise CheckpointError(f'{out} is the input file itself. Choose another name.')
     with OwnFiles(out.parent, 'convert_checkpoint', overwrite) as own:
         own.claim(out.name)
         return _convert(path, out, target, which)
@@ -56,12 +57,13 @@ def _convert(path, out, target, which):
     _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
     lines = [f'read {path}: {contents}']
     if left_out:
-        lines.append(f'left out, as {layout.title} has no room for it: {_modules(left_out)} ({len(left_out)} tensors)')
-    return [*lines, f'wrote {out}: {layout.title}, {len(state)} tensors']
+        lines.append(f'left out, because the layout {target} cannot hold it: {_modules(left_out)} '
+                     f'({counted(len(left_out), "tensors")})')
+    return [*lines, f'wrote {out}: {layout.title}, {counted(len(state), "tensors")}']
 
 
 def inspect(source) -> list:
-    """Return lines that say what a file is: its models, and what it says of its training.
+    """Return lines that describe a file: its models, and what it records about its training.
 
     Raises:
         CheckpointError: The file cannot be read or holds no weights.
@@ -72,21 +74,21 @@ def inspect(source) -> list:
     lines = [str(path)]
     for name, state in find_models(checkpoint).items():
         contents = Contents.of(state, path)
-        classes = f', {contents.num_classes} classes' if contents.num_classes else ''
+        classes = f', {counted(contents.num_classes, "classes")}' if contents.num_classes else ''
         lines += [f'{name or "weights"}: {contents}',
-                  f'    {len(state)} tensors, {contents.num_parameters:,} parameters{classes}']
+                  f'    {counted(len(state), "tensors")}, {counted(contents.num_parameters, "parameters")}{classes}']
     said = {**checkpoint, **get_meta(checkpoint)} if isinstance(checkpoint, dict) else {}
     lines += [f'{key}: {value}' for key, value in said.items()
               if isinstance(value, int | float | str) and str(value).isprintable()]
     classes = get_dataset_meta(checkpoint).get('classes')
-    return lines + ([f'classes of the data: {len(classes)} ({", ".join(classes[:5])}, ...)'] if classes else [])
+    return lines + ([f'classes of the data: {len(classes)} ({listed(classes)})'] if classes else [])
 
 
 def _write(out, state, layout, dataset_meta):
     try:
         with atomic_write(out) as part:
             if out.suffix == '.safetensors':
-                # tensors that are parts of one piece of memory are refused
+                # safetensors rejects tensors that share memory
                 own = {n: v.clone(memory_format=torch.contiguous_format) for n, v in state.items()}
                 # its metadata is text only
                 said = {META_KEY: json.dumps(dataset_meta, default=_plain)} if dataset_meta else {}
@@ -95,12 +97,12 @@ def _write(out, state, layout, dataset_meta):
                 content = {layout.container: state} if layout.container else state
                 said = to_plain({'meta': {'dataset_meta': dataset_meta}}) if dataset_meta else {}
                 torch.save({**content, **said}, part)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:  # torch's word for a full disk; json's two
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a full disk, from torch
         raise CheckpointError(f'cannot write {out}: {error}') from error
 
 
 def _plain(value):
-    """Arrays, tensors and sets as lists, which is what JSON has."""
+    """Return arrays, tensors and sets as lists, for JSON."""
     return value.tolist() if hasattr(value, 'tolist') else list(value)
 
 

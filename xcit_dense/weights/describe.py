@@ -1,9 +1,10 @@
-"""What a file holds, in words: for errors, and for tools/convert_checkpoint.py --inspect."""
+"""Describe what a file holds, for errors and for tools/convert_checkpoint.py --inspect."""
 import re
 from dataclasses import dataclass
 
 from ..archs import Arch, arch_names, get_arch
 from ..errors import CheckpointError
+from ..text import counted
 from .layouts import LAYOUTS, part_of, to_official
 
 _COUNTERS = ('running_mean', 'running_var', 'num_batches_tracked')
@@ -24,10 +25,10 @@ class Contents:
 
     @classmethod
     def of(cls, state: dict, source):
-        """Recognise tensors by name, of any layout.
+        """Recognise tensors of any layout by their names.
 
         Raises:
-            CheckpointError: They are an XCiT with a part of a tensor missing, or several XCiT.
+            CheckpointError: A part of a tensor of the XCiT is missing, or there are several XCiT models.
         """
         try:
             return cls(*to_official(state))
@@ -36,16 +37,16 @@ class Contents:
 
     @property
     def size(self) -> str:
-        """Name of the size and patch, or what tells them, derived from shapes."""
+        """Name of the size and patch, or their figures, derived from shapes."""
         return size_title(self._length('blocks.0.gamma1'), self._depth, self._length('blocks.0.attn.temperature'),
                           self._patch_size)
 
     @property
     def arch(self) -> Arch:
-        """The size, from names and shapes; of a published one also what these do not tell.
+        """The size, from names and shapes; for a published size also the fields that these do not show.
 
         Raises:
-            CheckpointError: There is no whole backbone.
+            CheckpointError: There is no complete backbone.
         """
         try:
             embed_dims = self.tensors['blocks.0.mlp.fc1.weight'].shape[1]
@@ -53,7 +54,7 @@ class Contents:
                          patch_size=self._patch_size, mlp_ratio=self._length('blocks.0.mlp.fc1.weight') / embed_dims,
                          qkv_bias='blocks.0.attn.qkv.bias' in self.tensors)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise CheckpointError(f'{self} is no whole backbone: {error}') from error
+            raise CheckpointError(f'{self} is not a complete backbone: {error}') from error
         published = get_arch(self.size) if self.size in arch_names() else found
         same = (published.mlp_ratio, published.qkv_bias) == (found.mlp_ratio, found.qkv_bias)
         return published if same else found
@@ -65,19 +66,19 @@ class Contents:
 
     @property
     def parts(self) -> list:
-        """What there is beside the backbone: classifier, pyramid, neck and heads by the names of their modules."""
+        """The parts other than the backbone: classifier, pyramid, neck and heads, by the names of their modules."""
         found = [part for part in ('classifier', 'pyramid') if any(part_of(n) == part for n in self.tensors)]
         return found + sorted({n.split('.')[0] for n in self.rest})
 
     @property
     def num_parameters(self) -> int:
-        """Number of the parameters, without the statistics of batch norms."""
+        """Number of parameters, without the statistics of batch norms."""
         return sum(v.numel() for n, v in {**self.tensors, **self.rest}.items() if not n.endswith(_COUNTERS))
 
     def __str__(self):
         if self.layout is None:
             names = list(self.rest)
-            return f'no XCiT weights, but {len(names)} tensors such as {", ".join(names[:3])}'
+            return f'no XCiT weights, but {counted(len(names), "tensors")} such as {", ".join(names[:3])}'
         parts = f' with {", ".join(self.parts)}' if self.parts else ''
         return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}'
 
@@ -94,7 +95,7 @@ class Contents:
 
 
 def size_title(embed_dims, depth, num_heads, patch_size) -> str:
-    """Return the name of a published size, or its figures for any other."""
+    """Return the name of a published size, or the figures of any other size."""
     for name in arch_names():
         arch = get_arch(name)
         if (arch.embed_dims, arch.depth, arch.num_heads, arch.patch_size) == (embed_dims, depth, num_heads, patch_size):
@@ -103,5 +104,5 @@ def size_title(embed_dims, depth, num_heads, patch_size) -> str:
 
 
 def arch_title(arch: Arch) -> str:
-    """Return what `size_title` says of an arch."""
+    """Return the `size_title` of an arch."""
     return size_title(arch.embed_dims, arch.depth, arch.num_heads, arch.patch_size)

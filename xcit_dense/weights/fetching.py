@@ -1,4 +1,4 @@
-"""From what a user names to a file on this machine: paths, work dirs, addresses, published names."""
+"""Turn what a user names into a file on this machine: paths, work dirs, addresses, published names."""
 import hashlib
 import http.client
 import os
@@ -22,29 +22,29 @@ from .files import CHECKPOINT_KINDS, kind_of_file
 from .work_dirs import newest_checkpoint
 
 _TIMEOUT = 30  # seconds without a byte
-_PATIENCE = 3600  # seconds for another process to fetch a file
+_PATIENCE = 3600  # seconds to wait for another process to fetch a file
 
 
 def fetch(source: str) -> Path:
-    """Return the local path of a file, downloading addresses into torch's cache first.
+    """Return the local path of a file; addresses are downloaded into torch's cache first.
 
-    A published file lies there under its own name, any other below a folder that stands for its
-    address. What is in the cache is not fetched again, so a filled cache needs no network.
+    The cache holds a published file under its own name, and any other in a folder named by a hash of its
+    address. Files in the cache are not downloaded again, so a filled cache needs no network.
 
     Args:
         source: A path, a work dir (its newest checkpoint), an ``https://`` address, or ``xcit://NAME``
             of `xcit_dense.weights.zoo`. ``http://`` is for servers on this machine only.
 
     Raises:
-        CheckpointError: There is no such file, or it cannot be fetched; the message names the place
-            where the file can be put by hand.
+        CheckpointError: There is no such file, or it cannot be fetched; the message says where to put
+            the file by hand.
     """
     if source.startswith(zoo.PREFIX):
         source = zoo.get_weights(source).url
     scheme, colon, rest = source.partition('://')
     if scheme.lower() not in ('http', 'https'):
         return _local(source)
-    source = scheme.lower() + colon + rest  # one address, one place
+    source = scheme.lower() + colon + rest  # the same place in the cache for HTTPS:// and https://
     _check_encrypted(source)
     path = _place(source)
     error = None
@@ -58,8 +58,8 @@ def fetch(source: str) -> Path:
         reason = first_line(error) if error else 'see the first process of this machine'
         raise CheckpointError(
             f'cannot fetch the weights {source}: {reason}. '
-            f'Where there is no network, put the file at {path}, or, for a training, start from random '
-            'weights (train --no-pretrained, or init_cfg=None).')
+            f'Without a network, put the file at {path}. To train from random weights instead, use train '
+            '--no-pretrained, or init_cfg=None in the config.')
     return path
 
 
@@ -73,14 +73,14 @@ def _local(source):
 
 
 def _check_encrypted(url):
-    """Raise `CheckpointError` unless an address is one of ``https``, or of ``http`` on this machine."""
+    """Raise `CheckpointError` unless an address begins with ``https://``, or is ``http://`` on this machine."""
     own = r'http://(localhost|127\.[\d.]+|\[::1\])(:\d*)?([/?#]|$)'  # and no user:password@host
     if re.match(f'https://|{own}', url, re.ASCII | re.IGNORECASE) is None:
-        raise CheckpointError(f'{url} comes without encryption, so that anyone on the way can change it: use https')
+        raise CheckpointError(f'{url} comes without encryption, so anyone on the network could change it. Use https.')
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow redirects, which may lead from ``https`` to anything, by the rule for the first address."""
+    """Follow redirects, and apply the rule for the first address to each of them."""
 
     def redirect_request(self, request, file, code, message, headers, url):
         _check_encrypted(url)
@@ -88,7 +88,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _place(url):
-    """Where the file of an address lies in torch's cache."""
+    """Return where torch's cache keeps the file of an address."""
     try:
         name = Path(unquote(urlsplit(url).path)).name
     except ValueError as error:
@@ -102,7 +102,7 @@ def _place(url):
 
 
 def _wait_for(path):
-    """Wait for a file that the first process of this machine fetches; there is no group to wait in yet."""
+    """Wait for a file that the first process of this machine fetches; there is no process group yet."""
     print_log(f'waiting for the first process of this machine (LOCAL_RANK=0) to fetch {path}', logger='current')
     end = time.monotonic() + _PATIENCE
     while not path.is_file() and time.monotonic() < end:
@@ -110,9 +110,9 @@ def _wait_for(path):
 
 
 def _download(url, path):
-    """Fetch ``url`` into ``path``, whole and of the right content or not at all; return the error if there was one.
+    """Fetch ``url`` into ``path``, complete and verified or not at all; return the error if there was one.
 
-    (`torch.hub` takes an answer that breaks off for the whole file.)
+    (`torch.hub` accepts a download that stops early as the whole file.)
     """
     print_log(f'fetching {url} into {path}', logger='current')
     try:
@@ -120,15 +120,15 @@ def _download(url, path):
             digest = _transfer(url, part, path.name)
             wanted = _known_hash(url, path.name)
             if not digest.startswith(wanted):
-                raise OSError(f'the SHA-256 of what came is {digest}, not {wanted}')
+                raise OSError(f'the SHA-256 of the downloaded file is {digest}, not {wanted}')
             if kind_of_file(part) not in CHECKPOINT_KINDS:
-                raise OSError(f'what came is {kind_of_file(part)}')
+                raise OSError(f'the downloaded file is {kind_of_file(part)}')
     except (CheckpointError, OSError, ValueError, http.client.HTTPException) as error:
         return error
 
 
 def _transfer(url, part, title):
-    """Write what an address answers to the file ``part``, with a progress bar, and return its SHA-256."""
+    """Download an address to the file ``part``, with a progress bar, and return the SHA-256."""
     digest = hashlib.sha256()
     opener = urllib.request.build_opener(_Redirects)
     with opener.open(url, timeout=_TIMEOUT) as answer, open(part, 'wb') as file:
@@ -139,17 +139,17 @@ def _transfer(url, part, title):
                 digest.update(block)
                 bar.update(len(block))
         if size and file.tell() != size:
-            raise OSError(f'the transfer broke off after {file.tell()} of {size} bytes')
+            raise OSError(f'the download stopped after {file.tell()} of {size} bytes')
     return digest.hexdigest()
 
 
 def _known_hash(url, name):
-    """The SHA-256 of a file, or its first digits, as far as they are known; else nothing."""
+    """Return the known SHA-256 of a file, or its known first digits, or an empty text."""
     published = _published(url)
     if published and published.sha256:
         return published.sha256
-    suffix = re.search(r'-([0-9a-f]{8,64})\.\w+$', name)  # the way of torch.hub: NAME-HASH.pth
-    if not suffix or suffix[1].isdecimal():  # figures alone are a date or a time as a rule
+    suffix = re.search(r'-([0-9a-f]{8,64})\.\w+$', name)  # torch.hub's convention: NAME-HASH.pth
+    if not suffix or suffix[1].isdecimal():  # only digits: usually a date or a time
         return ''
     return suffix[1]
 

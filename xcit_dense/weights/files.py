@@ -1,22 +1,24 @@
-"""Weight files on the disk: what kind they are, and whether they are whole."""
+"""Weight files on the disk: what kind they are, and whether they are damaged."""
 import re
 import zipfile
 
 from ..text import first_line
 
-#: How a file that torch wrote before version 1.6 begins; a pickle, as other files are too.
+#: How a file begins that torch wrote before version 1.6; it is a pickle, but not every pickle is such a file.
 _OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
-#: The kinds that `kind_of_file` knows and `xcit_dense.weights.read_checkpoint` reads.
+#: The kinds of file that `xcit_dense.weights.read_checkpoint` reads.
 CHECKPOINT_KINDS = ('torch', 'safetensors', 'pickle')
 
 
 def kind_of_file(path) -> str:
-    """Return one of `CHECKPOINT_KINDS`, told by how the file begins, or say in words what else it is."""
+    """Return one of `CHECKPOINT_KINDS`, from the first bytes of the file, or describe what else it is."""
     with open(path, 'rb') as file:
         head = file.read(512)
-    if head[4:9] == b'\0\0\0\0{':  # the header after its length, whose first bytes may be anything
+    if head[4:9] == b'\0\0\0\0{':  # eight bytes of length, of which the first four vary; then the header
         return 'safetensors'
+    if str(path).lower().endswith('.onnx') and head.startswith(b'\x08'):  # the first field of every such file
+        return 'an ONNX file'
     if head.startswith(b'PK\x03\x04'):
         return _kind_of_zip(path)
     if head.startswith(_OLD_TORCH):
@@ -28,7 +30,7 @@ def kind_of_file(path) -> str:
     if re.match(rb'\s*<(!doctype|html|head|\?xml)', head, re.I):
         return 'an HTML page'
     if head.startswith(b'version https://git-lfs'):
-        return 'the pointer of Git LFS to a file'
+        return 'a Git LFS pointer'
     if not re.search(rb'[^\t\n\r\x20-\x7e]', head):
         return 'a text file'
     return 'a file of an unknown kind'
@@ -38,7 +40,7 @@ def _kind_of_zip(path):
     try:
         with zipfile.ZipFile(path) as file:
             names = {name.rpartition('/')[2] for name in file.namelist()}
-    except Exception:  # of several types; what is wrong with the file is said when torch reads it
+    except Exception:  # of several types; torch reports what is wrong when it reads the file
         return 'torch'
     if 'constants.pkl' in names:
         return 'a TorchScript archive (save model.state_dict() instead)'
@@ -46,9 +48,9 @@ def _kind_of_zip(path):
 
 
 def damage(path) -> str | None:
-    """Say what is wrong with a file of torch, by the check sums that its archive holds; None if it is whole.
+    """Return what is wrong with a file of torch, by the checksums in its archive; None if it is intact.
 
-    Files of before torch 1.6 hold none: reading them tells.
+    Files from before torch 1.6 have no checksums; damage shows when they are read.
     """
     with open(path, 'rb') as file:
         if file.read(4) != b'PK\x03\x04' and kind_of_file(path) in CHECKPOINT_KINDS:
@@ -56,6 +58,6 @@ def damage(path) -> str | None:
     try:
         with zipfile.ZipFile(path) as file:
             broken = file.testzip()
-    except Exception as error:  # of several types, for whatever the bytes are
+    except Exception as error:  # of several types, as the bytes may be anything
         return first_line(error)
-    return f'the check sum of {broken} is wrong' if broken else None
+    return f'the checksum of {broken} is wrong' if broken else None

@@ -1,6 +1,6 @@
-"""The names of XCiT's tensors in the files of every project: recognise them, translate them.
+"""The names of XCiT's tensors in the files of each project: recognise and translate them.
 
-The authors' names are the common tongue: every layout is translated to them and from them.
+The authors' names are the common form: every layout is translated to them and from them.
 """
 import re
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class Layout:
     """How one project lays out a file.
 
     Args:
-        title: What a file of it is called in messages.
-        names: Pairs of the authors' parts of names and this layout's, each between dots.
-        container: Key of the dict that holds the tensors; None where the file is that dict.
+        title: What messages call a file of this layout.
+        names: Pairs of name parts, the authors' and this layout's, each between dots.
+        container: Key of the dict that holds the tensors; None if the file is that dict.
         in_whole_model: Whether the backbone's names begin with ``backbone.``; the classifier's ``head.`` does not.
-        holds: Which parts it has room for beside the backbone: classifier, pyramid, rest (neck and heads).
-        splits_qkv: Whether class attention has q, k and v apart.
+        holds: Which parts it can hold in addition to the backbone: classifier, pyramid, rest (neck and heads).
+        splits_qkv: Whether class attention has separate q, k and v.
         transposes: Whether the weights of linear layers are transposed.
     """
     title: str
@@ -38,11 +38,12 @@ class Layout:
 
 
 LAYOUTS = {
-    'official': Layout('a file in the official ImageNet layout', container='model'),
-    'dense': Layout('a dense file', container='state_dict', in_whole_model=True, holds=('pyramid', 'rest')),
-    'timm': Layout('a timm file', names=(('.pos_embeder.', '.pos_embed.'), ), splits_qkv=True),
+    'official': Layout('weights in the official ImageNet layout', container='model'),
+    'dense': Layout('weights in the dense layout', container='state_dict', in_whole_model=True,
+                    holds=('pyramid', 'rest')),
+    'timm': Layout("weights in timm's layout", names=(('.pos_embeder.', '.pos_embed.'), ), splits_qkv=True),
     'mmpretrain': Layout(
-        'an mmpretrain file', container='state_dict', in_whole_model=True, splits_qkv=True,
+        "weights in mmpretrain's layout", container='state_dict', in_whole_model=True, splits_qkv=True,
         names=(*((f'.patch_embed.proj.{2 * i}.0.', f'.patch_embed.proj.{i}.conv.') for i in range(4)),
                *((f'.patch_embed.proj.{2 * i}.1.', f'.patch_embed.proj.{i}.bn.') for i in range(4)),
                ('.pos_embeder.token_projection.', '.pos_embed.token_projection.conv.'),
@@ -51,16 +52,16 @@ LAYOUTS = {
                ('.local_mp.bn.', '.local_mp.conv1.bn.'),
                ('.mlp.fc1.', '.ffn.layers.0.0.'), ('.mlp.fc2.', '.ffn.layers.1.'), ('.head.', '.head.fc.'))),
     'PASSL': Layout(
-        'a PASSL file', in_whole_model=True, transposes=True,
+        "weights in PASSL's layout", in_whole_model=True, transposes=True,
         names=(('.head.', '.head.fc_cls.'), ('.running_mean.', '._mean.'), ('.running_var.', '._variance.'))),
 }
 
 
 def part_of(name: str) -> str:
-    """Return which part a tensor with one of the authors' names belongs to.
+    """Return which part a tensor belongs to, by its name in the authors' layout.
 
     Returns:
-        ``backbone``, ``classifier``, ``pyramid``, or ``rest`` for everything that is not XCiT's.
+        ``backbone``, ``classifier``, ``pyramid``, or ``rest`` for everything that is not part of XCiT.
     """
     for part, pattern in (('backbone', _BACKBONE), ('classifier', _CLASSIFIER), ('pyramid', _PYRAMID)):
         if pattern.match(name):
@@ -77,8 +78,8 @@ def to_official(state: dict):
     """Translate the tensors of a file to the authors' names.
 
     Args:
-        state: Tensors by name, of any layout. Where XCiT's begin with ``backbone.`` or another prefix, the
-            others are a whole model's.
+        state: Tensors by name, of any layout. If XCiT's names begin with ``backbone.`` or another prefix, the
+            other tensors are the rest of a whole model.
 
     Returns:
         The name of the layout in `LAYOUTS`; XCiT's tensors by the authors' names; the rest of a whole model by
@@ -86,7 +87,7 @@ def to_official(state: dict):
 
     Raises:
         ValueError: A query, key or value of class attention is missing, two tensors have the same name in the
-            authors' words, or there are several XCiT.
+            authors' layout, or there are several XCiT models.
     """
     if not holds_xcit(state):
         return None, {}, state
@@ -112,7 +113,7 @@ def from_official(tensors: dict, rest: dict, layout: Layout):
         layout: The target.
 
     Returns:
-        The tensors by the names of the layout, and the list of the names that it has no room for.
+        The tensors by the names of the layout, and the list of the names that it cannot hold.
     """
     kept = {n: v for n, v in tensors.items() if part_of(n) in ('backbone', *layout.holds)}
     left_out = [n for n in tensors if n not in kept]
@@ -126,14 +127,14 @@ def from_official(tensors: dict, rest: dict, layout: Layout):
 
 
 def _prefix(state):
-    """What the names of the XCiT among tensors begin with."""
+    """Return what the names of XCiT's tensors begin with."""
     found = sorted({match[1] for match in map(_ANY_XCIT.match, state) if match})
     if len(found) == 1:
         return found[0]
     for usual in ('backbone.', ''):
         if usual in found:
             return usual
-    raise ValueError(f'holds several XCiT, under the prefixes {", ".join(found)}; choose one by the prefix of '
+    raise ValueError(f'holds several XCiT models, with the prefixes {", ".join(found)}. Choose one with the prefix of '
                      f"init_cfg: dict(type='Pretrained', checkpoint=..., prefix='{found[0]}')")
 
 
@@ -177,7 +178,7 @@ def _joined(state):
         elif whole not in joined:
             thirds = [state.get(f'{match[1]}.{third}.{match[3]}') for third in 'qkv']
             if any(third is None or third.shape != value.shape for third in thirds):
-                raise ValueError(f'is damaged: q, k and v of {match[1]} are not three tensors of one shape')
+                raise ValueError(f'is damaged: q, k and v of {match[1]} must be three tensors of the same shape')
             joined[whole] = torch.cat(thirds)
     return joined
 

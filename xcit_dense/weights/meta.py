@@ -1,20 +1,20 @@
-"""What a checkpoint says of itself beside its tensors."""
+"""What a checkpoint records in addition to its tensors."""
 import ast
 
 from ..errors import CheckpointError
 
-#: Characters of a config that is still read: it may name all classes of ImageNet, and is parsed in seconds.
+#: Maximum characters of a config that is read: enough for all classes of ImageNet, and parsed within seconds.
 _LONGEST = 2**22
 
 
 def get_meta(checkpoint) -> dict:
-    """Return what a training run of mmengine or mmcv wrote into its checkpoint; else nothing."""
+    """Return what a training run of mmengine or mmcv wrote into its checkpoint; an empty dict if nothing."""
     meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
     return meta if isinstance(meta, dict) else {}
 
 
 def get_dataset_meta(checkpoint) -> dict:
-    """Return class names and palette by the names of mmengine, also out of files of mmdet 2 and mmseg 0."""
+    """Return class names and palette under mmengine's keys, also from files of mmdet 2 and mmseg 0."""
     meta = get_meta(checkpoint)
     if isinstance(meta.get('dataset_meta'), dict):
         return meta['dataset_meta']
@@ -30,16 +30,16 @@ def classes_of_checkpoint(checkpoint, source) -> tuple:
     classes = get_dataset_meta(checkpoint).get('classes')
     if not classes:
         raise CheckpointError(f'{source} holds no class names (meta.dataset_meta.classes or meta.CLASSES), and its '
-                              'config takes them from the data; give the checkpoint of a training run')
-    return (classes, ) if isinstance(classes, str) else tuple(classes)  # mmdet 2 allowed the bare name of one
+                              'config takes them from the data. Use the checkpoint of a training run.')
+    return (classes, ) if isinstance(classes, str) else tuple(classes)  # mmdet 2 allowed a string for one class
 
 
 def config_of_checkpoint(checkpoint) -> dict:
-    """Return the config of its training that mmengine's runner wrote into a checkpoint, without running its text.
+    """Return the training config that mmengine's runner wrote into a checkpoint, without running its text.
 
     Returns:
-        Its variables by name; those alone that are literals, also in lists, tuples, dicts and calls of ``dict``, all
-        through. Nothing where there is no such text, or it cannot be read.
+        Its variables by name, but only those made completely of literals, lists, tuples, dicts and calls of ``dict``.
+        Empty if there is no such text, or it cannot be read.
     """
     text = get_meta(checkpoint).get('cfg')
     if not isinstance(text, str) or len(text) > _LONGEST:
@@ -52,9 +52,9 @@ def config_of_checkpoint(checkpoint) -> dict:
                 try:
                     found.update(dict.fromkeys(names, _value_of(statement.value)))
                 except (TypeError, ValueError):
-                    for name in names:  # what it was before is no longer so
+                    for name in names:  # its earlier value no longer holds
                         found.pop(name, None)
-    except (MemoryError, RecursionError, SyntaxError, ValueError):  # ast, of what is no config or made to break it
+    except (MemoryError, RecursionError, SyntaxError, ValueError):  # from ast: not a config, or made to break it
         return {}
     return found
 
@@ -63,8 +63,8 @@ def _value_of(node):
     """Return the value of an expression without names.
 
     Raises:
-        TypeError: A key of a dict cannot be one.
-        ValueError: There is more in it.
+        TypeError: A key of a dict is not hashable.
+        ValueError: The expression has names or anything else that is not a literal.
     """
     if isinstance(node, ast.Constant):
         return node.value
@@ -78,5 +78,5 @@ def _value_of(node):
         if not node.args and all(keyword.arg for keyword in node.keywords):
             return {keyword.arg: _value_of(keyword.value) for keyword in node.keywords}
         if not node.keywords and isinstance(node.args[0], ast.Dict) and len(node.args) == 1:
-            return _value_of(node.args[0])  # how mmengine writes keys that are no names
-    raise ValueError(f'no literal: {type(node).__name__}')
+            return _value_of(node.args[0])  # how mmengine writes keys that are not identifiers
+    raise ValueError(f'not a literal: {type(node).__name__}')

@@ -1,7 +1,7 @@
-"""Checkpoints of plain values alone: tensors, numbers, text, and lists, tuples and dicts of them.
+"""Checkpoints of only plain values: tensors, numbers, text, and lists, tuples and dicts of them.
 
-`torch.load` reads these with ``weights_only=True``, its default, and so does whatever reads files through it: the
-`init_detector` of mmdet, the `init_model` of mmseg. Other values of a run are written as dicts of plain ones.
+`torch.load` reads these with ``weights_only=True``, its default, and so do all functions that use it, such as
+`init_detector` of mmdet and `init_model` of mmseg. Other values of a run are written as dicts of plain ones.
 """
 import logging
 from collections import OrderedDict
@@ -14,37 +14,37 @@ from mmengine.logging import HistoryBuffer, print_log
 
 from ..compat.mmengine_private import HISTORIES, restore_history
 
-#: The key of a dict that stands for another value, with the name of its kind.
+#: The key that marks a dict as the plain form of another value; its value names the kind.
 KIND = 'xcit_dense.kind'
-#: How the names of what is in ``meta`` begin.
+#: How the names of values in ``meta`` begin.
 _META = 'meta.'
 _AS_THEY_ARE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
 class _Unknown(Exception):
-    """There is nothing plain for a value."""
+    """A value has no plain form."""
 
 
 def to_plain(checkpoint: dict) -> dict:
-    """Return a checkpoint in plain values; what cannot be told in them is left out, with a warning.
+    """Return a checkpoint in plain values. A value without a plain form is left out, with a warning.
 
     Log buffers, arrays and sets become dicts that `from_plain` turns back, bit for bit; in ``meta``, which the
-    frameworks read, arrays and sets become lists. NumPy's numbers become Python's, paths text, and subclasses of dict,
-    list, tuple and tensors these.
+    frameworks read, arrays and sets become lists. NumPy numbers become Python numbers, paths become text, and
+    subclasses of dict, list, tuple and tensor become their base class.
     """
     return _plain_dict(checkpoint, '')
 
 
 def from_plain(value):
-    """Return what `to_plain` was given; what was plain already, and a checkpoint of another writer, as it is."""
+    """Undo `to_plain`. Plain values and checkpoints of other writers are returned as they are."""
     if isinstance(value, dict):
         kind = value.get(KIND)
         try:
             if isinstance(kind, str) and kind in _BACK:
                 return _BACK[kind](value)
-        except (AttributeError, KeyError, TypeError):  # of another writer
+        except (AttributeError, KeyError, TypeError):  # a dict of another writer that has this key
             return value
-        for key, item in value.items():  # in place: files of before hold what is more than a dict
+        for key, item in value.items():  # in place: older files hold subclasses of dict
             value[key] = from_plain(item)
     elif type(value) in (list, tuple):
         return type(value)(map(from_plain, value))
@@ -63,13 +63,13 @@ def _plain(value, name):
 
 
 def _plain_tensor(value):
-    if isinstance(value, torch.nn.Parameter) or hasattr(value, '__tensor_flatten__'):  # made of others: as torch does
+    if isinstance(value, torch.nn.Parameter) or hasattr(value, '__tensor_flatten__'):  # made of other tensors
         return value
     return value.as_subclass(torch.Tensor)
 
 
 def _plain_number(value, name):
-    if isinstance(value.item(), np.generic):  # of a kind that Python has not
+    if isinstance(value.item(), np.generic):  # of a type that Python does not have
         raise _Unknown(type(value))
     return _plain(value.item(), name)
 
@@ -110,8 +110,8 @@ def _plain_dict(value, prefix):
             plain[_plain(key, name)] = _plain(item, name)
         except _Unknown as unknown:
             kind = unknown.args[0]
-            print_log(f'a checkpoint holds plain values alone, and so not {name}, which is (or holds) a '
-                      f'{kind.__module__}.{kind.__qualname__}: a resumed run is without it', logger='current',
+            print_log(f'the checkpoint leaves out {name}, which is (or holds) a {kind.__module__}.{kind.__qualname__}: '
+                      'checkpoints hold only plain values. A resumed run starts without it.', logger='current',
                       level=logging.WARNING)
     return OrderedDict(plain) if isinstance(value, OrderedDict) else plain
 

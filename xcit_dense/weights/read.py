@@ -1,4 +1,4 @@
-"""Read weight files of every kind without running anything that they hold."""
+"""Read weight files of every kind without running any code in them."""
 import json
 import re
 from contextlib import contextmanager
@@ -12,18 +12,18 @@ from .fetching import fetch
 from .files import kind_of_file
 from .safe import mmengine_globals, read_arrays, to_arrays
 
-#: Where the metadata of a safetensors file, which is text only, keeps class names and palette as JSON.
+#: Key of class names and palette, as JSON, in the metadata of a safetensors file, which is only text.
 META_KEY = 'dataset_meta'
 
-#: How torch and `safe` say that a file asks for what it may not have; torch goes on with advice to let it.
+#: How torch and `safe` report that a file asks for something that is not allowed; torch adds advice to allow it.
 _REFUSAL = re.compile(r'(?:GLOBAL |refused: |unrecognized function |but got )((?<=GLOBAL )\S+|.*)')
 
 
 def read_checkpoint(source, map_location='cpu'):
-    """Read a checkpoint file without running anything that it holds.
+    """Read a checkpoint file without running any code in it.
 
-    The kind of the file is told by what is in it, not by its name: files of torch, safetensors, and
-    the pickles of NumPy arrays that PaddlePaddle writes (``.pdparams``).
+    The content of the file decides its kind, not its name: files of torch, safetensors, and the
+    pickles of NumPy arrays that PaddlePaddle writes (``.pdparams``).
 
     Args:
         source: A path, a work dir (its newest checkpoint), an ``https://`` address (kept in torch's
@@ -31,15 +31,15 @@ def read_checkpoint(source, map_location='cpu'):
         map_location: As for `torch.load`.
 
     Returns:
-        What the file holds, usually a dict. Safetensors with class names come in the containers of a
-        dense file of torch: ``state_dict`` and ``meta``.
+        What the file holds, usually a dict. Safetensors with class names are returned with the keys of
+        a dense file of torch: ``state_dict`` and ``meta``.
 
     Raises:
         CheckpointError: The file is missing, cannot be fetched, is damaged, or holds objects other
             than tensors, numbers, text and the log buffers of mmengine.
     """
     path = fetch(str(source))
-    mend = 'If it was downloaded, delete it and fetch it again.'
+    fix = 'If it was downloaded, delete it and download it again.'
     try:
         kind = kind_of_file(path)
         if kind in _READERS:
@@ -49,18 +49,20 @@ def read_checkpoint(source, map_location='cpu'):
     except OSError as error:
         raise CheckpointError(f'cannot read {path}: {error}') from error
     except Exception as error:  # the readers raise a dozen types for damaged files
-        text = str(error).rpartition('WeightsUnpickler error:')[2]  # before it torch advises to read unsafely
+        text = str(error).rpartition('WeightsUnpickler error:')[2]  # before that, torch suggests reading unsafely
         if refusal := _REFUSAL.search(text):
-            raise CheckpointError(f'cannot read {path}: refused: {refusal[1]}. A checkpoint may hold tensors, numbers '
-                                  'and text; other objects could run code. Where a whole model was saved, save '
-                                  'model.state_dict() instead.') from error
-        raise CheckpointError(f'cannot read {path}: the file is damaged or cut off ({first_line(text or error)}). '
-                              f'{mend}') from error
-    raise CheckpointError(f'cannot read {path}: it is {kind}, not a checkpoint. {mend}')
+            raise CheckpointError(f'cannot read {path}: it is not allowed to hold {refusal[1]}. A checkpoint may hold '
+                                  'tensors, numbers and text; other objects could run code. If a whole model was '
+                                  'saved, save model.state_dict() instead.') from error
+        raise CheckpointError(f'cannot read {path}: the file is damaged or incomplete ({first_line(text or error)}). '
+                              f'{fix}') from error
+    if kind == 'an ONNX file':
+        fix = 'predict, test and xcit_dense.load accept it; here, use the checkpoint that it was exported from.'
+    raise CheckpointError(f'cannot read {path}: it is {kind}, not a checkpoint. {fix}')
 
 
 def import_safetensors():
-    """Import safetensors, which nothing else here needs.
+    """Import safetensors, which only .safetensors files need.
 
     Raises:
         CheckpointError: It is not installed.
@@ -79,9 +81,9 @@ def _read_torch(path, map_location):
 
 @contextmanager
 def _allowed(stand_ins):
-    """Let a file ask for ``stand_ins``, instead of what others have allowed by the same names, which stays after it.
+    """Allow ``stand_ins`` within the context, in place of globals that others allowed under the same names.
 
-    (torch's own `safe_globals` takes away what was allowed before it.)
+    What was allowed before is restored at the end; torch's own `safe_globals` would drop it.
     """
     allowed = torch.serialization.get_safe_globals()
     names = {_name_of(entry) for entry in stand_ins}
@@ -112,13 +114,13 @@ def _read_pickle(path, map_location):
 
 
 def _to_tensors(value, device, done):
-    """Turn the arrays of a PaddlePaddle file into tensors; in nested dicts a tensor is a pair of name and array."""
+    """Turn the arrays of a PaddlePaddle file into tensors; in nested dicts, a tensor is a pair of name and array."""
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], np.ndarray):
         value = value[1]
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value).to(device)
     if isinstance(value, dict):
-        if id(value) not in done:  # the key left out holds PaddlePaddle's own names
+        if id(value) not in done:  # the key that is left out holds PaddlePaddle's own names
             done[id(value)] = {k: _to_tensors(v, device, done) for k, v in value.items()
                                if k != 'StructuredToParameterName@@'}
         return done[id(value)]

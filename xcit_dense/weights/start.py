@@ -1,7 +1,7 @@
 """Start a model from one that was trained for other classes.
 
-What depends on the classes alone are the last layers of heads. Their rows are taken class by class, by name; the rows
-of other classes start fresh. Everything else is loaded as strictly as ever.
+Only the last layers of heads depend on the classes. Their rows are copied class by class, by name; the rows of other
+classes start fresh. Everything else is loaded strictly, as always.
 """
 from collections import Counter
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ class ClassRows:
 
     Args:
         axis: The axis.
-        each: Rows of a class.
-        background: Whether there are such rows too, behind those of the last class.
-        by_anchor: Whether the rows are sorted by anchor, and within an anchor by class, as dense heads have them;
-            else those of a class are together, as in the heads of RoIs.
+        each: Number of rows of each class.
+        background: Whether the background has rows too, after those of the last class.
+        by_anchor: Whether the rows are sorted by anchor, and within an anchor by class, as in dense heads.
+            Otherwise the rows of a class are together, as in RoI heads.
     """
     axis: int
     each: int
@@ -32,12 +32,12 @@ class ClassRows:
     by_anchor: bool
 
     def count(self, size: int):
-        """Return the number of classes of ``size`` rows, None where they do not come out even."""
+        """Return how many classes ``size`` rows are for, None if they do not divide evenly."""
         classes, rest = divmod(size - self.each * self.background, self.each)
         return None if rest or classes < 1 else classes
 
     def rows(self, label: int, count: int) -> list:
-        """Return the rows of a class of ``count``; those of the background are of the class behind the last."""
+        """Return the rows of class ``label`` out of ``count``; label ``count`` is the background."""
         if self.by_anchor:
             return [anchor * (count + self.background) + label for anchor in range(self.each)]
         return list(range(label * self.each, (label + 1) * self.each))
@@ -48,11 +48,11 @@ def find_class_rows(model, wider, count: int) -> dict:
 
     Args:
         model: The model.
-        wider: The same model for one class more; its tensors need no data.
-        count: Classes of the first.
+        wider: The same model with one more class; its tensors need no data.
+        count: Number of classes of ``model``.
 
     Returns:
-        Their `ClassRows`; None for a tensor whose rows cannot be told apart by class.
+        Their `ClassRows`; None for a tensor whose rows cannot be assigned to classes.
     """
     sizes, found = {name: value.shape for name, value in wider.state_dict().items()}, {}
     for name, value in model.state_dict().items():
@@ -63,7 +63,7 @@ def find_class_rows(model, wider, count: int) -> dict:
         if len(axes) == 1 and value.dim() == len(sizes[name]):
             axis, size = axes[0], value.shape[axes[0]]
             each = sizes[name][axis] - size
-            # what is beside the classes: nothing, or a row of the background for each of theirs
+            # rows that belong to no class: none, or as many as one class has, for the background
             background = size - each * count
             if each > 0 and background in (0, each):
                 found[name] = ClassRows(axis, each, background > 0, each > 1 and _has_anchors(model, name))
@@ -71,9 +71,9 @@ def find_class_rows(model, wider, count: int) -> dict:
 
 
 def match_classes(old, new) -> dict:
-    """Return for numbers of new classes those of the old ones of the same name.
+    """Return the number of the old class with the same name, by the number of the new class.
 
-    Case counts, unless there is one candidate alone on either side.
+    Case matters, unless there is exactly one candidate on each side.
     """
     numbers = {name: number for number, name in enumerate(old)}
     pairs = {i: numbers[name] for i, name in enumerate(new) if name in numbers}
@@ -86,24 +86,25 @@ def match_classes(old, new) -> dict:
 
 
 def start_model(model, checkpoint, source, class_rows, old, new):
-    """Load all of a trained model that fits one of, perhaps, other classes.
+    """Load everything that fits from a trained model into one that may have other classes.
 
-    Tensors that depend on the classes alone may differ: rows of classes of the same name are taken, and those of the
-    background; the others start fresh. Without names they are taken as they are, or start fresh where their shape
-    differs. All others are loaded strictly, but for a stem of another number of channels, see
-    `xcit_dense.weights.channels`. Of a file of a backbone alone that backbone is filled. The log names each tensor
-    that was not taken as it is.
+    Only tensors that depend on the classes may differ: the rows of classes with the same name are copied, and those of
+    the background; the other rows start fresh. Without class names, these tensors are copied as they are, or start
+    fresh if their shape differs. All other tensors are loaded strictly, except a stem with another number of channels
+    (`xcit_dense.weights.channels`). If the file holds only a backbone, only the backbone is filled. The log names each
+    tensor that was not copied as it is.
 
     Args:
-        model: The model to fill, as it would start by itself.
-        checkpoint: What `xcit_dense.weights.read_checkpoint` gave.
+        model: The model to fill, with its initial weights.
+        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
         source: Its file.
-        class_rows: What `find_class_rows` gave.
-        old: Class names of the checkpoint, in the order of its outputs; none where they are not known.
-        new: Likewise of the model.
+        class_rows: What `find_class_rows` returned.
+        old: Class names of the checkpoint, in the order of its outputs; empty if they are not known.
+        new: Class names of the model, in the same way.
 
     Raises:
-        CheckpointError: A tensor is missing, left over, of another shape or no weight. Nothing was changed then.
+        CheckpointError: A tensor is missing, left over, of another shape, or cannot be a weight. The model is
+            unchanged then.
     """
     state, source, contents = state_for(model, checkpoint, source)
     backbone = getattr(model, 'backbone', None)
@@ -118,7 +119,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         if name not in class_rows:
             continue
         if name not in state:
-            if _is_classifier(backbone):  # DINO's and others have no head
+            if _is_classifier(backbone):  # some files, such as DINO's, have no head
                 fresh.add(name)
             continue
         by_name = by_name or _are_named(own, state[name], class_rows[name], old, new)
@@ -133,19 +134,19 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     try:
         load_strictly(model, state, source, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
     except CheckpointError as error:
-        backbone_alone = ('; to take the backbone alone: --cfg-options init_from=None '
-                          f'model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint={source}, '
-                          'without --init-from') if contents.layout else ''
-        raise CheckpointError(f'{error}. What depends on the classes alone may differ, all else must be that of the '
-                              f"config's model{backbone_alone}") from error
+        only_backbone = ('. To load only the backbone, replace --init-from by --cfg-options init_from=None '
+                         f'model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint={source}'
+                         ) if contents.layout else ''
+        raise CheckpointError(f'{error}. Only tensors that depend on the classes may differ from those of the '
+                              f"config's model{only_backbone}") from error
     if class_rows:
         model.weights_from += f'; {_summary(class_rows, by_name, old, new, pairs)}'
 
 
 def _fitted(own, found, rows, old, new, pairs):
-    """Return what a tensor of the model starts with, None for what it has; and words for the log, if any.
+    """Return the value that a tensor of the model starts with, None for its initial one; and a log text or None.
 
-    What does not fit in other ways than the classes is returned as it is, for the strict load to refuse.
+    A tensor that differs in more than the classes is returned as it is, and the strict load rejects it.
     """
     same = own.shape == found.shape
     if not found.is_floating_point() or own.dim() != found.dim():
@@ -157,10 +158,10 @@ def _fitted(own, found, rows, old, new, pairs):
         return found, None
     named = _are_named(own, found, rows, old, new)
     if not named and same and not (old and new and rows is None):
-        return found, 'taken as it is: it is not known which classes the file is for'
+        return found, 'taken as it is: the classes of the file are not known'
     if not named:
         return None, (f'starts fresh: {tuple(found.shape)} in the file, {tuple(own.shape)} in the model, and it is not '
-                      'known which rows are of which class')
+                      'known which rows belong to which class')
     labels = {**pairs, **({len(new): len(old)} if rows.background else {})}
     if not labels:
         return None, f'starts fresh: none of {listed(new)} is a class of the file'
@@ -173,7 +174,7 @@ def _fitted(own, found, rows, old, new, pairs):
 
 
 def _are_named(own, found, rows, old, new):
-    """Whether there are as many class names as both tensors have rows of classes."""
+    """Whether the numbers of class names match the rows of both tensors."""
     return bool(rows and old and new and own.dim() == found.dim()) and (
         rows.count(own.shape[rows.axis]), rows.count(found.shape[rows.axis])) == (len(new), len(old))
 
@@ -183,22 +184,22 @@ def _words(new, pairs, background=False):
     others = [name for i, name in enumerate(new) if i not in pairs]
     return ', '.join(filter(None, (
         f'rows of {listed(taken, 20)} are taken by name' if taken else '',
-        f'those of {listed(others, 20)} start fresh' if others else '')))
+        f'rows of {listed(others, 20)} start fresh' if others else '')))
 
 
 def _summary(class_rows, by_name, old, new, pairs):
     title = f'{counted(len(class_rows), "tensors")} of the classes: '
     if not old:
-        return title + 'the file does not say which they are'
+        return title + 'the file does not name its classes'
     if list(old) == list(new):
         return title + 'the same in file and data'
     if not by_name:
-        return title + f'the file names {counted(len(old), "classes")}, and they have other numbers of rows'
-    return title + (_words(new, pairs) if pairs else f'those of {listed(new)} start fresh')
+        return title + f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
+    return title + (_words(new, pairs) if pairs else f'rows of {listed(new)} start fresh')
 
 
 def _has_anchors(model, name):
-    """Whether a tensor is of a dense head, which has a prediction for each of its anchors at every place."""
+    """Whether a tensor belongs to a dense head, which predicts for each of its anchors at every position."""
     owners = name.split('.')[:-1]
     return any(hasattr(model.get_submodule('.'.join(owners[:end])), 'prior_generator')
                for end in range(1, len(owners) + 1))

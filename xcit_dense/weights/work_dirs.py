@@ -1,4 +1,4 @@
-"""The checkpoints of a work dir: which files they are, which is the newest, and which a run wrote there."""
+"""The checkpoints of a work dir: which files they are, which is the newest, and which ones a run wrote."""
 import json
 import logging
 import os
@@ -11,7 +11,7 @@ from ..errors import CheckpointError
 from ..files import atomic_write, lies_within
 from .files import damage
 
-#: The file of a work dir that names its newest checkpoint, as mmengine calls it.
+#: The file of a work dir that names its newest checkpoint; the name is mmengine's.
 POINTER = 'last_checkpoint'
 #: The file of a work dir that holds the `Notes` of its run.
 NOTES = '.checkpoints'
@@ -19,29 +19,29 @@ NOTES = '.checkpoints'
 
 @dataclass
 class Notes:
-    """What a run wrote into its work dir, and alone may delete there: names within it, the oldest first.
+    """The files that a run wrote into its work dir, and the only ones that it may delete: names, the oldest first.
 
     A name is noted before its file is written, so a file may be missing.
     """
 
-    #: A name of the run, which its checkpoints hold as ``run_id``.
+    #: An id of the run, which its checkpoints hold as ``run_id``.
     run: str
     checkpoints: list = field(default_factory=list)
     best: list = field(default_factory=list)
 
 
 def read_notes(work_dir) -> Notes | None:
-    """Return the notes of the run of a work dir, or None where there are none that can be read."""
+    """Return the notes of the run of a work dir, or None if there are none or they cannot be read."""
     try:
         notes = Notes(**json.loads(Path(work_dir, NOTES).read_text()))
-        # one that leads elsewhere is none of the run's
+        # a name that leads out of the work dir was not written by the run
         return notes if all(map(lies_within, (*notes.checkpoints, *notes.best))) else None
     except (OSError, TypeError, ValueError):
         return None
 
 
 def write_notes(work_dir, notes: Notes):
-    """Write the notes of a run, whole or not at all."""
+    """Write the notes of a run, completely or not at all."""
     with atomic_write(Path(work_dir, NOTES)) as part:
         part.write_text(json.dumps(asdict(notes)))
 
@@ -49,8 +49,8 @@ def write_notes(work_dir, notes: Notes):
 def checkpoints_in(work_dir) -> list:
     """Return the paths of the checkpoints of a work dir, the best ones too, by name.
 
-    They are what its run noted and what the pointer names, and for runs of mmengine alone, which note nothing, all
-    files that are called ``*.pth`` or like the one that the pointer names.
+    They are the files that the run noted and the one that the pointer names. For runs of plain mmengine, which notes
+    nothing, all files are added that end in ``.pth`` or in the suffix of the file that the pointer names.
     """
     folder, notes, pointed = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
     found = {folder / name for name in (*notes.checkpoints, *notes.best)} if notes else set()
@@ -71,17 +71,17 @@ def is_checkpoint_of(work_dir, path) -> bool:
 
 
 def place_of(path) -> Path:
-    """Return a path whose folder has one name; what the file itself links to may lie in another run's."""
+    """Return a path with a resolved folder; the file itself is not resolved, as it may link to another run's folder."""
     path = Path(path)
     return path.parent.resolve() / path.name
 
 
 def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
-    """Return the newest whole checkpoint of a work dir; damaged ones are named in the log and left out.
+    """Return the newest intact checkpoint of a work dir; damaged ones are skipped with a warning.
 
     Args:
         work_dir: The folder.
-        to_resume: Leave out the best checkpoints, which hold no optimizer.
+        to_resume: Skip the best checkpoints, which hold no optimizer.
 
     Raises:
         CheckpointError: There is none.
@@ -93,26 +93,26 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
         return path.name.startswith('best_') and path not in noted
 
     files = [path for path in checkpoints_in(work_dir) if not (to_resume and is_best(path))]
-    # best checkpoints are copies of older ones, whenever they were written or copied
+    # best checkpoints repeat older ones, whatever their file times are
     files.sort(key=lambda path: (path == pointed, not is_best(path), path.stat().st_mtime_ns), reverse=True)
     if pointed is None and (name := _name_in(work_dir)):
-        print_log(f'{Path(work_dir, POINTER)} names {name}, which is not there', logger='current',
+        print_log(f'{Path(work_dir, POINTER)} names {name}, which does not exist', logger='current',
                   level=logging.WARNING)
     for path in files:
         wrong = damage(path)
         if wrong is None:
             return path
-        print_log(f'{path} is damaged and left out: {wrong}', logger='current', level=logging.WARNING)
-    raise CheckpointError(f'no {"whole " if files else ""}checkpoint in {Path(work_dir).absolute()}: give a checkpoint '
+        print_log(f'{path} is damaged and skipped: {wrong}', logger='current', level=logging.WARNING)
+    raise CheckpointError(f'no {"intact " if files else ""}checkpoint in {Path(work_dir).absolute()}. Use a checkpoint '
                           'file, or the work dir of a training run')
 
 
 def _pointed(work_dir):
-    """The file that the pointer of a work dir names, if it is there; the folder may have been moved."""
+    """Return the file that the pointer of a work dir names, if it exists; the folder may have been moved."""
     parts = Path(_text_of_pointer(work_dir)).parts
     for count in range(1, len(parts) + 1):
         path = Path(work_dir, *parts[-count:])
-        # unlike Path.is_file it takes any name
+        # unlike Path.is_file, os.path.isfile accepts any name
         if not {'..', POINTER} & {*parts[-count:]} and Path(work_dir) in path.parents and os.path.isfile(path):
             return path
     return None

@@ -1,7 +1,7 @@
 """Every published weight file, by short name, with its published result.
 
-Source: the tables of the authors' README (facebookresearch/xcit, commit 82f5291), and of PASSL's. The authors publish
-neither sizes nor hashes of their files; ``sha256`` is for those that become known.
+Source: the tables in the README of the authors (facebookresearch/xcit, commit 82f5291) and of PASSL. The authors
+publish neither sizes nor hashes of their files; ``sha256`` is for hashes that become known.
 """
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Weights:
         published: The authors' results, by metric: ``top1`` on ImageNet in percent; ``knn`` and ``linear`` top-1 of
             DINO in percent; ``box_ap`` and ``mask_ap`` on COCO; ``miou`` on ADE20k in percent. ``passl_top1`` and
             ``passl_top5`` are those of PASSL (PaddlePaddle) for the same model, at 224 and crop ratio 1.
-        sha256: Hash of the file, where it is known.
+        sha256: Hash of the file, if known.
     """
     arch: str
     url: str
@@ -31,7 +31,7 @@ class Weights:
     sha256: str = None
 
 
-#: ImageNet top-1: trained at 224, distilled at 224, distilled and then tuned at 384.
+#: ImageNet top-1: trained at 224, distilled at 224, distilled and then fine-tuned at 384.
 _TOP1 = {
     'nano_12_p16': (69.9, 72.2, 75.4), 'nano_12_p8': (73.8, 76.3, 77.8),
     'tiny_12_p16': (77.1, 78.6, 80.9), 'tiny_12_p8': (79.7, 81.2, 82.4),
@@ -41,7 +41,7 @@ _TOP1 = {
     'medium_24_p16': (82.7, 84.3, 85.4), 'medium_24_p8': (83.7, 85.1, 85.8),
     'large_24_p16': (82.9, 84.9, 85.8), 'large_24_p8': (84.4, 85.4, 86.0),
 }
-#: Of PASSL (PaddlePaddle), which gives a top-5 too: top-1 and top-5 of the models trained at 224.
+#: PASSL (PaddlePaddle): top-1 and top-5 of the models trained at 224.
 _PASSL = {
     'nano_12_p8': (73.90, 92.13), 'nano_12_p16': (70.01, 89.82), 'tiny_12_p8': (79.68, 95.04),
     'tiny_12_p16': (77.15, 93.72), 'tiny_24_p8': (81.87, 95.97), 'tiny_24_p16': (79.42, 94.86),
@@ -79,8 +79,8 @@ def _all_weights():
         yield f'upernet_{arch}', Weights(arch, f'{_HOST}/ade/upernet_xcit_{arch}.pth', dict(miou=upernet))
 
 
-#: Short name to file: ``small_12_p8_384_dist`` and ``small_12_p8_dino`` are backbones (classifiers),
-#: ``maskrcnn_small_12_p8``, ``semfpn_...`` and ``upernet_...`` whole models.
+#: The published files by their short names. ``small_12_p8_384_dist`` and ``small_12_p8_dino`` are backbones
+#: (classifiers), ``maskrcnn_small_12_p8``, ``semfpn_...`` and ``upernet_...`` whole models.
 WEIGHTS = dict(_all_weights())
 
 

@@ -16,12 +16,12 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=scale, keep_ratio=True),
-    dict(type='LoadAnnotations'),  # after the resize: scores count in the image's own size
+    dict(type='LoadAnnotations'),  # after the resize: metrics are computed at the original size of the image
     dict(type='PackSegInputs'),
 ]
 
 train_dataloader = dict(
-    batch_size=2,  # per GPU; 8 GPUs give the 16 of auto_scale_lr.base_batch_size
+    batch_size=2,  # per GPU; 8 GPUs make the 16 of auto_scale_lr.base_batch_size
     num_workers=2,
     persistent_workers=True,
     sampler=dict(type='InfiniteSampler', shuffle=True),

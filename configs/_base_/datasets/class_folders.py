@@ -1,8 +1,9 @@
-# Any data set with a folder of images for each class: train/NAME/* and val/NAME/*, at any depth below. The classes
-# are the names of the folders. Augmentation is milder than ImageNet's: crops keep most of an image, no mixing.
+# Any data set with a folder of images for each class: train/NAME/* and val/NAME/*, also in subfolders. The classes
+# are the names of the folders. Augmentation is milder than for ImageNet: crops keep more of an image, and images are
+# not mixed.
 data_root = 'data/classes/'
 classes_from_data = True
-extensions = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')  # in any case
+extensions = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')  # upper or lower case
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),

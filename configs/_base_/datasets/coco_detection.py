@@ -1,4 +1,4 @@
-# COCO 2017 as in coco_instance.py, boxes alone: masks are neither read nor judged, and need not be there.
+# COCO 2017 as in coco_instance.py, but only boxes: masks are neither read nor evaluated, and may be missing.
 _base_ = './coco_instance.py'
 
 train_pipeline, test_pipeline = [[

@@ -26,7 +26,7 @@ test_pipeline = [
 ]
 
 train_dataloader = dict(
-    batch_size=2,  # per GPU; 8 GPUs give the 16 of auto_scale_lr.base_batch_size
+    batch_size=2,  # per GPU; 8 GPUs make the 16 of auto_scale_lr.base_batch_size
     num_workers=2,
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=True),

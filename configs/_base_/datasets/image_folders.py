@@ -1,6 +1,6 @@
 # Any data set of images and label maps: images/{training,validation}/* and annotations/{training,validation}/*.png with
 # the same names. A pixel's value is the number of its class; 255 is ignored. classes.txt in the data root has the
-# names, one a line, from class 0; without it the classes are the numbers found in the training maps.
+# names, one per line, from class 0; without it the classes are the numbers found in the training maps.
 _base_ = './ade20k.py'
 data_root = 'data/folders/'
 classes_from_data = True

@@ -1,12 +1,12 @@
-# ImageNet-1k: train/WNID/*.JPEG and val/WNID/*.JPEG; or the images of a split in one folder, and a list of names and
-# numbers of classes in meta/train.txt, meta/val.txt.
+# ImageNet-1k: train/WNID/*.JPEG and val/WNID/*.JPEG; or all images of a split in one folder, with a list of file names
+# and class numbers in meta/train.txt and meta/val.txt.
 data_root = 'data/imagenet/'
 
-# of ImageNet, in the order of the channels that images are read in: blue, green, red
+# of ImageNet, in the order in which the channels are read: blue, green, red
 bgr_mean = [103.53, 116.28, 123.675]
 bgr_std = [57.375, 57.12, 58.395]
 
-# No colour jitter: the release asks timm for 0.4, and timm leaves it out where RandAugment is on.
+# No colour jitter: the release sets 0.4 in timm, but timm ignores it when RandAugment is on.
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='RandomResizedCrop', scale=224, backend='pillow', interpolation='bicubic'),
@@ -20,7 +20,7 @@ train_pipeline = [
         magnitude_std=0.5,
         total_level=10,
         hparams=dict(pad_val=[round(x) for x in bgr_mean], interpolation='bicubic')),
-    # timm's mode pixel: each pixel by itself, normally distributed; here as whole numbers from 0 to 255
+    # timm's mode "pixel": each pixel is drawn from a normal distribution; here as whole numbers from 0 to 255
     dict(
         type='RandomErasing',
         erase_prob=0.25,
@@ -40,11 +40,11 @@ test_pipeline = [
 ]
 
 train_dataloader = dict(
-    batch_size=128,  # per GPU; 8 GPUs give the 1,024 of auto_scale_lr.base_batch_size
+    batch_size=128,  # per GPU; 8 GPUs make the 1,024 of auto_scale_lr.base_batch_size
     num_workers=8,
     persistent_workers=True,
     drop_last=True,
-    # repeated augmentation: three versions of a third of the images in each epoch
+    # repeated augmentation: an epoch has three versions of a third of the images
     sampler=dict(type='RepeatAugSampler', shuffle=True, num_repeats=3),
     dataset=dict(
         type='ImageNet',

@@ -1,4 +1,4 @@
-# Cascade Mask R-CNN on XCiT: three stages of boxes, each trained at a higher overlap.
+# Cascade Mask R-CNN on XCiT: three box stages, each trained at a higher IoU.
 _base_ = './maskrcnn_xcit.py'
 
 model = dict(

@@ -1,4 +1,4 @@
-# What every detector on XCiT shares. A leaf gives the arch, its drop_path_rate, and neck.in_channels.
+# Shared by all detectors on XCiT. A leaf config sets the arch, its drop_path_rate, and neck.in_channels.
 model = dict(
     data_preprocessor=dict(
         type='DetDataPreprocessor',

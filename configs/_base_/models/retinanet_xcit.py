@@ -1,4 +1,4 @@
-# RetinaNet on XCiT: one stage, no masks; levels from stride 8 to 128, so the backbone gives strides 8, 16, 32.
+# RetinaNet on XCiT: one stage, no masks. Its levels have strides 8 to 128, so the backbone returns strides 8, 16, 32.
 _base_ = './detector_xcit.py'
 
 model = dict(

@@ -1,4 +1,4 @@
-# What every segmentor on XCiT shares.
+# Shared by all segmentors on XCiT.
 model = dict(
     type='LowMemoryEncoderDecoder',
     data_preprocessor=dict(

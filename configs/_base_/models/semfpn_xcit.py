@@ -1,4 +1,4 @@
-# Semantic FPN on XCiT. A leaf gives the arch, its drop_path_rate, and the channels of neck and head.
+# Semantic FPN on XCiT. A leaf config sets the arch, its drop_path_rate, and the channels of neck and head.
 _base_ = './segmentor_xcit.py'
 
 model = dict(

@@ -1,4 +1,4 @@
-# UperNet on XCiT. A leaf gives the arch, its drop_path_rate, and the channels of both heads.
+# UperNet on XCiT. A leaf config sets the arch, its drop_path_rate, and the channels of both heads.
 _base_ = './segmentor_xcit.py'
 
 _norm_cfg = dict(type='SyncBN')

@@ -1,5 +1,5 @@
-# Fine-tuning of a classifier from ImageNet weights: short, and with a small learning rate. XCiT wants one near 3e-5,
-# less than a ResNet, whose rates undo what the weights know.
+# Fine-tuning of a classifier from ImageNet weights: short, and with a small learning rate. XCiT needs one near 3e-5;
+# the higher rates that suit a ResNet destroy what the weights have learned.
 train_cfg = dict(type='DenseEpochLoop', max_epochs=30, val_interval=1)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')

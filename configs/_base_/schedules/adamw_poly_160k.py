@@ -1,4 +1,4 @@
-# The authors' schedule for ADE20k with UperNet: twice as long, else the same.
+# The authors' schedule for ADE20k with UperNet: the same as for Semantic FPN, but twice as long.
 _base_ = './adamw_poly_80k.py'
 
 train_cfg = dict(max_iters=160000, val_interval=16000)

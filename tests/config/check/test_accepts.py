@@ -1,4 +1,4 @@
-"""What is none of the config's faults, and what users write that the frameworks take: no finding."""
+"""Errors that are not due to the config, and what users write that the frameworks accept: no finding."""
 import functools
 import socket
 from importlib.util import find_spec
@@ -35,7 +35,7 @@ def test_a_check_leaves_nothing_behind():
 
 
 def test_what_is_not_the_configs_fault_is_no_finding():
-    """Constructors that miss a package, a file, the network or other processes: the run itself says it."""
+    """Constructors that miss a package, a file, the network or other processes: the run itself reports it."""
 
     def fails(error):
 
@@ -117,7 +117,7 @@ class OwnWrapper(OptimWrapper):
 
 @pytest.fixture
 def registered():
-    """Classes of a user's own, registered for a test."""
+    """User-defined classes, registered for a test."""
     kinds = ((MODELS, SharingNeck), (MODELS, ReadingNeck), (MODELS, AskingNeck), (HOOKS, OwnLoggerHook),
              (RUNNERS, OwnRunner), (DATASETS, OwnData), (OPTIM_WRAPPERS, OwnWrapper))
     for registry, kind in kinds:
@@ -141,12 +141,12 @@ def test_what_users_own_classes_take_is_no_finding(registered):
 def test_shapes_are_compared_behind_users_own_classes(neck, registered):
     cfg = load_config(TINY_CONFIG)
     cfg.model.neck, cfg.model.rpn_head.in_channels = dict(type=neck, embed_dim=48), 32
-    with pytest.raises(ConfigError, match='model.rpn_head.in_channels = 32: the neck gives 64; set it to 64'):
+    with pytest.raises(ConfigError, match='model.rpn_head.in_channels = 32: the neck returns 64; set it to 64'):
         check_config(cfg)
 
 
 class AskingNeck(SharingNeck):
-    """Fetches something in its forward, as if it were the first."""
+    """Downloads something in its forward, as on its first call."""
 
     def forward(self, maps):
         socket.getaddrinfo('localhost', 80)
@@ -157,7 +157,7 @@ def test_a_forward_that_asks_the_network_hides_no_finding(registered):
     cfg.model.neck = dict(type='AskingNeck', embed_dim=48)
     check_config(cfg)
     cfg.model.rpn_head.in_chanels = 3
-    with pytest.raises(ConfigError, match='one thing .*\n.*in_chanels'):
+    with pytest.raises(ConfigError, match='1 mistake .*\n.*in_chanels'):
         check_config(cfg)
 
 
@@ -167,7 +167,7 @@ def test_roi_heads_on_one_map():
         cfg.model.roi_head[f'{part}_roi_extractor'].featmap_strides = [4]
     check_config(cfg)
     cfg.model.roi_head.bbox_roi_extractor.featmap_strides = [8]
-    with pytest.raises(ConfigError, match='one thing .*\n.*bbox_roi_extractor.featmap_strides'):
+    with pytest.raises(ConfigError, match='1 mistake .*\n.*bbox_roi_extractor.featmap_strides'):
         check_config(cfg)
 
 
@@ -218,7 +218,7 @@ def test_strides_may_be_those_of_any_size_of_image(strides, right):
 
 
 def test_what_frameworks_leave_out_is_a_hint_at_most(hints, registered):
-    """And what parts of a user's own may read."""
+    """And what user-defined parts may read."""
     cfg = load_config(TINY_CONFIG)
     cfg.merge_from_dict({
         'env_cfg.of_mine': 1, 'auto_scale_lr.of_mine': 1, 'default_hooks.timer2': dict(type='IterTimerHook'),
@@ -238,5 +238,5 @@ def test_what_frameworks_leave_out_is_a_hint_at_most(hints, registered):
 def test_a_key_that_a_model_hands_on_names_who_refuses_it():
     cfg = load_config(TINY_SEG_CONFIG)
     cfg.model.pretrained = 'torchvision://resnet50'
-    with pytest.raises(ConfigError, match='model.pretrained = .*hands it on, and XCiT does not take it$'):
+    with pytest.raises(ConfigError, match='model.pretrained = .*passes it on to XCiT, which does not accept it$'):
         check_config(cfg)

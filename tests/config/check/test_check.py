@@ -1,4 +1,4 @@
-"""Faults planted in configs: each is found before a run begins, and nothing is found in a config without one."""
+"""Mistakes planted in configs: each is found before a run starts, and nothing is found in a config without one."""
 import pytest
 from mmengine.config import Config
 from mmengine.registry import OPTIMIZERS
@@ -26,7 +26,7 @@ def raised(function, *args):
     with pytest.raises(ConfigError) as caught:
         function(*args)
     title, *lines = str(caught.value).splitlines()
-    assert title.startswith('one thing' if len(lines) == 1 else f'{len(lines)} things')
+    assert title == f'{len(lines)} mistake{"s" * (len(lines) > 1)} in the config:'
     return [line.strip() for line in lines]
 
 
@@ -125,7 +125,7 @@ KEYS = (
 
 @pytest.mark.parametrize('kind', ('det', 'seg'))
 def test_keys_that_nothing_takes(kind):
-    """All at once, each told once and with the nearest name."""
+    """All at once, each reported once and with the most similar name."""
     planted = {key: (value, nearest) for of_kind, key, value, nearest in KEYS if of_kind == kind}
     lines = findings(kind, **{key: value for key, (value, _) in planted.items()})
     told = {line.partition(' = ')[0]: line for line in lines}
@@ -165,7 +165,7 @@ def test_hooks_by_name():
 
 def test_loops_without_a_type_and_with_two_meanings():
     assert 'has no type' in findings('det', train_cfg=dict(_delete_=True, max_epochs=3))[0]
-    assert 'says it already' in findings('det', train_cfg__by_epoch=True)[0]
+    assert 'decides that already' in findings('det', train_cfg__by_epoch=True)[0]
     for path, kind in (('val_cfg', 'ValLoop'), ('test_cfg', 'TestLoop')):
         line, = findings('det', **{path: dict(_delete_=True, fp15=True)})
         assert line.startswith(f'{path}.fp15') and kind in line and line.endswith('did you mean fp16?')
@@ -191,7 +191,7 @@ def test_all_findings_come_in_one_error():
                      model__neck__out_channels=32)
     assert {line.partition(' = ')[0] for line in lines} >= {'train_dataloader.batchsize', 'model.backbone.arhc',
                                                             'randomness.sed'}
-    assert any(line.startswith('model.rpn_head.in_channels = 64: the neck gives 32') for line in lines)
+    assert any(line.startswith('model.rpn_head.in_channels = 64: the neck returns 32') for line in lines)
 
 
 #: What is planted, the beginning of the finding (path and value), and what it must say.
@@ -246,20 +246,20 @@ def test_shapes_that_do_not_fit(kind, options, start, words):
 
 
 @pytest.mark.parametrize('kind, key, value, words', [
-    ('det', 'train_dataloader.batch_size', 'foo', 'a whole number, 1 or more'),
-    ('det', 'val_dataloader.batch_size', 0, 'a whole number, 1 or more'),
-    ('det', 'train_dataloader.num_workers', -1, 'a whole number, 0 or more'),
-    ('det', 'train_cfg.max_epochs', -1, 'a whole number, 1 or more'),
-    ('seg', 'train_cfg.max_iters', 3.5, 'a whole number, 1 or more'),
-    ('det', 'train_cfg.val_interval', 0, 'a whole number, 1 or more'),
-    ('det', 'train_cfg.val_begin', 'first', 'a whole number, 0 or more'),
-    ('det', 'optim_wrapper.optimizer.lr', 'abc', 'a number, 0 or more'),
-    ('det', 'optim_wrapper.optimizer.lr', float('nan'), 'a number, 0 or more'),
-    ('det', 'optim_wrapper.optimizer.weight_decay', True, 'a number, 0 or more'),
-    ('det', 'optim_wrapper.clip_grad.max_norm', -1, 'a number, 0 or more'),
-    ('det', 'default_hooks.checkpoint.interval', 'often', 'a whole number, -1 or more'),
-    ('det', 'auto_scale_lr.base_batch_size', None, 'a whole number, 1 or more'),
-    ('det', 'param_scheduler.1.end', 'late', 'a number, 0 or more'),
+    ('det', 'train_dataloader.batch_size', 'foo', 'a whole number of at least 1'),
+    ('det', 'val_dataloader.batch_size', 0, 'a whole number of at least 1'),
+    ('det', 'train_dataloader.num_workers', -1, 'a whole number of at least 0'),
+    ('det', 'train_cfg.max_epochs', -1, 'a whole number of at least 1'),
+    ('seg', 'train_cfg.max_iters', 3.5, 'a whole number of at least 1'),
+    ('det', 'train_cfg.val_interval', 0, 'a whole number of at least 1'),
+    ('det', 'train_cfg.val_begin', 'first', 'a whole number of at least 0'),
+    ('det', 'optim_wrapper.optimizer.lr', 'abc', 'a number of at least 0'),
+    ('det', 'optim_wrapper.optimizer.lr', float('nan'), 'a number of at least 0'),
+    ('det', 'optim_wrapper.optimizer.weight_decay', True, 'a number of at least 0'),
+    ('det', 'optim_wrapper.clip_grad.max_norm', -1, 'a number of at least 0'),
+    ('det', 'default_hooks.checkpoint.interval', 'often', 'a whole number of at least -1'),
+    ('det', 'auto_scale_lr.base_batch_size', None, 'a whole number of at least 1'),
+    ('det', 'param_scheduler.1.end', 'late', 'a number of at least 0'),
     ('retina', 'param_scheduler.1.milestones', 8, 'a list of numbers, such as "[8,11]"'),
 ])
 def test_numbers_out_of_range(kind, key, value, words):
@@ -270,7 +270,7 @@ def test_numbers_out_of_range(kind, key, value, words):
 
 def test_a_config_without_a_base():
     line, = raised(check_config, Config(dict(default_scope='mmdet', train_cfg=dict(by_epoch=True, max_epochs=1))))
-    assert line.startswith('model, train_dataloader, optim_wrapper: not there') and '_base_' in line
+    assert line.startswith('model, train_dataloader, optim_wrapper: missing;') and '_base_' in line
 
 
 def test_none_is_a_learning_rate_where_it_is_the_optimizers_default():

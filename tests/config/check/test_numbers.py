@@ -20,7 +20,7 @@ ANY = {'optim_wrapper.optimizer.lr': 0, 'optim_wrapper.optimizer.weight_decay': 
 
 
 def refused(cfg, key, value):
-    """Whether a value is a finding, which names the key and the value and none beside it."""
+    """Whether a value is a finding; it must name the key and the value, and be the only one."""
     cfg.merge_from_dict({key: value})
     lines = find_numbers(cfg)
     assert len(lines) < 2 and all(line.startswith(f'{key} = {value!r}: ') for line in lines)
@@ -56,11 +56,11 @@ def test_seeds(seed, right):
     'model.backbone.drop_path_rate', 'model.roi_head.mask_head.dropout_ratio',
     'train_dataloader.dataset.pipeline.3.prob', 'test_dataloader.dataset.pipeline.0.prob'))
 def test_probabilities_above_one(key):
-    """In every part of the frameworks; those of others may mean what they like, and -1 is none to some of mmseg's."""
+    """In every part of the frameworks; in parts of others it may mean anything, and -1 turns some of mmseg's off."""
     cfg = load_config(TINY_CONFIG)
     for value, right in ((1, True), (0.5, True), (-1, True), (1.0001, False), (2, False)):
         assert refused(cfg, key, value) != right
-    with pytest.raises(ConfigError, match=rf'one thing .*\n.*{key} = 2'):  # by the tools that do not train
+    with pytest.raises(ConfigError, match=rf'1 mistake .*\n.*{key} = 2'):  # by the tools that do not train
         load_config(TINY_CONFIG, cfg_options={key: 2})
 
     @MODELS.register_module(name='OwnPart')
@@ -106,5 +106,5 @@ def test_values_are_shown_up_to_a_length(value, text):
 def test_a_few_names_are_listed_and_the_nearest_goes_first(number):
     names = [f'{chr(97 + i)}{chr(122 - i)}' for i in range(number)]
     line = finding('a.b', 1, 'wrong', 'nothing_like_it', names)
-    assert line.endswith(f'; it takes {", ".join(sorted(names))}') if number == 25 else line == 'a.b = 1: wrong'
+    assert line.endswith(f'; allowed: {", ".join(sorted(names))}') if number == 25 else line == 'a.b = 1: wrong'
     assert finding('a.b', 1, 'wrong', 'batchsize', [*names, 'batch_size']).endswith('wrong; did you mean batch_size?')

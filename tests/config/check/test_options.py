@@ -1,4 +1,4 @@
-"""Options of the command line that name nothing, and runs that go on in spite of findings."""
+"""Options of the command line that name nothing, and runs that continue despite findings."""
 import logging
 
 import pytest
@@ -40,7 +40,7 @@ def test_an_option_that_a_hook_of_ones_own_may_read_is_applied(hints, tmp_path):
     cfg = load_config(path, cfg_options={'my_key': 3, 'my_part.key': 4, 'my_threshold': 2}, check=True)
     assert (cfg.my_key, cfg.my_part.key, cfg.my_threshold) == (3, 4, 2)
     assert [line.partition(' = ')[0] for line in hints] == ['my_key', 'my_part.key', 'my_threshold']
-    with pytest.raises(ConfigError, match='one thing .*\n.*my_epochs = 5.*variable'):
+    with pytest.raises(ConfigError, match='1 mistake .*\n.*my_epochs = 5.*variable'):
         load_config(path, cfg_options={'my_epochs': 5})
 
 
@@ -49,11 +49,11 @@ def test_findings_can_be_warnings(monkeypatch):
     monkeypatch.setattr(findings_module, 'print_log', lambda text, **how: said.append((text, how)))
     options = {'modle.backbone': 1, 'param_scheduler.9.end': 3, 'model.neck.num_out': 4,
                'train_dataloader.batch_size': 0}
-    with pytest.raises(ConfigError, match='4 things'):
+    with pytest.raises(ConfigError, match='4 mistakes'):
         load_config(TINY_CONFIG, cfg_options=options, check=True)
     cfg = load_config(TINY_CONFIG, cfg_options=options, check=True, findings='warn')
     (text, how), = said
-    assert how['level'] == logging.WARNING and text.startswith('4 things') and 'did you mean num_outs?' in text
+    assert how['level'] == logging.WARNING and text.startswith('4 mistakes') and 'did you mean num_outs?' in text
     assert 'modle' not in cfg and cfg.model.neck.num_out == 4
 
 
@@ -63,13 +63,13 @@ def test_the_tool_stops_or_warns(call_tool, tmp_path):
     code, text = call_tool('train.py', *arguments)
     assert code == 1 and 'did you mean model?' in text
     code, text = call_tool('train.py', *arguments, '--config-findings', 'warn')
-    assert code == 1 and 'data set is not complete' in text  # it went on to that
+    assert code == 1 and 'is incomplete' in text  # it went on to that
 
 
 def test_a_run_that_stops_on_what_was_warned_of_says_so(call_tool, demo_data, tmp_path):
     arguments = (TINY_CONFIG, '--no-pretrained', '--data-root', demo_data, '--config-findings', 'warn')
     code, text = call_tool('train.py', *arguments, '--work-dir', tmp_path, '--cfg-options', 'model.neck.num_out=4')
-    assert code == 1 and text.startswith('error: ') and 'warned of: model.neck.num_out = 4: ' in text
+    assert code == 1 and text.startswith('error: ') and 'warned about: model.neck.num_out = 4: ' in text
 
 
 def test_other_errors_of_a_run_stay_as_they_are():

@@ -1,4 +1,4 @@
-"""Which parameters each rule for learning rates and weight decay reaches: those that mmengine changes by it."""
+"""Which parameters each rule for learning rates and weight decay matches: those that mmengine changes by it."""
 import pytest
 import torch
 from mmengine.config import Config
@@ -53,7 +53,7 @@ def test_a_rule_reaches_what_mmengine_changes_by_it(rule, kind, hints):
 
 @pytest.fixture
 def told(hints):
-    """A function that gives the keys of a config that errors are about, and those of hints."""
+    """A function that returns the keys of a config that errors are about, and those of hints."""
 
     def names(lines):
         return [line.partition(' = ')[0].rpartition('paramwise_cfg.')[2] for line in lines]

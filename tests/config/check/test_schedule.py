@@ -1,4 +1,4 @@
-"""Schedules that do not fit the length of a run are told of, and those that may be meant are not."""
+"""Schedules that do not fit the length of a run give a warning, and those that may be intended do not."""
 import re
 
 import pytest
@@ -16,7 +16,7 @@ CONFIGS = dict(retina=ROOT / 'configs/retinanet_xcit_s12_p16_coco.py',
 
 @pytest.fixture
 def schedule_warning(monkeypatch):
-    """A function that changes a config and returns what is said of its schedule."""
+    """A function that changes a config and returns the warning about its schedule."""
     said = []
     monkeypatch.setattr(schedule_module, 'print_log', lambda text, **_: said.append(text))
 
@@ -94,7 +94,7 @@ RUNS = [(10, True), (100, False)]
 
 @pytest.fixture
 def said_of(monkeypatch):
-    """A function that gives what is said of schedulers in a run of some length."""
+    """A function that returns the warning about schedulers in a run of some length."""
     said = []
     monkeypatch.setattr(schedule_module, 'print_log', lambda text, **_: said.append(text))
 
@@ -159,6 +159,6 @@ def test_the_unit_of_a_scheduler_and_that_of_the_run(said_of):
         assert not beyond or f'iteration {end}, beyond the run of 40 iterations' in text
         assert not said_of(10, True, dict(type='LinearLR', by_epoch=False, end=end))
     text = said_of(100, False, dict(type='MultiStepLR', by_epoch=True, milestones=[5]))
-    assert 'counts epochs and this run iterations' in text and 'param_scheduler.0.by_epoch=False' in text
+    assert 'counts epochs, but this run counts iterations' in text and 'param_scheduler.0.by_epoch=False' in text
     assert not said_of(100, False, dict(type='ReduceOnPlateauLR', by_epoch=True))
     assert not said_of(100, False, dict(type='PolyLR', by_epoch=True, convert_to_iter_based=True))

@@ -1,4 +1,4 @@
-"""The check of configs on all that the frameworks bring, as they are, as a run dumps them, and on XCiT."""
+"""The check of configs on all configs of the frameworks: as they are, as a run dumps them, and with XCiT."""
 import resource
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
@@ -11,37 +11,37 @@ from helpers.refusals import look_at, look_with_xcit
 from xcit_dense.config.check.trial import isolate
 
 NO_RUN = 'lacks parts of a run: it is a base of others, or for testing'
-NO_BASE = 'names a _base_ that is not there'
+NO_BASE = 'names a _base_ that does not exist'
 OLD = 'has a key of version 2, which nothing reads'
-LATE = 'sets a variable that its base has used up'
-#: What is broken, by the beginning of the config's path, and what the refusal says.
+LATE = 'sets a variable that its base has already used'
+#: What is broken, by the beginning of the config's path, and what the error says.
 BROKEN = {
     'mmdet': {
         'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train': ('MOTChallengeMetrics', 'a type misspelt'),
         'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot20train': ('MOTChallengeMetrics', 'a type misspelt'),
         'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17test': ('No such file', NO_BASE),
         'cascade_rpn/cascade-rpn_r50-caffe_fpn_1x_coco': ('num_classes', 'lacks an argument that has no default'),
-        'centernet/centernet_tta': ('not there', NO_RUN),
-        'common/': ('not there', NO_RUN),
-        'deepsort/': ('not there', NO_RUN),
-        'glip/odinw/override_category': ('not there', NO_RUN),
-        'grounding_dino/odinw/override_category': ('not there', NO_RUN),
-        'mm_grounding_dino/odinw/override_category': ('not there', NO_RUN),
+        'centernet/centernet_tta': ('missing;', NO_RUN),
+        'common/': ('missing;', NO_RUN),
+        'deepsort/': ('missing;', NO_RUN),
+        'glip/odinw/override_category': ('missing;', NO_RUN),
+        'grounding_dino/odinw/override_category': ('missing;', NO_RUN),
+        'mm_grounding_dino/odinw/override_category': ('missing;', NO_RUN),
         'pascal_voc/faster-rcnn_r50_fpn_1x_voc0712-cocofmt': ('eval_mode', 'an argument of another metric'),
-        'qdtrack/qdtrack_faster-rcnn_r50_fpn_4e_base': ('not there', NO_RUN),
-        'retinanet/retinanet_tta': ('not there', NO_RUN),
-        'rtmdet/rtmdet_tta': ('not there', NO_RUN),
-        'solov2/solov2-light_r': ('by_epoch', 'an argument that the loop of its type does not take'),
+        'qdtrack/qdtrack_faster-rcnn_r50_fpn_4e_base': ('missing;', NO_RUN),
+        'retinanet/retinanet_tta': ('missing;', NO_RUN),
+        'rtmdet/rtmdet_tta': ('missing;', NO_RUN),
+        'solov2/solov2-light_r': ('by_epoch', 'an argument that the loop of its type does not accept'),
         'sort/faster-rcnn_r50_fpn_8xb2-': ('does not exist', NO_BASE),
-        'sort/sort_': ('not there', NO_RUN),
-        'strongsort/': ('not there', NO_RUN),
-        'v3det/fcos_swinb_fpn_8x4': ('force_grad_on_level', 'an argument that the neck does not take'),
-        'yolox/yolox_tta': ('not there', NO_RUN),
+        'sort/sort_': ('missing;', NO_RUN),
+        'strongsort/': ('missing;', NO_RUN),
+        'v3det/fcos_swinb_fpn_8x4': ('force_grad_on_level', 'an argument that the neck does not accept'),
+        'yolox/yolox_tta': ('missing;', NO_RUN),
     },
     'mmseg': {
     },
 }
-#: What is left out in silence.
+#: What is silently ignored.
 LEFT_OUT = {
     'mmdet': {
         'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train_test-mot20test': ('test_pipeline', LATE),
@@ -58,30 +58,31 @@ LEFT_OUT = {
         'swin/swin-tiny-patch4-window7_upernet_1xb8-20k_levir-256x256': ('norm_cfg', LATE),
     },
 }
-#: What does not fit XCiT put in for the backbone, beside what is broken.
+#: What does not fit XCiT as the backbone, in addition to what is broken.
 NOT_FOR_XCIT = {
     'mmdet': {
-        'legacy_1.x/ssd300': ('out_channels[:len(in_channels)]', 'a neck that gives the maps of its backbone on'),
-        'pisa/ssd300': ('out_channels[:len(in_channels)]', 'a neck that gives the maps of its backbone on'),
+        'legacy_1.x/ssd300': ('out_channels[:len(in_channels)]', 'a neck that passes on the maps of its backbone'),
+        'pisa/ssd300': ('out_channels[:len(in_channels)]', 'a neck that passes on the maps of its backbone'),
     },
     'mmseg': {
         'bisenetv2/bisenetv2_fcn': ('in_index = 4', 'a head for a fifth map'),
         'cgnet/cgnet_fcn': ('self.in_channels == self.channels', 'a head without convolutions'),
-        'fastfcn/fastfcn_r50-d32_jpu': ('auxiliary_head.in_channels', 'a neck that gives one of the maps on'),
+        'fastfcn/fastfcn_r50-d32_jpu': ('auxiliary_head.in_channels', 'a neck that passes on one of the maps'),
     },
 }
-#: Seconds of a core for all configs as they are and dumped, and for those with XCiT.
-LIMITS = (160, 60)
+#: Seconds of a core for all configs as they are and dumped, and for those with XCiT. It is about twice what they take
+#: beside another test (163 and 33), as machines differ.
+LIMITS = (300, 70)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('framework', BROKEN)
 def test_only_broken_configs_are_refused(framework):
-    """And what a run of one would dump is as right as the config; and XCiT in a config of each family of models."""
+    """And what a run of one would dump passes like the config; so does XCiT in a config of each family of models."""
     root, paths = _configs(framework)
     found, seconds = _in_processes(look_at, paths, root)
     families = {family: root / name for name, (errors, *_, family) in sorted(found.items(), reverse=True)
-                if family and not any('not there' in line for line in errors)}
+                if family and not any('missing;' in line for line in errors)}
     on_xcit, seconds_on_xcit = _in_processes(look_with_xcit, sorted(families.values()), root)
     on_xcit = {name: lines for name, lines in on_xcit.items() if lines is not None}
     _compare({name: errors for name, (errors, *_) in found.items()}, BROKEN[framework])
@@ -96,7 +97,7 @@ def test_only_broken_configs_are_refused(framework):
 
 
 def _in_processes(function, paths, root):
-    """Return what a function gives for each file, by its path below the root, and the seconds of a core it took."""
+    """Return the result of a function for each file, by its path below the root, and the seconds of a core it took."""
     start = _seconds()
     with ProcessPoolExecutor(2, get_context('spawn'), isolate) as pool:
         found = list(pool.map(function, paths, chunksize=4))
@@ -123,5 +124,5 @@ def _compare(found, known, wanted=None):
 
 
 def _seconds():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # whatever else the machine does
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # independent of the load of the machine
     return used.ru_utime + used.ru_stime

@@ -1,4 +1,4 @@
-"""Names at the top level of a config: slips, names of version 2, and what a run dumps, which holds all variables."""
+"""Names at the top level of a config: misspelt ones, names of version 2, and what a run dumps, with all variables."""
 import pytest
 from mmengine.config import config
 
@@ -23,7 +23,7 @@ def test_misspelt_top_level_key(wrong, right, tmp_path):
     line, = check_top_level(load_config(path))
     assert line == f"{wrong} = {{'a': 1}}: nothing reads it; did you mean {right}?"
     path.write_text(f"_base_ = '{TINY_CONFIG}'\n{wrong} = dict(a=1)\n")
-    with pytest.raises(ConfigError, match=f'one thing .*\n.*did you mean {right}'):
+    with pytest.raises(ConfigError, match=f'1 mistake .*\n.*did you mean {right}'):
         check_config(load_config(path))
 
 
@@ -42,7 +42,7 @@ def test_keys_of_version_2_name_their_place(tmp_path, hints):
 
 
 def test_variables_that_stand_elsewhere_too_are_no_keys(hints):
-    """An ``optimizer`` that stands in ``optim_wrapper``, as the base of the config wrote it; one of its own is told."""
+    """An ``optimizer`` that is also in ``optim_wrapper``, as the base wrote it, is no finding; another one is."""
     cfg = load_config(TINY_CONFIG)
     cfg.optimizer = dict(cfg.optim_wrapper.optimizer)
     cfg.seed, cfg.randomness = 5, dict(seed=5, deterministic=False)
@@ -87,7 +87,7 @@ def dump(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('name', LOADABLE)
 def test_what_a_config_dumps_holds_the_same(name, dump):
-    """So that it is as right as the config; the text alone, which tells what uses a name, is another."""
+    """So it passes like the config; only the text, which shows what uses a name, differs."""
     cfg = load_config(name)
     again = load_config(dump(cfg))
     assert again._cfg_dict == cfg._cfg_dict and not check_top_level(again)
@@ -104,7 +104,7 @@ def test_the_configs_in_the_folder_of_a_run_have_no_findings(run, request, hints
 
 
 def test_variables_that_a_dump_holds_are_used_up(tmp_path, dump, hints):
-    """As in mmseg's configs of Swin and BiSeNet: an optimizer that another took the place of, a list of heads."""
+    """As in mmseg's configs of Swin and BiSeNet: an optimizer that another one replaced, a list of heads."""
     base, path, based = tmp_path / 'base.py', tmp_path / 'mine.py', tmp_path / 'child.py'
     base.write_text(f"_base_ = '{TINY_CONFIG}'\nmodels = dict(with_cp=True)\nmodel = dict(backbone=models)\n"
                     "optimizer = dict(type='SGD', lr=0.01)\noptim_wrapper = dict(optimizer=optimizer)\n")
@@ -119,6 +119,6 @@ def test_variables_that_a_dump_holds_are_used_up(tmp_path, dump, hints):
     check_config(load_config(based))
     assert not hints
     based.write_text(f"_base_ = '{dumped}'\nfp16 = dict(loss_scale=512.)\nmodle = dict(a=1)\n")
-    with pytest.raises(ConfigError, match='one thing .*\n.*modle'):
+    with pytest.raises(ConfigError, match='1 mistake .*\n.*modle'):
         check_config(load_config(based))
     assert names_of(hints) == ['fp16']

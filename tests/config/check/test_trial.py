@@ -1,4 +1,4 @@
-"""What happens in the copy of the process: nothing of it stays, and a check that stops is told and refuses nothing."""
+"""What happens in the copy of the process: it has no lasting effects, and a check that fails is only a warning."""
 import gc
 import logging
 import os
@@ -18,7 +18,7 @@ from xcit_dense.errors import ConfigError
 
 @pytest.fixture
 def warned(monkeypatch):
-    """What is warned of, in place of a test that fails."""
+    """The warnings, which would otherwise fail the test."""
     found = []
     monkeypatch.setattr(trial, 'warn_of', found.append)
     return found
@@ -48,7 +48,7 @@ def test_a_check_that_stops_refuses_nothing_but_what_was_found_before(warned, mo
     cfg = load_config(TINY_CONFIG)
     check_config(cfg)
     cfg.train_dataloader.batch_size = 0
-    with pytest.raises(ConfigError, match='one thing .*\n.*batch_size'):
+    with pytest.raises(ConfigError, match='1 mistake .*\n.*batch_size'):
         check_config(cfg)
     assert len(warned) == 2
 
@@ -72,7 +72,7 @@ def test_the_copy_keeps_its_effects_to_itself(capfd):
     assert pid != os.getpid() and rest == [1, False, logging.CRITICAL]
     assert (torch.initial_seed(), torch.get_num_threads()) == before and 'OF_THE_COPY' not in os.environ
     assert not logging.getLogger('of the copy').handlers and gc.isenabled()
-    assert trial.socket.getaddrinfo is not trial._refuse and 'said by the copy' not in ''.join(capfd.readouterr())
+    assert trial.socket.getaddrinfo is not trial._no_network and 'said by the copy' not in ''.join(capfd.readouterr())
 
 
 def test_the_warning_names_the_problem(monkeypatch):

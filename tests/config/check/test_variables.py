@@ -1,4 +1,4 @@
-"""Variables that a base used up before the config changed them; and options that are meant for them."""
+"""Variables that a base used before the config changed them, and options that are meant for them."""
 import pytest
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -9,7 +9,7 @@ from xcit_dense.config.loading import load_config, read_config
 
 @pytest.fixture
 def leaf(tmp_path):
-    """A function that writes a config with some lines and gives it."""
+    """A function that writes a config with some lines and returns it."""
 
     def write(text, base=TINY_SEG_CONFIG):
         path = tmp_path / 'mine.py'
@@ -60,7 +60,7 @@ def test_options_that_change_the_keys_are_the_mend(leaf):
 
 
 def test_what_lies_above_a_framework_or_cannot_be_read_again(leaf, tmp_path):
-    """A base of an installed package stays where it is; a value that the base cannot take is nobody's fault here."""
+    """A base in an installed package stays where it is; a value that the base cannot use is no finding here."""
     base = tmp_path / 'base.py'
     base.write_text(f"_base_ = '{TINY_CONFIG}'\nsides = (3, 4)\nwhole = sides[0] + 1\nvisualizer = dict(side=whole)\n")
     assert not check_top_level(load_config(leaf('sides = None', base)))

@@ -1,4 +1,4 @@
-"""Data sets beside each other, and beside the metrics that judge them."""
+"""Data sets compared with each other and with their metrics."""
 import json
 import shutil
 
@@ -20,7 +20,7 @@ def concat(*members):
 
 
 def test_every_member_has_a_report_of_its_own(root, tmp_path):
-    """A bad first one stops the training, whatever comes after it."""
+    """A bad first data set stops the training, also if a good one follows."""
     rewrite(root, fields('annotations', 0, segmentation='x'))
     make_demo_data(tmp_path / 'other', num_train=4, num_val=2, size=64)
     good = coco(tmp_path / 'other')

@@ -1,4 +1,4 @@
-"""What was looked at once is not looked at again."""
+"""Files that were checked once are not read again."""
 import os
 
 import pytest

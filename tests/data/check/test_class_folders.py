@@ -1,4 +1,4 @@
-"""Faults of images of classes, in folders or in a list."""
+"""Problems of images by class, in folders or in a list."""
 import shutil
 
 import pytest
@@ -44,18 +44,18 @@ FAULTS = (
      'star/a.jpg cannot be read'),
     ('image-cut-off', lambda f: (f / 'star/a.jpg').write_bytes((f / 'star/star_0001.jpg').read_bytes() + bytes(5000)),
      'star/a.jpg has no end mark'),
-    ('image-left-out', lambda f: (f / 'star/a.jpg').symlink_to('nowhere'), 'leads nowhere'),
-    ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files named *.gif: those of"),
+    ('image-left-out', lambda f: (f / 'star/a.jpg').symlink_to('nowhere'), 'a broken link'),
+    ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files named *.gif; only .bmp"),
     ('files-left-out', lambda f: (f / 'star/x').touch(), '1 file without a suffix'),
-    ('files-left-out', lambda f: copy(f, 'star/star_0001.jpg', 'x.jpg'), '1 file beside the class folders'),
+    ('files-left-out', lambda f: copy(f, 'star/star_0001.jpg', 'x.jpg'), '1 file next to the class folders'),
     ('class-empty', lambda f: (f / 'empty').mkdir(), 'train/empty has no image'),
     ('class-hidden', lambda f: (copy(f, 'star/star_0001.jpg', '.hid/a.png'), (f / 'star/star_0001.jpg').unlink()),
      'train/.hid is a hidden folder'),
     ('image-two-classes', lambda f: copy(f, 'star/star_0002.jpg', 'disc/a.jpg'),
-     "has two classes: 'disc' (disc/a.jpg), 'star' (star/star_0002.jpg)"),
-    ('class-single', lambda f: [shutil.rmtree(f / name) for name in NAMES[1:]], "has one class alone, 'cross'"),
-    ('no-images', lambda f: [shutil.rmtree(f / name) for name in NAMES], 'has no folder'),
-    ('not-there', lambda f: shutil.rmtree(f), 'train is not there'),
+     "is in several classes: 'disc' (disc/a.jpg), 'star' (star/star_0002.jpg)"),
+    ('class-single', lambda f: [shutil.rmtree(f / name) for name in NAMES[1:]], "has only one class, 'cross'"),
+    ('no-images', lambda f: [shutil.rmtree(f / name) for name in NAMES], 'has no class folders'),
+    ('not-there', lambda f: shutil.rmtree(f), 'train does not exist'),
 )
 
 
@@ -69,7 +69,7 @@ def test_fault_of_class_folders(root, train, kind, plant, words):
 
 
 def test_a_class_whose_files_are_all_left_out(root, train):
-    """In training it would never be learnt; where it is not trained on nothing is lost."""
+    """In training the class would never be learned; elsewhere nothing is lost."""
     (train / 'webs').mkdir()
     for name in ('a.gif', 'b.GIF'):
         (train / 'webs' / name).touch()
@@ -90,9 +90,9 @@ def test_folders_of_images_that_cannot_be_used_at_all(root, train):
 LINES = (
     ('list-line', 'star.jpg', "not 'star.jpg'"), ('list-line', '', "not ''"), ('list-line', 'a.jpg x', "not 'x'"),
     ('list-line', 'a.jpg\t3', 'a space'), ('list-line', 'a.jpg -1', '0 or more'),
-    ('list-label', 'star/star_0001.jpg 5', '5; the labels of the 5 classes are 0 to 4'),
-    ('image-missing', 'star/none.jpg 3', 'star/none.jpg is not there'),
-    ('image-outside', '../../train2017/000000000001.jpg 3', 'lies outside'),
+    ('list-label', 'star/star_0001.jpg 5', '5; the labels of 5 classes are 0 to 4'),
+    ('image-missing', 'star/none.jpg 3', 'star/none.jpg does not exist'),
+    ('image-outside', '../../train2017/000000000001.jpg 3', 'is outside'),
     ('image-two-classes', 'star/star_0002.jpg 1', "'disc' (star/star_0002.jpg)")
 )
 
@@ -108,7 +108,7 @@ def test_fault_of_a_list(root, kind, line, words):
     found = only(check_data_set(dataset, True), kind)
     assert words in found[0].sentence
     if found[0].part == 'lines':
-        assert f'{root}/list.txt: the line 3 ' in found[0].sentence
+        assert f'{root}/list.txt: line 3 ' in found[0].sentence
     if line:
         write_list(root, f'{good}{line}')
         assert only(check_data_set(dataset, True), kind) == found
@@ -124,11 +124,11 @@ def test_lists_that_cannot_be_used_at_all(root):
     write_list(root, '')
     assert kinds_of(check_data_set(dataset, True)) == {'class-list', 'no-images'}
     (root / 'list.txt').unlink()
-    assert 'list.txt is not there' in check_data_set(dataset, True).findings[-1].sentence
+    assert 'list.txt does not exist' in check_data_set(dataset, True).findings[-1].sentence
 
 
 def test_a_test_asks_less(root):
-    """An empty folder is what other data needs in the place of a class without images."""
+    """Data without images of a class needs an empty folder for it."""
     shutil.rmtree(root / 'classes/val/star')
     (root / 'classes/val/star').mkdir()
     reports = check_data_sets(config(root))
@@ -146,7 +146,7 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
     assert [finding.file for finding in found] == [f'{root}/classes/val/{name}/copy.jpg' for name in NAMES]
     assert found[0].value == f'{train}/cross/cross_0001.jpg' and found[0].severity == 'warning'
     assert 'and 2 more' in report.summary()
-    monkeypatch.setattr(copies, '_digest', lambda path: pytest.fail(f'{path} is read again'))
+    monkeypatch.setattr(copies, 'hash_of', lambda path: pytest.fail(f'{path} is read again'))
     assert check_data_sets(config(root))['val_dataloader'].findings == found
     report = check_data_sets(config(root, val=pictures(root)))['val_dataloader']  # nothing is to be compared
     assert len(only(report, 'image-in-training')) == report.counts['images'] == 15
@@ -165,7 +165,7 @@ def test_parts_of_one_data_set_are_not_compared(root, part):
 
 
 def test_only_files_that_end_alike_are_read_as_a_whole(root, monkeypatch):
-    monkeypatch.setattr(copies, '_digest', lambda path: pytest.fail(f'{path} is read as a whole'))
+    monkeypatch.setattr(copies, 'hash_of', lambda path: pytest.fail(f'{path} is read as a whole'))
     check_data_sets(config(root), use_cache=False)
 
 
@@ -186,8 +186,8 @@ def test_huge_images_are_a_warning(root, monkeypatch):
     (NAMES, None, ''), ([f'my {name}' for name in NAMES], None, ''),
     (NAMES[::-1], 'class-order', "class 0 is 'cross', not 'triangle'"),
     (('.hid', *NAMES[:-1]), 'class-order', 'triangle'),
-    (NAMES[:-1], 'class-count', "has 5 class folders, and the config has 4 classes: with 'triangle'"),
-    ('abcdef', 'class-count', 'has 5 class folders, and the config has 6 classes')))
+    (NAMES[:-1], 'class-count', "has 5 class folders, but the config has 4 classes: with 'triangle'"),
+    ('abcdef', 'class-count', 'has 5 class folders, but the config has 6 classes')))
 @pytest.mark.parametrize('where', ('metainfo', 'classes'))
 def test_classes_of_the_config(root, classes, kind, words, where):
     """mmpretrain counts the folders; other names are for display."""
@@ -202,7 +202,7 @@ def test_classes_of_the_config(root, classes, kind, words, where):
 
 
 def test_folders_that_differ_are_found_without_classes_from_data_too(root):
-    """Every label behind the missing folder would be another's, without a word."""
+    """Every label behind the missing folder would be another's, without a warning."""
     cfg = config(root, classes_from_data=False)
     assert check_classes(cfg) == []
     shutil.rmtree(root / 'classes/val/disc')
@@ -235,7 +235,7 @@ def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_
     cfg = config(root)
     with pytest.raises(DataError, match=r'a b.jpg cannot be read(.|\n)*--drop') as caught:
         check_before_training(cfg)
-    assert '1 fault' in str(caught.value)
+    assert '1 error ' in str(caught.value)
     check_before_training(cfg, 'warn')
     for loader, report in check_data_sets(cfg).items():
         words, path = drop_findings(report, tmp_path / loader)
@@ -250,7 +250,7 @@ def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_
     assert len(kept) == 14 and all(f'/{NAMES[info["gt_label"]]}/' in info['img_path'] for info in map(
         kept.get_data_info, range(14)))
     words, path = drop_findings(reports['train_dataloader'], tmp_path / 'x')
-    assert 'nothing to leave out' in words and path is None
+    assert 'nothing to drop' in words and path is None
 
 
 def test_lists_are_dropped_from_too(root, tmp_path):
@@ -283,4 +283,4 @@ def test_histogram_and_samples_show_the_classes(root):
     assert {sample['label'] for sample in report.samples} == set(NAMES)
     report.classes = [(f'c{number}', number, number) for number in range(1000)]
     lines = report.histogram().splitlines()
-    assert len(lines) == 202 and 'c999 ' in lines[1] and 'c1 ' in lines[200] and 'without any: c0' in lines[201]
+    assert len(lines) == 202 and 'c999 ' in lines[1] and 'c1 ' in lines[200] and 'without images: c0' in lines[201]

@@ -131,7 +131,7 @@ def test_classes_that_somebody_wrote_are_not_overwritten(root):
     finding, = check_classes(cfg)
     assert finding.kind == 'class-explicit' and 'val_dataloader.dataset.metainfo.classes' in finding.sentence
     assert 'classes_from_data=False' in finding.sentence and 'train_dataloader' not in finding.sentence
-    with pytest.raises(DataError, match='leave metainfo.classes out'):
+    with pytest.raises(DataError, match='remove metainfo.classes'):
         take_classes(cfg)
     take_classes(cfg, on_findings='warn')
     assert cfg.val_dataloader.dataset.metainfo.classes == ('one', 'two')

@@ -1,4 +1,4 @@
-"""Faults of annotation files: each is planted in generated data, found, and named."""
+"""Problems of annotation files: each is planted in generated data, found, and named."""
 import gc
 import json
 import shutil
@@ -77,7 +77,7 @@ def without(key):
     return lambda content: content['annotations'][0].pop(key)
 
 
-#: Kind, what plants it, and what the finding says: the place or the value.
+#: Kind, the function that plants it, and a part of the finding: the place or the value.
 FAULTS = (
     ('bad-record', lambda c: c['annotations'].insert(0, [1]), 'annotations[0]'),
     ('bad-record', lambda c: c['images'].append(None), 'images[6]'),
@@ -142,8 +142,8 @@ FAULTS = (
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
     ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
     ('image-outside', fields('images', 0, file_name='../../beside.jpg'), 'beside.jpg'),
-    ('image-unreadable', fields('images', 0, file_name=f'../{ANNOTATIONS}'), 'no image of a kind'),
-    ('image-unreadable', fields('images', 0, file_name='.'), 'no regular file'),
+    ('image-unreadable', fields('images', 0, file_name=f'../{ANNOTATIONS}'), 'not an image of a format'),
+    ('image-unreadable', fields('images', 0, file_name='.'), 'not a regular file'),
     ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'),
 )
 
@@ -213,7 +213,7 @@ def test_many_faults_are_all_found(root):
     assert [f.row for f in report.findings if f.kind == 'bad-record'] == list(range(0, 10_000, 1000))
     assert [f.row for f in report.findings if f.kind == 'box-not-finite'] == list(range(1, 10_000, 1000))
     assert len(report.findings) == 20
-    assert report.summary(first=3).count('10 times, such as') == 2
+    assert report.summary(first=3).count('10 times, for example') == 2
 
 
 def test_sums_of_compressed_masks_are_those_of_pycocotools():
@@ -248,7 +248,7 @@ def test_garbage_is_collected_after_a_file_as_before(root, on, text):
 
 
 def test_a_data_set_of_two_loaders_is_checked_once(root):
-    """Whatever the order of its keys; what a training filters out of it, a test does not."""
+    """With its keys in any order; a test keeps what a training filters out."""
     one = coco(root, test_mode=True)
     other = dict(reversed(dict(one, filter_cfg=dict(min_size=3)).items()))
     cfg = Config(dict(val_dataloader=dict(dataset=one), test_dataloader=dict(dataset=other),

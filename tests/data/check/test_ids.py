@@ -34,7 +34,7 @@ def renumbered(root, ids):
 
 @by_ids
 def test_ids_are_no_places(root, ids):
-    """Counts, drawn objects and classes are the same, whatever the ids."""
+    """Counts, drawn objects and classes do not depend on the ids."""
     before = check_data_set(coco(root))
     content = renumbered(root, ids)
     report = check_data_set(coco(root))
@@ -59,7 +59,7 @@ def test_classes_from_data_keep_the_ids(root, ids):
 
 
 def test_labels_are_those_of_mmdet(root):
-    """What mmdet makes of the ids of the file is what the check counts under each name."""
+    """The check counts for each name what mmdet reads for its ids."""
     renumbered(root, IDS['large'])
     report = check_data_set(coco(root))
     options = coco(root, pipeline=[])

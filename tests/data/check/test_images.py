@@ -1,4 +1,4 @@
-"""Faults of image files."""
+"""Problems of image files."""
 import os
 import shutil
 
@@ -33,7 +33,7 @@ def test_names_that_lead_out_of_the_root_are_told_and_links_are_not(root, tmp_pa
     assert kinds_of(report) == {'absolute': {'image-outside'}, 'not there': {'image-outside', 'image-missing'}}.get(
         way, set())
     for finding in report.warnings:
-        assert f'it is {beside}' in finding.sentence and finding.id == 1 and finding.kind == 'image-outside'
+        assert f'root: {beside}' in finding.sentence and finding.id == 1 and finding.kind == 'image-outside'
 
 
 def test_a_data_root_or_image_folder_that_is_a_link_is_no_way_out(root, tmp_path):
@@ -48,14 +48,14 @@ def test_images_that_cannot_be_used(root, monkeypatch):
     whole = first.read_bytes()
     os.mkfifo(root / 'pipe')  # opening it would wait for ever
     first.write_bytes(b'no picture')
-    assert 'no image of a kind' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    assert 'not an image of a format' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
     first.write_bytes(whole[:len(whole) // 2])
-    assert 'cut off: a JPEG without its end' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    assert 'cut off: a JPEG file without its end' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
     first.write_bytes(whole + bytes(5000))  # mmcv reads it
     assert only(check_data_set(coco(root)), 'image-cut-off')[0].severity == 'warning'
     first.unlink()
     (root / 'pipe').rename(first)
-    assert 'no regular file' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    assert 'not a regular file' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
     first.unlink()
     first.write_bytes(whole)
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 10)

@@ -1,4 +1,4 @@
-"""How bad each kind of finding is, whether its record is left out, and what comes of it."""
+"""How bad each kind of finding is, whether its record is dropped, and what that changes."""
 import json
 
 import pytest
@@ -10,19 +10,19 @@ from xcit_dense.data import check as data_check
 from xcit_dense.data.check import KINDS, Finding, Report, check, check_before_training, drop_findings
 from xcit_dense.errors import DataError
 
-#: What training would not survive or would learn, and a record less mends it.
+#: Stops or spoils the training, and dropping the record fixes it.
 ERRORS_THAT_DROP = {
     'bad-record', 'image-id-twice', 'annotation-id-twice', 'image-dimensions', 'box-infinite', 'box-absurd',
     'mask-missing', 'mask-malformed', 'polygon-first', 'polygon-not-finite', 'polygon-absurd', 'polygon-outside',
     'rle-size', 'rle-counts', 'rle-malformed', 'image-missing', 'image-unreadable', 'image-size', 'image-rotated',
     'map-missing', 'map-shared', 'map-unreadable', 'map-16-bit', 'map-colour', 'map-size', 'map-labels', 'list-line',
     'list-label'}
-#: Likewise, and no record less mends it.
+#: Stops or spoils the training, and dropping records does not fix it.
 ERRORS_THAT_STAY = {
     'not-there', 'not-coco', 'category-id-twice', 'category-name-twice', 'no-images', 'class-missing', 'class-order',
     'class-list', 'class-count', 'class-single', 'class-unread', 'class-hidden', 'class-numbers', 'evaluator-data',
     'class-explicit'}
-#: What training leaves out by itself, or repeats.
+#: Training ignores it by itself, or repeats it.
 WARNINGS_THAT_DROP = {
     'file-name-twice', 'image-twice', 'unknown-category', 'orphan', 'box-not-finite', 'box-negative', 'box-outside',
     'box-empty', 'area-empty', 'area-not-finite', 'mask-no-counts', 'polygon-none', 'image-cut-off', 'map-ignored',

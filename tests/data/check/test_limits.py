@@ -100,7 +100,7 @@ POLYGONS = (
     ([[1, 1, 400, 1, 5, 5]], None), ([[1, 1, 400 + TINY, 1, 5, 5]], 'polygon-absurd'),
     ([[1, 1, 5, 400, 5, 5]], None), ([[1, 1, 5, 400 + TINY, 5, 5]], 'polygon-absurd'),
     ([[-400, 1, 5, 1, 5, 5]], None), ([[-400 - TINY, 1, 5, 1, 5, 5]], 'polygon-absurd'),
-    ([[1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]], None),  # a part of an object may lie outside
+    ([[1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]], None),  # a part of an object may be outside
     ([[50, 50, 60, 50, 60, 60], [1, 1, 5, 1, 5, 5]], None),
 )
 

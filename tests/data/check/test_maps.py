@@ -1,4 +1,4 @@
-"""Faults of label maps, and layouts that are none."""
+"""Problems of label maps, and layouts that are wrong."""
 import shutil
 
 import numpy as np
@@ -31,7 +31,7 @@ FAULTS = (
     ('map-ignored', save_map(lambda m: np.full_like(m, 255)), '000000000001.png has no pixel with a class'),
     ('map-shared', lambda image, path: shutil.copy(image, image.with_suffix('.JPEG')), '000000000001.JPEG'),
     ('map-without-image', lambda image, path: shutil.copy(path, path.with_name('x.png')), 'x.png'),
-    ('image-unreadable', lambda image, path: image.write_bytes(b'no picture'), 'no image of a kind'),
+    ('image-unreadable', lambda image, path: image.write_bytes(b'no picture'), 'not an image of a format'),
 )
 
 
@@ -123,7 +123,7 @@ def test_layout_that_the_class_of_a_data_set_knows(root):
 
 
 def test_maps_are_counted_and_read_once_for_check_and_training(root, monkeypatch):
-    """What the check has read is not read again where a training takes its classes, whatever way the root is named."""
+    """A training does not read again what the check has read, however the root is written."""
     save_map(lambda m: np.full_like(m, 255))(*image_and_map(root))
     monkeypatch.chdir(root.parent)
     (root / 'classes.txt').unlink()

@@ -1,4 +1,4 @@
-"""What is made of the findings: a stop, sheets, a clean file."""
+"""The results of findings: an error, contact sheets, a cleaned file."""
 import json
 import shutil
 from pathlib import Path
@@ -29,12 +29,12 @@ from xcit_dense.data.check import (
     check_data_set,
     draw_contact_sheet,
 )
-from xcit_dense.data.classes import palette_of
 from xcit_dense.data.demo import CLASSES
+from xcit_dense.draw.colours import class_colours
 from xcit_dense.errors import ConfigError, DataError, OutputError
 from xcit_dense.files import RECORD
 
-#: A box that training would learn.
+#: A box that would spoil the training.
 ENDLESS = [0, 0, INFINITE, 5]
 
 
@@ -49,7 +49,7 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
     with pytest.raises(DataError) as stopped:
         check_before_training(cfg)
     message = str(stopped.value)
-    assert '12 faults' in message and '2 more' in message and message.count('box [0, 0, inf') == 10
+    assert '12 errors' in message and '2 more' in message and message.count('box [0, 0, inf') == 10
     assert f': python -m xcit_dense check_data {TINY_CONFIG} --data-root {root}\n' in message  # to be copied
     assert '--drop DIR' in message
     with pytest.raises(ConfigError, match='on_findings'):
@@ -58,7 +58,7 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
     monkeypatch.setattr(check, 'print_log', lambda text, **options: said.append(text))
     check_before_training(cfg, on_findings='warn')
     assert len(said) == 2 and said[0].count('box [0, 0, inf') == 3 and '9 more' in said[0]  # each once
-    assert '12 faults' in said[1] and 'box [' not in said[1] and 'check_data' in said[1]
+    assert '12 errors' in said[1] and 'box [' not in said[1] and 'check_data' in said[1]
     # one process of several looks, and ends the others with itself
     cfg.launcher = 'pytorch'
     monkeypatch.setenv('RANK', '1')
@@ -67,7 +67,7 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, caplog):
 
 @pytest.mark.parametrize('count, more', ((3, 0), (4, 1), (10, 7), (11, 8)))
 def test_no_more_are_counted_than_there_are(root, count, more):
-    """Behind the ten that a stop tells, and the three of a kind that a report tells."""
+    """Beyond the ten that an error shows, and the three of a kind that a report shows."""
     def change(content):
         one = content['annotations'][0]
         content['annotations'] = [dict(one, id=i, bbox=[0, 0, INFINITE, i]) for i in range(1, count + 1)]
@@ -83,7 +83,7 @@ def test_no_more_are_counted_than_there_are(root, count, more):
 
 @pytest.mark.parametrize('count', (2, 468))
 def test_equal_faults_are_one_line(root, count):
-    """In the report and where a training stops, whatever the kind; the file of findings has all."""
+    """In the report and in the error of a training, for every kind; the file of findings has all."""
     def change(content):
         one = content['annotations'][0]
         content['annotations'] = [dict(one, id=i, bbox=ENDLESS) for i in range(1, count + 1)]
@@ -94,7 +94,7 @@ def test_equal_faults_are_one_line(root, count):
     with pytest.raises(DataError) as stopped:
         check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
     for said in (report.summary(), str(stopped.value)):
-        assert said.count('[0, 0, inf, 5]') == 1 and f'{count:,} times, such as: ' in said
+        assert said.count('[0, 0, inf, 5]') == 1 and f'{count:,} times, for example: ' in said
         assert said.count('[0, 0, inf, 6]') == 1 and ' more' not in said
 
 
@@ -111,11 +111,11 @@ def test_first_lines_have_a_fault_of_every_kind_and_drop_where_it_helps(root):
 
     rewrite(root, change)
     text = message(TINY_CONFIG)
-    assert '12 faults' in text and "RLE: 'x'" in text and '[0, 0, inf, 5]' in text and '--drop' in text
+    assert '12 errors' in text and "RLE: 'x'" in text and '[0, 0, inf, 5]' in text and '--drop' in text
     (root / ANNOTATIONS).write_text('no json')
-    assert '1 fault ' in message(TINY_CONFIG) and '--drop' not in message(TINY_CONFIG)
+    assert '1 error ' in message(TINY_CONFIG) and '--drop' not in message(TINY_CONFIG)
     image_and_map(root)[1].unlink()
-    assert '1 fault ' in message(TINY_SEG_CONFIG) and '--drop' not in message(TINY_SEG_CONFIG)
+    assert '1 error ' in message(TINY_SEG_CONFIG) and '--drop' not in message(TINY_SEG_CONFIG)
 
 
 def colours_of(path):
@@ -136,8 +136,8 @@ def test_sheets_show_what_was_found_first(root, tmp_path):
         f'00000000000{number}.jpg' if number else 'beside.jpg' for number in (0, 5, *dict.fromkeys((owner, 1, 2, 3, 6)))
         if number != 4]
     captions = {Path(sample['file']).stem[-1]: sample['captions'] for sample in report.samples}
-    assert any('lies outside' in caption for caption in captions['e'])
-    assert 'not 640 x' in captions['5'][0] and 'wholly outside its image' in captions[str(owner)][-1]
+    assert any('is outside' in caption for caption in captions['e'])
+    assert 'not 640 x' in captions['5'][0] and 'entirely outside its image' in captions[str(owner)][-1]
     assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
     alarm = (176, 0, 32)
     assert alarm in colours_of(tmp_path / 'a.png')
@@ -172,9 +172,9 @@ def test_classes_have_one_colour_in_all_sheets(root, tmp_path):
         report.samples[0].update(captions=[])
         draw_contact_sheet(report, tmp_path / file, names)
     # the legend, where colours are not mixed with a picture
-    wanted = set(palette_of(names))
+    wanted = set(class_colours(names))
     assert colours_of(tmp_path / 'a.png') & wanted and colours_of(tmp_path / 'b.png') & wanted
-    assert not colours_of(tmp_path / 'b.png') & (set(palette_of(names[::-1])) - wanted)
+    assert not colours_of(tmp_path / 'b.png') & (set(class_colours(names[::-1])) - wanted)
 
 
 def test_warnings_are_logged_and_do_not_stop(root, monkeypatch):
@@ -224,7 +224,7 @@ def test_drop_lists_bad_images_of_folders(root, tmp_path):
     image, path = image_and_map(root)
     path.unlink()
     words, file = data_check.drop_findings(check_data_set(folders(root)), tmp_path / 'clean')
-    assert '1 image to take out of' in words and file is None
+    assert '1 image to remove from' in words and file is None
     assert (tmp_path / 'clean/take_away.txt').read_text() == f'{image}\n'
     assert image.is_file()
 

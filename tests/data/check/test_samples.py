@@ -17,7 +17,7 @@ def test_sixteen_images_with_findings_and_sixteen_without():
     found = [(number, finding('area-empty', number)) for number in range(20)]
     found += [(19, finding('rle-size', 50)), (3, finding('box-empty', 51)), (19, finding('box-empty', 52))]
     chosen = choose_samples(found, list(range(100, 200)) + [3])
-    captions = {image: [int(caption.split()[2]) for caption in words] for image, words in chosen.items()}
+    captions = {image: [int(caption.split()[1]) for caption in words] for image, words in chosen.items()}
     assert list(captions.items())[:16] == [
         (19, [50, 52, 19]), (0, [0]), (3, [51, 3]), *((number, [number]) for number in (1, 2, *range(4, 15)))]
     good = list(captions)[16:]
@@ -35,7 +35,7 @@ def test_the_first_of_each_kind_goes_first_and_errors_before_warnings():
     ([0, 0, 99999, 5], True), ([0, 0, 100000, 5], False), ([-100000, 0, 5, 5], False), ([5, 5, -1, 4], False),
     ([5, 5, 0, 4], True)))
 def test_boxes_with_faults_are_drawn_where_they_can_be(root, box, drawn):
-    """Marked, and without a mask where none is read; those beside them are as they were."""
+    """Marked, and without a mask if none is read; the others do not change."""
     rewrite(root, lambda content: content['annotations'][0].update(bbox=box))
     content = json.loads((root / ANNOTATIONS).read_text())
     image = content['annotations'][0]['image_id']

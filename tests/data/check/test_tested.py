@@ -57,7 +57,7 @@ def test_folders_of_imagenet(tmp_path, names, kind):
             check_before_test(config(dataset))
     else:
         check_before_test(config(dataset))
-    # names of one's own are one's own matter
+    # users may choose their own names
     own = dict(dataset, metainfo=dict(classes=[f'my {number}' for number in range(1000)]))
     assert check_data_set(own, trained=False).findings == []
 
@@ -93,8 +93,8 @@ def listed(label):
 
 @pytest.mark.parametrize('make, count, words', (
     (lambda root: imagenet(root, IDS[100:110]), 1000, ('10 class folders', '1,000 classes', 'meta/val.txt')),
-    (flat, 1000, ('no folder', 'meta/val.txt', 'a.JPEG 1')),
-    (lambda root: pictures(root, data_prefix=imagenet(root)['split']), 3, ('no folder', 'as ann_file')),
+    (flat, 1000, ('no class folders', 'meta/val.txt', 'a.JPEG 1')),
+    (lambda root: pictures(root, data_prefix=imagenet(root)['split']), 3, ('no class folders', '(ann_file of the')),
     (listed(1000), 1000, ('line 2', 'label 1000', '0 to 999')), (listed(3), 3, ('line 2', 'label 3', '0 to 2')),
     (listed(-1), 1000, ('line 2', '0 or more')), (listed('x'), 1000, ('line 2', "'x'")),
     (lambda root: pictures(root, data_prefix=imagenet(root, 'abcd')['split']), 3, ('4 class folders', '3 classes'))))
@@ -119,7 +119,7 @@ def test_the_tool_ends_before_the_model_is_built(call_tool, tmp_path):
     imagenet(tmp_path)
     Image.new('RGB', (9, 9)).save(tmp_path / 'val/a.png')
     code, message = call_tool('test.py', TINY_CLS_CONFIG, 'absent.pth', '--data-root', tmp_path)
-    assert code == 1 and 'no folder' in message and 'ann_file' in message
+    assert code == 1 and 'no class folders' in message and 'ann_file' in message
 
 
 def checkpoint_of(names):
@@ -133,7 +133,7 @@ def checkpoint_of(names):
     (('cross', 'disc'), ('disc', 'cross'), ("class 0 is 'cross', not 'disc'", )),
     (IDS, imagenet_classes().values(), None), (IDS, ('a', 'b'), ("with 'n01440764'", ))))
 def test_other_classes_than_those_of_the_checkpoint(tmp_path, names, known, words, warned):
-    """Figures and names would be wrong without a word: frameworks compare numbers."""
+    """Figures and names would be wrong without a warning: frameworks compare numbers."""
     dataset = pictures(tmp_path, data_prefix=imagenet(tmp_path, names)['split'])
     warn_of_other_classes(config(dataset), checkpoint_of(known), 'run.pth')
     assert len(warned) == bool(words) and all(word in warned[0] for word in words or ()), warned

@@ -1,4 +1,4 @@
-"""What mmdet and mmseg take, though the check did not: other categories, ids, files and loaders of somebody's own."""
+"""Data that mmdet and mmseg accept, so the check must too: other categories, ids, files and custom loaders."""
 import json
 import shutil
 
@@ -228,7 +228,7 @@ def test_label_maps_of_more_bits_with_small_labels_are_read_as_mmseg_does(root, 
 
 
 def test_hidden_files_are_none_of_the_data(root):
-    """As macOS leaves them beside each file on some disks."""
+    """As macOS leaves them next to each file on some disks."""
     image, path = image_and_map(root)
     for file in (image, path):
         file.with_name(f'._{file.name}').write_bytes(b'Mac OS X')

@@ -1,4 +1,4 @@
-"""What may be meant in several ways: the error says what was seen and the options, which then decide."""
+"""Data that can be read in several ways: the error lists what was found and the options, which then decide."""
 import shutil
 
 import pytest
@@ -99,7 +99,7 @@ def test_options_for_a_folder_without_data(folder, tmp_path):
 
 
 @pytest.mark.parametrize('change, words', (
-    (lambda cfg: cfg.train_dataloader.dataset.update(type='CocoPanopticDataset'), 'of its own kind'),
+    (lambda cfg: cfg.train_dataloader.dataset.update(type='CocoPanopticDataset'), 'unknown or different kinds'),
     (lambda cfg: cfg.train_dataloader.dataset.update(backend_args=dict(backend='petrel')), 'on a disk'),
     (lambda cfg: cfg.train_dataloader.update(dataset=dict(type='ConcatDataset', datasets=[
         dict(cfg.train_dataloader.dataset)] * 2)), 'several')))

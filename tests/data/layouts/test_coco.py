@@ -1,4 +1,4 @@
-"""Exports in COCO's form: what each tool's becomes, as mmdet reads it; categories and names that are mended."""
+"""Exports in COCO format: how mmdet reads those of each tool, with categories and names fixed."""
 import json
 import shutil
 from pathlib import Path
@@ -173,4 +173,4 @@ def test_a_class_without_objects_that_stands_above_itself_alone_stays():
     """As some of COCO's."""
     categories = [dict(id=1, name='person', supercategory='person'), dict(id=2, name='cat', supercategory='animal')]
     source = Source(Path('a.json'), dict(annotations=[dict(category_id=2)], categories=categories), Path())
-    assert without_parents([source]) == [] and source.content['categories'] == categories and not source.changed
+    assert without_parents([source], Path()) == [] and source.content['categories'] == categories and not source.changed

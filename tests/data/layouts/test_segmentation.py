@@ -111,7 +111,7 @@ def test_masks_of_label_studio_become_one_label_map(tmp_path):
         labels = exports.scene(number)[1]
         assert (parts[f'{name}.jpg'] == np.select([labels == 2, labels == 3], [2, 1], 0)).all(), name
     (root / 'tasks.json').unlink()
-    with pytest.raises(DataError, match='which image 4 tasks are of.*JSON export'):
+    with pytest.raises(DataError, match='no known images for 4 tasks.*JSON export'):
         segmentor(root, tmp_path / 'run')
     for number, name in enumerate(exports.names(4)):
         (root / f'images/{name}.jpg').rename(root / f'images/task-{10 + number}.jpg')
@@ -158,7 +158,7 @@ def test_two_kinds_of_label_maps_are_asked_for(tmp_path):
             shutil.copy(path, root / 'masks' / f'{path.stem}_{kind}.png')
         path.unlink()
     shutil.rmtree(root / 'labels')
-    with pytest.raises(DataError, match=r'_x\.png, _y\.png.*each with an image'):
+    with pytest.raises(DataError, match=r'match label maps .*: _x\.png, _y\.png'):
         segmentor(root, tmp_path / 'run')
 
 
@@ -166,9 +166,9 @@ def test_options_say_what_names_do_not(tmp_path):
     root = tmp_path / 'data'
     exports.pairs(root, 'a', 'b', exports.names(3))
     exports.pairs(tmp_path, 'c', 'd', exports.names(2, 'v'), 100)
-    with pytest.raises(DataError, match=r'Seen in .*:\n- a: 3 .jpg\n- b: 3 .png\n--train-images'):
+    with pytest.raises(DataError, match=r'Found in .*:\n- a: 3 .jpg\n- b: 3 .png\n.*--train-images'):
         check_data(load_config(TINY_SEG_CONFIG, data_root=root))
-    with pytest.raises(DataError, match=r'Seen:\n- a: 3 .jpg\n- b: 3 .png\n.*--train-images'):
+    with pytest.raises(DataError, match=r'Found:\n- a: 3 .jpg\n- b: 3 .png\n.*--train-images'):
         segmentor(root, tmp_path / 'run', ignore_label=(4, ))
     with pytest.raises(ConfigError, match='--train-images and --train-annotations go together'):
         segmentor(root, tmp_path / 'run', train_images='a')
@@ -191,7 +191,7 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
     (root / 'train.txt').write_text('/SegNet/images/s001.jpg /SegNet/masks/s001.png\n')
     assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg'}
     (root / 'train.txt').write_text('s001\nnobody\n')
-    with pytest.raises(DataError, match='train.txt names 1 image that are not there: nobody'):
+    with pytest.raises(DataError, match='train.txt lists 1 image not found in the data: nobody'):
         segmentor(root, tmp_path / 'run')
 
 

@@ -59,7 +59,7 @@ def test_it_depends_on_names_alone(folder, tmp_path):
 
 
 def test_images_without_objects_are_divided_apart(folder):
-    """With them alone there would be nothing to judge."""
+    """With only these there would be nothing to evaluate."""
     few = content('a', 'b', 'c', without=[f'{number}.jpg' for number in range(50)])
     train, val = divide(few, 'a.json', folder)
     assert len({*names_of(val)} & {*'abc'}) == 1 and len(val['images']) == 11
@@ -107,7 +107,7 @@ def test_only_the_first_process_says_what_was_found(folder, tmp_path, monkeypatc
 
 
 def test_another_share(folder, tmp_path):
-    """Before there is a model it is drawn anew, after that refused; without the option it stays."""
+    """Before there is a model the split changes, after that it is an error; without the option it stays."""
     root = exports.one_file(tmp_path / 'data', 10)
     placed(root, folder)
     placed(root, folder, val_share=0.5)
@@ -160,7 +160,7 @@ def test_a_work_dir_in_the_data_is_no_data(tmp_path):
 
 @pytest.mark.parametrize('names', ((), ('a.jpg', ), ('a_jpg.rf.0.jpg', 'a_jpg.rf.1.jpg')))
 def test_too_few_images(names, folder):
-    with pytest.raises(DataError, match='(?s)a.json has . image.*--val-annotations'):
+    with pytest.raises(DataError, match='(?s)a.json has only . image.*--val-annotations'):
         divide(content(*names, without=['x.jpg', 'y.jpg']), 'a.json', folder)
 
 

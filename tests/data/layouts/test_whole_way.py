@@ -1,6 +1,6 @@
-"""From four exports, as tools write them, to a model that has learnt them: train, test and predict as users run them.
+"""From four exports, as tools write them, to a trained model: train, test and predict as users run them.
 
-What was measured stands in docs/own_data.md.
+The measured results are in docs/own_data.md.
 """
 import json
 

@@ -1,4 +1,4 @@
-"""What is made of data: by several processes at once, and after a stop."""
+"""Files that are derived from data: by several processes at once, and after a stop."""
 import json
 import os
 
@@ -48,7 +48,7 @@ def test_another_process_was_faster(tmp_path, monkeypatch):
 
 
 def test_a_stop_while_converting(tmp_path, monkeypatch):
-    """What was written is known as ours: the next run goes on, with another palette too."""
+    """Written files are recognised as ours: the next run continues, with another palette too."""
     root, write = exports_segmentation.cvat(tmp_path / 'data'), Made.write
     count = []
 

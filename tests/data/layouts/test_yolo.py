@@ -1,5 +1,6 @@
 """Labels of YOLO: forms of the description, numbers of boxes and polygons, what cannot be read."""
 import json
+import shutil
 
 import cv2
 import numpy as np
@@ -80,7 +81,7 @@ def test_boxes_are_those_of_the_same_scenes_in_cocos_form(folder, tmp_path):
 
 @pytest.mark.parametrize('line, box, area, polygon', (
     ('1 0.5 0.5 0.5 0.5', [10, 5, 20, 10], 200, []),
-    ('1 0.95 0.5 0.2 0.5', [34, 5, 6, 10], 60, []),  # what is outside of the image is cut off
+    ('1 0.95 0.5 0.2 0.5', [34, 5, 6, 10], 60, []),  # parts outside the image are clipped
     ('1 0 0 0.5 0 0.5 1', [0, 0, 20, 20], 200, [[0, 0, 20, 0, 20, 20]]),
     ('1 0 0 1.005 0 1 1 0 1', [0, 0, 40, 20], 800, [[0, 0, 40, 0, 40, 20, 0, 20]]),
     ('1.0 0.5 0.5 0.5 0.5\n\n', [10, 5, 20, 10], 200, [])))
@@ -99,14 +100,14 @@ def test_skeletons_have_boxes(one):
 
 
 @pytest.mark.parametrize('text, words', (
-    ('0 0.5 0.5 0.5 0.5\n0 0.5 a 0.5 0.5', 'line 2: it is no list'),
+    ('0 0.5 0.5 0.5 0.5\n0 0.5 a 0.5 0.5', 'line 2: it is not a list'),
     ('0 0.5 0.5 0.5', 'line 1: it has 3 numbers'),
     ('0 0.5 0.5 0.5 0.5 0.9', 'line 1: it has 5 numbers'),
     ('0 0.1 0.1 0.2 0.2 0.3 0.3 0.4', 'line 1: it has 7 numbers'),
-    ('0 20 10 5 5', 'line 1: a number is not from 0 to 1'),
-    ('0 0.5 nan 0.5 0.5', 'line 1: a number is not from 0 to 1'),
-    ('0.5 0.5 0.5 0.5 0.5', 'line 1: 0.5 is no number of a class'),
-    ('-1 0.5 0.5 0.5 0.5', 'line 1: -1 is no number of a class'),
+    ('0 20 10 5 5', 'line 1: a number is not between 0 and 1'),
+    ('0 0.5 nan 0.5 0.5', 'line 1: a number is not between 0 and 1'),
+    ('0.5 0.5 0.5 0.5 0.5', 'line 1: 0.5 is not a class number'),
+    ('-1 0.5 0.5 0.5 0.5', 'line 1: -1 is not a class number'),
     ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2')))
 def test_labels_that_cannot_be_read(text, words, one):
     with pytest.raises(DataError, match=f'a.txt, {words}'):
@@ -121,8 +122,8 @@ def test_names(names, wanted, one):
 
 
 @pytest.mark.parametrize('description, words', (
-    (dict(names={0: 'a', 2: 'b'}), 'numbers of names must be 0 to 1'),
-    (dict(names={'a': 'x'}), 'numbers of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
+    (dict(names={0: 'a', 2: 'b'}), 'keys of names must be 0 to 1'),
+    (dict(names={'a': 'x'}), 'keys of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
     (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')))
 def test_descriptions_that_cannot_be(description, words, one):
     with pytest.raises(DataError, match=words):
@@ -140,8 +141,15 @@ def test_descriptions_that_cannot_be_read(text, folder, tmp_path):
 def test_labels_that_are_nowhere(folder, tmp_path):
     root = exports.yolo(tmp_path / 'data')
     (root / 'labels').rename(tmp_path / 'labels')
-    with pytest.raises(DataError, match='(?s)no image has a label.*000.txt'):
+    with pytest.raises(DataError, match='(?s)none of .* images has a label.*000.txt'):
         placed(root, folder)
+
+
+def test_validation_data_without_labels_is_noted(folder, tmp_path, capfd):
+    root = exports.yolo(tmp_path / 'data')
+    shutil.rmtree(root / 'labels/val')
+    placed(root, folder)
+    assert 'no object in the validation data, so its AP is -1' in capfd.readouterr()[0]
 
 
 def test_two_descriptions(folder, tmp_path):
@@ -171,11 +179,11 @@ def test_images_that_cannot_be_read_are_left_out(folder, tmp_path, capfd):
     root = exports.yolo(tmp_path / 'data')
     (root / 'images/train/003.jpg').write_bytes(b'no')
     assert numbers(placed(root, folder))[0]['train'] == (7, 21)
-    assert 'without 1 image that cannot be read: images/train/003.jpg' in capfd.readouterr().out
+    assert 'ignored 1 image that cannot be read: images/train/003.jpg' in capfd.readouterr().out
 
 
 def test_cvat(tmp_path):
-    """Its labels are beside the images, also below a folder that is called images."""
+    """Its labels are next to the images, also below a folder named images."""
     root = exports.yolo_of_cvat(tmp_path / 'images/data')
     wanted = {'train': (3, 9), 'val': (1, 3), 'test': (1, 3)}
     assert numbers(placed(root, tmp_path / 'run/data')) == (wanted, NAMES)

@@ -1,4 +1,4 @@
-"""What is wrong with a config, all at once and before its run begins."""
+"""Find everything that is wrong with a config, before its run starts."""
 import re
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -26,27 +26,28 @@ __all__ = ['Hint', 'check_config', 'check_paramwise', 'check_schedule', 'explain
 def check_config(cfg, earlier=(), action='stop'):
     """Check a config before its runner is built.
 
-    The model, the transforms and the schedulers are built on trial, in a process of their own and without memory for
-    parameters, so that their constructors say what they do not take; a forward says which maps backbone and neck give.
-    Of what cannot be built without effects, such as data sets and hooks, the keys are compared with signatures.
+    The model, the transforms and the schedulers are built on trial, in a separate process and without memory for
+    parameters, so that their constructors report wrong arguments. A forward pass shows which feature maps backbone and
+    neck return. Data sets, hooks and other parts that cannot be built without side effects are not built: their keys
+    are compared with signatures.
 
     Args:
-        cfg: The config, its custom imports done (`load_config` does them).
-        earlier: Findings to tell first, such as `find_new_keys` has.
+        cfg: The config, after its custom imports (`load_config` does them).
+        earlier: Findings to report first, such as those of `find_new_keys`.
         action: 'stop' or 'warn', see `tell`.
 
     Raises:
-        ConfigError: It lists all findings but hints, each with path, value and mend.
+        ConfigError: It lists all findings except hints, each with path, value and fix.
     """
     tell([*earlier, *_find_all(cfg, earlier)], action)
 
 
 @contextmanager
 def explained(cfg):
-    """Around a run that was begun in spite of findings: where it stops on one, the error is that line.
+    """Wrap a run that was started despite findings: if it fails because of one, the error is that finding.
 
     Raises:
-        ConfigError: The run ended with an error that names the key of a finding.
+        ConfigError: The run failed with an error that names the key of a finding.
     """
     try:
         yield
@@ -54,23 +55,22 @@ def explained(cfg):
         raise
     except Exception as error:
         found = _find_all(cfg) if cfg.get('config_findings') == 'warn' else ()
-        spoken = [line for line in found if not isinstance(line, Hint)
-                  and _speaks_of(error, _place(line).rpartition('.')[2])]
-        if not spoken:
+        named = [line for line in found if not isinstance(line, Hint)
+                 and _names(error, _place(line).rpartition('.')[2])]
+        if not named:
             raise
-        raise ConfigError(f'the run stopped on what was warned of: {spoken[0]}') from error
+        raise ConfigError(f'the run failed because of a mistake that it warned about: {named[0]}') from error
 
 
-def _speaks_of(error, key):
-    """Whether an error names a key: in quotes, as Python does. Types and places in lists are words of any error."""
+def _names(error, key):
+    """Whether an error names a key in quotes, as Python does; ``type`` and list indices may be in any error."""
     return key != 'type' and not key.isdecimal() and bool(re.search(rf'([\'"`]){re.escape(key)}\1', str(error)))
 
 
 def _find_all(cfg, earlier=()):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
-        missing = [f'{", ".join(missing)}: not there; a config of your own takes them over from the one that it names '
-                   'as its _base_']
+        missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
     lines = [*missing, *check_top_level(cfg), *find_numbers(cfg)]
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
@@ -80,7 +80,7 @@ def _find_all(cfg, earlier=()):
 
 
 def _load_framework(scope):
-    """Import what fills the registries of a framework: here, as the run needs it too, and not in every copy."""
+    """Fill the registries of a framework: here and not in each copy of the process, as the run needs them too."""
     with suppress(ImportError):
         import_module(f'{scope}.registry')
         for root in vars(registry).values():
@@ -103,7 +103,7 @@ def _check_model(cfg):
     built, findings = build_on_trial(model, MODELS, 'model')
     findings += check_init(model, 'model')
     kind = class_of(model.get('type'), MODELS)
-    if kind is not None and is_known(kind):  # others may have names of their own
+    if kind is not None and is_known(kind):  # others may have their own names
         settings = [line for name in ('train_cfg', 'test_cfg')
                     for line in check_settings(model.get(name), f'model.{name}')]
         findings += map(Hint, settings) if built is not None and _has_own_parts(built) else settings
@@ -111,13 +111,13 @@ def _check_model(cfg):
 
 
 def _has_own_parts(model):
-    """Whether a part of a model is neither of a known package nor of torch; it may read settings of its own."""
+    """Whether a part of a model is neither from a known package nor from torch; it may read its own settings."""
     return not all(is_known(type(module)) or type(module).__module__.startswith('torch') for module in model.modules())
 
 
-def _others(lines, told):
-    """Return the lines on places that are not told of yet, nor a part of them."""
-    places = [_place(line) for line in told]
+def _others(lines, reported):
+    """Return the lines whose place has not been reported yet, nor any place inside it."""
+    places = [_place(line) for line in reported]
     return [line for line in lines if not any(place.startswith(_place(line)) for place in places)]
 
 

@@ -1,18 +1,18 @@
-"""What differs between two configs, or parts of them, by key."""
+"""The differences between two configs, or parts of them, by key."""
 
 
 def changes(before, after, path: str, by_type: bool = False) -> list:
     """Compare two values of a config.
 
     Args:
-        before: Of numbers, texts, lists and dicts.
-        after: Likewise.
+        before: The old value, of numbers, texts, lists and dicts.
+        after: The new value.
         path: Their key.
         by_type: Dicts of different types differ as a whole.
 
     Returns:
-        Dotted key, old and new value of all that differs; None where there is none. Lists of different lengths, and
-        of numbers, texts or tuples, differ as a whole.
+        Dotted key, old and new value of everything that differs; None for a missing value. Lists of different lengths,
+        and lists of numbers, texts or tuples, differ as a whole.
     """
     if isinstance(before, dict) and isinstance(after, dict) and not (
             by_type and before.get('type') != after.get('type')):

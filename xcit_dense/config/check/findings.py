@@ -1,7 +1,7 @@
-"""Lines that say what is wrong with a config: path, value and mend; and how much that matters.
+"""Lines that report what is wrong with a config: path, value and fix; and how serious it is.
 
-A finding is an error where the run would stop on it or do something else than what is meant, such as a key with a slip.
-What a framework leaves out or takes as it is, and may be meant, is a `Hint`.
+A finding is an error if the run would fail on it or do something else than intended, such as a misspelt key.
+What a framework ignores or accepts unchecked, and what may be intended, is a `Hint`.
 """
 import logging
 import re
@@ -17,47 +17,46 @@ class Hint(str):
 
 
 def near(name, names, cutoff=0.8):
-    """Return the name most like one, if there is one that is nearly the same."""
+    """Return the most similar name, if one is nearly the same."""
     return next(iter(nearest(name, names, cutoff=cutoff)), None)
 
 
-def slip(name, names):
-    """Return the name that one was meant to be; names that differ in their numbers alone are two."""
+def meant_by(name, names):
+    """Return the name of which another is a misspelling; names that differ only in their numbers are two names."""
     letters = re.sub(r'\d', '', str(name))
     return near(name, [other for other in names if other == name or re.sub(r'\d', '', str(other)) != letters])
 
 
 def finding(path, value, problem, name=None, names=()) -> str:
-    """Return a line: what is there, what is wrong, and the nearest name or, where there are few, all."""
+    """Return a line: the value, what is wrong, and the most similar name or, if there are few, all names."""
     meant = near(name, names, 0.6) if name is not None and names else None
     if meant:
         problem += f'; did you mean {meant}?'
     elif names and len(names) <= 25:
-        problem += f'; it takes {", ".join(sorted(map(str, names)))}'
+        problem += f'; allowed: {", ".join(sorted(map(str, names)))}'
     text = repr(dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value)
     return f'{path} = {text if len(text) <= 60 else f"{text[:57]}..."}: {problem}'
 
 
 def tell(findings, action='stop'):
-    """Tell all findings at once, unless there is none.
+    """Report all findings at once; nothing happens without any.
 
     Args:
         findings: Lines; each `Hint` among them is logged.
         action: 'stop' raises an error for the others, 'warn' logs them too.
 
     Raises:
-        ConfigError: It lists all findings but hints.
+        ConfigError: It lists all findings except hints.
     """
     hints = [line for line in findings if isinstance(line, Hint)]
     errors = [line for line in findings if not isinstance(line, Hint)]
     if hints:
-        print_log(_list(hints, 'may not do what is meant'), logger='current', level=logging.WARNING)
+        print_log(_list(hints, 'possible mistake'), logger='current', level=logging.WARNING)
     if errors and action == 'stop':
-        raise ConfigError(_list(errors, 'cannot be right'))
+        raise ConfigError(_list(errors, 'mistake'))
     if errors:
-        print_log(_list(errors, 'cannot be right'), logger='current', level=logging.WARNING)
+        print_log(_list(errors, 'mistake'), logger='current', level=logging.WARNING)
 
 
-def _list(lines, problem):
-    title = 'one thing in the config' if len(lines) == 1 else f'{len(lines)} things in the config'
-    return f'{title} {problem}:\n' + '\n'.join(f'  {line}' for line in lines)
+def _list(lines, noun):
+    return f'{len(lines)} {noun}{"s" * (len(lines) > 1)} in the config:\n' + '\n'.join(f'  {line}' for line in lines)

@@ -1,4 +1,4 @@
-"""The numbers that users set: is each one in its range?"""
+"""Check that the numbers that users set are in their ranges."""
 import inspect
 import re
 
@@ -10,22 +10,22 @@ from .findings import finding
 from .keys import class_of, is_known
 from .schedule import schedulers
 
-#: Least values by path; those of whole numbers are whole.
+#: Minimum values by path; an int if the value must be a whole number.
 _LEAST = {
     **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},
     'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
     'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1,
     'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.,
     'optim_wrapper.clip_grad.max_norm': 0., 'randomness.seed': 0}
-#: What numpy takes.
+#: The largest that numpy accepts.
 _LARGEST_SEED = 2 ** 32 - 1
-#: Names of numbers without an upper limit: a norm to be logged and not clipped, a schedule that does not end.
+#: Names of numbers that may be infinite: a norm that is logged but not clipped, a schedule that does not end.
 _ENDLESS = ('max_norm', 'end')
 _PROBABILITY = re.compile(r'prob|\w*drop\w*_(rate|ratio|prob)')
 
 
 def find_numbers(cfg) -> list:
-    """Return a finding for each of the numbers that users set, such as batch sizes, that is none or out of range."""
+    """Return a finding for each value that users set, such as a batch size, that is no number or out of range."""
     parts = list(schedulers(cfg.get('param_scheduler'), 'param_scheduler'))
     places = [(path, _at(cfg, path.rpartition('.')[0]), least) for path, least in _LEAST.items()]
     places += [(f'{path}.{name}', node, 0.) for path, node in parts for name in ('begin', 'end', 'T_max')
@@ -39,8 +39,8 @@ def find_numbers(cfg) -> list:
         most = _LARGEST_SEED if name == 'seed' else float('inf')
         fits = _is_number(value) and least <= value <= most and (value < float('inf') or name in _ENDLESS)
         if not fits or whole and value != int(value):
-            findings.append(finding(path, value, f'it must be a {"whole " * whole}number, {least:g} or more'
-                                    + f' up to {most}' * (name == 'seed')))
+            limits = f'from {least} to {most}' if name == 'seed' else f'of at least {least:g}'
+            findings.append(finding(path, value, f'it must be a {"whole " * whole}number {limits}'))
     for path, node in parts:
         steps = node.get('milestones', [])
         if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
@@ -52,7 +52,7 @@ def find_numbers(cfg) -> list:
 
 
 def _find_probabilities(node, path, registry, scope):
-    """Return a finding for each probability above 1 in the known parts of a model or a loader; below 0 may be none."""
+    """Return a finding for each probability above 1 in known parts of models and loaders; below 0 may be intended."""
     lines = []
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
         if isinstance(value, (dict, list, tuple)):
@@ -60,12 +60,12 @@ def _find_probabilities(node, path, registry, scope):
         elif _PROBABILITY.fullmatch(str(key)) and _is_number(value) and value > 1:
             kind = class_of(node.get('type'), registry, scope)
             if kind is None or is_known(kind):
-                lines.append(finding(f'{path}.{key}', value, 'it is a probability: a number from 0 to 1'))
+                lines.append(finding(f'{path}.{key}', value, 'it must be a probability, from 0 to 1'))
     return lines
 
 
 def _none_is_default(cfg, path, node, name):
-    """Whether None is the default of an argument, as Adafactor's of transformers is for its rate."""
+    """Whether None is the default of an argument, such as the learning rate of transformers' Adafactor."""
     if not path.startswith('optim_wrapper.optimizer.'):
         return name == 'seed'
     kind = class_of(node.get('type'), OPTIMIZERS, cfg.get('default_scope'))

@@ -1,25 +1,25 @@
-"""Rules for learning rates and weight decay: does each one reach a parameter?"""
+"""Check that every rule for learning rates and weight decay matches a parameter."""
 from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import nn
 
-from .findings import Hint, finding, slip, tell
+from .findings import Hint, finding, meant_by, tell
 from .keys import class_of
 
 
 def check_paramwise(cfg, model):
-    """Check that every rule for learning rates and weight decay reaches a parameter of the model.
+    """Check that every rule for learning rates and weight decay matches a parameter of the model.
 
-    Recipes carry rules for parts that another model has not: what reaches no parameter is told in the log, and is an
-    error where a key has a slip. Frozen parameters count, so that freezing more makes no rule wrong.
+    Recipes have rules for parts that other models lack: a rule without a match is logged, and it is an error only if
+    its key is misspelt. Frozen parameters count as matches, so that freezing more makes no rule wrong.
 
     Args:
-        cfg: The config; its ``optim_wrapper.paramwise_cfg`` is looked at.
+        cfg: The config; its ``optim_wrapper.paramwise_cfg`` is checked.
         model: The built model, wrapped for a distributed run or not.
 
     Raises:
-        ConfigError: It lists the keys of ``custom_keys`` that match no parameter and are nearly the name of one; with
-            ``config_findings = 'warn'`` in the config the log does.
+        ConfigError: It lists the keys of ``custom_keys`` that match no parameter and are nearly the name of one. With
+            ``config_findings = 'warn'`` in the config they are only logged.
     """
     wrapper = cfg.get('optim_wrapper') or {}
     rules = wrapper.get('paramwise_cfg') if isinstance(wrapper, dict) else None
@@ -27,7 +27,7 @@ def check_paramwise(cfg, model):
     if isinstance(constructor, str):
         constructor = class_of(constructor, OPTIM_WRAPPER_CONSTRUCTORS, cfg.get('default_scope'))
     if getattr(constructor, 'add_params', None) is not DefaultOptimWrapperConstructor.add_params:
-        return  # others have rules of their own
+        return  # others have their own rules
     path = 'optim_wrapper.paramwise_cfg'
     model = getattr(model, 'module', model)
     parameters = [(f'{prefix}.{name}', module, parameter) for prefix, module in model.named_modules()
@@ -36,22 +36,22 @@ def check_paramwise(cfg, model):
     findings, words = [], {word for name, *_ in parameters for word in name.split('.')}
     for key, value in custom.items():
         if not any(key in name for name, *_ in parameters):
-            wrong, meant = _find_slip(key, words)
+            wrong, meant = _find_misspelt(key, words)
             line = finding(f'{path}.custom_keys.{key}', value, 'no parameter of the model has this in its name', wrong,
                            [meant] if meant else ())
             findings.append(line if meant else Hint(line))
     others = [part for part in parameters if not any(key in part[0] for key in custom)]
     for key, applies in RULES.items():
         if rules.get(key) is not None and not any(applies(*part) for part in others):
-            findings.append(Hint(finding(f'{path}.{key}', rules[key], 'no parameter of the model is of this kind and '
-                                         'outside of custom_keys')))
+            findings.append(Hint(finding(f'{path}.{key}', rules[key], 'it has no effect: no parameter outside of '
+                                         'custom_keys is of this kind')))
     tell(findings, cfg.get('config_findings', 'stop'))
 
 
-def _find_slip(key, words):
-    """Return the part of a dotted key that has a slip, and the part of a parameter's name that it was meant to be."""
+def _find_misspelt(key, words):
+    """Return the misspelt part of a dotted key, and the part of a parameter's name that was meant."""
     wrong = [part for part in key.split('.') if not any(part in word for word in words)]
-    return next(((part, meant) for part in wrong if (meant := slip(part, words))), (None, None))
+    return next(((part, meant) for part in wrong if (meant := meant_by(part, words))), (None, None))
 
 
 def _is_norm(module):

@@ -1,4 +1,4 @@
-"""The parts of a config that are not built on trial, for building them reads data or sets up a run."""
+"""Check the parts of a config that are not built on trial, as building them reads data or sets up a run."""
 import inspect
 
 import torch
@@ -12,13 +12,13 @@ from torch.utils.data import DataLoader
 
 from ...data.datasets import LOADERS
 from .build import build_on_trial, unknown_type
-from .findings import finding, slip
+from .findings import finding, meant_by
 from .keys import arguments_of, check_keys, check_names, class_of, is_known
 from .paramwise import RULES
 from .schedule import schedulers
 
 _DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
-#: What may stand beside the arguments of the class.
+#: Keys that are allowed in addition to the arguments of the class.
 _BESIDE = {R.HOOKS: ['priority'], R.OPTIM_WRAPPERS: ['constructor', 'paramwise_cfg'],
            R.WEIGHT_INITIALIZERS: ['override']}
 #: Registry of what is under a key, by the registry of the dict that has the key.
@@ -26,7 +26,7 @@ _CHILDREN = {
     R.DATASETS: {'dataset': R.DATASETS, 'datasets': R.DATASETS, 'pipeline': R.TRANSFORMS},
     R.EVALUATOR: {'metrics': R.METRICS}, R.VISUALIZERS: {'vis_backends': R.VISBACKENDS},
     R.OPTIM_WRAPPERS: {'optimizer': R.OPTIMIZERS}}
-#: Well-known names in a model's train_cfg and test_cfg with what they hold, and in a data set's filter_cfg.
+#: Well-known keys at any depth of a model's train_cfg and test_cfg, and of a data set's filter_cfg.
 _SETTINGS = (
     'allowed_border', 'assigner', 'bbox_min_size', 'class_agnostic', 'crop_size', 'filter_empty_gt', 'ga_assigner',
     'ga_sampler', 'iou_thr', 'iou_threshold', 'iou_topk', 'mask_thr', 'mask_thr_binary', 'max_per_image', 'max_per_img',
@@ -59,12 +59,12 @@ def check_settings(node, path) -> list:
         return [line for i, part in enumerate(node) for line in check_settings(part, f'{path}.{i}')]
     if not isinstance(node, dict) or 'type' in node and not path.endswith('.nms'):
         return []
-    lines = check_names(node, path, _SETTINGS, 'no framework', 'passed on')
+    lines = check_names(node, path, _SETTINGS, path.rpartition('.')[2], 'passed on')
     return lines + [line for key, value in node.items() for line in check_settings(value, f'{path}.{key}')]
 
 
 def check_init(node, path) -> list:
-    """Return the findings of every ``init_cfg`` in a model, which its constructors only keep."""
+    """Return the findings of every ``init_cfg`` in a model, which its constructors only store."""
     lines = []
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
         if key == 'init_cfg':
@@ -75,7 +75,7 @@ def check_init(node, path) -> list:
 
 
 def _visit(node, path, registry, known=True):
-    """Return the findings of a dict with a type, or of every one in a list; ``known``: in a list of known packages."""
+    """Return the findings of a dict with a type, or of each in a list; ``known``: the part around it is known."""
     if isinstance(node, (list, tuple)):
         return [line for i, part in enumerate(node) for line in _visit(part, f'{path}.{i}', registry, known)]
     if not isinstance(node, dict) or 'type' not in node:
@@ -87,7 +87,7 @@ def _visit(node, path, registry, known=True):
         with registry.switch_scope_and_registry(node.get('_scope_')) as inner:
             return [unknown_type(f'{path}.type', node['type'], inner)] if known else []
     lines, known = check_keys(node, path, kind, _BESIDE.get(registry, ())), is_known(kind)
-    if registry is R.DATASETS and known:  # others may read names of their own
+    if registry is R.DATASETS and known:  # others may read their own names
         lines += check_settings(node.get('filter_cfg'), f'{path}.filter_cfg') + _check_metainfo(node, path)
     for key, inner in _CHILDREN.get(registry, {}).items():
         lines += _visit(node.get(key), f'{path}.{key}', inner, known)
@@ -99,7 +99,7 @@ def _check_metainfo(node, path):
     names = ('classes', 'palette')
     return [finding(f'{path}.metainfo.{key}', value, 'nothing reads it', key.lower(), names)
             for key, value in (metainfo.items() if isinstance(metainfo, dict) else ())
-            if key not in names and slip(key.lower(), names)]
+            if key not in names and meant_by(key.lower(), names)]
 
 
 def _check_loader(node, path):
@@ -122,21 +122,21 @@ def _check_loop(node, path):
         kind = 'EpochBasedTrainLoop' if node['by_epoch'] else 'IterBasedTrainLoop'
         node = {key: value for key, value in node.items() if key != 'by_epoch'}
     elif path == 'train_cfg' and 'by_epoch' in node:
-        return [finding(f'{path}.by_epoch', node['by_epoch'], f'{path}.type = {node["type"]!r} says it already; take '
-                        'one of the two out')]
+        return [finding(f'{path}.by_epoch', node['by_epoch'], f'{path}.type = {node["type"]!r} decides that already; '
+                        'remove one of the two')]
     return _visit({'type': kind, **node}, path, R.LOOPS)
 
 
 def _check_optim_wrapper(cfg):
     node, path = cfg.get('optim_wrapper'), 'optim_wrapper'
     if not isinstance(node, dict) or 'optimizer' not in node:
-        return []  # a constructor of the user's own reads what it likes
+        return []  # a user-defined constructor may read anything
     lines = _visit({'type': 'OptimWrapper', **node}, path, R.OPTIM_WRAPPERS)
     kind, runner = class_of(node.get('type', 'OptimWrapper'), R.OPTIM_WRAPPERS), cfg.get('runner_type', 'Runner')
     if inspect.isclass(kind) and not issubclass(kind, OptimWrapper) and issubclass(
             class_of(runner, R.RUNNERS) or object, Runner):
-        lines.append(finding(f'{path}.type', node['type'], 'it needs the FlexibleRunner and its strategy, and the '
-                             f'config has runner_type = {runner!r}; take OptimWrapper or AmpOptimWrapper'))
+        lines.append(finding(f'{path}.type', node['type'], 'it needs the FlexibleRunner and its strategy, but the '
+                             f'config has runner_type = {runner!r}; use OptimWrapper or AmpOptimWrapper'))
     clip = node.get('clip_grad') or {}
     clips = dict(norm=clip_grad_norm_, value=clip_grad_value_).get(clip.get('type', 'norm'))
     lines += check_keys(clip, f'{path}.clip_grad', clips) if clips and kind and is_known(kind) else []
@@ -149,11 +149,11 @@ def _check_optim_wrapper(cfg):
         known = {'custom_keys', 'bypass_duplicate', *RULES, *getattr(kind, 'own_rules', ())}
         lines += check_names(rules, f'{path}.paramwise_cfg', known, kind.__name__)
         optimizer = class_of(node['optimizer'].get('type'), R.OPTIMIZERS)
-        options, rest = arguments_of(optimizer) if optimizer else ((), 'taken')
-        for key, rule in (rules.get('custom_keys') or {}).items() if rest == 'refused' else ():
-            # what is no factor becomes an option of the optimizer for these parameters
+        options, rest = arguments_of(optimizer) if optimizer else ((), 'unknown')
+        for key, rule in (rules.get('custom_keys') or {}).items() if rest == 'rejected' else ():
+            # other keys than the factors become options of the optimizer for these parameters
             lines += check_names(rule, f'{path}.paramwise_cfg.custom_keys.{key}',
-                                 {*options, 'lr_mult', 'decay_mult'}, 'the optimizer', 'left out')
+                                 {*options, 'lr_mult', 'decay_mult'}, 'the optimizer', 'ignored')
     return lines
 
 
@@ -161,7 +161,7 @@ def _check_schedulers(cfg):
     loop, lines = cfg.get('train_cfg') or {}, []
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
-        # the length of the data is not known; any will do
+        # the length of the data is unknown; any number will do
         given = dict(optimizer=optimizer, epoch_length=1000, end=loop.get('max_epochs', loop.get('max_iters', 1000)))
         lines += build_on_trial(node, R.PARAM_SCHEDULERS, path, names_only=True, **given)[1]
     return lines
@@ -171,7 +171,7 @@ def _check_hooks(cfg):
     lines = _visit(cfg.get('custom_hooks'), 'custom_hooks', R.HOOKS)
     for name, hook in (cfg.get('default_hooks') or {}).items():
         path = f'default_hooks.{name}'
-        if name not in _DEFAULT_HOOKS and slip(name, _DEFAULT_HOOKS):
+        if name not in _DEFAULT_HOOKS and meant_by(name, _DEFAULT_HOOKS):
             lines.append(finding(path, hook, 'no default hook has this name', name, _DEFAULT_HOOKS))
         elif hook is None and name not in _DEFAULT_HOOKS:
             lines.append(finding(path, hook, f'only {", ".join(_DEFAULT_HOOKS)} can be None'))
@@ -185,10 +185,10 @@ def _check_hooks(cfg):
 def _check_plain_dicts(cfg):
     env, lines = cfg.get('env_cfg') or {}, []
     for node, path, names, others in (
-            (env, 'env_cfg', {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'}, 'left out'),
-            (env.get('mp_cfg'), 'env_cfg.mp_cfg', arguments_of(set_multi_processing)[0] - {'distributed'}, 'refused'),
-            (cfg.get('randomness'), 'randomness', arguments_of(Runner.set_randomness)[0], 'refused'),
-            (cfg.get('auto_scale_lr'), 'auto_scale_lr', {'enable', 'base_batch_size'}, 'left out'),
-            (cfg.get('custom_imports'), 'custom_imports', arguments_of(import_modules_from_strings)[0], 'refused')):
+            (env, 'env_cfg', {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'}, 'ignored'),
+            (env.get('mp_cfg'), 'env_cfg.mp_cfg', arguments_of(set_multi_processing)[0] - {'distributed'}, 'rejected'),
+            (cfg.get('randomness'), 'randomness', arguments_of(Runner.set_randomness)[0], 'rejected'),
+            (cfg.get('auto_scale_lr'), 'auto_scale_lr', {'enable', 'base_batch_size'}, 'ignored'),
+            (cfg.get('custom_imports'), 'custom_imports', arguments_of(import_modules_from_strings)[0], 'rejected')):
         lines += check_names(node, path, names, path.partition('.')[0], others)
     return lines

@@ -4,25 +4,25 @@ import re
 
 from mmengine.logging import print_log
 
-#: The share of a run that its warm-up may take where it is shortened.
+#: The largest share of a run for a warm-up that is shortened.
 WARM_UP = 0.1
 #: Schedulers that raise the rate, by their names.
 _RISING = re.compile('Linear|Constant|Warmup')
 
 def check_schedule(cfg, epoch_length: int = None):
-    """Warn, in the log, of schedulers that do not fit the length of the run: it changes without them.
+    """Log a warning about schedulers that do not fit the length of the run: they do not change with it.
 
-    Compared is what counts in the unit of the run, epochs or iterations. The shape of steps and exponentials does not
-    depend on their end, so that one beyond the run is none.
+    Only schedulers that count in the unit of the run, epochs or iterations, are compared. The shape of steps and
+    exponentials does not depend on their end, so it may be beyond the run.
 
     Args:
-        cfg: A config that `check_config` finds nothing in.
-        epoch_length: The iterations of an epoch, for what counts iterations in a run of epochs.
+        cfg: A config without findings of `check_config`.
+        epoch_length: The iterations of an epoch, for schedulers that count iterations in a run of epochs.
     """
     unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
     length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
     if length is None:
-        return  # a loop of the user's own
+        return  # a user-defined loop
     lines, ends = [], []
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
         by_epoch, kind = node.get('by_epoch', True), str(node['type'])
@@ -30,13 +30,13 @@ def check_schedule(cfg, epoch_length: int = None):
         warm_up = _RISING.search(kind)
         if by_epoch != (unit == 'epochs'):
             if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
-                lines.append(f'{name} counts epochs and this run iterations: set {path}.by_epoch=False')
+                lines.append(f'{name} counts epochs, but this run counts iterations: set {path}.by_epoch=False')
             iterations = length * epoch_length if epoch_length and unit == 'epochs' else None
             if iterations and node.get('end', 0) > iterations and not re.search('Step|Exponential', kind):
                 lines.append(f'{name} ends at iteration {node["end"]}, beyond the run of {iterations} iterations; '
                              + _stretch(path, node, iterations))
             if not warm_up:
-                ends.append((length, None))  # it may go on to the end
+                ends.append((length, None))  # it may continue to the end
             continue
         end = node.get('end') or node.get('T_max') or length
         if late := [m for m in node.get('milestones', []) if m >= length]:
@@ -62,15 +62,15 @@ def schedulers(node, path):
 
 
 def warms_up(node) -> bool:
-    """Whether a scheduler raises the rate from the beginning of a run to an end of its own."""
+    """Whether a scheduler raises the rate from the beginning of a run until the scheduler's own end."""
     return bool(_RISING.search(str(node['type']))) and not node.get('begin') and node.get('end') not in (
         None, 0, float('inf'))
 
 
 def shortened(node, longest: int) -> int:
-    """Return the end of a warm-up that may take so long at most, in the unit that it counts.
+    """Return the end of a warm-up that may last at most ``longest``, in the unit that it counts.
 
-    One that ends after a single step would stay at its first value for ever, in mmengine: none gets shorter than two.
+    In mmengine a warm-up of a single step stays at its first value for ever, so none gets shorter than two steps.
     """
     least = 1 if node.get('convert_to_iter_based') else 2
     return min(node['end'], max(longest, least))
@@ -87,15 +87,15 @@ def _stretch(path, node, length):
 
 
 def warm_up_of(cfg, epoch_length: int = None):
-    """Return how much of a run the learning rate warms up.
+    """Return how long the learning rate of a run warms up.
 
     Args:
         cfg: The config.
         epoch_length: The iterations of an epoch.
 
     Returns:
-        The place of the scheduler in the config, the iterations in which it ends, those of the run, and those of a unit
-        that it counts in; None where nothing warms up, or one of the numbers is not known.
+        The scheduler's place in the config, the iteration at which it ends, the iterations of the run, and the
+        iterations of one unit that it counts; None if nothing warms up, or one of the numbers is unknown.
     """
     length = cfg.train_cfg.get('max_iters') or (cfg.train_cfg.get('max_epochs') or 0) * (epoch_length or 0)
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):

@@ -1,4 +1,4 @@
-"""Do the channels and strides of a built model's parts fit each other?"""
+"""Check that the channels and strides of a built model's parts fit together."""
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -13,38 +13,39 @@ _SIDE = 256
 
 
 def check_shapes(node, model) -> list:
-    """Compare what each part of a model gives with what the next one takes.
+    """Compare what each part of a model returns with what the next one accepts.
 
-    Forwards on the meta device, which compute shapes alone, tell what backbone and neck give and whether heads take it.
-    Channels are a finding only where a forward fails, so that what a part makes of its settings is its own affair.
+    Forward passes on the meta device, which compute only shapes, show what backbone and neck return and whether the
+    heads accept it. Channels are a finding only if a forward pass fails: each part may use its settings as it likes.
 
     Args:
         node: The config of the model.
-        model: The model, built from it or from what was left of it without its findings; it goes to the meta device.
+        model: The model, built from its config or from what remained without the findings; it is moved to the meta
+            device.
 
     Returns:
-        One line for each finding, with path, value and mend.
+        One line for each finding, with path, value and fix.
     """
     images = torch.empty(1, 3, _SIDE, _SIDE, device='meta')
-    maps, giver, lines = _forward(getattr(model, 'backbone', None), images), 'the backbone', []
+    maps, source, lines = _forward(getattr(model, 'backbone', None), images), 'the backbone', []
     if isinstance(getattr(model, 'backbone', None), XCiTClassifier):
         return _check_labels(node, _forward(model.backbone, images, levels=False))
     if maps and getattr(model, 'neck', None) is not None:
         given = _forward(model.neck, maps)
         if isinstance(node['neck'], dict):
             lines = _check_neck(node['neck'], maps, failed=given is None)
-        maps, giver = None if lines else given, 'the neck'
+        maps, source = None if lines else given, 'the neck'
     for name in ('rpn_head', 'bbox_head', 'decode_head', 'auxiliary_head'):
         for part, head, path in _each(node, model, name, 'model') if maps else ():
             check = _check_decode_head if hasattr(head, 'in_index') else _check_dense_head
-            lines += check(part, head, path, maps, giver)
+            lines += check(part, head, path, maps, source)
     if isinstance(node.get('roi_head'), dict) and not node['roi_head'].get('shared_head'):
-        lines += _check_roi_head(node['roi_head'], model.roi_head, maps, giver)
+        lines += _check_roi_head(node['roi_head'], model.roi_head, maps, source)
     return lines
 
 
 def _check_labels(node, logits):
-    """Check that labels which are mixed, and so are vectors, have an entry for each logit."""
+    """Check that mixed labels, which are vectors, have an entry for each logit."""
     path, wanted = 'model.data_preprocessor.num_classes', (node.get('data_preprocessor') or {}).get('num_classes')
     if logits is None or not node.get('train_cfg'):
         return []
@@ -54,36 +55,36 @@ def _check_labels(node, logits):
 def _check_neck(node, maps, failed):
     path, wanted, rescales = 'model.neck', node.get('in_channels'), node.get('rescales')
     if failed and rescales is not None and len(rescales) != len(maps):
-        return [finding(f'{path}.rescales', rescales, f'the backbone gives {len(maps)} maps, and each needs one')]
-    # some take a single map of those
+        return [finding(f'{path}.rescales', rescales, f'the backbone returns {len(maps)} maps, and each needs one')]
+    # some use only one of these maps
     lines = _compare(wanted, [m.shape[1] for m in maps], f'{path}.in_channels', 'the backbone') \
         if failed and isinstance(wanted, (list, tuple)) else []
-    if str(node.get('type')).endswith('Feature2Pyramid'):  # its transposed convolutions take all on the meta device
+    if str(node.get('type')).endswith('Feature2Pyramid'):  # its transposed convolutions accept all on the meta device
         lines += _compare(node.get('embed_dim'), _channels(maps), f'{path}.embed_dim', 'the backbone')
     return lines
 
 
-def _check_dense_head(node, head, path, maps, giver):
+def _check_dense_head(node, head, path, maps, source):
     """Check the head of an RPN or of a detector of one stage, with anchors or points."""
     if not hasattr(head, 'prior_generator'):
         return []
     lines = []
     if isinstance(node.get('in_channels'), int) and _forward(head, maps, levels=False) is None:
-        lines = _compare(node['in_channels'], _channels(maps), f'{path}.in_channels', giver)
+        lines = _compare(node['in_channels'], _channels(maps), f'{path}.in_channels', source)
     inner = next((name for name in ('anchor_generator', 'prior_generator') if name in node), None)
     strides, path = (node[inner].get('strides'), f'{path}.{inner}') if inner else (node.get('strides'), path)
-    return lines + (_compare_strides(strides, maps, f'{path}.strides', giver) if strides else [])
+    return lines + (_compare_strides(strides, maps, f'{path}.strides', source) if strides else [])
 
 
-def _check_decode_head(node, head, path, maps, giver):
+def _check_decode_head(node, head, path, maps, source):
     """Check channels, indices and strides of a head of mmseg."""
     several = isinstance(head.in_index, (list, tuple))
     indices = head.in_index if several else [head.in_index]
     if not all(isinstance(i, int) and -len(maps) <= i < len(maps) for i in indices):
-        return [finding(f'{path}.in_index', head.in_index, f'{giver} gives {len(maps)} maps, 0 to {len(maps) - 1}')]
+        return [finding(f'{path}.in_index', head.in_index, f'{source} returns {len(maps)} maps, 0 to {len(maps) - 1}')]
     given = [maps[i].shape[1] for i in indices]
     if _forward(head, maps, levels=False) is None:
-        return _compare(node.get('in_channels'), given if several else given[0], f'{path}.in_channels', giver)
+        return _compare(node.get('in_channels'), given if several else given[0], f'{path}.in_channels', source)
     strides, known = node.get('feature_strides'), [_stride(maps[i]) for i in indices]
     # the head looks at how the strides relate
     if type(head).__name__ == 'FPNHead' and [s / strides[0] for s in strides] != [s / known[0] for s in known]:
@@ -91,7 +92,7 @@ def _check_decode_head(node, head, path, maps, giver):
     return []
 
 
-def _check_roi_head(node, roi_head, maps, giver):
+def _check_roi_head(node, roi_head, maps, source):
     """Check RoI extractors against the maps and the heads against their extractors."""
     lines = []
     for part in ('bbox', 'mask'):
@@ -103,21 +104,21 @@ def _check_roi_head(node, roi_head, maps, giver):
         height, width = extractors[0].roi_layers[0].output_size
         if maps and name.startswith(part):
             path, used = f'model.roi_head.{name}', maps[:len(strides)]
-            lines += _compare_strides(strides, used, f'{path}.featmap_strides', giver)
-            lines += _compare(channels, _channels(used), f'{path}.out_channels', giver)
+            lines += _compare_strides(strides, used, f'{path}.featmap_strides', source)
+            lines += _compare(channels, _channels(used), f'{path}.out_channels', source)
         regions = torch.empty(1, channels, height, width, device='meta')
         for head_node, head, path in _each(node, roi_head, f'{part}_head', 'model.roi_head'):
             if _forward(head, regions, levels=False) is None:
                 lines += _compare(head_node.get('in_channels'), channels, f'{path}.in_channels', 'its RoI extractor')
                 size = getattr(head, 'roi_feat_size', None)
                 if part == 'bbox' and size and tuple(size) != (height, width):
-                    lines.append(finding(f'{path}.roi_feat_size', size[0], f'its RoI extractor gives {height} x '
+                    lines.append(finding(f'{path}.roi_feat_size', size[0], f'its RoI extractor returns {height} x '
                                          f'{width}; set it to {height}'))
     return lines
 
 
 class _ShapesAlone(TorchFunctionMode):
-    """Spares what is slow on the meta device: norms, which change no shape, and ways to interpolate."""
+    """Skips what is slow on the meta device: norms, which change no shape, and modes of interpolation."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in _NORMS:
@@ -128,7 +129,7 @@ class _ShapesAlone(TorchFunctionMode):
 
 
 def _forward(module, maps, levels=True):
-    """Return what a module gives on the meta device; None where that fails or, with ``levels``, is no list of maps."""
+    """Return what a module returns on the meta device; None if that fails or, with ``levels``, is no list of maps."""
     try:
         module.to('meta')
         module.eval()
@@ -142,7 +143,7 @@ def _forward(module, maps, levels=True):
 
 
 def _each(node, model, name, path):
-    """Yield config, module and path of a part or, where there is a list, of each in it."""
+    """Yield config, module and path of a part, or of each part of a list."""
     parts, built = node.get(name), getattr(model, name, None)
     modules = list(built) if isinstance(built, torch.nn.ModuleList) else [built]
     if isinstance(parts, dict) and modules and built is not None:
@@ -152,19 +153,19 @@ def _each(node, model, name, path):
                     for i, (part, module) in enumerate(zip(parts, modules, strict=False)))
 
 
-def _compare(wanted, given, path, giver):
+def _compare(wanted, given, path, source):
     wanted = list(wanted) if isinstance(wanted, (list, tuple)) else wanted
     return [] if None in (wanted, given) or wanted == given else [
-        finding(path, wanted, f'{giver} gives {given}; set it to {given}')]
+        finding(path, wanted, f'{source} returns {given}; set it to {given}')]
 
 
-def _compare_strides(strides, maps, path, giver):
+def _compare_strides(strides, maps, path, source):
     plain = [s[0] if isinstance(s, (list, tuple)) and len(set(s)) == 1 else s for s in strides]
     # a map of one pixel has any stride; small images that it does not divide nearly halve or double one
     if len(plain) == len(maps) and all(m.shape[3] == 1 or isinstance(s, (int, float)) and 0.5 < s / _stride(m) < 2
                                        for s, m in zip(plain, maps, strict=True)):
         return []
-    return [finding(path, plain, f'the maps of {giver} have the strides {[_stride(m) for m in maps]}')]
+    return [finding(path, plain, f'the maps of {source} have the strides {[_stride(m) for m in maps]}')]
 
 
 def _channels(maps):

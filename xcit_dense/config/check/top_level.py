@@ -1,4 +1,4 @@
-"""The names at the top level of a config: does something read each one?"""
+"""Check that something reads each top-level key of a config."""
 import inspect
 import re
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from .findings import Hint, finding, slip
+from .findings import Hint, finding, meant_by
 from .keys import class_of, is_known
 from .variables import find_unreached
 
-#: Read from a config by mmengine's runner beside its arguments, by its registry, by `load_config` and the tools.
+#: Keys that mmengine's runner reads in addition to its arguments, or that its registry, `load_config` or a tool reads.
 _TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'config_findings', 'custom_imports',
               'efficient_conv_bn_eval', 'find_unused_parameters', 'init_from',
               'model_wrapper_cfg', 'runner_type', 'sync_bn', '_scope_')
-#: Keys of mmdet 2 and mmseg 0, and what took their place.
+#: Keys of mmdet 2 and mmseg 0, and what replaced them.
 _OLD = dict(
     checkpoint_config='default_hooks.checkpoint', cudnn_benchmark='env_cfg.cudnn_benchmark',
     data='train_dataloader, val_dataloader and test_dataloader', dist_params='env_cfg.dist_cfg',
@@ -26,29 +26,29 @@ _OLD = dict(
 
 
 def check_top_level(cfg) -> list:
-    """Return the findings of top-level names.
+    """Return the findings of top-level keys.
 
-    Configs keep their own variables there: a name is a finding only where no file of the config uses it, and it is
-    either nearly a name that is read, or one that frameworks read until version 2, which is a hint. Nor is it one where
-    a file without a base has what it would stand for too: what a run dumps holds all variables, which are used up.
-    A variable that comes too late is a hint, see `find_unreached`.
+    Configs have their own variables at the top level. So a key is a finding only if no file of the config uses it and
+    it is nearly the name of a key that is read. A key that the frameworks read until version 2 is a hint. Neither is
+    reported if a file without a base also sets the key that is meant: a dumped config has all variables, already used.
+    A variable that is set too late is a hint, see `find_unreached`.
     """
     known = known_names(cfg)
     whole = [text for text in _files(cfg.text or '') if not re.search(r'^(_base_\s*=|with read_base)', text, re.M)]
     runner = class_of(cfg.get('runner_type', 'Runner'), RUNNERS)
-    knows_runner = runner is None or is_known(runner)  # another may read names of its own
+    knows_runner = runner is None or is_known(runner)  # another may read its own names
     findings = []
     for name, value in cfg.items():
         if name in known or is_used(cfg, name):
             continue
-        meant = re.match(r'\w+', _OLD[name])[0] if name in _OLD else slip(name, known)
+        meant = re.match(r'\w+', _OLD[name])[0] if name in _OLD else meant_by(name, known)
         if meant is None or any(_sets(text, name) and _sets(text, meant) for text in whole):
             continue
         if name in _OLD:
-            # a dumped config has the variables of the config that it was made of, used up
+            # a dumped config has the variables of its source, already used
             if not any(_holds(cfg[other], value) for other in cfg if other != name):
-                findings.append(Hint(finding(name, value, f'nothing reads it since version 2 of the frameworks; its '
-                                             f'place is {_OLD[name]}')))
+                findings.append(Hint(finding(name, value, 'nothing reads it since version 2 of the frameworks; use '
+                                             f'{_OLD[name]} instead')))
         elif knows_runner:
             findings.append(finding(name, value, 'nothing reads it', name, known))
     return findings + find_unreached(cfg, known)
@@ -60,7 +60,7 @@ def known_names(cfg):
 
 
 def is_used(cfg, name) -> bool:
-    """Whether a file of a config makes something of a name at its top level."""
+    """Whether a file of a config uses a top-level name."""
     text = re.sub('#.*', '', cfg.text or '')
     return re.search(rf'''(?<![\w.'"]){re.escape(name)}\b(?!\s*=[^=])|_base_\.{re.escape(name)}\b''', text) is not None
 

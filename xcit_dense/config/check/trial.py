@@ -1,4 +1,4 @@
-"""Run what may have effects, such as constructors of other packages, in a process of its own."""
+"""Run code that may have side effects, such as constructors of other packages, in a separate process."""
 import gc
 import logging
 import multiprocessing
@@ -10,27 +10,28 @@ import warnings
 import torch
 from mmengine.logging import print_log
 
-#: Seconds for a check; models are built in less than one.
+#: Seconds until a check is given up; models are built in less than one.
 _PATIENCE = 120
 
 
 class NoNetwork(BaseException):
-    """A constructor asked for the network; no error, which it could catch to try again and again."""
+    """A constructor used the network. Not an `Exception`, which the constructor could catch to try again."""
 
 
 def in_child(function, *args) -> list:
-    """Return what a function gives in a copy of this process: a list that can be pickled.
+    """Return what a function returns in a copy of this process: a list that can be pickled.
 
-    Its effects, on random numbers, caches, registries or the log, end with the copy, which has no network.
+    Side effects, on random numbers, caches, registries or the log, end with the copy, which has no network.
 
     Returns:
-        The list; an empty one, and a warning, where the function fails or the copy dies or takes two minutes.
+        The list. If the function fails, or the copy dies or needs more than two minutes: an empty list, and a warning
+        is logged.
     """
     context = multiprocessing.get_context('fork')
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run, args=(sender, function, args))
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', DeprecationWarning)  # of threads, which the copy does without
+        warnings.simplefilter('ignore', DeprecationWarning)  # about threads, which the copy does not use
         process.start()
     sender.close()
     try:
@@ -47,13 +48,13 @@ def in_child(function, *args) -> list:
 
 
 def warn_of(problem):
-    """Say that a check ended without findings for a fault of its own, which is no reason to refuse a config."""
-    print_log(f'the config is checked in part only; what builds it on trial stopped: {problem}', logger='current',
+    """Warn that a check failed for a reason of its own, which is no mistake in the config."""
+    print_log(f'the config was checked only in part, as building it on trial failed: {problem}', logger='current',
               level=logging.WARNING)
 
 
 def _run(sender, function, args):
-    gc.disable()  # it would write to all that the copy shares with the process
+    gc.disable()  # it would write to all memory that the copy shares with the process
     isolate()
     try:
         sender.send(function(*args))
@@ -63,15 +64,15 @@ def _run(sender, function, args):
 
 
 def isolate():
-    """Give up, in a process that is there for the check alone, threads, output, log and network."""
-    torch.set_num_threads(1)  # others do not live on in a copy
+    """Give up threads, output, log and network, in a process that is only there for the check."""
+    torch.set_num_threads(1)  # other threads do not exist in a copy
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter('ignore')
-    socket.getaddrinfo = _refuse
+    socket.getaddrinfo = _no_network
 
 
-def _refuse(*args, **kwargs):
+def _no_network(*args, **kwargs):
     raise NoNetwork

@@ -1,7 +1,7 @@
-"""Variables of a config that a base used up before the config changed them.
+"""Variables of a config that a base used before the config changed them.
 
-mmengine runs a base whole, with its own values, and merges what a config says on top. So ``scale = (320, 320)`` in a
-config changes no pipeline of a base that has ``scale`` in it; it must be set where the base used it.
+mmengine runs a whole base with its own values first, and merges the config into the result. So ``scale = (320, 320)``
+in a config changes no pipeline of a base that uses ``scale``: the keys that the base made with it must be set.
 """
 import ast
 import re
@@ -18,7 +18,9 @@ _OPTIONS = (
     (r'(data_preprocessor|pipeline\b).*\.(scales?|img_scale|crop_size|size)(\.|$)', '--image-size'),
     (r'train_cfg\.max_epochs$', '--epochs'), (r'train_cfg\.max_iters$', '--iterations'),
     (r'optim_wrapper\.(\w+\.)?optimizer\.lr$', '--lr'), (r'train_dataloader\.batch_size$', '--batch-size'),
-    (r'\w+_dataloader\.(num_workers|persistent_workers)$', '--workers'), (r'\.data_root$', '--data-root'))
+    (r'\w+_dataloader\.(num_workers|persistent_workers)$', '--workers'), (r'\.data_root$', '--data-root'),
+    (r'custom_hooks\.ValLossHook\.', '--val-loss'), (r'custom_hooks\.LoggersHook\.', '--log'),
+    (r'custom_hooks\.CompileHook\.', '--compile'))
 #: Options by the usual names of variables for what they change.
 _USUAL = dict(lr='--lr', learning_rate='--lr', batch_size='--batch-size', max_epochs='--epochs', epochs='--epochs',
               max_iters='--iterations', image_size='--image-size', img_size='--image-size', img_scale='--image-size',
@@ -27,16 +29,16 @@ _USUAL = dict(lr='--lr', learning_rate='--lr', batch_size='--batch-size', max_ep
 
 
 def find_unreached(cfg, known) -> list:
-    """Return a hint for each variable that a config sets anew, and that has its old value where a base used it.
+    """Return a hint for each variable that a config sets again, while keys that a base made with it keep the old value.
 
-    What a base made of a variable is found by reading the config once more with the other value in the base. A
-    variable that the file which sets it uses too is none: it is known there what it does.
+    These keys are found by reading the config once more with another value in the base. A variable that is also used
+    in the file that sets it gives no hint: its author knows what it does.
 
     Args:
-        cfg: The config, as it was read from a file and changed since; what was mended since is none.
-        known: Names that something reads at the top level, which are no variables.
+        cfg: The config, as read from a file and changed since; keys that were changed since give no hint.
+        known: The top-level keys that something reads; they are no variables.
     """
-    names = _set_anew(cfg.filename, known) if str(cfg.filename).endswith('.py') else {}
+    names = _set_again(cfg.filename, known) if str(cfg.filename).endswith('.py') else {}
     if not names:
         return []
     hints, before = [], _read(cfg.filename)
@@ -44,25 +46,25 @@ def find_unreached(cfg, known) -> list:
         keys = keys_of(cfg, name, before.get(name), known, before) if name in before else []
         keys = [(key, value) for key, value in keys if _at(cfg, key) == value]
         if keys:
-            hints.append(Hint(finding(name, before[name], f'{Path(setter).name} sets it, and {Path(owner).name} has '
-                                      f'used up its own value before: {_told(keys)}')))
+            hints.append(Hint(finding(name, before[name], f'{Path(setter).name} sets it too late, after '
+                                      f'{Path(owner).name} used its own value: {_advice(keys)}')))
     return hints
 
 
 def keys_of(cfg, name, value, known, before=None) -> list:
-    """Return what a variable would change if it had a value in all files of a config: dotted keys, with their values.
+    """Return the dotted keys, with their values, that a variable with a value in all files of a config would change.
 
     Args:
         cfg: A config that was read from a file.
         name: The variable.
         value: The value.
-        known: Names that something reads at the top level; keys of others are variables too.
+        known: The top-level keys that something reads; other names are variables too.
         before: The config as it is, if it was read already.
     """
     try:
         before = before or _read(cfg.filename)
         after = _read_with(cfg.filename, name, value)
-    except Exception:  # of any type: the base makes something of the variable that this value is not fit for
+    except Exception:  # of any type: the base may use the variable in a way that this value does not fit
         return []
     keys = []
     for part in before:
@@ -72,24 +74,24 @@ def keys_of(cfg, name, value, known, before=None) -> list:
 
 
 def option_for(key) -> str:
-    """Return the option of the tools that changes a dotted key, or a variable of a usual name; '' without one."""
+    """Return the option of the tools that changes a dotted key, or a variable with a usual name; '' without one."""
     return next((option for pattern, option in _OPTIONS if re.search(pattern, key)), _USUAL.get(key, ''))
 
 
 def named(keys) -> str:
-    """Return dotted keys in words, with the options that change them."""
+    """Return dotted keys as text, with the options that change them."""
     options = list(dict.fromkeys(filter(None, map(option_for, keys))))
     more = f' and {len(keys) - 4} more' if len(keys) > 4 else ''
     return ', '.join(keys[:4]) + more + (f' ({", ".join(options)})' if options else '')
 
 
-def _told(keys):
+def _advice(keys):
     value = repr(keys[0][1])
-    stays = f'{value if len(value) < 40 else "what was there"} stays in effect'
+    stays = f'{value if len(value) < 40 else "that value"} stays in effect'
     return f'{stays}. Set {named([key for key, _ in keys])}'
 
 
-def _set_anew(filename, known):
+def _set_again(filename, known):
     """Return the variables that a file sets and does not use, and one of its bases sets and uses: both files."""
     chain = _chain(filename)
     found, used = {}, set()
@@ -104,7 +106,7 @@ def _set_anew(filename, known):
 
 
 def _chain(filename):
-    """Return path and tree of a config and all its bases, the config last; those that cannot be read are left out."""
+    """Return path and tree of a config and all its bases, the config last; without those that cannot be read."""
     path = Path(filename).absolute()
     try:
         tree = ast.parse(path.read_text())
@@ -135,7 +137,7 @@ def _assigned(tree):
 
 
 def _used(tree):
-    """Return the names that a file makes something of, those of its bases too."""
+    """Return the names that a file uses, including those of its bases."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
               and isinstance(node.value, ast.Name) and node.value.id == '_base_'}
@@ -150,7 +152,7 @@ def _read(filename):
 
 
 def _read_with(filename, name, value):
-    """Read a config with a value of a variable wherever its files set it, in copies of them."""
+    """Read a config from copies of its files in which a variable has another value wherever it is set."""
     with TemporaryDirectory() as folder:
         copies = {}
         for path, tree in _chain(filename):

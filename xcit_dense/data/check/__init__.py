@@ -1,4 +1,4 @@
-"""The check of a data set before it is trained on: what is wrong, counts, a contact sheet, and a cleaned copy."""
+"""The check of a data set before it is trained on: problems, counts, a contact sheet and a cleaned copy."""
 from .beside import check_beside
 from .check import check_before_training, check_data_set, check_data_sets
 from .classes import check_classes

@@ -1,4 +1,4 @@
-"""Data sets beside each other and beside what judges them: the same one twice, or a metric for another one."""
+"""Data sets compared with each other and with their metrics: one read twice, or a metric for a different one."""
 import os
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from .findings import Finding
 
 
 def check_beside(cfg, loaders=LOADERS, use_cache: bool = True) -> list:
-    """Find data sets that a loader reads twice, and metrics whose annotation file is not that of their loader.
+    """Find data sets that a loader reads twice, and metrics whose annotation file is not the one of their loader.
 
     Args:
         cfg: The config.
-        loaders: Those that will be used.
-        use_cache: Whether to believe what was found in files that have the same size and time.
+        loaders: The loaders that will be used.
+        use_cache: Whether to reuse results for files with the same size and time.
 
     Returns:
         Findings.
@@ -43,18 +43,18 @@ def _judged(cfg, loader, use_cache):
     own = [ann_file_of(dataset) for dataset in datasets]
     for key, file in annotation_files(cfg, [loader]) if datasets else ():
         if not file.exists():
-            yield Finding('evaluator-data', key, value=f'its ann_file {file} is not there')
+            yield Finding('evaluator-data', key, value=f'its ann_file {file} does not exist')
         elif [path.resolve() for path in own] != [file.resolve()]:
             wanted = wanted_classes(datasets[0], bool(cfg.get('classes_from_data')))
             yield from (Finding(kind, key, value=value) for kind, value in _compared(file, own, wanted, use_cache))
 
 
 def _compared(file, own, wanted, use_cache):
-    """Return what `_compare` yields, out of the cache where the files are the same."""
+    """Return what `_compare` yields, from the cache if the files are the same."""
     files = [file, *own]
     place = f'beside {[os.path.abspath(path) for path in own]} {wanted}', file
     if not all(path.is_file() for path in files):
-        return []  # the checks of the files themselves tell
+        return []  # the checks of the files themselves report it
     stamps = [stamp_of(path) for path in files]
     known = recall(*place) if use_cache else None
     if known and known['stamps'] == stamps:
@@ -69,34 +69,33 @@ def _compared(file, own, wanted, use_cache):
 
 
 def _compare(file, own, contents, wanted):
-    """Yield kinds and values where a metric's file has not the images, objects or classes of the loader's."""
+    """Yield kinds and values where a metric's file lacks images, objects or classes of the loader's file."""
     try:
         (judge, classes), *read = [_content_of(content, wanted) for content in contents]
     except (KeyError, TypeError, AttributeError):
         return
     images = {id: image for content, _ in read for id, image in content.items()}
     missing = [id for id in images if id not in judge]
-    # the same image may have better annotations there, or another name
+    # the same image may have better annotations or another name there
     others = [id for id, (known_by, objects) in images.items()
               if id in judge and judge[id][0] != known_by and judge[id][1] != objects]
     if missing:
         yield 'evaluator-data', (
-            f'{file} has none of {counted(len(missing), "images")} of {own[0]}, such as '
-            f'{listed(map(repr, missing), 3)}')
+            f'{file} lacks {counted(len(missing), "images")} of {own[0]}: {listed(map(repr, missing), 3)}')
     elif 2 * len(others) > len(images):
         yield 'evaluator-data', (
-            f'in {file} {counted(len(others), "images")} have other names or sizes, and other objects, than by the '
-            f'same ids in {own[0]}, such as {listed(map(repr, others), 3)}')
+            f'{file} has other names or sizes and other objects than {own[0]} for the ids of '
+            f'{counted(len(others), "images")}: {listed(map(repr, others), 3)}')
     elif len(judge) > len(images):
         yield 'evaluator-more', (
             f'{file} has {counted(len(judge) - len(images), "images")} that are not in {own[0]}; their objects count '
-            'as not found')
+            'as missed')
     if difference := difference_of(classes, read[0][1]):
-        yield 'evaluator-data', f'{file} has other classes than {own[0]}: {difference}'
+        yield 'evaluator-data', f'{file} has different classes than {own[0]}: {difference}'
 
 
 def _content_of(content, wanted):
-    """Return what an image is known by and its objects, by its id, and the classes that count."""
+    """Return the name, size and objects of each image by its id, and the classes that count."""
     names = {category['id']: category['name'] for category in content['categories']}
     images = {image['id']: ((Path(image['file_name']).stem, image['width'], image['height']), [])
               for image in content['images']}

@@ -37,11 +37,11 @@ from .findings import Finding, Report, alike, choose_samples, each_kind_first, i
 from .label_maps import check_label_maps
 
 _SHOWN = 10
-_WITHOUT_MASKS = ('Where the data has boxes alone, take a detector without them: fasterrcnn_xcit_s12_p16_custom '
-                  'or the small fasterrcnn_xcit_n12_p16_small.')
-#: What does not change by itself what is found in a data set; some things in it do.
+_WITHOUT_MASKS = ('If the data has only boxes, use a detector without masks: fasterrcnn_xcit_s12_p16_custom or the '
+                  'small fasterrcnn_xcit_n12_p16_small.')
+#: Settings that do not change the findings by themselves; some values in them do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
-#: An image file with one of these is not opened again, to be drawn.
+#: An image file with one of these findings is not opened again for drawing.
 _CLOSED = ('image-missing', 'image-unreadable', 'image-huge')
 
 
@@ -50,14 +50,14 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     """Check one data set: its annotation file, its images, its label maps and the names of its classes.
 
     Args:
-        dataset: The config of a data set that holds no other, as `xcit_dense.data.datasets.datasets` gives it: of COCO,
-            of images and label maps, or of images of classes.
+        dataset: The config of a data set that wraps no other, as `xcit_dense.data.datasets.datasets` returns it: COCO,
+            images with label maps, or images by class.
         from_data: Whether its classes come from the data, as with ``classes_from_data``.
-        use_cache: Whether to believe what was found in files that have the same size and time.
-        judged: Whether a metric reads its masks; None where that is not known.
-        ignored: Labels that heads or metrics leave out, beside those that the data set does.
-        trained: Whether it is trained on; of images of classes a test asks less.
-        stops: Whether training stops at labels that are 255 after loading.
+        use_cache: Whether to reuse results for files with the same size and time.
+        judged: Whether a metric reads its masks; None if that is unknown.
+        ignored: Labels that heads or metrics ignore, in addition to those that the data set ignores.
+        trained: Whether it is trained on; for images by class a test needs less.
+        stops: Whether training fails on labels that are 255 after loading.
     """
     reader = reader_of(dataset)
     wanted = wanted_classes(dataset, from_data)
@@ -66,16 +66,16 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         return _check_coco_set(dataset, wanted, root, use_cache, judged)
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
     if type_of(dataset) is None:
-        return _unchecked(source, f'no framework that is installed has a data set {dataset["type"]!r}')
+        return _unchecked(source, f'no installed framework has a data set type {dataset["type"]!r}')
     if reader not in ('BaseSegDataset', 'ImageFolderDataset', 'CustomDataset'):
-        return _unchecked(source, f'{dataset["type"]!r} is no data set of COCO, of images and label maps or of images '
-                                  'of classes')
+        return _unchecked(source, f'{dataset["type"]!r} is not a known kind of data set: COCO, images with label '
+                                  'maps, or images by class')
     if _are_images_elsewhere(dataset) or is_elsewhere(dataset, dataset.get('ann_file') or ''):
-        return _unchecked(source, 'its files are not read from a disk')
+        return _unchecked(source, 'its files are not on a disk')
     if reader == 'CustomDataset':
         return check_class_images(dataset, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
     own, path = getattr(type_of(dataset), 'METAINFO', {}).get('classes'), names_path_of(dataset)
-    if own:  # those that the config does not use are ignored, and the order may be another
+    if own:  # classes that the config does not use are ignored, and the order may differ
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
         names = own
     else:
@@ -123,7 +123,7 @@ def _check_coco_set(dataset, wanted, root, use_cache, judged):
         findings += check_names(path, wanted, names)
     folder, of_files = folder_of(dataset, 'img').absolute(), []
     if _are_images_elsewhere(dataset):
-        findings.append(Finding('not-checked', str(path), value='its images are not read from a disk'))
+        findings.append(Finding('not-checked', str(path), value='its images are not on a disk'))
         found['images'], found['samples'] = [], []
     entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
     for fault, file, row, id, value in check_images(path, folder, entries, _roots(root, dataset, 'img'),
@@ -135,18 +135,18 @@ def _check_coco_set(dataset, wanted, root, use_cache, judged):
 
 
 def _filter_of(dataset) -> dict:
-    """Return what leaves images out of a training; a test has them all."""
+    """Return the rules by which training drops images; a test uses all images."""
     return {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
 
 
 def _is_filtered(dataset, width, height, is_learned):
-    """Whether mmdet leaves an image out by its size, or for it has no object of a class that counts."""
+    """Whether mmdet drops an image for its size, or because it has no object of a class that counts."""
     rules = _filter_of(dataset)
     return min(width, height) < rules.get('min_size', 0) or rules.get('filter_empty_gt', False) and not is_learned
 
 
 def _samples(found, folder, of_files):
-    """Return what is to be drawn: first images whose files have findings, then those of `check_coco`."""
+    """Return the images to draw: first those whose files have findings, then those of `check_coco`."""
     names = {id: name for _, id, name, *_ in found['categories']}
     known = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
     closed = {finding.file for finding in of_files if finding.kind in _CLOSED}
@@ -161,17 +161,17 @@ def _samples(found, folder, of_files):
 
 
 def _roots(root, dataset, *keys):
-    """Return the folders that files must lie in: the data root, and what the config itself names, which may be a link
-    to somewhere else. Without a data root there are only these."""
+    """Return the folders that files must be in: the data root, if there is one, and the folders that the config itself
+    names, which may be links to other places."""
     folders = [folder_of(dataset, key).absolute() for key in keys if prefixes_of(dataset).get(key)]
     return [*([root] if dataset.get('data_root') else []), *folders] or [root]
 
 
 def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
-    """Check the data sets of some loaders, each once.
+    """Check each data set of some loaders once.
 
     Returns:
-        A `Report` by the names of those that use the data set, see `named_datasets`: ``val_dataloader,
+        A `Report` for each data set, by the names of its users, see `named_datasets`: ``val_dataloader,
         test_dataloader``, or ``train_dataloader.0``.
     """
     users, parts = {}, set()
@@ -196,7 +196,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
 
 
 def _wrappers(cfg, key):
-    """Return the types of the data sets on the way to one, without scopes."""
+    """Return the types of the data sets that wrap one, without scopes."""
     kinds, node = [], cfg
     for step in key.split('.'):
         node = node[step] if isinstance(node, dict) or node is cfg else node[int(step)]
@@ -205,9 +205,9 @@ def _wrappers(cfg, key):
 
 
 def check_before_training(cfg, on_findings: str = 'stop'):
-    """Check the data that a training will use; in a run of several processes the first one does.
+    """Check the data that a training will use; in a run of several processes only the first one does.
 
-    Call it before `xcit_dense.data.classes.take_classes`, which stops at the first fault.
+    Call it before `xcit_dense.data.classes.take_classes`, which stops at the first problem.
 
     Args:
         cfg: The config, with its launcher.
@@ -215,8 +215,8 @@ def check_before_training(cfg, on_findings: str = 'stop'):
 
     Raises:
         ConfigError: ``on_findings`` is something else.
-        DataError: The data root is not there, or there are errors: the first of them, how many there are, and the
-            command that shows all.
+        DataError: The data root does not exist, or there are errors: the message has the first ones, their number,
+            and the command that shows all.
     """
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
@@ -228,23 +228,23 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     for report in reports:
         shown = Report(report.source, report.findings if on_findings == 'warn' else report.warnings, report.counts)
         if shown.findings:
-            print_log(f'the data check found in {shown.summary()}', logger='current', level=logging.WARNING)
+            print_log(f'data check of {shown.summary()}', logger='current', level=logging.WARNING)
     if not errors:
         return
     lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
             and not is_elsewhere(dataset, root) and not (path := Path(root).expanduser().absolute()).is_dir()]
     if lost and on_findings == 'stop':
-        raise DataError(f'the data root {lost[0]} {"is no folder" if lost[0].exists() else "is not there"}: '
-                        'give --data-root DIR, the folder of the data set')
-    text = f'the data has {counted(len(errors), "faults")} that training would not survive, or would learn'
+        raise DataError(f'the data root {lost[0]} {"is not a folder" if lost[0].exists() else "does not exist"}: '
+                        'set --data-root DIR to the folder of the data set')
+    text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
-        raise DataError(f'{text}:\n{_told(errors)}\n{_advice(cfg, errors)}')
-    print_log(f'{text}; it goes on, as --data-findings warn asks. {_advice(cfg, errors)}', logger='current',
+        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
+    print_log(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors)}', logger='current',
               level=logging.WARNING)
 
 
-def _told(errors):
-    """Return lines with the first of some errors; equal ones are one line."""
+def _first_of(errors):
+    """Return lines with the first errors; equal errors share a line."""
     groups = alike(errors)
     order = each_kind_first([first for first, _ in groups])
     lines = [f'  {in_one_line(*groups[place])}' for place in order[:_SHOWN]]
@@ -254,17 +254,16 @@ def _told(errors):
 
 
 def _advice(cfg, errors):
-    """Return lines with what helps against errors."""
+    """Return lines with advice on errors."""
     command = ['python', '-m', 'xcit_dense', 'check_data', cfg.filename or 'CONFIG']
     roots = {dataset.get('data_root') for dataset in datasets(cfg, LOADERS)}
     if len(roots) == 1 and all(roots):
         command += ['--data-root', *roots]
-    text = f'See all, with the --cfg-options of this run if it has any: {shlex.join(command)}'
+    text = f'To see all (add the --cfg-options of this run, if any): {shlex.join(command)}'
     if any(finding.drops and finding.part in (*PARTS, 'lines', 'files') for finding in errors):
-        text += '\nIts --drop DIR writes annotations, or a list of images, without what can be left out.'
+        text += '\nWith --drop DIR it also writes annotations, or a list of images, without the entries that are wrong.'
     if any(finding.kind == 'mask-missing' for finding in errors):
         text += f'\n{_WITHOUT_MASKS}'
     if any(finding.kind == 'class-missing' for finding in errors):
-        text += ('\nFor classes of your own use one of the *_custom configs, or set classes_from_data = True in '
-                 'yours.')
+        text += '\nFor your own classes use a *_custom config, or set classes_from_data = True in your config.'
     return text

@@ -1,4 +1,4 @@
-"""The checks of images of classes: in folders, or in a list."""
+"""The checks of images by class: in class folders, or in a list."""
 import os
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -21,10 +21,10 @@ def check_class_images(dataset, wanted, roots, trained: bool, use_cache: bool) -
 
     Args:
         dataset: Its config.
-        wanted: The names that the config has for its classes, or None.
-        roots: The folders that names in a list should not lead out of.
+        wanted: The class names of the config, or None.
+        roots: The folders that the images of a list should be in.
         trained: Whether it is trained on.
-        use_cache: Whether to believe what was read of a file that has the same size and time.
+        use_cache: Whether to reuse results for files with the same size and time.
     """
     source = ClassImages(dataset)
     check = _Check(source, wanted, trained)
@@ -45,11 +45,11 @@ def check_class_images(dataset, wanted, roots, trained: bool, use_cache: bool) -
 
 
 def check_labels(dataset, wanted) -> list:
-    """Return the findings of `check_class_images` on classes and lines alone: no image is looked for.
+    """Return only the findings of `check_class_images` on classes and lines, without a look at the images.
 
     Args:
         dataset: Its config.
-        wanted: The names that the config has for its classes, or None.
+        wanted: The class names of the config, or None.
     """
     check = _Check(ClassImages(dataset), wanted, False)
     check.attempt(lambda: [check.classes(), check.lines()])
@@ -57,7 +57,7 @@ def check_labels(dataset, wanted) -> list:
 
 
 def read_image(path) -> dict:
-    """Return what `read_header` does, and the ``mark`` of the file that its copies share."""
+    """Return the result of `read_header`, and the ``mark`` that all copies of the file share."""
     return dict(read_header(path), mark=mark_of(path))
 
 
@@ -65,23 +65,25 @@ class _Check:
 
     def __init__(self, source, wanted, trained):
         self.source, self.wanted, self.trained = source, wanted, trained
-        self.names = ()  # by label; none where any label will do
+        self.names = ()  # by label; empty if any label will do
         self.findings, self.images, self.drawn = [], [], {}
 
     def add(self, kind, file, part='', row=None, value='', id=None):
         self.findings.append(Finding(kind, str(file), part, row, id, value))
 
     def attempt(self, read):
-        """Return what is read; None and a finding where the data cannot be used at all."""
+        """Return what ``read`` returns; None, with a finding, if the data cannot be used at all."""
         try:
             return read()
         except DataError as error:
             source = self.source.source
-            self.add('no-images' if os.path.exists(source) else 'not-there', source, value=str(error))
+            text = str(error)
+            self.add('no-images' if os.path.exists(source) else 'not-there', source,
+                     value=f'it {text.removeprefix(source).strip()}' if text.startswith(f'{source} ') else text)
             return None
 
     def classes(self):
-        """Find the names, and where those of the config are not those of the folders."""
+        """Find the class names, and where those of the config and of the folders differ."""
         if not self.source.is_labelled:
             return
         if self.source.list:
@@ -97,22 +99,22 @@ class _Check:
         if len(found) != len(self.wanted):
             difference = difference_of(found, self.wanted) if set(found) & set(self.wanted) else ''
             self.add('class-count', self.source.source, value=(
-                f'has {counted(len(found), "class folders")}, and the config has {counted(len(self.wanted), "classes")}'
-                + (f': {difference}' if difference else '') + self._mend()))
+                f'has {counted(len(found), "class folders")}, but the config has {counted(len(self.wanted), "classes")}'
+                + (f': {difference}' if difference else '') + self._fix()))
             return
         self.names = self.wanted
         if are_imagenet_names(self.wanted):
             self.imagenet(found)
-        # other names are for display; the same ones at other places are wrong
+        # different names are for display; the same names in a different order are wrong
         places = {name: place for place, name in enumerate(self.wanted)}
         if any(places.get(name, place) != place for place, name in enumerate(found)):
             self.add('class-order', self.source.source, value=difference_of(found, self.wanted))
 
-    def _mend(self):
-        return f'. For a part of ImageNet {self.source.list_help}' if are_imagenet_names(self.wanted) else ''
+    def _fix(self):
+        return f'. For a part of ImageNet, {self.source.list_help}' if are_imagenet_names(self.wanted) else ''
 
     def imagenet(self, found):
-        """Find folders that are not numbered as the classes of ImageNet, whose folders are WordNet ids."""
+        """Find folders that get other numbers than the classes of ImageNet, whose folders are WordNet ids."""
         numbers, ids = [int(name) for name in found if name.isdecimal()], list(imagenet_classes())
         if list(found) == ids or numbers == list(range(len(ids))):
             return
@@ -120,29 +122,29 @@ class _Check:
         place, name, wanted = next((place, *pair) for place, pair in enumerate(zip(found, ids, strict=True))
                                    if pair[0] != (str(place) if is_shuffled else pair[1]))
         self.add('class-numbers' if is_shuffled else 'class-ids', self.source.source, value=(
-            f'{shown(name)} is class {place} ({wanted}). Name each folder as its WordNet id, or '
+            f'{shown(name)} is class {place} ({wanted}). Rename each folder to its WordNet id, or '
             f'{self.source.list_help}'))
 
     def lines(self):
         """Find lines of the list that cannot be used."""
         for line in self.source.lines if self.source.list else ():
             fault = ('list-line', line.fault) if line.fault else (
-                'list-label', f'{line.label}; the labels of the {counted(len(self.names), "classes")} are 0 to '
+                'list-label', f'{line.label}; the labels of {counted(len(self.names), "classes")} are 0 to '
                 f'{len(self.names) - 1}') if self.names and line.label >= len(self.names) else None
             if fault:
                 self.add(fault[0], self.source.source, 'lines', line.number, fault[1], line.number)
 
     def unread(self):
-        """Find files that the data set does not see, by their suffixes."""
+        """Find files that the data set does not read, by their suffixes."""
         by_suffix = defaultdict(list)
         for path in self.source.unread():
             by_suffix[os.path.splitext(path)[1].lower()].append(path)
         for suffix, paths in sorted(by_suffix.items()):
             end = f'named *{suffix}' if suffix else 'without a suffix'
-            self.left_out(paths, f'{end}: those of {", ".join(sorted(self.source.suffixes))} alone are read')
+            self.left_out(paths, f'{end}; only {", ".join(sorted(self.source.suffixes))} are read')
         self.left_out([self.source.folder / name for name in self.source.beside()
                        if name.lower().endswith((*IMAGE_SUFFIXES, *self.source.suffixes))],
-                      'beside the class folders, which are left out')
+                      'next to the class folders, which are ignored')
 
     def left_out(self, paths, why):
         if paths:
@@ -150,9 +152,9 @@ class _Check:
             self.add('files-left-out', self.source.folder, value=f'{counted(len(paths), "files")} {why} ({names})')
 
     def image(self, path, label, header, pipeline, roots):
-        """Find the faults of an image."""
+        """Find the problems of an image."""
         if header.fault == 'missing' and not self.source.list:
-            self.add('image-left-out', path, value='it is a link that leads nowhere')
+            self.add('image-left-out', path, value='it is a broken link')
             return
         if self.source.list and is_outside(path, roots):
             self.add('image-outside', path, 'files', path, os.path.abspath(path))
@@ -160,14 +162,14 @@ class _Check:
         for kind, value in faults:
             self.add(kind, path, 'files', path, value)
         if self.names and (label or 0) >= len(self.names):
-            return  # a label that no class has
+            return  # a label without a class
         content = header.content or {}
         self.images.append((path, label, content.get('mark')))
         if 'size' in content:
             self.drawn[path] = label
 
     def folders(self, images):
-        """Find class folders without an image, and those that are no classes."""
+        """Find class folders without images, and folders that are not classes."""
         if self.source.list or not self.source.is_labelled:
             return
         used, unread = {label for _, label in images}, Counter(map(self.class_of, self.source.unread()))
@@ -177,14 +179,14 @@ class _Check:
                 self.add('class-hidden', folder)
             elif self.trained and label not in used and unread[name]:
                 self.add('class-unread', folder, value=(
-                    f'{counted(unread[name], "files")} of other suffixes than '
-                    f'{", ".join(sorted(self.source.suffixes))}; convert them, or add theirs to extensions of the data '
-                    'set'))
+                    f'{counted(unread[name], "files")} with other suffixes than '
+                    f'{", ".join(sorted(self.source.suffixes))}. Convert them, or add their suffixes to extensions of '
+                    'the data set'))
             elif self.trained and label not in used:
                 self.add('class-empty', folder)
 
     def class_of(self, path):
-        """Return the name of the class folder in which a file lies."""
+        """Return the name of the class folder that a file is in."""
         return Path(path).relative_to(self.source.folder).parts[0]
 
     def two_classes(self, use_cache):
@@ -197,7 +199,7 @@ class _Check:
                 self.add('image-two-classes', path, 'files', path, words)
 
     def name(self, label):
-        """Return the name of a class, for it may have none."""
+        """Return the name of a class, or its number if it has no name."""
         return '' if label is None else self.names[label] if label < len(self.names) else str(label)
 
     def report(self, images) -> Report:

@@ -1,4 +1,4 @@
-"""The classes of a data set: those that its config wants, those that it has, and those that the heads are for."""
+"""The classes of a data set, compared between the config, the data and the heads of the model."""
 from pathlib import Path
 
 from ...errors import DataError
@@ -13,21 +13,21 @@ from .findings import Finding
 
 
 def wanted_classes(dataset, from_data: bool):
-    """Return the class names that a config gives its data set, or the data set's own; None where any will do.
+    """Return the class names that a config sets for its data set, or the data set's own; None if any will do.
 
     Args:
         dataset: The config.
-        from_data: Whether the names are those that are found in the data, unless the config has some already.
+        from_data: Whether the names come from the data, unless the config already has some.
 
     Raises:
         DataError: The config names a file of classes that cannot be read.
     """
-    names = (dataset.get('metainfo') or {}).get('classes') or dataset.get('classes')  # mmpretrain takes both
+    names = (dataset.get('metainfo') or {}).get('classes') or dataset.get('classes')  # mmpretrain accepts both
     if isinstance(names, str):
         try:
             names = Path(names).read_text().splitlines()
         except (OSError, ValueError) as error:
-            raise DataError('metainfo.classes must be a list of names, or a file with one name a line; '
+            raise DataError('metainfo.classes must be a list of names, or a file with one name per line; '
                             f'{names!r} cannot be read: {error}') from error
     if names is None and not from_data:
         names = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
@@ -39,8 +39,8 @@ def check_names(source, wanted, found) -> list:
 
     Args:
         source: The file.
-        wanted: The names of the config, or None where any will do.
-        found: Those of the file, in its order.
+        wanted: The names of the config, or None if any will do.
+        found: The names of the file, in its order.
 
     Returns:
         Findings.
@@ -66,25 +66,25 @@ def check_names(source, wanted, found) -> list:
 
 
 def check_void(source, names, first: int, ignored) -> list:
-    """Find names of classes that say that a pixel has none.
+    """Find class names that mean that a pixel has no class.
 
     Args:
         source: Where the names are from.
-        names: Theirs, of the labels from the first on.
-        first: The label of the first.
-        ignored: Labels that are left out already.
+        names: The names of the labels from the first on.
+        first: The first label.
+        ignored: Labels that are ignored already.
 
     Returns:
         Findings.
     """
     found = [(place + first, name) for place, name in void_names(names) if place + first not in ignored]
     return [Finding('class-void', str(source), value=(
-        f'{listed(repr(name) for _, name in found)}; to leave these pixels out: --ignore-label '
+        f'{listed(repr(name) for _, name in found)}. To ignore these pixels: --ignore-label '
         f'{" ".join(str(label) for label, _ in found)}'))] if found else []
 
 
 def listed_names(path):
-    """Return the names of a ``classes.txt``, None where there is no such file, and findings."""
+    """Return the names of a ``classes.txt``, or None if there is no such file, and findings."""
     try:
         return read_class_list(path), []
     except Unreadable as error:
@@ -92,7 +92,7 @@ def listed_names(path):
 
 
 def check_classes(cfg) -> list:
-    """Compare the number of classes of the heads, and the classes of the other data, with those of the training data.
+    """Compare the number of classes of the heads and the classes of the other data with those of the training data.
 
     With ``classes_from_data`` there is nothing to compare before `xcit_dense.data.classes.take_classes`.
 
@@ -100,7 +100,7 @@ def check_classes(cfg) -> list:
         cfg: The config.
 
     Returns:
-        Findings; what concerns the test data alone is a warning.
+        Findings; those that concern only the test data are warnings.
     """
     if words := explicit_classes(cfg):
         return [Finding('class-explicit', cfg.filename or 'the config', value=words)]
@@ -108,20 +108,20 @@ def check_classes(cfg) -> list:
     from_data = bool(cfg.get('classes_from_data'))
     first = sets[LOADERS[0]][0] if sets[LOADERS[0]] else None
     wanted = wanted_classes(first, from_data) if first else None
-    images = None if from_data or not first else _images_of(first)  # else `take_classes` looks at them
+    images = None if from_data or not first else _images_of(first)  # otherwise `take_classes` looks at them
     if wanted is None and images:
         wanted = _classes_of(images)
     if wanted is None:
         return []
     findings = []
-    # heads for boxes and masks know the things of panoptic data alone
+    # of panoptic data, heads for boxes and masks have only the things
     number = len(getattr(type_of(sets[LOADERS[0]][0]), 'METAINFO', {}).get('thing_classes') or wanted)
     for head in heads_of_classes(cfg.model):
         if head.get('num_classes', number) != number:
-            # classes that no object has are never learned, as an open vocabulary means it
+            # classes without objects are never learned, as intended for an open vocabulary
             kind = 'class-count' if head['num_classes'] < number else 'class-spare'
             findings.append(Finding(kind, f'model.{head.get("type")}', value=(
-                f'has num_classes = {head["num_classes"]}, and the training data has '
+                f'has num_classes = {head["num_classes"]}, but the training data has '
                 f'{counted(number, "classes")}')))
     for loader, members in sets.items():
         for dataset in members:
@@ -129,7 +129,8 @@ def check_classes(cfg) -> list:
             if names is not None and names != wanted:
                 kind = 'class-test' if loader == LOADERS[-1] else 'class-count'
                 findings.append(Finding(kind, loader, value=(
-                    f'has other classes than the training data, or another order: {difference_of(names, wanted)}')))
+                    'has different classes than the training data, or a different order: '
+                    f'{difference_of(names, wanted)}')))
             elif images and dataset is not first:
                 findings += _other_folders(loader, images, _images_of(dataset))
     return findings
@@ -142,15 +143,15 @@ def _images_of(dataset):
 def _classes_of(images):
     try:
         return images.classes() or None
-    except DataError:  # the check of the data set tells
+    except DataError:  # the check of the data set reports it
         return None
 
 
 def _other_folders(loader, images, others):
-    """Yield a finding where the class folders of other data are not those of the training data: numbers shift."""
+    """Yield a finding if other data has different class folders than the training data, which shifts the numbers."""
     if not others or images.list or others.list:
         return
     wanted, names = _classes_of(images), _classes_of(others)
     if wanted and names and (difference := difference_of(names, wanted)):
         yield Finding('class-test' if loader == LOADERS[-1] else 'class-count', loader, value=(
-            f'has other class folders than the training data: {difference}. {others.mend}'))
+            f'has different class folders than the training data: {difference}. {others.advice}'))

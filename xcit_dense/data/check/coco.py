@@ -1,4 +1,4 @@
-"""The checks of a COCO annotation file: all that can be told without its images."""
+"""The checks of a COCO annotation file that need no images."""
 import gc
 from collections import Counter
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ from .findings import ERROR, Finding, choose_samples
 from .masks import FAR, check_masks
 from .records import columns_of
 
-#: Boxes that stick out by less are rounded coordinates.
+#: Boxes that extend beyond the image by less have rounded coordinates.
 _ROUNDING = 1.
-#: Boxes with faults are drawn where no number is larger.
+#: Wrong boxes are drawn if no number is larger than this.
 _DRAWN = 1e5
 
 
@@ -24,17 +24,16 @@ def check_coco(path, use: Use, data=None) -> dict:
 
     Args:
         path: The file.
-        use: What is made of it.
-        data: Its bytes, where it does not lie on a disk.
+        use: How the file is used.
+        data: Its bytes, if it is not on a disk.
 
     Returns:
-        ``findings``; ``images``, a list of place, id, file name, width, height and whether there is an object of a
-        class that counts, of those that can be used;
-        ``categories``, a list of place, id, name, number of images and of annotations; ``counts``; ``samples``, some
-        images with their annotations and captions. JSON can hold all of it.
+        ``findings``; ``images``, for each usable image a list of index, id, file name, width, height and whether it has
+        an object of a class that counts; ``categories``, for each a list of index, id, name, number of images and of
+        annotations; ``counts``; ``samples``, some images with their annotations and captions. All of it fits in JSON.
     """
     with without_garbage_collection():
-        return _check(path, use, data)  # which lets go of the content before the search is on again
+        return _check(path, use, data)  # which frees the content before garbage collection is on again
 
 
 def _check(path, use, data):
@@ -47,7 +46,7 @@ def _check(path, use, data):
 
 @contextmanager
 def without_garbage_collection():
-    """Spare Python the search for cycles, of which JSON has none, among millions of new objects."""
+    """Turn off the search for reference cycles among millions of new objects: JSON has none."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -75,7 +74,7 @@ class _Check:
         self.findings.append(Finding(kind, self.path, part, int(row), id, value))
 
     def add_where(self, kind, part, wrong, values=lambda place: ''):
-        """Add a finding for every record of a part where ``wrong`` is true; ``values`` gives the words of one."""
+        """Add a finding for every record of a part where ``wrong`` is true; ``values`` returns its text."""
         for place in np.flatnonzero(wrong).tolist():
             self.add(kind, part, self.rows[part][place], self.columns[part]['id'][place], values(place))
 
@@ -105,7 +104,7 @@ class _Check:
         return self.summary(image, category)
 
     def used(self, image, category):
-        """Return which annotations the data set looks at: of images and classes that are used, and not marked."""
+        """Return which annotations the data set reads: those of used images and classes, without an ``ignore`` mark."""
         used = (image >= 0) & (category >= 0)
         used[used] = self.usable[image[used]]
         used &= self.wanted(category)
@@ -115,18 +114,18 @@ class _Check:
         return used
 
     def wanted(self, category):
-        """Return which annotations have a class that the config wants, by the places of their categories."""
+        """Return which annotations have a class that the config wants, by the indices of their categories."""
         names = self.columns['categories']['name']
         wanted = set(names if self.use.classes is None else self.use.classes)
         return np.array([*(name in wanted for name in names), False], bool)[category]  # -1 is the last
 
     def kept(self, places, sizes):
-        """Return which of the annotations at ``places`` become objects of a training: mmdet leaves out the others."""
+        """Return which annotations at ``places`` become training objects: mmdet drops the others."""
         boxes, area = self.columns['annotations']['bbox'][places], self.columns['annotations']['area'][places]
         return _meets(boxes, sizes) & (boxes[:, 2:] >= 1).all(1) & ~(area <= 0)
 
     def check_names(self):
-        """Find category ids and names, image ids and files that are there more than once."""
+        """Find category ids and names, image ids and files that occur more than once."""
         categories, images = self.columns['categories'], self.columns['images']
         ids, names = Counter(categories['id']), Counter(categories['name'])
         wanted = set(categories['name'] if self.use.classes is None else self.use.classes)
@@ -137,16 +136,16 @@ class _Check:
             if names[name] > 1 and name in wanted:
                 self.add('category-name-twice', 'categories', row, id, repr(name))
         files = images['file_name']
-        # the same image twice: the first can stay
+        # the same image twice: the first is kept
         again = _repeated(list(zip(images['id'], files, images['width'], images['height'], strict=True)))
         ids = Counter(id for id, doubled in zip(images['id'], again, strict=True) if not doubled)
-        twice = np.array([ids[id] > 1 for id in images['id']], bool)  # which of them the annotations mean is unknown
+        twice = np.array([ids[id] > 1 for id in images['id']], bool)  # it is unknown which one the annotations mean
         self.add_where('image-twice', 'images', again & ~twice, lambda i: repr(files[i]))
         self.add_where('image-id-twice', 'images', twice, lambda i: repr(files[i]))
         self.add_where('file-name-twice', 'images', _repeated(files) & ~again & ~twice, lambda i: repr(files[i]))
 
     def check_images(self):
-        """Find sizes that are none."""
+        """Find invalid image sizes."""
         images = self.columns['images']
         sizes = np.stack([images['width'], images['height']], 1)
         with np.errstate(invalid='ignore'):
@@ -154,7 +153,7 @@ class _Check:
         self.add_where('image-dimensions', 'images', ~self.usable, lambda i: f'{sizes[i, 0]:g} x {sizes[i, 1]:g}')
 
     def check_boxes(self, places, sizes):
-        """Find boxes and areas of the annotations at ``places``, of which the sizes of the images are known."""
+        """Find wrong boxes and areas of the annotations at ``places``; ``sizes`` are those of their images."""
         boxes, area = self.columns['annotations']['bbox'], self.columns['annotations']['area']
         self.add_at('area-not-finite', places[~np.isfinite(area[places])], lambda i: f'{area[i]:g}')
         self.add_at('area-empty', places[np.isfinite(area[places]) & (area[places] <= 0)], lambda i: f'{area[i]:g}')
@@ -174,18 +173,18 @@ class _Check:
             self.add_at(kind, places[wrong], lambda i: f'{_words(boxes[i])} in an image of {self.size_of(i)}')
 
     def size_of(self, place):
-        """Return the size of the image of an annotation in words."""
+        """Return the size of the image of an annotation as text."""
         image, images = self.image[place], self.columns['images']
         return f'{images["width"][image]:g} x {images["height"][image]:g}'
 
     def add_at(self, kind, places, values):
-        """Add a finding for the annotations at ``places``; ``values`` gives the words of one."""
+        """Add a finding for each annotation at ``places``; ``values`` returns its text."""
         for place in places.tolist():
             self.add(kind, 'annotations', self.rows['annotations'][place], self.columns['annotations']['id'][place],
                      values(place))
 
     def check_masks(self, places, sizes):
-        """Find masks of the annotations at ``places``, of which the sizes of the images are known."""
+        """Find wrong masks of the annotations at ``places``; ``sizes`` are those of their images."""
         records, rows = self.content['annotations'], self.rows['annotations'][places]
         segmentations = [records[row].get('segmentation') for row in rows.tolist()]
         seen = set()
@@ -198,7 +197,7 @@ class _Check:
                 self.add(kind, 'annotations', rows[index], self.columns['annotations']['id'][places[index]], value)
 
     def summary(self, image, category):
-        """Return what `check_coco` does. ``image`` and ``category`` are the places of those of each annotation."""
+        """Return the result of `check_coco`; ``image`` and ``category`` are indices, one for each annotation."""
         images, categories = self.columns['images'], self.columns['categories']
         known = (image >= 0) & (category >= 0)
         learned = np.zeros(len(images['id']), bool)
@@ -220,8 +219,8 @@ class _Check:
             samples=self.samples(image))
 
     def samples(self, image):
-        """Return some images with their annotations, first those that have findings."""
-        known = image >= 0  # annotations of images whose size is none are not looked at, nor are those images
+        """Return some images with their annotations, those with findings first."""
+        known = image >= 0  # images with invalid sizes are not used, nor are their annotations
         known[known] = self.usable[image[known]]
         found = []
         for part, owners in (('images', np.where(self.usable, np.arange(len(self.usable)), -1)),
@@ -249,26 +248,26 @@ class _Check:
 
 
 def places_of(ids, wanted):
-    """Return the place of each wanted id among the ids, the last where several are the same, -1 where there is none."""
+    """Return the index of each wanted id among the ids: the last if several are equal, -1 if there is none."""
     index = {id: place for place, id in enumerate(ids)}
     return np.fromiter(map(index.get, wanted, repeat(-1)), np.int64, len(wanted))
 
 
 def _meets(boxes, sizes):
-    """Return which boxes have an area in common with their image, as mmdet looks at it: not those with NaN."""
+    """Return which boxes overlap their image, by the rule of mmdet; boxes with NaN do not."""
     with np.errstate(invalid='ignore'):
         low, high = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
         return (np.minimum(high, sizes) - np.maximum(low, 0) > 0).all(1)
 
 
 def _is_left_out(segmentation):
-    """Whether mmdet leaves an object out for its mask, where others of no known kind end the run."""
+    """Whether mmdet drops an object for its mask; other unknown masks stop the run."""
     return isinstance(segmentation, dict) and (segmentation.get('size') is None
                                                or not isinstance(segmentation.get('counts'), (list, str)))
 
 
 def _repeated(ids):
-    """Return for each id whether it was there before."""
+    """Return for each id whether it occurred before."""
     seen = set()
     if len(set(ids)) == len(ids):
         return np.zeros(len(ids), bool)

@@ -1,4 +1,4 @@
-"""What is read of a COCO annotation file, and what for."""
+"""Which fields of a COCO annotation file are read, and for what use."""
 from typing import NamedTuple
 
 from ...text import shown
@@ -12,13 +12,13 @@ PARTS = dict(
 
 
 class Use(NamedTuple):
-    """What is made of an annotation file.
+    """How an annotation file is used.
 
     Args:
         masks: Whether the pipeline reads the masks.
-        tested: Whether a model is tested with it: nothing is filtered out then.
-        evaluated: Whether the metric reads the masks, those too that the data set leaves out.
-        classes: The names that the config wants, None where any will do. What is of others is left out.
+        tested: Whether it is test data: nothing is filtered out then.
+        evaluated: Whether the metric reads the masks, including those that the data set drops.
+        classes: The names that the config wants, or None if any will do. Objects of other classes are ignored.
     """
     masks: bool
     tested: bool = False
@@ -27,19 +27,19 @@ class Use(NamedTuple):
 
 
 def read_coco(path, tested: bool = True, data=None):
-    """Return the content of an annotation file, and what keeps it from being one or None.
+    """Return the content of an annotation file, and what is wrong with the file or None.
 
     Args:
         path: The file.
-        tested: Whether it may have no list of annotations, as COCO's own for the test images.
-        data: Its bytes, where it does not lie on a disk.
+        tested: Whether it may lack the list of annotations, as COCO's own file for the test images does.
+        data: Its bytes, if it is not on a disk.
     """
     try:
         content = read_json(path) if data is None else parse_json(data)
     except (OSError, RecursionError) as error:
         return None, f'it cannot be read: {error}'
     except ValueError as error:
-        return None, f'it is no JSON: {error}'
+        return None, f'it is not valid JSON: {error}'
     if not isinstance(content, dict):
         return None, f'it must be an object, not {shown(content)}'
     if tested:

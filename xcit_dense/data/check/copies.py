@@ -1,7 +1,8 @@
-"""Files that are there more than once: found by their sizes and last bytes, which are read anyway, then as a whole."""
+"""Copies of files: found by size and last bytes, which are read anyway, then compared as a whole."""
 import hashlib
 from collections import defaultdict
 
+from ...files import hash_of
 from ..datasets import LOADERS
 from ..files import read_files
 from .findings import Finding
@@ -10,7 +11,7 @@ _TAIL = 4096
 
 
 def mark_of(path) -> str:
-    """Return what all copies of a file share, and few others: its size and a digest of its last bytes."""
+    """Return what all copies of a file, and few other files, share: its size and a digest of its last bytes."""
     with open(path, 'rb') as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
@@ -18,10 +19,10 @@ def mark_of(path) -> str:
 
 
 def copies_between(images, source, use_cache: bool) -> list:
-    """Return the files of which there are copies in several groups: lists of pairs of a path and its group.
+    """Return the files that have copies in several groups: lists of pairs of a path and its group.
 
     Args:
-        images: For each image its path, mark and group.
+        images: The path, mark and group of each image.
         source: The data set, for the cache.
         use_cache: As for `read_files`.
     """
@@ -32,7 +33,7 @@ def copies_between(images, source, use_cache: bool) -> list:
              if mark and len(members) > 1 and len({group for _, group in members}) > 1]
     paths = list(dict.fromkeys(path for members in alike if len({path for path, _ in members}) > 1
                                for path, _ in members))
-    states = read_files(paths, _digest, 'digests', source, use_cache, 'copies')
+    states = read_files(paths, hash_of, 'digests', source, use_cache, 'copies')
     digests = {path: state.content for path, state in zip(paths, states, strict=True)}
     found = []
     for members in alike:
@@ -43,17 +44,11 @@ def copies_between(images, source, use_cache: bool) -> list:
     return found
 
 
-def _digest(path):
-    with open(path, 'rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest() if hasattr(hashlib, 'file_digest') else (
-            hashlib.sha256(file.read()).hexdigest())
-
-
 def add_shared(reports, use_cache: bool = True):
-    """Add to the reports of other data the findings on images that are trained on, too.
+    """Add findings to the reports of other data for images that are also in the training data.
 
     Args:
-        reports: Each by the names of those that use its data set, see `check_data_sets`.
+        reports: By the names of the users of the data set, see `check_data_sets`.
         use_cache: As for `read_files`.
     """
     trained = [(path, mark, True) for names, report in reports.items() if names.startswith(LOADERS[0])

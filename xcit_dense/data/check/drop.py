@@ -1,4 +1,4 @@
-"""A data set without what is wrong in it, written beside the data set."""
+"""A copy of the annotations without the entries that are wrong."""
 import json
 import os
 from collections import Counter
@@ -11,44 +11,44 @@ from .coco_file import PARTS, read_coco
 
 
 def drop_findings(report, out, overwrite: bool = False) -> tuple:
-    """Write what is left of a data set without the records that have findings.
+    """Write the annotations of a data set without the records that have findings.
 
     Args:
-        report: Of the data set.
+        report: The report of the data set.
         out: The folder to write into: an annotation file of the same name, or, for images and label maps, a list of
-            the images to take away, one path a line. For images of classes a list that a data set reads in the place
-            of folders, with ``classes.txt``.
-        overwrite: Whether to replace a file of that name that this did not write.
+            the images to remove, one path per line. For images by class, a list that a data set reads instead of
+            folders, with ``classes.txt``.
+        overwrite: Whether to replace a file of that name that this function did not write.
 
     Returns:
-        What was written and what was left out, in words, and the annotation file or list, or None. Where there is
-        nothing to leave out, nothing is written.
+        A sentence on what was written and dropped, and the annotation file or list, or None. If there is nothing to
+        drop, nothing is written.
 
     Raises:
         DataError: The file would be that of the data set itself, or there is no annotation file to start from.
-        OutputError: It cannot be written, or there is one that this did not write.
+        OutputError: The file cannot be written, or exists and was not written by this function.
     """
     source = Path(report.source)
     if report.images is not None:
         return _drop_images(report, source, Path(out), overwrite)
     target = Path(out, 'take_away.txt' if source.is_dir() else source.name)
     if target.exists() and source.exists() and target.samefile(source):
-        raise DataError(f'{target} is the data set itself, which stays as it is: choose another folder')
+        raise DataError(f'{target} is the data set itself, which is never changed: choose another folder')
     if source.is_dir():
         bad = sorted({finding.row for finding in report.findings if finding.drops})
         if not bad:
-            return printable(f'{source}: nothing to leave out'), None
+            return printable(f'{source}: nothing to drop'), None
         _write(target, ''.join(f'{path}\n' for path in bad), overwrite)
-        return printable(f'{target}: {counted(len(bad), "images")} to take out of {source}, with the label maps'), None
+        return printable(f'{target}: {counted(len(bad), "images")} to remove from {source}, with label maps'), None
     content, fault = read_coco(source)
     if fault:
         raise DataError(f'{source} cannot be cleaned: {fault}')
     dropped = [finding for finding in report.findings if finding.drops]
     if not dropped:
-        return printable(f'{source}: nothing to leave out'), None
+        return printable(f'{source}: nothing to drop'), None
     rows = {part: {finding.row for finding in dropped if finding.part == part} for part in PARTS}
     kept = {part: [record for row, record in enumerate(content[part]) if row not in rows[part]] for part in PARTS}
-    # what belongs to an image that is gone goes too
+    # the annotations of dropped images go too
     ids = {record['id'] for record in kept['images']}
     before = len(kept['annotations'])
     kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
@@ -56,7 +56,7 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
     kinds = Counter(finding.kind for finding in dropped)
     words = [counted(len(rows[part]), part) for part in PARTS if rows[part]]
     if before > len(kept['annotations']):
-        words.append(f'{counted(before - len(kept["annotations"]), "annotations")} of images that are gone')
+        words.append(f'{counted(before - len(kept["annotations"]), "annotations")} of dropped images')
     reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
     return printable(f'{target}: without {", ".join(words)} ({reasons})'), target
 
@@ -64,17 +64,17 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
 def _drop_images(report, source, folder, overwrite):
     target = folder / (f'{source.name}.txt' if source.is_dir() else source.name)
     if target.exists() and source.exists() and target.samefile(source):
-        raise DataError(f'{target} is the data set itself, which stays as it is: choose another folder')
+        raise DataError(f'{target} is the data set itself, which is never changed: choose another folder')
     dropped = [finding for finding in report.findings if finding.drops]
     if not dropped:
-        return printable(f'{source}: nothing to leave out'), None
+        return printable(f'{source}: nothing to drop'), None
     bad = {finding.row for finding in dropped if finding.part == 'files'}
     kept = [(os.path.relpath(path, report.folder), label) for path, label, _ in report.images if path not in bad]
     _write(target, ''.join(f'{name}\n' if label is None else f'{name} {label}\n' for name, label in kept), overwrite,
            *[('classes.txt', ''.join(f'{name}\n' for name, *_ in report.classes))] * bool(report.classes))
     kinds = Counter(finding.kind for finding in dropped)
     reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
-    return printable(f'{target}: {counted(len(kept), "images")}, without what is wrong ({reasons})'), target
+    return printable(f'{target}: {counted(len(kept), "images")}, without those that are wrong ({reasons})'), target
 
 
 def _write(target, text, overwrite, *others):

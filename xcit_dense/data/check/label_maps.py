@@ -23,12 +23,12 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
 
     Args:
         dataset: Its config.
-        names: The class of each label, or None where any label will do.
-        roots: The folders that names should not lead out of.
-        exact: Whether the data set reads those alone that end with its ``img_suffix``.
-        use_cache: Whether to believe what was read of a file that has the same size and time.
-        ignored: Labels that heads or metrics leave out, as they come out of the pipeline.
-        stops: Whether training stops at what is 255 after loading.
+        names: The class of each label, or None if any label will do.
+        roots: The folders that the images should be in.
+        exact: Whether the data set reads only images that end with its ``img_suffix``.
+        use_cache: Whether to reuse results for files with the same size and time.
+        ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
+        stops: Whether training fails on labels that are 255 after loading.
     """
     folder = folder_of(dataset, 'img_path')
     check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, use_cache, stops)
@@ -60,20 +60,20 @@ class _Check:
         self.first, self.ignored = maps.first, maps.ignored
         self.stops_at = maps.unlabelled if stops else set()
         self.pipeline = Images(dataset, folder, use_cache)
-        # a resize that keeps the ratio makes both of one size; a test compares with the image as it is
+        # a resize that keeps the ratio makes both the same size; a test compares with the original image
         self.resizes = not dataset.get('test_mode') and resizes(dataset)
         self.findings = []
-        self.drawn = {}  # the label map of each image, or None, where both can be opened
+        self.drawn = {}  # the label map of each image that can be opened, or None
         self.total_without = 0
         self.totals = np.zeros((256, 2), np.int64)  # images and pixels of each label
         self.total_ignored = np.zeros(2, np.int64)
-        self.without_class = []  # label map, image and the labels that no class has
+        self.without_class = []  # label map, image and its labels without a class
 
     def add(self, kind, file, image='', value=''):
         self.findings.append(Finding(kind, str(file), 'image' if image else '', str(image) or None, None, value))
 
     def images(self):
-        """Return the images as the data set lists them, and find those that it does not see."""
+        """Return the images as the data set lists them, and find those that it does not read."""
         if self.dataset.get('ann_file'):
             return self.listed_images()
         ends = tuple(filter(None, (self.suffix, )))
@@ -83,16 +83,16 @@ class _Check:
         if not images:
             looked_for = self.suffix or ', '.join(image_suffixes(self.dataset))
             self.add('no-images', self.folder, value=f'looked for {looked_for}')
-        for path in sorted(set(found) - set(images)):  # a link that leads nowhere has the suffix
-            self.add('image-left-out', path, value=f'the data set reads existing {self.suffix} files alone')
+        for path in sorted(set(found) - set(images)):  # a broken link may have the suffix
+            self.add('image-left-out', path, value=f'the data set reads only existing {self.suffix} files')
         return images
 
     def files_below(self, folder):
-        """Return the files that the data set sees."""
+        """Return the files that the data set reads."""
         return files_below(folder, hidden_folders=self.suffix is not None)
 
     def listed_images(self):
-        """Return the images of a data set that names them in a file, one a line."""
+        """Return the images of a data set that lists them in a file, one per line."""
         path = Path(self.dataset.get('data_root') or '', self.dataset['ann_file']).expanduser()
         try:
             names = [line.strip() for line in path.read_text().splitlines()]
@@ -106,7 +106,7 @@ class _Check:
         return label_map_of(image, self.folder, self.maps.folder, self.maps.suffix, self.suffix, self.maps.ending)
 
     def image(self, path, header):
-        """Add the faults of an image."""
+        """Add the problems of an image."""
         faults = self.pipeline.faults_of(header, str(path))
         for kind, value in faults:
             self.add(kind, path, path, value)
@@ -114,14 +114,14 @@ class _Check:
             self.drawn[str(path)] = None
 
     def label_map(self, image, header, path, state):
-        """Add the faults of a label map, and count its labels; those that the pipeline's own step reads are none."""
+        """Add the problems of a label map, unless the pipeline's own step can read it, and count its labels."""
         faults, asked = self.faults_of_map(image, header, path, state), None
         if faults and self.maps.doubted(state):
             asked = self.maps.ask(path, image)
             if asked is not None:
                 state, faults = asked, self.faults_of_map(image, header, path, asked)
         for kind, value in faults:
-            if kind == 'map-labels':  # how often is known at the end
+            if kind == 'map-labels':  # the counts are known at the end
                 self.without_class.append((path, image, value))
             else:
                 self.add(kind, path, image, value)
@@ -131,7 +131,7 @@ class _Check:
                 self.drawn[str(image)] = str(path)
 
     def faults_of_map(self, image, header, path, state):
-        """Return kinds and values of the faults of a label map."""
+        """Return kinds and values of the problems of a label map."""
         if state.fault:
             return [(f'map-{state.fault}', str(image) if state.fault == 'missing' else state.value)]
         content, faults = state.content, []
@@ -160,15 +160,15 @@ class _Check:
             self.add('map-ignored', path, image)
 
     def labels_without_class(self):
-        """Add the findings on labels that no class has, with how often all of them are there."""
+        """Add the findings on labels without a class, with the counts over all label maps."""
         labels = sorted({label for _, _, wrong in self.without_class for label in wrong})
         words = without_class({label: tuple(self.totals[label].tolist()) for label in labels})
         for path, image, wrong in self.without_class:
-            self.add('map-labels', path, image, f'{shown(wrong)}; classes have {self.maps.in_words(len(self.names))}. '
+            self.add('map-labels', path, image, f'{shown(wrong)}. Classes have {self.maps.in_words(len(self.names))}. '
                      f'{words}')
 
     def pairs(self, images, maps):
-        """Find label maps of two images and of none."""
+        """Find label maps that two images share, and label maps without an image."""
         owners = {}
         for image, path in zip(images, maps, strict=True):
             if path in owners:

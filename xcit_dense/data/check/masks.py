@@ -1,4 +1,4 @@
-"""Polygons and run lengths of COCO annotations, checked before pycocotools' C code reads them: it trusts them."""
+"""The checks of polygons and run lengths (RLE) of COCO annotations; pycocotools' C code reads them unchecked."""
 from array import array
 from itertools import repeat
 
@@ -6,21 +6,21 @@ import numpy as np
 
 from ...text import counted, shown
 
-#: Coordinates more than so many times the longer side of the image away from its corner are absurd.
+#: Coordinates beyond this many times the longer side of the image are absurd.
 FAR = 10
 _CHUNK = 1 << 15
 
 
 def check_masks(segmentations, widths, heights):
-    """Yield the faults of masks.
+    """Yield the problems of masks.
 
     Args:
-        segmentations: The value of each annotation's ``segmentation``, None where it has none.
-        widths: Those of their images, in pixels.
-        heights: Likewise.
+        segmentations: The value of each annotation's ``segmentation``, None if it has none.
+        widths: The widths of their images in pixels.
+        heights: The heights of their images in pixels.
 
     Yields:
-        The place of the annotation, the kind of fault and its value; one annotation can have several.
+        The index of the annotation, the kind of problem and its value; one annotation can have several.
     """
     for start in range(0, len(segmentations), _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -95,7 +95,7 @@ def _check_polygons(owners, polygons, widths, heights):
 
 
 def _check_size(rle, width, height):
-    """Return the number of pixels of a mask, and its fault or None."""
+    """Return the number of pixels of a mask, and its problem or None."""
     size, counts = rle.get('size'), rle.get('counts')
     if type(size) is not list or len(size) != 2 or type(counts) not in (list, str):
         return 0, ('mask-malformed', shown(rle))
@@ -113,15 +113,15 @@ def _check_counts(counts, size):
 
 
 def _total(total, size):
-    return f'their sum is {shown(total)}, the mask has {counted(size, "pixels")}'
+    return f'their sum is {shown(total)}, but the mask has {counted(size, "pixels")}'
 
 
 def sums_of_coded(texts) -> np.ndarray:
-    """Return the sum of the counts in each of some compressed RLE texts; -1 where a text cannot be read.
+    """Return the sum of the counts in each compressed RLE text; -1 if a text cannot be read.
 
-    A count is written in characters of 6 bits from '0' on: 5 bits of the number, lowest first, and one that says that
-    more follow; the highest of the last 5 is the sign. From the fourth count on a count is the difference to the last
-    but one, so that runs of a kind are compared.
+    A count is written in characters of 6 bits, starting at '0': 5 bits of the number, lowest first, and one bit that
+    says that more follow; the highest of the last 5 bits is the sign. From the fourth count on, each is stored as the
+    difference to the count two before it, which is a run of the same value.
     """
     usable = np.array([text.isascii() and text != '' for text in texts])
     sums = np.full(len(texts), -1)
@@ -135,13 +135,13 @@ def sums_of_coded(texts) -> np.ndarray:
     bad[owner[(codes < 0) | (codes > 63)]] = True
     last = codes & 32 == 0
     text_ends = np.cumsum(lengths) - 1
-    bad[~last[text_ends]] = True  # the text ends in the middle of a count
+    bad[~last[text_ends]] = True  # the text ends within a count
     last[text_ends] = True
     stops = np.flatnonzero(last)
     starts = np.append(0, stops[:-1] + 1)
     digits = stops - starts + 1
     place = np.arange(len(codes)) - np.repeat(starts, digits)
-    bad[owner[place > 6]] = True  # more than 35 bits are no count, and would not fit the sums below
+    bad[owner[place > 6]] = True  # more than 35 bits are not a count, and would overflow the sums below
     values = np.add.reduceat((codes & 31) << 5 * np.minimum(place, 6), starts)
     values -= np.where(codes[stops] & 16, 1 << 5 * np.minimum(digits, 7), 0)
     owner = owner[stops]

@@ -1,4 +1,4 @@
-"""Records of a JSON file as columns, with the records that do not fit sorted out."""
+"""Records of a JSON file as columns, without the records that do not fit."""
 from array import array
 from itertools import chain
 from operator import itemgetter
@@ -7,11 +7,11 @@ import numpy as np
 
 from ...text import shown
 
-#: Records are looked at this many at a time; only groups that hold a bad one are looked at more closely.
+#: Records are checked in groups of this size; only groups with a bad record are checked more closely.
 _CHUNK = 4096
 _TYPES = {
-    'id': ((int, str, float), 'a number or a text'),  # 1.0 is 1, to Python and the frameworks
-    'text': ((str, ), 'a text'),
+    'id': ((int, str, float), 'a number or a string'),  # 1.0 equals 1 in Python and the frameworks
+    'text': ((str, ), 'a string'),
     'number': ((int, float), 'a number'),
     'box': ((list, ), 'a list of 4 numbers'),
 }
@@ -22,12 +22,12 @@ def columns_of(records, fields):
 
     Args:
         records: A list that should hold dicts.
-        fields: The kind of value by the name of the field: ``id``, ``text``, ``number`` or ``box``.
+        fields: The kind of value of each field: ``id``, ``text``, ``number`` or ``box``.
 
     Returns:
-        The places (int array) of the records that have every field; a column by name, of those records alone: a list
-        of ids or texts, or an array of float64 (n) or, for boxes, (n, 4), not all of them finite; the places and
-        faults of the other records.
+        The indices (int array) of the records that have every field; the columns of these records by name: a list of
+        ids or texts, or a float64 array (n) or, for boxes, (n, 4), not all of them finite; the indices and problems of
+        the other records.
     """
     good, faults = [], []
     queue = [(start, min(start + _CHUNK, len(records))) for start in range(0, len(records), _CHUNK)][::-1]
@@ -56,8 +56,8 @@ def floats(values) -> array:
     """Return numbers as an array of float64.
 
     Raises:
-        TypeError: A value is no number.
-        OverflowError: One is too large for a float.
+        TypeError: A value is not a number.
+        OverflowError: A value is too large for a float.
     """
     return array('d', values)
 

@@ -1,4 +1,4 @@
-"""The check of images of classes before a test: what would end it, or make its figures mean nothing."""
+"""The check of images by class before a test: problems that would stop it or make its results meaningless."""
 import logging
 
 from mmengine.logging import print_log
@@ -13,22 +13,22 @@ from .class_folders import check_labels
 from .classes import wanted_classes
 from .findings import each_kind_first
 
-#: What ends a test, or makes its figures mean nothing; the names of classes do not.
+#: Findings that stop a test or make its results meaningless; different class names do neither.
 _ENDS = ('not-there', 'no-images', 'class-count', 'class-numbers', 'list-line')
 _SHOWN = 3
 
 
 def classified_data(cfg) -> list:
-    """Return those data sets of the test data that have images of classes, on a disk."""
+    """Return the data sets of the test data that have images by class and are on a disk."""
     return [dataset for dataset in datasets(cfg, LOADERS[2:]) if reader_of(dataset) == 'CustomDataset'
             and not is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())]
 
 
 def check_before_test(cfg):
-    """Check classes and lists of `classified_data`; no image is looked at. Warnings are logged.
+    """Check classes and lists of `classified_data`, but no images. Warnings are logged.
 
     Raises:
-        DataError: A test would end, or count labels that the model cannot say.
+        DataError: The test would stop, or the data has labels that the model cannot predict.
     """
     for dataset in classified_data(cfg):
         source = ClassImages(dataset)
@@ -43,15 +43,15 @@ def check_before_test(cfg):
 
 
 def warn_of_other_classes(cfg, checkpoint, source):
-    """Warn in the log where `classified_data` have other class names than a checkpoint, or another order.
+    """Log a warning if `classified_data` has different class names than a checkpoint, or a different order.
 
-    Labels are compared as numbers, so that nothing else would tell. Names that the config gives may be for display:
-    either they or those of the folders are to be the checkpoint's.
+    Labels are compared as numbers, so nothing else would notice. Names in the config may be for display: either they or
+    the names of the folders must match the checkpoint.
 
     Args:
         cfg: The config.
-        checkpoint: What the file holds; without names nothing is compared.
-        source: The file, for the words.
+        checkpoint: The content of the file; without names nothing is compared.
+        source: The file, for the message.
     """
     known = known_classes(checkpoint, source)
     for dataset in classified_data(cfg) if known else ():
@@ -61,9 +61,10 @@ def warn_of_other_classes(cfg, checkpoint, source):
         sides = [tuple(names) for names in (in_data, own) if names]
         if sides and not any(_are_same(names, known) for names in sides):
             print_log(
-                f'{images.source} has other classes than {source}, or another order: {difference_of(sides[0], known)}. '
-                'Classes are compared by their numbers, and the figures mean nothing where a number is one class in '
-                f'the data and another to the model. {images.mend}'.rstrip(), logger='current', level=logging.WARNING)
+                f'{images.source} has different classes than {source}, or a different order: '
+                f'{difference_of(sides[0], known)}. Classes are compared by number, so the results are meaningless if '
+                f'a number means different classes in the data and in the model. {images.advice}'.rstrip(),
+                logger='current', level=logging.WARNING)
 
 
 def _are_same(names, others):
@@ -72,12 +73,12 @@ def _are_same(names, others):
 
 
 def _beyond(source, count):
-    """Return sentences on labels that a model with some outputs never says."""
+    """Return sentences on labels that a model with ``count`` outputs never predicts."""
     if not count or not source.is_labelled:
         return []
     if not source.list:
         number = len(source.classes())
-        return [f'{source.source} has {counted(number, "class folders")}, and the model {counted(count, "classes")}: '
-                'give a checkpoint of a model for this data, with its config'] if number > count else []
-    return [f'{source.source}: the line {line.number} has the label {line.label}; those of the model are 0 to '
+        return [f'{source.source} has {counted(number, "class folders")}, but the model {counted(count, "classes")}. '
+                'Use a config and a checkpoint of a model for this data'] if number > count else []
+    return [f'{source.source}: line {line.number} has the label {line.label}; the labels of the model are 0 to '
             f'{count - 1}' for line in source.lines if line.label >= count]

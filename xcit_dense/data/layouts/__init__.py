@@ -1,4 +1,4 @@
-"""Data as annotation tools leave it: what lies in a folder is recognised, and the config is pointed to it."""
+"""Data as annotation tools export it: recognises the layout of a folder and points the config to it."""
 from .options import DataOptions
 from .placing import place_data
 from .writing import folder_of_training

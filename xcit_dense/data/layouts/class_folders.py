@@ -1,12 +1,12 @@
-"""Folders of images for each class: those of training and validation by their usual names."""
+"""A folder of images for each class, in folders for training and validation with their usual names."""
 from pathlib import Path
 
 from ...errors import DataError
-from ..datasets import prefixes_of
+from ..datasets import IMAGE_SUFFIXES, prefixes_of
 from .layout import Layout, Part
 from .names import WORDS
 
-#: Who has no validation data tests while training.
+#: Without validation data, the test data is used for validation.
 _NAMES = dict(WORDS, val=(*WORDS['val'], *WORDS['test']))
 
 
@@ -14,20 +14,20 @@ def find_class_folders(cfg, root: Path, options, folder: Path):
     """Recognise a folder with data for classification, see `xcit_dense.data.layouts.placing`.
 
     Returns:
-        A `Layout`, or None where nothing is recognised and the config stays as it is.
+        A `Layout`, or None if nothing is recognised and the config stays as it is.
     """
     images = {part: getattr(options, f'{part}_images') for part in _NAMES}
     options.refuse(*(name for name in options.given if not name.endswith('-images')),
-                   why='has no effect: the folders of the images are their classes')
+                   why='has no effect: the folder of an image is its class')
     parts = {}
     for part, names in _NAMES.items():
         given = images[part]
         found = next((path for name in ([given] if given else names) if _has_folders(path := root / name)), None)
         if given and found is None:
-            raise DataError(f'--{part}-images {given}: there is no folder of folders {root / given}')
+            raise DataError(f'--{part}-images {given}: {root / given} is not a folder with class folders')
         if found and found not in [other.images for other in parts.values()]:
             parts[part] = Part(found, None)
-    # a folder that the config names itself is meant
+    # a folder that the config itself names takes precedence
     named = [prefixes_of(cfg[f'{part}_dataloader'].dataset).get('img_path') for part in parts
              if cfg.get(f'{part}_dataloader')]
     if not options.given and {*named} - {'train', 'val'}:
@@ -36,7 +36,21 @@ def find_class_folders(cfg, root: Path, options, folder: Path):
     if set(parts) < {'train', 'val'} or any(data.get('ann_file') or data.get('split') or not prefixes_of(data)
                                             for data in listed):
         return None
-    return Layout('folders of classes', root, parts)
+    return Layout('class folders', root, parts)
+
+
+def seen_for_classification(root: Path) -> str:
+    """Describe what a folder has for classification; '' if it has nothing."""
+    for name in _NAMES['train']:
+        folders = sorted(entry for entry in (root / name).glob('[!.]*') if entry.is_dir())
+        # a folder of images next to one of labels is no class
+        if len(folders) > 1 and all(folder.name != 'images' and _has_images(folder) for folder in folders):
+            return f'a folder of images for each class in {name}'
+    return ''
+
+
+def _has_images(folder):
+    return any(path.suffix.lower() in IMAGE_SUFFIXES for path in folder.iterdir())
 
 
 def _has_folders(path):

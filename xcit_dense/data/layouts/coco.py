@@ -1,4 +1,4 @@
-"""Annotation files in COCO's form, as tools export them: which there are, for which part, where their images lie."""
+"""COCO annotation files, as tools export them: which files, for which part, and where their images are."""
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -10,32 +10,32 @@ from .layout import PARTS, below
 from .names import part_of
 from .source import Source
 
-#: Beginnings of the names of files in COCO's form that are about other things than objects.
+#: Prefixes of the names of COCO files that are not about objects.
 _OTHERS = ('captions_', 'panoptic_', 'stuff_', 'image_info_')
-#: A folder with more JSON files than these has one for each image, of another tool.
+#: A folder with more JSON files than this has one file for each image, from another tool.
 _MOST_FILES = 20
 _PROBES = 20
 _KEYS = 'id', 'image_id', 'category_id', 'name', 'supercategory'
-#: Folders that hold images by their names alone.
+#: Names of folders that usually hold images.
 _IMAGES = ('images', 'data', 'imgs', 'img', 'jpegimages')
 
 
 def find_files(folders, named=()) -> list:
-    """Return the annotation files in some folders: pairs of a path and what it holds.
+    """Return the annotation files in some folders: pairs of a path and its content.
 
     Args:
-        folders: Them.
-        named: Files that the config names, whose faults others tell.
+        folders: The folders.
+        named: Files that the config names, whose problems are reported elsewhere.
 
     Raises:
-        DataError: A file that should be one by its name is damaged.
+        DataError: A file that is an annotation file according to its name is damaged.
     """
     found = []
     for folder in folders:
         paths = sorted(path for path in folder.glob('*.json') if not path.name.startswith('.') and path.is_file())
         paths = [path for path in paths if not path.name.lower().startswith(_OTHERS)]
         instances = [path for path in paths if _is_usual(path)]
-        if instances:  # person_keypoints_... beside them has the same images
+        if instances:  # person_keypoints_... next to them has the same images
             paths = instances
         elif len(paths) > _MOST_FILES:
             continue
@@ -56,7 +56,7 @@ def _is_usual(path):
 
 
 def is_coco(content) -> bool:
-    """Whether what a JSON file holds are images and objects, in COCO's form as far as it matters here."""
+    """Whether the content of a JSON file is COCO annotations, as far as it matters here."""
     if not isinstance(content, dict):
         return False
     parts = [content.get(part) for part in ('images', 'annotations', 'categories')]
@@ -66,24 +66,24 @@ def is_coco(content) -> bool:
 
 
 def _is_record(record):
-    """Whether it is a record, whose ids and names are no lists or records themselves."""
+    """Whether it is a record whose ids and names are not lists or records themselves."""
     return isinstance(record, dict) and not any(isinstance(record.get(key), (list, dict)) for key in _KEYS)
 
 
 def source_of(path: Path, content: dict, part, root: Path, folders, images=None, otherwise=None) -> Source:
-    """Return an annotation file with the folder of its images; their names are changed where they lead elsewhere.
+    """Return an annotation file with the folder of its images; image names that lead elsewhere are changed.
 
     Args:
         path: The file.
-        content: What it holds.
-        part: ``train``, ``val`` or ``test``; None where it is for all.
+        content: Its content.
+        part: ``train``, ``val`` or ``test``; None if it is for all.
         root: The data root.
-        folders: Those that may hold the images.
-        images: The one that the user names.
-        otherwise: That of images that lie nowhere.
+        folders: The folders that may contain the images.
+        images: The folder that the user names.
+        otherwise: The folder to use if the images are in none of these.
 
     Raises:
-        DataError: Its images lie nowhere, or in several folders.
+        DataError: Its images are in no folder, or in several.
     """
     names = [image['file_name'] for image in content['images']]
     probes = names[::max(len(names) // _PROBES, 1)][:_PROBES]
@@ -98,19 +98,19 @@ def source_of(path: Path, content: dict, part, root: Path, folders, images=None,
         for _, ranked in sorted(ranks.items()):
             best = _distinct([folder for number, folder in ranked if number == max(ranked)[0]])
             if len(best) > 1:
-                raise DataError(f'images of {below(path, root)} lie in several folders of {root}: '
-                                f'{listed(below(folder, root) for folder in best)}. Say which with {option} DIR')
+                raise DataError(f'images of {below(path, root)} are in several folders of {root}: '
+                                f'{listed(below(folder, root) for folder in best)}. Choose one with {option} DIR')
             return _renamed(path, content, best[0], shorten, root)
     if otherwise:
         return Source(path, content, otherwise)
     where = below(images, root) if images else f'{root} and {listed(below(folder, root) for folder in folders[1:])}'
-    raise DataError(f'{below(path, root)} names images such as {names[0]!r}, which are not in {where}. Say where they '
-                    f'lie with {option} DIR')
+    raise DataError(f'{below(path, root)} lists images such as {names[0]!r}, which are not in {where}. Set their '
+                    f'folder with {option} DIR')
 
 
 def _forms(names):
-    """Return ways to read a name, the most literal first: as it is, without some of the folders that it begins with,
-    and without what Label Studio puts before the name of an upload."""
+    """Yield ways to read a name, the most literal first: unchanged, without some of its leading folders, and without
+    the prefix that Label Studio adds to the name of an upload."""
     longest = max((len(_path(name).parts) for name in names), default=1)
     yield lambda name: name
     for skipped in range(longest):
@@ -130,7 +130,7 @@ def _shortened(name, skipped):
 
 
 def _rank(folder, path, part, root):
-    """Return how well a folder fits: beside the file, of the same part, of none, of another; usual names first."""
+    """Return how well a folder fits: next to the file, of the same part, of no part, of another; usual names first."""
     own = part_of(folder, root)
     fit = 0 if folder == path.parent else 1 if part and own == part else 2 if own is None else 3
     return fit, folder.name.lower() not in _IMAGES
@@ -144,11 +144,11 @@ def _renamed(path, content, folder, shorten, root):
     images = [dict(image, file_name=shorten(image['file_name'])) for image in content['images']]
     if images == content['images']:
         return Source(path, content, folder)
-    return Source(path, dict(content, images=images), folder, f'{below(path, root)}, names of images shortened')
+    return Source(path, dict(content, images=images), folder, f'{below(path, root)}, with shortened image names')
 
 
 def by_part(files, root: Path) -> dict:
-    """Return the annotation files by their part, None for those whose names say none.
+    """Return the annotation files by part; None is the key of files whose names do not say the part.
 
     Raises:
         DataError: Several are for one part.
@@ -163,13 +163,13 @@ def by_part(files, root: Path) -> dict:
         if len(found) + len(unnamed) > 1:
             raise DataError(
                 f'{root} has several annotation files for {PARTS.get(part, "all images")}: '
-                f'{listed(below(path, root) for path, _ in (*found, *unnamed))}. Say which with '
-                f'--{part or "train"}-annotations FILE, and --val-annotations FILE where one is for validation')
+                f'{listed(below(path, root) for path, _ in (*found, *unnamed))}. Choose with '
+                f'--{part or "train"}-annotations FILE, and --val-annotations FILE if one is for validation')
     return {part: found[0] for part, found in parts.items()}
 
 
 def name_of(files) -> str:
-    """Return the name of the layout that annotation files show."""
+    """Return the name of the layout of some annotation files."""
     names = [path.name.lower() for path, _ in files]
     infos = [content['info'] for _, content in files if isinstance(content.get('info'), dict)]
     tool = next((tool for tool, fits in (

@@ -1,4 +1,4 @@
-"""Folders with data for detection: annotation files in COCO's form, or labels of YOLO."""
+"""Folders with data for detection: COCO annotation files, or YOLO labels."""
 from pathlib import Path
 
 from ...errors import DataError
@@ -14,7 +14,7 @@ from .split import hold_out
 from .writing import Made
 from .yolo import find_yolo, read_yolo
 
-#: What the configs of this package name, for whatever lies in a data root.
+#: The files that the configs of this package name, whatever is in the data root.
 _OF_COCO = ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')
 
 
@@ -22,16 +22,16 @@ def find_detection(cfg, root: Path, options, folder: Path):
     """Recognise a folder with data for detection, see `xcit_dense.data.layouts.placing`.
 
     Returns:
-        A `Layout`, or None where nothing is recognised and the config stays as it is.
+        A `Layout`, or None if nothing is recognised and the config stays as it is.
     """
-    options.refuse('--palette', '--ignore-label', why='is for segmentation')
+    options.refuse('--palette', '--ignore-label', why='is only for segmentation')
     if not root.is_dir() or not options.given and _names_its_own(cfg):
         return None
     name, sources, notes = _Finder(cfg, root, options).run()
     if not sources:
         if options.given:
-            raise DataError(f'{root} has no annotation file in COCO\'s form and no data.yaml of YOLO; it has '
-                            f'{_seen(root)}. Say which file with --train-annotations FILE')
+            raise DataError(f'{root} has no COCO annotation file and no YOLO data.yaml, only {_seen(root)}. Name the '
+                            'file with --train-annotations FILE')
         return None
     with Made(folder, root) as made:
         if 'train' in sources and 'val' not in sources:
@@ -39,46 +39,48 @@ def find_detection(cfg, root: Path, options, folder: Path):
             notes.insert(0, divided)
         else:
             options.refuse('--val-share', why=f'has no effect: {root} has validation data')
-        if cfg.get('classes_from_data') and (left_out := without_parents(sources.values())):
-            notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and stands above '
-                         'others alone')
+        if cfg.get('classes_from_data') and (left_out := without_parents(sources.values(), root)):
+            notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
+                         'parent of others')
         for part in {'val', 'test'} & set(sources):
             with_ids_from_1(sources[part])
         parts = {part: Part(source.images, made.write_json(f'{part}.json', source.content) if source.changed else
                             source.path, count=len(source.content['images']),
                             objects=len(source.content['annotations']), origin=source.changed)
                  for part, source in sources.items()}
+    notes += [f'no object in the {PARTS[part]} data, so its AP is -1: are annotations or labels missing?'
+              for part in ('val', 'test') if part in sources and not sources[part].content['annotations']]
     if any(source.changed for source in sources.values()):
-        notes.append(f'annotations as they are used are in {made.folder}')
+        notes.append(f'the annotations that are used are in {made.folder}')
     notes += [note for source in sources.values() for note in source.notes]
     classes = next(iter(sources.values())).content['categories']
     return Layout(name, root, parts, tuple(str(category.get('name')) for category in classes), notes)
 
 
 def seen_for_detection(root: Path) -> str:
-    """Say what a folder has for detection, '' where it has nothing."""
+    """Describe what a folder has for detection; '' if it has nothing."""
     try:
         if files := find_files(folders_of(root)):
-            return f'annotations in COCO\'s form, {below(files[0][0], root)}'
+            return f'COCO annotations in {below(files[0][0], root)}'
         yolo = _find_yolo(root, folders_of(root))
-    except DataError:  # something, but not to be used as it is
+    except DataError:  # there is something, but it cannot be used as it is
         return ''
-    return f'labels of YOLO, {below(yolo, root) if yolo != root else "labels/"}' if yolo else ''
+    return f'YOLO labels in {below(yolo, root) if yolo != root else "labels/"}' if yolo else ''
 
 
 def _find_yolo(root, folders):
-    inner = [path for path in folders if path.parent == root]  # archives have one around all
+    inner = [path for path in folders if path.parent == root]  # archives often have one folder around everything
     return find_yolo(root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
 
 
 def _names_its_own(cfg):
-    """Whether a config names a file of its own that is not there: a mistake, which another file must not hide."""
+    """Whether a config names its own file and that does not exist: a mistake, which another file must not hide."""
     return any(not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO
                and not _was_made(dataset.get('ann_file')) for dataset in datasets(cfg, LOADERS))
 
 
 def _was_made(name):
-    """Whether a file has the place of one that was made for a run, whose work dir was moved since."""
+    """Whether a path is that of a file written for a run whose work dir was moved since."""
     path = Path(name or '')
     return path.is_absolute() and path.parent.name == 'data' and path.name in [f'{part}.json' for part in PARTS]
 
@@ -93,12 +95,12 @@ def divide(sources: dict, made: Made, root: Path, share=None) -> tuple:
 
     Args:
         sources: `Source` by part.
-        made: Keeps which images are held out.
+        made: Stores which images are held out.
         root: The data root.
-        share: See `hold_out`, whose errors this has.
+        share: See `hold_out`, which also describes the errors.
 
     Returns:
-        `Source` by part, and what was done in words.
+        `Source` by part, and a sentence on what was done.
     """
     sources = dict(sources)
     source = sources['train']
@@ -108,24 +110,24 @@ def divide(sources: dict, made: Made, root: Path, share=None) -> tuple:
                            share, [image['file_name'] for image in content['images'] if image['id'] in annotated])
     for part in ('train', 'val'):
         half = _part_of(content, held, part == 'val', f'{PARTS[part]} images of {file}')
-        sources[part] = Source(source.path, half, source.images, f'of {source.changed or file}')
+        sources[part] = Source(source.path, half, source.images, f'from {source.changed or file}')
     sources['train'].notes = source.notes
     words = f'{share:.3g} of the images are held out for validation, the same ones in every run'
     return {part: sources[part] for part in PARTS if part in sources}, words
 
 
 def _part_of(content, held, is_held, words):
-    """Return what a file says of the images that are held out, or of the others."""
+    """Return the content of a file for the images that are held out, or for the others."""
     ids = {image['id'] for image in content['images'] if image['file_name'] in held}
     images = [image for image in content['images'] if (image['file_name'] in held) == is_held]
-    # those of no image stay in the training, for the check of the data to tell
+    # those without an image stay in the training data, so that the data check reports them
     annotations = [annotation for annotation in content['annotations']
                    if (annotation.get('image_id') in ids) == is_held]
     return dict(content, info=dict(description=words), images=images, annotations=annotations)
 
 
 class _Finder:
-    """What lies in a folder, and what the options say of it."""
+    """Finds what is in a folder, and what the options say about it."""
 
     def __init__(self, cfg, root, options):
         self.root, self.options = root, options
@@ -146,12 +148,12 @@ class _Finder:
         if not files:
             return 'YOLO', read_yolo(yolo, self.root, self.turned, self.images) if yolo else {}, []
         if yolo and 'train' not in known and 'train' in files:
-            raise DataError(f'{self.root} has annotations in COCO\'s form, {below(files["train"][0], self.root)}, and '
-                            f'labels of YOLO, {below(yolo, self.root)}. Say which with --train-annotations FILE')
+            raise DataError(f'{self.root} has COCO annotations, {below(files["train"][0], self.root)}, and YOLO '
+                            f'labels, {below(yolo, self.root)}. Choose one with --train-annotations FILE')
         sources = {part: self._source(part, *file, folders) for part, file in files.items()}
         notes = []
         if 'val' in sources and 'test' in sources and not sources['test'].content['annotations']:
-            notes.append(f'{below(sources.pop("test").path, self.root)} has no objects, and is no test')
+            notes.append(f'{below(sources.pop("test").path, self.root)} has no objects, so it is not used for testing')
         return name_of(files.values()), sources, notes
 
     def _read(self, part, path):
@@ -160,19 +162,19 @@ class _Finder:
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f'--{part}-annotations: {path} cannot be read: {error}') from error
         if not is_coco(content):
-            raise DataError(f'--{part}-annotations: {path} is no file in COCO\'s form: it must have the lists images, '
-                            'annotations and categories')
+            raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists '
+                            'images, annotations and categories')
         return content
 
     def _in_place(self):
-        """Return the annotation files that lie where the config says, with their images."""
+        """Return the annotation files that are where the config says, with their images."""
         found = {}
         for part, dataset in self.of_config.items():
             path = ann_file_of(dataset)
             if path.is_file() and folder_of(dataset, 'img').is_dir() and path not in [p for p, _ in found.values()]:
                 try:
                     content = read_json(path)
-                except (OSError, ValueError, RecursionError):  # the check of the data tells
+                except (OSError, ValueError, RecursionError):  # the data check reports it
                     continue
                 if is_coco(content):
                     found[part] = path, content
@@ -194,7 +196,7 @@ class _Finder:
     def _source(self, part, path, content, folders):
         dataset, images, known = self.of_config.get(part), self.images.get(part), None
         if images is None and part not in self.given and dataset and path == ann_file_of(dataset):
-            known = folder_of(dataset, 'img').absolute()  # whether all images are there the check of the data tells
+            known = folder_of(dataset, 'img').absolute()  # the data check reports missing images
             if known.is_dir():
                 return Source(path, content, known)
         return source_of(path, content, part, self.root, folders, images, known)

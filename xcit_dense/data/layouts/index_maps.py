@@ -1,4 +1,4 @@
-"""Label maps of one number a pixel, made of those in colour and of Label Studio's masks."""
+"""Label maps with one number per pixel, converted from coloured ones and from Label Studio's masks."""
 import hashlib
 import io
 import os
@@ -15,23 +15,23 @@ from ..files import FORMATS, Unreadable, read_files, read_json
 from ..folders import files_below, names_below
 from .writing import Made
 
-#: One file for each task, annotation and tag.
+#: Label Studio writes one file for each task, annotation and tag.
 _LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-(.*)-tag-(.+)-(\d+)\.png')
 _UNKNOWN = 3
 
 
 def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made):
-    """Write label maps with the place of each colour in a palette.
+    """Write label maps whose labels are the indices of their colours in a palette.
 
     Args:
-        paths: Of the label maps in colour, by the names of the new ones below the folder of ``made``.
-        palette: Colour by name.
+        paths: The coloured label maps, by the names of the new ones below the folder of ``made``.
+        palette: The colours by name.
         source: The file of the palette, for errors.
         maps: The folder of the label maps.
-        made: Writes them.
+        made: Writes the files.
 
     Raises:
-        DataError: A pixel has a colour that the palette has not, or a file cannot be read.
+        DataError: A pixel has a colour that is not in the palette, or a file cannot be read.
     """
     names = {str(Path(path).absolute()): name for name, path in paths.items()}
     table = np.full(1 << 24, 255, np.uint8)
@@ -50,7 +50,7 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
         if not len(wrong):
             try:
                 made.write(names[path], as_png(table[codes]))
-            except OutputError as error:  # what reads files would take it for a fault of this one
+            except OutputError as error:  # `read_files` would take it for a problem of this file
                 kept.append(error)
         order = np.argsort(-amounts)[:100]
         return [[int(wrong[i]), int(amounts[i])] for i in order]
@@ -65,23 +65,23 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
     unknown = {}
     for path, state in zip(names, states, strict=True):
         if state.fault:
-            raise DataError(f'the label map {path} cannot be read: {state.value or "it is not there"}')
+            raise DataError(f'the label map {path} cannot be read: {state.value or "it does not exist"}')
         for code, amount in state.content:
             example, images, pixels = unknown.get(code, (path, 0, 0))
             unknown[code] = example, images + 1, pixels + amount
     if unknown:
         worst = sorted(unknown.items(), key=lambda pair: -pair[1][2])
-        words = [f'{code >> 16, code >> 8 & 255, code & 255} ({counted(pixels, "pixels")} on '
+        words = [f'{code >> 16, code >> 8 & 255, code & 255} ({counted(pixels, "pixels")} in '
                  f'{counted(images, "images")}, such as {path})' for code, (path, images, pixels) in worst]
-        raise DataError(f'label maps have {counted(len(unknown), "colours")} that {source} has not: '
-                        f'{listed(words, _UNKNOWN)}. Add them to a palette of your own: --palette FILE; colours '
-                        'between two others come from a mask that was resized or saved as JPEG')
+        raise DataError(f'label maps have {counted(len(unknown), "colours")} missing in {source}: '
+                        f'{listed(words, _UNKNOWN)}. Add them to your own palette (--palette FILE). Colours between '
+                        'two others come from masks that were resized or saved as JPEG')
 
 
 def are_colours(content: dict, palette: dict) -> bool:
-    """Whether a label map, as `read_map` gives it, holds the colours of a palette and not numbers of classes.
+    """Whether a label map, as `read_map` returns it, has the colours of a palette and not class numbers.
 
-    Greys may be both: they are colours where one of them is no number of a class, as with 0 and 255.
+    Grey values may be both: they are colours if one of them is not a class number, as with 0 and 255.
     """
     if 'labels' not in content:
         return content['mode'] in ('RGB', 'RGBA')
@@ -111,15 +111,15 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
     """Write a label map for each task of Label Studio: 0 for no tag, then the tags in the order of their names.
 
     Args:
-        root: Where images and the export of the tasks (JSON) are looked for.
-        masks: Of `label_studio_masks`. Of several annotations of a task the last counts.
+        root: The folder with the images and the export of the tasks (JSON).
+        masks: From `label_studio_masks`. Of several annotations of a task the last is used.
         made: Writes the maps into ``maps/``.
 
     Returns:
-        The folder of the images, the names of those that have a label map, the names of the classes, and notes.
+        The folder of the images, the names of images with a label map, the class names, and notes.
 
     Raises:
-        DataError: Nothing says which image a task is of, or masks cannot be read.
+        DataError: The image of a task is unknown, or masks cannot be read.
     """
     last = {}
     for task, annotation, *_ in masks:
@@ -129,9 +129,9 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
               and not _LABEL_STUDIO.fullmatch(path.name)]
     owners = _images_of_tasks(root, images)
     if missing := [task for task in last if task not in owners]:
-        raise DataError(f'{root} has masks of Label Studio, and nothing says which image '
-                        f'{counted(len(missing), "tasks")} are of ({listed(map(str, missing), 3)}): put the JSON '
-                        f'export of the same project into {root}, and the images under the names that it has')
+        raise DataError(f'{root} has Label Studio masks, but no known images for {counted(len(missing), "tasks")} '
+                        f'({listed(map(str, missing), 3)}). Put the JSON export of the same project into {root}, and '
+                        'the images with the names in that export')
     overlaps = 0
     for task, annotation in last.items():
         labels = None
@@ -143,15 +143,15 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
                 raise DataError(f'{masks[key]} cannot be read: {error}') from error
             labels = np.zeros(mask.shape, np.uint8) if labels is None else labels
             if labels.shape != mask.shape:
-                raise DataError(f'{masks[key]} has another size than the other masks of its task')
+                raise DataError(f'{masks[key]} has a different size than the other masks of its task')
             label = tags.index(key[2]) + 1
             overlaps += int(((labels != 0) & (labels != label) & mask).sum())
             labels[mask] = label
         made.write(_target(owners[task], images), as_png(labels))
     top = _folder_of(images)
-    notes = [f'{counted(overlaps, "pixels")} have several tags: the last by name counts'] if overlaps else []
+    notes = [f'{counted(overlaps, "pixels")} with several tags: the last tag by name is used'] if overlaps else []
     if len(images) > len(last):
-        notes.append(f'{counted(len(images) - len(last), "images")} without masks are left out')
+        notes.append(f'ignored {counted(len(images) - len(last), "images without masks")}')
     names = sorted(owners[task].relative_to(top).as_posix() for task in last)
     return top, names, ('background', *tags), notes
 
@@ -169,7 +169,7 @@ def _target(image, images):
 
 
 def _images_of_tasks(root, images):
-    """Return the image of each task: as an export of the tasks says, or that whose name is the task's number."""
+    """Return the image of each task: from an export of the tasks, or the image named by the number of the task."""
     by_name = {path.name: path for path in images}
     owners = {}
     for path in images:
@@ -188,7 +188,7 @@ def _images_of_tasks(root, images):
             data = task.get('data') if isinstance(task.get('data'), dict) else task
             words = [str(value) for value in (task.get('file_upload'), *data.values()) if isinstance(value, str)]
             names = [re.split(r'[/\\=]', word)[-1] for word in words]
-            # an upload has a random word before its name
+            # an upload has a random prefix before its name
             names += [name.partition('-')[2] for name in names if '-' in name]
             if image := next((by_name[name] for name in names if name in by_name), None):
                 owners[task['id']] = image

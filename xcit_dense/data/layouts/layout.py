@@ -1,11 +1,11 @@
-"""What was recognised in a folder: which images, which annotations, for which part of a run."""
+"""A recognised folder: which images and annotations it has, for which part of a run."""
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...text import counted, listed
 
-#: The parts of a run in words.
+#: The names of the parts of a run.
 PARTS = dict(train='training', val='validation', test='test')
 
 
@@ -14,12 +14,12 @@ class Part:
     """The data of one part of a run: training, validation or test.
 
     Attributes:
-        images: Folder of the images; their annotations name files below it.
-        annotations: A COCO file, or the folder of the label maps; None where the folders of the images are the classes.
-        dataset: What else the config of the data set gets, such as ``img_suffix`` or the list of the images.
-        count: Number of images, where it is known.
-        objects: Number of objects, where it is known.
-        origin: What it was made of, where it was converted or divided.
+        images: Folder of the images; the annotations name files below it.
+        annotations: A COCO file, or the folder of the label maps; None if the folders of the images are the classes.
+        dataset: Other settings for the config of the data set, such as ``img_suffix`` or the list of the images.
+        count: Number of images, if known.
+        objects: Number of objects, if known.
+        origin: The source, if it was converted or divided.
     """
     images: Path
     annotations: Path
@@ -34,11 +34,11 @@ class Layout:
     """A recognised folder.
 
     Attributes:
-        name: The name of the layout in words, such as ``Roboflow (COCO)``.
+        name: The name of the layout, such as ``Roboflow (COCO)``.
         root: The folder.
-        parts: `Part` by ``train``, ``val`` and ``test``; those that are there.
-        classes: Their names, where the layout itself says them; else the annotations do.
-        notes: Sentences on what a user might not expect, such as a category that is left out.
+        parts: `Part` by ``train``, ``val`` and ``test``, if it exists.
+        classes: The class names, if the layout itself has them; otherwise the annotations do.
+        notes: Sentences on what a user might not expect, such as a category that is ignored.
     """
     name: str
     root: Path
@@ -48,7 +48,7 @@ class Layout:
 
 
 def describe(layout: Layout) -> str:
-    """Return a block of lines on a folder: what it is, part by part, the classes, and what one might not expect."""
+    """Return a block of lines on a folder: its layout, its parts, the classes, and the notes."""
     lines = [('data', f'{layout.name} in {layout.root}')]
     for name, words in PARTS.items():
         part = layout.parts.get(name)
@@ -59,7 +59,7 @@ def describe(layout: Layout) -> str:
             files = (f'{origin}; ' if origin else '') + f'images in {below(part.images, layout.root)}'
             lines.append((words, ', '.join([*counts, files])))
         elif name == 'test' and 'val' in layout.parts:
-            lines.append((words, 'none: the validation data'))
+            lines.append((words, 'none; the validation data is used'))
     if layout.classes:
         lines.append(('classes', f'{len(layout.classes)}: {listed(layout.classes, 10)}'))
     lines += [('note', note) for note in layout.notes]
@@ -68,6 +68,6 @@ def describe(layout: Layout) -> str:
 
 
 def below(path, root) -> str:
-    """Return a path as it is written below a folder, ``.`` for the folder itself; whole where it lies elsewhere."""
+    """Return a path relative to a folder, ``.`` for the folder itself; the absolute path if it is elsewhere."""
     path, root = (Path(os.path.abspath(p)) for p in (path, root))
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -1,4 +1,4 @@
-"""Lists of images that a data set brings."""
+"""Lists of images that come with a data set."""
 from pathlib import Path
 
 from ...errors import DataError
@@ -10,11 +10,11 @@ def read_list(path, images) -> list:
     """Return the images that a list names.
 
     Args:
-        path: Of the list: a line begins with a path, a name or a name without its suffix.
+        path: The list: a line begins with a path, a name or a name without its suffix.
         images: All images, relative to their folder.
 
     Raises:
-        DataError: It names images that are not there.
+        DataError: It names images that do not exist.
     """
     known = {}
     for name in images:
@@ -28,5 +28,5 @@ def read_list(path, images) -> list:
         image = next((known[text] for text in tries if text in known), None)
         (missing if image is None else found).append(image or line)
     if missing:
-        raise DataError(f'{path} names {counted(len(missing), "images")} that are not there: {listed(missing, 3)}')
+        raise DataError(f'{path} lists {counted(len(missing), "images")} not found in the data: {listed(missing, 3)}')
     return list(dict.fromkeys(found))

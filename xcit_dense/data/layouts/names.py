@@ -1,20 +1,20 @@
-"""Which part of a run the name of a file or folder stands for, and the folders below a data root."""
+"""The part of a run that the name of a file or folder means, and the folders below a data root."""
 import os
 import re
 from pathlib import Path
 
 from .writing import is_made
 
-#: Words in names by the part that they stand for, the usual ones first.
+#: Words in names by the part that they mean, the usual ones first.
 WORDS = dict(train=('train', 'training', 'trn'), val=('val', 'valid', 'validation'), test=('test', 'testing'))
 _PARTS = {word: part for part, words in WORDS.items() for word in words}
 _DEPTH, _MOST_FOLDERS = 3, 500
 
 
 def part_of(path: Path, root: Path):
-    """Return ``train``, ``val`` or ``test`` where the name of a file or folder, or of one that it lies in, says so.
+    """Return ``train``, ``val`` or ``test`` if the name of a file or folder, or of a folder above it, says so.
 
-    The nearest name counts; one that says two of them says nothing.
+    The nearest name counts; a name with two of them is ignored.
     """
     names = [path.stem if path.suffix else path.name, *(folder.name for folder in path.parents if folder != root
                                                         and folder.is_relative_to(root))]
@@ -26,7 +26,7 @@ def part_of(path: Path, root: Path):
 
 
 def folders_of(root: Path) -> list:
-    """Return a folder and those below it, the nearest first, but for hidden ones and what this program wrote."""
+    """Return a folder and those below it, nearest first, except hidden ones and those that this program wrote."""
     found, level = [], [root]
     for _ in range(_DEPTH + 1):
         found += level
@@ -39,6 +39,6 @@ def _folders_in(folder):
         with os.scandir(folder) as entries:
             names = sorted(entry.path for entry in entries if entry.is_dir()
                            and not entry.name.startswith(('.', '__MACOSX')))
-    except OSError:  # it may not be read; what is needed of it is missed later
+    except OSError:  # not readable; missing files are reported later
         return []
     return [name for name in names if not is_made(name)]

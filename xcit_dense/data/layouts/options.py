@@ -1,4 +1,4 @@
-"""What the options of the tools say about the data of a run."""
+"""The options of the tools that describe the data of a run."""
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,20 +8,20 @@ from ...errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What a user says about the data beside its root; None and () leave it to what lies there.
+    """The user's options about the data, in addition to its root; None and () leave the choice to the program.
 
-    Paths are taken below the data root unless they are absolute.
+    Paths are below the data root unless they are absolute.
 
     Args:
         train_images: Folder of the training images.
         train_annotations: Their annotation file, or the folder of their label maps.
-        val_images: Of the validation images.
-        val_annotations: Likewise.
-        test_images: Of the test images.
-        test_annotations: Likewise.
-        val_share: Share of the images that becomes the validation data, where there is none; above 0 and below 1.
-        palette: A file with the colours of the classes, for label maps in colour.
-        ignore_label: Labels in the files of label maps that stand for no class.
+        val_images: Folder of the validation images.
+        val_annotations: As ``train_annotations``, for validation.
+        test_images: Folder of the test images.
+        test_annotations: As ``train_annotations``, for the test.
+        val_share: Share of the images for validation if there is no validation data; above 0 and below 1.
+        palette: A file with the colours of the classes, for coloured label maps.
+        ignore_label: Labels in the label map files to ignore.
     """
     train_images: str = None
     train_annotations: str = None
@@ -35,34 +35,34 @@ class DataOptions:
 
     @property
     def given(self) -> dict:
-        """The options that a user gave, by their names on the command line."""
+        """The options that the user set, by their names on the command line."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {f'--{name.replace("_", "-")}': value for name, value in values.items() if value not in (None, ())}
 
     def refuse(self, *names, why: str):
-        """Refuse options that have no effect.
+        """Reject options that have no effect.
 
         Args:
-            *names: Theirs, on the command line.
-            why: What is said of the first that is given.
+            *names: Their names on the command line.
+            why: The reason in the error, which begins with the first option that is set.
 
         Raises:
-            ConfigError: One of them is given.
+            ConfigError: One of them is set.
         """
         if wrong := [name for name in names if name in self.given]:
-            raise ConfigError(f'{wrong[0]} {why}; leave it out')
+            raise ConfigError(f'{wrong[0]} {why}; omit it')
 
     def path(self, part: str, kind: str, root: Path, is_file: bool = False) -> Path | None:
-        """Return the path that an option names, None where it is not given.
+        """Return the path that an option names, None if it is not set.
 
         Args:
             part: ``train``, ``val`` or ``test``.
             kind: ``images`` or ``annotations``.
             root: The data root.
-            is_file: Whether it is a file, and not a folder.
+            is_file: Whether it must be a file, not a folder.
 
         Raises:
-            DataError: It is not there.
+            DataError: It does not exist.
         """
         name = getattr(self, f'{part}_{kind}')
         if name is None:

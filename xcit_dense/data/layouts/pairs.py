@@ -1,4 +1,4 @@
-"""Pairs of folders with images and label maps, by their usual names and by the files in them."""
+"""Pairs of folders with images and label maps, found by their usual names and by the files in them."""
 import os
 import re
 from collections import Counter
@@ -9,35 +9,35 @@ from ..datasets import IMAGE_SUFFIXES
 from ..folders import names_below
 from .names import WORDS
 
-#: Names of folders without case, blanks, ``-`` and ``_``.
+#: Names of folders in lower case, without blanks, ``-`` and ``_``.
 _IMAGES = ('images', 'image', 'imgs', 'img', 'imgdir', 'jpegimages', 'leftimg8bit', 'rgb', 'pictures',
            'input', 'inputs')
 _MAPS = ('masks', 'mask', 'labels', 'label', 'annotations', 'annotation', 'annots', 'annot', 'anndir', 'gt', 'gtfine',
          'segmentation', 'segmentations', 'segmentationclass', 'labelmaps', 'groundtruth', 'target', 'targets',
          'semantic', 'segmaps', 'seg')
-#: Of label maps: JPEG changes labels.
+#: Suffixes of label maps; JPEG would change labels.
 MAP_SUFFIXES = ('.png', '.bmp', '.tif', '.tiff', '.gif')
-#: Which of several label maps of an image holds its classes, by the ends of names as in `_plain`.
+#: Ends of names, as in `_plain`, by which the label map with classes is chosen if an image has several.
 _BEST = ('', 'labeltrainids', 'labelids', 'mask', 'masks', 'label', 'labels', 'seg', 'gt', 'l')
 _VOC = ('VOCdevkit/VOC2012', 'VOC2012', 'VOCdevkit/VOC2010', 'VOCdevkit/VOC2007')
 
 
 class Ambiguous(Exception):
-    """Several things may be meant; it says which."""
+    """Raised if a folder can be read in several ways; the message lists them."""
 
 
 @dataclass
 class Pair:
-    """A folder of images and one of label maps, and how their files belong together.
+    """A folder of images and one of label maps, and how their files match.
 
     Attributes:
         images: The folder of the images.
-        maps: That of the label maps; it may be the same.
+        maps: The folder of the label maps; it may be the same.
         names: The images, relative to their folder, in order.
-        with_map: Those of them that have a label map.
-        ending: What the names of images have before the suffix, and those of label maps have not.
-        suffix: What label maps have in the place of an image's ending and suffix, such as ``_mask.png``.
-        is_listed: Whether the folder of the images holds others, so that these have to be listed.
+        with_map: The images that have a label map.
+        ending: The part before the suffix that only the names of images have.
+        suffix: What label maps have instead of an image's ending and suffix, such as ``_mask.png``.
+        is_listed: Whether the folder also has other images, so that these must be listed.
     """
     images: Path
     maps: Path
@@ -54,18 +54,18 @@ class Pair:
 
 @dataclass
 class Candidate:
-    """One way to see a folder.
+    """One way to read a folder.
 
     Attributes:
         base: The folder, or one below it.
-        pairs: `Pair` by ``train``, ``val``, ``test``, or one that is not divided by ''.
+        pairs: `Pair` by ``train``, ``val``, ``test``, or by '' for data that is not divided.
     """
     base: Path
     pairs: dict
 
 
 def candidates_in(root: Path) -> list:
-    """Return every way to see a folder as data with label maps; the first folder that is one at all is taken."""
+    """Return every way to read a folder as data with label maps, for the first folder that has any."""
     children = [path for path in _folders(root).values() if path.is_dir()]
     for base in (root, *(root / name for name in _VOC), *(children if len(children) == 1 else ())):
         if base.is_dir() and (found := [Candidate(base, pairs) for pairs in _ways(base)]):
@@ -74,10 +74,10 @@ def candidates_in(root: Path) -> list:
 
 
 def match(images: Path, maps: Path) -> Pair | None:
-    """Find out how the files of two folders belong together, which may be one; None where no label map has an image.
+    """Find out how the files of two folders, or of one, match; None if no label map has an image.
 
     Raises:
-        Ambiguous: Several kinds of label maps fit the images as well.
+        Ambiguous: Several kinds of label maps fit the images equally well.
     """
     files = sorted(os.path.relpath(path, images) for path in names_below(images))
     files = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
@@ -102,7 +102,7 @@ def _plain(name):
 
 
 def _folders(base):
-    """Return the folders in a folder by their plain names; of two alike the first."""
+    """Return the folders in a folder by their plain names; the first of those with the same plain name."""
     try:
         paths = sorted((path for path in base.iterdir() if path.is_dir() and path.name[0] != '.'), reverse=True)
     except OSError:
@@ -111,7 +111,7 @@ def _folders(base):
 
 
 def _ways(base):
-    """Yield the pairs of each way to see a folder."""
+    """Yield the pairs of each way to read a folder."""
     folders = _folders(base)
     images, maps = ([(name, folders[name]) for name in names if name in folders] for names in (_IMAGES, _MAPS))
     ways = [_below(image, label) or {'': (image, label)} for _, image in images for _, label in maps]
@@ -127,7 +127,7 @@ def _ways(base):
 
 
 def _below(images, maps):
-    """Return the folders of the parts that lie below two folders, such as ``images/train`` and ``masks/train``."""
+    """Return the folders of the parts below two folders, such as ``images/train`` and ``masks/train``."""
     inside, beside = _folders(images), _folders(maps)
     found = {}
     for part, words in WORDS.items():
@@ -138,7 +138,7 @@ def _below(images, maps):
 
 
 def _divided(folders):
-    """Return the ways in which a folder for each part holds its images, by the names of their label maps."""
+    """Return the ways to read folders that are divided by part first, by the names of their label maps."""
     ways = {}
     for part, words in WORDS.items():
         for word in words:
@@ -159,7 +159,7 @@ def _divided(folders):
 
 
 def _endings(labels, stems, is_same):
-    """Return, by what label maps have behind the name of an image, the label map of each image that has one."""
+    """Return the label map of each image that has one, by what label maps have after the name of the image."""
     found = {}
     for label in labels:
         stem = os.path.splitext(label)[0]
@@ -171,7 +171,7 @@ def _endings(labels, stems, is_same):
 
 
 def _common_ending(stems):
-    """Return what all stems end with from a ``_``, ``-`` or ``.`` on; '' where there is nothing or one stem alone."""
+    """Return the common end of all stems from a ``_``, ``-`` or ``.`` on; '' if there is none or only one stem."""
     if len(stems) < 2:
         return ''
     common = os.path.commonprefix([stem[::-1] for stem in stems])[::-1]
@@ -189,5 +189,5 @@ def _best(found, maps):
             if name == word or word and name.endswith(word) and len(word) > 1:
                 return suffix
     if len(wide) > 1:
-        raise Ambiguous(f'label maps in {maps} end with {", ".join(sorted(wide))}, each with an image')
+        raise Ambiguous(f'images match label maps in {maps} with several endings: {", ".join(sorted(wide))}')
     return wide[0]

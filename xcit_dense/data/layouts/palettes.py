@@ -1,4 +1,4 @@
-"""Names of classes and their colours, as the files of annotation tools have them."""
+"""Class names and colours in the files of annotation tools."""
 import csv
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import DataError
 
-#: Files with names and colours, and those with names alone, in the order in which they are asked.
+#: Files with names and colours, and files with only names, in the order in which they are read.
 _WITH_COLOURS = ('labelmap.txt', 'label_map.txt', 'class_dict.csv', 'classes.csv', 'palette.txt', 'palette.csv',
                  'palette.json', 'colormap.txt', 'colors.txt', 'colours.txt', 'label_colors.txt', 'class_colors.txt',
                  'colors.json', 'meta.json')
@@ -16,7 +16,7 @@ _MOST = 255
 
 
 def names_beside(folders) -> tuple:
-    """Return the names of classes that a file in some folders has, and the file; () and None without one.
+    """Return the class names in a file in some folders, and the file; () and None if there is none.
 
     Raises:
         DataError: The file cannot be used.
@@ -38,24 +38,24 @@ def palette_beside(folders) -> Path | None:
 
 
 def read_palette(path) -> dict:
-    """Return the colour (red, green, blue) of each class of a file, in its order, by the name.
+    """Return the colour (red, green, blue) of each class in a file by name, in the order of the file.
 
     Raises:
-        DataError: It is not there, has other than a name and three numbers from 0 to 255 a line, or a name or a colour
-            twice.
+        DataError: It does not exist, has anything but a name and three numbers from 0 to 255 per line, or has a name
+            or a colour twice.
     """
     if not Path(path).is_file():
-        raise DataError(f'there is no palette {path}')
+        raise DataError(f'the palette {path} does not exist')
     entries = _entries(path)
     if not entries:
-        raise DataError(f'{path} is no palette: a line must be "name r g b", "r g b name", "name,r,g,b" or '
-                        '"name:r,g,b::", with numbers from 0 to 255; or JSON of names and colours')
+        raise DataError(f'{path} is not a palette: each line must be "name r g b", "r g b name", "name,r,g,b" or '
+                        '"name:r,g,b::", with numbers from 0 to 255; JSON must have names and colours')
     names, colours = zip(*entries, strict=True)
     for words, values in (('name', names), ('colour', colours)):
         if twice := [value for place, value in enumerate(values) if value in values[:place]]:
             raise DataError(f'{path} has the {words} {twice[0]} twice')
     if len(names) > _MOST:
-        raise DataError(f'{path} has {len(names)} classes, and label maps have room for {_MOST}')
+        raise DataError(f'{path} has {len(names)} classes, but label maps have room for only {_MOST}')
     return dict(entries)
 
 
@@ -69,7 +69,7 @@ def _read_names(path):
             content = yaml.safe_load(text)
             names = content.get('names') if isinstance(content, dict) else None
             names = [names[key] for key in sorted(names)] if isinstance(names, dict) else names or []
-        elif path.suffix == '.csv':  # Roboflow's: the value of a pixel, and the class
+        elif path.suffix == '.csv':  # Roboflow's: pixel value and class
             rows = {int(row[0]): row[1].strip() for row in csv.reader(text.splitlines())
                     if len(row) > 1 and row[0].strip().isdecimal()}
             names = [rows.get(label, str(label)) for label in range(max(rows, default=-1) + 1)]
@@ -77,13 +77,13 @@ def _read_names(path):
             names = [line.strip() for line in text.strip().splitlines()]
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f'{path} cannot be read: {error}') from error
-    except Exception as error:  # yaml has errors of its own
+    except Exception as error:  # yaml has its own error types
         raise DataError(f'{path} cannot be read: {error}') from error
     return tuple(map(str, names))
 
 
 def _entries(path):
-    """Return pairs of a name and a colour; none where a line is something else."""
+    """Return pairs of a name and a colour; none if any line is something else."""
     path = Path(path)
     try:
         text = path.read_text(encoding='utf-8-sig')
@@ -93,7 +93,7 @@ def _entries(path):
         raise DataError(f'{path} cannot be read: {error}') from error
     lines = [line.strip() for line in text.splitlines()]
     entries = [_of_line(line) for line in lines if line and not line.startswith('#')]
-    if entries and entries[0] is None:  # the titles of columns
+    if entries and entries[0] is None:  # the column titles
         entries = entries[1:]
     return entries if entries and all(entries) else []
 
@@ -103,7 +103,7 @@ def _of_line(line):
     found = re.match(rf'^{numbers}[\s,;:]+(\S.*)$', line)
     if found:
         *colour, name = found.groups()
-    else:  # CVAT has parts and actions behind the colour
+    else:  # CVAT has parts and actions after the colour
         found = re.match(rf'^(.*?\S)[\s,;:]+{numbers}\s*(?::.*|,.*)?$', line)
         if not found:
             return None

@@ -20,9 +20,9 @@ from .writing import Made
 _LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.txt'), test=('test.txt', ),
               all=('default.txt', ))
 _LIST_FOLDERS = ('ImageSets/Segmentation', 'ImageSets', 'splits', 'lists', '.')
-#: So many label maps of a part tell whether they are in colour.
+#: Only this many label maps of a part are read to see whether they are in colour.
 _LOOKED_AT = 20
-_HELP = ('Say what is meant with --train-images DIR --train-annotations DIR, and --val-images DIR --val-annotations '
+_HELP = ('Name the folders with --train-images DIR --train-annotations DIR, and --val-images DIR --val-annotations '
          'DIR or --val-share SHARE')
 
 
@@ -30,15 +30,15 @@ def find_segmentation(cfg, root, options, folder):
     """Recognise a folder with data for segmentation, see `xcit_dense.data.layouts.placing`.
 
     Returns:
-        A `Layout`, or None where the config stays as it is.
+        A `Layout`, or None if the config stays as it is.
 
     Raises:
-        ConfigError: An option cannot be.
-        DataError: What lies there is not recognised, or may be meant in several ways.
+        ConfigError: An option has a wrong value.
+        DataError: The data is not recognised, or can be read in several ways.
     """
     root = Path(root)
     if bad := [label for label in options.ignore_label if not 0 <= label <= IGNORED]:
-        raise ConfigError(f'--ignore-label takes labels from 0 to {IGNORED}, got {bad[0]}')
+        raise ConfigError(f'--ignore-label accepts labels from 0 to {IGNORED}, got {bad[0]}')
     if not root.is_dir() or not any(root.iterdir()):
         return None
     with Made(folder, root) as made:
@@ -52,14 +52,14 @@ def find_segmentation(cfg, root, options, folder):
 
 
 def seen_for_segmentation(root: Path) -> str:
-    """Say what a folder has for segmentation, '' where it has nothing."""
+    """Describe what a folder has for segmentation; '' if it has nothing."""
     if label_studio_masks(root):
-        return 'masks of Label Studio'
+        return 'Label Studio masks'
     try:
         pairs = [pair for candidate in candidates_in(root) for pair in candidate.pairs.values()]
     except Ambiguous:
         return ''
-    return f'label maps in {below(pairs[0].maps, root)} of images in {below(pairs[0].images, root)}' if pairs else ''
+    return f'label maps in {below(pairs[0].maps, root)} for images in {below(pairs[0].images, root)}' if pairs else ''
 
 
 class _Finder:
@@ -73,18 +73,18 @@ class _Finder:
         """Return the layout."""
         given = self.given()
         own = {} if given else self.in_place()
-        if own and not self.options.palette:  # nothing but what is ignored
+        if own and not self.options.palette:  # the only possible option is --ignore-label
             self.without_share()
-            return Layout('as the config says', self.root, {part: Part(*folders) for part, folders in own.items()},
+            return Layout('layout of the config', self.root, {part: Part(*folders) for part, folders in own.items()},
                           notes=self.notes)
         if own:
             pairs = {part: self.match(*folders) for part, folders in own.items()}
         else:
             pairs = {**({} if {'train', 'val'} <= given.keys() else self.recognised(given)), **given}
         if not pairs and self.options.given:
-            raise DataError(f'{self.root} has no images and label maps under names that are known. Seen:\n'
+            raise DataError(f'{self.root} has no images and label maps under known names. Found:\n'
                             f'{seen_in(self.root)}\n{_HELP}')
-        if not pairs:  # what the config asks for is told with the rest that is missing
+        if not pairs:  # missing files of the config are reported later
             return None
         parts = self.divided(pairs)
         palette = self.palette(parts)
@@ -105,23 +105,23 @@ class _Finder:
             folders = [self.options.path(part, kind, self.root) for kind in ('images', 'annotations')]
             if any(folders):
                 if not all(folders):
-                    raise ConfigError(f'--{part}-images and --{part}-annotations go together: give both')
+                    raise ConfigError(f'--{part}-images and --{part}-annotations go together: set both')
                 found[part] = self.match(*folders)
         return found
 
     def match(self, images, maps):
-        """Return the pair of two folders that are named."""
+        """Return the pair of two folders that the options or the config name."""
         try:
             pair = match(images, maps)
         except Ambiguous as error:
-            raise DataError(f'{error}: move all but one kind elsewhere') from error
+            raise DataError(f'{error}. Move all but one kind elsewhere') from error
         if pair is None:
             raise DataError(f'no label map in {maps} has the name of an image in {images}; looked for '
                             f'{", ".join(MAP_SUFFIXES)}')
         return pair
 
     def in_place(self):
-        """Return the folders of each part where all that the config names is there."""
+        """Return the folders of each part if all paths of the config exist."""
         found = {}
         for part, loader in zip(PARTS, LOADERS, strict=True):
             for dataset in datasets(self.cfg, [loader]):
@@ -135,7 +135,7 @@ class _Finder:
         return found
 
     def recognised(self, given):
-        """Return the pairs that lie below the root."""
+        """Return the pairs below the root."""
         if not given and (pairs := self.label_studio()):
             return pairs
         try:
@@ -143,11 +143,11 @@ class _Finder:
         except Ambiguous as error:
             if given:
                 return {}
-            raise DataError(f'{self.root} may be meant in several ways: {error}. {_HELP}') from error
+            raise DataError(f'{self.root} can be read in several ways: {error}. {_HELP}') from error
         if len(found) > 1 and not given:
             ways = [' and '.join(dict.fromkeys(f'{below(pair.images, self.root)} + {below(pair.maps, self.root)}'
                                                for pair in candidate.pairs.values())) for candidate in found]
-            raise DataError(f'{self.root} may be meant in several ways: {"; or ".join(ways)}. {_HELP}')
+            raise DataError(f'{self.root} can be read in several ways: {"; or ".join(ways)}. {_HELP}')
         if len(found) != 1:
             return {}
         self.base = found[0].base
@@ -156,16 +156,16 @@ class _Finder:
         return found[0].pairs
 
     def label_studio(self):
-        """Return the pair of masks of Label Studio, once they are combined."""
+        """Combine the masks of Label Studio and return them as a pair."""
         masks = label_studio_masks(self.root)
         if not masks:
             return {}
         images, names, self.names, self.notes = combine_masks(self.root, masks, self.made)
-        self.name = 'masks of Label Studio'
+        self.name = 'Label Studio masks'
         return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', True)}
 
     def divided(self, pairs):
-        """Return for each part its pair and the names of its images, None where all in the folder are meant."""
+        """Return the pair of each part and the names of its images, None for all in the folder."""
         whole = pairs.pop('', None)
         parts = {part: (pair, pair.names if pair.is_listed else None) for part, pair in pairs.items()}
         if whole and 'train' not in parts:
@@ -177,18 +177,19 @@ class _Finder:
                                    self.options.val_share)
             train, val = ([name for name in names if (name in held) == wanted] for wanted in (False, True))
             maps = below(pair.maps, self.root)
-            self.origins.update(train=f'{maps}, {1 - share:.0%} of the images', val=f'{maps}, {share:.0%} held out')
+            self.origins.update(train=f'label maps in {maps}, {1 - share:.0%} of the images',
+                                val=f'label maps in {maps}, {share:.0%} held out')
             parts.update(train=(pair, train), val=(pair, val))
         else:
             self.without_share()
         return parts
 
     def without_share(self):
-        """Say that no images are held out."""
+        """Reject --val-share, because no images are held out."""
         self.options.refuse('--val-share', why=f'has no effect: {self.root} has validation data')
 
     def by_lists(self, pair):
-        """Return the parts of a pair of folders that lists of images divide."""
+        """Return the parts of a pair of folders that is divided by lists of images."""
         paths = {}
         for part, files in _LISTS.items():
             places = (self.base / folder / file for folder in _LIST_FOLDERS for file in files)
@@ -207,7 +208,7 @@ class _Finder:
         return {part: (pair, found[part]) for part in PARTS if found.get(part)}
 
     def palette(self, parts):
-        """Return the palette that label maps in colour need, {} where none is in colour and none is given."""
+        """Return the palette for coloured label maps; {} if no label map is coloured and no palette is set."""
         given = self.options.palette
         path = self.root / Path(given).expanduser() if given else None
         if path and not path.is_file() and Path(given).expanduser().is_file():
@@ -223,13 +224,13 @@ class _Finder:
         if coloured and not path:
             path = palette_beside([self.base, self.root, *(pair.maps for pair, _ in parts.values())])
             if not path:
-                raise DataError(f'label maps are in colour, such as {coloured}, and no file beside them says which '
-                                'colour is which class: --palette FILE, with a line "name r g b" for each class')
+                raise DataError(f'label maps are in colour, such as {coloured}, but no file next to them says which '
+                                'colour is which class. Use --palette FILE with a line "name r g b" for each class')
         self.source, self.is_coloured = path, bool(coloured)
         return palette or (read_palette(path) if path else {})
 
     def in_numbers(self, parts, palette):
-        """Return the parts with label maps of numbers in the place of colours."""
+        """Return the parts with label maps of numbers instead of colours."""
         if not self.is_coloured:
             return parts
         found = {}
@@ -239,7 +240,7 @@ class _Finder:
                      for name in names or pair.with_map}
             convert_colours(paths, palette, str(self.source), pair.maps, self.made)
             found[part] = new, names
-        self.notes.append(f'label maps in colour were converted by {self.source.name} into {self.made.folder / "maps"}')
+        self.notes.append(f'coloured label maps were converted by {self.source.name} into {self.made.folder / "maps"}')
         return found
 
     def part(self, part, pair, names):
@@ -253,8 +254,8 @@ class _Finder:
         else:
             suffixes = {os.path.splitext(name)[1] for name in names or pair.names}
             if len(suffixes) > 1:
-                raise DataError(f'{pair.images} has images of several kinds ({", ".join(sorted(suffixes))}), and '
-                                f'{(dataset or {}).get("type")} reads one: use one of the *_custom configs')
+                raise DataError(f'{pair.images} has images of several kinds ({", ".join(sorted(suffixes))}), but '
+                                f'{(dataset or {}).get("type")} reads only one: use one of the *_custom configs')
             settings.update(img_suffix=pair.ending + next(iter(suffixes), '.jpg'))
             lines = names and [name.removesuffix(settings['img_suffix']) for name in names]
         settings['ann_file'] = str(self.made.write_lines(f'{part}.txt', lines)) if lines is not None else ''
@@ -262,7 +263,7 @@ class _Finder:
                     origin=self.origins.get(part, ''))
 
     def keep_names(self, names, source):
-        """Keep the names of the classes where the data sets of the config find them, and return them."""
+        """Write the class names to where the data sets of the config read them, and return them."""
         if not names:
             return ()
         if source is None or source != self.root / 'classes.txt':
@@ -274,12 +275,12 @@ class _Finder:
 
 
 def _ignore(cfg, layout, labels):
-    """Make the data sets of a config leave out some labels, and heads, padding and metrics likewise."""
+    """Make the data sets, heads, padding and metrics of a config ignore some labels."""
     for dataset in datasets(cfg, LOADERS):
         own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
         if reader_of(dataset) == 'ImageFolderDataset':
             dataset.ignore_labels = labels
-        elif own:  # mmseg itself leaves out classes that are not named
+        elif own:  # mmseg itself ignores classes that are not named
             names = (dataset.get('metainfo') or {}).get('classes') or own
             kept = set(without_ignored(own, first_label(dataset), labels))
             names = tuple(name for name in names if name in kept)
@@ -287,9 +288,9 @@ def _ignore(cfg, layout, labels):
             for head in heads_of_classes(cfg.model):
                 head['num_classes'] = len(names)
         else:
-            raise ConfigError(f'--ignore-label: a data set {dataset["type"]!r} cannot leave labels out; use '
+            raise ConfigError(f'--ignore-label: the data set {dataset["type"]!r} cannot ignore labels. Use '
                               'ImageFolderDataset, as the *_custom configs do')
     leave_out_255(cfg)
-    layout.notes.append(f'{"labels" if len(labels) > 1 else "the label"} {listed(map(str, labels), 10)} '
-                        f'{"stand" if len(labels) > 1 else "stands"} for no class')
+    layout.notes.append(f'{"labels" if len(labels) > 1 else "label"} {listed(map(str, labels), 10)} '
+                        f'{"are" if len(labels) > 1 else "is"} ignored')
     layout.classes = without_ignored(layout.classes, first_label(datasets(cfg, LOADERS)[0]), labels)

@@ -1,17 +1,19 @@
-"""The annotations of one part of a run on their way into a layout: those of a COCO file, or made into its form."""
+"""The annotations of one part of a run: from a COCO file, or converted to its format."""
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from .layout import below
 
 
 @dataclass
 class Source:
-    """Annotations in COCO's form.
+    """Annotations in COCO format.
 
     Attributes:
-        path: The file that they are from.
-        content: What it holds, or was made of it.
-        images: Folder that the names of the images are below.
-        changed: How ``content`` differs from the file, in words; empty where the file itself can be read.
+        path: The file that they come from.
+        content: Its content, possibly converted.
+        images: Folder that the image names are relative to.
+        changed: How ``content`` differs from the file, as text; empty if the file itself can be read.
         notes: Sentences on what a user might not expect.
     """
     path: Path
@@ -21,15 +23,15 @@ class Source:
     notes: list = field(default_factory=list)
 
 
-def without_parents(sources) -> list:
-    """Leave out categories that no object has and that others name as their ``supercategory``, as Roboflow's exports
-    have one.
+def without_parents(sources, root: Path) -> list:
+    """Drop categories that no object has and that others name as their ``supercategory``; Roboflow's exports have one.
 
     Args:
-        sources: All of one data set; a category that one of them needs stays in all. They are changed.
+        sources: All sources of one data set; a category that one of them needs stays in all. They are changed.
+        root: The folder of the data.
 
     Returns:
-        The names that were left out.
+        The names that were dropped.
     """
     sources = list(sources)
     used = {annotation.get('category_id') for source in sources for annotation in source.content['annotations']}
@@ -43,12 +45,12 @@ def without_parents(sources) -> list:
             left_out.update((categories[place].get('name'), None) for place in gone)
             kept = [category for place, category in enumerate(categories) if place not in gone]
             source.content = dict(source.content, categories=kept)
-            source.changed = source.changed or f'{source.path.name} without a category'
+            source.changed = source.changed or below(source.path, root)
     return list(left_out)
 
 
 def with_ids_from_1(source: Source):
-    """Count the ids of annotations from 1 where one of them is 0, which pycocotools takes for no object."""
+    """Renumber the ids of annotations from 1 if one of them is 0, which means "no object" to pycocotools."""
     annotations = source.content['annotations']
     if any(annotation.get('id') == 0 for annotation in annotations):
         annotations = [dict(annotation, id=number) for number, annotation in enumerate(annotations, 1)]

@@ -1,4 +1,4 @@
-"""Data without a split: images that are held out for validation, the same ones in every run."""
+"""Splits data without a split: the same images are held out for validation in every run."""
 import hashlib
 import re
 
@@ -12,26 +12,26 @@ SHARE = 0.2
 _DIVIDED = 'divided.json'
 
 
-def hold_out(images, made: Made, source: str, mend: str, share=None, judged=None) -> tuple:
-    """Draw the images for validation by their names alone.
+def hold_out(images, made: Made, source: str, fix: str, share=None, judged=None) -> tuple:
+    """Choose the images for validation only by their names.
 
-    Copies of an image that Roboflow augmented stay together. What was divided before, for data with these names, keeps
-    its part.
+    Copies of an image that Roboflow augmented stay together. Images that were divided before, in data with these names,
+    keep their part.
 
     Args:
-        images: Their names.
-        made: Keeps what is divided.
-        source: What the images are of, for errors.
-        mend: The options that give validation data, for errors.
-        share: Of the images for validation; by default that of an earlier run, or `SHARE`.
-        judged: Those with objects, by which a model can be judged: they are divided apart from the others. By default
-            all.
+        images: The names of the images.
+        made: Stores the split.
+        source: Where the images come from, for errors.
+        fix: The options that name validation data, for errors.
+        share: The share of images for validation; by default that of an earlier run, or `SHARE`.
+        judged: The images with objects, which are divided separately because a model can only be evaluated on them.
+            By default all.
 
     Returns:
         The names of the images for validation, a set, and the share.
 
     Raises:
-        ConfigError: The share cannot be, or is another one than that of a training in the same work dir.
+        ConfigError: The share is out of range, or differs from that of a training in the same work dir.
         DataError: There are too few images.
     """
     if share is not None and not 0 < share < 1:
@@ -40,21 +40,21 @@ def hold_out(images, made: Made, source: str, mend: str, share=None, judged=None
     if before is not None and share not in (None, before):
         if checkpoints_in(made.work_dir):
             raise ConfigError(f'--val-share {share:g}: the training in {made.work_dir} held out {before:g} of the same '
-                              'images. Leave it out, or give another --work-dir')
+                              'images. Omit it, or use another --work-dir')
         known, before = {}, None
     share = share or before or SHARE
     held = _draw(images, known, share, images if judged is None else judged)
     if held is None:
         number = counted(len(images if judged is None else judged), 'images')
-        raise DataError(f'{source} has {number}{"" if judged is None else " with objects"}, which cannot be divided '
-                        f'into training and validation: give {mend} with other images')
+        raise DataError(f'{source} has only {number}{"" if judged is None else " with objects"}, too few for training '
+                        f'and validation. Name other images for validation with {fix}')
     parts = {part: [name for name in images if (name in held) == (part == 'val')] for part in ('train', 'val')}
     made.write_json(_DIVIDED, dict(share=share, **parts))
     return held, share
 
 
 def _known(made, images):
-    """Return the part of each image that was divided before, and the share that was held out."""
+    """Return the part of each image in an earlier split, and the share that was held out."""
     images = set(images)
     for folder in made.earlier:
         try:
@@ -68,7 +68,7 @@ def _known(made, images):
 
 
 def _draw(images, known, share, judged):
-    """Return the names of the images for validation, None where there are too few."""
+    """Return the names of the images for validation, None if there are too few."""
     judged, groups = set(judged), {}
     for name in images:
         groups.setdefault(_origin_of(name), []).append(name)
@@ -90,7 +90,7 @@ def _draw(images, known, share, judged):
 
 
 def _origin_of(name):
-    """Return the name of the image that copies were made of, such as ``a_jpg.rf.0123abcd.jpg``."""
+    """Return the name of the image that a copy, such as ``a_jpg.rf.0123abcd.jpg``, was made from."""
     return re.sub(r'\.rf\.[0-9A-Za-z]+(?=\.\w+$)', '', name)
 
 

@@ -1,4 +1,4 @@
-"""Files that the program makes of data, in a folder of its own."""
+"""Files that the program derives from data and writes into its own folder."""
 import hashlib
 import json
 import os
@@ -7,25 +7,25 @@ from pathlib import Path
 from ...errors import OutputError
 from ...files import RECORD, OwnFiles, atomic_write
 
-#: Whose name stands in the record of the folder.
+#: The name of the writer in the record of the folder.
 _TOOL = 'place_data'
 _ROOT = 'root.txt'
 
 
 class Made:
-    """Files that are made of the data, in a folder of their own. Use it as a context.
+    """Files that are derived from the data, in their own folder. Use it as a context manager.
 
-    All processes of a run write the same bytes, in any order: what is there already stays.
+    All processes of a run write the same bytes, in any order: existing files stay.
 
     Args:
-        folder: The folder; it is made with the first file. Where it holds what was made of other data, such as that of
-            a training whose checkpoint is tested on these, a folder in it is taken.
+        folder: The folder; it is created with the first file. If it has files from other data, such as that of a
+            training whose checkpoint is now tested on this data, a folder in it is used.
         root: The folder of the data.
 
     Attributes:
         folder: The folder that is written into.
-        work_dir: That of the run or training that ``folder`` is for.
-        earlier: Folders that may hold what was made before, the nearest first.
+        work_dir: The work dir of the run or training that ``folder`` is for.
+        earlier: Folders that may have files from before, nearest first.
     """
 
     def __init__(self, folder: Path, root: Path):
@@ -46,7 +46,7 @@ class Made:
         """Write a file and return its path.
 
         Raises:
-            OutputError: A file is there that this program did not write, or nothing can be written.
+            OutputError: The file exists and was not written by this program, or cannot be written.
         """
         file = self.folder / name
         if _holds(file, data):
@@ -63,20 +63,20 @@ class Made:
             with atomic_write(file) as part:
                 part.write_bytes(data)
         except OSError as error:
-            raise OutputError(f'cannot write {file}: {error.strerror}. Give another --work-dir') from error
+            raise OutputError(f'cannot write {file}: {error.strerror}. Use another --work-dir') from error
         return file
 
     def write_lines(self, name: str, lines) -> Path:
-        """Write a text of some lines and return its path."""
+        """Write a text file with these lines and return its path."""
         return self.write(name, ''.join(f'{line}\n' for line in lines).encode())
 
     def write_json(self, name: str, content) -> Path:
-        """Write what JSON can hold and return the path."""
+        """Write a JSON file and return its path."""
         return self.write(name, json.dumps(content).encode())
 
 
 def is_made(folder) -> bool:
-    """Whether a folder holds what `Made` wrote."""
+    """Whether a folder was written by `Made`."""
     try:
         return _TOOL in json.loads(Path(folder, RECORD).read_text())
     except (OSError, ValueError, TypeError):
@@ -84,10 +84,10 @@ def is_made(folder) -> bool:
 
 
 def folder_of_training(checkpoint):
-    """Return the folder where the training of a checkpoint noted which images it held out, None where it did not.
+    """Return the folder where the training of a checkpoint stored which images it held out, or None.
 
     Args:
-        checkpoint: Its file, or the work dir.
+        checkpoint: The checkpoint file, or the work dir.
     """
     folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
     return folder / 'data' if is_made(folder / 'data') else None

@@ -1,4 +1,4 @@
-"""Labels of YOLO, boxes and polygons, made into COCO's form."""
+"""YOLO labels, boxes and polygons, converted to COCO format."""
 import math
 import re
 from pathlib import Path
@@ -15,19 +15,19 @@ from .names import WORDS
 from .source import Source
 
 _FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml', 'obj.data')
-#: Numbers of a label may leave the image by so much of it, from rounding; what is outside is cut off.
+#: Because of rounding, numbers of a label may be outside the image by this share of it; they are clipped.
 _ROUNDING = 0.01
 
 
 def find_yolo(root: Path):
-    """Return the file that describes a data set of YOLO, or its folder where none does; None where there is none.
+    """Return the file that describes a YOLO data set, or the folder if there is no such file; None without a data set.
 
     Raises:
         DataError: There are several files.
     """
     found = [root / name for name in _FILES if (root / name).is_file()]
     if len(found) > 1:
-        raise DataError(f'{root} has several descriptions of data: {listed(path.name for path in found)}. Say which '
+        raise DataError(f'{root} has several descriptions of data: {listed(path.name for path in found)}. Choose one '
                         'with --train-annotations FILE')
     if found:
         return found[0]
@@ -37,16 +37,16 @@ def find_yolo(root: Path):
 
 
 def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dict:
-    """Return the annotations of a data set of YOLO by part.
+    """Return the annotations of a YOLO data set by part.
 
     Args:
-        source: Its description, or its folder.
+        source: Its description file, or its folder.
         root: The data root.
-        turned: Whether images are read as their EXIF marks ask, which labels are for then.
+        turned: Whether images are rotated as their EXIF orientation says; the labels are for these images then.
         images: By part, the folder of the images that the user names.
 
     Raises:
-        DataError: The description or a label cannot be read; it names file and line.
+        DataError: The description or a label cannot be read; the message has file and line.
     """
     description = _read_description(source) if source.is_file() else {}
     base = source.parent if source.is_file() else source
@@ -58,7 +58,7 @@ def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dic
         if paths:
             found[part] = paths
         elif entry and part == 'train':
-            raise DataError(f'{source}: its training images {shown(entry)} are not there. Say where they lie with '
+            raise DataError(f'{source}: its training images {shown(entry)} do not exist. Set their folder with '
                             '--train-images DIR')
     if not found:
         return {}
@@ -67,8 +67,8 @@ def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dic
     lines = {path: _read_lines(file, source, description) for path, file in labels.items()}
     names = _names_of(description, source, base, lines)
     if not any(lines.values()):
-        raise DataError(f'{source}: no image has a label; {counted(len(lines), "images")} such as {paths[0]} have none '
-                        f'in files such as {labels[paths[0]]}')
+        raise DataError(f'{source}: none of {counted(len(lines), "images")} has a label. For example, {paths[0]} '
+                        f'has none in {labels[paths[0]]}')
     return {part: _converted(source, root, paths, [labels[path] for path in paths], lines, names, turned)
             for part, paths in found.items()}
 
@@ -84,25 +84,25 @@ def _read_description(path):
 
 
 def _read_darknet(path):
-    """Return what CVAT's "YOLO 1.1" says: lines of a key and a value, classes in a file of their own."""
+    """Return the content of CVAT's "YOLO 1.1" description: lines of key and value, and classes in a separate file."""
     pairs = [line.partition('=')[::2] for line in path.read_text().splitlines() if '=' in line]
     content = {key.strip(): value.strip() for key, value in pairs}
     file = _place_of(content.get('names', 'obj.names'), path.parent, None)
     if file is None:
-        raise DataError(f'{path}: the names of its classes, {content.get("names", "obj.names")}, are not there')
+        raise DataError(f'{path}: its file of class names, {content.get("names", "obj.names")}, does not exist')
     parts = {key: value for key, value in content.items() if key in ('train', 'valid', 'test')}
     return dict(parts, names=[name.strip() for name in file.read_text().splitlines() if name.strip()])
 
 
 def _usual_folders(root):
-    """Return the folders of images by part, in a folder without a description."""
+    """Return the image folders by part, for a folder without a description."""
     folders = {part: next((f'images/{key}' for key in keys if (root / 'images' / key).is_dir()), None)
                for part, keys in WORDS.items()}
     return folders if folders['train'] else dict(train='images')
 
 
 def _images_of(entry, base, above):
-    """Return the paths of the images of a part: of a folder, of several, or of a list of them."""
+    """Return the image paths of a part: from a folder, several folders, or a list of images."""
     paths = []
     for name in entry if isinstance(entry, list) else [entry]:
         place = _place_of(str(name), base, above)
@@ -110,15 +110,15 @@ def _images_of(entry, base, above):
             continue
         if place.is_dir():
             paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES]
-        else:  # an image by line, below the list, or below the data set
+        else:  # one image per line, relative to the list or the data set
             paths += [_place_of(line, place.parent, above) or place.parent / line for line in names_in_list(place)]
     return list(dict.fromkeys(paths))
 
 
 def _place_of(name, base, above):
-    """Return where a folder or file lies that a description names: below ``path`` in it, or beside it.
+    """Return the path of a folder or file that a description names: below its ``path``, or next to it.
 
-    Roboflow writes ``../train/images`` for what is beside the description, CVAT ``data/train.txt``.
+    For files next to the description Roboflow writes ``../train/images``, and CVAT ``data/train.txt``.
     """
     bases = [base / str(above), base] if above else [base]
     names = [name, re.sub(r'^(\.\./)+', '', name), name.removeprefix('data/')]
@@ -126,13 +126,13 @@ def _place_of(name, base, above):
 
 
 def _labels_of(image):
-    """Return the file of the labels of an image: in ``labels`` in the place of ``images``, or beside it."""
+    """Return the label file of an image: in ``labels`` instead of ``images``, or next to the image."""
     parts = list(image.parts)
     place = max((i for i, part in enumerate(parts[:-1]) if part == 'images'), default=None)
     if place is not None:
         parts[place] = 'labels'
     file, beside = Path(*parts).with_suffix('.txt'), image.with_suffix('.txt')
-    # the folder that is called so may be one that the data itself lies in
+    # a folder named images may also be above the whole data set
     return beside if not file.parent.is_dir() and beside.is_file() else file
 
 
@@ -153,8 +153,8 @@ def _read_lines(file, source, description):
         if line.strip():
             fault, label = _read_label(line.split(), points)
             if fault:
-                raise DataError(f'{file}, line {number}: {fault}. A label is the number of a class from 0 and x, y, '
-                                'width and height of its box, or x and y of the corners of a polygon, from 0 to 1; '
+                raise DataError(f'{file}, line {number}: {fault}. A label is a class number from 0, followed by x, '
+                                'y, width and height of a box, or x and y of the corners of a polygon, from 0 to 1; '
                                 f'got {shown(line.strip())}')
             found.append((number, *label))
     return found
@@ -164,41 +164,41 @@ def _read_label(words, points):
     try:
         kind, numbers = float(words[0]), [float(word) for word in words[1:]]
     except ValueError:
-        return 'it is no list of numbers', None
-    if points:  # of a skeleton, behind the box
+        return 'it is not a list of numbers', None
+    if points:  # of a skeleton, after the box
         numbers = numbers[:4]
     if kind < 0 or kind != int(kind):
-        return f'{words[0]} is no number of a class', None
+        return f'{words[0]} is not a class number', None
     if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
-        return f'it has {counted(len(numbers), "numbers")} behind the class', None
+        return f'it has {counted(len(numbers), "numbers")} after the class', None
     if not all(math.isfinite(number) and -_ROUNDING <= number <= 1 + _ROUNDING for number in numbers):
-        return 'a number is not from 0 to 1', None
+        return 'a number is not between 0 and 1', None
     return '', (int(kind), numbers)
 
 
 def _names_of(description, source, base, lines):
-    """Return the names of the classes in the order of their numbers."""
+    """Return the class names in the order of their numbers."""
     highest = max((kind for labels in lines.values() for _, kind, _ in labels), default=-1)
     names, file = description.get('names'), next(
         (path for path in (base / 'classes.txt', base / 'labels/classes.txt') if path.is_file()), None)
     if isinstance(names, dict):
         numbered = {str(number): name for number, name in names.items()}
         if {*numbered} != {str(number) for number in range(len(names))}:
-            raise DataError(f'{source}: the numbers of names must be 0 to {len(names) - 1}, not {shown(list(names))}')
+            raise DataError(f'{source}: the keys of names must be 0 to {len(names) - 1}, not {shown(list(names))}')
         names = [numbered[str(number)] for number in range(len(names))]
     elif names is None and file and not description:
         try:
             names, source = parse_class_list(file.read_bytes()), file
         except Unreadable as error:
-            raise DataError(f'{file} must have one class name a line, each once, none empty; got {error}') from error
+            raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
     if names is None:
         names = range(max(highest + 1, description.get('nc') or 0))
     if not isinstance(names, (list, tuple, range)) or not names:
-        raise DataError(f'{source}: names must be a list of the names of the classes, not {shown(names)}')
+        raise DataError(f'{source}: names must be a list of class names, not {shown(names)}')
     if highest >= len(names):
         image, line = next((image, line) for image, labels in lines.items() for line, kind, _ in labels
                            if kind == highest)
-        raise DataError(f'{_labels_of(image)}, line {line}: it has the class {highest}, and {source} names '
+        raise DataError(f'{_labels_of(image)}, line {line}: it has the class {highest}, but {source} has '
                         f'{counted(len(names), "classes")}: 0 to {len(names) - 1}')
     return [str(name) for name in names]
 
@@ -221,19 +221,19 @@ def _converted(source, root, paths, labels, lines, names, turned):
     kind = 'polygons' if any(annotation['segmentation'] for annotation in annotations) else 'boxes'
     content = dict(info=dict(description=f'{kind} of {below(source, root)}'), images=images, annotations=annotations,
                    categories=categories)
-    notes = [f'without {counted(len(unread), "images")} that cannot be read: {listed(unread)}'] if unread else []
+    notes = [f'ignored {counted(len(unread), "images that cannot be read")}: {listed(unread)}'] if unread else []
     return Source(source, content, folder, f'{kind} in {below(_common_folder(labels), root)}', notes)
 
 
 def _common_folder(paths):
-    """Return the folder that all files lie in."""
+    """Return the folder that contains all files."""
     parents = sorted({path.parent for path in paths})
     return next(folder for folder in (parents[0], *parents[0].parents)
                 if all(parent.is_relative_to(folder) for parent in parents))
 
 
 def _geometry(numbers, width, height):
-    """Return box, area and polygon of an object in pixels; what is outside of the image is cut off."""
+    """Return box, area and polygon of an object in pixels; parts outside the image are clipped."""
     if len(numbers) == 4:
         x, y, w, h = numbers
         corners, polygon = [x - w / 2, y - h / 2, x + w / 2, y + h / 2], []

@@ -40,17 +40,17 @@ def feed_forward(block, x: Tensor):
 
 
 def gather(block, x: Tensor):
-    """Return attn(x) of a class-attention block and normed tokens (B, 1 + N, C), without keys and values, or None."""
+    """Return attn(x) of a class-attention block for normed tokens (B, 1 + N, C), without keys and values, or None."""
     return routed(_run_class_attention, class_attention.gather, block, x)
 
 
 def class_weights(block, x: Tensor):
-    """Return attn.weights(x) of a class-attention block and normed tokens (B, 1 + N, C), likewise."""
+    """Return attn.weights(x) of a class-attention block for normed tokens (B, 1 + N, C), or None."""
     return routed(_run_class_attention, class_attention.weights, block, x)
 
 
 def _attend(block, x):
-    parts = block._modules  # as fast as it goes: block.attn searches three dicts
+    parts = block._modules  # for speed: block.attn searches three dicts
     attn, traced = parts.get('attn'), is_traced()
     if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)):
         return None
@@ -98,9 +98,9 @@ def _run_class_attention(form, block, x):
 
 
 def _arguments(x, norm, gamma, drop_path, parameters):
-    """Return what a fast form takes; None if something around the branch is touched.
+    """Return the arguments of a fast form; None if something around the branch was modified.
 
-    That is: tokens, weight, bias and eps of the norm, LayerScale or None, the factor of each sample or None, and the
+    They are: tokens; weight, bias and eps of the norm; LayerScale or None; the factor of each sample or None; and the
     parameters of the branch.
     """
     if not (is_layer_norm(norm) and type(drop_path) is DropPath and is_untouched(norm, drop_path)):
@@ -110,7 +110,7 @@ def _arguments(x, norm, gamma, drop_path, parameters):
     elif not isinstance(gamma, Tensor) or gamma.dim() != 1:
         return None
     dtype = x.dtype
-    if ops.is_autocast(x):  # the stem gives a half type, to which the plain lines add what is none
+    if ops.is_autocast(x):  # the stem outputs a half type; the plain lines add float32 to it
         x, dtype = x.to(torch.promote_types(dtype, parameters[0].dtype)), None
     weight, bias = weight_and_bias(norm)
     if not are_plain((weight, bias, gamma, *parameters), dtype):

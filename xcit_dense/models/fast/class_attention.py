@@ -1,8 +1,8 @@
-r"""Class attention without keys and values: both are linear in the tokens, and there is one query.
+r"""Class attention without keys and values: both are linear in the tokens, and there is only one query.
 
-Per head, the scores are q (Wk x + bk) = (Wk^T q) x + const, where the softmax ignores the constant; and the weighted
-sum of values is Wv (sum of weighted x) + bv. So N tokens cost 2 N C h multiply-adds and nothing is kept of them, where
-the projection alone takes 3 N C^2 and keeps 3 N C. In ordinary operations: compilers and second derivatives take it.
+Per head, the scores are q (Wk x + bk) = (Wk^T q) x + const, and the softmax ignores the constant; the weighted sum of
+values is Wv (sum of weighted x) + bv. So N tokens cost 2 N C h multiply-adds and nothing is kept of them, while the
+projection alone takes 3 N C^2 and keeps 3 N C. These are ordinary operations, so compilers and second derivatives work.
 """
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ def gather(attn, x: Tensor) -> Tensor:
 
 
 def parameters_of(attn):
-    """Return the parameters that are read here, those of `proj` left to the layer itself."""
+    """Return the parameters that are read here; `proj` is called as a layer."""
     return weight_and_bias(attn.qkv)
 
 

@@ -1,8 +1,9 @@
 """Strided convolutions of stem and pyramid; on a CPU with a faster gradient of their weights.
 
 torch's weight gradient of these layers runs at a third to a half of the machine's matrix rate on channels-last maps.
-Here it is a product of the small map with patches of the large one, gathered band by band in the cache. Forward and
-backward on 2 cores of an AMD EPYC, small 12 patch 8 at 800 x 1280: stem 1214 to 991 ms, first level 607 to 343 ms.
+Here it is a product of the small map with patches of the large one, gathered band by band in the cache. Time of forward
+and backward on 2 cores of an AMD EPYC, small 12 patch 8 at 800 x 1280: stem from 1214 to 991 ms, first level from 607
+to 343 ms.
 """
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ def strided(x: Tensor, conv) -> Tensor:
 
 
 def _has_no_gain(x, conv):
-    """Whether torch's own layer serves as well: no weight gradient is wanted, or not in a type it is written for."""
+    """Whether torch's own layer is as good: no weight gradient is needed, or it is not in float32 or float64."""
     return (not torch.is_grad_enabled() or x.dtype not in (torch.float32, torch.float64) or ops.is_autocast(x)
             or not conv.weight.requires_grad or conv.in_channels < 16)
 
@@ -52,9 +53,12 @@ class _Strided(torch.autograd.Function):
 
 
 def _weight_gradient(small, large, size, padding):
-    """Sum over the places of ``small`` (B, I, h, w) of its value times the patch of ``large`` (B, J, H, W) there.
+    """Sum, over the positions of ``small`` (B, I, h, w), its value times the patch of ``large`` (B, J, H, W) there.
 
-    Patches have ``size`` rows and columns and lie 2 apart, the first one ``padding`` outside: (I, J, size, size).
+    Patches have ``size`` rows and columns and are 2 apart; the first one starts ``padding`` outside.
+
+    Returns:
+        (I, J, size, size).
     """
     B, rows_out, height, width = small.shape
     J = large.shape[1]
@@ -74,8 +78,8 @@ def _weight_gradient(small, large, size, padding):
 
 
 def _overlap(start, stop, shift, length):
-    """Of the places 2 p + shift, for p from ``start`` to ``stop``, those in ``range(length)``: slices of p - start and
-    of the places.
+    """Return which positions 2 p + shift, for p from ``start`` to ``stop``, are in ``range(length)``: as slices of
+    p - start and of the positions.
     """
     first, last = max(start, -(shift // 2)), min(stop - 1, (length - 1 - shift) // 2)
     return slice(first - start, last + 1 - start), slice(2 * first + shift, 2 * last + shift + 1, 2)

@@ -1,4 +1,4 @@
-"""The FFN of a block in chunks of tokens: the hidden layer is kept for the backward, nothing else."""
+"""The FFN of a block in chunks of tokens; only the hidden layer is kept for the backward."""
 import torch
 from torch import Tensor, nn
 
@@ -72,7 +72,7 @@ class _FFNResidual(torch.autograd.Function):
 
 
 def _store(whole, part, where):
-    """Put a part of a tensor where it belongs; one that is the whole takes its place."""
+    """Write a part into a tensor and return the tensor; a part of the full size is returned itself."""
     if part.shape == whole.shape:
         return part
     whole[where] = part

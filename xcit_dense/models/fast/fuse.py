@@ -1,7 +1,7 @@
-"""Fold norms and LayerScale into the weights beside them, for inference.
+"""Fold norms and LayerScale into neighbouring weights, for inference.
 
-No layer is changed in place: what takes a fold is a copy, put where the original stood. So a layer that two places
-share keeps working in both, and what was touched stays as it is.
+No layer is changed in place: a folded layer is a copy that replaces the original. So a layer that is used in two places
+keeps working in both, and modified layers stay as they are.
 """
 import copy
 
@@ -27,7 +27,7 @@ from .untouched import (
 
 @torch.no_grad()
 def fuse(stem: nn.Module, blocks, levels):
-    """Fold what nobody touched in parts of an XCiT in evaluation mode.
+    """Fold everything that nobody modified in parts of an XCiT in evaluation mode.
 
     Args:
         stem: The sequence of its convolutions.
@@ -38,14 +38,14 @@ def fuse(stem: nn.Module, blocks, levels):
         _fuse_sequence(sequence)
     for block in blocks:
         _fuse_branch(block, 'norm1', 'attn', 'gamma1', first='qkv', last='proj')
-        # the norm before a convolution that pads with zeros would change the border, and the batch norm, folded, would
-        # leave half types with large numbers that cancel
+        # folding the norm before a convolution that pads with zeros would change the border, and folding the batch
+        # norm would give large numbers that cancel in half types
         _fuse_branch(block, None, 'local_mp', 'gamma3', first=None, last='conv2')
         _fuse_branch(block, 'norm2', 'mlp', 'gamma2', first='fc1', last='fc2')
 
 
 def _fuse_sequence(sequence):
-    """Take each batch norm of nested sequences into the convolution before it."""
+    """Fold each batch norm of nested sequences into the convolution before it."""
     if type(sequence) is not nn.Sequential:
         return
     for i, layer in enumerate(sequence):
@@ -58,7 +58,7 @@ def _fuse_sequence(sequence):
 
 
 def _fuse_branch(block, norm, branch, gamma, first, last):
-    """Take the affine part of a norm into the first layer of a branch, and LayerScale into the last; by their names."""
+    """Fold the affine part of a norm into the first layer of a branch, and LayerScale into the last; all by name."""
     old = getattr(block, branch)
     if type(old) not in (XCA, LPI, FFN) or not is_untouched(old):
         return
@@ -68,7 +68,7 @@ def _fuse_branch(block, norm, branch, gamma, first, last):
         plain = nn.LayerNorm(affine.normalized_shape, affine.eps, elementwise_affine=False)
         setattr(block, norm, plain.train(affine.training))
         setattr(block, branch, new)
-    # a hook before the block may make its LayerScale anew, as pruning does
+    # a forward pre-hook of the block may recompute its LayerScale, as pruning does
     if (scale is not None and scale.dim() == 1 and not block._forward_pre_hooks
             and _is_foldable_layer(getattr(new, last))):
         layer = getattr(new, last)
@@ -88,7 +88,7 @@ def _is_foldable_layer(layer):
 
 
 def _behind(linear, norm):
-    """A linear layer behind a norm, with the norm's weight and bias in its own."""
+    """Return a linear layer after a norm, with the norm's weight and bias folded into its own."""
     shift = linear.weight @ norm.bias
     bias = shift if linear.bias is None else linear.bias + shift
     return _with(linear, linear.weight * norm.weight, bias)
@@ -102,7 +102,7 @@ def _with(layer, weight, bias):
 
 
 def _copy_of(module):
-    """A module with the same parts, which may be exchanged without changing the original."""
+    """Return a module with the same parts, which can be replaced without changing the original."""
     new = copy.copy(module)
     for name in ('_modules', '_parameters', '_buffers'):
         if name in vars(module):

@@ -20,9 +20,9 @@ from .untouched import (
 
 
 def run(module: nn.Module, x: Tensor) -> Tensor:
-    """Return ``module(x)`` of a map (B, C, H, W), with those of its layers in fast forms that nobody touched.
+    """Return ``module(x)`` of a map (B, C, H, W); layers that nobody modified run in fast forms.
 
-    On other devices than a CPU that is a matter of memory layout alone.
+    On devices other than a CPU, only the memory layout changes.
     """
     if not can_run(x):
         return module(x)
@@ -47,16 +47,16 @@ def run(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def _flatten(module):
-    """The layers of nested sequences, except of those that must be called themselves."""
+    """Return the layers of nested sequences, except sequences that must be called themselves."""
     if type(module) is not nn.Sequential or not is_untouched(module):
         return [module]
     return [layer for part in module for layer in _flatten(part)]
 
 
 def project_code(conv: nn.Module, rows: Tensor, columns: Tensor):
-    """Return a 1x1 convolution of the grid of ``rows`` (H, d) and ``columns`` (W, d), (1, C, H, W); None if touched.
+    """Return a 1x1 convolution of the grid of ``rows`` (H, d) and ``columns`` (W, d): (1, C, H, W); None if modified.
 
-    Over concatenated codes it is the sum of a linear map of the row and one of the column, so the code of the grid is
+    On concatenated codes it is the sum of a linear map of the row and one of the column, so the code of the grid is
     never built.
     """
     if not (can_run_or_be_traced(rows) and is_pointwise(conv) and is_untouched(conv)

@@ -1,6 +1,6 @@
 """The LPI of a block: only its input is kept for the backward, and in inference it runs in bands of rows.
 
-LayerScale is taken into the second convolution, whose bias it multiplies too.
+LayerScale is folded into the weight and bias of the second convolution.
 """
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ def parameters_of(lpi):
 def residual(x: Tensor, norm, gamma, keep, parameters, bn, height: int, width: int) -> Tensor:
     """Return x + keep * gamma * LPI(norm(x)); arguments as in `xcit_dense.models.fast.xca.residual`.
 
-    ``bn`` is the batch norm: its statistics are counted on, or used.
+    ``bn`` is the batch norm, whose running statistics are updated or used.
     """
     of_batch = uses_batch(bn)
     if keep is None and not of_batch and not torch.is_grad_enabled():
@@ -44,7 +44,7 @@ def residual(x: Tensor, norm, gamma, keep, parameters, bn, height: int, width: i
 
 @torch.no_grad()
 def _infer(x, norm, gamma, parameters, bn, height, width):
-    """`residual` of one band of rows after the other: what lies between the layers stays in the cache."""
+    """Compute `residual` one band of rows after the other, so that what is between the layers stays in the cache."""
     out, dtype = torch.empty_like(x), ops.compute_dtype(x)
     weight1, bias1, bn_weight, bn_bias, weight2, bias2 = parameters
     with ops.no_autocast(x):
@@ -65,10 +65,10 @@ def _infer(x, norm, gamma, parameters, bn, height, width):
 
 
 def _bands(x, height, width):
-    """Cut the grid of tokens (B, N, C) into ``(samples, first row, row behind the last)``."""
+    """Cut the grid of tokens (B, N, C) into ``(samples, first row, row after the last)``."""
     if x.device.type != 'cpu':
         return [(slice(None), 0, height)]
-    # four rows more are computed than used, so that bands are taller than other chunks
+    # each band computes four rows more than it uses, so bands are larger than other chunks
     rows = max(8, 4 * ops.CHUNK_FLOATS // (width * x.shape[2]))
     return [(slice(b, b + 1), part.start, part.stop) for b in range(len(x))
             for part in ops.split_range(height, -(-height // rows))]
@@ -87,8 +87,8 @@ def _depthwise_backward(grad, x, weight):
 class _LPIResidual(torch.autograd.Function):
     """x + keep * gamma * LPI(norm(x)); keeps x for the backward, nothing else of its size.
 
-    Without ``mean`` and ``rstd`` the batch's are taken, over the processes of ``group`` if there is one. Gives out
-    also the mean, the reciprocal deviation and the number of values behind them.
+    Without ``mean`` and ``rstd``, those of the batch are used, over the processes of ``group`` if there is one. Also
+    returns the mean, the reciprocal deviation and the number of values that they are from.
     """
 
     @staticmethod
@@ -106,7 +106,7 @@ class _LPIResidual(torch.autograd.Function):
             out = ops.add_branch(x, y, keep, torch.empty_like(x))
         ctx.save_for_backward(x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2,
                               bias2, gamma)
-        mean, rstd = mean.clone(), rstd.clone()  # an output that is an input would count as changed in place
+        mean, rstd = mean.clone(), rstd.clone()  # autograd would treat an input that is returned as changed in place
         others = [t for t in (mean, rstd, ctx.count) if isinstance(t, Tensor)]
         ctx.mark_non_differentiable(*others)
         return out, mean, rstd, ctx.count

@@ -1,8 +1,8 @@
 """Batch norm of channels-last maps on a CPU: exact sums, and nothing saved that can be computed again.
 
 torch's batch norm adds up channels-last maps row by row in float32, which loses a digit in statistics and gradients
-(stem of a 266 x 200 image: gradients off by 9e-6, here by 2e-6). Here torch's sums, which add in a tree, run over
-chunks whose centred squares are combined exactly (Chan, Golub and LeVeque 1979).
+(stem of a 266 x 200 image: gradients off by 9e-6, here by 2e-6). Here torch's tree sums run over chunks whose centred
+squares are combined exactly (Chan, Golub and LeVeque 1979).
 """
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ from .switch import first_derivative_only
 
 
 def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
-    """Batch norm of a map (B, C, H, W) on a CPU, and GELU behind it if wanted."""
+    """Return the batch norm of a map (B, C, H, W) on a CPU, followed by GELU if ``gelu`` is True."""
     of_batch = uses_batch(norm)
     statistics = (None, None) if of_batch else running_statistics(norm)
     x, mean, rstd = _NormAct.apply(x, norm.weight, norm.bias, norm.eps, gelu, *statistics)
@@ -25,21 +25,21 @@ def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
 
 
 def uses_batch(norm: _BatchNorm) -> bool:
-    """Whether a batch norm takes the statistics of the batch."""
+    """Whether a batch norm uses the statistics of the batch."""
     return norm.training or norm.running_mean is None
 
 
 def running_statistics(norm: _BatchNorm):
-    """Mean and reciprocal deviation that a batch norm has kept, in float32 at least.
+    """Return the running mean and reciprocal deviation of a batch norm, in float32 at least.
 
-    They are copies: a training forward pass may count on before the backward needs them.
+    They are copies: a training forward pass may update them before the backward needs them.
     """
     dtype = ops.statistics_dtype(norm.running_mean)
     return norm.running_mean.to(dtype, copy=True), (norm.running_var.to(dtype) + norm.eps).rsqrt()
 
 
 def sync_group(norm: _BatchNorm):
-    """The processes that a synchronised norm shares the statistics of its batch with; None if it is alone."""
+    """Return the processes with which a synchronised norm shares the statistics of its batch; None without others."""
     if not (isinstance(norm, nn.SyncBatchNorm) and norm.training and dist.is_available() and dist.is_initialized()):
         return None
     group = norm.process_group or dist.group.WORLD
@@ -47,18 +47,18 @@ def sync_group(norm: _BatchNorm):
 
 
 def batch_statistics(x: Tensor, eps: float, group=None):
-    """Mean and reciprocal deviation of the channels of a map (B, C, H, W), and the number of values behind them.
+    """Return mean and reciprocal deviation of the channels of a map (B, C, H, W), and how many values they are from.
 
     They are in float32 at least.
 
     Args:
         x: The map.
-        eps: Of the norm.
-        group: The processes that share the statistics, or None. What they exchange is what torch's own SyncBatchNorm
-            does, so that a process where that one runs works with one where this does.
+        eps: The eps of the norm.
+        group: The processes that share the statistics, or None. They exchange the same data as torch's own
+            SyncBatchNorm, so processes that use either one work together.
 
     Raises:
-        ValueError: One value has no deviation.
+        ValueError: There is only one value per channel, which has no deviation.
     """
     count = x.numel() // x.shape[1]
     if group is None:
@@ -94,10 +94,10 @@ def _own_statistics(x, eps):
 
 
 def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias) -> Tensor:
-    """Batch norm of a map (B, C, H, W) with given statistics; ``x`` itself is used again where its type allows.
+    """Return the batch norm of a map (B, C, H, W) with given statistics; overwrites ``x`` if its type allows.
 
-    Factor and shift stay in float32: a channel that hardly varies has large ones of opposite sign, which half types
-    would round apart.
+    Factor and shift stay in float32: for a channel that hardly varies they are large and of opposite sign, and half
+    types would round them differently.
     """
     scale, shift = _affine(mean, rstd, weight, bias)
     scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
@@ -107,14 +107,14 @@ def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias) -> Tensor:
 
 
 def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight, count=None, group=None):
-    """Gradients of `normalise`: of x (B, C, H, W), weight (C) and bias (C).
+    """Return the gradients of `normalise`: of x (B, C, H, W), weight (C) and bias (C).
 
     Args:
-        grad: That of its output.
+        grad: Gradient of its output.
         x: Its input.
         mean, rstd, weight: As in `normalise`.
-        count: Values behind the statistics where they are those of the batch, else None.
-        group: The processes that share them, or None.
+        count: How many values the statistics are from if they are those of the batch, otherwise None.
+        group: The processes that share the statistics, or None.
     """
     rows, grad_rows = _rows(x), _rows(grad)
     total, product = torch.zeros_like(mean), torch.zeros_like(mean)
@@ -141,13 +141,13 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
 
 
 def variance_of(rstd: Tensor, eps: float) -> Tensor:
-    """The variance behind a reciprocal deviation."""
+    """Return the variance from a reciprocal deviation."""
     return (rstd.square().reciprocal() - eps).clamp_min(0)
 
 
 @torch.no_grad()
 def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
-    """Count a batch of ``count`` values a channel into the running statistics, as torch's batch norms do."""
+    """Add a batch of ``count`` values per channel to the running statistics, as torch's batch norms do."""
     if not (norm.training and norm.track_running_stats):
         return
     momentum = norm.momentum or 0.
@@ -171,7 +171,7 @@ def _parts(rows):
 
 
 class _NormAct(torch.autograd.Function):
-    """gelu(batch norm(x)); keeps x for the backward. Without ``mean`` and ``rstd`` the batch's are taken."""
+    """gelu(batch norm(x)); keeps x for the backward. Without ``mean`` and ``rstd``, those of the batch are used."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, eps, gelu, mean, rstd):
@@ -186,7 +186,7 @@ class _NormAct(torch.autograd.Function):
             y = torch.addcmul(shift, rows[part], scale)
             out_rows[part] = F.gelu(y) if gelu else y
         ctx.save_for_backward(x, weight, bias, mean, rstd)
-        mean, rstd = mean.clone(), rstd.clone()  # an output that is an input would count as changed in place
+        mean, rstd = mean.clone(), rstd.clone()  # autograd would treat an input that is returned as changed in place
         ctx.mark_non_differentiable(mean, rstd)
         return out, mean, rstd
 

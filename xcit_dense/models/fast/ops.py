@@ -1,10 +1,10 @@
 """What the branches of a block share: chunks of tokens, types, norms, products, and the sum with the residual.
 
-On a CPU a branch runs in chunks of tokens that stay in the cache.
+On a CPU, a branch runs in chunks of tokens that stay in the cache.
 
-What is computed from a chunk and thrown away again (a norm, the hidden layer of an FFN) never reaches the main
-memory, and no large block is asked of the operating system, which takes longer to hand out 98 MB (25 to 110 ms) than
-GELU to fill them (8 ms). On other devices everything is one chunk.
+Temporary results of a chunk (a norm, the hidden layer of an FFN) never reach the main memory, and no large block is
+requested from the operating system, which takes longer to allocate 98 MB (25 to 110 ms) than GELU to fill them (8 ms).
+On other devices, everything is one chunk.
 """
 from contextlib import nullcontext
 from itertools import pairwise
@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Floats in a chunk of C channels: 6.4 MB in float32, and four times that in the hidden layer of the FFN. Half as many
-#: were 1 to 10% slower, twice as many 1 to 4% faster in training and 1 to 7% slower in inference (2 cores of an EPYC).
+#: Floats in a chunk of C channels: 6.4 MB in float32, and four times that in the hidden layer of the FFN. Half of it
+#: was 1 to 10% slower; twice of it was 1 to 4% faster in training and 1 to 7% slower in inference (2 cores of an EPYC).
 CHUNK_FLOATS = 1_600_000
 
 
 def chunks(x: Tensor, keep=None):
     """Cut tokens (B, N, C) into indices ``(samples, tokens)`` of chunks.
 
-    On a CPU a chunk is a run of tokens of one sample, and samples with ``keep`` (B) of zero are left out: a branch
-    that stochastic depth drops costs nothing there. Elsewhere to look at ``keep`` would stop the device.
+    On a CPU, a chunk is a range of tokens of one sample, and samples with ``keep`` (B) of zero are left out: a branch
+    that stochastic depth drops costs nothing there. On other devices, reading ``keep`` would block the device.
     """
     samples, tokens, channels = x.shape
     if x.device.type != 'cpu':
@@ -33,13 +33,13 @@ def chunks(x: Tensor, keep=None):
 
 
 def split_range(length: int, count: int):
-    """Cut ``range(length)`` into slices of equal length, but for one."""
+    """Cut ``range(length)`` into slices of equal length, or lengths that differ by one."""
     bounds = [length * i // count for i in range(count + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
 def empty_output(x: Tensor, keep=None) -> Tensor:
-    """A tensor of the size of ``x`` to write `chunks` to; samples that they leave out are copied."""
+    """Return a tensor of the size of ``x`` to write `chunks` to; samples that they leave out are copied."""
     out = torch.empty_like(x)
     if keep is not None and x.device.type == 'cpu':
         for b in (keep == 0).nonzero().flatten().tolist():
@@ -54,31 +54,31 @@ def is_autocast(x: Tensor) -> bool:
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """The type that products on ``x`` run in: autocast's where it is on."""
+    """Return the type that products on ``x`` run in: autocast's type if it is on."""
     return torch.get_autocast_dtype(x.device.type) if is_autocast(x) and x.dtype != torch.float64 else x.dtype
 
 
 def statistics_dtype(x: Tensor) -> torch.dtype:
-    """The type of sums and of the small matrices made from them: float32, float64 for float64."""
+    """Return the type of sums and of the small matrices computed from them: float32, or float64 for float64."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def no_autocast(x: Tensor):
-    """Context in which types are what the code says."""
+    """Return a context in which autocast is off, so that types are those in the code."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def power_of_two(x: Tensor, dims) -> Tensor:
-    """The power of two below the largest magnitude over ``dims``, which stay: what keeps float16 in its range."""
+    """Return the power of two below the largest magnitude over ``dims`` (kept), to keep float16 in its range."""
     return x.detach().abs().amax(dims, keepdim=True).float().clamp_min(1e-30).log2().floor().exp2()
 
 
 def factors(x: Tensor, gamma, keep):
-    """LayerScale (C) and the factors of the samples (B), either None for ones, as a branch on ``x`` takes them.
+    """Return LayerScale (C) and the factors of the samples (B), each None for ones, in the form that a branch needs.
 
-    A LayerScale of 1e-5 would push the weights that it is folded into out of float16's range: there its power of two
-    moves to ``keep``.
+    A LayerScale of 1e-5 would push the weights that it is folded into out of float16's range, so in float16 its power
+    of two moves to ``keep``.
     """
     if keep is not None:
         keep = keep.to(statistics_dtype(x))
@@ -89,11 +89,11 @@ def factors(x: Tensor, gamma, keep):
 
 
 def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
-    """The power of two that `gradient_of_branch` divides by before it rounds to float16; None for other types.
+    """Return the power of two that `gradient_of_branch` divides by before it rounds to float16; None for other types.
 
-    The gradient of a branch is that of the block's output times a LayerScale of 1e-5 and over thousands of tokens:
-    below the smallest float16 for all but the largest loss scales. What is left of it is up to 1/4, so that
-    sums over tokens stay in range.
+    The gradient of a branch is that of the block's output times a LayerScale of 1e-5, spread over thousands of tokens:
+    below the smallest float16 except for the largest loss scales. After the division it is at most 1/4, so that sums
+    over tokens stay in range.
     """
     if dtype != torch.float16:
         return None
@@ -104,10 +104,10 @@ def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
 
 
 def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None):
-    """Gradient of a branch from that of what it is added to (B, n, C): times ``keep`` (B), over ``scale``.
+    """Return the gradient of a branch from that of the residual sum (B, n, C): times ``keep`` (B), over ``scale``.
 
     Returns:
-        It as exact as it came, for sums, and in ``dtype``, for products.
+        The gradient twice: in its full precision, for sums, and in ``dtype``, for products.
     """
     if scale is not None:
         grad = grad.to(statistics_dtype(grad)) / scale
@@ -117,7 +117,7 @@ def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None):
 
 
 def add_gradient(inner: Tensor, grad: Tensor, scale, out: Tensor):
-    """Write to ``out`` the gradient of a branch's input, taken over ``scale``, plus that of the residual."""
+    """Write to ``out`` the gradient of a branch's input, times ``scale``, plus that of the residual."""
     if scale is None:
         torch.add(inner, grad, out=out)
     else:
@@ -125,7 +125,7 @@ def add_gradient(inner: Tensor, grad: Tensor, scale, out: Tensor):
 
 
 def unscaled(scale, *grads):
-    """Take ``scale`` off gradients of parameters, of which any may be None."""
+    """Multiply gradients of parameters by ``scale`` again; any of them may be None."""
     return grads if scale is None else [None if grad is None else grad * scale for grad in grads]
 
 
@@ -137,18 +137,18 @@ def add_branch(x: Tensor, branch: Tensor, keep, out: Tensor):
 
 
 def normalise(x: Tensor, weight, bias, eps: float):
-    """Layer norm over the channels; return it with the mean and reciprocal deviation that its backward takes."""
+    """Layer norm over the channels; return it with the mean and reciprocal deviation that its backward needs."""
     return torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
 def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight, bias):
-    """Gradients of `normalise`: of x, weight and bias."""
+    """Return the gradients of `normalise`: of x, weight and bias."""
     wanted = [True, weight is not None, bias is not None]
     return torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, rstd, weight, bias, wanted)
 
 
 def add_gram(total: Tensor, a: Tensor, b: Tensor):
-    """Add a^T b, (B, n, I) and (B, n, J), to ``total`` (B, I, J), which is summed in its own type."""
+    """Add a^T b of (B, n, I) and (B, n, J) to ``total`` (B, I, J), in the type of ``total``."""
     if a.dtype == b.dtype == total.dtype:
         return total.baddbmm_(a.mT, b)
     if a.is_cuda and hasattr(torch.ops.aten.bmm, 'dtype'):  # half factors, sums kept in float32
@@ -157,34 +157,47 @@ def add_gram(total: Tensor, a: Tensor, b: Tensor):
 
 
 def linear(x: Tensor, weight: Tensor, bias=None) -> Tensor:
-    """Linear layer in the type of ``x`` (B, n, I): ``weight`` (O, I) and ``bias`` (O), or those of each sample.
+    """Linear layer in the type of ``x`` (B, n, I): ``weight`` (O, I) and ``bias`` (O), or one of each per sample.
 
-    In float32 on a CPU it runs as a 1x1 convolution, the same sums through oneDNN instead of MKL: 95 to 100 instead of
-    65 to 80 billion multiply-adds a second for C to 4 C channels and back (C 384, n 2048, 2 cores of an AMD EPYC).
+    In float32 on a CPU it runs as a 1x1 convolution, which is oneDNN instead of MKL: 95 to 100 instead of 65 to 80
+    billion multiply-adds per second for C to 4 C channels and back (C 384, n 2048, 2 cores of an AMD EPYC).
     """
     weight = weight.to(x.dtype)
     bias = None if bias is None else bias.to(x.dtype)
     if _is_convolution(x, weight):
-        y = F.conv2d(_as_map(x), weight.view(*weight.shape[-2:], 1, 1), None if bias is None else bias.flatten())
-        return y.permute(0, 2, 3, 1).squeeze(2)
+        x, weight = _as_map(x), weight.reshape(*weight.shape[-2:], 1, 1)
+        convolve = _onednn_convolution if _torch_would_take_mkl() else F.conv2d
+        return convolve(x, weight, None if bias is None else bias.flatten()).permute(0, 2, 3, 1).squeeze(2)
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
     return torch.matmul(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
 
 def linear_backward(grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """Gradient of ``x`` for that of ``linear(x, weight)``."""
+    """Return the gradient of ``x`` from that of ``linear(x, weight)``."""
     weight = weight.to(grad.dtype)
-    if _is_convolution(grad, weight):
-        y, _, _ = torch.ops.aten.convolution_backward(
-            _as_map(grad), _as_map(x), weight.view(*weight.shape[-2:], 1, 1), None, (1, 1), (0, 0), (1, 1), False,
-            (0, 0), 1, (True, False, False))
-        return y.permute(0, 2, 3, 1).squeeze(2)
-    return torch.matmul(grad, weight)
+    if not _is_convolution(grad, weight):
+        return torch.matmul(grad, weight)
+    if _torch_would_take_mkl():
+        return linear(grad, weight.mT)
+    y, _, _ = torch.ops.aten.convolution_backward(
+        _as_map(grad), _as_map(x), weight.view(*weight.shape[-2:], 1, 1), None, (1, 1), (0, 0), (1, 1), False,
+        (0, 0), 1, (True, False, False))
+    return y.permute(0, 2, 3, 1).squeeze(2)
 
 
 def _is_convolution(x, weight):
     return x.device.type == 'cpu' and x.dtype == torch.float32 and (weight.dim() == 2 or len(x) == 1)
+
+
+def _torch_would_take_mkl():
+    """Whether torch runs 1x1 convolutions with MKL, as on one thread: half as fast as oneDNN on an AMD EPYC."""
+    return torch.get_num_threads() == 1 and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+
+
+def _onednn_convolution(x, weight, bias):
+    x = x.contiguous(memory_format=torch.channels_last)
+    return torch.ops.aten.mkldnn_convolution(x, weight.contiguous(), bias, (0, 0), (1, 1), (1, 1), 1)
 
 
 def _as_map(x):
@@ -192,26 +205,26 @@ def _as_map(x):
 
 
 def zeros_like(*tensors):
-    """Sums to start with, for `add_to`; None stays None."""
+    """Return zeros to sum into with `add_to`; None stays None."""
     return [None if t is None else torch.zeros_like(t, dtype=statistics_dtype(t)) for t in tensors]
 
 
 def add_to(sums, values):
-    """Add each value to its sum; where one is None there is nothing to add."""
+    """Add each value to its sum, unless the sum is None."""
     for total, value in zip(sums, values, strict=True):
         if total is not None:
             total += value
 
 
 def scaled_rows(weight: Tensor, bias, gamma):
-    """Take LayerScale (C) or None into the last layer of a branch: weight (C, ...) and bias (C) or None."""
+    """Fold LayerScale (C) or None into the last layer of a branch: weight (C, ...) and bias (C) or None."""
     if gamma is None:
         return weight, bias
     return weight * _rows_of(gamma, weight), None if bias is None else bias * gamma
 
 
 def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma):
-    """Gradients of weight, bias and gamma, for those of what `scaled_rows` gave."""
+    """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
     if gamma is None:
         return grad_weight, grad_bias, None
     grad_gamma = (grad_weight * weight).flatten(1).sum(1) + grad_bias * bias

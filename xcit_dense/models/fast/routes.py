@@ -1,4 +1,4 @@
-"""Which branches ran fast in a checkpointed block, which runs again in the backward and must do what it did."""
+"""Which branches ran fast in a checkpointed block: it runs again in the backward and must do the same."""
 import threading
 from contextlib import contextmanager
 
@@ -8,14 +8,14 @@ from .switch import set_fast
 
 
 class Routes:
-    """Which branches of a block ran in their fast forms, so that a repetition takes the same ones."""
+    """Which branches of a block ran in their fast forms, so that a repetition uses the same ones."""
 
     def __init__(self):
         self._taken = []
 
     @contextmanager
     def recorded(self):
-        """The first run."""
+        """Context of the first run."""
         _now.routes, _now.repeated = self, None
         try:
             yield
@@ -24,7 +24,7 @@ class Routes:
 
     @contextmanager
     def repeated(self):
-        """Another one, with the fast forms of the first, whatever the switch says since."""
+        """Context of a repetition, with the fast forms of the first run, even if the switch was changed since."""
         _now.routes, _now.repeated = self, iter(self._taken)
         try:
             with set_fast(True):
@@ -42,7 +42,7 @@ class Routes:
 
 
 class _Now(threading.local):
-    """What this thread is in: a backward pass may repeat a block in a thread of its own."""
+    """The state of this thread: a backward pass may repeat a block in its own thread."""
     routes = repeated = None
 
 
@@ -50,12 +50,12 @@ _now = _Now()
 
 
 def routed(form, *args):
-    """Return what a fast form gives, as the routes of this thread say if there are any."""
+    """Return the output of a fast form, following the routes of this thread if there are any."""
     if torch.compiler.is_compiling() or _now.routes is None:
         return form(*args)
     return _now.routes.run(form, args)
 
 
 def is_repeating() -> bool:
-    """Whether a checkpointed block runs again."""
+    """Whether a checkpointed block is being repeated."""
     return not torch.compiler.is_compiling() and _now.repeated is not None

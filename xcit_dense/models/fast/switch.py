@@ -1,4 +1,4 @@
-"""The switch that turns the fast path off, and what it cannot do."""
+"""The switch that turns the fast path off, and the error for what the fast path cannot do."""
 import functools
 import os
 
@@ -22,16 +22,16 @@ _on = _from_environment()
 
 
 def is_on() -> bool:
-    """Whether the fast path is wanted."""
+    """Whether the fast path is switched on."""
     return _on
 
 
 class set_fast:
     """Turn the fast path on or off for every model of this process, from this call on or for a ``with`` block.
 
-    Off, a model is ordinary modules and torch's own autograd: slower and larger in memory, with second derivatives,
-    `torch.func` and forward mode. Outputs and gradients are the same to rounding. The environment variable
-    ``XCIT_DENSE_FAST=0`` does it from the start.
+    When it is off, a model consists of ordinary modules with torch's own autograd: slower and larger in memory, but
+    with second derivatives. Outputs and gradients are the same up to rounding. The environment variable
+    ``XCIT_DENSE_FAST=0`` turns it off from the start.
 
     Args:
         enabled: True or False.
@@ -43,7 +43,7 @@ class set_fast:
     def __init__(self, enabled: bool):
         global _on
         if not isinstance(enabled, bool):
-            raise ValueError(f'set_fast takes True or False, got {enabled!r}')
+            raise ValueError(f'set_fast needs True or False, got {enabled!r}')
         self._before = _on
         self._enabled = _on = enabled
 
@@ -58,9 +58,9 @@ class set_fast:
 
 
 def first_derivative_only(backward):
-    """Make a hand-written backward refuse to be differentiated, which would give zeros or worse.
+    """Make a hand-written backward raise an error when it is differentiated, which would give zeros or worse.
 
-    Its steps are no part of a graph: gradients that are enabled in it mean that a caller wants them to be.
+    Its steps are not part of a graph. If gradients are enabled in it, a caller wants to differentiate it.
     """
 
     @functools.wraps(backward)
@@ -70,7 +70,7 @@ def first_derivative_only(backward):
             raise RuntimeError(
                 "XCiT's fast path cannot be differentiated twice (create_graph=True, a gradient penalty, "
                 'torch.autograd.functional.hessian) or for a batch of gradients (is_grads_batched=True). Run the '
-                'forward pass, not only the backward, inside: with xcit_dense.set_fast(False):')
+                'forward pass, not only the backward pass, inside "with xcit_dense.set_fast(False):".')
         return backward(ctx, *grads)
 
     return staticmethod(run)

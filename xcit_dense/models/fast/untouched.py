@@ -1,9 +1,9 @@
-"""Is a part of the model still what was built? Only then does its fast form compute the same.
+"""Is a part of the model still as it was built? Only then does its fast form compute the same.
 
 The fast forms read the weights of layers without calling them. A layer that was replaced, wrapped, pruned,
-parametrised or hooked must be called, so each test here asks for the very classes that the block builds, with the very
-``forward`` that they had when this package was imported: anything else may do anything. The tests run in every forward
-pass; together they take less than 1% of a block's time.
+parametrised or hooked must be called. So each test here requires exactly the classes that the block builds, with the
+``forward`` that they had when this package was imported. The tests run in every forward pass; together they take less
+than 1% of a block's time.
 """
 import torch
 from mmengine.model import revert_sync_batchnorm
@@ -21,21 +21,21 @@ from ..xca import XCA
 from . import switch
 from .routes import is_repeating
 
-_ORDINARY = (nn.Parameter, Tensor)  # of parameters too: FSDP makes views of them, functional_call takes tensors
+_ORDINARY = (nn.Parameter, Tensor)  # Tensor for parameters too: FSDP uses views of them, functional_call plain tensors
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
-                type(revert_sync_batchnorm(nn.SyncBatchNorm(1))))  # what mmengine's runner puts in its place
+                type(revert_sync_batchnorm(nn.SyncBatchNorm(1))))  # what mmengine's runner replaces it by
 _FORWARDS = {kind: kind.forward for kind in (XCA, ClassAttention, LPI, FFN, DropPath, nn.Linear, nn.Conv2d,
                                              nn.ConvTranspose2d, nn.LayerNorm, nn.GELU, nn.Sequential, *_BATCH_NORMS)}
 _CONV_FORWARD = nn.Conv2d._conv_forward
 
 
 def is_traced() -> bool:
-    """Whether a compiler or exporter looks on: it gets ordinary operations, which it orders itself."""
+    """Whether a compiler or exporter traces the model: it gets ordinary operations, which it optimises itself."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def can_run(x) -> bool:
-    """Whether fast forms may run on ``x``: it is an ordinary tensor that holds something, and nobody looks on."""
+    """Whether fast forms may run on ``x``: it is an ordinary tensor, not empty, and nothing traces the operations."""
     return (switch.is_on() and not is_traced() and type(x) in _ORDINARY and x.numel() > 0
             and not torch._C._are_functorch_transforms_active()  # vmap, jacrev, ...
             and torch._C._len_torch_dispatch_stack() == 0  # make_fx, counters of operations, ...
@@ -44,16 +44,16 @@ def can_run(x) -> bool:
 
 
 def can_run_or_be_traced(x) -> bool:
-    """`can_run`, for forms in ordinary operations: a compiler or exporter may get those instead of the plain lines."""
+    """Like `can_run`, for forms in ordinary operations, which compilers and exporters may get too."""
     if is_traced():
         return switch.is_on() and not nn_module._has_any_global_hook()
     return can_run(x)
 
 
 def is_untouched(*modules) -> bool:
-    """Whether nobody has hooked these modules, compiled them alone, or given one or its class another ``forward``.
+    """Whether nobody hooked these modules, compiled them on their own, or replaced ``forward`` of one or its class.
 
-    Hooks do not count while a checkpointed block is repeated: it must do what it did.
+    Hooks do not count while a checkpointed block is repeated, because it must do the same as before.
     """
     is_repeated = is_repeating()
     for module in modules:
@@ -67,15 +67,15 @@ def is_untouched(*modules) -> bool:
 
 
 def weight_and_bias(layer):
-    """Return both of a layer; as fast as it goes, for ``layer.weight`` searches three dicts."""
+    """Return weight and bias of a layer. This is faster than ``layer.weight``, which searches three dicts."""
     parameters = layer._parameters
-    if 'weight' in parameters and 'bias' in parameters:  # FSDP puts views in their place, somebody buffers
+    if 'weight' in parameters and 'bias' in parameters:  # not so if FSDP replaced them by views, or a user by buffers
         return parameters['weight'], parameters['bias']
     return layer.weight, layer.bias
 
 
 def are_plain(parameters, dtype) -> bool:
-    """Whether parameters (or None) are ordinary tensors, of the type that the plain modules want; None for any."""
+    """Whether parameters (or None) are ordinary tensors of a type; ``dtype`` None allows any type."""
     for parameter in parameters:
         if parameter is not None and (type(parameter) not in _ORDINARY
                                       or dtype is not None and parameter.dtype is not dtype):
@@ -84,7 +84,7 @@ def are_plain(parameters, dtype) -> bool:
 
 
 def are_traceable(parameters) -> bool:
-    """Whether parameters (or None) are tensors that a tracer sees through: no quantised or otherwise packed ones."""
+    """Whether a tracer can handle the parameters (or None): no quantised or otherwise packed tensors."""
     return all(p is None or isinstance(p, Tensor) and not is_traceable_wrapper_subclass(p) for p in parameters)
 
 
@@ -133,6 +133,6 @@ def _is_dense(conv):
 
 
 def _is_zero_padded(conv):
-    """Also where ``_conv_forward`` decides, which some replace to pad in another way."""
+    """Whether a convolution pads with zeros, also if somebody replaced ``_conv_forward``."""
     return (conv.padding_mode == 'zeros' and '_conv_forward' not in conv.__dict__
             and nn.Conv2d._conv_forward is _CONV_FORWARD)

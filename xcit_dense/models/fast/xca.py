@@ -1,24 +1,23 @@
 r"""XCA in Gram form: queries, keys and values are never built.
 
-Let X (N, C) be the tokens, mu their mean, Xc = X - mu and G = Xc^T Xc. With the rows of Wq, Wk, Wv that belong to a
-head,
+Let X (N, C) be the tokens, mu their mean, Xc = X - mu and G = Xc^T Xc. For each head, with its rows of Wq, Wk, Wv:
 
 - Q K^T = Wq G Wk^T + N mq mk^T, where mq = Wq mu + bq is the mean query and mk the mean key: the cross terms
   vanish because Xc sums to zero. The squared lengths of Q's rows are the diagonal of Wq G Wq^T + N mq mq^T.
-- With A the softmax, the head gives A V = A Wv Xc^T + A (Wv mu + bv). With the head's columns of the projection
-  Wp, and summed over the heads, the output is Xc M^T + c with M = sum Wp A Wv and c = sum Wp A (Wv mu + bv) + bp.
+- With A the softmax, the output of the head is A V = A Wv Xc^T + A (Wv mu + bv). With the head's columns of the
+  projection Wp, and summed over the heads, the output is Xc M^T + c with M = sum Wp A Wv and
+  c = sum Wp A (Wv mu + bv) + bp.
 
 So XCA is a 1x1 convolution whose weight depends on the image. LayerScale multiplies rows of M and c, stochastic depth
-all of them, and the residual is what the last product adds to: no pass over the tokens for any of the three. It takes
-2 N C^2 + 3 C^3 multiply-adds, the token form of `xcit_dense.models.xca` 4 N C^2 + 2 N C d.
+multiplies all of them, and the last product adds to the residual: none of the three needs a pass over the tokens. It
+takes 2 N C^2 + 3 C^3 multiply-adds; the token form of `xcit_dense.models.xca` takes 4 N C^2 + 2 N C d.
 
-How exact it is. Centring makes the form as exact as the token form where all tokens share a large component; with G of
-X itself that component would cancel in later differences. Sums and the C x C matrices stay in float32 whatever
-autocast says. One weakness is left: where the tokens vary most in directions that a query's or key's weights ignore,
-the squared lengths are small differences of large entries of G, in float32. On a CPU `cancels` sees it and the token
-form runs. On other devices, where to look would stop the device, and under a compiler, it goes unseen. Error of the
-output with all queries and keys ignoring a direction in which tokens vary d times as much as in the others (C 384,
-N 2048, float32; token form 4e-7 to 2e-6): d = 20: 4e-7, 50: 1e-6, 150: 1e-5, 500: 1e-4, 5000: 1e-2.
+Precision. With centring, the form is as exact as the token form if all tokens share a large component; with G of X
+itself, that component would cancel in later differences. Sums and the C x C matrices stay in float32, even under
+autocast. One weakness is left: if the tokens vary most in directions that the weights of a query or key ignore, the
+squared lengths are small differences of large entries of G, in float32. On a CPU, `cancels` detects this and the token
+form runs. On other devices, where the check would block the device, and under a compiler, it is not detected. How
+large the error is, and the derivation step by step: docs/design.md.
 """
 import torch
 import torch.nn.functional as F
@@ -34,9 +33,9 @@ class CancelsError(Exception):
 
 
 def is_cheaper(x: Tensor) -> bool:
-    """Compare multiply-adds of both forms, of which a batch takes as many times more in both."""
+    """Whether the Gram form takes fewer multiply-adds than the token form; the batch size does not matter."""
     _, N, C = x.shape
-    if not isinstance(N, int):  # torch.export with dynamic sizes: one graph, in the form made for large ones
+    if not isinstance(N, int):  # torch.export with dynamic sizes: one graph, in the form for large images
         return True
     # forward: 4 N C^2 against 2 N C^2 + 3 C^3; with the backward: 12 N C^2 against 5 N C^2 + 12 C^3
     return (1.7 if torch.is_grad_enabled() else 1.5) * C < N
@@ -68,21 +67,22 @@ def residual(x: Tensor, norm, gamma, keep, parameters, attn) -> Tensor:
         norm: Weight, bias and eps of the layer norm before the branch.
         gamma: LayerScale (C), or None for ones.
         keep: Factor of each sample (B), or None for ones: stochastic depth.
-        parameters: Of `parameters_of`.
+        parameters: As `parameters_of` returns them.
         attn: The `XCA`.
 
     Raises:
-        CancelsError: The token form must do it.
+        CancelsError: The Gram form would lose digits; the token form must run.
     """
     return _GramResidual.apply(x, keep, _draw_mask(attn, x), attn.num_heads, norm[2], *norm[:2], *parameters, gamma)
 
 
 def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
-    """Whether squared lengths (B, I), the diagonals of ``weight`` G ``weight``^T, lost digits to entries of G.
+    """Whether squared lengths (B, I), the diagonals of ``weight`` G ``weight``^T, lost digits to the entries of G.
 
-    Their relative error is the rounding of G's entries, 6e-8 of its norm, times squared length of the weights over
-    the square: measured, 1e-2 of that, as roundings average out. From 1,000 on, in the mean over queries and keys, an
-    output is off by more than 1e-6. Tokens that vary alike in all directions have sqrt(C).
+    Their relative error is the rounding of G's entries, 6e-8 of its norm, times the squared length of the weights
+    divided by the square. The measured error is 1e-2 of that, as roundings average out. From a ratio of 1,000, in the
+    mean over queries and keys, an output is off by more than 1e-6. Tokens that vary equally in all directions have a
+    ratio of sqrt(C).
     """
     largest = torch.linalg.vector_norm(gram, dim=(1, 2)).unsqueeze(1) * torch.linalg.vector_norm(weight, dim=1).square()
     return bool((largest / squares.abs().clamp_min(1e-24)).mean() > 1000)
@@ -90,7 +90,7 @@ def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
 
 def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma,
         guard=False):
-    """Make the 1x1 convolution that XCA is on an image, from the tokens' first and second moments.
+    """Compute the 1x1 convolution that XCA is for an image, from the tokens' first and second moments.
 
     Args:
         mean: Mean of the tokens (B, C).
@@ -100,13 +100,13 @@ def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperatu
         num_heads: h.
         qkv_weight, qkv_bias, temperature, proj_weight, proj_bias: Parameters of the attention.
         gamma: LayerScale (C), or None.
-        guard: Whether to look if digits are lost.
+        guard: Whether to check if digits are lost.
 
     Returns:
         M (B, C, C) and c (B, C): gamma * XCA is Xc M^T + c.
 
     Raises:
-        CancelsError: `cancels`.
+        CancelsError: `cancels` is True.
     """
     B, C = mean.shape
     h, dtype = num_heads, mean.dtype
@@ -166,7 +166,7 @@ class _GramResidual(torch.autograd.Function):
         norm = norm_weight, norm_bias, eps
         with ops.no_autocast(x):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
-            # half types round the tokens themselves, so that the token form loses as much
+            # half types round the tokens themselves, so the token form would lose the same
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
             matrix, offset = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
             out = ops.empty_output(x, keep)
@@ -196,14 +196,14 @@ class _GramResidual(torch.autograd.Function):
                 part, rounded = of_branch(b, n)
                 grad_offset[b] += part.sum(1, dtype=mean.dtype)
                 ops.add_gram(grad_matrix[b], rounded, centred[0])
-            with torch.enable_grad():  # the C x C matrices again, which are small beside the tokens
+            with torch.enable_grad():  # the C x C matrices again, which are small compared with the tokens
                 leaves = [None if t is None else t.detach().requires_grad_() for t in (mean, gram, *weights)]
                 matrix, offset = mix(*leaves[:2], N, mask, ctx.num_heads, *leaves[2:])
                 found = iter(torch.autograd.grad((matrix, offset), [t for t in leaves if t is not None],
                                                  (grad_matrix, grad_offset)))
             grad_mean, grad_gram, *grad_weights = (None if t is None else next(found) for t in leaves)
             symmetric = grad_gram + grad_gram.mT
-            # what reaches a token through the mean, less what centring takes away
+            # the gradient that reaches a token through the mean, minus what centring removes
             row = (grad_mean - (grad_offset.unsqueeze(1) @ matrix).squeeze(1)) / N
             matrix, range_ = matrix.detach(), None
             if ctx.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
@@ -212,7 +212,7 @@ class _GramResidual(torch.autograd.Function):
             grad_x = ops.empty_output(grad, keep)
             grad_norm = ops.zeros_like(norm_weight, norm_bias)
             for b, n in parts:
-                if len(parts) > 1:  # one chunk is still at hand
+                if len(parts) > 1:  # a single chunk is still available
                     centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
                     _, rounded = of_branch(b, n)
                 tokens, mean_x, rstd_x = centred
@@ -228,16 +228,16 @@ class _GramResidual(torch.autograd.Function):
 
 
 def _centre(x, norm, mean, dtype):
-    """Normed tokens of a chunk less their mean, in ``dtype``, and what the backward of the norm takes."""
+    """Return the normed tokens of a chunk minus their mean, in ``dtype``, and what the backward of the norm needs."""
     x, mean_x, rstd_x = ops.normalise(x, *norm)
     return x.to(mean.dtype).sub_(mean.unsqueeze(1)).to(dtype), mean_x, rstd_x
 
 
 def _moments(x, norm, dtype, keep):
-    """Mean (B, C) and Gram matrix (B, C, C) of the normed tokens; also the centred ones if they are one chunk.
+    """Return mean (B, C) and Gram matrix (B, C, C) of the normed tokens, and the centred tokens if they are one chunk.
 
-    Pieces are centred by their own means; what lies between these is added at the end (Chan, Golub and LeVeque 1979),
-    so that every difference is taken once and exactly.
+    Chunks are centred by their own means; the differences between these are added at the end (Chan, Golub and LeVeque
+    1979), so that every difference is computed once and exactly.
     """
     B, N, C = x.shape
     mean = x.new_zeros(B, C, dtype=ops.statistics_dtype(x))

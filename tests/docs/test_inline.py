@@ -1,0 +1,138 @@
+"""Options, commands, configs, weights and files that sentences and tables of the documentation name exist."""
+import re
+from fnmatch import fnmatch
+
+import pytest
+from torch.distributed.run import get_args_parser
+
+from helpers.documented import check_names, help_of, parse, program_of, read_command
+from helpers.pages import PAGES, command_of, inline_code, name_of
+from helpers.paths import ROOT
+from xcit_dense.cli import tool_names
+from xcit_dense.config.catalog import list_models
+from xcit_dense.errors import CheckpointError
+from xcit_dense.weights.zoo import WEIGHTS
+
+CODE = inline_code()
+#: Programs and tools of others whose options are named.
+OTHERS = ('pip', 'make', 'python -m torch.distributed.run', 'ARGS=', 'tensorboard ')
+TOOLS = [*tool_names(), *(path.stem for path in (ROOT / 'tools').glob('*.py') if path.stem not in tool_names())]
+#: Options of others that a sentence names without the program: of torch's launcher and of TensorRT's trtexec.
+OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--fp16'}
+ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet', 'fsdp'
+
+
+def options_of(tools):
+    return {option for tool in tools for option in re.findall(r'--[a-z][\w-]*', help_of(tool))} | {'--help'}
+
+
+ALL_OPTIONS = options_of(TOOLS) | OF_OTHERS
+
+
+def tool_of(code):
+    """Return the tool that a piece of code begins with, or None."""
+    words = code.split()
+    if code.startswith(('python -m xcit_dense ', 'xcit-dense ')):
+        words = words[3 if words[0] == 'python' else 1:]
+    elif re.match(r'(python )?tools/\w+\.py', code):
+        words = [program_of(words)[0].removesuffix('.py')]
+    return words[0] if words and words[0] in TOOLS else None
+
+
+def check_each(page, pattern, check, parts=lambda code: [code]):
+    """Check every piece of code of a page that a pattern matches from its start, or parts of the pieces."""
+    wrong = []
+    found = [part for place, code in CODE if place == page for part in parts(code)]
+    for code in filter(re.compile(pattern).match, found):
+        try:
+            check(code)
+        except (AssertionError, CheckpointError, SystemExit) as error:
+            wrong.append(f'`{code}`: {error}')
+    assert not wrong, f'{page}: ' + '\n'.join(wrong)
+
+
+every_page = pytest.mark.parametrize('page', [name_of(page) for page in PAGES])
+
+
+@every_page
+def test_options(page):
+    check_each(page, rf'(?!{"|".join(map(re.escape, OTHERS))})(.*[^\w-])?--[a-z]', check_options)
+
+
+def check_options(code):
+    tool = tool_of(re.sub(r'^(\w+=\S+ )+', '', code))
+    known = options_of([tool]) if tool else ALL_OPTIONS
+    for option in re.findall(r'(?<![\w-])--[a-z][\w-]*', code):
+        if option.endswith('-'):  # --val-... is any of several
+            assert any(name.startswith(option) for name in known), f'no {tool or "tool"} has options {option}...'
+        else:
+            assert option in known, f'{tool or "no tool"} has no option {option}'
+
+
+@every_page
+def test_commands(page):
+    """Whole ones are read as their tool does; of `predict ... --tile 9` the options are tested above."""
+    check_each(page, r'(?!.*(\.\.\.|TOOL))(\w+=\S+ )*(python -m (xcit_dense|torch[.\w]*)|(python )?tools/\w+\.py|'
+                     r'torchrun|xcit-dense|make|pip install|bash tools/\w+\.sh|sbatch|'
+                     r'(\.venv/bin/)?(python -m )?pytest) \S', check_command)
+
+
+def check_command(code):
+    tool, words, _ = read_command(command_of(code).words)
+    if tool and words:
+        check_names(tool, parse(tool, ['1' if word == 'N' else word for word in words]))
+
+
+@every_page
+def test_published_weights(page):
+    names = re.findall(r'xcit://([a-z]\w+)(\.\.\.)?', (ROOT / page).read_text())
+    assert not [name for name, more in names if name not in WEIGHTS and
+                not (more and any(known.startswith(name) for known in WEIGHTS))]
+
+
+@every_page
+def test_configs(page):
+    check_each(page, rf'(?!test_)[\w{{}},*]*(xcit_|\*_)[\w{{}},*]*({"|".join(ENDS)}|\*)$', check_config)
+
+
+def check_config(code):
+    for pattern in patterns(code):
+        assert any(fnmatch(name, pattern) for name in list_models()), f'there is no config {pattern}'
+
+
+def patterns(name):
+    """Return the names that braces and the word SIZE of a name stand for."""
+    if braces := re.search(r'\{([^}]*)\}', name):
+        return [full for part in braces[1].split(',')
+                for full in patterns(name[:braces.start()] + part + name[braces.end():])]
+    return [name.replace('SIZE', 's12_p16')]
+
+
+@every_page
+def test_files_of_the_repository(page):
+    places = [ROOT, ROOT / 'xcit_dense', ROOT / 'tests', ROOT / 'configs', (ROOT / page).parent]
+
+    def check(code):
+        pattern = re.sub(r'\b(NAME|TOOL|HEAD|SIZE|DATA)\b|(?<=_)(SIZE|DATA)|HEAD(?=_)', '*', code.rstrip('/'))
+        assert any(list(place.glob(pattern)) for place in places), f'there is no {code}'
+
+    check_each(page, r'(xcit_dense|configs|tests|tools|docs|\.github|\.ci)/[\w./*-]*$|'
+                     r'(?!work_dirs)[a-z_]+(/[a-z_]+)+\.(py|md|sh)$', check, str.split)
+
+
+def test_wrong_names_are_found():
+    """The tests above see what they are for."""
+    assert 'there is no config' in error_of(check_names, 'train', parse('train', ['maskrcnn_xcit_s99_p16_coco']))
+    assert 'no test runs' in error_of(read_command, ['unzip', 'data.zip'])
+    assert 'there is no demos' in error_of(read_command, ['make', 'demos'])
+    assert 'there is no nothing' in error_of(read_command, ['pip', 'install', '.[nothing]'])
+    assert 'there is no tool' in error_of(read_command, ['python', '-m', 'xcit_dense', 'trian'])
+    assert 'has no option --data-roots' in error_of(check_options, '--data-roots DIR')
+    assert 'has no option --epochs' in error_of(check_options, 'predict --epochs 3')
+    assert 'there is no config' in error_of(check_config, 'maskrcnn_xcit_{s12,s99}_p16_coco')
+
+
+def error_of(function, *args):
+    with pytest.raises(AssertionError) as caught:
+        function(*args)
+    return str(caught.value)

@@ -1,0 +1,349 @@
+"""Small configs, data, checkpoints and images that replace those that the documentation names."""
+import json
+import os
+import re
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmdet.datasets import CocoDataset
+
+from helpers import exports, exports_segmentation
+from helpers.documented import DROPPED
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.recipes import build, config_name, nano
+from helpers.tools import Done, run_tool
+from xcit_dense import XCiTClassifier
+from xcit_dense.config.catalog import list_models
+from xcit_dense.config.loading import load_config, read_config
+from xcit_dense.config.settings import Settings
+from xcit_dense.weights.zoo import PREFIX, WEIGHTS, get_weights
+
+#: Options of a command with more than this are run with this: time.
+CAPS = {'--epochs': 1, '--iterations': 2, '--batch-size': 2, '--workers': 0, '--image-size': 64, '--size': 64,
+        '--tile': 48, '--train': 4, '--val': 2}
+#: The same for values of other options.
+SMALLER = {'scale=(6000,4000)': 'scale=(96,64)'}
+#: Options that make a run short where neither the command nor its config does.
+SHORT = dict(train=('--image-size', '--epochs', '--batch-size', '--workers'),
+             make_demo_data=('--train', '--val', '--size'))
+_TASKS = dict(mmdet='detection', mmseg='segmentation', mmpretrain='classification')
+_WIDTHS = {'in_channels', 'out_channels', 'feat_channels', 'conv_out_channels', 'channels', 'fc_out_channels',
+           'embed_dim'}
+
+
+def small_config(name, folder):
+    """Write a config of the package with all its parts, but arch nano, narrow heads, small images and a short run."""
+    path = Path(folder, f'{name}.py')
+    if not path.exists():
+        cfg = load_config(name)
+        counted = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+        cfg = nano(load_config(name, settings=Settings(image_size=CAPS['--image-size'], batch_size=2, workers=0,
+                                                       **{counted: CAPS[f'--{counted}']})), keep_weights=True)
+        for part in ('neck', 'decode_head', 'auxiliary_head', 'rpn_head', 'roi_head', 'bbox_head'):
+            _narrow(cfg.model.get(part))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cfg.dump(path)
+    return path
+
+
+def _narrow(part, width=128):
+    for key, value in part.items() if isinstance(part, dict) else ():
+        if key in _WIDTHS and isinstance(value, int):
+            part[key] = width
+        for one in value if isinstance(value, (list, tuple)) else (value, ):
+            _narrow(one, width)
+
+
+class Place:
+    """A folder in which the commands and the Python of a page run, with what they need from before.
+
+    Args:
+        folder: An empty folder.
+        fixture: Returns the value of a fixture by its name, such as ``trained``.
+
+    Attributes:
+        code: The whole fence, which decides what data fits all of it.
+    """
+
+    def __init__(self, folder, fixture):
+        self.folder, self.fixture, self.code = folder, fixture, ''
+        self._data = {}  # options that the data at a path was made for
+        self.variables = dict(TORCH_HOME=folder / 'torch', XDG_CACHE_HOME=os.environ['XDG_CACHE_HOME'])
+
+    def path(self, text):
+        """Return where a path of the documentation is here: absolute ones are below the folder."""
+        return self.folder / re.sub(r'^[/~]+', '', str(text))
+
+    def prepare(self, tool, words, args: Namespace):
+        """Put everything that a command reads into the folder, and return its words for here."""
+        words = [word for word in words if word not in DROPPED]
+        given = {key: value for key, value in vars(args).items() if isinstance(value, str)}
+        task, config = self._config(tool, given, args)
+        work_dir = self.path(given.get('work_dir') or f'work_dirs/{Path(given.get("config", "")).stem}')
+        if tool == 'train' and not (args.resume or args.overwrite or args.suggest):
+            shutil.rmtree(work_dir, ignore_errors=True)  # two trainings of a fence in one work dir are a choice
+        changed = {}
+        if 'data_root' in given:
+            changed[args.data_root] = str(self._data_folder(task, args))
+            del given['data_root']
+        for key, value in given.items():
+            maker = getattr(self, f'_make_{key}', None)
+            outside = value.startswith(('/', '~/'))
+            path = self.path(value)
+            if maker and not path.exists() and not value.startswith('http'):
+                changed[value] = maker(task, path, value, args) or (str(path) if outside else value)
+            elif outside:
+                changed[value] = str(path)
+        if config:
+            changed[given['config']] = str(config)
+            self._weights_of(config)
+        words = [changed.get(word, word) for word in words]
+        for large, small in SMALLER.items():
+            words = [word.replace(large, small) for word in words]
+        words = self._capped(words) + self._short(tool, words, config)
+        if getattr(args, 'resume', None) and not work_dir.exists():  # it goes on with a run of before
+            self.run(tool, [word for word in words if word not in ('--resume', args.resume)])
+        return words
+
+    def prepare_python(self, code):
+        """Put the files that a script names into the folder, which is the working one."""
+        for name in re.findall(r"""['"]([\w./]+)['"]""", code):
+            path = self.path(name)
+            if path.exists():
+                continue
+            if name.startswith('work_dirs/'):
+                make_run(self._run_of('detection'), path)
+            elif name.endswith('.onnx'):
+                shutil.copy(self.fixture('exported'), path)
+            elif name.endswith('.jpg'):
+                make_images(self.fixture('demo_data'), path)
+            elif name == 'DIR' and '.npy' in code:
+                make_arrays(path)
+
+    def run(self, tool, words, variables=(), **options):
+        """Run a tool in the folder; what a fixture has exported in the same way is taken from there."""
+        if tool == 'export' and words[0] == str(TINY_CONFIG) and len(words) == 3:
+            shutil.copy(self.fixture('exported'), self.folder / words[2])
+            return Done(0, '')
+        return run_tool(f'{tool}.py', *words, cwd=self.folder, env={
+            key: str(value) for key, value in {**self.variables, **dict(variables)}.items()}, **options)
+
+    def _config(self, tool, given, args):
+        """Return the task of a command, and the config that replaces its own, if it has one."""
+        name = given.get('config', '')
+        family = Path(name).stem.partition('_xcit_')[0]
+        task = ('classification' if tool == 'classify' or family.startswith('xcit') or getattr(args, 'size', None)
+                else 'segmentation' if family in ('semfpn', 'upernet', 'segformer')
+                or getattr(args, 'palette', None) or getattr(args, 'ignore_label', None)
+                or getattr(args, 'scores', False) else 'detection')
+        if not name:
+            return task, None
+        if self.path(name).is_file():
+            return _TASKS[read_config(self.path(name)).default_scope], Path(name)
+        checkpoint = given.get('checkpoint', '')
+        if Path(name).stem in list_models() and (
+                not checkpoint or checkpoint.startswith(PREFIX) or self.path(checkpoint).exists()):
+            return task, small_config(Path(name).stem, self.folder / 'configs')
+        # it comes with a checkpoint of before: that of a fixture, whose config it is
+        tiny = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG).get(task)
+        if tiny is None:
+            raise NotImplementedError(f'tests/helpers/stand_ins.py has no trained {task} model for CONFIG CHECKPOINT')
+        if Path(name).suffix == '.py':  # mine.py
+            self.path(name).write_text(f'_base_ = {str(tiny)!r}\n')
+            return task, Path(name)
+        return task, tiny
+
+    def _data_folder(self, task, args):
+        """Return the data folder of a command; it is written again if the command has other options than before."""
+        path = self.path(args.data_root)
+        if path.exists() and path not in self._data:
+            path = path.with_name(f'{path.name}_data')  # the same placeholder for an output
+        options = task, args.config.endswith('_coco'), *(
+            getattr(args, name, None) for name in ('palette', 'train_images', 'ignore_label'))
+        if self._data.get(path) != options:
+            shutil.rmtree(path, ignore_errors=True)
+            self._make_data(task, path, args)
+            self._data[path] = options
+        return path
+
+    def _run_of(self, task):
+        """Return the work dir of a trained model."""
+        if task == 'classification':
+            folder = self.folder / 'trained_classifier'
+            if not folder.exists():
+                folder.mkdir()
+                _write_classifier(folder / 'epoch_1.pth', 16)
+            return folder
+        return self.fixture(dict(detection='trained', segmentation='trained_segmentor')[task])[0]
+
+    def _make_checkpoint(self, task, path, value, args):
+        if value.startswith(PREFIX) or value in WEIGHTS:
+            self._fill_cache(value)
+        elif value.endswith('.onnx'):
+            shutil.copy(self.fixture('exported' if task == 'detection' else 'exported_segmentor'), path)
+        elif hasattr(args, 'block') and not path.suffix:  # of `attention`, which shows blocks of a whole backbone
+            path.mkdir(parents=True)
+            _write_model(path / 'epoch_1.pth', 'maskrcnn_xcit_n12_p16_small', self.folder / 'configs')
+        else:
+            make_run(self._run_of(task), path)
+
+    _make_init_from = _make_checkpoint
+
+    def _make_source(self, task, path, value, args):
+        if value.startswith(PREFIX):
+            self._fill_cache(value)
+        elif value.startswith('work_dirs/'):
+            _write_classifier(path / 'epoch_1.pth', 16, which=args.which)
+        else:
+            _write_classifier(path, 16, which=args.which)
+
+    def _make_images(self, task, path, value, args):
+        make_images(self.fixture('demo_data'), path)
+
+    _make_calibration = _make_images
+
+    def _make_palette(self, task, path, value, args):
+        path.write_text(''.join(f'{name} {r} {g} {b}\n' for name, (r, g, b) in exports_segmentation.COLOURS.items()))
+
+    def _make_data(self, task, path, args):
+        if task == 'classification':
+            make_class_folders(self.fixture('demo_data') / 'classes', path, args.config)
+        elif task == 'segmentation' and not args.config.endswith('_ade20k'):
+            make_label_maps(path, args, '--val-share' in self.code)
+        elif '--val-share' in self.code:
+            exports.one_file(path)
+        else:
+            shutil.copytree(self.fixture('demo_data'), path, ignore=shutil.ignore_patterns('classes', '.made_by*'))
+            if args.config.endswith('_coco'):
+                take_classes_of_coco(path)
+
+    def _weights_of(self, config):
+        for name in re.findall(rf'{PREFIX}\w+', read_config(self.folder / config).pretty_text):
+            self._fill_cache(name)
+
+    def _fill_cache(self, name):
+        """Write random weights of a published file's layout, of arch nano, to where it would be kept."""
+        weights = get_weights(name)
+        path = self.folder / 'torch/hub/checkpoints' / weights.url.rpartition('/')[2]
+        if path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        family = name.removeprefix(PREFIX).removesuffix(weights.arch).strip('_')
+        if family in ('maskrcnn', 'semfpn', 'upernet'):
+            _write_model(path, config_name(family, weights.arch), self.folder / 'configs')
+        else:
+            _write_classifier(path, int(weights.arch.rpartition('p')[2]), head=not name.endswith('_dino'))
+
+    @staticmethod
+    def _capped(words):
+        """Cut numbers behind the options of `CAPS`, and write a number for a placeholder."""
+        found, option = [], ''
+        for word in words:
+            option = word if word.startswith('--') else option
+            if option in CAPS and word != option:
+                word = str(min(int(word), CAPS[option]) if word.isdecimal() else CAPS[option])
+            found.append(word)
+        return found
+
+    def _short(self, tool, words, config):
+        """Return the options of `SHORT` that a command needs."""
+        options = SHORT.get(tool, ())
+        if tool == 'train':
+            if config.is_absolute() or config.parent.name == 'configs' or '--suggest' in words:
+                return []
+            if 'max_iters' in read_config(self.folder / config).train_cfg:
+                options = [option.replace('epochs', 'iterations') for option in options]
+        return [word for option in options if option not in words for word in (option, str(CAPS[option]))]
+
+
+def make_run(source, path):
+    """Copy a work dir to a path, or its newest checkpoint, or its config, with the names of the path."""
+    if path.suffix in ('.pth', '.py'):
+        if not path.parent.exists():
+            make_run(source, path.parent)
+        old = newest(source) if path.suffix == '.pth' else next(source.glob('*.py')).name
+        if (path.parent / old).exists():
+            (path.parent / old).rename(path)
+            (path.parent / 'last_checkpoint').write_text(str(path.parent / newest(path.parent)))
+        else:
+            shutil.copy(source / old, path)
+        return
+    shutil.copytree(source, path, dirs_exist_ok=True)
+    if (path / 'last_checkpoint').exists():
+        (path / 'last_checkpoint').write_text(str(path / newest(path)))
+
+
+def newest(work_dir):
+    """Return the name of the newest checkpoint of a work dir."""
+    return next(path.name for path in sorted(work_dir.glob('*.pth'), key=os.path.getmtime, reverse=True))
+
+
+def make_images(data, path):
+    """Copy two images of the generated data to a folder, or one to a file."""
+    first, second = sorted((data / 'val2017').iterdir())[:2]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix:
+        shutil.copy(first, path)
+    else:
+        path.mkdir(parents=True)
+        for file in (first, second):
+            shutil.copy(file, path)
+
+
+def make_arrays(path):
+    """Write two images of five channels as arrays, of which one is 0 and one 2,000."""
+    for number, name in enumerate(('a', 'deep/b')):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(path / f'{name}.npy', np.full((16, 16, 5), 2000 * number, np.uint16))
+
+
+def take_classes_of_coco(root):
+    """Give the annotations of generated data the categories of COCO."""
+    for file in root.glob('annotations/*.json'):
+        content = json.loads(file.read_text())
+        content['categories'] = [dict(id=number, name=name)
+                                 for number, name in enumerate(CocoDataset.METAINFO['classes'], 1)]
+        file.write_text(json.dumps(content))
+
+
+def make_label_maps(path, args, is_divided):
+    """Write images and label maps as the options of a command say they are."""
+    last = max(args.ignore_label, default=exports_segmentation.VOID)
+    options = dict(change=lambda labels: np.where(labels == exports_segmentation.VOID, last, labels).astype(np.uint8))
+    names = [*exports_segmentation.CAMVID[:-1], *(f'unused{label}' for label in range(4, last)), 'void']
+    if args.palette:
+        options = dict(change=exports_segmentation.coloured)
+    if args.train_images:
+        parts = [(args.train_images, args.train_annotations)]
+    else:
+        parts = [('images', 'masks')] if is_divided else [('train', 'trainannot'), ('val', 'valannot')]
+    for first, (images, maps) in enumerate(parts):
+        exports_segmentation.pairs(path, images, maps, exports_segmentation.names(6), 100 * first, **options)
+    if not args.palette:
+        (path / 'classes.txt').write_text('\n'.join(names))
+
+
+def make_class_folders(source, path, config):
+    """Copy class folders; for ImageNet with as many classes as it has."""
+    shutil.copytree(source, path)
+    if config.endswith('_imagenet'):
+        for part in ('train', 'val'):
+            for number in range(1000 - len(list((path / part).iterdir()))):
+                (path / part / f'n{number:08}').mkdir()
+
+
+def _write_classifier(path, patch_size, head=True, which=None):
+    """Write a file of random weights, under ``model``, bare as DINO's, or with a second model, such as an average."""
+    options = dict(norm_cfg=dict(type='BN'), **({} if head else dict(num_classes=0)))
+    state = XCiTClassifier(f'nano_12_p{patch_size}', **options).state_dict()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = dict(model=state) if head else state
+    torch.save({**content, which: state} if which else content, path)
+
+
+def _write_model(path, name, folder):
+    cfg = read_config(small_config(name, folder))
+    torch.save(dict(state_dict=build(cfg).state_dict()), path)
