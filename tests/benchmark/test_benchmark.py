@@ -142,12 +142,6 @@ def test_what_is_left_is_told_by_cost(monkeypatch):
         '0:00 min passed)', '1:00 min passed, 9:00 min left)', '4:20 min passed, 4:20 min left)']
 
 
-def test_kib_of_the_system_are_bytes(tmp_path):
-    file = tmp_path / 'status'
-    file.write_text('VmHWM:\t    9000 kB\nVmRSS:\t    1728 kB\nVmRSSomething: 1 kB\n')
-    assert growth._kib(file, 'VmRSS') == 1728 * 1024 and growth._kib(file, 'VmHWM') == 9000 * 1024
-
-
 def test_jobs_say_how_far_they_are():
     lines = []
     jobs = [(label, cost, lambda label=label: label * 2) for label, cost in (('a', 1), ('b', 3))]
@@ -187,7 +181,7 @@ def test_peak_memory_is_that_of_the_step():
 @on_a_cpu
 def test_growth_leaves_out_what_will_not_fit(monkeypatch):
     monkeypatch.setattr(growth, 'peak_bytes', lambda *args, **options: 100)
-    monkeypatch.setattr(growth, '_available_bytes', lambda: 400)
+    monkeypatch.setattr(growth, 'available_memory', lambda: 400)
     jobs = growth.growth_jobs(ARCH, dtype='float32', mode='inference', names=['ours'], runs=1,
                                         max_tokens=9000, rates=dict(matrix=1e9))
     cells = [call() for _, _, call in jobs[:1] + jobs[-2:]]
@@ -248,7 +242,7 @@ def test_tool_writes_numbers_tables_and_pictures(tmp_path):
 @pytest.mark.parametrize('options, words', (
     (('--images', '800'), ('HEIGHTxWIDTH', "'800'")),
     (('--images', '8x8'), ('32x32', "'8x8'")),
-    (('--runs', '0'), ('from 1 up', "'0'")),
+    (('--runs', '0'), ('at least 1', "'0'")),
     (('--sizes', 'huge_12'), ('huge_12', 'small_12')),
 ))
 def test_tool_says_what_it_takes(call_tool, capsys, options, words):

@@ -1,6 +1,5 @@
 """The measure tool: what it measures, and in which units it says so."""
 import json
-import resource
 from types import SimpleNamespace
 
 import pytest
@@ -23,10 +22,11 @@ def test_measuring_prints_what_it_saw(demo_data, tmp_path):
     assert len(training['losses']) == training['iterations'] == 4 and training['batch_size'] == 2
     assert 0 < training['seconds_per_iteration'] < 60 and 0 < training['seconds_per_image'] < 60
     assert 0.1 < training['peak_memory_gib'] < 8
-    assert f'loss {training["losses"][0]:.3f} to {training["losses"][-1]:.3f}' in done.stdout
+    assert f' {training["losses"][0]:.3f} to {training["losses"][-1]:.3f}\n' in done.stdout
 
 
-@pytest.mark.parametrize('metrics, said', ((dict(mIoU=43.21), 'mIoU 43.210'), ({}, 'no object')))
+@pytest.mark.parametrize('metrics, said', (
+    (dict(mIoU=43.21), 'mIoU 43.210'), ({}, 'metrics none: no object above the score threshold')))
 def test_units_of_what_is_printed(metrics, said, demo_data, tmp_path, monkeypatch):
     """Seconds, GiB and single images, and as many images as the iterations take."""
     cut, limited = [], []
@@ -40,18 +40,19 @@ def test_units_of_what_is_printed(metrics, said, demo_data, tmp_path, monkeypatc
                     tmp_path / 'out.json', '--cfg-options', 'train_dataloader.batch_size=2')
     assert cut == [(10, 3)] and limited == [5]
     lines = done.stdout.splitlines()
-    line, = (line for line in lines if ' training' in line and 'batch 2' in line)
-    assert all(words in line for words in (': 0.25 s an iteration', 'peak 1.5 GiB', 'loss 4.000 to 2.000 in 5 iter'))
-    line, = (line for line in lines if 'evaluation' in line)
-    assert '3 images: 0.0625 s an image' in line and said in line
-    assert any('float32' in line and line.endswith(' 1.5e-06') for line in lines)
-    assert any('autocast bfloat16' in line and line.endswith(' 2.0e-02') for line in lines)
+    table = lines[lines.index('Backbone, relative error against float64'):-1]
+    assert [' '.join(line.split()) for line in table] == [
+        'Backbone, relative error against float64', 'float32 1.5e-06', 'autocast bfloat16 2.0e-02',
+        'Training, 5 iterations, batch size 2', 'time 0.25 s per iteration', 'peak memory 1.5 GiB',
+        'loss 4.000 to 2.000', 'Evaluation, 3 images', 'time 0.0625 s per image', said]
+    rows = [line for line in table if line.startswith('  ')]
+    assert all(line[2 + len('autocast bfloat16'):][:2] == '  ' != line[21] for line in rows)
     assert json.loads((tmp_path / 'out.json').read_text())['training'] == training
 
 
 @pytest.mark.parametrize('gpu', (False, True))
 def test_units_of_what_is_measured(gpu, monkeypatch):
-    """The log has seconds of a batch, torch bytes, and Linux KiB."""
+    """The log has seconds of a batch; torch and the system have bytes."""
     curves = {'time': [(1, 9.), (2, 0.5), (3, 0.25)], 'loss': [(1, 4.), (2, 3.), (3, 2.)],
               'val/time': [(1, 7.), (3, 0.75)], 'val/data_time': [(3, 0.1)], 'val/mIoU': [(1, 10.), (3, 20.)],
               'coco/bbox_mAP': [(3, 0.5)], 'lr': [(1, 1.)]}
@@ -61,7 +62,7 @@ def test_units_of_what_is_measured(gpu, monkeypatch):
     monkeypatch.setattr(measure, 'read_curves', lambda folder: curves if trained else {})
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: gpu)
     monkeypatch.setattr(torch.cuda, 'max_memory_allocated', lambda: 5 * 2**30)
-    monkeypatch.setattr(resource, 'getrusage', lambda _: SimpleNamespace(ru_maxrss=3 * 2**20))
+    monkeypatch.setattr(measure, 'own_peak_memory', lambda: 3 * 2**30)
     cfg = Config(dict(work_dir='run', train_dataloader=dict(batch_size=2), val_dataloader=dict(batch_size=3)))
     assert measure.train_and_measure(cfg) == dict(
         batch_size=2, iterations=3, seconds_per_iteration=0.5, seconds_per_image=0.25, peak_memory_gib=5 if gpu else 3,

@@ -10,6 +10,7 @@ import torch
 from mmengine.device import get_device
 
 from ..archs import get_arch
+from ..machine import available_memory, own_memory, own_peak_memory
 from .cells import expected_seconds, make_step, measure_cell
 from .models import build_models
 
@@ -17,26 +18,26 @@ _POINTS = 7
 
 
 def growth_sizes(patch_size, max_tokens=400_000, min_tokens=1000):
-    """Return the sides of square images, in pixels, whose tokens grow by equal factors from least to most."""
+    """Return the sides of square images, in pixels, whose number of tokens grows by a constant factor."""
     factor = (max_tokens / min_tokens)**(1 / (_POINTS - 1))
     sides = {round(math.sqrt(min_tokens * factor**i)) * patch_size for i in range(_POINTS)}
     return sorted(sides)
 
 
 def fit_exponent(x, y) -> float:
-    """Return b of the power law y = a * x ** b that fits best in the logarithms."""
+    """Return b of the power law y = a * x ** b, fitted in logarithms."""
     if len(x) < 2:
         return math.nan
     return statistics.linear_regression([math.log(v) for v in x], [math.log(v) for v in y]).slope
 
 
 def growth_jobs(arch, *, dtype, mode, names, runs, max_tokens, rates):
-    """Return the jobs (see `run_jobs`) that measure one image each, from the smallest to the largest.
+    """Return jobs for `run_jobs` that measure one image each, from the smallest to the largest.
 
-    A model that does not fit into memory, or by the point before will not, is left out from there on, and its
-    row says so. Time is that of `measure_cell`, with the step that is looked at as the only warm-up.
+    A model that does not fit into memory, or will not, judging by the previous point, is skipped from there on, and its
+    row says so. Times are those of `measure_cell`, with the untimed step as the only warmup.
     """
-    peaks = {}  # of the point before, by model: tokens and bytes
+    peaks = {}  # tokens and bytes of the previous point, by model
     arch = arch if isinstance(arch, str) else get_arch(arch)
     jobs = []
     for side in growth_sizes(get_arch(arch).patch_size, max_tokens):
@@ -46,7 +47,7 @@ def growth_jobs(arch, *, dtype, mode, names, runs, max_tokens, rates):
             return _measure_point(arch, image, dtype, mode, names, runs, rates, peaks)
 
         cost = expected_seconds(arch, image, batch=1, mode=mode, names=names, runs=runs, rates=rates)
-        cost += 8 * len(names) if get_device() == 'cpu' else 0  # a process of its own for each
+        cost += 8 * len(names) if get_device() == 'cpu' else 0  # each needs its own process
         jobs.append((f'growth: {arch} {side}x{side} {dtype} {mode}', cost, measure))
     return jobs
 
@@ -59,7 +60,7 @@ def _measure_point(arch, image, dtype, mode, names, runs, rates, peaks):
         for name in names:
             before, peak = peaks.get(name, (tokens, 0))
             try:
-                if peak is None or 1.5 * peak * tokens / before > _available_bytes():
+                if peak is None or 1.5 * peak * tokens / before > available_memory():
                     raise MemoryError
                 memory[name] = peak_bytes(name, arch, image, **options)
             except (MemoryError, BrokenProcessPool):  # a process that is killed for its memory breaks the pool
@@ -75,7 +76,7 @@ def _measure_point(arch, image, dtype, mode, names, runs, rates, peaks):
 
 
 def exponents(cells) -> dict:
-    """Return the exponents of seconds and of peak bytes over tokens, by model, of the points of one growth."""
+    """Return the exponents of seconds and peak bytes over tokens, by model, from the points of one growth."""
     found = {}
     for name in dict.fromkeys(row['name'] for cell in cells for row in cell['rows']):
         found[name] = {value: fit_exponent(*curve(cells, name, value)) for value in ('seconds', 'peak_bytes')}
@@ -83,14 +84,14 @@ def exponents(cells) -> dict:
 
 
 def curve(cells, name, value):
-    """Return tokens and values of one model, where it was measured."""
+    """Return tokens and values of one model for the points where it was measured."""
     points = [(cell['tokens'], row[value]) for cell in cells for row in cell['rows']
               if row['name'] == name and row.get(value)]
     return [tokens for tokens, _ in points], [value for _, value in points]
 
 
 def peak_bytes(name, arch, image, *, batch, dtype, mode) -> int:
-    """Return the peak memory of a step on the CPU, on top of the built model, measured in a process of its own."""
+    """Return the peak memory of a step on the CPU, in addition to the model, measured in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
         return pool.submit(_step_memory, name, arch, image, batch, dtype, mode, torch.get_num_threads()).result()
 
@@ -98,24 +99,9 @@ def peak_bytes(name, arch, image, *, batch, dtype, mode) -> int:
 def _step_memory(name, arch, image, batch, dtype, mode, threads):
     torch.set_num_threads(threads)
     model = build_models(arch, mode, [name])[name]
-    make_step(model, torch.randn(1, 3, 64, 64), mode, dtype)()  # what libraries set up once is no part of the step
+    make_step(model, torch.randn(1, 3, 64, 64), mode, dtype)()  # one-time set-up of libraries is not part of the step
     step = make_step(model, torch.randn(batch, 3, *image), mode, dtype)
-    # not ru_maxrss: a new process starts with the peak of the one that started it
-    Path('/proc/self/clear_refs').write_text('5')  # the peak starts at what is there now
-    before = _status('VmRSS')
+    Path('/proc/self/clear_refs').write_text('5')  # resets the peak to the current memory
+    before = own_memory()
     step()
-    return _status('VmHWM') - before
-
-
-def _status(name):
-    return _kib(Path('/proc/self/status'), name)
-
-
-def _available_bytes():
-    return _kib(Path('/proc/meminfo'), 'MemAvailable')
-
-
-def _kib(file, name):
-    """Return the bytes of a line such as ``VmRSS:  1728 kB``."""
-    line = next(line for line in file.read_text().splitlines() if line.startswith(f'{name}:'))
-    return int(line.split()[1]) * 1024
+    return own_peak_memory() - before

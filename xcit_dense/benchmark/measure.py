@@ -1,7 +1,6 @@
-"""What a config does on this machine: is the backbone right, how fast does it train, with how much memory."""
+"""How a config performs on this machine: whether the backbone is correct, training speed and memory."""
 import copy
 import json
-import resource
 import statistics
 from pathlib import Path
 
@@ -13,20 +12,22 @@ from ..data.datasets import ann_file_of, datasets, find_images, setting_of
 from ..data.evaluators import evaluators
 from ..data.folders import label_map_of
 from ..errors import DataError
-from ..train.curves import read_curves
+from ..machine import own_peak_memory
+from ..report.curves import read_curves
+from ..text import counted
 from ..train.runner import build_runner
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):
-    """Compare the backbone on the device with itself in float64 on the CPU, parameters randomised.
+    """Compare the backbone on the device with itself in float64 on the CPU, with randomised parameters.
 
     Args:
         backbone_cfg: Config of the backbone.
         size: Height and width of the two random images.
 
     Returns:
-        Relative error (2-norm, the worst level) by precision: float32 outputs and gradients, and the
-        outputs under autocast.
+        Relative error (2-norm, worst level) by precision: outputs and gradients in float32, and outputs under
+        autocast.
     """
     torch.manual_seed(0)
     model = MODELS.build(dict(backbone_cfg, init_cfg=None, drop_path_rate=0.)).double().train()
@@ -58,10 +59,10 @@ def _worst(got, wanted):
 
 
 def cut_data(cfg, out, num_train, num_val):
-    """Write a data root with the first images of that of a config; files are linked, annotations cut.
+    """Write a data root with the first images of a config's data: files are linked, annotations shortened.
 
     Raises:
-        DataError: There are not that many validation images.
+        DataError: There are too few validation images.
     """
     for loader, count in (('train_dataloader', num_train), ('val_dataloader', num_val)):
         dataset, = datasets(cfg, [loader])
@@ -69,7 +70,8 @@ def cut_data(cfg, out, num_train, num_val):
         kept = _cut_coco(cfg, root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
             root, dataset, count, out)
         if loader == 'val_dataloader' and kept < count:
-            raise DataError(f'{root} has {kept} validation images with annotations, not {count}')
+            raise DataError(f'{root} has only {counted(kept, "images with annotations")} for validation, but '
+                            f'{count:,} are needed')
 
 
 def _cut_coco(cfg, root, dataset, count, out):
@@ -103,9 +105,9 @@ def _cut_folders(root, dataset, count, out):
 
 
 def limit_iterations(cfg, iterations):
-    """Make a config train that many iterations, evaluate once at the end, and log every iteration.
+    """Make a config train for ``iterations`` iterations, evaluate once at the end, and log every iteration.
 
-    The seed is fixed: the same images in the same sizes in every measurement.
+    The seed is fixed: every measurement uses the same images at the same sizes.
     """
     cfg.randomness = dict(seed=0)
     cfg.train_cfg = dict(type='IterBasedTrainLoop', max_iters=iterations, val_interval=iterations)
@@ -119,16 +121,13 @@ def train_and_measure(cfg):
     """Train and evaluate a config of `limit_iterations` in a fresh work dir.
 
     Returns:
-        A dict: seconds per iteration and per evaluated image (medians), peak memory in GiB of the
-        device (of the process on a CPU), the losses, and the metrics.
+        A dict: seconds per iteration and per evaluated image (medians), peak memory of the device (on a CPU of the
+        process) in GiB, the losses and the metrics.
     """
     runner = build_runner(cfg)
     runner.train()
     curves = read_curves(cfg.work_dir)
-    if torch.cuda.is_available():
-        memory = torch.cuda.max_memory_allocated() / 2**30
-    else:
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # KiB on Linux
+    memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else own_peak_memory()
     metrics = {n.removeprefix('val/'): points[-1][1] for n, points in curves.items()
                if '/' in n and n not in ('val/time', 'val/data_time')}
     return dict(
@@ -136,6 +135,6 @@ def train_and_measure(cfg):
         iterations=runner.max_iters,
         seconds_per_iteration=statistics.median(value for _, value in curves['time']),
         seconds_per_image=curves['val/time'][-1][1] / cfg.val_dataloader.batch_size,
-        peak_memory_gib=memory,
+        peak_memory_gib=memory / 2**30,
         losses=[value for _, value in curves['loss']],
         metrics=metrics)
