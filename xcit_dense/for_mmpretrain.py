@@ -5,7 +5,13 @@ Import: ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrai
 from mmpretrain.models.heads import ClsHead
 from mmpretrain.registry import MODELS
 
-__all__ = ['LogitsHead']
+from .distill.classifier import DistilledClassifier
+from .distill.hook import TeacherHook
+from .selfsup.dino import DINO
+from .selfsup.head import DINOHead
+from .selfsup.hooks import CollapseHook, DINOHook
+
+__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'LogitsHead', 'TeacherHook']
 
 
 @MODELS.register_module()

@@ -145,7 +145,7 @@ def image_loader(dataset) -> Loader:
 def map_loader(dataset) -> Loader:
     """Return the step that reads the label maps of a data set."""
     found = next(((kind, step) for kind, step in steps_of(dataset) if _is(kind, LoadAnnotations)
-                  or kind is not None and 'annot' in kind.__name__.lower()), (None, {}))
+                  or 'annot' in getattr(kind, '__name__', '').lower()), (None, {}))
     return Loader(*found, (LoadAnnotations, class_of(dataset, 'TRANSFORMS', 'LoadAnnotations')))
 
 

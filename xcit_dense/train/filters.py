@@ -5,7 +5,8 @@ import logging
 def is_news(record) -> bool:
     """Whether a record goes into the log: no line for each parameter, no deprecations of mmengine's own hooks."""
     noise = ('paramwise_options -- ', '"FileClient" will be deprecated', '"HardDiskBackend" is the alias')
-    return not record.getMessage().startswith(noise)
+    text = record.getMessage()
+    return not text.startswith(noise) and not text.endswith(' is skipped since its requires_grad=False')
 
 
 def is_for_console(record) -> bool:

@@ -1,0 +1,54 @@
+# A small DINO: XCiT nano 12, patch 8, at 64 and 32 pixels, for any folder of images. It learns in minutes on a CPU. It
+# uses the same code as the full config; only sizes and lengths differ.
+_base_ = [
+    '_base_/models/xcit_dino.py', '_base_/datasets/unlabelled_images.py', '_base_/schedules/adamw_dino_300e.py',
+    '_base_/mmpretrain_runtime.py'
+]
+_crop = dict(type='RandomResizedCrop', backend='pillow', interpolation='bicubic')
+_colours = [
+    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
+    dict(type='NumpyToPIL', to_rgb=True),  # mmcv's shift of the hue fails with NumPy 2
+    dict(
+        type='RandomApply',
+        transforms=dict(type='torchvision/ColorJitter', brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1),
+        prob=0.8),
+    dict(type='PILToNumpy', to_bgr=True),
+    dict(type='RandomGrayscale', prob=0.2, keep_channels=True),
+]
+global_size, local_size = 64, 32
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(
+        type='MultiView',
+        num_views=[2, 4],
+        transforms=[
+            [dict(_crop, scale=global_size, crop_ratio_range=(0.4, 1.0)), *_colours],
+            [dict(_crop, scale=local_size, crop_ratio_range=(0.1, 0.4)), *_colours],
+        ]),
+    dict(type='PackInputs'),
+]
+train_dataloader = dict(batch_size=32, num_workers=2, dataset=dict(pipeline=train_pipeline))
+
+model = dict(backbone=dict(arch='nano_12_p8'), head=dict(num_prototypes=256, hidden_channels=512))
+
+max_epochs = 20
+train_cfg = dict(max_epochs=max_epochs)
+optim_wrapper = dict(optimizer=dict(lr=1e-3))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=True, begin=0, end=2, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-6, by_epoch=True, begin=2, end=max_epochs, convert_to_iter_based=True),
+    dict(
+        type='CosineAnnealingParamScheduler',
+        param_name='weight_decay',
+        eta_min_ratio=10.,
+        by_epoch=True,
+        begin=0,
+        end=max_epochs,
+        convert_to_iter_based=True),
+]
+auto_scale_lr = dict(base_batch_size=32)
+custom_hooks = [
+    dict(type='DINOHook', momentum=(0.98, 1.), teacher_temperature=(0.04, 0.07), warmup=5, freeze_last_layer=1),
+    dict(type='CollapseHook'),
+]
+default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=1, max_keep_ckpts=2))

@@ -1,0 +1,1 @@
+"""Distillation: a small classifier learns from the outputs of a large one."""

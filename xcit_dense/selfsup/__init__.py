@@ -1,0 +1,1 @@
+"""Self-supervision: a backbone learns from images without labels (DINO)."""

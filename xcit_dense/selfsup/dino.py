@@ -1,0 +1,121 @@
+"""DINO: self-distillation without labels."""
+from itertools import groupby
+
+import torch
+from mmengine.dist import all_reduce
+from mmengine.model import BaseModel
+from mmengine.registry import MODELS
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from .losses import dino_loss
+
+
+@MODELS.register_module()
+class DINO(BaseModel):
+    """Student and teacher of the same architecture, trained on views of images without labels.
+
+    The student predicts from each view what the teacher outputs for another, global view. The teacher is a moving
+    average of the student; its outputs are centred and sharpened. `DINOHook` moves the teacher and runs the schedules.
+    Names in the state dict begin with ``student.`` and ``teacher.``; ``xcit_dense.weights`` takes the teacher by
+    default. Paper: `Emerging Properties in Self-Supervised Vision Transformers <https://arxiv.org/abs/2104.14294>`_.
+
+    Args:
+        backbone: Config of a backbone with ``features``, such as `XCiTClassifier` with ``num_classes=0``. The teacher's
+            has no stochastic depth.
+        head: Config of a `DINOHead`; ``in_channels`` is that of the backbone by default.
+        data_preprocessor: Config of mmpretrain's ``SelfSupDataPreprocessor``.
+        global_views: How many views, the first ones, the teacher sees.
+        student_temperature: Divides the student's outputs.
+        centre_momentum: Momentum of the moving average of the teacher's outputs.
+        init_cfg: Not used: that of the backbone starts both models.
+    """
+
+    def __init__(self, backbone: dict, head: dict, data_preprocessor=None, *, global_views: int = 2,
+                 student_temperature: float = 0.1, centre_momentum: float = 0.9, init_cfg=None):
+        super().__init__(data_preprocessor, init_cfg)
+        self.global_views, self.student_temperature = global_views, student_temperature
+        self.student = Branch(backbone, head)
+        self.teacher = TeacherBranch({**backbone, 'drop_path_rate': 0., 'init_cfg': None}, head, centre_momentum)
+        self.teacher.requires_grad_(False)
+        self.teacher.follow(self.student, 0.)
+        #: Set by `DINOHook` before each iteration.
+        self.teacher_temperature = None
+
+    def init_weights(self):
+        """Initialise the student, and start the teacher from it."""
+        super().init_weights()
+        self.teacher.load_state_dict(self.student.state_dict(), strict=False)
+
+    def forward(self, inputs, data_samples=None, mode: str = 'tensor'):
+        """Return the losses of a batch, or the teacher's features.
+
+        Args:
+            inputs: Views of the images, normalised: a list of (B, channels, H, W), the global ones first. With mode
+                ``tensor`` one batch of images.
+            data_samples: Not used.
+            mode: ``loss`` or ``tensor``.
+
+        Returns:
+            A dict with ``loss``, ``teacher_entropy`` and ``student_entropy``; or features (B, channels).
+        """
+        if mode == 'tensor':
+            return self.teacher.backbone.features(inputs)
+        if mode == 'loss':
+            return self.loss(inputs)
+        raise ConfigError(f'DINO has no outputs for the mode {mode!r}: it learns from images without labels. To test '
+                          'its backbone, use test --knn or --linear with the config of a classifier')
+
+    def loss(self, views) -> dict:
+        """Return the loss and the entropies of a list of views."""
+        if self.teacher_temperature is None:
+            raise ConfigError("DINO needs dict(type='DINOHook') in custom_hooks of the config: it moves the teacher")
+        student = self.student(views)
+        with torch.no_grad():
+            teacher = self.teacher(views[:self.global_views])
+        loss, teacher_entropy, student_entropy = dino_loss(
+            student, teacher, self.teacher.centre, self.student_temperature, self.teacher_temperature)
+        self.teacher.move_centre(teacher)
+        return dict(loss=loss, teacher_entropy=teacher_entropy, student_entropy=student_entropy)
+
+
+class Branch(nn.Module):
+    """Backbone and projection head of the student or the teacher."""
+
+    def __init__(self, backbone: dict, head: dict):
+        super().__init__()
+        self.backbone = MODELS.build(backbone)
+        self.head = MODELS.build({'in_channels': self.backbone.embed_dims, **head})
+
+    def forward(self, views) -> Tensor:
+        """Return outputs (views, B, prototypes) for a list of views (B, channels, H, W).
+
+        Neighbours of the same size run in one pass of the backbone.
+        """
+        features = [self.backbone.features(torch.cat(list(same))) for _, same in groupby(views, lambda v: v.shape[-2:])]
+        return self.head(torch.cat(features)).unflatten(0, (len(views), -1))
+
+
+class TeacherBranch(Branch):
+    """A `Branch` that follows the student, and the centre of its outputs."""
+
+    def __init__(self, backbone, head, centre_momentum: float):
+        super().__init__(backbone, head)
+        self.centre_momentum = centre_momentum
+        self.register_buffer('centre', torch.zeros(self.head.num_prototypes))
+
+    @torch.no_grad()
+    def follow(self, student: Branch, momentum: float):
+        """Move all parameters towards those of the student: ``momentum`` times the old plus the rest of the new.
+
+        Statistics of batch norms are the teacher's own, as in the authors' code.
+        """
+        for own, theirs in zip(self.parameters(), student.parameters(), strict=True):
+            own.mul_(momentum).add_(theirs.detach(), alpha=1 - momentum)
+
+    @torch.no_grad()
+    def move_centre(self, outputs: Tensor):
+        """Move the centre towards the mean of the outputs (views, B, prototypes) of all processes."""
+        mean = outputs.float().mean((0, 1))
+        all_reduce(mean, 'mean')
+        self.centre.mul_(self.centre_momentum).add_(mean, alpha=1 - self.centre_momentum)

@@ -1,0 +1,105 @@
+"""Hooks for `DINO`: the teacher that follows the student, the schedules, and the alarm for a collapse."""
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+from mmengine.runner import EpochBasedTrainLoop
+
+from ..errors import ConfigError
+from ..train.sharding import unwrapped
+from .dino import DINO
+from .schedules import cosine, linear
+
+
+@HOOKS.register_module()
+class DINOHook(Hook):
+    """Moves the teacher of a `DINO` after each optimizer step and runs its schedules. Each value is in the log.
+
+    Lengths are in epochs, or in iterations if the training counts iterations.
+
+    Args:
+        momentum: Momentum of the teacher at the start and the end; it follows a cosine over the whole training.
+        teacher_temperature: At the start and after the warm-up, which is linear.
+        warmup: Length of that warm-up.
+        freeze_last_layer: How long the prototypes do not change.
+        clip_each: Whether ``clip_grad`` of the optimizer wrapper limits the gradient of each parameter by itself, as in
+            the authors' code; False limits that of all together.
+    """
+
+    def __init__(self, momentum=(0.996, 1.), teacher_temperature=(0.04, 0.07), warmup: int = 30,
+                 freeze_last_layer: int = 1, clip_each: bool = True):
+        self.momentum, self.teacher_temperature = tuple(momentum), tuple(teacher_temperature)
+        self.warmup, self.freeze_last_layer, self.clip_each = warmup, freeze_last_layer, clip_each
+        self._momentum = None
+
+    def before_train(self, runner):
+        """Follow the optimizer's steps."""
+        model = unwrapped(runner.model)
+        if not isinstance(model, DINO):
+            raise ConfigError(f'DINOHook is for a DINO model, but this one is a {type(model).__name__}')
+        wrapper = runner.optim_wrapper
+        if self.clip_each and wrapper.clip_grad_kwargs:
+            wrapper.clip_func = clip_each_gradient
+        last_layer = model.student.head.last_layer
+
+        def freeze(*_):
+            if self._step(runner) < self.freeze_last_layer:
+                for parameter in last_layer.parameters():
+                    parameter.grad = None
+
+        def follow(*_):
+            model.teacher.follow(model.student, self._momentum)
+
+        # hooks of the optimizer, not of the iteration: gradients of several iterations may be summed up, and in mixed
+        # precision a step with infinite gradients is skipped
+        wrapper.optimizer.register_step_pre_hook(freeze)
+        wrapper.optimizer.register_step_post_hook(follow)
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        """Set the values of this iteration and log them."""
+        model = unwrapped(runner.model)
+        self._momentum = cosine(*self.momentum, runner.iter, runner.max_iters)
+        model.teacher_temperature = linear(*self.teacher_temperature, self._step(runner), self.warmup)
+        decay = max(group['weight_decay'] for group in runner.optim_wrapper.optimizer.param_groups)
+        for name, value in dict(teacher_momentum=self._momentum, teacher_temperature=model.teacher_temperature,
+                                weight_decay=decay).items():
+            runner.message_hub.update_scalar(f'train/{name}', value)
+
+    @staticmethod
+    def _step(runner):
+        return runner.epoch if isinstance(runner.train_loop, EpochBasedTrainLoop) else runner.iter
+
+
+@HOOKS.register_module()
+class CollapseHook(Hook):
+    """Warns if the outputs of a `DINO` collapse: the same for every image, or the same for every prototype.
+
+    The mean entropy of the outputs then is at one of its bounds: 0, or the logarithm of the number of prototypes.
+
+    Args:
+        patience: After how many such iterations in a row to warn.
+        tolerance: How close to a bound counts, as a share of the upper one.
+    """
+
+    def __init__(self, patience: int = 50, tolerance: float = 0.01):
+        self.patience, self.tolerance = patience, tolerance
+        self._counts = {}
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Compare the entropies of this iteration with their bounds."""
+
+
+def clip_each_gradient(parameters, max_norm: float, **_):
+    """Scale the gradient of each parameter to a norm of at most ``max_norm``; return the norm of all before, for logs.
+
+    Args:
+        parameters: Parameters with gradients.
+        max_norm: The limit.
+    """
+    norms = []
+    for parameter in parameters:
+        if parameter.grad is not None:
+            norm = torch.linalg.vector_norm(parameter.grad)
+            parameter.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.))
+            norms.append(norm)
+    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.)
