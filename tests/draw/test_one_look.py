@@ -55,8 +55,8 @@ def test_a_class_has_one_colour_in_every_tool(palette, names, root, drawn, tmp_p
     for modules, tool, *args in (
             (['data.check.draw'], 'check_data', config, '--data-root', root, '--out', tmp_path / 'checked'),
             (['predict.samples'], 'train', config, '--data-root', root, '--work-dir', work_dir, '--log', 'tensorboard'),
-            (['predict.samples', 'report.detected'], 'test', config, work_dir, '--data-root', root, '--report',
-             '--show-dir', tmp_path / 'shown'),
+            (['predict.samples', 'report.detected'], 'test', config, work_dir, '--data-root', root, '--work-dir',
+             tmp_path / 'tested', '--report', '--show-dir', tmp_path / 'shown'),
             (['predict.samples'], 'predict', config, work_dir, root / 'val2017', '--out', tmp_path / 'predicted',
              '--score-thr', '0')):
         drawn.clear()

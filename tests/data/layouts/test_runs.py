@@ -46,7 +46,7 @@ def test_boxes_without_masks(boxes_config, tmp_path, call_tool):
     code, text = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')
     assert code == 1
     run_tool('train.py', boxes_config, *options)
-    done = run_tool('test.py', boxes_config, tmp_path / 'run', '--data-root', root)
+    done = run_tool('test.py', boxes_config, tmp_path / 'run', '--data-root', root, '--work-dir', tmp_path / 'tested')
     assert 'coco/bbox_mAP' in done.stdout and 'segm' not in done.stdout
 
 
