@@ -14,7 +14,7 @@ from .teacher import build_teacher, load_teacher
 
 @HOOKS.register_module()
 class TeacherHook(Hook):
-    """Builds the teacher of a `DistilledClassifier` when a training starts: ``custom_hooks=[dict(type='TeacherHook')]``.
+    """Builds the teacher of a `DistilledClassifier` for a training: ``custom_hooks=[dict(type='TeacherHook')]``.
 
     Checkpoints hold the teacher under ``teacher``, next to the student (``state_dict``): a resumed run needs no other
     file and continues with the same teacher.
