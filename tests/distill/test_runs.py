@@ -3,7 +3,6 @@ import shutil
 
 import pytest
 import torch
-
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import ImageClassifier
 from mmpretrain.structures import DataSample

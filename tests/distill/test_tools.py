@@ -82,8 +82,9 @@ def test_a_student_starts_from_other_weights(run, class_folders, tmp_path):
     torch.save(checkpoint, tmp_path / 'same.pth')
     checkpoint['meta']['dataset_meta']['classes'] = ('blue', 'green', 'pink')
     torch.save(checkpoint, tmp_path / 'other.pth')
-    for name, options, words in (('other', ('--init-from', tmp_path / 'other.pth'), 'rows of blue, green are taken'),
-                                 ('same', ('--cfg-options', f'load_from={tmp_path / "same.pth"}'), 'weights  .*same.pth')):
+    for name, options, words in (
+            ('other', ('--init-from', tmp_path / 'other.pth'), 'rows of blue, green are taken'),
+            ('same', ('--cfg-options', f'load_from={tmp_path / "same.pth"}'), 'weights  .*same.pth')):
         said = run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / name, '--epochs', 1,
                         *options).stdout
         assert re.search(words, said) and re.search(r'teacher: .* from .*epoch_1\.pth', said), said[-6000:]
