@@ -26,7 +26,9 @@ model = dict(
 train_dataloader = dict(
     sampler=dict(_delete_=True, type='DefaultSampler'), dataset=dict(pipeline=_base_.test_pipeline), batch_size={batch})
 optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01), clip_grad=dict(max_norm=5.), paramwise_cfg=None)
+    optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01),
+    clip_grad=dict(max_norm=5.),
+    paramwise_cfg=None)
 val_cfg = None
 val_dataloader = None
 val_evaluator = None
