@@ -130,3 +130,16 @@ def test_a_hook_without_its_model_and_a_model_without_its_hook(distilled, tmp_pa
         train(cfg)
     with pytest.raises(ConfigError, match=r"add dict\(type='TeacherHook'\)"):
         train(distilled(tmp_path / 'b', custom_hooks=[]))
+
+
+def test_a_teacher_without_weight_changes_nothing(distilled, tmp_path):
+    """Neither random numbers nor anything else of the student's training."""
+    cfg = distilled(tmp_path / 'a', model=dict(alpha=0.), **{'train_cfg.max_epochs': 1})
+    got = train(cfg)
+    cfg.model = {key: value for key, value in cfg.model.items() if key not in ('teacher', 'alpha')}
+    cfg.merge_from_dict({'model.type': 'ImageClassifier', 'work_dir': str(tmp_path / 'b')})
+    cfg.custom_hooks = cfg.custom_hooks[1:]
+    wanted = train(cfg)
+    assert_equal(got['state_dict'], wanted['state_dict'])
+    assert_equal(got['ema_state_dict'], wanted['ema_state_dict'])
+    assert 'teacher' in got and 'teacher' not in wanted
