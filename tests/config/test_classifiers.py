@@ -30,8 +30,9 @@ def steps_of(loader):
 
 
 def test_there_is_a_config_for_each_arch():
-    assert sorted(CLASSIFIERS) == sorted([*NAMES, 'xcit_n12_p8_small', *(
-        f'xcit_{size}_p16_custom' for size in ('t12', 's12', 'm24'))])
+    assert sorted(CLASSIFIERS) == sorted([
+        *NAMES, 'xcit_n12_p8_small', 'xcit_s12_p16_imagenet_dist', 'xcit_n12_p8_dino_small', 'xcit_s12_p16_dino',
+        *(f'xcit_{size}_p16_custom' for size in ('t12', 's12', 'm24'))])
 
 
 @pytest.mark.parametrize('name', NAMES)

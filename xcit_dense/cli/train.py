@@ -72,6 +72,7 @@ def _run(args):
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
+    from ..distill.check import check_teacher
     from ..processes import is_first_process
     from ..report.loggers_hook import close_loggers
     from ..train.runner import build_runner
@@ -90,6 +91,7 @@ def _run(args):
         options.drop_pretrained(cfg.model)  # the weights are those of the checkpoint: nothing to fetch
     if is_first_process(args.launcher):
         check_work_dir(cfg, args.overwrite)
+    check_teacher(cfg, resumed=bool(args.resume))
     check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
     check_evaluators(cfg, ('val_dataloader', ), args.data_findings)
     check_before_training(cfg, args.data_findings)

@@ -5,6 +5,7 @@ from mmpretrain.registry import MODELS
 
 from ..errors import ConfigError
 from .losses import hard_distillation, soft_distillation
+from .teacher import TeacherOptions
 
 _KINDS = ('hard', 'soft')
 
@@ -18,7 +19,7 @@ class DistilledClassifier(ImageClassifier):
     only the student. `TeacherHook` builds the teacher when a training starts, so a test or prediction does not need it.
 
     Args:
-        teacher: The arguments of `xcit_dense.distill.teacher.build_teacher` as a dict.
+        teacher: The arguments of `xcit_dense.distill.teacher.TeacherOptions` as a dict.
         distillation: ``hard``: cross-entropy with the class that the teacher gives the highest score; ``soft``: KL
             divergence from the teacher's distribution.
         alpha: Weight of the distillation loss, from 0 to 1.
@@ -26,20 +27,20 @@ class DistilledClassifier(ImageClassifier):
         **kwargs: Arguments of ``mmpretrain.models.ImageClassifier``.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ValueError: A setting is wrong.
     """
 
     def __init__(self, *args, teacher: dict, distillation: str = 'hard', alpha: float = 0.5, temperature: float = 1.,
                  **kwargs):
         if distillation not in _KINDS:
-            raise ConfigError(f'model.distillation must be {" or ".join(_KINDS)}, got {distillation!r}')
+            raise ValueError(f'distillation must be {" or ".join(_KINDS)}, got {distillation!r}')
         if not 0 <= alpha <= 1:
-            raise ConfigError(f'model.alpha, the weight of the distillation loss, must be from 0 to 1, got {alpha!r}')
+            raise ValueError(f'alpha, the weight of the distillation loss, must be from 0 to 1, got {alpha!r}')
         if not temperature > 0:
-            raise ConfigError(f'model.temperature must be above 0, got {temperature!r}')
+            raise ValueError(f'temperature must be above 0, got {temperature!r}')
         super().__init__(*args, **kwargs)
         self.distillation, self.alpha, self.temperature = distillation, alpha, temperature
-        self.teacher_options = dict(teacher)
+        self.teacher_options = TeacherOptions(**teacher)
         self._teacher = _Outside()
 
     @property
@@ -47,9 +48,14 @@ class DistilledClassifier(ImageClassifier):
         """The teacher, a frozen module from normalised images to logits; None before a training."""
         return self._teacher.module
 
-    @teacher.setter
-    def teacher(self, module):
+    def set_teacher(self, module):
+        """Take a teacher; a property cannot be set to a module, as torch would make it a part of this model."""
         self._teacher.module = module.eval().requires_grad_(False).to(next(self.parameters()).device)
+
+    @property
+    def num_classes(self):
+        """Number of logits."""
+        return getattr(self.head, 'num_classes', None) or self.backbone.num_classes
 
     def loss(self, inputs, data_samples):
         """Return ``loss_cls`` and ``loss_distill``, already weighted, and what else the head returns.

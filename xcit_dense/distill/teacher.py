@@ -1,46 +1,145 @@
-"""Teachers for distillation: classifiers of timm, of mmpretrain, or of this package."""
+"""The teacher of a distillation: which model, its weights, and the images that it sees."""
+from dataclasses import dataclass
+from math import isclose
+
 import torch
 from torch import nn
 
-from ..weights import load_model, read_checkpoint
-
-_LIBRARIES = ('timm', 'mmpretrain', 'xcit_dense')
+from ..data.classes import difference_of, known_classes
+from ..errors import CheckpointError, ConfigError, DataError
+from ..text import counted, nearest
+from ..weights import fetch, load_model, read_checkpoint
+from ..weights.load import state_for
+from .libraries import LIBRARIES, Normalisation
 
 
 class Teacher(nn.Module):
-    """A frozen classifier that takes images normalised for the student.
+    """A classifier that takes images normalised for the student.
 
     Args:
         model: The classifier, from images to logits.
-        scale: Factor for each channel, from the student's normalisation to the model's.
-        shift: Added to each channel afterwards.
+        wanted: The `Normalisation` that the model was trained with.
+        given: That of the student.
+
+    Raises:
+        ConfigError: The two have different numbers of channels.
     """
 
-    def __init__(self, model: nn.Module, scale, shift):
+    def __init__(self, model: nn.Module, wanted: Normalisation, given: Normalisation):
         super().__init__()
+        if len(wanted.mean) != len(given.mean):
+            raise ConfigError(f'model.teacher takes images of {counted(len(wanted.mean), "channels")}, but the student '
+                              f'has {counted(len(given.mean), "channels")} (model.data_preprocessor.mean)')
         self.model = model
-        self.register_buffer('scale', torch.tensor(scale).view(-1, 1, 1), persistent=False)
-        self.register_buffer('shift', torch.tensor(shift).view(-1, 1, 1), persistent=False)
+        self._flips = wanted.rgb != given.rgb and len(wanted.mean) == 3
+        mean, std = (values[::-1] if self._flips else values for values in (given.mean, given.std))
+        scale = [ours / theirs for ours, theirs in zip(std, wanted.std, strict=True)]
+        shift = [(ours - theirs) / s for ours, theirs, s in zip(mean, wanted.mean, wanted.std, strict=True)]
+        # the same figures may differ by rounding: some are written for values up to 255, some for up to 1
+        self._converts = not all(isclose(a, 1, rel_tol=1e-5) and abs(b) < 1e-5
+                                 for a, b in zip(scale, shift, strict=True))
+        for name, values in dict(scale=scale, shift=shift).items():
+            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 
     def forward(self, images):
         """Return logits (B, classes) of images (B, channels, H, W)."""
-        return self.model(images * self.scale + self.shift)
+        if self._flips:
+            images = images.flip(1)
+        return self.model(images * self.scale + self.shift if self._converts else images)
 
 
-def build_teacher(library: str, name: str, checkpoint: str, *, num_classes: int, mean, std) -> Teacher:
-    """Build a teacher without its weights; see `load_teacher`.
+@dataclass(frozen=True)
+class TeacherOptions:
+    """``model.teacher`` of a config.
 
     Args:
         library: timm, mmpretrain or xcit_dense.
-        name: Name of the model there; for xcit_dense, a name of `xcit_dense.list_models` or the path of a config.
-        checkpoint: File of its weights, as for `xcit_dense.weights.read_checkpoint`.
-        num_classes: Classes of the student.
-        mean: Mean per channel that the student's images are normalised with, from 0 to 255.
-        std: Standard deviation per channel, in the same way.
+        name: Name of a model there; for mmpretrain and xcit_dense also the path of a config.
+        checkpoint: File of its weights, as for `xcit_dense.weights.read_checkpoint`. Only for a name of mmpretrain is
+            there a default, the file that mmpretrain publishes.
+
+    Raises:
+        ValueError: There is no such library.
     """
-    raise NotImplementedError
+    library: str
+    name: str
+    checkpoint: str | None = None
+
+    def __post_init__(self):
+        if self.library not in LIBRARIES:
+            near = nearest(self.library, LIBRARIES)
+            raise ValueError(f'teacher.library must be {", ".join(LIBRARIES)}, got {self.library!r}'
+                             + (f'; did you mean {near[0]}?' if near else ''))
+
+    def find(self):
+        """Find the model in its library, which must be installed, but build nothing.
+
+        Raises:
+            ConfigError: There is no such model.
+            SetupError: The library is not installed.
+        """
+        return LIBRARIES[self.library](self.name)
+
+    def fetch(self):
+        """Return the local path of the weights; an address is downloaded first.
+
+        Raises:
+            CheckpointError: There is no such file, or it cannot be fetched.
+            ConfigError: It is not known which file.
+        """
+        source = self.checkpoint or self.find().weights
+        if not source:
+            raise ConfigError(f'model.teacher.checkpoint is missing: give the file of the weights of {self}')
+        try:
+            return fetch(str(source))
+        except CheckpointError as error:
+            words = str(error).partition(' To train from random weights')[0]  # that is for the student
+            raise CheckpointError(f'model.teacher.checkpoint: {words}') from error
+
+    def __str__(self):
+        return f'{self.name} of {self.library}'
 
 
-def load_teacher(teacher: Teacher, checkpoint: str):
-    """Load the weights of a teacher strictly."""
-    load_model(teacher.model, read_checkpoint(checkpoint), checkpoint)
+def build_teacher(options: TeacherOptions, num_classes: int, preprocessor) -> Teacher:
+    """Build a teacher without its weights.
+
+    Args:
+        options: Which one.
+        num_classes: Classes of the student.
+        preprocessor: The student's ``ClsDataPreprocessor``.
+
+    Raises:
+        ConfigError: There is no such classifier, or it takes images of another number of channels.
+        SetupError: Its library is not installed.
+    """
+    model, normalisation = options.find().build(num_classes)
+    return Teacher(model, normalisation, Normalisation.of(preprocessor))
+
+
+def load_teacher(teacher: Teacher, path, num_classes: int, classes=()):
+    """Load the weights of a teacher strictly from its file.
+
+    Args:
+        teacher: The teacher, built for the classes of the student.
+        path: The file.
+        num_classes: Classes of the student.
+        classes: Their names, if known.
+
+    Raises:
+        CheckpointError: The file does not fit the model.
+        DataError: The file is of a teacher with other classes.
+    """
+    checkpoint = read_checkpoint(path)
+    state, _, _ = state_for(teacher.model, checkpoint, path)
+    found = {len(state[name]) for name, value in teacher.model.state_dict().items()
+             if name in state and value.shape[:1] == (num_classes, ) and state[name].shape[1:] == value.shape[1:]
+             and state[name].shape != value.shape}
+    if len(found) == 1:
+        raise DataError(f'the teacher {path} has {counted(found.pop(), "classes")}, but the student has {num_classes}: '
+                        'use a teacher of the same classes')
+    names = known_classes(checkpoint, path)
+    if names and classes and (difference := difference_of(names, tuple(classes))):
+        raise DataError(f'the teacher {path} has other classes than the training data, or in another order: '
+                        f'{difference}. Use a teacher of the same classes in the same order')
+    load_model(teacher.model, checkpoint, path)
+

@@ -1,0 +1,145 @@
+"""Trainings with a teacher: what the loss is, what stays unchanged, and exact resume."""
+import shutil
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.models import ImageClassifier
+from mmpretrain.structures import DataSample
+
+from helpers.models import assert_equal
+from helpers.runs import At, assert_same_run, terminate, train
+from xcit_dense.distill.losses import hard_distillation, soft_distillation
+from xcit_dense.distill.teacher import build_teacher, load_teacher
+from xcit_dense.errors import CheckpointError, ConfigError, Stopped
+from xcit_dense.train import AverageHook
+
+pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
+
+
+@pytest.fixture(scope='module')
+def whole():
+    """The end of the run that nothing stopped, once it has been made."""
+    return {}
+
+
+def end_of(distilled, whole, tmp_path):
+    if not whole:
+        whole.update(train(distilled(tmp_path / 'whole')))
+    return whole
+
+
+@pytest.mark.parametrize(('stop', 'workers'), ((1, 0), (4, 2)))
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(stop, workers, distilled, whole, tmp_path):
+    """Student, average and teacher; also when the file of the teacher is gone."""
+    wanted = end_of(distilled, whole, tmp_path)
+    assert wanted['meta']['iter'] == 6 and wanted['ema_state_dict']['steps'] == 6
+    cfg = distilled(tmp_path / 'run', workers)
+    file = shutil.copy(cfg.model.teacher.checkpoint, tmp_path / 'teacher.pth')
+    cfg.model.teacher.checkpoint = str(file)
+    with pytest.raises(Stopped, match=f'iteration {stop}'):
+        train(cfg, At(stop, terminate))
+    file.unlink()
+    cfg.randomness = dict(seed=None)  # it is the checkpoint's
+    got = train(cfg, resume=True)
+    assert_same_run(got, wanted)
+    assert_equal(got['teacher'], wanted['teacher'])
+
+
+def test_the_teacher_stays_as_its_file_has_it(distilled, whole, teacher_file, tmp_path):
+    wanted = torch.load(teacher_file)['model']
+    assert_equal(end_of(distilled, whole, tmp_path)['teacher'], wanted)
+    assert not [name for part in ('state_dict', 'ema_state_dict') for name in whole[part] if 'teacher' in name]
+
+
+@pytest.fixture
+def model(distilled, teacher_file, tmp_path):
+    """A function that returns a model with its teacher."""
+
+    def build(**options):
+        cfg = distilled(tmp_path, model=options)
+        init_default_scope('mmpretrain')
+        built = MODELS.build(cfg.model)
+        teacher = build_teacher(built.teacher_options, 3, built.data_preprocessor)
+        load_teacher(teacher, teacher_file, 3)
+        built.set_teacher(teacher)
+        return built
+
+    return build
+
+
+def batch():
+    samples = [DataSample().set_gt_label(label) for label in (0, 1, 2, 1)]
+    return dict(inputs=torch.randint(0, 256, (4, 3, 32, 32)).float(), data_samples=samples)
+
+
+@pytest.mark.parametrize('options', (
+    dict(alpha=0.25), dict(alpha=0.75, distillation='soft', temperature=3.), dict(alpha=0.), dict(alpha=1.)))
+def test_the_two_losses_are_weighted(options, model):
+    """And the teacher sees the mixed images of the student."""
+    built, seen, given = model(**options).eval(), [], batch()
+    data = built.data_preprocessor(given, training=True)
+    assert not torch.equal(data['inputs'], built.data_preprocessor(given)['inputs'])
+    built.teacher.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    got = built.loss(**data)
+    assert seen[0] is data['inputs']
+    logits, target = built(data['inputs']), built.teacher(data['inputs'])
+    ordinary = ImageClassifier.loss(built, **data)['loss']
+    apart = soft_distillation(logits, target, 3.) if 'distillation' in options else hard_distillation(logits, target)
+    assert set(got) == {'loss_cls', 'loss_distill'}
+    assert got['loss_cls'].item() == pytest.approx((1 - options['alpha']) * ordinary.item(), rel=1e-6)
+    assert got['loss_distill'].item() == pytest.approx(options['alpha'] * apart.item(), rel=1e-6)
+
+
+def test_the_teacher_is_frozen_and_no_part_of_the_student(model):
+    built = model().train()
+    data = built.data_preprocessor(batch(), training=True)
+    sum(built.loss(**data).values()).backward()
+    assert not built.teacher.model.training and all(p.grad is None for p in built.teacher.parameters())
+    assert all(p.grad is not None for p in built.parameters())
+    assert all(name.startswith('backbone.') for name in built.state_dict())
+    assert built.double().teacher(data['inputs'].double()).dtype == torch.float64  # it moves with the student
+
+
+def test_the_average_has_no_teacher_of_its_own(distilled, tmp_path):
+    found = []
+
+    def look(runner):
+        average = next(hook for hook in runner.hooks if isinstance(hook, AverageHook)).ema_model
+        found.append((average.module.teacher, runner.model.teacher, average.module is runner.model))
+
+    train(distilled(tmp_path, **{'train_cfg.max_epochs': 1}), At(2, look))
+    (theirs, ours, same), = found
+    assert ours is not None and theirs is ours and not same
+
+
+def test_a_resumed_run_keeps_its_teacher(distilled, tmp_path):
+    """Another one does not fit, which is an error and not a silent change."""
+    cfg = distilled(tmp_path)
+    with pytest.raises(Stopped):
+        train(cfg, At(1, terminate))
+    cfg.model.teacher.name = 'test_vit'
+    with pytest.raises(CheckpointError, match=r'the teacher in .*iter_1\.pth does not fit'):
+        train(cfg, resume=True)
+
+
+def test_a_hook_without_its_model_and_a_model_without_its_hook(distilled, tmp_path):
+    cfg = distilled(tmp_path / 'a')
+    cfg.model = {key: value for key, value in cfg.model.items() if key != 'teacher'} | dict(type='ImageClassifier')
+    with pytest.raises(ConfigError, match='TeacherHook is for a DistilledClassifier'):
+        train(cfg)
+    with pytest.raises(ConfigError, match=r"add dict\(type='TeacherHook'\)"):
+        train(distilled(tmp_path / 'b', custom_hooks=[]))
+
+
+def test_a_teacher_without_weight_changes_nothing(distilled, tmp_path):
+    """Neither random numbers nor anything else of the student's training."""
+    cfg = distilled(tmp_path / 'a', model=dict(alpha=0.), **{'train_cfg.max_epochs': 1})
+    got = train(cfg)
+    cfg.model = {key: value for key, value in cfg.model.items() if key not in ('teacher', 'alpha')}
+    cfg.merge_from_dict({'model.type': 'ImageClassifier', 'work_dir': str(tmp_path / 'b')})
+    cfg.custom_hooks = cfg.custom_hooks[1:]
+    wanted = train(cfg)
+    assert_equal(got['state_dict'], wanted['state_dict'])
+    assert_equal(got['ema_state_dict'], wanted['ema_state_dict'])
+    assert 'teacher' in got and 'teacher' not in wanted
