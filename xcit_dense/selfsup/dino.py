@@ -3,9 +3,9 @@ from itertools import groupby
 
 import torch
 from mmengine.dist import all_reduce
-from mmengine.model import BaseModel
+from mmengine.model import BaseModel, BaseModule
 from mmengine.registry import MODELS
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import ConfigError
 from .losses import dino_loss
@@ -21,8 +21,8 @@ class DINO(BaseModel):
     default. Paper: `Emerging Properties in Self-Supervised Vision Transformers <https://arxiv.org/abs/2104.14294>`_.
 
     Args:
-        backbone: Config of a backbone with ``features``, such as `XCiTClassifier` with ``num_classes=0``. The teacher's
-            has no stochastic depth.
+        backbone: Config of a backbone that returns features (B, channels), such as `XCiTClassifier` with
+            ``num_classes=0``. The teacher's has no stochastic depth.
         head: Config of a `DINOHead`; ``in_channels`` is that of the backbone by default.
         data_preprocessor: Config of mmpretrain's ``SelfSupDataPreprocessor``.
         global_views: How many views, the first ones, the teacher sees.
@@ -42,6 +42,11 @@ class DINO(BaseModel):
         #: Set by `DINOHook` before each iteration.
         self.teacher_temperature = None
 
+    @property
+    def backbone(self):
+        """The backbone that a training results in: the teacher's."""
+        return self.teacher.backbone
+
     def init_weights(self):
         """Initialise the student, and start the teacher from it."""
         super().init_weights()
@@ -60,7 +65,7 @@ class DINO(BaseModel):
             A dict with ``loss``, ``teacher_entropy`` and ``student_entropy``; or features (B, channels).
         """
         if mode == 'tensor':
-            return self.teacher.backbone.features(inputs)
+            return self.backbone(inputs)
         if mode == 'loss':
             return self.loss(inputs)
         raise ConfigError(f'DINO has no outputs for the mode {mode!r}: it learns from images without labels. To test '
@@ -79,12 +84,15 @@ class DINO(BaseModel):
         return dict(loss=loss, teacher_entropy=teacher_entropy, student_entropy=student_entropy)
 
 
-class Branch(nn.Module):
+class Branch(BaseModule):
     """Backbone and projection head of the student or the teacher."""
 
     def __init__(self, backbone: dict, head: dict):
         super().__init__()
         self.backbone = MODELS.build(backbone)
+        if classes := getattr(self.backbone, 'num_classes', 0):
+            raise ConfigError(f'DINO learns features, without a head for {classes} classes: set '
+                              'model.backbone.num_classes=0')
         self.head = MODELS.build({'in_channels': self.backbone.embed_dims, **head})
 
     def forward(self, views) -> Tensor:
@@ -92,7 +100,7 @@ class Branch(nn.Module):
 
         Neighbours of the same size run in one pass of the backbone.
         """
-        features = [self.backbone.features(torch.cat(list(same))) for _, same in groupby(views, lambda v: v.shape[-2:])]
+        features = [self.backbone(torch.cat(list(same))) for _, same in groupby(views, lambda view: view.shape[-2:])]
         return self.head(torch.cat(features)).unflatten(0, (len(views), -1))
 
 
@@ -116,6 +124,6 @@ class TeacherBranch(Branch):
     @torch.no_grad()
     def move_centre(self, outputs: Tensor):
         """Move the centre towards the mean of the outputs (views, B, prototypes) of all processes."""
-        mean = outputs.float().mean((0, 1))
+        mean = outputs.to(self.centre.dtype).mean((0, 1))  # float32 in mixed precision
         all_reduce(mean, 'mean')
         self.centre.mul_(self.centre_momentum).add_(mean, alpha=1 - self.centre_momentum)
