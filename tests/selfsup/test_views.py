@@ -8,13 +8,14 @@ import xcit_dense
 from helpers.models import randomise, relative_error
 from xcit_dense.errors import ConfigError
 from xcit_dense.selfsup.dino import DINO
+from xcit_dense.selfsup.head import DINOHead
 
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
 
 
 def build(**options):
     backbone = dict(type='XCiTClassifier', arch=ARCH, num_classes=0, norm_cfg=dict(type='BN'), norm_eval=True) | options
-    model = DINO(backbone, dict(type='DINOHead', num_prototypes=16, hidden_channels=32, bottleneck_channels=8))
+    model = DINO(backbone, dict(type=DINOHead, num_prototypes=16, hidden_channels=32, bottleneck_channels=8))
     model.teacher_temperature = 0.04
     return randomise(model).train()
 

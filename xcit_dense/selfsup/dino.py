@@ -1,4 +1,5 @@
 """DINO: self-distillation without labels."""
+import math
 from itertools import groupby
 
 import torch
@@ -46,6 +47,11 @@ class DINO(BaseModel):
     def backbone(self):
         """The backbone that a training results in: the teacher's."""
         return self.teacher.backbone
+
+    @property
+    def entropy_bound(self) -> float:
+        """The largest entropy of the outputs, in nats: that of equal prototypes."""
+        return math.log(len(self.teacher.centre))
 
     def init_weights(self):
         """Initialise the student, and start the teacher from it."""

@@ -1,6 +1,4 @@
 """Hooks for `DINO`: the teacher that follows the student, the schedules, and the alarm for a collapse."""
-import math
-
 import torch
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
@@ -71,7 +69,7 @@ class DINOHook(Hook):
         model.teacher_temperature = linear(*self.teacher_temperature, progress(runner), self.warmup)
         decay = max(group['weight_decay'] for group in runner.optim_wrapper.optimizer.param_groups)
         for name, value in dict(teacher_momentum=self._momentum, teacher_temperature=model.teacher_temperature,
-                                weight_decay=decay).items():
+                                weight_decay=decay, entropy_bound=model.entropy_bound).items():
             runner.message_hub.update_scalar(f'train/{name}', value)
 
 
@@ -97,7 +95,7 @@ class CollapseHook(Hook):
         """Compare the entropies of this iteration with their bounds."""
         if outputs is None:  # the batch was skipped
             return
-        upper = math.log(unwrapped(runner.model).teacher.head.num_prototypes)
+        upper = unwrapped(runner.model).entropy_bound
         for name in ('teacher', 'student'):
             entropy = float(outputs[f'{name}_entropy'])
             self._count((name, 0.), entropy < self.tolerance * upper, entropy, runner)
