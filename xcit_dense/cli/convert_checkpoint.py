@@ -1,6 +1,7 @@
 """Convert XCiT weights between layouts (the authors', dense models, timm, mmpretrain), or describe a file.
 
-The layout of IN is recognised, including PASSL's .pdparams and wrapped weights (DINO, EMA, data parallel).
+The layout of IN is recognised, including PASSL's .pdparams and wrapped weights (data parallel, averages). One model is
+taken out of a file that holds several (distillation, DINO, EMA).
 """
 from .common import Parser, add_overwrite_option, check_choices, run_tool
 
@@ -16,8 +17,9 @@ def _read_options(argv):
                         'xcit://NAME from docs/models.md')
     parser.add_argument('out', nargs='?', metavar='OUT', help='file to write: .pth, .pt, .bin or .safetensors')
     parser.add_argument('--to', metavar='LAYOUT', help='layout of OUT: dense, official, timm or mmpretrain')
-    parser.add_argument('--which', metavar='NAME', help='the model to convert if IN holds several, such as teacher, '
-                        'student or ema_state_dict; --inspect lists them')
+    parser.add_argument('--which', metavar='NAME', help='the model to convert if IN holds several: student, teacher, '
+                        'ema (the average of the weights), or a key of the file; --inspect lists them. Default: the '
+                        'evaluated one, and of DINO the teacher')
     parser.add_argument('--inspect', action='store_true', help='describe IN and write nothing')
     add_overwrite_option(parser)
     args = parser.parse_args(argv)

@@ -253,8 +253,9 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_fr
         DataError: As for `Predictor`.
     """
     if framework_of(cfg) == 'mmpretrain':
-        raise ConfigError('the config is of a classifier. Use `python -m xcit_dense classify CHECKPOINT IMAGES`, or '
-                          'from Python xcit_dense.predict.classify(checkpoint, image)')
+        raise ConfigError('the config is of a classifier or DINO. Use `python -m xcit_dense classify CHECKPOINT IMAGES`'
+                          ' or xcit_dense.predict.classify(checkpoint, image); for DINO, which has no classes, use '
+                          '`python -m xcit_dense attention`')
     if framework_of(cfg) == 'mmseg':
         if ids_from:
             raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
@@ -279,7 +280,7 @@ def _take_classes(cfg, weights, checkpoint):
     except CheckpointError as error:
         try:
             take_classes(cfg, loaders=[])
-        except DataError:
+        except (DataError, OSError):
             raise error from None
 
 

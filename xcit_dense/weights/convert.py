@@ -7,10 +7,10 @@ import torch
 from ..errors import CheckpointError
 from ..files import OwnFiles, atomic_write
 from ..text import counted, listed
+from .containers import find_model, find_models, titles_of_models
 from .describe import Contents
 from .fetching import fetch
-from .layouts import LAYOUTS, from_official
-from .load import find_models, find_state_dict
+from .layouts import LAYOUTS, from_official, part_of
 from .meta import get_dataset_meta, get_meta
 from .plain import to_plain
 from .read import META_KEY, import_safetensors, read_checkpoint
@@ -26,7 +26,7 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
         source: As for `read_checkpoint`, of any layout.
         out: File to write: ``.safetensors`` for safetensors; ``.pth``, ``.pt`` or ``.bin`` for a file of torch.
         target: One of `TARGETS`. Dense files keep class names and palette.
-        which: Container of the model, as for `find_state_dict`.
+        which: The model, as for `find_state_dict`: ``student``, ``teacher``, ``ema`` or a container.
         overwrite: Whether ``out`` may be a file that this function did not write.
 
     Returns:
@@ -49,13 +49,16 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
 
 def _convert(path, out, target, which):
     checkpoint = read_checkpoint(path)
-    contents = Contents.of(find_state_dict(checkpoint, path, which), path)
+    state, title = find_model(checkpoint, path, which)
+    contents = Contents.of(state, title)
     if contents.layout is None:
-        raise CheckpointError(f'{path} holds {contents}')
+        models = titles_of_models(checkpoint)
+        raise CheckpointError(f'{title} holds {contents}'
+                              + (f'. Models of the file: {", ".join(models)}' if len(models) > 1 else ''))
     layout = LAYOUTS[target]
     state, left_out = from_official(contents.tensors, contents.rest, layout)
     _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
-    lines = [f'read {path}: {contents}']
+    lines = [f'read {title}: {contents}']
     if left_out:
         lines.append(f'left out, because the layout {target} cannot hold it: {_modules(left_out)} '
                      f'({counted(len(left_out), "tensors")})')
@@ -70,9 +73,9 @@ def inspect(source) -> list:
     """
     path = fetch(str(source))
     checkpoint = read_checkpoint(path)
-    find_state_dict(checkpoint, path)
+    find_model(checkpoint, path)
     lines = [str(path)]
-    for name, state in find_models(checkpoint).items():
+    for name, state in zip(titles_of_models(checkpoint), find_models(checkpoint).values(), strict=True):
         contents = Contents.of(state, path)
         classes = f', {counted(contents.num_classes, "classes")}' if contents.num_classes else ''
         lines += [f'{name or "weights"}: {contents}',
@@ -107,4 +110,5 @@ def _plain(value):
 
 
 def _modules(names):
-    return ', '.join(dict.fromkeys(name.split('.')[0] for name in names))
+    parts = (part if (part := part_of(name)) == 'projection head' else name.split('.')[0] for name in names)
+    return ', '.join(dict.fromkeys(parts))

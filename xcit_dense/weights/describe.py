@@ -1,6 +1,7 @@
 """Describe what a file holds, for errors and for tools/convert_checkpoint.py --inspect."""
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..archs import Arch, arch_names, get_arch
 from ..errors import CheckpointError
@@ -22,6 +23,12 @@ class Contents:
     layout: str | None
     tensors: dict
     rest: dict
+
+    #: What errors say about a file with a class token and without classes, and what it can be used for.
+    WITHOUT_CLASSES: ClassVar[str] = (
+        'has no classes, like the files of DINO: measure its features with `test CONFIG FILE --knn` or `--linear` and '
+        'the config of a classifier, show what it attends to with `attention FILE`, or fine-tune from it with '
+        "--init-from or init_cfg=dict(type='Pretrained', checkpoint=FILE)")
 
     @classmethod
     def of(cls, state: dict, source):
@@ -66,9 +73,15 @@ class Contents:
 
     @property
     def parts(self) -> list:
-        """The parts other than the backbone: classifier, pyramid, neck and heads, by the names of their modules."""
-        found = [part for part in ('classifier', 'pyramid') if any(part_of(n) == part for n in self.tensors)]
-        return found + sorted({n.split('.')[0] for n in self.rest})
+        """The parts other than the backbone: classifier, pyramid, projection head; neck and heads by their modules."""
+        found = {part_of(name) for name in (*self.tensors, *self.rest)}
+        return [part for part in ('classifier', 'pyramid', 'projection head') if part in found] + sorted(
+            {name.split('.')[0] for name in self.heads})
+
+    @property
+    def heads(self) -> dict:
+        """The tensors of the neck and heads of a whole model by their own names."""
+        return {name: value for name, value in self.rest.items() if part_of(name) != 'projection head'}
 
     @property
     def num_parameters(self) -> int:
@@ -78,6 +91,8 @@ class Contents:
     def __str__(self):
         if self.layout is None:
             names = list(self.rest)
+            if not names:
+                return 'no XCiT weights'
             return f'no XCiT weights, but {counted(len(names), "tensors")} such as {", ".join(names[:3])}'
         parts = f' with {", ".join(self.parts)}' if self.parts else ''
         return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}'

@@ -10,6 +10,7 @@ import torch
 _BACKBONE = re.compile(r'(patch_embed|pos_embeder|blocks)\.')
 _CLASSIFIER = re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)')
 _PYRAMID = re.compile(r'fpn[1-4]\.')
+_PROJECTION = re.compile(r'(head\.(mlp|last_layer)\.|centre$)')
 _ANY_XCIT = re.compile(r'(|.*\.)(blocks|xca_layers)\.\d+\.attn\.temperature$')
 _QKV = re.compile(r'(cls_attn_blocks\.\d+\.attn)\.([qkv])\.(weight|bias)$')
 _LINEAR = re.compile(r'(.*\.(qkv|attn\.proj|fc1|fc2)|head)\.weight$')
@@ -61,9 +62,11 @@ def part_of(name: str) -> str:
     """Return which part a tensor belongs to, by its name in the authors' layout.
 
     Returns:
-        ``backbone``, ``classifier``, ``pyramid``, or ``rest`` for everything that is not part of XCiT.
+        ``backbone``, ``classifier``, ``pyramid``, ``projection head`` (DINO's, with the centre of its outputs), or
+        ``rest`` for everything that is not part of XCiT.
     """
-    for part, pattern in (('backbone', _BACKBONE), ('classifier', _CLASSIFIER), ('pyramid', _PYRAMID)):
+    for part, pattern in (('backbone', _BACKBONE), ('classifier', _CLASSIFIER), ('pyramid', _PYRAMID),
+                          ('projection head', _PROJECTION)):
         if pattern.match(name):
             return part
     return 'rest'
@@ -121,9 +124,8 @@ def from_official(tensors: dict, rest: dict, layout: Layout):
         kept = _split(kept)
     prefix = 'backbone.' if layout.in_whole_model else ''
     state = {('' if n.startswith('head.') else prefix) + _renamed(n, layout): v for n, v in kept.items()}
-    if 'rest' not in layout.holds:
-        return state, [*left_out, *rest]
-    return {**state, **rest}, left_out
+    heads = {n: v for n, v in rest.items() if 'rest' in layout.holds and part_of(n) != 'projection head'}
+    return {**state, **heads}, [*left_out, *(n for n in rest if n not in heads)]
 
 
 def _prefix(state):

@@ -1,4 +1,4 @@
-"""Find the weights in a checkpoint and load them strictly."""
+"""Load the weights of a checkpoint strictly."""
 import re
 
 import torch
@@ -7,80 +7,45 @@ from mmengine.logging import print_log
 from ..errors import CheckpointError
 from ..text import listed
 from .channels import fit_channels
+from .containers import find_model, find_models, find_short_names, titles_of_models
 from .describe import Contents, arch_title
-from .layouts import holds_xcit, part_of
+from .layouts import part_of
 from .read import read_checkpoint
-
-#: Where to look for weights first: the evaluated ones. mmengine's `EMAHook` saves averaged weights under
-#: ``state_dict`` and the others under ``ema_state_dict``; this package's `AverageHook` saves them the other way round.
-#: Of DINO's two models, the published one is the teacher.
-_CONTAINERS = ('state_dict', 'model', 'teacher', 'student')
-
-#: What mmengine's and torch's averagers keep in addition to the model, which is their ``module``; not weights.
-_AVERAGERS_COUNTERS = ('steps', 'n_averaged')
-
-
-def find_models(checkpoint) -> dict:
-    """Return every model in a checkpoint: by container, its tensors by name.
-
-    The container is the key of the dict, or ``''`` if the file is that dict. If names begin with a teacher and a
-    student, these are the containers. ``module.`` prefixes are removed.
-    """
-    if _is_state(checkpoint):
-        return _halves('', checkpoint)
-    models = {}
-    if isinstance(checkpoint, dict):
-        for name in sorted(checkpoint, key=lambda n: _CONTAINERS.index(n) if n in _CONTAINERS else len(_CONTAINERS)):
-            if isinstance(name, str) and _is_state(checkpoint[name]):
-                models.update(_halves(name, checkpoint[name]))
-    return models
-
-
-def find_state_dict(checkpoint, source, which: str = None) -> dict:
-    """Return the tensors of a model by name, without ``module.`` prefixes.
-
-    Args:
-        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
-        source: Its file, for the error.
-        which: Container of the model. Default: the first that holds an XCiT, in the order ``state_dict``, ``model``,
-            ``teacher``, ``student``, any other. ``state_dict`` holds the weights that were evaluated.
-
-    Raises:
-        CheckpointError: There are no tensors, or none in this container, or one is sparse, quantised or without data.
-    """
-    models = find_models(checkpoint)
-    if not models:
-        raise CheckpointError(f'{source} holds no weights: expected a dict of tensors by name, or one under a key such '
-                              f'as "state_dict" or "model", got {_describe(checkpoint)}')
-    if which is not None and which not in models:
-        raise CheckpointError(f'{source} holds no model named {which!r}; it holds '
-                              f'{", ".join(filter(None, models)) or "a single model without a name"}')
-    if which is None:
-        which = next((name for name in models if holds_xcit(models[name])), next(iter(models)))
-    _check_dense(models[which], source)
-    return models[which]
 
 
 def load_model(model, checkpoint, source):
     """Load a whole model strictly, from a checkpoint that `xcit_dense.weights.read_checkpoint` returned.
 
-    A model with an `XCiTClassifier` accepts classifiers of every layout of `xcit_dense.weights.layouts`.
+    A model with an `XCiTClassifier` accepts classifiers of every layout of `xcit_dense.weights.layouts`. A `DINO` takes
+    both models of a file, student and teacher.
 
     Raises:
         CheckpointError: A tensor is missing, left over, of another shape, or cannot be a weight (integers, NaN, ...).
             The model is unchanged then.
     """
-    load_strictly(model, *state_for(model, checkpoint, source), f'a whole {type(model).__name__}')
+    state, title, contents = state_for(model, checkpoint, source)
+    try:
+        load_strictly(model, state, title, contents, f'a whole {type(model).__name__}')
+    except CheckpointError as error:
+        has_classes = contents.num_classes or 'classifier' not in contents.parts
+        if has_classes or _place_of_classifier(model) not in ('', 'backbone.'):  # not a classifier, such as `DINO`
+            raise
+        raise CheckpointError(f'{error}. The file {contents.WITHOUT_CLASSES}') from error
 
 
 def state_for(model, checkpoint, source):
-    """Return the tensors of a checkpoint by the names of a whole model, their file, and its `Contents`."""
-    state = find_state_dict(checkpoint, source)
-    contents = Contents.of(state, source)
+    """Return the tensors of a checkpoint by the names of a whole model, what messages call them, and their `Contents`.
+    """
+    models, branches = find_models(checkpoint), {name.partition('.')[0] for name in model.state_dict()}
+    if branches == {'student', 'teacher'} <= models.keys():
+        whole = {f'{branch}.{name}': value for branch in branches for name, value in models[branch].items()}
+        return whole, str(source), Contents.of(models['teacher'], source)
+    state, title = find_model(checkpoint, source)
+    contents = Contents.of(state, title)
     place = _place_of_classifier(model)
     if place is not None and 'classifier' in contents.parts:
-        state = {**{f'{place}{name}': value for name, value in contents.tensors.items()}, **contents.rest}
-    return state, source, contents
+        state = {**{f'{place}{name}': value for name, value in contents.tensors.items()}, **contents.heads}
+    return state, title, contents
 
 
 def load_backbone(model, source, prefix: str = None):
@@ -94,13 +59,15 @@ def load_backbone(model, source, prefix: str = None):
         model: The `XCiT` to fill.
         source: As for `xcit_dense.weights.read_checkpoint`. In a whole detector or segmentor, the backbone is
             found automatically.
-        prefix: What the names of the weights begin with, if the file holds several models.
+        prefix: Which model, if the file holds several: ``student``, ``teacher`` or ``ema`` (the average of the
+            weights), by default as for `find_state_dict`; or what the names of its weights begin with; or both, as
+            ``student.backbone``.
 
     Raises:
         CheckpointError: The file cannot be read, or belongs to another model.
     """
-    contents, wanted = _read_for(model, source, prefix)
-    state = fit_channels(model, contents.tensors, source)
+    contents, title, wanted = _read_for(model, source, prefix)
+    state = fit_channels(model, contents.tensors, title)
     has_pyramid = 'pyramid' in contents.parts
 
     def may_lack(name):
@@ -112,7 +79,7 @@ def load_backbone(model, source, prefix: str = None):
             return len(model.blocks) <= int(block[1]) < model.arch.depth
         return part_of(name) in ('classifier', 'pyramid')
 
-    load_strictly(model, state, source, contents, wanted, may_lack, may_leave)
+    load_strictly(model, state, title, contents, wanted, may_lack, may_leave)
 
 
 def load_classifier(model, source, prefix: str = None):
@@ -130,27 +97,32 @@ def load_classifier(model, source, prefix: str = None):
     Raises:
         CheckpointError: The file cannot be read, or belongs to another model.
     """
-    contents, wanted = _read_for(model, source, prefix)
-    state = fit_channels(model, contents.tensors, source)
+    contents, title, wanted = _read_for(model, source, prefix)
+    state = fit_channels(model, contents.tensors, title)
     fits = contents.num_classes == model.num_classes
     if not fits:
         state = {name: value for name, value in state.items() if not name.startswith('head.')}
-    load_strictly(model, state, source, contents, f'{wanted} with classifier',
+    load_strictly(model, state, title, contents, f'{wanted} with classifier',
                   may_lack=lambda name: not fits and name.startswith('head.'))
 
 
 def _read_for(model, source, prefix):
-    """Return the contents of a file that must hold an XCiT, and the name of the XCiT that the model expects."""
-    state = find_state_dict(read_checkpoint(source), source)
+    """Return the contents of a file that must hold an XCiT, what messages call it, and the XCiT that is expected."""
+    checkpoint, which = read_checkpoint(source), None
+    first, _, inner = (prefix or '').rstrip('.').partition('.')
+    if first.lower() in find_short_names(checkpoint):
+        which, prefix = first, inner
+    state, title = find_model(checkpoint, source, which)
     if prefix:
         start = f'{prefix.rstrip(".")}.'
         state = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
-    contents = Contents.of(state, source)
+    contents = Contents.of(state, title)
     wanted = f'XCiT {arch_title(model.arch)}'
     if contents.layout is None:
-        raise CheckpointError(f'{source} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
-                              + f'; expected {wanted}')
-    return contents, wanted
+        others = ', '.join(filter(None, titles_of_models(checkpoint)))
+        raise CheckpointError(f'{title} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
+                              + f'; expected {wanted}' + (f'. Models of the file: {others}' if others else ''))
+    return contents, title, wanted
 
 
 def _place_of_classifier(model):
@@ -179,25 +151,12 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
                               + '; '.join(filter(None, problems)))
     matched = {name: value for name, value in state.items() if name in wanted}
     model.load_state_dict(matched, strict=False)
-    fresh = f'; {len(lacking)} start fresh: {", ".join(sorted({n.split(".")[0] for n in lacking}))}' if lacking else ''
+    parts = sorted({_part_title(name) for name in lacking})
+    fresh = f'; {len(lacking)} start fresh: {", ".join(parts)}' if lacking else ''
     left = f'; {len(state) - len(matched)} of the file are not used' if len(state) > len(matched) else ''
     # reported again at the start of a training
     model.weights_from = f'{len(matched)} of {len(wanted)} tensors from {source} ({contents}){fresh}{left}'
     print_log(f'loaded {model.weights_from}', logger='current')
-
-
-def _check_dense(state, source):
-    """Raise `CheckpointError` unless every tensor is dense, which the rest of this file relies on."""
-    problems = []
-    for name, value in state.items():
-        for is_other, kind in ((value.is_quantized, 'quantised'), (value.is_nested, 'nested'),
-                               (value.is_meta, 'without data'), (value.layout != torch.strided, 'sparse')):
-            if is_other:
-                problems.append(f'{name}: {kind}')
-                break
-    if problems:
-        raise CheckpointError(f'{source} cannot be loaded: it holds tensors that are not dense ({listed(problems)}). '
-                              'Save them as dense tensors of a floating type.')
 
 
 def _value_problem(value, wanted, is_parameter):
@@ -216,31 +175,10 @@ def _value_problem(value, wanted, is_parameter):
     return 'infinite' if is_parameter and value.isinf().any() else None
 
 
-def _is_state(value):
-    return isinstance(value, dict) and bool(value) and all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in value.items())
-
-
-def _halves(container, state):
-    """Remove ``module.`` and separate teacher and student (distillation, as in PaddlePaddle)."""
-    if any(name.startswith('module.') for name in state):
-        state = {n: v for n, v in state.items() if n not in _AVERAGERS_COUNTERS}
-        # if a name exists with and without the prefix, the prefix stays, so that no tensor is lost
-        state = {n if (inner := n.removeprefix('module.')) in state else inner: v for n, v in state.items()}
-    halves = {}
-    for name, value in state.items():
-        half, _, inner = name.partition('.')
-        if half.lower() not in ('teacher', 'student'):
-            return {container: state}
-        halves.setdefault(half, {})[inner] = value
-    return dict(sorted(halves.items(), key=lambda item: item[0].lower() != 'teacher'))
+def _part_title(name):
+    """Return the part of a model that a tensor belongs to: ``neck``, or ``backbone.head`` of a whole classifier."""
+    return '.'.join(name.split('.')[:2 if name.startswith('backbone.') else 1])
 
 
 def _listed(title, names):
     return f'{len(names)} {title} ({listed(names)})' if names else ''
-
-
-def _describe(value):
-    if isinstance(value, dict):
-        return f'a dict with the keys {sorted(map(str, value))[:8]}'
-    return f'a {type(value).__name__}'

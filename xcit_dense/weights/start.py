@@ -106,14 +106,14 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         CheckpointError: A tensor is missing, left over, of another shape, or cannot be a weight. The model is
             unchanged then.
     """
-    state, source, contents = state_for(model, checkpoint, source)
+    state, title, contents = state_for(model, checkpoint, source)
     backbone = getattr(model, 'backbone', None)
-    if hasattr(backbone, 'load_weights') and contents.layout and not contents.rest and not _is_classifier(backbone):
-        print_log(f'{source} holds {contents}: the backbone starts from it, neck and heads start fresh',
+    if hasattr(backbone, 'load_weights') and contents.layout and not contents.heads and not _is_classifier(backbone):
+        print_log(f'{title} holds {contents}: the backbone starts from it, neck and heads start fresh',
                   logger='current')
         backbone.load_weights(source)
         return
-    state, fresh, by_name = fit_channels(model, state, source), set(), False
+    state, fresh, by_name = fit_channels(model, state, title), set(), False
     pairs = match_classes(old, new)
     for name, own in model.state_dict().items():
         if name not in class_rows:
@@ -132,7 +132,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         else:
             state = {**state, name: value}
     try:
-        load_strictly(model, state, source, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
+        load_strictly(model, state, title, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
     except CheckpointError as error:
         only_backbone = ('. To load only the backbone, replace --init-from by --cfg-options init_from=None '
                          f'model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint={source}'

@@ -1,0 +1,229 @@
+"""What a run of DINO leaves: another run, a detector, a segmentor or a classifier starts from it, and tools read it."""
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS, DefaultScope
+from PIL import Image
+from torch.serialization import get_unsafe_globals_in_checkpoint
+
+from helpers.models import assert_equal, prefixed, save
+from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import as_in_a_process_of_its_own, run_tool
+from xcit_dense import XCiTClassifier, load
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import set_classes
+from xcit_dense.errors import CheckpointError, ConfigError
+from xcit_dense.predict import classify
+from xcit_dense.train import build_runner
+from xcit_dense.weights import load_model, newest_checkpoint, read_checkpoint
+from xcit_dense.weights.start import find_class_rows, start_model
+
+pytest.importorskip('mmpretrain')
+
+#: The backbone of the tiny detector and segmentor; the tiny classifier's is set to it.
+ARCH = dict(embed_dims=32, depth=4, num_heads=4, patch_size=16)
+TINY = {'model.backbone.arch': dict(_delete_=True, **ARCH),
+        'model.head': dict(num_prototypes=8, hidden_channels=8, bottleneck_channels=4),
+        'train_dataloader.batch_size': 2, 'train_dataloader.num_workers': 0,
+        'train_dataloader.persistent_workers': False, 'train_cfg.max_epochs': 1,
+        'custom_hooks': [dict(type='DINOHook', warmup=1, freeze_last_layer=0)]}
+CLASSES = ('cat', 'dog', 'bird')
+
+
+@pytest.fixture(scope='module')
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('images')
+    for number in range(2):
+        pixels = np.random.default_rng(number).integers(0, 256, (40, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f'{number}.png')
+    return folder
+
+
+def config_of_run(images, work_dir, **changes):
+    cfg = load_config(ROOT / 'configs/xcit_n12_p8_dino_small.py', data_root=str(images), pretrained=False,
+                      cfg_options={**TINY, **changes})
+    cfg.work_dir, cfg.randomness = str(work_dir), dict(seed=3)
+    return cfg
+
+
+@pytest.fixture(scope='module')
+def run(images, tmp_path_factory):
+    """The work dir of a run of one iteration."""
+    work_dir = tmp_path_factory.mktemp('dino')
+    with as_in_a_process_of_its_own():
+        build_runner(config_of_run(images, work_dir)).train()
+    return work_dir
+
+
+@pytest.fixture(scope='module')
+def halves(run):
+    """The tensors of the teacher's and the student's backbone by their names in a classifier."""
+    state = read_checkpoint(run)['state_dict']
+    return [{n.removeprefix(f'{half}.backbone.'): v for n, v in state.items() if n.startswith(f'{half}.backbone.')}
+            for half in ('teacher', 'student')]
+
+
+def make(config, **changes):
+    torch.manual_seed(5)
+    cfg = load_config(config, pretrained=False, cfg_options=changes)
+    set_classes(cfg, CLASSES)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return MODELS.build(cfg.model)
+
+
+def assert_backbone_is(model, state, fresh, source):
+    """The backbone has the weights of a branch, and the rest those from before."""
+    for name, value in model.state_dict().items():
+        inner = name.removeprefix('backbone.')
+        wanted = state[inner] if name.startswith('backbone.') and inner in state else fresh[name]
+        assert torch.equal(value, wanted), name
+    assert str(source) in model.backbone.weights_from
+
+
+def test_the_checkpoint_is_plain_and_split(run, halves):
+    path = newest_checkpoint(run)
+    assert get_unsafe_globals_in_checkpoint(path) == []
+    state = torch.load(path, weights_only=True)['state_dict']
+    assert {name.split('.')[0] for name in state} == {'teacher', 'student'} and 'teacher.centre' in state
+    assert not torch.equal(halves[0]['cls_token'], halves[1]['cls_token'])
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
+@pytest.mark.parametrize('prefix, number', ((None, 0), ('teacher', 0), ('student', 1), ('student.backbone', 1)))
+def test_detectors_and_segmentors_begin_by_init_cfg(config, prefix, number, run, halves):
+    model = make(config)
+    model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(run), prefix=prefix)
+    fresh = {name: value.clone() for name, value in model.backbone.state_dict().items()}
+    model.backbone.init_weights()
+    taken = model.backbone.state_dict()
+    assert_equal(taken, {n: halves[number].get(n, fresh[n]) for n in taken})
+    assert all(n.startswith('fpn') for n in taken if n not in halves[number])
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
+def test_detectors_and_segmentors_start_from_the_teacher(config, run, halves, capsys):
+    model = make(config)
+    fresh = {name: value.clone() for name, value in model.state_dict().items()}
+    path = newest_checkpoint(run)
+    start_model(model, read_checkpoint(path), path, {}, (), CLASSES)
+    assert_backbone_is(model, halves[0], fresh, f'the teacher of {path}')
+    assert 'projection head: the backbone starts from it, neck and heads start fresh' in capsys.readouterr().out
+
+
+def test_classifiers_start_from_the_teacher(run, halves):
+    arch = {'model.backbone.arch': dict(_delete_=True, **ARCH)}
+    model = make(TINY_CLS_CONFIG, **arch)
+    wider = make(TINY_CLS_CONFIG, **arch)
+    wider.backbone.head = torch.nn.Linear(32, len(CLASSES) + 1)
+    fresh = {name: value.clone() for name, value in model.state_dict().items()}
+    path = newest_checkpoint(run)
+    start_model(model, read_checkpoint(path), path, find_class_rows(model, wider, len(CLASSES)), (), CLASSES)
+    model.backbone.weights_from = model.weights_from
+    assert_backbone_is(model, halves[0], fresh, f'the teacher of {path}')
+    assert '2 start fresh: backbone.head;' in model.weights_from
+    # a test needs classes
+    with pytest.raises(CheckpointError, match=r'2 missing .*backbone\.head.* has no classes.*--knn.*--linear.*init'):
+        load_model(model, read_checkpoint(path), path)
+    other = make(TINY_CLS_CONFIG, **{'model.backbone.arch': dict(_delete_=True, **ARCH | dict(embed_dims=64))})
+    with pytest.raises(CheckpointError, match='of another shape .*cls_token'):
+        start_model(other, read_checkpoint(path), path, find_class_rows(other, other, 3), (), CLASSES)
+
+
+def dino(**options):
+    backbone = dict(type='XCiTClassifier', arch=ARCH, num_classes=0, norm_cfg=dict(type='BN'), **options)
+    head = dict(type='DINOHead', **TINY['model.head'])
+    return MODELS.build(dict(type='DINO', backbone=backbone, head=head))
+
+
+@pytest.mark.parametrize('load_into', (load_model, lambda *args: start_model(*args, {}, (), ())),
+                         ids=('resume', 'init-from'))
+def test_another_run_begins_with_student_and_teacher(load_into, run, tmp_path):
+    path = newest_checkpoint(run)
+    checkpoint, model = read_checkpoint(path), dino()
+    load_into(model, checkpoint, path)
+    assert_equal(model.state_dict(), {n: checkpoint['state_dict'][n] for n in model.state_dict()})
+    count = len(model.state_dict())
+    assert model.weights_from.startswith(f'{count} of {count} tensors from {path} (')
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for spoiled in ('teacher.centre', 'student.head.mlp.0.weight'):
+        state = {n: v for n, v in checkpoint['state_dict'].items() if n != spoiled}
+        with pytest.raises(CheckpointError, match=f'expected a whole DINO.* 1 missing in the file .{spoiled}'):
+            load_into(model, {'state_dict': state}, 'damaged.pth')
+    only_teacher = {n: v for n, v in checkpoint['state_dict'].items() if n.startswith('teacher.')}
+    with pytest.raises(CheckpointError, match='expected a whole DINO'):
+        load_into(model, {'state_dict': only_teacher}, 'half.pth')
+    with pytest.raises(CheckpointError, match=r'unknown to the model .*blocks\.3'):
+        smaller = MODELS.build(dict(type='DINO', head=dict(type='DINOHead', **TINY['model.head']), backbone=dict(
+            type='XCiTClassifier', arch=ARCH | dict(depth=3), num_classes=0, norm_cfg=dict(type='BN'))))
+        load_into(smaller, checkpoint, path)
+    assert_equal(model.state_dict(), before)
+
+
+def test_a_run_begins_with_a_full_checkpoint_of_dino(run):
+    """Its centre is in its loss."""
+    source, model = read_checkpoint(run)['state_dict'], dino()
+    student, teacher = ({n.removeprefix(f'{half}.'): v for n, v in source.items() if n.startswith(f'{half}.')}
+                        for half in ('student', 'teacher'))
+    centre = teacher.pop('centre')
+    load_model(model, {'student': prefixed(student, 'module.'), 'teacher': teacher, 'epoch': 3,
+                       'dino_loss': {'center': centre[None]}}, 'full.pth')
+    assert_equal(model.state_dict(), {n: source[n] for n in model.state_dict()})
+
+
+def test_a_run_starts_from_another_one(run, images, tmp_path):
+    """As a whole, with the first epoch ahead, as by --init-from; without a learning rate, it stays the same."""
+    with as_in_a_process_of_its_own():
+        cfg = config_of_run(images, tmp_path, **{'optim_wrapper.optimizer.lr': 0.})
+        cfg.init_from = str(run)
+        runner = build_runner(cfg)
+        runner.train()
+    old, new = (read_checkpoint(folder)['state_dict'] for folder in (run, tmp_path))
+    for name, value in new.items():
+        if name.startswith('student') and 'running' not in name and 'tracked' not in name:
+            assert torch.equal(value, old[name]), name
+    assert not runner.resumes and runner.iter == 1
+    assert f'tensors from {newest_checkpoint(run)}' in runner.model.weights_from
+
+
+def test_tools_read_it(run, halves, images, tmp_path):
+    said = run_tool('convert_checkpoint.py', run, '--inspect').stdout
+    assert all(f'\n{half}: weights in the official ImageNet layout of XCiT (32 channels, 4 blocks, 4 heads, patch 16) '
+               'with classifier, projection head\n' in said for half in ('teacher', 'student'))
+    run_tool('attention.py', run, images, '--out', tmp_path)
+    found = np.load(tmp_path / '0.npz')
+    model = XCiTClassifier(ARCH, num_classes=0, norm_cfg=dict(type='BN')).eval()
+    model.load_state_dict(halves[0])
+    pixels = torch.from_numpy(np.array(Image.open(images / '0.png'))).permute(2, 0, 1)[None].float()
+    mean, std = (torch.tensor(v).view(-1, 1, 1) for v in ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)))
+    with torch.no_grad():
+        wanted = model.attention_maps((pixels - mean) / std)[0].numpy()
+    maps = next(found[key] for key in found if found[key].shape == wanted.shape)
+    np.testing.assert_allclose(maps, wanted, rtol=1e-3, atol=1e-5)
+    with pytest.raises(CheckpointError) as caught:
+        classify(run, images / '0.png')
+    for words in ('has no classes', '`test CONFIG FILE --knn`', '`--linear`', 'init_cfg'):
+        assert words in str(caught.value)
+    with pytest.raises(ConfigError, match='of a classifier or DINO.*attention'):
+        load(run)
+
+
+def test_a_detector_without_class_names_and_data_is_one_error(run, tmp_path, monkeypatch):
+    """Its classes are not in the file, and there is no data in this folder."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match='holds no class names'):
+        load(TINY_CONFIG, run, device='cpu')
+
+
+def test_a_distillation_checkpoint_is_plain_and_an_ordinary_classifier(tmp_path):
+    """Student, frozen teacher and average in one file: torch reads it, and the student fits a plain classifier."""
+    model = make(TINY_CLS_CONFIG)
+    student = model.state_dict()
+    path = save(tmp_path / 'run.pth', {
+        'state_dict': student, 'teacher': {'model.stem.conv.weight': torch.ones(2, 3, 3, 3)},
+        'ema_state_dict': {'steps': torch.tensor(1), **prefixed(student, 'module.')}})
+    assert get_unsafe_globals_in_checkpoint(path) == []
+    other = make(TINY_CLS_CONFIG)
+    torch.nn.init.ones_(other.backbone.cls_token)
+    load_model(other, read_checkpoint(path), path)
+    assert_equal(other.state_dict(), student)
+    assert other.weights_from.startswith(f'{len(student)} of {len(student)} tensors from the student of {path} (')

@@ -1,0 +1,161 @@
+"""The models that a checkpoint holds, and which of them is meant."""
+import torch
+
+from ..errors import CheckpointError
+from ..text import listed, type_name
+from .layouts import holds_xcit
+from .meta import config_of_checkpoint, get_meta
+
+#: Where to look for weights first: the evaluated ones. mmengine's `EMAHook` saves averaged weights under
+#: ``state_dict`` and the others under ``ema_state_dict``; this package's `AverageHook` saves them the other way round.
+#: Of DINO's two models, the published one is the teacher.
+_CONTAINERS = ('state_dict', 'model', 'teacher', 'student')
+
+#: Containers of averaged weights: of mmengine and this package, of timm, of DeiT.
+_AVERAGES = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
+
+#: What mmengine's and torch's averagers keep in addition to the model, which is their ``module``; not weights.
+_AVERAGERS_COUNTERS = ('steps', 'n_averaged')
+
+#: The names by which a model can be chosen in every file that holds several, and what messages call it.
+SHORT_NAMES = dict(student='the student', teacher='the teacher', ema='the average of the weights')
+
+
+def find_models(checkpoint) -> dict:
+    """Return every model in a checkpoint: by container, its tensors by name.
+
+    The container is the key of the dict, or ``''`` if the file is that dict. If names begin with a teacher and a
+    student, these are the containers; in a second such dict, they follow its key (``ema_state_dict.teacher``).
+    ``module.`` prefixes are removed. The centre of DINO's own files, which is in its loss, is with the teacher, as in
+    files of this package.
+    """
+    if _is_state(checkpoint):
+        return _halves('', checkpoint)
+    models = {}
+    if isinstance(checkpoint, dict):
+        for name in sorted(checkpoint, key=lambda n: _CONTAINERS.index(n) if n in _CONTAINERS else len(_CONTAINERS)):
+            if isinstance(name, str) and _is_state(checkpoint[name]):
+                for half, state in _halves(name, checkpoint[name]).items():
+                    models[f'{name}.{half}' if half in models else half] = state
+    if 'teacher' in models and 'center' in (loss := models.pop('dino_loss', {})):
+        models['teacher'] = {**models['teacher'], 'centre': loss['center'].flatten()}
+    return models
+
+
+def find_short_names(checkpoint) -> dict:
+    """Return the containers of the models of a checkpoint by those of `SHORT_NAMES` that it has.
+
+    A student whose container is not named so is the main model of a file with a teacher. The average is not among them
+    if mmengine wrote the file and the config in it does not tell which container holds the average.
+    """
+    models = find_models(checkpoint)
+    names = {name.lower(): name for name in models if name.lower() in ('teacher', 'student')}
+    main = next((name for name in ('state_dict', 'model') if name in models), None)
+    if 'teacher' in names and main:
+        names.setdefault('student', main)
+    average = next((name for first in _AVERAGES for name in models if name.partition('.')[0] == first), None)
+    if average == 'ema_state_dict' and main == 'state_dict':
+        average = _average_of_run(checkpoint)
+    return {**names, 'ema': average} if average else names
+
+
+def titles_of_models(checkpoint) -> list:
+    """Return what each model of `find_models` is called: ``teacher``, ``ema (model_ema)``, ``model``."""
+    names = find_short_names(checkpoint)
+    return [_title(container, [short for short in names if names[short] == container])
+            for container in find_models(checkpoint)]
+
+
+def find_model(checkpoint, source, which: str = None):
+    """Return the tensors of a model by name, without ``module.`` prefixes, and what messages call the model.
+
+    Args:
+        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
+        source: Its file, for messages.
+        which: One of `find_short_names`, or the container of the model; upper or lower case. Default: the first
+            container that holds an XCiT, in the order ``state_dict``, ``model``, ``teacher``, ``student``, any other.
+            ``state_dict`` holds the weights that were evaluated.
+
+    Raises:
+        CheckpointError: There are no tensors, or none in this container, or one is sparse, quantised or without data.
+    """
+    models = find_models(checkpoint)
+    if not models:
+        raise CheckpointError(f'{source} holds no weights: expected a dict of tensors by name, or one under a key such '
+                              f'as "state_dict" or "model", got {_describe(checkpoint)}')
+    names = find_short_names(checkpoint) if len(models) > 1 else {}
+    if which is None:
+        container = next((name for name in models if holds_xcit(models[name])), next(iter(models)))
+    elif which in models:
+        container = which
+    else:
+        known = {**{name.lower(): name for name in models if name}, **names}
+        if which.lower() not in known:
+            held = ', '.join(filter(None, titles_of_models(checkpoint))) or 'a single model without a name'
+            raise CheckpointError(f'{source} holds no model named {which!r}; it holds {held}')
+        container = known[which.lower()]
+    short = next((name for name in names if names[name] == container), None)
+    title = f'{SHORT_NAMES[short]} of {source}' if short else str(source)
+    _check_dense(models[container], title)
+    return models[container], title
+
+
+def find_state_dict(checkpoint, source, which: str = None) -> dict:
+    """Return only the tensors of `find_model`."""
+    return find_model(checkpoint, source, which)[0]
+
+
+def _average_of_run(checkpoint):
+    """Return the container of the average in a file of mmengine, or None if it is not known."""
+    hooks = config_of_checkpoint(checkpoint).get('custom_hooks')
+    types = {type_name(hook.get('type')) for hook in hooks if isinstance(hook, dict)} if isinstance(
+        hooks, (list, tuple)) else set()
+    if 'AverageHook' in types:
+        return 'ema_state_dict'
+    if 'EMAHook' in types:
+        return 'state_dict'
+    return None if 'mmengine_version' in get_meta(checkpoint) else 'ema_state_dict'
+
+
+def _title(container, shorts):
+    return container if not shorts or container.lower() in shorts else f'{", ".join(shorts)} ({container})'
+
+
+def _check_dense(state, source):
+    """Raise `CheckpointError` unless every tensor is dense, which loading and converting rely on."""
+    problems = []
+    for name, value in state.items():
+        for is_other, kind in ((value.is_quantized, 'quantised'), (value.is_nested, 'nested'),
+                               (value.is_meta, 'without data'), (value.layout != torch.strided, 'sparse')):
+            if is_other:
+                problems.append(f'{name}: {kind}')
+                break
+    if problems:
+        raise CheckpointError(f'{source} cannot be loaded: it holds tensors that are not dense ({listed(problems)}). '
+                              'Save them as dense tensors of a floating type.')
+
+
+def _is_state(value):
+    return isinstance(value, dict) and bool(value) and all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in value.items())
+
+
+def _halves(container, state):
+    """Remove ``module.`` and separate teacher and student (distillation as in PaddlePaddle, `DINO`)."""
+    if any(name.startswith('module.') for name in state):
+        state = {n: v for n, v in state.items() if n not in _AVERAGERS_COUNTERS}
+        # if a name exists with and without the prefix, the prefix stays, so that no tensor is lost
+        state = {n if (inner := n.removeprefix('module.')) in state else inner: v for n, v in state.items()}
+    halves = {}
+    for name, value in state.items():
+        half, _, inner = name.partition('.')
+        if half.lower() not in ('teacher', 'student'):
+            return {container: state}
+        halves.setdefault(half, {})[inner] = value
+    return dict(sorted(halves.items(), key=lambda item: item[0].lower() != 'teacher'))
+
+
+def _describe(value):
+    if isinstance(value, dict):
+        return f'a dict with the keys {sorted(map(str, value))[:8]}'
+    return f'a {type(value).__name__}'
