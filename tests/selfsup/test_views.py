@@ -79,7 +79,7 @@ def test_both_start_from_the_weights_of_the_config(tmp_path):
             assert torch.equal(branch.backbone.state_dict()[name], value), name
     assert all(torch.equal(a, b) for a, b in zip(
         model.student.parameters(), model.teacher.parameters(), strict=True))
-    rates = [{block.drop_path.drop_prob for block in branch.backbone.blocks}
+    rates = [{block.drop_path.rate for block in branch.backbone.blocks}
              for branch in (model.student, model.teacher)]
     assert rates == [{0.3}, {0.}]
 
@@ -94,3 +94,18 @@ def test_features_are_those_of_the_teacher():
 def test_a_head_for_classes_is_refused():
     with pytest.raises(ConfigError, match='head for 7 classes: set model.backbone.num_classes=0'):
         build(num_classes=7)
+
+
+def test_the_passes_are_compiled():
+    """What `CompileHook` compiles is what runs, for each size."""
+    model, views, graphs = build().eval(), views_of(32, 32, 16), []
+    wanted = model.student(views)
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    model.student.backbone.compile(backend=backend, dynamic=True)
+    with torch.no_grad():
+        got = model.student(views)
+    assert graphs and relative_error(got, wanted) < 1e-5

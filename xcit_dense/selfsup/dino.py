@@ -31,6 +31,8 @@ class DINO(BaseModel):
         centre_momentum: Momentum of the moving average of the teacher's outputs.
         init_cfg: Not used: that of the backbone starts both models.
     """
+    #: The model cannot be sharded, see `xcit_dense.train.sharding`.
+    has_teacher = True
 
     def __init__(self, backbone: dict, head: dict, data_preprocessor=None, *, global_views: int = 2,
                  student_temperature: float = 0.1, centre_momentum: float = 0.9, init_cfg=None):
