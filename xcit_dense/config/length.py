@@ -4,7 +4,8 @@ import os
 
 from mmengine.config import Config
 
-from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of
+from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of, reader_of
+from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
 from ..text import counted
 from .check.schedule import WARM_UP, schedulers, shortened, warms_up
@@ -165,6 +166,8 @@ def _count_images(cfg):
                 if file.stat().st_size > _LARGEST:
                     return None
                 total += len(json.loads(file.read_bytes())['images'])
+            elif reader_of(dataset) == 'UnlabelledImages':
+                total += len(UnlabelledSource(dataset).images())
             else:
                 key = next(iter(prefixes_of(dataset)), None)
                 total += len(find_images(folder_of(dataset, key))[1])
