@@ -45,7 +45,8 @@ class UnlabelledImages(BaseDataset):
     def load_data_list(self) -> list:
         """Return one record per image."""
         source = UnlabelledSource(self._config)
-        paths = [path for path, _ in source.images()]
+        # of a broken link the data check says that it is ignored
+        paths = [path for path, _ in source.images() if source.list or source.is_elsewhere or os.path.exists(path)]
         if not paths:
             raise DataError(source.nothing())
         if self._config['left_out'] is None and source.left_out:
