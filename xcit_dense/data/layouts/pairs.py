@@ -174,9 +174,9 @@ def _best(found, maps):
     counts = Counter({suffix: len(images) for suffix, images in found.items()})
     most = max(counts.values())
     wide = [suffix for suffix in counts if counts[suffix] == most]
-    plain = {plain(os.path.splitext(f'x{suffix}')[0][1:]): suffix for suffix in wide}
+    words = {plain(os.path.splitext(f'x{suffix}')[0][1:]): suffix for suffix in wide}
     for word in _BEST:
-        for name, suffix in plain.items():
+        for name, suffix in words.items():
             if name == word or word and name.endswith(word) and len(word) > 1:
                 return suffix
     if len(wide) > 1:
