@@ -57,9 +57,14 @@ class MultiCrop(BaseTransform):
         results['img'] = [np.ascontiguousarray(np.asarray(view(image))[..., ::-1]) for view in self.views]
         return results
 
+    @property
+    def summary(self) -> str:
+        """The numbers and sizes of the views as text."""
+        return f'2 of {self.global_size} x {self.global_size} pixels and {self.num_local} of ' \
+               f'{self.local_size} x {self.local_size}'
+
     def __repr__(self):
-        return (f'{type(self).__name__}(2 views of {self.global_size} and {self.num_local} of {self.local_size} '
-                'pixels)')
+        return f'{type(self).__name__}({self.summary})'
 
 
 def _view(size, ratio, blur, solarises=False):
