@@ -79,7 +79,11 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
 
 def _set_views(cfg, size):
     """Set the sizes of the views in the training pipeline; return whether there are any."""
-    steps = [step for step in dicts_in(_pipelines(cfg, LOADERS[:1])) if type_name(step.get('type')) == 'MultiCrop']
+    found = [(type_name(step.get('type')), step) for step in dicts_in(_pipelines(cfg, LOADERS[:1]))]
+    if 'MultiView' in dict(found):
+        raise ConfigError('--image-size: the views of MultiView have sizes of their own. Set them in the pipeline, or '
+                          'use MultiCrop')
+    steps = [step for kind, step in found if kind == 'MultiCrop']
     for step in steps:
         ratio = step.get('local_size', 96) / step.get('global_size', 224)
         step.update(global_size=size, local_size=max(round(size * ratio / 16), 1) * 16)

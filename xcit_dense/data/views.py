@@ -6,7 +6,7 @@ from mmengine.registry import TRANSFORMS
 from PIL import Image, ImageFilter
 from torchvision import transforms
 
-from ..errors import ConfigError, DataError
+from ..errors import DataError
 
 #: Probability of a blur of the first global view, the second and the local ones; the range of its radius in pixels.
 _BLURS, _RADII = (1., 0.1, 0.5), (0.1, 2.)
@@ -26,6 +26,9 @@ class MultiCrop(BaseTransform):
         global_ratio: The least and the largest share of the area of the image in a global view.
         local_ratio: The same for a local view.
         blurs: Whether to blur and solarise some views. In small views, little would be left.
+
+    Raises:
+        ValueError: A value is out of range.
     """
 
     def __init__(self, global_size: int = 224, local_size: int = 96, num_local: int = 10, *,
@@ -33,11 +36,11 @@ class MultiCrop(BaseTransform):
         for name, value, least in (('global_size', global_size, 1), ('local_size', local_size, 1),
                                    ('num_local', num_local, 0)):
             if not isinstance(value, int) or value < least:
-                raise ConfigError(f'{name} of MultiCrop must be a whole number of at least {least}, got {value!r}')
+                raise ValueError(f'{name} of MultiCrop must be a whole number of at least {least}, got {value!r}')
         for name, (low, high) in dict(global_ratio=global_ratio, local_ratio=local_ratio).items():
             if not 0 < low <= high <= 1:
-                raise ConfigError(f'{name} of MultiCrop must be two numbers above 0 and at most 1, the lower one '
-                                  f'first; got {low!r}, {high!r}')
+                raise ValueError(f'{name} of MultiCrop must be two numbers above 0 and at most 1, the lower one '
+                                 f'first; got {low!r}, {high!r}')
         self.global_size, self.local_size, self.num_local = global_size, local_size, num_local
         blur = _BLURS if blurs else (0., 0., 0.)
         self.views = [_view(global_size, global_ratio, blur[0]), _view(global_size, global_ratio, blur[1], blurs),
