@@ -2,10 +2,11 @@
 # views, of 32 and 16 pixels, and the same schedules.
 _base_ = '../configs/xcit_n12_p8_dino_small.py'
 
-_views = _base_.train_pipeline[1]
-_views.num_views = [2, 2]
-_views.transforms[0][0].scale, _views.transforms[1][0].scale = 32, 16
-train_pipeline = [_base_.train_pipeline[0], _views, _base_.train_pipeline[2]]
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='MultiCrop', global_size=32, local_size=16, num_local=2),
+    dict(type='PackInputs'),
+]
 train_dataloader = dict(batch_size=3, num_workers=0, persistent_workers=False, dataset=dict(pipeline=train_pipeline))
 model = dict(
     backbone=dict(
