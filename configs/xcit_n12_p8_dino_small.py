@@ -4,27 +4,10 @@ _base_ = [
     '_base_/models/xcit_dino.py', '_base_/datasets/unlabelled_images.py', '_base_/schedules/adamw_dino_300e.py',
     '_base_/mmpretrain_runtime.py'
 ]
-_crop = dict(type='RandomResizedCrop', backend='pillow', interpolation='bicubic')
-_colours = [
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(type='NumpyToPIL', to_rgb=True),  # mmcv's shift of the hue fails with NumPy 2
-    dict(
-        type='RandomApply',
-        transforms=dict(type='torchvision/ColorJitter', brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1),
-        prob=0.8),
-    dict(type='PILToNumpy', to_bgr=True),
-    dict(type='RandomGrayscale', prob=0.2, keep_channels=True),
-]
-global_size, local_size = 64, 32
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(
-        type='MultiView',
-        num_views=[2, 4],
-        transforms=[
-            [dict(_crop, scale=global_size, crop_ratio_range=(0.4, 1.0)), *_colours],
-            [dict(_crop, scale=local_size, crop_ratio_range=(0.1, 0.4)), *_colours],
-        ]),
+    dict(type='MultiCrop', global_size=64, local_size=32, num_local=4, global_ratio=(0.4, 1.0), local_ratio=(0.1, 0.4),
+         blurs=False),
     dict(type='PackInputs'),
 ]
 train_dataloader = dict(batch_size=32, num_workers=2, dataset=dict(pipeline=train_pipeline))
@@ -49,6 +32,6 @@ param_scheduler = [
 auto_scale_lr = dict(base_batch_size=32)
 custom_hooks = [
     dict(type='DINOHook', momentum=(0.98, 1.), teacher_temperature=(0.04, 0.07), warmup=5, freeze_last_layer=1),
-    dict(type='CollapseHook'),
+    dict(type='CollapseHook', begin=2),
 ]
 default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=1, max_keep_ckpts=2))

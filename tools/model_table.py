@@ -23,6 +23,7 @@ _FAMILIES = {
 }
 #: Names of the metrics of `xcit_dense.weights.zoo.Weights.published` in the table and the metafiles.
 _METRICS = {'box_ap': 'box AP', 'mask_ap': 'mask AP', 'miou': 'mIoU', 'top1': 'Top 1 Accuracy'}
+_METRICS_DINO = {'knn': 'Top 1 Accuracy (k-NN)', 'linear': 'Top 1 Accuracy (linear)'}
 _SIZES = ((224, 224), (800, 1280))
 _SIZES_IMAGENET = ((224, 224), (384, 384))
 #: The files of a classifier: trained at 224, distilled, distilled and fine-tuned at 384.
@@ -67,9 +68,20 @@ def collect():
     return rows
 
 
+def collect_dino():
+    """Return a dict for each published file of DINO; ``config`` is None if there is no config of its size."""
+    rows = []
+    for name, weights in WEIGHTS.items():
+        if name.endswith('_dino'):
+            config = config_name('', weights.arch).replace('imagenet', 'dino')
+            rows.append(dict(config=config if config in xcit_dense.list_models() else None, weights=name))
+    return rows
+
+
 def page_with_tables(page: str, rows) -> str:
     """Return the text of a page with the tables between their marks renewed."""
-    for name, table in (('models', _dense_table), ('classifiers', _classifier_table), ('chosen', _chosen_table)):
+    for name, table in (('models', _dense_table), ('classifiers', _classifier_table), ('dino', _dino_table),
+                        ('chosen', _chosen_table)):
         start, end = (mark.format(name) for mark in _MARKS)
         text = '\n'.join(table(rows)) + '\n'
         page = re.sub(f'(?<={re.escape(start)}).*(?={re.escape(end)})', text, page, flags=re.S)
@@ -99,6 +111,14 @@ def _classifier_table(rows):
             first = WEIGHTS[names[0]].published
             yield (f'| {_link(row)} | {row["parameters"] / 1e6:.1f} | {_counts(row)} | {top1} | '
                    f'{first["passl_top1"]:.2f}, {first["passl_top5"]:.2f} | {", ".join(map(_file, names))} |')
+
+
+def _dino_table(_):
+    yield '| config | ImageNet top-1: k-NN, linear | weights |'
+    yield '|---|---|---|'
+    for row in collect_dino():
+        top1 = WEIGHTS[row['weights']].published
+        yield f'| {_link(row) if row["config"] else "-"} | {top1["knn"]}, {top1["linear"]} | {_file(row["weights"])} |'
 
 
 def _chosen_table(rows):
@@ -144,12 +164,23 @@ def metafile(family, rows) -> str:
                                 for task, (name, value) in zip(tasks, metrics, strict=True)]
             model['Weights'] = weights.url
         models.append(model)
+    models += [] if family else map(_dino_model, filter(lambda row: row['config'], collect_dino()))
     collection = {'Name': collection_name, 'README': '../README.md',
                   'Metadata': {'Training Data': dataset, 'Architecture': ['XCiT', title] if family else ['XCiT']},
                   'Paper': {'URL': 'https://arxiv.org/abs/2106.09681',
                             'Title': 'XCiT: Cross-Covariance Image Transformers'}}
     return '# Made by tools/model_table.py.\n' + yaml.safe_dump(
         {'Collections': [collection], 'Models': models}, sort_keys=False, width=120)
+
+
+def _dino_model(row):
+    """Return the entry of a config of DINO in the metafile."""
+    weights = WEIGHTS[row['weights']]
+    metrics = {title: weights.published[name] for name, title in _METRICS_DINO.items()}
+    return {'Name': row['config'], 'In Collection': 'XCiT', 'Config': f'configs/{row["config"]}.py',
+            'Metadata': {'Source of results': 'published by the authors, not measured here'},
+            'Results': [{'Task': 'Image Classification', 'Dataset': 'ImageNet-1k', 'Metrics': metrics}],
+            'Weights': weights.url}
 
 
 def make_files(root) -> dict:

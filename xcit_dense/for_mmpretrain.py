@@ -5,13 +5,16 @@ Import: ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrai
 from mmpretrain.models.heads import ClsHead
 from mmpretrain.registry import MODELS
 
+from .data.unlabelled import UnlabelledImages
+from .data.views import MultiCrop
 from .distill.classifier import DistilledClassifier
 from .distill.hook import TeacherHook
 from .selfsup.dino import DINO
 from .selfsup.head import DINOHead
 from .selfsup.hooks import CollapseHook, DINOHook
 
-__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'LogitsHead', 'TeacherHook']
+__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'LogitsHead', 'MultiCrop',
+           'TeacherHook', 'UnlabelledImages']
 
 
 @MODELS.register_module()

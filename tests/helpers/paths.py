@@ -10,3 +10,5 @@ TINY_CONFIG = ROOT / 'tests/maskrcnn_xcit_tiny.py'
 TINY_SEG_CONFIG = ROOT / 'tests/semfpn_xcit_tiny.py'
 #: A classifier, which needs mmpretrain.
 TINY_CLS_CONFIG = ROOT / 'tests/xcit_classifier_tiny.py'
+#: A DINO, which needs mmpretrain.
+TINY_DINO_CONFIG = ROOT / 'tests/xcit_dino_tiny.py'

@@ -39,7 +39,7 @@ if 'TORCHELASTIC_RUN_ID' in os.environ:  # a process of torch's launcher, not of
 
 @HOOKS.register_module()
 class RankDumpHook(Hook):
-    """Writes the parameters and losses of each process at the end."""
+    """Writes the parameters, buffers and losses of each process at the end."""
 
     end = None  # of the training
 
@@ -51,8 +51,9 @@ class RankDumpHook(Hook):
 
     def after_train(self, runner):
         RankDumpHook.end = time.monotonic()
-        torch.save(dict(parameters=dict(runner.model.named_parameters()), losses=self.losses),
-                   Path(runner.work_dir, f'rank{get_rank()}.pt'))
+        model = runner.model
+        torch.save(dict(parameters=dict(model.named_parameters()), buffers=dict(model.named_buffers()),
+                        losses=self.losses), Path(runner.work_dir, f'rank{get_rank()}.pt'))
 
 
 @HOOKS.register_module()

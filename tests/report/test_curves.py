@@ -102,6 +102,25 @@ def test_the_picture_names_its_axes_and_lines(tmp_path):
         assert abs((legend.x0 + legend.x1 - plot.x0 - plot.x1) / 2) < 2 and legend.y1 < plot.y0
 
 
+def test_all_that_a_training_without_labels_logs_is_drawn(tmp_path):
+    """Every schedule in a plot of its own, and the entropies between their bounds."""
+    logged = dict(lr=1e-4, weight_decay=0.04, teacher_momentum=0.996, teacher_temperature=0.04, teacher_entropy=3.,
+                  student_entropy=2., entropy_bound=5.5)
+    write_logs(tmp_path, [{**line, **logged, 'weight_decay': 0.1 * line['step']} for line in losses(1, 2, 3)])
+    figure = figure_of(tmp_path)
+    plots = {axes.get_title(loc='left'): axes for axes in figure.axes}
+    assert list(plots) == ['training losses', 'entropy of the outputs; dashed: its bounds', 'learning rate',
+                           'weight decay', 'teacher momentum', 'teacher temperature']
+    entropies = plots['entropy of the outputs; dashed: its bounds']
+    assert [float(line.get_ydata()[-1]) for line in entropies.lines] == [3., 2., 0., 5.5]
+    assert [text.get_text() for text in entropies.get_legend().get_texts()] == ['teacher_entropy', 'student_entropy']
+    assert [line.get_linestyle() for line in entropies.lines] == ['-', '-', '--', '--']
+    assert plots['weight decay'].lines[0].get_ydata() == pytest.approx([0.1, 0.2, 0.3])
+    assert plots['teacher momentum'].get_ylim()[0] > 0.9 and plots['weight decay'].get_ylim()[0] == 0
+    figure.draw_without_rendering()
+    assert '0.04' in [text.get_text() for text in plots['teacher temperature'].get_yticklabels()]
+
+
 def test_losses_on_the_validation_data_have_the_colours_of_the_training(tmp_path):
     write_logs(tmp_path, [dict(line, loss_a=2., loss_b=3.) for line in losses(1, 2)]
                + [{'val/loss': 1., 'val/loss_b': 2., 'mIoU': 10., 'step': 0}])

@@ -8,13 +8,14 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
-from ..data.datasets import ann_file_of, datasets, find_images, setting_of
+from ..data.datasets import ann_file_of, datasets, find_images, reader_of, setting_of
 from ..data.evaluators import evaluators
 from ..data.folders import label_map_of
+from ..data.unlabelled import UnlabelledSource
 from ..errors import DataError
 from ..machine import own_peak_memory
 from ..report.curves import read_curves
-from ..text import counted
+from ..text import counted, type_name
 from ..train.runner import build_runner
 
 
@@ -65,7 +66,12 @@ def cut_data(cfg, out, num_train, num_val):
         DataError: There are too few validation images.
     """
     for loader, count in (('train_dataloader', num_train), ('val_dataloader', num_val)):
+        if not cfg.get(loader):
+            continue
         dataset, = datasets(cfg, [loader])
+        if reader_of(dataset) == 'UnlabelledImages':
+            _cut_list(dataset, count, out)
+            continue
         root = Path(dataset.data_root).expanduser().absolute()
         kept = _cut_coco(cfg, root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
             root, dataset, count, out)
@@ -93,6 +99,14 @@ def _cut_coco(cfg, root, dataset, count, out):
     return len(kept)
 
 
+def _cut_list(dataset, count, out):
+    source = UnlabelledSource(dataset)
+    file = Path(out, 'images.txt')
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(''.join(f'{path}\n' for path, _ in source.images()[:count]))
+    dataset.update(ann_file=str(file), data_prefix=dict(img_path=str(source.folder)))
+
+
 def _cut_folders(root, dataset, count, out):
     folder, images = find_images(root / dataset.data_prefix.img_path)
     suffix = setting_of(dataset, 'seg_map_suffix', '.png')
@@ -111,6 +125,9 @@ def limit_iterations(cfg, iterations):
     """
     cfg.randomness = dict(seed=0)
     cfg.train_cfg = dict(type='IterBasedTrainLoop', max_iters=iterations, val_interval=iterations)
+    for hook in cfg.get('custom_hooks') or ():
+        if type_name(hook.get('type')) == 'DINOHook':
+            hook['freeze_last_layer'] = 0  # a whole step is measured
     cfg.train_dataloader.sampler = dict(type='InfiniteSampler', shuffle=True)
     cfg.default_hooks.logger.interval = 1
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', by_epoch=False, interval=iterations)
@@ -121,8 +138,8 @@ def train_and_measure(cfg):
     """Train and evaluate a config of `limit_iterations` in a fresh work dir.
 
     Returns:
-        A dict: seconds per iteration and per evaluated image (medians), peak memory of the device (on a CPU of the
-        process) in GiB, the losses and the metrics.
+        A dict: seconds per iteration and per evaluated image (medians; None without validation), peak memory of the
+        device (on a CPU of the process) in GiB, the losses and the metrics.
     """
     runner = build_runner(cfg)
     runner.train()
@@ -134,7 +151,8 @@ def train_and_measure(cfg):
         batch_size=cfg.train_dataloader.batch_size,
         iterations=runner.max_iters,
         seconds_per_iteration=statistics.median(value for _, value in curves['time']),
-        seconds_per_image=curves['val/time'][-1][1] / cfg.val_dataloader.batch_size,
+        seconds_per_image=curves['val/time'][-1][1] / cfg.val_dataloader.batch_size if cfg.get('val_dataloader') else
+        None,
         peak_memory_gib=memory / 2**30,
         losses=[value for _, value in curves['loss']],
         metrics=metrics)

@@ -68,10 +68,11 @@ def _lines(result, images):
         f'Training, {counted(training["iterations"], "iterations")}, batch size {training["batch_size"]}'
         f'{", amp" if result["amp"] else ""}': {
             'time': f'{training["seconds_per_iteration"]:.3g} s per iteration',
-            'peak memory': f'{training["peak_memory_gib"]:.1f} GiB', 'loss': losses},
-        f'Evaluation, {counted(images, "images")}': {
+            'peak memory': f'{training["peak_memory_gib"]:.1f} GiB', 'loss': losses}}
+    if training['seconds_per_image'] is not None:
+        parts[f'Evaluation, {counted(images, "images")}'] = {
             'time': f'{training["seconds_per_image"]:.3g} s per image',
-            **(metrics or {'metrics': 'none: no object above the score threshold'})}}
+            **(metrics or {'metrics': 'none: no object above the score threshold'})}
     width = max(len(name) for rows in parts.values() for name in rows)
     lines = [f'{machine["device"]}, torch {machine["torch"]}, {result["config"]}']
     for title, rows in parts.items():

@@ -46,6 +46,9 @@ def set_augmentation(cfg: Config, strength: str):
                           'pipeline of its data set yourself')
     whole = cfg[LOADERS[0]]['dataset']
     mixing = next((node for node in dicts_in(whole) if 'dataset' in node and node.get('pipeline')), None)
+    if any(type_name(step.get('type')) in ('MultiCrop', 'MultiView') for step in dicts_in(whole)):
+        raise ConfigError(f'--augment {strength} would replace the views that this config learns from. Omit it; '
+                          '--cfg-options train_dataloader.dataset.pipeline.1.KEY=VALUE sets the arguments of MultiCrop')
     pipelines = [(dataset, *_parts(dataset, mixing, strength)) for dataset in inner]
     mixed = None
     for dataset, loading, packing in pipelines:

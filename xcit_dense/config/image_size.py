@@ -33,6 +33,7 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     - Segmentation: the same. If the box of the config limits only the shorter side, as ADE20k's 2048x512, that side
       gets the given size. Crops, the preprocessor and a sliding window are scaled too.
     - Classification: the size is that of the crop; the crop ratio of the test stays the same.
+    - DINO: the size is that of the global views; the local ones keep their ratio to it, as multiples of 16 pixels.
 
     Args:
         cfg: The config.
@@ -45,9 +46,9 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     box = _read_size(size)
     if framework_of(cfg) == 'mmpretrain':
         if box[0] != box[1]:
-            raise ConfigError(f'--image-size must be one side for a classifier, whose crops are square; got {box[0]} '
+            raise ConfigError(f'--image-size must be one side for this config, whose crops are square; got {box[0]} '
                               f'{box[1]}')
-        if not scale_sides(cfg, box[0], loaders):
+        if not (_set_views(cfg, box[0]) or scale_sides(cfg, box[0], loaders)):
             raise ConfigError(_nothing_to_change(cfg, loaders))
         return
     before, boxes = box_of(cfg), _boxes_in(_pipelines(cfg, LOADERS[:1]))
@@ -74,6 +75,19 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     test_cfg = (cfg.get('model') or {}).get('test_cfg')
     if isinstance(test_cfg, dict) and test_cfg.get('mode') == 'slide':
         cfg.model.test_cfg = view.step(test_cfg)
+
+
+def _set_views(cfg, size):
+    """Set the sizes of the views in the training pipeline; return whether there are any."""
+    found = [(type_name(step.get('type')), step) for step in dicts_in(_pipelines(cfg, LOADERS[:1]))]
+    if 'MultiView' in dict(found):
+        raise ConfigError('--image-size: the views of MultiView have sizes of their own. Set them in the pipeline, or '
+                          'use MultiCrop')
+    steps = [step for kind, step in found if kind == 'MultiCrop']
+    for step in steps:
+        ratio = step.get('local_size', 96) / step.get('global_size', 224)
+        step.update(global_size=size, local_size=max(round(size * ratio / 16), 1) * 16)
+    return bool(steps)
 
 
 def box_of(cfg):

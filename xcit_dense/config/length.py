@@ -4,7 +4,8 @@ import os
 
 from mmengine.config import Config
 
-from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of
+from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of, reader_of
+from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
 from ..text import counted
 from .check.schedule import WARM_UP, schedulers, shortened, warms_up
@@ -14,6 +15,8 @@ UNITS = dict(max_epochs='epochs', max_iters='iterations')
 #: Keys of hooks that count from the beginning of a run, and one that counts back from its end.
 _OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action_epoch', 'action_iter',
              'num_last_epochs')
+#: Keys of DINOHook that end before the run does: prototypes that are frozen to the end learn nothing.
+_ENDS_BEFORE = ('warmup', 'freeze_last_layer')
 #: The largest annotation file, in bytes, that is read to count images.
 _LARGEST = 2**26
 
@@ -126,6 +129,8 @@ class _Stretch:
         for key, value in node.items() if isinstance(node, dict) else ():
             if key in _OF_HOOKS and isinstance(value, int) and value > 0:
                 node[key] = self._at(value)
+            elif key in _ENDS_BEFORE and node.get('type') == 'DINOHook':
+                node[key] = min(self._at(value), self._after - 1)
             for part in value if isinstance(value, (list, tuple)) else [value]:
                 self._hook(part)
 
@@ -165,6 +170,8 @@ def _count_images(cfg):
                 if file.stat().st_size > _LARGEST:
                     return None
                 total += len(json.loads(file.read_bytes())['images'])
+            elif reader_of(dataset) == 'UnlabelledImages':
+                total += len(UnlabelledSource(dataset).images())
             else:
                 key = next(iter(prefixes_of(dataset)), None)
                 total += len(find_images(folder_of(dataset, key))[1])

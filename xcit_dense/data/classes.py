@@ -184,6 +184,8 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
     """
     if reader_of(dataset) == 'CustomDataset':
         return dict(classes=ClassImages(dataset).classes(known))
+    if reader_of(dataset) == 'UnlabelledImages':
+        raise DataError('images without labels (UnlabelledImages) have no classes: set classes_from_data=False')
     path = _source_of_classes(dataset)
     if not dataset.get('ann_file') or prefixes_of(dataset).get('seg_map_path'):
         return dict(classes=_classes_of_folders(dataset, path, known, on_findings, ignored))

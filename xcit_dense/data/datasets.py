@@ -16,8 +16,8 @@ from .folders import files_below, seen_in
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
-#: The data sets of mmpretrain that read folders of images, by their names.
-_OF_CLASSES = ('CustomDataset', 'ImageNet', 'ImageNet21k')
+#: The data sets of mmpretrain that read folders of images, by their names, and ours for its models.
+_OF_MMPRETRAIN = ('CustomDataset', 'ImageNet', 'ImageNet21k', 'UnlabelledImages')
 
 
 def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
@@ -64,7 +64,7 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
 def _needed_by(dataset):
     """Return what a data set reads below its root; those of mmpretrain that download their files need nothing."""
     named = [dataset.get('ann_file'), *prefixes_of(dataset).values()]
-    if reader_of(dataset) == 'CustomDataset':
+    if reader_of(dataset) in ('CustomDataset', 'UnlabelledImages'):
         return [*filter(None, named)] or ['']
     return [] if is_of_mmpretrain(dataset) else filter(None, named)
 
@@ -198,7 +198,7 @@ def is_of_mmpretrain(dataset) -> bool:
     """Whether a data set is mmpretrain's according to its config, without an import of the framework."""
     kind = dataset.get('type')
     if isinstance(kind, str):
-        return kind.startswith('mmpretrain.') or kind in _OF_CLASSES or isinstance(dataset.get('data_prefix'), str)
+        return kind.startswith('mmpretrain.') or kind in _OF_MMPRETRAIN or isinstance(dataset.get('data_prefix'), str)
     return 'mmpretrain' in _roots_of(kind)
 
 

@@ -1,9 +1,10 @@
-"""Loss and metric curves of a training run, from the scalars that mmengine writes into its work dir."""
+"""Curves of a training run: losses, metrics and schedules, from the scalars that mmengine writes into its work dir."""
 import json
 import math
+from functools import partial
 from pathlib import Path
 
-from ..draw.plots import INK, count_axis, legend_below, line_style, name_axes, new_figure, second_axis
+from ..draw.plots import FAINT, INK, count_axis, legend_below, line_style, name_axes, new_figure, second_axis
 from ..errors import DataError
 from ..files import OwnFiles
 
@@ -11,6 +12,8 @@ from ..files import OwnFiles
 _METRICS = ('mAP', 'mAP_50', 'mIoU', 'aAcc', 'top1', 'top5')
 #: Before the name of a loss on the validation data.
 _VALIDATION = 'val/'
+#: Names of what follows a schedule besides the learning rate, and whether its axis begins at 0.
+_SCHEDULES = dict(weight_decay=True, teacher_momentum=False, teacher_temperature=True)
 
 
 def read_curves(work_dir):
@@ -55,9 +58,10 @@ def read_curves(work_dir):
 
 
 def figure_of(work_dir, columns: int = 3):
-    """Return the curves of a training as a figure of matplotlib: losses, metrics, learning rate.
+    """Return the curves of a training as a figure of matplotlib: losses, metrics, schedules.
 
-    Losses on the validation data (``val/NAME``) are dashed, in the colour of the same loss in training.
+    Losses on the validation data (``val/NAME``) are dashed, in the colour of the same loss in training. Of a
+    training without labels there are also the entropies of the outputs, with their bounds.
 
     Args:
         work_dir: The work dir of the training.
@@ -69,7 +73,15 @@ def figure_of(work_dir, columns: int = 3):
     curves = read_curves(work_dir)
     metrics = [name for name in curves if name.endswith(_METRICS)]
     rate = next((name for name in ('lr', 'base_lr') if name in curves), None)
-    parts = [_plot_losses, *[_plot_metrics] * bool(metrics), *[_plot_rate] * bool(rate)]
+    parts = [_plot_losses]
+    if metrics:
+        parts.append(partial(_plot_metrics, metrics=metrics))
+    if 'teacher_entropy' in curves:
+        parts.append(_plot_entropies)
+    if rate:
+        parts.append(partial(_plot_schedule, name=rate, title='learning rate', from_zero=True))
+    parts += [partial(_plot_schedule, name=name, title=name.replace('_', ' '), from_zero=from_zero)
+              for name, from_zero in _SCHEDULES.items() if name in curves]
     columns = min(columns, len(parts))
     figure, plots = new_figure(-(-len(parts) // columns), columns)
     for axes in plots[len(parts):]:
@@ -77,14 +89,14 @@ def figure_of(work_dir, columns: int = 3):
     ends = [points[place][0] for points in curves.values() for place in (0, -1)]
     margin = 0.02 * (max(ends) - min(ends)) or 0.5
     for part, axes in zip(parts, plots, strict=False):
-        part(axes, curves, dict(metrics=metrics, rate=rate))
+        part(axes, curves)
         axes.set_xlim(min(ends) - margin, max(ends) + margin)
         count_axis(axes.xaxis)
         _add_epochs(axes, curves.get('epoch', ()))
     return figure
 
 
-def _plot_losses(axes, curves, _):
+def _plot_losses(axes, curves):
     losses = {name: points for name, points in curves.items() if 'loss' in name}
     terms = list(dict.fromkeys(['loss', *(name.removeprefix(_VALIDATION) for name in losses)]))
     styles = {name: line_style(place) for place, name in enumerate(terms[1:])}
@@ -103,8 +115,7 @@ def _plot_losses(axes, curves, _):
     legend_below(axes, [shown[term] for term in terms])
 
 
-def _plot_metrics(axes, curves, parts):
-    metrics = parts['metrics']
+def _plot_metrics(axes, curves, metrics):
     shares = [name for name in metrics if 'mAP' in name]
     for place, name in enumerate(metrics):
         factor = 100 if name in shares else 1  # COCO's are from 0 to 1, the others in percent
@@ -116,11 +127,21 @@ def _plot_metrics(axes, curves, parts):
     legend_below(axes, columns=2)
 
 
-def _plot_rate(axes, curves, parts):
-    _draw(axes, parts['rate'], curves[parts['rate']], color=INK, linewidth=1.6)
-    name_axes(axes, 'learning rate', 'iteration', 'learning rate')
-    axes.set_ylim(0, None)
-    axes.yaxis.set_major_formatter(_rate_tick)
+def _plot_entropies(axes, curves):
+    for place, name in enumerate(('teacher_entropy', 'student_entropy')):
+        _draw(axes, name, curves[name], **line_style(place))
+    for bound in (0., max(value for _, value in curves['entropy_bound'])):
+        axes.axhline(bound, color=FAINT, linestyle='--', zorder=1.5)
+    name_axes(axes, 'entropy of the outputs; dashed: its bounds', 'iteration', 'entropy (nats)')
+    legend_below(axes, axes.lines[:2])
+
+
+def _plot_schedule(axes, curves, name, title, from_zero):
+    _draw(axes, name, curves[name], color=INK, linewidth=1.6)
+    name_axes(axes, title, 'iteration', title)
+    if from_zero:
+        axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter(_small_tick)
 
 
 def _draw(axes, name, points, **style):
@@ -135,7 +156,7 @@ def _log_tick(span):
     return lambda value, _: f'{value:g}' if f'{value:e}'[0] in digits else ''
 
 
-def _rate_tick(value, _):
+def _small_tick(value, _):
     number, _, exponent = f'{value:.2e}'.partition('e')
     return f'{float(number):g}e{int(exponent)}' if 0 < value < 0.01 else f'{value:g}'
 

@@ -1,11 +1,12 @@
 """DINO: self-distillation without labels."""
+import math
 from itertools import groupby
 
 import torch
 from mmengine.dist import all_reduce
-from mmengine.model import BaseModel
+from mmengine.model import BaseModel, BaseModule
 from mmengine.registry import MODELS
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import ConfigError
 from .losses import dino_loss
@@ -21,8 +22,8 @@ class DINO(BaseModel):
     default. Paper: `Emerging Properties in Self-Supervised Vision Transformers <https://arxiv.org/abs/2104.14294>`_.
 
     Args:
-        backbone: Config of a backbone with ``features``, such as `XCiTClassifier` with ``num_classes=0``. The teacher's
-            has no stochastic depth.
+        backbone: Config of a backbone that returns features (B, channels), such as `XCiTClassifier` with
+            ``num_classes=0``. The teacher's has no stochastic depth.
         head: Config of a `DINOHead`; ``in_channels`` is that of the backbone by default.
         data_preprocessor: Config of mmpretrain's ``SelfSupDataPreprocessor``.
         global_views: How many views, the first ones, the teacher sees.
@@ -30,6 +31,8 @@ class DINO(BaseModel):
         centre_momentum: Momentum of the moving average of the teacher's outputs.
         init_cfg: Not used: that of the backbone starts both models.
     """
+    #: The model cannot be sharded, see `xcit_dense.train.sharding`.
+    has_teacher = True
 
     def __init__(self, backbone: dict, head: dict, data_preprocessor=None, *, global_views: int = 2,
                  student_temperature: float = 0.1, centre_momentum: float = 0.9, init_cfg=None):
@@ -41,6 +44,16 @@ class DINO(BaseModel):
         self.teacher.follow(self.student, 0.)
         #: Set by `DINOHook` before each iteration.
         self.teacher_temperature = None
+
+    @property
+    def backbone(self):
+        """The backbone that a training results in: the teacher's."""
+        return self.teacher.backbone
+
+    @property
+    def entropy_bound(self) -> float:
+        """The largest entropy of the outputs, in nats: that of equal prototypes."""
+        return math.log(len(self.teacher.centre))
 
     def init_weights(self):
         """Initialise the student, and start the teacher from it."""
@@ -60,7 +73,7 @@ class DINO(BaseModel):
             A dict with ``loss``, ``teacher_entropy`` and ``student_entropy``; or features (B, channels).
         """
         if mode == 'tensor':
-            return self.teacher.backbone.features(inputs)
+            return self.backbone(inputs)
         if mode == 'loss':
             return self.loss(inputs)
         raise ConfigError(f'DINO has no outputs for the mode {mode!r}: it learns from images without labels. To test '
@@ -79,12 +92,15 @@ class DINO(BaseModel):
         return dict(loss=loss, teacher_entropy=teacher_entropy, student_entropy=student_entropy)
 
 
-class Branch(nn.Module):
+class Branch(BaseModule):
     """Backbone and projection head of the student or the teacher."""
 
     def __init__(self, backbone: dict, head: dict):
         super().__init__()
         self.backbone = MODELS.build(backbone)
+        if classes := getattr(self.backbone, 'num_classes', 0):
+            raise ConfigError(f'DINO learns features, without a head for {classes} classes: set '
+                              'model.backbone.num_classes=0')
         self.head = MODELS.build({'in_channels': self.backbone.embed_dims, **head})
 
     def forward(self, views) -> Tensor:
@@ -92,7 +108,7 @@ class Branch(nn.Module):
 
         Neighbours of the same size run in one pass of the backbone.
         """
-        features = [self.backbone.features(torch.cat(list(same))) for _, same in groupby(views, lambda v: v.shape[-2:])]
+        features = [self.backbone(torch.cat(list(same))) for _, same in groupby(views, lambda view: view.shape[-2:])]
         return self.head(torch.cat(features)).unflatten(0, (len(views), -1))
 
 
@@ -116,6 +132,6 @@ class TeacherBranch(Branch):
     @torch.no_grad()
     def move_centre(self, outputs: Tensor):
         """Move the centre towards the mean of the outputs (views, B, prototypes) of all processes."""
-        mean = outputs.float().mean((0, 1))
+        mean = outputs.to(self.centre.dtype).mean((0, 1))  # float32 in mixed precision
         all_reduce(mean, 'mean')
         self.centre.mul_(self.centre_momentum).add_(mean, alpha=1 - self.centre_momentum)

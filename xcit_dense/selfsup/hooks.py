@@ -1,14 +1,21 @@
 """Hooks for `DINO`: the teacher that follows the student, the schedules, and the alarm for a collapse."""
-
 import torch
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
 
 from ..errors import ConfigError
+from ..text import counted
 from ..train.sharding import unwrapped
 from .dino import DINO
 from .schedules import cosine, linear
+
+#: What a collapse is and what helps, by its kind.
+_EQUAL = ('the outputs are the same for every prototype',
+          'a lower DINOHook.teacher_temperature or a longer DINOHook.warmup, a lower learning rate, a larger batch')
+_ONE = ('one prototype is the output for every image',
+        'a higher DINOHook.teacher_temperature, a lower model.centre_momentum, a longer DINOHook.freeze_last_layer, a '
+        'lower learning rate')
 
 
 @HOOKS.register_module()
@@ -43,7 +50,7 @@ class DINOHook(Hook):
         last_layer = model.student.head.last_layer
 
         def freeze(*_):
-            if self._step(runner) < self.freeze_last_layer:
+            if progress(runner) < self.freeze_last_layer:
                 for parameter in last_layer.parameters():
                     parameter.grad = None
 
@@ -59,34 +66,56 @@ class DINOHook(Hook):
         """Set the values of this iteration and log them."""
         model = unwrapped(runner.model)
         self._momentum = cosine(*self.momentum, runner.iter, runner.max_iters)
-        model.teacher_temperature = linear(*self.teacher_temperature, self._step(runner), self.warmup)
+        model.teacher_temperature = linear(*self.teacher_temperature, progress(runner), self.warmup)
         decay = max(group['weight_decay'] for group in runner.optim_wrapper.optimizer.param_groups)
         for name, value in dict(teacher_momentum=self._momentum, teacher_temperature=model.teacher_temperature,
-                                weight_decay=decay).items():
+                                weight_decay=decay, entropy_bound=model.entropy_bound).items():
             runner.message_hub.update_scalar(f'train/{name}', value)
-
-    @staticmethod
-    def _step(runner):
-        return runner.epoch if isinstance(runner.train_loop, EpochBasedTrainLoop) else runner.iter
 
 
 @HOOKS.register_module()
 class CollapseHook(Hook):
-    """Warns if the outputs of a `DINO` collapse: the same for every image, or the same for every prototype.
+    """Warns if the outputs of a `DINO` collapse: all prototypes are equal, or one of them is that of every image.
 
-    The mean entropy of the outputs then is at one of its bounds: 0, or the logarithm of the number of prototypes.
+    The mean entropy of the outputs then is at one of its bounds: the logarithm of the number of prototypes, or 0. After
+    a warning, the entropy must leave the bound before the next one.
 
     Args:
         patience: After how many such iterations in a row to warn.
         tolerance: How close to a bound counts, as a share of the upper one.
+        begin: When equal prototypes begin to count, in epochs, or in iterations if the training counts iterations.
+            Models without training are close to that.
     """
 
-    def __init__(self, patience: int = 50, tolerance: float = 0.01):
-        self.patience, self.tolerance = patience, tolerance
+    def __init__(self, patience: int = 50, tolerance: float = 0.02, begin: int = 10):
+        self.patience, self.tolerance, self.begin = patience, tolerance, begin
         self._counts = {}
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Compare the entropies of this iteration with their bounds."""
+        if outputs is None:  # the batch was skipped
+            return
+        upper = unwrapped(runner.model).entropy_bound
+        for name in ('teacher', 'student'):
+            entropy = float(outputs[f'{name}_entropy'])
+            self._count((name, 0.), entropy < self.tolerance * upper, entropy, runner)
+            self._count((name, upper), entropy > (1 - self.tolerance) * upper and progress(runner) >= self.begin,
+                        entropy, runner)
+
+    def _count(self, place, is_there, entropy, runner):
+        self._counts[place] = self._counts.get(place, 0) + 1 if is_there else 0
+        if self._counts[place] == self.patience:
+            name, bound = place
+            words, help_ = _EQUAL if bound else _ONE
+            runner.logger.warning(
+                f'iteration {runner.iter + 1}: the training collapses: {words}. The entropy of the {name} is '
+                f'{entropy:.3g}, after {counted(self.patience, "iterations")} near its '
+                f'{"upper" if bound else "lower"} bound of {bound:.3g}. What helps: {help_}')
+
+
+def progress(runner) -> int:
+    """Return how many epochs are over, or iterations if the training counts iterations."""
+    return runner.epoch if isinstance(runner.train_loop, EpochBasedTrainLoop) else runner.iter
 
 
 def clip_each_gradient(parameters, max_norm: float, **_):

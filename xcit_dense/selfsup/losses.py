@@ -11,7 +11,8 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, student_temperat
     Args:
         student: Outputs for all views, (views, B, prototypes); the teacher's views come first, in the same order.
         teacher: Outputs for the teacher's views, (global views, B, prototypes).
-        centre: What is subtracted from the teacher's outputs, (prototypes, ).
+        centre: What is subtracted from the teacher's outputs, (prototypes, ). All is computed in its precision, also
+            within autocast.
         student_temperature: Divides the student's outputs.
         teacher_temperature: Divides the teacher's centred outputs; lower is sharper.
 
@@ -19,9 +20,11 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, student_temperat
         The loss, averaged over images and pairs of different views; the mean entropy of the teacher's distributions;
         that of the student's. All in nats.
     """
-    targets = ((teacher.float() - centre) / teacher_temperature).softmax(-1)
-    logs = (student.float() / student_temperature).log_softmax(-1)
-    products = torch.einsum('gbk,vbk->gv', targets, logs) / student.shape[1]
+    student, teacher = student.to(centre.dtype), teacher.to(centre.dtype)
+    with torch.autocast(student.device.type, enabled=False):
+        targets = ((teacher - centre) / teacher_temperature).softmax(-1)
+        logs = (student / student_temperature).log_softmax(-1)
+        products = torch.einsum('gbk,vbk->gv', targets, logs) / student.shape[1]
     pairs = products.numel() - len(targets)
     loss = (products.trace() - products.sum()) / pairs
     with torch.no_grad():

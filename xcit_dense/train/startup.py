@@ -12,6 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop
 from .. import __version__
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
+from ..data.views import MultiCrop
 from ..fit import Look, look
 from ..machine import describe_machine
 from ..processes import is_first_process
@@ -54,13 +55,14 @@ def describe_run(runner, facts=None) -> str:
         device=_device(runner),
         precision=_precision(runner, model),
         compile=_compile(runner),
-        model=f'{type(model).__name__} with {type(getattr(model, "backbone", model)).__name__}',
+        model=_model(model),
         parameters=_parameters(runner, model),
         weights=_weights(runner, model),
         batch=_batch(runner),
         **{'learning rate': _learning_rate(runner)},
         schedule=_schedule(runner),
         **{'training data': _data(runner.train_dataloader)},
+        **_views(runner.train_dataloader),
         **(facts or {}),
         **{'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none'},
         **_validation_loss(runner),
@@ -111,6 +113,22 @@ def _compile(runner):
     if runner.cfg.get('compile'):
         return 'the whole model'
     return 'the backbone' if any(isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'
+
+
+def _model(model):
+    branch = getattr(model, 'student', None)  # of DINO
+    if branch is None:
+        return f'{type(model).__name__} with {type(getattr(model, "backbone", model)).__name__}'
+    return (f'{type(model).__name__}, student and teacher: {type(branch.backbone).__name__} with '
+            f'{counted(branch.backbone.embed_dims, "channels")}, {type(branch.head).__name__} with '
+            f'{counted(branch.head.num_prototypes, "prototypes")}')
+
+
+def _views(loader):
+    """Return the views of an image that a model compares, if it does."""
+    steps = getattr(getattr(loader.dataset, 'pipeline', None), 'transforms', ())
+    found = [step.summary for step in steps if isinstance(step, MultiCrop)]
+    return dict(views=found[0]) if found else {}
 
 
 def _parameters(runner, model):

@@ -7,6 +7,7 @@ from mmengine import registry
 from mmengine.registry import MODELS, DefaultScope
 
 from ...errors import ConfigError, XCiTDenseError
+from ...text import type_name
 from .build import build_on_trial
 from .findings import Hint, tell
 from .keys import class_of, is_known
@@ -71,12 +72,19 @@ def _find_all(cfg, earlier=()):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
-    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg)]
+    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg), *_check_teacher(cfg)]
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
         _load_framework(scope)
         lines += _others(in_child(_check_by_building, cfg), [*earlier, *lines])
     return lines
+
+
+def _check_teacher(cfg):
+    """Return a finding if nothing would move the teacher of a DINO, so that it could not learn."""
+    kinds = [type_name((node or {}).get('type')) for node in (cfg.get('model'), *(cfg.get('custom_hooks') or ()))]
+    return ["custom_hooks: DINO learns nothing without dict(type='DINOHook'), which moves its teacher; add it as "
+            '_base_/schedules/adamw_dino_300e.py has it'] if kinds[0] == 'DINO' and 'DINOHook' not in kinds else []
 
 
 def _load_framework(scope):

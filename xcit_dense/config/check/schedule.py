@@ -44,6 +44,11 @@ def check_schedule(cfg, epoch_length: int = None):
         elif end > length and not re.search('Step|Exponential|Plateau', kind):
             lines.append(f'{name} ends at {end}, beyond the run of {run}')
         ends.append((node.get('end', length), None if late or warm_up else f'{name} ends at {end} of {run}'))
+    for place, hook in enumerate(cfg.get('custom_hooks') or ()):
+        key = f'custom_hooks.{place}.warmup'
+        if str(hook.get('type')) == 'DINOHook' and hook.get('warmup', 0) > length:
+            lines.append(f'{key} = {hook["warmup"]} (DINOHook) is beyond the run of {length} {unit}; shorten it with '
+                         f'--cfg-options {key}={length // 10}')
     last, early = max(ends, default=(length, None), key=lambda pair: pair[0])
     if last < 0.9 * length and early:
         lines.append(early)

@@ -10,6 +10,7 @@ from ...errors import ConfigError, DataError
 from ...files import stamp_of
 from ...processes import is_first_process
 from ...text import counted
+from ..class_folders import ClassImages
 from ..datasets import (
     LOADERS,
     address_of,
@@ -26,6 +27,7 @@ from ..datasets import (
 from ..files import recall, remember
 from ..labels import first_label, names_path_of, own_ignored, without_ignored
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255, turns_images
+from ..unlabelled import UnlabelledSource
 from .beside import check_beside
 from .class_folders import check_class_images
 from .classes import check_classes, check_names, check_void, listed_names, wanted_classes
@@ -67,13 +69,14 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
     if type_of(dataset) is None:
         return _unchecked(source, f'no installed framework has a data set type {dataset["type"]!r}')
-    if reader not in ('BaseSegDataset', 'ImageFolderDataset', 'CustomDataset'):
+    if reader not in ('BaseSegDataset', 'ImageFolderDataset', 'CustomDataset', 'UnlabelledImages'):
         return _unchecked(source, f'{dataset["type"]!r} is not a known kind of data set: COCO, images with label '
                                   'maps, or images by class')
     if _are_images_elsewhere(dataset) or is_elsewhere(dataset, dataset.get('ann_file') or ''):
         return _unchecked(source, 'its files are not on a disk')
-    if reader == 'CustomDataset':
-        return check_class_images(dataset, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
+    if reader in ('CustomDataset', 'UnlabelledImages'):
+        source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
+        return check_class_images(source, dataset, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
     own, path = getattr(type_of(dataset), 'METAINFO', {}).get('classes'), names_path_of(dataset)
     if own:  # classes that the config does not use are ignored, and the order may differ
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
@@ -180,7 +183,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
             parts.add(user)
         loader = user.partition('.')[0]
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
-        if reader_of(dataset) == 'CustomDataset':
+        if reader_of(dataset) in ('CustomDataset', 'UnlabelledImages'):
             options['trained'] = loader == LOADERS[0]
         elif loader == LOADERS[0]:
             options['stops'] = stops_at_255(cfg)

@@ -16,17 +16,17 @@ from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
 
 
-def check_class_images(dataset, wanted, roots, trained: bool, use_cache: bool) -> Report:
+def check_class_images(source, dataset, wanted, roots, trained: bool, use_cache: bool) -> Report:
     """Check the images of a data set and their classes.
 
     Args:
+        source: Its images: `ClassImages`.
         dataset: Its config.
         wanted: The class names of the config, or None.
         roots: The folders that the images of a list should be in.
         trained: Whether it is trained on.
         use_cache: Whether to reuse results for files with the same size and time.
     """
-    source = ClassImages(dataset)
     check = _Check(source, wanted, trained)
     images = check.attempt(lambda: [check.classes(), check.lines(), source.images()][-1])
     if images is None:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 from ...errors import DataError
 from ..datasets import IMAGE_SUFFIXES, prefixes_of
+from ..names import WORDS
 from .layout import Layout, Part
-from .names import WORDS
 
 #: Without validation data, the test data is used for validation.
 _NAMES = dict(WORDS, val=(*WORDS['val'], *WORDS['test']))

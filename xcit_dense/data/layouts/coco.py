@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 from ...errors import DataError
 from ...text import listed
 from ..files import read_json
+from ..names import part_of
 from .layout import PARTS, below
-from .names import part_of
 from .source import Source
 
 #: Prefixes of the names of COCO files that are not about objects.

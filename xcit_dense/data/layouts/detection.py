@@ -5,10 +5,11 @@ from ...errors import DataError
 from ...text import listed
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of
 from ..files import read_json
+from ..names import part_of
 from ..pipelines import turns_images
+from .below_root import folders_of
 from .coco import by_part, find_files, is_coco, name_of, source_of
 from .layout import PARTS, Layout, Part, below
-from .names import folders_of, part_of
 from .source import Source, with_ids_from_1, without_parents
 from .split import hold_out
 from .writing import Made

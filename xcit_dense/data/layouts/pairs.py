@@ -7,17 +7,12 @@ from pathlib import Path
 
 from ..datasets import IMAGE_SUFFIXES
 from ..folders import names_below
-from .names import WORDS
+from ..names import MAP_SUFFIXES, MAPS, WORDS, plain
 
-#: Names of folders in lower case, without blanks, ``-`` and ``_``.
+#: Names of folders of images, as `plain` writes them.
 _IMAGES = ('images', 'image', 'imgs', 'img', 'imgdir', 'jpegimages', 'leftimg8bit', 'rgb', 'pictures',
            'input', 'inputs')
-_MAPS = ('masks', 'mask', 'labels', 'label', 'annotations', 'annotation', 'annots', 'annot', 'anndir', 'gt', 'gtfine',
-         'segmentation', 'segmentations', 'segmentationclass', 'labelmaps', 'groundtruth', 'target', 'targets',
-         'semantic', 'segmaps', 'seg')
-#: Suffixes of label maps; JPEG would change labels.
-MAP_SUFFIXES = ('.png', '.bmp', '.tif', '.tiff', '.gif')
-#: Ends of names, as in `_plain`, by which the label map with classes is chosen if an image has several.
+#: Ends of names, as `plain` writes them, by which the label map with classes is chosen if an image has several.
 _BEST = ('', 'labeltrainids', 'labelids', 'mask', 'masks', 'label', 'labels', 'seg', 'gt', 'l')
 _VOC = ('VOCdevkit/VOC2012', 'VOC2012', 'VOCdevkit/VOC2010', 'VOCdevkit/VOC2007')
 
@@ -97,23 +92,19 @@ def match(images: Path, maps: Path) -> Pair | None:
     return Pair(images, maps, names, sorted(found[suffix]), ending, suffix, is_same)
 
 
-def _plain(name):
-    return re.sub(r'[\s_.-]+', '', name.lower())
-
-
 def _folders(base):
     """Return the folders in a folder by their plain names; the first of those with the same plain name."""
     try:
         paths = sorted((path for path in base.iterdir() if path.is_dir() and path.name[0] != '.'), reverse=True)
     except OSError:
         return {}
-    return {_plain(path.name): path for path in paths}
+    return {plain(path.name): path for path in paths}
 
 
 def _ways(base):
     """Yield the pairs of each way to read a folder."""
     folders = _folders(base)
-    images, maps = ([(name, folders[name]) for name in names if name in folders] for names in (_IMAGES, _MAPS))
+    images, maps = ([(name, folders[name]) for name in names if name in folders] for names in (_IMAGES, MAPS))
     ways = [_below(image, label) or {'': (image, label)} for _, image in images for _, label in maps]
     ways += _divided(folders)
     if not ways and not folders:
@@ -144,13 +135,13 @@ def _divided(folders):
         for word in words:
             names = (word, *(f'{word}{kind}' for kind in _IMAGES), *(f'{kind}{word}' for kind in _IMAGES))
             own = [name for name in names if name in folders]
-            for kind in _MAPS:
+            for kind in MAPS:
                 for name in (f'{word}{kind}', f'{kind}{word}'):
                     if own and name in folders:  # train, trainannot
                         ways.setdefault(kind, {}).setdefault(part, (folders[own[0]], folders[name]))
             if word in folders:
                 inner = _folders(folders[word])
-                pairs = [(image, kind) for image in _IMAGES if image in inner for kind in _MAPS if kind in inner]
+                pairs = [(image, kind) for image in _IMAGES if image in inner for kind in MAPS if kind in inner]
                 for image, kind in pairs:  # train/images, train/masks
                     ways.setdefault(f'/{image}/{kind}', {}).setdefault(part, (inner[image], inner[kind]))
                 if not pairs:  # train/a.jpg, train/a_mask.png
@@ -183,9 +174,9 @@ def _best(found, maps):
     counts = Counter({suffix: len(images) for suffix, images in found.items()})
     most = max(counts.values())
     wide = [suffix for suffix in counts if counts[suffix] == most]
-    plain = {_plain(os.path.splitext(f'x{suffix}')[0][1:]): suffix for suffix in wide}
+    words = {plain(os.path.splitext(f'x{suffix}')[0][1:]): suffix for suffix in wide}
     for word in _BEST:
-        for name, suffix in plain.items():
+        for name, suffix in words.items():
             if name == word or word and name.endswith(word) and len(word) > 1:
                 return suffix
     if len(wide) > 1:

@@ -14,12 +14,14 @@ from .detection import find_detection, seen_for_detection
 from .layout import Layout, Part, below, describe
 from .options import DataOptions
 from .segmentation import find_segmentation, seen_for_segmentation
+from .unlabelled import find_unlabelled
 
 #: By the way in which a data set lists its images: the function that recognises a folder for it, and the keys of its
 #: images and annotations.
 _KINDS = dict(
     CocoDataset=(find_detection, 'img', None),
     CustomDataset=(find_class_folders, 'img_path', None),
+    UnlabelledImages=(find_unlabelled, 'img_path', None),
     BaseSegDataset=(find_segmentation, 'img_path', 'seg_map_path'),
     ImageFolderDataset=(find_segmentation, 'img_path', 'seg_map_path'))
 #: By that function: the function that describes such data in a folder, and the configs that can read it.
@@ -57,7 +59,7 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
             raise ConfigError(f'{", ".join(options.given)} cannot be used: {why}. Set its data with --cfg-options')
         return
     root, (find, images, maps) = Path(root).expanduser().absolute(), kinds.pop()
-    if not options.given and _is_in_place(used):
+    if not options.given and find is not find_unlabelled and _is_in_place(used):
         layout = Layout('layout of the config', root, {
             name: Part(folder_of(part[0], images), folder_of(part[0], maps) if maps else
                        ann_file_of(part[0]) if part[0].get('ann_file') else None)

@@ -9,10 +9,11 @@ from ..datasets import LOADERS, ann_file_of, datasets, folder_of, prefixes_of, r
 from ..files import IGNORED, read_maps
 from ..folders import seen_in
 from ..labels import first_label, leave_out_255, without_ignored
+from ..names import MAP_SUFFIXES
 from .index_maps import are_colours, combine_masks, convert_colours, label_studio_masks
 from .layout import PARTS, Layout, Part, below
 from .lists import read_list
-from .pairs import MAP_SUFFIXES, Ambiguous, Pair, candidates_in, match
+from .pairs import Ambiguous, Pair, candidates_in, match
 from .palettes import names_beside, palette_beside, read_palette
 from .split import hold_out
 from .writing import Made

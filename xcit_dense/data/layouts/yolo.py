@@ -10,8 +10,8 @@ from ...text import counted, listed, shown
 from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
 from ..folders import files_below, names_in_list
+from ..names import WORDS
 from .layout import below
-from .names import WORDS
 from .source import Source
 
 _FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml', 'obj.data')

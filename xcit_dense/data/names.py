@@ -1,14 +1,21 @@
-"""The part of a run that the name of a file or folder means, and the folders below a data root."""
-import os
+"""Words in the names of files and folders: the part of a run that they are for, and label maps."""
 import re
 from pathlib import Path
-
-from .writing import is_made
 
 #: Words in names by the part that they mean, the usual ones first.
 WORDS = dict(train=('train', 'training', 'trn'), val=('val', 'valid', 'validation'), test=('test', 'testing'))
 _PARTS = {word: part for part, words in WORDS.items() for word in words}
-_DEPTH, _MOST_FOLDERS = 3, 500
+#: Names of folders of label maps, as `plain` writes them.
+MAPS = ('masks', 'mask', 'labels', 'label', 'annotations', 'annotation', 'annots', 'annot', 'anndir', 'gt', 'gtfine',
+        'segmentation', 'segmentations', 'segmentationclass', 'labelmaps', 'groundtruth', 'target', 'targets',
+        'semantic', 'segmaps', 'seg')
+#: Suffixes of label maps; JPEG would change labels.
+MAP_SUFFIXES = ('.png', '.bmp', '.tif', '.tiff', '.gif')
+
+
+def plain(name) -> str:
+    """Return a name in lower case, without blanks, ``-``, ``_`` and dots."""
+    return re.sub(r'[\s_.-]+', '', name.lower())
 
 
 def part_of(path: Path, root: Path):
@@ -23,22 +30,3 @@ def part_of(path: Path, root: Path):
         if found:
             return found.pop() if len(found) == 1 else None
     return None
-
-
-def folders_of(root: Path) -> list:
-    """Return a folder and those below it, nearest first, except hidden ones and those that this program wrote."""
-    found, level = [], [root]
-    for _ in range(_DEPTH + 1):
-        found += level
-        level = [Path(entry) for folder in level for entry in _folders_in(folder)][:_MOST_FOLDERS]
-    return found
-
-
-def _folders_in(folder):
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.path for entry in entries if entry.is_dir()
-                           and not entry.name.startswith(('.', '__MACOSX')))
-    except OSError:  # not readable; missing files are reported later
-        return []
-    return [name for name in names if not is_made(name)]

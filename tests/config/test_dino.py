@@ -1,0 +1,136 @@
+"""Configs of DINO: their settings, the mistakes that are found in them, and what is refused."""
+import numpy as np
+import pytest
+from PIL import Image
+
+from xcit_dense.benchmark.measure import cut_data
+from xcit_dense.config.check import check_schedule
+from xcit_dense.config.check import schedule as schedule_module
+from xcit_dense.config.loading import load_config
+from xcit_dense.config.settings import Settings
+from xcit_dense.config.val_loss import set_val_loss
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.datasets import check_data
+from xcit_dense.data.unlabelled import UnlabelledSource
+from xcit_dense.errors import ConfigError, DataError
+from xcit_dense.fit import check_kind
+
+FULL, SMALL = 'xcit_s12_p16_dino', 'xcit_n12_p8_dino_small'
+#: The step that makes the views, in a dotted key.
+VIEWS = 'train_dataloader.dataset.pipeline.1'
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder with three images."""
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    for i in range(3):
+        Image.fromarray(np.full((40, 50, 3), 80 * i, np.uint8)).save(folder / f'{i}.png')
+    return folder
+
+
+def views(cfg):
+    """Return the arguments of the step that makes the views, without its type."""
+    step = cfg.train_dataloader.dataset.pipeline[1]
+    assert step.type == 'MultiCrop'
+    return {key: value for key, value in step.items() if key != 'type'}
+
+
+@pytest.mark.parametrize('name', [FULL, SMALL])
+def test_the_configs_pass_their_check(name):
+    load_config(name, check=True)
+
+
+@pytest.mark.parametrize('options, words', [
+    ({'model.head.num_prototype': 9}, 'model.head.num_prototype = 9: DINOHead does not accept it; did you mean '
+                                      'num_prototypes'),
+    ({f'{VIEWS}.num_locals': 3}, f'{VIEWS}.num_locals = 3: MultiCrop does not accept it; did you mean num_local'),
+    ({f'{VIEWS}.local_size': 0}, 'local_size of MultiCrop must be a whole number of at least 1, got 0'),
+    ({f'{VIEWS}.global_ratio': [1, 0.4]}, 'global_ratio of MultiCrop must be two numbers'),
+    ({'custom_hooks.0.momentums': 1}, 'custom_hooks.0.momentums = 1'),
+    ({'custom_hooks': [dict(type='CollapseHook')]}, "DINO learns nothing without dict(type='DINOHook')"),
+])
+def test_mistakes_are_found_before_the_run(options, words):
+    with pytest.raises(ConfigError) as error:
+        load_config(SMALL, cfg_options=options, check=True)
+    assert words in str(error.value) and '1 mistake' in str(error.value)
+
+
+def test_a_collapse_hook_is_not_needed():
+    load_config(SMALL, cfg_options=dict(custom_hooks=[dict(type='DINOHook')]), check=True)
+
+
+def test_a_warm_up_of_the_temperature_beyond_the_run_is_a_warning(monkeypatch):
+    said = []
+    monkeypatch.setattr(schedule_module, 'print_log', lambda text, **_: said.append(text))
+    cfg = load_config(FULL)
+    check_schedule(cfg)
+    assert not said
+    cfg.custom_hooks[0].warmup = 301
+    check_schedule(cfg)
+    assert 'custom_hooks.0.warmup = 301 (DINOHook) is beyond the run of 300 epochs' in said[0]
+
+
+def test_options_set_number_and_sizes_of_the_views():
+    cfg = load_config(FULL, cfg_options={f'{VIEWS}.num_local': 6, f'{VIEWS}.local_size': 64}, check=True)
+    assert views(cfg) == dict(global_size=224, local_size=64, num_local=6)
+
+
+@pytest.mark.parametrize('name, size, local', [(FULL, 224, 96), (FULL, 112, 48), (FULL, 320, 144), (SMALL, 96, 48)])
+def test_image_size_is_that_of_the_global_views_and_local_ones_keep_their_ratio(name, size, local):
+    before = views(load_config(name))
+    assert views(load_config(name, settings=Settings(image_size=size))) == {
+        **before, 'global_size': size, 'local_size': local}
+
+
+def test_image_size_is_refused_for_views_of_other_steps_and_for_two_sides():
+    with pytest.raises(ConfigError, match='must be one side for this config'):
+        load_config(FULL, settings=Settings(image_size=[224, 96]))
+    steps = [dict(type='LoadImageFromFile'), dict(type='MultiView', num_views=[2], transforms=[[dict(
+        type='RandomResizedCrop', scale=64)]]), dict(type='PackInputs')]
+    with pytest.raises(ConfigError, match='--image-size: the views of MultiView have sizes of their own'):
+        load_config(FULL, cfg_options={'train_dataloader.dataset.pipeline': steps}, settings=Settings(image_size=96))
+
+
+def test_a_shorter_run_keeps_the_shares_of_all_schedules():
+    cfg = load_config(FULL, settings=Settings(epochs=30))
+    assert [(part.get('begin'), part['end']) for part in cfg.param_scheduler] == [(0, 3), (3, 30), (0, 30)]
+    assert (cfg.custom_hooks[0].warmup, cfg.custom_hooks[0].freeze_last_layer) == (3, 1)
+    cfg = load_config(FULL, settings=Settings(epochs=1))  # prototypes that are frozen to the end learn nothing
+    assert (cfg.custom_hooks[0].warmup, cfg.custom_hooks[0].freeze_last_layer) == (0, 0)
+    assert cfg.param_scheduler[2]['end'] == 1
+
+
+def test_batch_size_and_learning_rate_leave_the_weight_decay_alone():
+    before, after = load_config(FULL), load_config(FULL, settings=Settings(batch_size=32))
+    assert after.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr / 2
+    assert after.param_scheduler[1]['eta_min'] == before.param_scheduler[1]['eta_min'] / 2
+    assert after.param_scheduler[2] == before.param_scheduler[2]
+    assert after.optim_wrapper.optimizer.weight_decay == before.optim_wrapper.optimizer.weight_decay
+
+
+def test_options_without_a_meaning_are_refused_in_one_sentence(root):
+    cfg = load_config(SMALL)
+    with pytest.raises(ConfigError, match='--augment light would replace the views'):
+        load_config(SMALL, settings=Settings(augment='light'))
+    with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none'):
+        set_val_loss(cfg)
+    with pytest.raises(ConfigError, match='--suggest is for detectors and segmentors'):
+        check_kind(cfg)
+    cfg.merge_from_dict(dict(classes_from_data=True))
+    with pytest.raises(DataError, match='no classes: set classes_from_data=False'):
+        take_classes(cfg)
+
+
+def test_missing_data_is_reported_with_the_option_that_sets_it(tmp_path):
+    with pytest.raises(DataError, match='set --data-root DIR'):
+        check_data(load_config(SMALL, data_root=tmp_path / 'nowhere'), ['train_dataloader'])
+
+
+def test_a_measurement_takes_the_first_images(root, tmp_path):
+    cfg = load_config(SMALL, data_root=root, work_dir=tmp_path)
+    cut_data(cfg, tmp_path / 'cut', 2, 4)
+    cfg.train_dataloader.dataset.data_root = str(tmp_path / 'cut')
+    assert [path for path, _ in UnlabelledSource(cfg.train_dataloader.dataset).images()] == [
+        str(root / '0.png'), str(root / '1.png')]
