@@ -190,8 +190,8 @@ def test_images_elsewhere_are_listed_and_read_through_their_backend(tmp_path):
         def join_path(self, *parts):
             return '/'.join(part.rstrip('/') for part in parts)
 
-        def list_dir_or_file(self, dir_path, **options):
-            return fileio.LocalBackend().list_dir_or_file(tmp_path / dir_path.removeprefix('shelf://data/'), **options)
+        def list_dir_or_file(self, dir_path, *options):
+            return fileio.LocalBackend().list_dir_or_file(tmp_path / dir_path.removeprefix('shelf://data/'), *options)
 
     fileio.register_backend('shelf', Shelf, force=True, prefixes='shelf')
     try:
