@@ -5,7 +5,7 @@ import pytest
 from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 
-from helpers.recipes import DENSE, LOADABLE
+from helpers.recipes import DENSE, VALIDATED
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.val_loss import loss_dataloader, set_val_loss
 from xcit_dense.errors import ConfigError
@@ -20,7 +20,7 @@ def types(pipeline):
     return [step['type'] for step in pipeline]
 
 
-@pytest.mark.parametrize('name', LOADABLE)
+@pytest.mark.parametrize('name', VALIDATED)
 def test_every_config_loads_annotations_right_after_the_image(name):
     cfg = load_config(name)
     before = copy.deepcopy(cfg.to_dict())

@@ -3,10 +3,11 @@ import os
 
 import numpy as np
 import pytest
+from mmengine import fileio
 from mmengine.config import Config
 from PIL import Image
 
-from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check import check_data_set, drop_findings
 from xcit_dense.data.layouts import DataOptions, place_data
 from xcit_dense.data.unlabelled import UnlabelledImages, UnlabelledSource
 from xcit_dense.errors import ConfigError, DataError
@@ -164,3 +165,43 @@ def test_the_check_finds_broken_images_and_images_of_other_formats(tmp_path):
                      ('image-left-out', 'gone.png'), ('files-left-out', tmp_path.name)}
     assert report.counts['images'] == 8
     assert 'gone.png' not in used(tmp_path)  # a training would stop there
+
+
+def test_a_list_without_the_broken_images_is_used_as_it_is_also_beside_class_folders(tmp_path):
+    root = tmp_path / 'data'
+    write(root, ['train/dog/1.png', 'train/cat/2.png'])
+    (root / 'train/dog/broken.jpg').write_bytes(b'no image')
+    _, file = drop_findings(check_data_set(config(root).train_dataloader.dataset, use_cache=False), tmp_path, False)
+    cfg = config(root, ann_file=str(file))
+    place_data(cfg, root, DataOptions(), tmp_path / 'made')
+    assert used(root, ann_file=cfg.train_dataloader.dataset.ann_file) == ['train/cat/2.png', 'train/dog/1.png']
+
+
+def test_images_elsewhere_are_listed_and_read_through_their_backend(tmp_path):
+    write(tmp_path, [name for names in LAYOUTS['ade20k'] for name in names])
+
+    class Shelf(fileio.BaseStorageBackend):
+        def get(self, filepath):
+            return (tmp_path / filepath.removeprefix('shelf://data/')).read_bytes()
+
+        def get_text(self, filepath, encoding='utf-8'):
+            return self.get(filepath).decode(encoding)
+
+        def join_path(self, *parts):
+            return '/'.join(part.rstrip('/') for part in parts)
+
+        def list_dir_or_file(self, dir_path, *options):
+            return fileio.LocalBackend().list_dir_or_file(tmp_path / dir_path.removeprefix('shelf://data/'), *options)
+
+    fileio.register_backend('shelf', Shelf, force=True, prefixes='shelf')
+    try:
+        data = UnlabelledImages(data_root='shelf://data/', pipeline=[dict(type='LoadImageFromFile')])
+        assert [record['img_path'] for record in map(data.get_data_info, range(len(data)))] == [
+            'shelf://data/images/training/1.jpg']
+        assert data[0]['img'].shape == (40, 50, 3)
+        report = check_data_set(config('shelf://data/').train_dataloader.dataset, use_cache=False)
+        assert {finding.kind for finding in report.findings} == {'not-checked'}
+    finally:
+        for known in (fileio.backends.backends, fileio.backends.prefix_to_backends):
+            known.pop('shelf')
+        fileio.io.backend_instances.clear()

@@ -16,10 +16,13 @@ PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
 config_name = runpy.run_path(ROOT / 'tools/model_table.py')['config_name']
 FAMILIES = ('maskrcnn', 'semfpn', 'upernet')
 RECIPES = list(itertools.product(FAMILIES, arch_names()))
-#: Names of the configs of dense models and of classifiers; the latter need mmpretrain, which has no fork.
+#: Names of the configs of dense models, of classifiers, and of training without labels, which has no validation. All
+#: but the first need mmpretrain, which has no fork.
 DENSE = [name for name in list_models() if not name.startswith('xcit_')]
-CLASSIFIERS = [name for name in list_models() if name.startswith('xcit_')]
-LOADABLE = DENSE + (CLASSIFIERS if find_spec('mmpretrain') else [])
+CLASSIFIERS = [name for name in list_models() if name.startswith('xcit_') and '_dino' not in name]
+UNLABELLED = [name for name in list_models() if '_dino' in name]
+VALIDATED = DENSE + (CLASSIFIERS if find_spec('mmpretrain') else [])
+LOADABLE = VALIDATED + (UNLABELLED if find_spec('mmpretrain') else [])
 
 
 def path_of(family, arch):

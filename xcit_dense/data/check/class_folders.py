@@ -210,7 +210,7 @@ class _Check:
         faulty = {finding.row for finding in self.findings if finding.severity == ERROR}
         chosen = choose_samples([(finding.row, finding) for finding in self.findings if finding.row in self.drawn],
                                 [path for path in self.drawn if path not in faulty])
-        counts = {'images': len(images), 'classes': len(classes)}
+        counts = {'images': len(images), **({'classes': len(classes)} if self.source.is_labelled or classes else {})}
         return Report(self.source.source, self.findings, counts, classes, 'images', [
             dict(file=path, label=self.name(self.drawn[path]), captions=captions) for path, captions in chosen.items()],
             self.images, self.source.folder)

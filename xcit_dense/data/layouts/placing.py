@@ -77,7 +77,7 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
 def _reject_other(find, root):
     """Raise an error if a folder only has data for other models; the data check reports what is missing."""
     seen = {kind: words for kind, (look, _) in _CONFIGS.items() if root.is_dir() and (words := look(root))}
-    if seen and find not in seen:
+    if seen and find in _CONFIGS and find not in seen:
         words = '; '.join(f'{words} (use {_CONFIGS[kind][1]})' for kind, words in seen.items())
         raise DataError(f'{root} has no data that this config can read. It has {words}')
 
