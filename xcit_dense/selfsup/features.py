@@ -71,7 +71,7 @@ class Features:
     """
 
     def __init__(self, runner, loader: dict, num_classes: int, seed: int = 0, step: int = 1):
-        self.model, self._num_classes = unwrapped(runner.model), num_classes
+        self.model, self._num_classes, self._step = unwrapped(runner.model), num_classes, step
         dataset = Numbered(DATASETS.build(loader['dataset']), step)
         self.loader = ResumableLoader(runner.build_dataloader(dict(loader, dataset=dataset), seed), seed)
 
@@ -101,9 +101,10 @@ class Features:
     def _label_of(self, sample):
         label = sample.get('gt_label')
         if label is None or label.numel() != 1 or not 0 <= int(label) < self._num_classes:
+            file = file_of(self.loader.dataset, sample.sample_idx // self._step)
             found = 'no label' if label is None else f'the label {label.tolist()}'
-            raise DataError(f'{file_of(self.loader.dataset, sample.sample_idx)} has {found}, but a training image '
-                            f'needs one class from 0 to {self._num_classes - 1}')
+            raise DataError(f'{file} has {found}, but a training image needs one class from 0 to '
+                            f'{self._num_classes - 1}')
         return int(label)
 
 

@@ -53,10 +53,14 @@ class KNNHead(ClsHead):
         super().__init__()
         self.num_classes, self.temperature = num_classes, temperature
         self.k = self.features = self.labels = None
+        #: For a report: how this head classifies.
+        self.facts = ()
 
     def fit(self, features: Tensor, labels: Tensor, k: int):
         """Keep features (N, C) of the training images and their classes (N, ), of which ``k`` vote."""
-        self.features, self.labels, self.k = F.normalize(features), labels, k
+        self.features, self.labels, self.k = F.normalize(features), labels, min(k, len(labels))
+        self.facts = [('classified by', f'a vote of the {self.k} nearest of {counted(len(labels), "training images")}, '
+                       f'by cosine similarity with temperature {self.temperature:g}')]
 
     def forward(self, feats: Tensor) -> Tensor:
         """Return the scores (B, num_classes) of features (B, C)."""
@@ -94,6 +98,4 @@ class KNNHook(Hook):
             runner.logger.warning(f'--knn {self._k}: there are only {counted(len(batches), "training images")}, so all '
                                   'of them vote')
         head.fit(*(torch.cat(parts) for parts in zip(*found, strict=True)), self._k)
-        runner.logger.info(f'k-NN: the {min(self._k, len(batches))} nearest of '
-                           f'{counted(len(batches), "training images")} vote, by cosine similarity with temperature '
-                           f'{head.temperature:g}')
+        runner.logger.info(f'classified by {head.facts[0][1]}')

@@ -7,6 +7,7 @@ from mmpretrain.models.heads import ClsHead
 from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 
+from ..text import counted
 from ..train.sharding import unwrapped
 from .features import Features, Progress, seed_of
 from .schedules import cosine
@@ -92,10 +93,13 @@ class LinearProbeHead(ClsHead):
         super().__init__()
         self.num_classes = num_classes
         self.weight = self.bias = None
+        #: For a report: how this head classifies.
+        self.facts = ()
 
-    def fit(self, layer: nn.Linear):
-        """Take the weights of a layer."""
+    def fit(self, layer: nn.Linear, origin: str):
+        """Take the weights of a layer, and where it is from as text."""
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
+        self.facts = [('classified by', origin)]
 
     def forward(self, feats: Tensor) -> Tensor:
         """Return the logits (B, num_classes) of features (B, C)."""
@@ -132,8 +136,8 @@ class LinearProbeHook(Hook):
                 progress.add(len(labels))
         held_out = Features(runner, self._held_out_loader, model.head.num_classes, step=HELD_OUT)
         layer, best, accuracies = probes.choose(batch[:2] for batch in held_out)
-        model.head.fit(layer)
+        model.head.fit(layer, f'a linear layer on frozen features, trained for {counted(self._epochs, "epochs")} on '
+                       f'{counted(images, "training images")} with the learning rate {best:.3g}')
         rates = ', '.join(f'{rate:.3g}: {value:.2f}' for rate, value in zip(probes.rates, accuracies, strict=True))
-        runner.logger.info(f'linear layer: learning rate {best:.3g}, the best of these for '
-                           f'{len(held_out):,} training images that were held out to choose it (rate: accuracy in '
-                           f'percent): {rates}')
+        runner.logger.info(f'classified by {model.head.facts[0][1]}. {counted(len(held_out), "images")} of them were '
+                           f'held out to choose the rate (rate: accuracy in percent): {rates}')
