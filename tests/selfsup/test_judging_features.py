@@ -223,6 +223,13 @@ def test_options_that_exclude_it_are_one_message(options, words, data, weights, 
     assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
 
 
+def test_labels_of_training_images_are_checked_before_anything_runs(data, weights, tmp_path):
+    (tmp_path / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n')
+    done = judge(weights, data, tmp_path, '--knn', '--cfg-options',
+                 f'train_dataloader.dataset.ann_file={tmp_path}/list.txt', check=False)
+    assert done.returncode == 1 and 'line 2 has the label 7' in done.message and ' loaded ' not in done.stdout
+
+
 @pytest.mark.integration
 def test_two_processes_find_what_one_finds(two_processes, data, weights, wanted, tmp_path):
     """Batches of 4 in each are one of 8; 21 and 15 images are dealt out unevenly."""
