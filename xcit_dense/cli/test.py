@@ -53,12 +53,14 @@ def _read_options(argv):
                         'config)')
     features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
                                          'with labelled images; CHECKPOINT any file with a class token, also without '
-                                         'a head. Published figures of DINO: --crop-ratio 0.875.')
+                                         'a head.')
     kind = features.add_mutually_exclusive_group()
     kind.add_argument('--knn', nargs='?', type=positive, const=20, metavar='K', help='classify each test image by its '
-                      'K nearest training images (default for K: 20)')
+                      'K nearest training images, by the features of a backbone; published figures of DINO are with '
+                      '--crop-ratio 0.875 (default for K: 20)')
     kind.add_argument('--linear', nargs='?', type=positive, const=100, metavar='EPOCHS', help='train a linear layer on '
-                      'the features of the training images and test it (default for EPOCHS: 100)')
+                      'the features of the training images and test it; published figures are as for --knn (default for '
+                      'EPOCHS: 100)')
     return parser.parse_args(argv)
 
 
