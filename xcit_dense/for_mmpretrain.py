@@ -12,9 +12,11 @@ from .distill.hook import TeacherHook
 from .selfsup.dino import DINO
 from .selfsup.head import DINOHead
 from .selfsup.hooks import CollapseHook, DINOHook
+from .selfsup.knn import KNNHead, KNNHook
+from .selfsup.linear import LinearProbeHead, LinearProbeHook
 
-__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'LogitsHead', 'MultiCrop',
-           'TeacherHook', 'UnlabelledImages']
+__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook',
+           'LinearProbeHead', 'LinearProbeHook', 'LogitsHead', 'MultiCrop', 'TeacherHook', 'UnlabelledImages']
 
 
 @MODELS.register_module()

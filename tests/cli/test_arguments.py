@@ -36,7 +36,8 @@ LEAST = dict(
                                                  overwrite=False)),
     test=(['c', 'w'], dict(RUN, config='c', checkpoint='w', cfg_options=None, show_dir=None, at_least=[],
                            report=None, tta=False, size=None, crop_ratio=None, sizes=None, image_size=None,
-                           dtype='float32', runtime=None, coco_eval='pycocotools', overwrite=False)),
+                           dtype='float32', runtime=None, coco_eval='pycocotools', knn=None, linear=None,
+                           overwrite=False)),
     train=(['c'], dict(RUN, **SETTINGS, config='c', cfg_options=None, resume=None, overwrite=False, no_pretrained=False,
                        data_findings='stop', config_findings=None, suggest=None, amp=False, compile=False,
                        auto_scale_lr=False, init_from=None, val_loss=False, log=[])))
@@ -79,10 +80,10 @@ OPTIONS = dict(
     test=(['--work-dir', 'w', *DATA_OPTIONS[0], '--launcher', 'slurm', '--local-rank', '3', '--show-dir', 's',
            '--at-least', 'a=1', 'b=2', '--cfg-options', 'c=3', '--size', '9', '--crop-ratio', '0.5',
            '--image-size', '7', '--dtype', 'bfloat16', '--runtime', 'openvino', '--report', 'r', '--tta',
-           '--coco-eval', 'hotcoco', '--overwrite'],
+           '--coco-eval', 'hotcoco', '--knn', '5', '--overwrite'],
           dict(DATA_OPTIONS[1], work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
                cfg_options=['c=3'], size=9, crop_ratio=0.5, image_size=[7], dtype='bfloat16',
-               runtime='openvino', report='r', tta=True, coco_eval='hotcoco', overwrite=True)),
+               runtime='openvino', report='r', tta=True, coco_eval='hotcoco', knn=5, overwrite=True)),
     train=(['--work-dir', 'w', *DATA_OPTIONS[0], '--launcher', 'mpi', '--local_rank', '2', '--resume', '--overwrite',
             '--no-pretrained', '--data-findings', 'warn', '--config-findings', 'warn', '--amp', '--compile',
             '--auto-scale-lr', '--cfg-options', 'c=3', '--image-size', '9', '8', '--epochs', '7', '--batch-size', '6',
@@ -121,6 +122,8 @@ def test_values_that_options_may_have():
         **LEAST['benchmark'][1], 'detector': 'any', 'rivals': ['timm', 'swin_t']}
     assert read('test', ['c', 'w', '--report'])['report'] == ''  # in the work dir
     assert read('test', ['c', 'w', '--sizes', '160', '224'])['sizes'] == [160, 224]
+    assert [read('test', ['c', 'w', *args])[args[0][2:]] for args in (
+        ['--knn'], ['--linear'], ['--linear', '3'])] == [20, 100, 3]
     with pytest.raises(SystemExit):  # one or several
         read('test', ['c', 'w', '--sizes', '160', '224', '--size', '160'])
     assert read('convert_checkpoint', ['in', 'out.pth', '--to', 'timm', '--which', 'teacher', '--overwrite']) == dict(
@@ -133,6 +136,7 @@ def test_values_that_options_may_have():
 @pytest.mark.parametrize('name, args', (
     ('attention', ['--show', 'x']), ('attention', ['--block', 'x']), ('attention', ['--size', '0']),
     ('attention', ['--size', 'x']),
+    ('test', ['--knn', '0']), ('test', ['--linear', '1.5']), ('test', ['--knn', '--linear']),
     ('test', ['--size', '64.5']), ('test', ['--sizes', '64', 'x']), ('test', ['--crop-ratio', 'x']),
     ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
     ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),

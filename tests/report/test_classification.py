@@ -29,7 +29,8 @@ def recorded(folder, pairs, names, known=()):
     dataset = type('Data', (list, ), dict(metainfo=dict(classes=names)))(samples)
     cfg = Config(dict(default_scope='mmpretrain', test_dataloader=dict(dataset=dict(
         type='CustomDataset', pipeline=[dict(type='LoadImageFromFile')]))))
-    runner = SimpleNamespace(test_dataloader=SimpleNamespace(dataset=dataset), cfg=cfg, default_scope=SimpleNamespace(
+    runner = SimpleNamespace(model=torch.nn.Identity(), test_dataloader=SimpleNamespace(
+        dataset=dataset), cfg=cfg, default_scope=SimpleNamespace(
         scope_name='mmpretrain'), logger=SimpleNamespace(warning=said.append))
     recorder = ClassificationRecorder(runner, known)
     recorder.see(None, samples)

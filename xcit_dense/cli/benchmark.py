@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 from ..archs import PATCH_SIZES, SIZES
-from .common import Parser, add_overwrite_option, check_choices, run_tool
+from .common import Parser, add_overwrite_option, check_choices, positive, run_tool
 
 
 def main(argv=None):
@@ -20,7 +20,7 @@ def _read_options(argv):
                         help='pixels per token side (default: 8 16)')
     parser.add_argument('--images', nargs='+', type=_image_size, default=[(800, 1280), (512, 512)], metavar='HxW',
                         help='height and width of images in pixels (default: 800x1280 512x512)')
-    parser.add_argument('--batch', type=_positive, metavar='N',
+    parser.add_argument('--batch', type=positive, metavar='N',
                         help='images in a batch (default: 2 on a GPU, 1 on a CPU)')
     parser.add_argument('--dtype', nargs='+', metavar='TYPE',
                         help='float32, bfloat16, float16; the half types use autocast and float32 parameters (default: '
@@ -35,10 +35,10 @@ def _read_options(argv):
                         'onnxruntime_int8, openvino; compiled for one image size: openvino_fixed, openvino_bf16, '
                         'openvino_int8; without a name all of them (default: none)')
     parser.add_argument('--compile', action='store_true', help='also measure every model with torch.compile')
-    parser.add_argument('--runs', type=_positive, default=5, metavar='N',
+    parser.add_argument('--runs', type=positive, default=5, metavar='N',
                         help='timed rounds, after two rounds of warm-up (default: 5)')
     parser.add_argument('--growth', action='store_true', help='also measure time and memory over the number of tokens')
-    parser.add_argument('--max-tokens', type=_positive, default=400_000, metavar='N',
+    parser.add_argument('--max-tokens', type=positive, default=400_000, metavar='N',
                         help='largest number of tokens for --growth, which starts at 1000 (default: 400000)')
     parser.add_argument('--detector', nargs='?', choices=('gpu', 'any'), const='gpu',
                         help='also measure the training of Mask R-CNN at 800x1280 with XCiT, Swin-T and ResNet-50; '
@@ -118,9 +118,3 @@ def _image_size(text):
     if min(height, width) < 32:
         raise ArgumentTypeError(f'must be at least 32x32, got {text!r}')
     return height, width
-
-
-def _positive(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f'must be a whole number, at least 1, got {text!r}')
-    return int(text)

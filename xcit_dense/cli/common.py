@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import warnings
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 
 from ..errors import ConfigError, Stopped, XCiTDenseError
 from ..interrupts import stop_as_usual
@@ -187,6 +187,13 @@ def add_overwrite_option(parser: ArgumentParser):
     """Add the option of the tools that write files outside a work dir."""
     parser.add_argument('--overwrite', action='store_true',
                         help='also replace files that this tool did not write; its own are always replaced')
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1, as the type of an option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f'must be a whole number, at least 1, got {text!r}')
+    return int(text)
 
 
 def check_choices(option: str, values, known):

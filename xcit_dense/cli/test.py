@@ -12,6 +12,7 @@ from .common import (
     add_run_options,
     add_runtime_option,
     data_options,
+    positive,
     run_tool,
     set_run_options,
 )
@@ -50,18 +51,35 @@ def _read_options(argv):
     parser.add_argument('--crop-ratio', type=float, metavar='SHARE', help='classifiers: side of the crop divided by '
                         'the shorter side of the image, which is resized to PIXELS / SHARE (default: that of the '
                         'config)')
+    features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
+                                         'with labelled images; CHECKPOINT any file with a class token, also without '
+                                         'a head.')
+    kind = features.add_mutually_exclusive_group()
+    kind.add_argument('--knn', nargs='?', type=positive, const=20, metavar='K', help='classify each test image by its '
+                      'K nearest training images, by the features of a backbone; published figures of DINO are with '
+                      '--crop-ratio 0.875 (default for K: 20)')
+    kind.add_argument('--linear', nargs='?', type=positive, const=100, metavar='EPOCHS', help='train a linear layer on '
+                      'the features of the training images and test it; published figures are as for --knn (default for '
+                      'EPOCHS: 100)')
     return parser.parse_args(argv)
 
 
 def _run(args):
-    from ..config import options
+    from ..config import features, options
     from ..config.framework import framework_of
     from ..config.image_size import compare_test_size
     from ..config.loading import load_config
     from ..config.resolution import set_test_size
     from ..config.settings import Settings
     from ..config.tta import set_tta
-    from ..data.check import ERROR, check_before_test, check_beside, classified_data, warn_of_other_classes
+    from ..data.check import (
+        ERROR,
+        check_before_test,
+        check_beside,
+        check_learned_alike,
+        classified_data,
+        warn_of_other_classes,
+    )
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
@@ -87,6 +105,11 @@ def _run(args):
     if args.sizes and (at_least or args.show_dir or args.report is not None):
         raise ConfigError('--at-least, --report and --show-dir need a test at one size: give --size instead '
                           'of --sizes')
+    judged = '--knn' if args.knn else '--linear' if args.linear else None
+    if judged and exported:
+        raise ConfigError(f'{judged} is only for checkpoints: an exported file (.onnx) does not output features')
+    if judged and args.sizes:
+        raise ConfigError(f'{judged} learns at one size: give --size instead of --sizes')
     sizes = args.sizes or []
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f'the values of --sizes must differ, got {" ".join(map(str, sizes))}')
@@ -95,6 +118,8 @@ def _run(args):
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), settings=Settings(image_size=args.image_size),
                       tested=True, pretrained=False)
+    if judged:
+        features.check_classifier(cfg, args.config, judged)
     if exported:
         file = open_exported(args.checkpoint, args.runtime)
         check_task(cfg, file, args.checkpoint)
@@ -109,11 +134,14 @@ def _run(args):
     if not sizes and (args.size, args.crop_ratio) != (None, None):
         set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
-    check_data(cfg, loaders=('test_dataloader', ))
+    loaders = features.READ if judged else ('test_dataloader', )
+    check_data(cfg, loaders=loaders)
     check_evaluators(cfg, ('test_dataloader', ))
-    if wrong := [found.sentence for found in check_beside(cfg, ['test_dataloader']) if found.severity == ERROR]:
+    if wrong := [found.sentence for found in check_beside(cfg, loaders) if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
-    check_before_test(cfg)
+    check_before_test(cfg, loaders)
+    if judged:
+        check_learned_alike(cfg)
     # this reads the file once more, so a download is read only if it is needed
     needed = cfg.get('classes_from_data') or classified_data(cfg)
     if exported:
@@ -122,8 +150,9 @@ def _run(args):
         checkpoint = read_checkpoint(args.checkpoint) if needed or Path(args.checkpoint).exists() else None
     if not (args.size or sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
-    checkpoint = checkpoint if needed else None
-    take_classes(cfg, checkpoint, args.checkpoint, loaders=['test_dataloader'])
+    # features have no classes: those of the data are learned
+    checkpoint = checkpoint if needed and not judged else None
+    take_classes(cfg, checkpoint, args.checkpoint, loaders=loaders)
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     if exported:
         compare_with_config(cfg, file, args.checkpoint, sizes=not args.image_size)
@@ -145,9 +174,16 @@ def _run(args):
         options.add_hook(cfg, 'FuseHook')
     if args.dtype != 'float32':
         options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
+    if args.knn:
+        features.set_knn(cfg, args.knn)
+    elif args.linear:
+        features.set_linear(cfg, args.linear)
     if args.tta:
         set_tta(cfg)
     runner = build_runner(cfg)
+    if judged:
+        from ..selfsup.features import load_features
+        load_features(runner, args.checkpoint)
     if sizes:
         print(test_at_sizes(runner, sizes, args.crop_ratio, args.overwrite))
         return

@@ -3,6 +3,7 @@ import numpy as np
 from mmengine.dist import collect_results
 
 from ..text import counted, listed
+from ..train.sharding import unwrapped
 from .classified import mistakes_of, names_of, result_of
 from .confusion import confusion_of
 from .content import Column, Confusion, Content, Picture, Row
@@ -52,7 +53,9 @@ class ClassificationRecorder(Recorder):
         images = [self._image_row(found) for found in (*self._mistakes, *correct)]
         confusion = Confusion(*self._names, self._counts, 'images',
                               'An image counts as the class of the highest score.')
-        return Content('classification', self.facts(), metrics, (_CLASSES, rows), (_IMAGES, images), confusion,
+        # of a head that learned from training images before the test
+        more = getattr(getattr(unwrapped(self.runner.model), 'head', None), 'facts', ())
+        return Content('classification', self.facts(*more), metrics, (_CLASSES, rows), (_IMAGES, images), confusion,
                        self._pictures(), notes, self.work_dir())
 
     def _image_row(self, found):

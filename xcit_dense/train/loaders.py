@@ -184,7 +184,7 @@ class _Places(Sampler):
         return len(self.inner)
 
 
-class _Around(Dataset):
+class Around(Dataset):
     """A data set around another one, with the same attributes."""
 
     def __init__(self, dataset):
@@ -206,7 +206,7 @@ class _Around(Dataset):
         setattr(self.inner, name, value)
 
 
-class NamedErrors(_Around):
+class NamedErrors(Around):
     """A data set whose errors name the sample and its file.
 
     Args:
@@ -234,7 +234,7 @@ class NamedErrors(_Around):
         return [file_of(self.inner, index) for index in self._open.tolist() if index >= 0]
 
 
-class _SeededDataset(_Around):
+class _SeededDataset(Around):
     """A data set whose random numbers depend on the place of a sample."""
 
     def __init__(self, dataset, seed):

@@ -5,8 +5,8 @@ from .classes import check_classes
 from .draw import draw_contact_sheet
 from .drop import drop_findings
 from .findings import ERROR, KINDS, WARNING, Finding, Report
-from .tested import check_before_test, classified_data, warn_of_other_classes
+from .tested import check_before_test, check_learned_alike, classified_data, warn_of_other_classes
 
 __all__ = ['ERROR', 'KINDS', 'WARNING', 'Finding', 'Report', 'check_before_test', 'check_before_training',
-           'check_beside', 'check_classes', 'check_data_set', 'check_data_sets', 'classified_data',
-           'draw_contact_sheet', 'drop_findings', 'warn_of_other_classes']
+           'check_beside', 'check_classes', 'check_data_set', 'check_data_sets', 'check_learned_alike',
+           'classified_data', 'draw_contact_sheet', 'drop_findings', 'warn_of_other_classes']

@@ -18,19 +18,23 @@ _ENDS = ('not-there', 'no-images', 'class-count', 'class-numbers', 'list-line')
 _SHOWN = 3
 
 
-def classified_data(cfg) -> list:
-    """Return the data sets of the test data that have images by class and are on a disk."""
-    return [dataset for dataset in datasets(cfg, LOADERS[2:]) if reader_of(dataset) == 'CustomDataset'
+def classified_data(cfg, loaders=LOADERS[2:]) -> list:
+    """Return the data sets of some loaders, by default the test data, that have images by class and are on a disk."""
+    return [dataset for dataset in datasets(cfg, loaders) if reader_of(dataset) == 'CustomDataset'
             and not is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())]
 
 
-def check_before_test(cfg):
+def check_before_test(cfg, loaders=LOADERS[2:]):
     """Check classes and lists of `classified_data`, but no images. Warnings are logged.
+
+    Args:
+        cfg: The config.
+        loaders: The loaders that will be used.
 
     Raises:
         DataError: The test would stop, or the data has labels that the model cannot predict.
     """
-    for dataset in classified_data(cfg):
+    for dataset in classified_data(cfg, loaders):
         source = ClassImages(dataset)
         findings = check_labels(dataset, wanted_classes(dataset, bool(cfg.get('classes_from_data'))))
         errors = [finding.sentence for finding in findings if finding.kind in _ENDS] or _beyond(
@@ -65,6 +69,26 @@ def warn_of_other_classes(cfg, checkpoint, source):
                 f'{difference_of(sides[0], known)}. Classes are compared by number, so the results are meaningless if '
                 f'a number means different classes in the data and in the model. {images.advice}'.rstrip(),
                 logger='current', level=logging.WARNING)
+
+
+def check_learned_alike(cfg):
+    """Check that what a test learns from the training images it can predict for the test images.
+
+    Raises:
+        DataError: Training images have no labels, or class folders of the two have different names or another order.
+    """
+    first = None
+    for dataset in classified_data(cfg, (LOADERS[0], LOADERS[2])):
+        source = ClassImages(dataset)
+        if not source.is_labelled:
+            raise DataError(f'{source.source} has images without labels (with_label=False), but this test needs the '
+                            'classes of the training and test images: set with_label=True in their data sets')
+        if source.list:  # numbers, which have the same meaning everywhere
+            continue
+        first = first or source
+        if difference := difference_of(source.classes(), first.classes()):
+            raise DataError(f'{source.source} has different classes than {first.source}, or a different order: '
+                            f'{difference}. Make them the same. {source.advice}'.rstrip())
 
 
 def _are_same(names, others):

@@ -1,0 +1,242 @@
+"""test --knn and --linear: the features of a backbone, judged on labelled images."""
+import re
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS, DefaultScope
+
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
+from helpers.tools import run_tool
+from xcit_dense import XCiT, XCiTClassifier
+from xcit_dense.selfsup.head import DINOHead  # noqa: F401  registers it
+
+pytest.importorskip('mmpretrain')
+
+from xcit_dense.selfsup.dino import DINO
+from xcit_dense.selfsup.linear import LinearProbeHead
+
+pytestmark = [pytest.mark.xdist_group('judging'), pytest.mark.filterwarnings('ignore')]
+ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of red, green, blue
+
+
+def write_images(folder, count, seed):
+    """Noise with a weak tint of the class, of the size that the tiny config crops to."""
+    noise = np.random.default_rng(seed)
+    for channel, name in enumerate(('blue', 'green', 'red')):
+        (folder / name).mkdir(parents=True)
+        for number in range(count + channel):
+            picture = noise.integers(0, 120, (32, 32, 3)) + noise.integers(0, 60, 3)
+            picture[..., channel] += 25
+            cv2.imwrite(str(folder / name / f'{number:02}.png'), picture.astype(np.uint8))
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """21 training and 15 test images: not a multiple of two."""
+    root = tmp_path_factory.mktemp('tinted')
+    write_images(root / 'train', 6, 0)
+    write_images(root / 'val', 4, 1)
+    return root
+
+
+@pytest.fixture(scope='module')
+def backbone():
+    torch.manual_seed(0)
+    return XCiTClassifier(ARCH, num_classes=0).eval()
+
+
+@pytest.fixture(scope='module')
+def weights(backbone, tmp_path_factory):
+    """A file of the backbone alone, as DINO's authors publish theirs."""
+    path = tmp_path_factory.mktemp('weights') / 'dino.pth'
+    torch.save(backbone.state_dict(), path)
+    return path
+
+
+def judge(weights, data, work_dir, *options, **kwargs):
+    return run_tool('test.py', TINY_CLS_CONFIG, weights, '--data-root', data, '--work-dir', work_dir, *options,
+                    **kwargs)
+
+
+def accuracies(done):
+    return [float(value) for value in re.findall(r'accuracy/top\d: ([\d.]+)', done.stdout)]
+
+
+def features_of(backbone, folder, size=None):
+    """Features of length 1 and classes of the images of a folder, without the package's data code."""
+    files = sorted(folder.glob('*/*.png'))
+    images = [cv2.imread(str(path)) for path in files]
+    pixels = torch.from_numpy(np.stack([cv2.resize(image, size) if size else image for image in images])[
+        ..., ::-1].copy()).float()
+    with torch.no_grad():
+        found = backbone.features(((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)).numpy()
+    names = sorted({path.parent.name for path in files})
+    return (found / np.linalg.norm(found, axis=1, keepdims=True),
+            np.array([names.index(path.parent.name) for path in files]))
+
+
+@pytest.fixture(scope='module')
+def wanted(data, backbone):
+    """Top-1 and top-2 accuracy of 5 neighbours."""
+    features, labels = features_of(backbone, data / 'train')
+    queries, truth = features_of(backbone, data / 'val')
+    ranks = []
+    for query, label in zip(queries, truth, strict=True):
+        similar = features @ query
+        places = np.argsort(-similar)[:5]
+        votes = np.bincount(labels[places], np.exp(similar[places] / 0.07), minlength=3)
+        ranks.append((votes > votes[label]).sum())
+    found = [round(100 * float(np.mean(np.array(ranks) < k)), 4) for k in (1, 2)]
+    assert 40 < found[0] < found[1] < 100  # neither chance nor perfect: the test can fail
+    return found
+
+
+def test_knn_is_what_numpy_finds(data, weights, wanted, tmp_path):
+    """Though the config reads each training image three times, and augments it; the page says what classified."""
+    done = judge(weights, data, tmp_path, '--knn', 5, '--report', '--cfg-options', 'classes_from_data=True')
+    assert accuracies(done) == wanted
+    assert 'a vote of the 5 nearest of 21 training images' in (tmp_path / 'report/report.html').read_text()
+    assert ' loaded ' in done.stdout and 'WARNING' not in done.stdout
+
+
+@pytest.mark.parametrize('form', ('classifier', 'training', 'published checkpoint', 'DINO run'))
+def test_any_file_with_a_class_token(form, backbone, data, wanted, tmp_path):
+    """Heads are left out; of student and teacher it is the teacher."""
+    state = backbone.state_dict()
+    other = {name: torch.randn_like(value) if value.is_floating_point() else value for name, value in state.items()}
+    head = {'head.weight': torch.randn(7, 32), 'head.bias': torch.randn(7)}
+    if form == 'DINO run':
+        with DefaultScope.overwrite_default_scope('mmpretrain'):
+            model = MODELS.build(dict(
+                type=DINO, backbone=dict(type='XCiTClassifier', arch=ARCH, num_classes=0),
+                head=dict(type='DINOHead', num_prototypes=16, hidden_channels=8, bottleneck_channels=4)))
+        model.teacher.backbone.load_state_dict(state)
+        content = dict(state_dict=model.state_dict(), meta=dict(epoch=1))
+    else:
+        content = {
+            'classifier': dict(model={**state, **head}),
+            'training': dict(state_dict={f'backbone.{name}': value for name, value in {**state, **head}.items()},
+                             meta=dict(dataset_meta=dict(classes=tuple('abcdefg')))),
+            'published checkpoint': {part: {f'module.backbone.{name}': value for name, value in tensors.items()}
+                                     for part, tensors in (('student', other), ('teacher', state))}}[form]
+    torch.save(content, tmp_path / 'any.pth')
+    done = judge(tmp_path / 'any.pth', data, tmp_path, '--knn', 5, '--tta' if form == 'classifier' else '--knn=5')
+    assert len(accuracies(done)) == 2 if form == 'classifier' else accuracies(done) == wanted
+
+
+def test_all_vote_where_there_are_fewer_than_k(data, weights, tmp_path):
+    done = judge(weights, data, tmp_path, '--knn', '--at-least', 'accuracy/top1=100', '--cfg-options',
+                 f'test_dataloader.dataset.data_prefix.img_path={data}/train', check=False)
+    assert done.returncode == 1 and 'accuracy/top1' in done.message and '20 nearest of 21' in done.stdout
+    done = judge(weights, data, tmp_path, '--knn', 22)
+    assert '--knn 22: there are only 21 training images, so all of them vote' in done.stdout
+    assert '21 nearest of 21' in done.stdout
+    done = judge(weights, data, tmp_path, '--knn', 1, '--dtype', 'bfloat16', '--cfg-options',
+                 f'test_dataloader.dataset.data_prefix.img_path={data}/train')
+    assert accuracies(done)[0] == 100  # the nearest of each is itself
+
+
+@pytest.fixture
+def layers(monkeypatch):
+    """The weights of every linear layer that is tested."""
+    found, fit = [], LinearProbeHead.fit
+    monkeypatch.setattr(LinearProbeHead, 'fit', lambda head, layer, origin: (
+        fit(head, layer, origin), found.append(head.weight))[0])
+    return found
+
+
+def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, layers, tmp_path):
+    shutil.copytree(data / 'train', tmp_path / 'other/train')
+    for path in (data / 'val').glob('*/*.png'):
+        (tmp_path / 'other/val' / path.parent.name).mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(tmp_path / 'other/val' / path.parent.name / path.name), np.zeros((32, 32, 3), np.uint8))
+    options = '--linear', 1, '--cfg-options', 'train_dataloader.batch_size=16'
+    seen = [accuracies(judge(weights, root, tmp_path, *options)) for root in (data, data, tmp_path / 'other')]
+    assert seen[0] == seen[1] and torch.equal(layers[0], layers[1]) and torch.equal(layers[0], layers[2])
+    judge(weights, data, tmp_path, *options, 'randomness.seed=5')
+    assert not torch.equal(layers[0], layers[3])
+
+
+def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tmp_path):
+    """The norm takes away what the features of all images share, which is most of those of random weights."""
+    state, (found, _) = dict(backbone.state_dict()), features_of(backbone, class_folders / 'train', (32, 32))
+    found *= 32**0.5  # the length that the norm gives all features
+    scale = 1 / found.std(0)
+    state.update({'norm.weight': torch.from_numpy(scale), 'norm.bias': torch.from_numpy(-scale * found.mean(0))})
+    torch.save(state, tmp_path / 'apart.pth')
+    done = judge(tmp_path / 'apart.pth', class_folders, tmp_path, '--linear', 15, '--report', tmp_path / 'page',
+                 '--cfg-options', 'train_dataloader.batch_size=12')
+    assert accuracies(done)[0] == 100, done.stdout
+    assert '2 images of them were held out' in done.stdout and '180 of 180 images, 0:00:00 left' in done.stdout
+    assert 'trained for 15 epochs on 12 training images' in (tmp_path / 'page/report.html').read_text()
+
+
+def dense_file(folder, data):
+    torch.save(dict(state_dict={f'backbone.{name}': value for name, value in XCiT(
+        dict(ARCH, depth=4)).state_dict().items()}), folder / 'dense.pth')
+
+
+def broken_image(folder, data):
+    (data / 'train/green/03.png').write_bytes(b'')
+
+
+def other_folders(folder, data):
+    (data / 'train/red').rename(data / 'train/crimson')
+
+
+def no_training_images(folder, data):
+    shutil.rmtree(data / 'train')
+
+
+@pytest.mark.parametrize('config, weights, option, prepare, words', (
+    (TINY_CLS_CONFIG, 'dense.pth', '--knn', dense_file, ('dense.pth', 'class token')),
+    (TINY_CONFIG, 'dino.pth', '--linear', None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
+    ('xcit_s12_p16_dino', 'dino.pth', '--knn', None, ('labelled', 'such as xcit_s12_p16_custom')),
+    ('xcit_n12_p8_dino_small', 'dino.pth', '--linear', None, ('labelled', 'such as xcit_n12_p8_small')),
+    (TINY_CLS_CONFIG, 'a.onnx', '--knn', None, ('--knn', 'checkpoints')),
+    (TINY_CLS_CONFIG, 'dino.pth', '--knn', broken_image, ('green/03.png', )),
+    (TINY_CLS_CONFIG, 'dino.pth', '--linear=1', broken_image, ('green/03.png', )),
+    (TINY_CLS_CONFIG, 'dino.pth', '--knn', other_folders, ("'crimson'", "'red'", 'different classes')),
+    (TINY_CLS_CONFIG, 'dino.pth', '--knn', no_training_images, ('missing', '/train'))))
+def test_what_cannot_be_judged_is_one_message(config, weights, option, prepare, words, backbone, data, demo_data,
+                                              tmp_path):
+    torch.save(backbone.state_dict(), tmp_path / 'dino.pth')
+    root = demo_data if config == TINY_CONFIG else shutil.copytree(data, tmp_path / 'data')
+    if prepare:
+        prepare(tmp_path, root)
+    done = run_tool('test.py', config, tmp_path / weights, '--data-root', root, '--work-dir', tmp_path / 'run', option,
+                    check=False)
+    assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
+
+
+@pytest.mark.parametrize('options, words', (
+    (('--knn', '--sizes', 32, 48), ('--knn', '--size ')),
+    (('--knn', '--cfg-options', 'train_dataloader.dataset.with_label=False'), ('without labels', '/train')),
+    (('--knn', '--cfg-options', 'model.backbone.num_classes=2'), ('3 class folders', '2 classes')),
+    (('--linear', '--cfg-options', 'test_dataloader.dataset.pipeline.1.edge=long'), ('--linear', 'ResizeEdge'))))
+def test_options_that_exclude_it_are_one_message(options, words, data, weights, tmp_path):
+    done = judge(weights, data, tmp_path, *options, check=False)
+    assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
+
+
+def test_labels_of_training_images_are_checked_before_anything_runs(data, weights, tmp_path):
+    (tmp_path / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n')
+    done = judge(weights, data, tmp_path, '--knn', '--cfg-options',
+                 f'train_dataloader.dataset.ann_file={tmp_path}/list.txt', check=False)
+    assert done.returncode == 1 and 'line 2 has the label 7' in done.message and ' loaded ' not in done.stdout
+
+
+@pytest.mark.integration
+def test_two_processes_find_what_one_finds(two_processes, data, weights, wanted, tmp_path):
+    """Batches of 4 in each are one of 8; 21 and 15 images are dealt out unevenly."""
+    args = TINY_CLS_CONFIG, weights, '--data-root', data, '--work-dir', tmp_path
+    assert accuracies(two_processes.run_tool('test.py', *args, '--knn', 5)[0]) == wanted
+    one = run_tool('test.py', *args, '--linear', 2, '--cfg-options', 'train_dataloader.batch_size=8')
+    two, _ = two_processes.run_tool('test.py', *args, '--linear', 2)
+    assert accuracies(one) == accuracies(two)
+    rates = [re.search(r'classified by a linear.*', done.stdout)[0] for done in (one, two)]
+    assert rates[0] == rates[1] and '3 images of them were held out' in rates[0]

@@ -1,0 +1,84 @@
+"""Linear layers on features that do not change, by themselves."""
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip('mmpretrain')
+
+from xcit_dense.selfsup.linear import LinearProbeHead, LinearProbes
+from xcit_dense.selfsup.schedules import cosine
+
+RATES = 1e-4, 1e-2, 1.
+
+
+def blobs(count=60, seed=0):
+    """Features around three points, that a linear layer can separate."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    return 2 * F.one_hot(labels, 8).float() + 0.2 * torch.randn(count, 8, generator=generator), labels
+
+
+def learned(rates=RATES, steps=100, change=lambda labels, held_out: labels, **options):
+    features, labels = blobs()
+    held_out = torch.arange(len(labels)) % 10 == 0
+    probes = LinearProbes(8, 3, rates, steps, **options)
+    for _ in range(steps):
+        probes.step(features, change(labels, held_out), held_out)
+    return probes, features[held_out], labels[held_out]
+
+
+def test_a_separable_problem_is_learned_by_the_rate_that_is_best():
+    probes, *held_out = learned()
+    layer, rate, accuracies = probes.choose([held_out])
+    features, labels = blobs(300, seed=1)
+    assert (layer(features).argmax(1) == labels).all() and rate == 1. and accuracies[2] == 100
+    halves = [(part[:2], classes[:2]) for part, classes in [held_out]] + [tuple(part[2:] for part in held_out)]
+    assert probes.choose(halves)[1:] == (rate, accuracies)
+
+
+def test_each_layer_is_what_it_would_be_alone():
+    """By torch's own optimizer and the loss of that layer only; what is held out teaches only the final layer."""
+    probes, *held_out = learned(steps=20, seed=3)
+    features, labels = blobs()
+    known = torch.arange(60) % 10 != 0
+    for place, rate in enumerate(RATES):
+        for layers, inputs, targets in ((probes._final, features, labels),
+                                        (probes._choosing, features[known], labels[known])):
+            weight = (0.01 * torch.randn(3, 8, generator=torch.Generator().manual_seed(3))).requires_grad_()
+            bias = torch.zeros(3, requires_grad=True)
+            optimizer = torch.optim.SGD([weight, bias], rate, momentum=0.9)
+            for step in range(20):
+                optimizer.param_groups[0]['lr'] = cosine(rate, 0., step, 20)
+                optimizer.zero_grad()
+                F.cross_entropy(F.linear(inputs, weight, bias), targets).backward()
+                optimizer.step()
+            torch.testing.assert_close(layers[place].weight, weight, atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(layers[place].bias, bias, atol=1e-6, rtol=1e-5)
+
+
+def test_the_rate_is_chosen_by_images_that_taught_nothing():
+    """With wrong labels for what is held out, the layers that choose are the same."""
+    honest, *held_out = learned()
+    wrong, *_ = learned(change=lambda labels, held_out: torch.where(held_out, (labels + 1) % 3, labels))
+    assert honest.choose([held_out])[1:] == wrong.choose([held_out])[1:]
+    layers = [probes.choose([held_out])[0] for probes in (honest, wrong)]  # which learned from all images
+    assert layers[0] is honest._final[2] and not torch.equal(layers[0].weight, layers[1].weight)
+
+
+def test_of_rates_that_are_equally_accurate_the_one_with_the_lowest_loss_is_taken():
+    features, labels = blobs()
+    _, rate, accuracies = learned(rates=(0.03, 0.3, 0.1))[0].choose([(features, labels)])
+    assert accuracies == [100] * 3 and rate == 0.3
+
+
+def test_the_same_seed_gives_the_same_layer():
+    layers = [learned(steps=5, seed=seed)[0]._final[0].weight for seed in (1, 1, 2)]
+    assert torch.equal(layers[0], layers[1]) and not torch.equal(layers[0], layers[2])
+
+
+def test_the_head_takes_a_layer_and_keeps_it_out_of_checkpoints():
+    head, layer = LinearProbeHead(num_classes=3), torch.nn.Linear(8, 3)
+    head.fit(layer, 'a test')
+    features, _ = blobs()
+    torch.testing.assert_close(head(features), layer(features))
+    assert not head.state_dict() and not head(features).requires_grad

@@ -1,0 +1,138 @@
+"""Features of labelled images: the class token of a classifier without its head."""
+import time
+from datetime import timedelta
+
+import torch
+from mmengine.dist import all_gather
+from mmengine.registry import DATASETS
+
+from ..errors import CheckpointError, DataError
+from ..train.loaders import Around, ResumableLoader, file_of
+from ..train.sharding import unwrapped
+from ..weights import find_state_dict, read_checkpoint
+from ..weights.describe import Contents
+
+#: Seconds between two lines about the progress.
+_EVERY = 10.
+
+
+def load_features(runner, source):
+    """Load the backbone of a classifier strictly; heads in the file are left out, as are the classes of its images.
+
+    Args:
+        runner: Its model is a classifier without a head of its own; it loads nothing more.
+        source: As for `xcit_dense.weights.read_checkpoint`: any file with a class token.
+
+    Raises:
+        CheckpointError: The file has no class token, or holds another arch.
+    """
+    contents = Contents.of(find_state_dict(read_checkpoint(source), source), source)
+    if 'cls_token' not in contents.tensors:
+        raise CheckpointError(f'{source} holds {contents}, without a class token, whose features --knn and --linear '
+                              'judge: give a classifier, or a checkpoint or published file of DINO')
+    unwrapped(runner.model).backbone.load_weights(source)
+    runner.has_loaded = True
+
+
+class Numbered(Around):
+    """A data set of mmpretrain, or every ``step``-th of its samples, whose samples carry their number in the data set.
+
+    Args:
+        dataset: The data set.
+        step: The distance of two samples.
+    """
+
+    def __init__(self, dataset, step: int = 1):
+        super().__init__(dataset)
+        vars(self)['_step'] = step
+
+    def __len__(self):
+        return -(-len(self.inner) // self._step)
+
+    def __getitem__(self, index):
+        sample = self.inner[index * self._step]
+        sample['data_samples'].set_metainfo(dict(sample_idx=index * self._step))
+        return sample
+
+    def get_data_info(self, index):
+        """Return what is known of a sample, such as its file."""
+        return self.inner.get_data_info(index * self._step)
+
+
+class Features:
+    """Features of the images of a loader, pass by pass, joined over all processes in the order of one process.
+
+    Args:
+        runner: Its model makes the features in evaluation mode, without gradients.
+        loader: Config of the loader; its sampler deals the images out to the processes in turn.
+        num_classes: Number of classes; a label must be lower.
+        seed: Seed of the order and of the augmentation.
+        step: As for `Numbered`.
+    """
+
+    def __init__(self, runner, loader: dict, num_classes: int, seed: int = 0, step: int = 1):
+        self.model, self._num_classes, self._step = unwrapped(runner.model), num_classes, step
+        dataset = Numbered(DATASETS.build(loader['dataset']), step)
+        self.loader = ResumableLoader(runner.build_dataloader(dict(loader, dataset=dataset), seed), seed)
+
+    def __len__(self):
+        return len(self.loader.dataset)
+
+    def __iter__(self):
+        """Yield batches of all processes: features (B, C) float32, labels (B, ), numbers of the images (B, ).
+
+        Raises:
+            DataError: An image has no label, several, or one without a class.
+        """
+        self.model.eval()
+        missing = len(self)  # of this pass; a sampler may fill up the last batch
+        for batch in self.loader:
+            with torch.no_grad():
+                batch = self.model.data_preprocessor(batch, False)
+                features = self.model.extract_feat(batch['inputs']).float()
+            samples = batch['data_samples']
+            labels = torch.tensor([self._label_of(sample) for sample in samples])
+            numbers = torch.tensor([sample.sample_idx for sample in samples])
+            parts = [torch.stack(all_gather(part.contiguous()), 1).flatten(0, 1)[:missing]
+                     for part in (features, labels.to(features.device), numbers)]
+            missing -= len(parts[0])
+            yield parts
+
+    def _label_of(self, sample):
+        label = sample.get('gt_label')
+        if label is None or label.numel() != 1 or not 0 <= int(label) < self._num_classes:
+            file = file_of(self.loader.dataset, sample.sample_idx // self._step)
+            found = 'no label' if label is None else f'the label {label.tolist()}'
+            raise DataError(f'{file} has {found}, but a training image needs one class from 0 to '
+                            f'{self._num_classes - 1}')
+        return int(label)
+
+
+class Progress:
+    """Logs how far a loop over images is, and how long it will take.
+
+    Args:
+        logger: The log.
+        title: What the loop does.
+        total: Number of images.
+    """
+
+    def __init__(self, logger, title: str, total: int):
+        self._logger, self._title, self._total = logger, title, total
+        self._done, self._start = 0, time.monotonic()
+        self._told = self._start
+
+    def add(self, count: int):
+        """Count images that are done."""
+        self._done += count
+        now = time.monotonic()
+        if self._done < self._total and now - self._told < _EVERY:
+            return
+        self._told = now
+        left = timedelta(seconds=round((now - self._start) * (self._total - self._done) / self._done))
+        self._logger.info(f'{self._title}: {self._done:,} of {self._total:,} images, {left} left')
+
+
+def seed_of(runner) -> int:
+    """Return the seed of the config, 0 without one: two tests give the same figures."""
+    return (runner.cfg.get('randomness') or {}).get('seed') or 0

@@ -1,0 +1,143 @@
+"""Train a linear layer on features that do not change, as DINO does to judge them."""
+import torch
+import torch.nn.functional as F
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+from mmpretrain.models.heads import ClsHead
+from mmpretrain.registry import MODELS
+from torch import Tensor, nn
+
+from ..text import counted
+from ..train.sharding import unwrapped
+from .features import Features, Progress, seed_of
+from .schedules import cosine
+
+#: Learning rates for 256 images in a batch. DINO's is 0.001, but the best one depends on the features and the data.
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.)
+#: One in so many training images is held out to choose the rate.
+HELD_OUT = 10
+
+
+class LinearProbes:
+    """Linear layers that learn from the same features, each with its own learning rate: SGD without weight decay.
+
+    There are two layers for each rate. The first learns without the images that are held out, whose accuracy chooses
+    the rate; the second learns from all images and is the one that is tested.
+
+    Args:
+        in_channels: Channels of a feature.
+        num_classes: Number of classes.
+        rates: Learning rates at the start; each follows a cosine to 0.
+        steps: Number of steps.
+        seed: Seed of the weights at the start, which all layers share.
+        device: Where they are.
+    """
+
+    def __init__(self, in_channels: int, num_classes: int, rates, steps: int, seed: int = 0, device='cpu'):
+        start = 0.01 * torch.randn(num_classes, in_channels, generator=torch.Generator().manual_seed(seed))
+        self.rates, self._steps, self._step = tuple(rates), steps, 0
+        self._choosing, self._final = ([self._layer(start, device) for _ in self.rates] for _ in range(2))
+        self._optimizer = torch.optim.SGD([
+            dict(params=[*choosing.parameters(), *final.parameters()], lr=rate)
+            for rate, choosing, final in zip(self.rates, self._choosing, self._final, strict=True)], momentum=0.9)
+
+    @staticmethod
+    def _layer(start, device):
+        layer = nn.Linear(*reversed(start.shape), device=device)
+        with torch.no_grad():
+            layer.weight.copy_(start)
+            layer.bias.zero_()
+        return layer
+
+    @torch.enable_grad()
+    def step(self, features: Tensor, labels: Tensor, held_out: Tensor):
+        """Take a step on features (B, C), their classes (B, ) and whether each is held out (B, )."""
+        for rate, group in zip(self.rates, self._optimizer.param_groups, strict=True):
+            group['lr'] = cosine(rate, 0., self._step, self._steps)
+        self._optimizer.zero_grad()
+        parts = [(self._final, features, labels), (self._choosing, features[~held_out], labels[~held_out])]
+        # the sum: no layer is part of another's loss
+        sum(F.cross_entropy(layer(inputs), targets) for layers, inputs, targets in parts if len(targets)
+            for layer in layers).backward()
+        self._optimizer.step()
+        self._step += 1
+
+    @torch.no_grad()
+    def choose(self, batches):
+        """Return the layer of the best rate, that rate, and the accuracy of each rate in percent.
+
+        Args:
+            batches: Features and classes of the images that were held out. Of rates with the same accuracy, the one
+                with the lowest loss is the best.
+        """
+        correct, losses, images = [0] * len(self.rates), [0.] * len(self.rates), 0
+        for features, labels in batches:
+            images += len(labels)
+            for place, layer in enumerate(self._choosing):
+                logits = layer(features)
+                correct[place] += int((logits.argmax(1) == labels).sum())
+                losses[place] += float(F.cross_entropy(logits, labels, reduction='sum'))
+        best = max(range(len(self.rates)), key=lambda place: (correct[place], -losses[place]))
+        return self._final[best], self.rates[best], [100 * count / images for count in correct]
+
+
+@MODELS.register_module()
+class LinearProbeHead(ClsHead):
+    """A linear layer that is no part of a checkpoint. `LinearProbeHook` trains it.
+
+    Args:
+        num_classes: Number of classes.
+    """
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.num_classes = num_classes
+        self.weight = self.bias = None
+        #: For a report: how this head classifies.
+        self.facts = ()
+
+    def fit(self, layer: nn.Linear, origin: str):
+        """Take the weights of a layer, and where it is from as text."""
+        self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
+        self.facts = [('classified by', origin)]
+
+    def forward(self, feats: Tensor) -> Tensor:
+        """Return the logits (B, num_classes) of features (B, C)."""
+        return F.linear(feats.float(), self.weight, self.bias)
+
+
+@HOOKS.register_module()
+class LinearProbeHook(Hook):
+    """Trains the linear layer of a `LinearProbeHead` on the training images before a test.
+
+    Args:
+        loader: Config of the loader of these images, shuffled and augmented.
+        held_out_loader: Config of the loader of the same images in order, as in the test.
+        epochs: Passes over the images.
+    """
+
+    def __init__(self, loader: dict, held_out_loader: dict, epochs: int = 100):
+        self._loader, self._held_out_loader, self._epochs = loader, held_out_loader, epochs
+
+    def before_test(self, runner):
+        """Train; runs after the hooks that fuse the backbone or change its type."""
+        model, seed = unwrapped(runner.model), seed_of(runner)
+        batches = Features(runner, self._loader, model.head.num_classes, seed)
+        images = len(batches)
+        progress = Progress(runner.logger, f'linear layer, {self._epochs} epochs', self._epochs * images)
+        probes = None
+        for _ in range(self._epochs):
+            for features, labels, numbers in batches:
+                if probes is None:  # the first batch is a full one
+                    rates = [rate * len(labels) / 256 for rate in RATES]
+                    probes = LinearProbes(features.shape[1], model.head.num_classes, rates,
+                                          self._epochs * len(batches.loader), seed, features.device)
+                probes.step(features, labels, numbers.to(labels.device) % HELD_OUT == 0)
+                progress.add(len(labels))
+        held_out = Features(runner, self._held_out_loader, model.head.num_classes, step=HELD_OUT)
+        layer, best, accuracies = probes.choose(batch[:2] for batch in held_out)
+        model.head.fit(layer, f'a linear layer on frozen features, trained for {counted(self._epochs, "epochs")} on '
+                       f'{counted(images, "training images")} with the learning rate {best:.3g}')
+        rates = ', '.join(f'{rate:.3g}: {value:.2f}' for rate, value in zip(probes.rates, accuracies, strict=True))
+        runner.logger.info(f'classified by {model.head.facts[0][1]}. {counted(len(held_out), "images")} of them were '
+                           f'held out to choose the rate (rate: accuracy in percent): {rates}')
