@@ -59,8 +59,8 @@ def _read_options(argv):
                       'K nearest training images, by the features of a backbone; published figures of DINO are with '
                       '--crop-ratio 0.875 (default for K: 20)')
     kind.add_argument('--linear', nargs='?', type=positive, const=100, metavar='EPOCHS', help='train a linear layer on '
-                      'the features of the training images and test it; published figures are as for --knn (default for '
-                      'EPOCHS: 100)')
+                      'the features of the training images and test it; published figures are as for --knn (default '
+                      'for EPOCHS: 100)')
     return parser.parse_args(argv)
 
 
