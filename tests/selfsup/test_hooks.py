@@ -4,6 +4,8 @@ import re
 import pytest
 import torch
 from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapper
+from mmengine.registry import OPTIM_WRAPPERS
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_DINO_CONFIG
 from helpers.runs import make_config, train
@@ -40,6 +42,41 @@ def test_the_teacher_follows_the_steps_of_the_optimizer(class_folders, tmp_path)
     assert watch.parts[4:] == [set(), {'student', 'teacher', 'prototypes'}] * 4
     assert watch.momenta[0] == 0.9 and watch.momenta == sorted(watch.momenta)
     assert 0.998 < watch.momenta[-1] < 1  # a cosine that is 1 when the training is over
+
+
+class ScalingOptimWrapper(OptimWrapper):
+    """Does on a CPU what `AmpOptimWrapper` does on a GPU; the first scale is too large."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.scaler = torch.amp.GradScaler('cpu', init_scale=2.**127, backoff_factor=2.**-120)
+
+    def backward(self, loss):
+        self.scaler.scale(loss).backward()
+        self._inner_count += 1
+
+    def step(self):
+        self.scaler.unscale_(self.optimizer)
+        self._clip_grad()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def test_the_teacher_stays_if_a_step_is_skipped(class_folders, tmp_path, monkeypatch):
+    """As in mixed precision, if gradients are infinite."""
+    monkeypatch.setitem(OPTIM_WRAPPERS.module_dict, 'ScalingOptimWrapper', ScalingOptimWrapper)
+    cfg = make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, **{
+        'optim_wrapper.type': 'ScalingOptimWrapper'})
+    train(cfg, watch := Watch())
+    assert watch.parts[:2] == [set(), {'student', 'teacher'}]
+
+
+def test_gradients_may_be_limited_by_value(class_folders, tmp_path):
+    cfg = make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, **{
+        'optim_wrapper.clip_grad': dict(_delete_=True, type='value', clip_value=0.)})
+    cfg.optim_wrapper.optimizer.weight_decay = 0.
+    train(cfg, watch := Watch())
+    assert len(watch.parts) == 12 and not any('student' in parts for parts in watch.parts)
 
 
 def test_the_teacher_learns_only_from_the_student(class_folders, tmp_path):

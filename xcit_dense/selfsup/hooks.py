@@ -3,6 +3,7 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
+from torch.nn.utils import clip_grad_norm_
 
 from ..errors import ConfigError
 from ..text import counted
@@ -22,21 +23,20 @@ _ONE = ('one prototype is the output for every image',
 class DINOHook(Hook):
     """Moves the teacher of a `DINO` after each optimizer step and runs its schedules. Each value is in the log.
 
-    Lengths are in epochs, or in iterations if the training counts iterations.
+    Lengths are in epochs, or in iterations if the training counts iterations. ``clip_grad`` of the optimizer wrapper
+    limits the norm of each parameter's gradient by itself, as in the authors' code.
 
     Args:
         momentum: Momentum of the teacher at the start and the end; it follows a cosine over the whole training.
         teacher_temperature: At the start and after the warm-up, which is linear.
         warmup: Length of that warm-up.
         freeze_last_layer: How long the prototypes do not change.
-        clip_each: Whether ``clip_grad`` of the optimizer wrapper limits the gradient of each parameter by itself, as in
-            the authors' code; False limits that of all together.
     """
 
     def __init__(self, momentum=(0.996, 1.), teacher_temperature=(0.04, 0.07), warmup: int = 30,
-                 freeze_last_layer: int = 1, clip_each: bool = True):
+                 freeze_last_layer: int = 1):
         self.momentum, self.teacher_temperature = tuple(momentum), tuple(teacher_temperature)
-        self.warmup, self.freeze_last_layer, self.clip_each = warmup, freeze_last_layer, clip_each
+        self.warmup, self.freeze_last_layer = warmup, freeze_last_layer
         self._momentum = None
 
     def before_train(self, runner):
@@ -45,8 +45,8 @@ class DINOHook(Hook):
         if not isinstance(model, DINO):
             raise ConfigError(f'DINOHook is for a DINO model, but this one is a {type(model).__name__}')
         wrapper = runner.optim_wrapper
-        if self.clip_each and wrapper.clip_grad_kwargs:
-            wrapper.clip_func = clip_each_gradient
+        if getattr(wrapper, 'clip_func', None) is clip_grad_norm_:  # not that of values
+            wrapper.clip_func = clip_each_norm
         last_layer = model.student.head.last_layer
 
         def freeze(*_):
@@ -118,17 +118,11 @@ def progress(runner) -> int:
     return runner.epoch if isinstance(runner.train_loop, EpochBasedTrainLoop) else runner.iter
 
 
-def clip_each_gradient(parameters, max_norm: float, **_):
-    """Scale the gradient of each parameter to a norm of at most ``max_norm``; return the norm of all before, for logs.
+def clip_each_norm(parameters, **options):
+    """Limit the norm of each parameter's gradient by itself; return the norm of all before, for the log.
 
     Args:
         parameters: Parameters with gradients.
-        max_norm: The limit.
+        options: Of torch's `clip_grad_norm_`.
     """
-    norms = []
-    for parameter in parameters:
-        if parameter.grad is not None:
-            norm = torch.linalg.vector_norm(parameter.grad)
-            parameter.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.))
-            norms.append(norm)
-    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.)
+    return torch.linalg.vector_norm(torch.stack([clip_grad_norm_(parameter, **options) for parameter in parameters]))
