@@ -9,7 +9,9 @@ from mmengine.registry import OPTIM_WRAPPERS
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_DINO_CONFIG
 from helpers.runs import make_config, train
+from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
+from xcit_dense.selfsup.hooks import DINOHook
 from xcit_dense.train import build_runner
 
 pytest.importorskip('mmpretrain')
@@ -89,10 +91,25 @@ def test_the_teacher_learns_only_from_the_student(class_folders, tmp_path):
         'head.last_layer.weight_g'}  # of length 1
 
 
-def test_other_models_are_refused(class_folders, tmp_path):
-    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path, custom_hooks=[dict(type='DINOHook')])
-    with pytest.raises(ConfigError, match='DINOHook is for a DINO model, but this one is a ImageClassifier'):
+@pytest.mark.parametrize('hook', ('DINOHook', 'CollapseHook'))
+def test_other_models_are_refused(hook, class_folders, tmp_path):
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path, custom_hooks=[dict(type=hook)])
+    with pytest.raises(ConfigError, match=f'{hook} is for a DINO model, but this one is a ImageClassifier'):
         build_runner(cfg).train()
+
+
+@pytest.mark.parametrize('name, value, wanted', (
+    ('momentum', (0.9, 1.1), 'from 0 to 1'), ('teacher_temperature', (0., 0.07), 'above 0')))
+def test_wrong_numbers_of_the_hook_are_refused(name, value, wanted):
+    with pytest.raises(ValueError, match=f'{name} must be two numbers {wanted}, got {re.escape(str(value))}'):
+        DINOHook(**{name: value})
+
+
+@pytest.mark.parametrize('name, value, wanted', (
+    ('student_temperature', 0., 'above 0'), ('centre_momentum', 1.5, 'from 0 to 1')))
+def test_wrong_numbers_of_the_model_are_refused(name, value, wanted, class_folders):
+    with pytest.raises(ConfigError, match=f'model.{name}.*must be {wanted}, got {value}'):
+        load_config(TINY_DINO_CONFIG, cfg_options={f'model.{name}': value}, data_root=str(class_folders), check=True)
 
 
 def test_dino_without_its_hook_names_it(class_folders, tmp_path):

@@ -29,12 +29,19 @@ class DINO(BaseModel):
         global_views: How many views, the first ones, the teacher sees.
         student_temperature: Divides the student's outputs.
         centre_momentum: Momentum of the moving average of the teacher's outputs.
+
+    Raises:
+        ValueError: The temperature is not above 0, or the momentum is not from 0 to 1.
     """
     #: A parameter of the student moves that of the teacher, which another process may hold.
     can_be_sharded = False
 
     def __init__(self, backbone: dict, head: dict, data_preprocessor=None, *, global_views: int = 2,
                  student_temperature: float = 0.1, centre_momentum: float = 0.9):
+        if not student_temperature > 0:
+            raise ValueError(f'student_temperature must be above 0, got {student_temperature!r}')
+        if not 0 <= centre_momentum <= 1:
+            raise ValueError(f'centre_momentum must be from 0 to 1, got {centre_momentum!r}')
         super().__init__(data_preprocessor)
         self.global_views, self.student_temperature = global_views, student_temperature
         self.student = Branch(backbone, head)

@@ -14,7 +14,7 @@ from .schedules import cosine, linear
 #: What a collapse is and what helps, by its kind.
 _EQUAL = ('the outputs are the same for every prototype',
           'a lower DINOHook.teacher_temperature or a longer DINOHook.warmup, a lower learning rate, a larger batch')
-_ONE = ('one prototype is the output for every image',
+_ONE = ('in each output, one prototype dominates',
         'a higher DINOHook.teacher_temperature, a lower model.centre_momentum, a longer DINOHook.freeze_last_layer, a '
         'lower learning rate')
 
@@ -31,20 +31,24 @@ class DINOHook(Hook):
         teacher_temperature: At the start and after the warm-up, which is linear.
         warmup: Length of that warm-up.
         freeze_last_layer: How long the prototypes do not change.
+
+    Raises:
+        ValueError: A momentum is not from 0 to 1, or a temperature is not above 0.
     """
 
     def __init__(self, momentum=(0.996, 1.), teacher_temperature=(0.04, 0.07), warmup: int = 30,
                  freeze_last_layer: int = 1):
+        if not all(0 <= value <= 1 for value in momentum):
+            raise ValueError(f'momentum must be two numbers from 0 to 1, got {momentum!r}')
+        if not all(value > 0 for value in teacher_temperature):
+            raise ValueError(f'teacher_temperature must be two numbers above 0, got {teacher_temperature!r}')
         self.momentum, self.teacher_temperature = tuple(momentum), tuple(teacher_temperature)
         self.warmup, self.freeze_last_layer = warmup, freeze_last_layer
         self._momentum = None
 
     def before_train(self, runner):
         """Follow the optimizer's steps."""
-        model = unwrapped(runner.model)
-        if not isinstance(model, DINO):
-            raise ConfigError(f'DINOHook is for a DINO model, but this one is a {type(model).__name__}')
-        wrapper = runner.optim_wrapper
+        model, wrapper = _dino_of(runner, self), runner.optim_wrapper
         if getattr(wrapper, 'clip_func', None) is clip_grad_norm_:  # not that of values
             wrapper.clip_func = clip_each_norm
         last_layer = model.student.head.last_layer
@@ -75,7 +79,7 @@ class DINOHook(Hook):
 
 @HOOKS.register_module()
 class CollapseHook(Hook):
-    """Warns if the outputs of a `DINO` collapse: all prototypes are equal, or one of them is that of every image.
+    """Warns if the outputs of a `DINO` collapse: all prototypes are equal, or one of them dominates.
 
     The mean entropy of the outputs then is at one of its bounds: the logarithm of the number of prototypes, or 0. After
     a warning, the entropy must leave the bound before the next one.
@@ -90,6 +94,10 @@ class CollapseHook(Hook):
     def __init__(self, patience: int = 50, tolerance: float = 0.02, begin: int = 10):
         self.patience, self.tolerance, self.begin = patience, tolerance, begin
         self._counts = {}
+
+    def before_train(self, runner):
+        """Refuse other models, which have no entropies."""
+        _dino_of(runner, self)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Compare the entropies of this iteration with their bounds."""
@@ -111,6 +119,13 @@ class CollapseHook(Hook):
                 f'iteration {runner.iter + 1}: the training collapses: {words}. The entropy of the {name} is '
                 f'{entropy:.3g}, after {counted(self.patience, "iterations")} near its '
                 f'{"upper" if bound else "lower"} bound of {bound:.3g}. What helps: {help_}')
+
+
+def _dino_of(runner, hook):
+    model = unwrapped(runner.model)
+    if not isinstance(model, DINO):
+        raise ConfigError(f'{type(hook).__name__} is for a DINO model, but this one is a {type(model).__name__}')
+    return model
 
 
 def progress(runner) -> int:
