@@ -4,10 +4,14 @@ import re
 import pytest
 import torch
 from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapper
+from mmengine.registry import OPTIM_WRAPPERS
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_DINO_CONFIG
 from helpers.runs import make_config, train
+from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
+from xcit_dense.selfsup.hooks import DINOHook
 from xcit_dense.train import build_runner
 
 pytest.importorskip('mmpretrain')
@@ -42,6 +46,41 @@ def test_the_teacher_follows_the_steps_of_the_optimizer(class_folders, tmp_path)
     assert 0.998 < watch.momenta[-1] < 1  # a cosine that is 1 when the training is over
 
 
+class ScalingOptimWrapper(OptimWrapper):
+    """Does on a CPU what `AmpOptimWrapper` does on a GPU; the first scale is too large."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.scaler = torch.amp.GradScaler('cpu', init_scale=2.**127, backoff_factor=2.**-120)
+
+    def backward(self, loss):
+        self.scaler.scale(loss).backward()
+        self._inner_count += 1
+
+    def step(self):
+        self.scaler.unscale_(self.optimizer)
+        self._clip_grad()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def test_the_teacher_stays_if_a_step_is_skipped(class_folders, tmp_path, monkeypatch):
+    """As in mixed precision, if gradients are infinite."""
+    monkeypatch.setitem(OPTIM_WRAPPERS.module_dict, 'ScalingOptimWrapper', ScalingOptimWrapper)
+    cfg = make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, **{
+        'optim_wrapper.type': 'ScalingOptimWrapper'})
+    train(cfg, watch := Watch())
+    assert watch.parts[:2] == [set(), {'student', 'teacher'}]
+
+
+def test_gradients_may_be_limited_by_value(class_folders, tmp_path):
+    cfg = make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, **{
+        'optim_wrapper.clip_grad': dict(_delete_=True, type='value', clip_value=0.)})
+    cfg.optim_wrapper.optimizer.weight_decay = 0.
+    train(cfg, watch := Watch())
+    assert len(watch.parts) == 12 and not any('student' in parts for parts in watch.parts)
+
+
 def test_the_teacher_learns_only_from_the_student(class_folders, tmp_path):
     train(make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path), watch := Watch())
     teacher = list(watch.model.teacher.parameters())
@@ -52,10 +91,25 @@ def test_the_teacher_learns_only_from_the_student(class_folders, tmp_path):
         'head.last_layer.weight_g'}  # of length 1
 
 
-def test_other_models_are_refused(class_folders, tmp_path):
-    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path, custom_hooks=[dict(type='DINOHook')])
-    with pytest.raises(ConfigError, match='DINOHook is for a DINO model, but this one is a ImageClassifier'):
+@pytest.mark.parametrize('hook', ('DINOHook', 'CollapseHook'))
+def test_other_models_are_refused(hook, class_folders, tmp_path):
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path, custom_hooks=[dict(type=hook)])
+    with pytest.raises(ConfigError, match=f'{hook} is for a DINO model, but this one is a ImageClassifier'):
         build_runner(cfg).train()
+
+
+@pytest.mark.parametrize('name, value, wanted', (
+    ('momentum', (0.9, 1.1), 'from 0 to 1'), ('teacher_temperature', (0., 0.07), 'above 0')))
+def test_wrong_numbers_of_the_hook_are_refused(name, value, wanted):
+    with pytest.raises(ValueError, match=f'{name} must be two numbers {wanted}, got {re.escape(str(value))}'):
+        DINOHook(**{name: value})
+
+
+@pytest.mark.parametrize('name, value, wanted', (
+    ('student_temperature', 0., 'above 0'), ('centre_momentum', 1.5, 'from 0 to 1')))
+def test_wrong_numbers_of_the_model_are_refused(name, value, wanted, class_folders):
+    with pytest.raises(ConfigError, match=f'model.{name}.*must be {wanted}, got {value}'):
+        load_config(TINY_DINO_CONFIG, cfg_options={f'model.{name}': value}, data_root=str(class_folders), check=True)
 
 
 def test_dino_without_its_hook_names_it(class_folders, tmp_path):

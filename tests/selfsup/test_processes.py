@@ -1,7 +1,9 @@
 """DINO in two processes: as one with the joined batch."""
 import pytest
 import torch
+from mmengine.registry import MODELS, init_default_scope
 
+from helpers.models import randomise
 from helpers.paths import ROOT, TINY_DINO_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
@@ -21,7 +23,7 @@ train_dataloader = dict(dataset=dict(pipeline=[
         [dict(type='Resize', scale=(32, 32))], [dict(type='Resize', scale=(32, 32)), _flip],
         [dict(type='CenterCrop', crop_size=24), dict(type='Resize', scale=(16, 16))]]),
     dict(type='PackInputs')]))
-optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01))
+optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.01, weight_decay=0.01))
 '''
 
 
@@ -31,9 +33,12 @@ def write_config(path, text):
 
 
 def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, tmp_path):
-    """The centre is that of the images of both."""
-    config = write_config(tmp_path / 'config.py', f"{SAME}custom_hooks = [dict(type='RankDumpHook'), dict("
-                          "type='DINOHook', momentum=(0.9, 1.), warmup=2, freeze_last_layer=1)]\n")
+    """The centre is that of the images of both; with random weights their outputs are far apart."""
+    init_default_scope('mmpretrain')
+    model = randomise(MODELS.build(load_config(TINY_DINO_CONFIG).model), noise=0.5)
+    torch.save(model.state_dict(), tmp_path / 'random.pth')
+    config = write_config(tmp_path / 'config.py', f"{SAME}load_from = '{tmp_path}/random.pth'\ncustom_hooks = [dict("
+                          "type='RankDumpHook'), dict(type='DINOHook', momentum=(0.9, 1.), warmup=2)]\n")
     args = [config, '--data-root', class_folders / 'train', '--work-dir']
     two_processes.run_tool('train.py', *args, tmp_path / 'two')
     run_tool('train.py', *args, tmp_path / 'one', '--cfg-options', 'train_dataloader.batch_size=6')

@@ -68,6 +68,8 @@ def test_too_little_memory_tells_the_batch():
     text = loops._describe_memory(RuntimeError('no room\nmore'), batch, 12)
     for words in ('iteration 12:', '2 images', '4x5, 60x70 pixels', 'a.jpg, b.jpg', ': no room. ', 'with_cp=True'):
         assert words in text
+    views = dict(inputs=[torch.empty(5, 3, 8, 8), torch.empty(5, 3, 4, 4)])
+    assert '5 images (8x8, 4x4 pixels' in loops._describe_memory(RuntimeError(), views, 1)
     assert '0 images (unknown sizes' in loops._describe_memory(RuntimeError(), None, 1)
     for error, found in ((torch.OutOfMemoryError(), True), (RuntimeError("x can't allocate memory y"), True),
                          (RuntimeError('other'), False)):

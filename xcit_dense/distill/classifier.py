@@ -94,6 +94,3 @@ class _Outside:
 
     def __deepcopy__(self, memo):
         return self
-
-    def __getstate__(self):
-        return dict(module=None)

@@ -23,20 +23,26 @@ class DINO(BaseModel):
 
     Args:
         backbone: Config of a backbone that returns features (B, channels), such as `XCiTClassifier` with
-            ``num_classes=0``. The teacher's has no stochastic depth.
+            ``num_classes=0``. Its ``init_cfg`` starts both models. The teacher's has no stochastic depth.
         head: Config of a `DINOHead`; ``in_channels`` is that of the backbone by default.
         data_preprocessor: Config of mmpretrain's ``SelfSupDataPreprocessor``.
         global_views: How many views, the first ones, the teacher sees.
         student_temperature: Divides the student's outputs.
         centre_momentum: Momentum of the moving average of the teacher's outputs.
-        init_cfg: Not used: that of the backbone starts both models.
+
+    Raises:
+        ValueError: The temperature is not above 0, or the momentum is not from 0 to 1.
     """
-    #: The model cannot be sharded, see `xcit_dense.train.sharding`.
-    has_teacher = True
+    #: A parameter of the student moves that of the teacher, which another process may hold.
+    can_be_sharded = False
 
     def __init__(self, backbone: dict, head: dict, data_preprocessor=None, *, global_views: int = 2,
-                 student_temperature: float = 0.1, centre_momentum: float = 0.9, init_cfg=None):
-        super().__init__(data_preprocessor, init_cfg)
+                 student_temperature: float = 0.1, centre_momentum: float = 0.9):
+        if not student_temperature > 0:
+            raise ValueError(f'student_temperature must be above 0, got {student_temperature!r}')
+        if not 0 <= centre_momentum <= 1:
+            raise ValueError(f'centre_momentum must be from 0 to 1, got {centre_momentum!r}')
+        super().__init__(data_preprocessor)
         self.global_views, self.student_temperature = global_views, student_temperature
         self.student = Branch(backbone, head)
         self.teacher = TeacherBranch({**backbone, 'drop_path_rate': 0., 'init_cfg': None}, head, centre_momentum)
@@ -132,6 +138,6 @@ class TeacherBranch(Branch):
     @torch.no_grad()
     def move_centre(self, outputs: Tensor):
         """Move the centre towards the mean of the outputs (views, B, prototypes) of all processes."""
-        mean = outputs.to(self.centre.dtype).mean((0, 1))  # float32 in mixed precision
+        mean = outputs.mean((0, 1), dtype=self.centre.dtype)  # float32 in mixed precision
         all_reduce(mean, 'mean')
         self.centre.mul_(self.centre_momentum).add_(mean, alpha=1 - self.centre_momentum)

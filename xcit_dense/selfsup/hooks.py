@@ -3,6 +3,7 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
+from torch.nn.utils import clip_grad_norm_
 
 from ..errors import ConfigError
 from ..text import counted
@@ -13,7 +14,7 @@ from .schedules import cosine, linear
 #: What a collapse is and what helps, by its kind.
 _EQUAL = ('the outputs are the same for every prototype',
           'a lower DINOHook.teacher_temperature or a longer DINOHook.warmup, a lower learning rate, a larger batch')
-_ONE = ('one prototype is the output for every image',
+_ONE = ('in each output, one prototype dominates',
         'a higher DINOHook.teacher_temperature, a lower model.centre_momentum, a longer DINOHook.freeze_last_layer, a '
         'lower learning rate')
 
@@ -22,31 +23,34 @@ _ONE = ('one prototype is the output for every image',
 class DINOHook(Hook):
     """Moves the teacher of a `DINO` after each optimizer step and runs its schedules. Each value is in the log.
 
-    Lengths are in epochs, or in iterations if the training counts iterations.
+    Lengths are in epochs, or in iterations if the training counts iterations. ``clip_grad`` of the optimizer wrapper
+    limits the norm of each parameter's gradient by itself, as in the authors' code.
 
     Args:
         momentum: Momentum of the teacher at the start and the end; it follows a cosine over the whole training.
         teacher_temperature: At the start and after the warm-up, which is linear.
         warmup: Length of that warm-up.
         freeze_last_layer: How long the prototypes do not change.
-        clip_each: Whether ``clip_grad`` of the optimizer wrapper limits the gradient of each parameter by itself, as in
-            the authors' code; False limits that of all together.
+
+    Raises:
+        ValueError: A momentum is not from 0 to 1, or a temperature is not above 0.
     """
 
     def __init__(self, momentum=(0.996, 1.), teacher_temperature=(0.04, 0.07), warmup: int = 30,
-                 freeze_last_layer: int = 1, clip_each: bool = True):
+                 freeze_last_layer: int = 1):
+        if not all(0 <= value <= 1 for value in momentum):
+            raise ValueError(f'momentum must be two numbers from 0 to 1, got {momentum!r}')
+        if not all(value > 0 for value in teacher_temperature):
+            raise ValueError(f'teacher_temperature must be two numbers above 0, got {teacher_temperature!r}')
         self.momentum, self.teacher_temperature = tuple(momentum), tuple(teacher_temperature)
-        self.warmup, self.freeze_last_layer, self.clip_each = warmup, freeze_last_layer, clip_each
+        self.warmup, self.freeze_last_layer = warmup, freeze_last_layer
         self._momentum = None
 
     def before_train(self, runner):
         """Follow the optimizer's steps."""
-        model = unwrapped(runner.model)
-        if not isinstance(model, DINO):
-            raise ConfigError(f'DINOHook is for a DINO model, but this one is a {type(model).__name__}')
-        wrapper = runner.optim_wrapper
-        if self.clip_each and wrapper.clip_grad_kwargs:
-            wrapper.clip_func = clip_each_gradient
+        model, wrapper = _dino_of(runner, self), runner.optim_wrapper
+        if getattr(wrapper, 'clip_func', None) is clip_grad_norm_:  # not that of values
+            wrapper.clip_func = clip_each_norm
         last_layer = model.student.head.last_layer
 
         def freeze(*_):
@@ -75,7 +79,7 @@ class DINOHook(Hook):
 
 @HOOKS.register_module()
 class CollapseHook(Hook):
-    """Warns if the outputs of a `DINO` collapse: all prototypes are equal, or one of them is that of every image.
+    """Warns if the outputs of a `DINO` collapse: all prototypes are equal, or one of them dominates.
 
     The mean entropy of the outputs then is at one of its bounds: the logarithm of the number of prototypes, or 0. After
     a warning, the entropy must leave the bound before the next one.
@@ -90,6 +94,10 @@ class CollapseHook(Hook):
     def __init__(self, patience: int = 50, tolerance: float = 0.02, begin: int = 10):
         self.patience, self.tolerance, self.begin = patience, tolerance, begin
         self._counts = {}
+
+    def before_train(self, runner):
+        """Refuse other models, which have no entropies."""
+        _dino_of(runner, self)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Compare the entropies of this iteration with their bounds."""
@@ -113,22 +121,23 @@ class CollapseHook(Hook):
                 f'{"upper" if bound else "lower"} bound of {bound:.3g}. What helps: {help_}')
 
 
+def _dino_of(runner, hook):
+    model = unwrapped(runner.model)
+    if not isinstance(model, DINO):
+        raise ConfigError(f'{type(hook).__name__} is for a DINO model, but this one is a {type(model).__name__}')
+    return model
+
+
 def progress(runner) -> int:
     """Return how many epochs are over, or iterations if the training counts iterations."""
     return runner.epoch if isinstance(runner.train_loop, EpochBasedTrainLoop) else runner.iter
 
 
-def clip_each_gradient(parameters, max_norm: float, **_):
-    """Scale the gradient of each parameter to a norm of at most ``max_norm``; return the norm of all before, for logs.
+def clip_each_norm(parameters, **options):
+    """Limit the norm of each parameter's gradient by itself; return the norm of all before, for the log.
 
     Args:
         parameters: Parameters with gradients.
-        max_norm: The limit.
+        options: Of torch's `clip_grad_norm_`.
     """
-    norms = []
-    for parameter in parameters:
-        if parameter.grad is not None:
-            norm = torch.linalg.vector_norm(parameter.grad)
-            parameter.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.))
-            norms.append(norm)
-    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.)
+    return torch.linalg.vector_norm(torch.stack([clip_grad_norm_(parameter, **options) for parameter in parameters]))

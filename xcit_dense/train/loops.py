@@ -293,7 +293,8 @@ def _is_out_of_memory(error):
 def _describe_memory(error, batch, iteration):
     inputs = batch.get('inputs', []) if isinstance(batch, dict) else []
     sizes = ', '.join('x'.join(map(str, image.shape[-2:])) for image in inputs) or 'unknown sizes'
-    return (f'iteration {iteration}: out of memory with a batch of {counted(len(inputs), "images")} ({sizes} pixels; '
+    images = inputs[0] if len(inputs) and inputs[0].ndim == 4 else inputs  # the inputs of `DINO` are batches of views
+    return (f'iteration {iteration}: out of memory with a batch of {counted(len(images), "images")} ({sizes} pixels; '
             f'{", ".join(_images(batch))}): {first_line(error)}. To need less memory: --cfg-options '
             'model.backbone.with_cp=True (activation checkpointing), --amp on a GPU, a smaller '
             'train_dataloader.batch_size (with --auto-scale-lr), smaller scales in the train_pipeline.')

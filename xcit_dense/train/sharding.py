@@ -49,8 +49,7 @@ def shard(runner):
     rules = wrapper.get('paramwise_cfg') or {}
     sampler = (cfg.get('val_dataloader') or {}).get('sampler') or {}
     refused = {
-        # a parameter of one moves that of the other, which other processes may hold
-        f'the model {type(model).__name__}': getattr(model, 'has_teacher', False),
+        f'the model {type(model).__name__}': not getattr(model, 'can_be_sharded', True),
         'EMAHook': any(isinstance(hook, EMAHook) for hook in runner.hooks),
         '--compile (CompileHook)': any(isinstance(hook, CompileHook) for hook in runner.hooks),
         'sync_bn': cfg.get('sync_bn'),

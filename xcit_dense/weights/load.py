@@ -27,10 +27,10 @@ def load_model(model, checkpoint, source):
     try:
         load_strictly(model, state, title, contents, f'a whole {type(model).__name__}')
     except CheckpointError as error:
-        has_classes = contents.num_classes or 'classifier' not in contents.parts
-        if has_classes or _place_of_classifier(model) not in ('', 'backbone.'):  # not a classifier, such as `DINO`
-            raise
-        raise CheckpointError(f'{error}. The file {contents.WITHOUT_CLASSES}') from error
+        without_classes = 'classifier' in contents.parts and not contents.num_classes
+        if without_classes and _place_of_classifier(model) in ('', 'backbone.'):  # other places are those of `DINO`
+            raise CheckpointError(f'{error}. The file {contents.WITHOUT_CLASSES}') from error
+        raise
 
 
 def state_for(model, checkpoint, source):
