@@ -12,6 +12,7 @@ from mmengine.registry import DATASETS
 from PIL import Image
 
 from ..errors import DataError
+from ..text import counted
 from .class_folders import ClassImages
 from .datasets import IMAGE_SUFFIXES
 from .folders import names_below
@@ -19,6 +20,7 @@ from .left_out import find_left_out
 
 #: Suffixes of images by default; upper or lower case.
 SUFFIXES = (*IMAGE_SUFFIXES, '.ppm', '.pgm')
+
 
 @DATASETS.register_module()
 class UnlabelledImages(BaseDataset):
@@ -69,7 +71,7 @@ class UnlabelledSource(ClassImages):
         self._settings = dataset
         self.is_labelled, self.advice, self.left_out = False, '', {}
         self.suffixes = tuple(suffix.lower() for suffix in dataset.get('extensions') or SUFFIXES)
-        self._found = None
+        self._found, self._amount = None, ''
 
     def images(self) -> list:
         """Return the images in order: pairs of a path, as a string, and None."""
@@ -95,7 +97,7 @@ class UnlabelledSource(ClassImages):
             kinds[kind].append(pattern)
         words = '; '.join(f'{kind} ({", ".join(patterns[:5])}{" and more" if len(patterns) > 5 else ""})'
                           for kind, patterns in kinds.items())
-        return (f'left out: {words}. To change it: --train-images DIR, or --cfg-options '
+        return (f'left out: {self._amount}: {words}. To change it: --train-images DIR, or --cfg-options '
                 '"train_dataloader.dataset.left_out=[]" to use every image')
 
     def _names(self):
@@ -107,9 +109,11 @@ class UnlabelledSource(ClassImages):
                 self.left_out = find_left_out(images, self._read)
             else:
                 self.left_out = dict.fromkeys(patterns, 'left_out of the data set')
+            total = len(images)
             if self.left_out:
                 matches = re.compile('|'.join(map(translate, self.left_out))).match
                 images = [name for name in images if not matches(name)]
+            self._amount = f'{total - len(images):,} of {counted(total, "images")}'
             Image.init()
             others = tuple(set(Image.EXTENSION) - set(self.suffixes))
             self._found = images, sorted(name for name in names if name.lower().endswith(others))
