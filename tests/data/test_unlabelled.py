@@ -147,7 +147,7 @@ def test_the_log_of_a_placed_config_names_what_is_left_out_and_the_config_keeps_
     place_data(cfg, tmp_path, DataOptions(), tmp_path / 'made')
     text = capsys.readouterr().out
     assert '1 image, images in .' in text and 'label maps (annotations/*.png)' in text
-    assert 'left out: 3 of 4 images' in text
+    assert '3 of 4 images are left out: ' in text
     assert 'images for validation (images/validation/*)' in text and '--train-images' in text
     dataset = cfg.train_dataloader.dataset
     assert set(dataset.left_out) == {'annotations/*.png', 'images/validation/*'}
