@@ -57,7 +57,7 @@ def _held_out(names):
 
 
 def _maps(names, read):
-    """Return the names of label maps, and patterns that match them and nothing else."""
+    """Return the names of label maps, and patterns that match them and, as far as samples show, nothing else."""
     candidates = [name for name in names if name.lower().endswith(MAP_SUFFIXES)]
     by_stem, groups = defaultdict(list), defaultdict(dict)
     for name in names if candidates else ():
