@@ -1,5 +1,6 @@
 """Images without labels: which images of a folder are used, and how the log says so."""
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -74,9 +75,13 @@ LAYOUTS = dict(
                 ['leftImg8bit/val/ulm/u_1_leftImg8bit.png', 'gtFine/train/bonn/b_1_gtFine_color.png',
                  'gtFine/train/bonn/b_1_gtFine_labelIds.png', 'gtCoarse/train/bonn/b_1_gtCoarse_color.png']),
     beside=(['1.png', '2.png', 'sub/3.jpg'], ['1_mask.png', '2_mask.png', 'sub/3_label.png']),
-    class_folders=(['train/dog/1.png', 'train/cat/1.png'], ['val/dog/1.png', 'test/cat/1.png']),
+    class_folders=(['train/dog/1.png', 'train/train/1.png'], ['val/dog/1.png', 'test/train/1.png']),
+    years=(['train2014/1.png'], ['val2014/1.png', 'test2015/1.png']),
     no_training_part=(['val/dog/1.png', 'test/cat/1.png'], []),
-    faces=(['mask/1.png', 'no_mask/2.png'], []))
+    no_parts=(['train station/1.jpg', 'val thorens/2.jpg', 'lab/test tubes/3.jpg', 'rockets/test/4.jpg',
+               'train/5.jpg'], []),
+    only_maps=(['annotations/1.png', 'annotations/2.png'], []),
+    faces=(['mask/1.png', 'no_mask/2.png', 'labels/wine.png', 'target/board.jpg', 'gt/car.png'], []))
 
 
 def is_map(name):
@@ -100,13 +105,40 @@ def test_label_maps_and_images_for_validation_are_left_out(tmp_path, layout):
     assert used(tmp_path, left_out=[]) == sorted([*kept, *left_out])
 
 
+def test_a_label_map_may_differ_from_its_image_in_the_suffix_alone(tmp_path):
+    for name in ('1.jpg', '2.jpg', 'sub/3.jpg', 'other/4.png'):
+        photo(tmp_path / name)
+    for name in ('sub/3.png', 'sub/5.png'):
+        label_map(tmp_path / name)
+    assert used(tmp_path) == ['1.jpg', '2.jpg', 'other/4.png', 'sub/3.jpg']
+    shutil.rmtree(tmp_path / 'other')
+    label_map(tmp_path / '1.png')
+    assert used(tmp_path) == ['1.jpg', '2.jpg', 'sub/3.jpg']
+
+
+@pytest.mark.parametrize('names', (
+    ['labels/1.jpg', 'labels/wine/2.png', 'labels/3.png'], ['a/1.jpg', 'a/1.png', 'a/2.png'],
+    ['1.png', '1_2.png', 'sub/scan_2.png'], [f'album{i}/1.png' for i in range(20)]))
+def test_no_photograph_is_left_out_with_the_label_maps_of_its_folder(tmp_path, names):
+    """The third image of each is a photograph that the pattern of the second would match."""
+    for name in names:
+        photo(tmp_path / name)
+    label_map(tmp_path / names[1])
+    assert used(tmp_path) == sorted(names)
+
+
 def test_drawings_and_scans_with_few_values_are_images_unless_they_belong_to_others(tmp_path):
     names = ['a/1.png', 'a/2.png', 'b/1.png', 'b/2.png', 'c.png']
     for name in names:
         label_map(tmp_path / name)
     assert used(tmp_path) == names
     photo(tmp_path / 'photos/1.jpg')
-    assert used(tmp_path) == ['c.png', 'photos/1.jpg']
+    assert used(tmp_path) == [*names, 'photos/1.jpg']  # 2.png is of none
+    photo(tmp_path / 'photos/2.jpg')
+    assert used(tmp_path) == ['c.png', 'photos/1.jpg', 'photos/2.jpg']
+    for name in ('photos/1.jpg', 'photos/2.jpg'):
+        Image.open(tmp_path / name).resize((60, 40)).save(tmp_path / name)
+    assert used(tmp_path) == [*names, 'photos/1.jpg', 'photos/2.jpg']
 
 
 def test_the_log_of_a_placed_config_names_what_is_left_out_and_the_config_keeps_it(tmp_path, capsys):
@@ -114,10 +146,11 @@ def test_the_log_of_a_placed_config_names_what_is_left_out_and_the_config_keeps_
     cfg = config(tmp_path)
     place_data(cfg, tmp_path, DataOptions(), tmp_path / 'made')
     text = capsys.readouterr().out
-    assert '1 image, images in .' in text and 'label maps (annotations/training/*, annotations/validation/*)' in text
+    assert '1 image, images in .' in text and 'label maps (annotations/*.png)' in text
+    assert '3 of 4 images are left out: ' in text
     assert 'images for validation (images/validation/*)' in text and '--train-images' in text
     dataset = cfg.train_dataloader.dataset
-    assert set(dataset.left_out) == {'annotations/training/*', 'annotations/validation/*', 'images/validation/*'}
+    assert set(dataset.left_out) == {'annotations/*.png', 'images/validation/*'}
     label_map(tmp_path / 'later/1.png')  # decided once
     assert len(UnlabelledSource(dataset).images()) == 2
 

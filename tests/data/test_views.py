@@ -23,14 +23,25 @@ def test_global_views_come_first_and_keep_more_of_the_image():
     assert np.mean(spreads, 0)[:2].min() > 2 * np.mean(spreads, 0)[2:].max()
 
 
-def test_colours_stay_in_their_channels():
-    blue = np.zeros((40, 40, 3), np.uint8)
-    blue[..., 0] = 200  # OpenCV's order
+def test_the_views_see_the_channels_in_the_order_of_pil_and_return_them_in_that_of_opencv():
+    """Grey, saturation and hue weigh the channels differently."""
+    image, step = np.random.RandomState(0).randint(0, 256, (40, 40, 3), np.uint8), MultiCrop(32, 16, 6)
     torch.manual_seed(0)
-    views = [view for _ in range(10) for view in MultiCrop(32, 16, 2, blurs=False)(dict(img=blue))['img']]
-    strongest = [int(view.mean((0, 1)).argmax()) for view in views if np.ptp(view.mean((0, 1))) > 20]
-    # the second view may be solarised
-    assert len(strongest) > 20 and np.mean(np.array(strongest) == 0) > 0.9
+    found = step(dict(img=image))['img']
+    torch.manual_seed(0)
+    wanted = [np.asarray(view(Image.fromarray(image[..., ::-1].copy()))) for view in step.views]
+    assert all(map(np.array_equal, found, (view[..., ::-1] for view in wanted)))
+
+
+def test_some_views_are_grey_some_keep_their_colour_and_some_second_ones_are_solarised():
+    torch.manual_seed(0)
+    step = MultiCrop(8, 8, 1)
+    colours, greys = (np.array([step(dict(img=np.full((16, 16, 3), colour, np.uint8)))['img'] for _ in range(200)])[
+        :, :, 0, 0].astype(int) for colour in ((40, 90, 160), (200, 200, 200)))
+    is_grey, is_same = np.ptp(colours, axis=-1) == 0, (colours == (40, 90, 160)).all(-1)
+    assert (abs(is_grey.mean(0) - 0.2) < 0.1).all() and (abs(is_same.mean(0) - 0.2 * 0.8) < 0.1).all()
+    solarised = (greys < 110).all(-1)  # the other changes keep it above 0.6 * 200
+    assert 0.1 < solarised[:, 1].mean() < 0.3 and not solarised[:, ::2].any()
 
 
 def test_without_blurs_no_view_is_blurred_and_with_them_the_first_always_is():

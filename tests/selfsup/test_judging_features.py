@@ -16,7 +16,7 @@ from xcit_dense.selfsup.head import DINOHead  # noqa: F401  registers it
 pytest.importorskip('mmpretrain')
 
 from xcit_dense.selfsup.dino import DINO
-from xcit_dense.selfsup.linear import LinearProbeHead
+from xcit_dense.selfsup.linear import RATES, LinearProbeHead
 
 pytestmark = [pytest.mark.xdist_group('judging'), pytest.mark.filterwarnings('ignore')]
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
@@ -171,6 +171,7 @@ def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tm
     done = judge(tmp_path / 'apart.pth', class_folders, tmp_path, '--linear', 15, '--report', tmp_path / 'page',
                  '--cfg-options', 'train_dataloader.batch_size=12')
     assert accuracies(done)[0] == 100, done.stdout
+    assert all(f' {rate * 12 / 256:.3g}: ' in done.stdout for rate in RATES)  # for 12 images in a batch
     assert '2 images of them were held out' in done.stdout and '180 of 180 images, 0:00:00 left' in done.stdout
     assert 'trained for 15 epochs on 12 training images' in (tmp_path / 'page/report.html').read_text()
 

@@ -26,7 +26,21 @@ def part_of(path: Path, root: Path):
     names = [path.stem if path.suffix else path.name, *(folder.name for folder in path.parents if folder != root
                                                         and folder.is_relative_to(root))]
     for name in names if path != root else ():
-        found = {_PARTS[word] for word in re.findall('[a-z]+', name.lower()) if word in _PARTS}
-        if found:
-            return found.pop() if len(found) == 1 else None
+        part, rest = part_in(name)
+        if part or rest is None:
+            return part
     return None
+
+
+def part_in(name: str):
+    """Return ``train``, ``val`` or ``test`` if a name says so, and what the names of the other parts have in common.
+
+    ``val2017`` is ``val`` and ``*0``, as is ``val2014``. Without such a word, both are '' and the name; with words of
+    two parts, None and None.
+    """
+    words = re.findall('[a-z]+', name.lower())
+    found = {_PARTS[word] for word in words if word in _PARTS}
+    if len(found) > 1:
+        return None, None
+    rest = re.sub('[a-z]+', lambda word: '*' if word[0] in _PARTS else word[0], re.sub('[0-9]+', '0', name.lower()))
+    return (found.pop(), rest) if found else ('', name)
