@@ -1,5 +1,5 @@
-# A small DINO: XCiT nano 12, patch 8, at 64 and 32 pixels, for any folder of images. It learns in minutes on a CPU. It
-# uses the same code as the full config; only sizes and lengths differ.
+# A small DINO: XCiT nano 12, patch 8, at 64 and 32 pixels, for any folder of images: a first try of the whole way on a
+# CPU. It uses the same code as the full config; only sizes and lengths differ. What it learns is not measured yet.
 _base_ = [
     '_base_/models/xcit_dino.py', '_base_/datasets/unlabelled_images.py', '_base_/schedules/adamw_dino_300e.py',
     '_base_/mmpretrain_runtime.py'

@@ -198,6 +198,7 @@ def no_training_images(folder, data):
     (TINY_CONFIG, 'dino.pth', '--linear', None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
     ('xcit_s12_p16_dino', 'dino.pth', '--knn', None, ('labelled', 'such as xcit_s12_p16_custom')),
     ('xcit_n12_p8_dino_small', 'dino.pth', '--linear', None, ('labelled', 'such as xcit_n12_p8_small')),
+    ('xcit_n12_p8_dino_small', 'dino.pth', '--size=64', None, ('such as xcit_n12_p8_small', '--knn or --linear')),
     (TINY_CLS_CONFIG, 'a.onnx', '--knn', None, ('--knn', 'checkpoints')),
     (TINY_CLS_CONFIG, 'dino.pth', '--knn', broken_image, ('green/03.png', )),
     (TINY_CLS_CONFIG, 'dino.pth', '--linear=1', broken_image, ('green/03.png', )),

@@ -152,6 +152,12 @@ def test_a_loader_keeps_what_the_config_asks_for():
     assert len(loader) == 4
 
 
+def test_less_data_than_a_batch_is_named():
+    with pytest.raises(DataError, match='has 7 images, less than a batch of 9 for each process.*smaller --batch-size'):
+        len(ResumableLoader(DataLoader(Numbers(), batch_size=9, drop_last=True), 3))
+    assert len(ResumableLoader(DataLoader(Numbers(), batch_size=9), 3)) == 1
+
+
 def test_a_loader_draws_nothing_from_the_numbers_of_the_training():
     before = torch.get_rng_state()
     assert len(list(ResumableLoader(DataLoader(Numbers(), batch_size=2), 3))) == 4

@@ -118,6 +118,7 @@ def _run(args):
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), settings=Settings(image_size=args.image_size),
                       tested=True, pretrained=False)
+    features.check_labelled(cfg, args.config, judged)
     if judged:
         features.check_classifier(cfg, args.config, judged)
     if exported:

@@ -29,18 +29,33 @@ def check_classifier(cfg: Config, name, option: str):
         option: The option that needs it: ``--knn`` or ``--linear``.
 
     Raises:
-        ConfigError: It is not; for images without labels, the error names the config of a classifier of the same arch.
+        ConfigError: It is not.
     """
     model = cfg.get('model') or {}
-    if type_name(model.get('type')) == 'DINO':
-        raise ConfigError(f'{option} needs labelled images, and {name} is a config for images without labels: give the '
-                          f'config of a classifier of the same arch{_same_arch(model)}')
     if type_name((model.get('backbone') or {}).get('type')) != 'XCiTClassifier':
         raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier), such as xcit_s12_p16_custom: '
                           f'it judges features of whole images. {name} has the backbone '
                           f'{type_name((model.get("backbone") or {}).get("type")) or "unknown"}')
     if not cfg.get(LOADERS[0]):
         raise ConfigError(f'{option} learns from the training images, and the config has no {LOADERS[0]}')
+
+
+def check_labelled(cfg: Config, name, option: str = None):
+    """Check that a config to test is not for images without labels.
+
+    Args:
+        cfg: As for `check_classifier`.
+        name: As for `check_classifier`.
+        option: ``--knn`` or ``--linear`` if one is given.
+
+    Raises:
+        ConfigError: It is; the error names the config of a classifier of the same arch.
+    """
+    model = cfg.get('model') or {}
+    if type_name(model.get('type')) == 'DINO':
+        raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
+                          f'labels: give the config of a classifier of the same arch{_same_arch(model)}'
+                          f'{"" if option else ", and --knn or --linear"}')
 
 
 def _same_arch(model):

@@ -43,6 +43,7 @@ class ResumableLoader(DataLoader):
         self.passes = self.batches = 0
         self._seed = seed
         self._is_stream = isinstance(loader.dataset, IterableDataset)
+        self._whole_batch = loader.batch_size if loader.drop_last else None
         parts = (dict(dataset=loader.dataset, batch_size=loader.batch_size, drop_last=loader.drop_last)
                  if self._is_stream else
                  dict(dataset=_SeededDataset(loader.dataset, seed), batch_sampler=_Places(loader.batch_sampler)))
@@ -72,12 +73,18 @@ class ResumableLoader(DataLoader):
 
         Raises:
             ConfigError: It is a stream of unknown length.
+            DataError: There is none, as the data is less than a batch and incomplete batches are left out.
         """
         try:
-            return super().__len__()
+            count = super().__len__()
         except TypeError as error:
             raise ConfigError(f'{type(self.dataset).__name__} is a stream of unknown length, and mmengine needs the '
                               'length for schedules and logs: add a __len__ (samples in a pass)') from error
+        if not count and self._whole_batch:
+            raise DataError(f'the training data has {counted(len(self.dataset), "images")}, less than a batch of '
+                            f'{self._whole_batch} for each process, and incomplete batches are left out (drop_last): '
+                            'give a smaller --batch-size')
+        return count
 
     def explain(self, error: RuntimeError):
         """Raise a `DataError` that names the file if a worker failed; torch may report that at any time."""
