@@ -107,7 +107,7 @@ def test_config_options_may_be_given_twice():
         ('800x1280', (800, 1280)), ('32X33', (32, 33)), ('32x32', (32, 32)), ('31x32', None), ('32x31', None),
         ('32', None), ('32x32x3', None))),
     # whole numbers from 1 up
-    *((benchmark._positive, *pair) for pair in (
+    *((common.positive, *pair) for pair in (
         ('1', 1), ('20', 20), ('0', None), ('-1', None), ('1.5', None), ('', None)))))
 def test_sizes_and_numbers(read, text, wanted):
     if wanted:

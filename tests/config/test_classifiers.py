@@ -31,7 +31,7 @@ def steps_of(loader):
 
 def test_there_is_a_config_for_each_arch():
     assert sorted(CLASSIFIERS) == sorted([
-        *NAMES, 'xcit_n12_p8_small', 'xcit_s12_p16_imagenet_dist', 'xcit_n12_p8_dino_small', 'xcit_s12_p16_dino',
+        *NAMES, 'xcit_n12_p8_small', 'xcit_s12_p16_imagenet_dist',
         *(f'xcit_{size}_p16_custom' for size in ('t12', 's12', 'm24'))])
 
 

@@ -120,7 +120,7 @@ def report(folder, samples, dataset=None, cfg=None):
     cfg = Config(cfg or dict(default_scope='mmpretrain', test_dataloader=dict(dataset=dict(
         type='CustomDataset', pipeline=[dict(type='LoadImageFromFile')]))))
     runner = SimpleNamespace(test_dataloader=loader, cfg=cfg, logger=SimpleNamespace(info=log, warning=log),
-                             default_scope=SimpleNamespace(scope_name='mmpretrain'))
+                             default_scope=SimpleNamespace(scope_name='mmpretrain'), model=torch.nn.Identity())
     hook = ReportHook(str(folder))
     hook.before_test(runner)
     for place in range(0, len(samples), 2):
