@@ -75,9 +75,9 @@ def test_wheel_holds_configs_tools_and_metafiles(installed):
     assert 'xcit-dense = xcit_dense.cli:main' in entry.read_text()
     index = yaml.safe_load((mim / 'model-index.yml').read_text())
     models = [model for name in index['Import'] for model in yaml.safe_load((mim / name).read_text())['Models']]
-    assert len(models) == 56
+    assert len(models) == 58
     assert all((mim / model['Config']).is_file() for model in models)
-    assert sum('Weights' in model for model in models) == 38
+    assert sum('Weights' in model for model in models) == 40
 
 
 def test_wheel_holds_every_module(installed):
