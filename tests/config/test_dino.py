@@ -1,11 +1,13 @@
 """Configs of DINO: their settings, the mistakes that are found in them, and what is refused."""
 import numpy as np
 import pytest
+from mmengine.config import Config
 from PIL import Image
 
 from xcit_dense.benchmark.measure import cut_data
 from xcit_dense.config.check import check_schedule
 from xcit_dense.config.check import schedule as schedule_module
+from xcit_dense.config.features import check_labelled
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.config.val_loss import set_val_loss
@@ -35,6 +37,13 @@ def views(cfg):
     step = cfg.train_dataloader.dataset.pipeline[1]
     assert step.type == 'MultiCrop'
     return {key: value for key, value in step.items() if key != 'type'}
+
+
+def test_the_detector_of_that_name_is_not_ours():
+    theirs = Config(dict(model=dict(type='DINO', backbone=dict(type='ResNet'), bbox_head=dict(type='DINOHead'))))
+    check_labelled(theirs, 'dino-4scale_r50', None)
+    with pytest.raises(ConfigError, match='such as xcit_n12_p8_small, and --knn or --linear'):
+        check_labelled(load_config(SMALL), SMALL, None)
 
 
 @pytest.mark.parametrize('name', [FULL, SMALL])

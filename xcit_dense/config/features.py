@@ -9,6 +9,7 @@ from ..data.datasets import LOADERS, datasets
 from ..errors import ConfigError
 from ..text import type_name
 from .catalog import list_models
+from .check.keys import learns_without_labels
 from .options import add_hook
 from .resolution import find_resolution
 
@@ -51,10 +52,9 @@ def check_labelled(cfg: Config, name, option: str = None):
     Raises:
         ConfigError: It is; the error names the config of a classifier of the same arch.
     """
-    model = cfg.get('model') or {}
-    if type_name(model.get('type')) == 'DINO':
+    if learns_without_labels(cfg):
         raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
-                          f'labels: give the config of a classifier of the same arch{_same_arch(model)}'
+                          f'labels: give the config of a classifier of the same arch{_same_arch(cfg.model)}'
                           f'{"" if option else ", and --knn or --linear"}')
 
 

@@ -10,7 +10,7 @@ from ...errors import ConfigError, XCiTDenseError
 from ...text import type_name
 from .build import build_on_trial
 from .findings import Hint, tell
-from .keys import class_of, is_known
+from .keys import class_of, is_known, learns_without_labels
 from .numbers import find_numbers
 from .options import find_new_keys
 from .paramwise import check_paramwise
@@ -82,9 +82,10 @@ def _find_all(cfg, earlier=()):
 
 def _check_teacher(cfg):
     """Return a finding if nothing would move the teacher of a DINO, so that it could not learn."""
-    kinds = [type_name((node or {}).get('type')) for node in (cfg.get('model'), *(cfg.get('custom_hooks') or ()))]
+    hooks = [type_name((node or {}).get('type')) for node in cfg.get('custom_hooks') or ()]
     return ["custom_hooks: DINO learns nothing without dict(type='DINOHook'), which moves its teacher; add it as "
-            '_base_/schedules/adamw_dino_300e.py has it'] if kinds[0] == 'DINO' and 'DINOHook' not in kinds else []
+            '_base_/schedules/adamw_dino_300e.py has it'
+            ] if learns_without_labels(cfg) and 'DINOHook' not in hooks else []
 
 
 def _load_framework(scope):

@@ -4,12 +4,19 @@ import inspect
 from mmengine.hooks import CheckpointHook
 from mmengine.utils import ManagerMixin
 
+from ...text import type_name
 from .findings import Hint, finding, meant_by
 
 #: Passes its ``**kwargs`` to the runner's `save_checkpoint`, which rejects them: the run would fail when it saves.
 _CLOSED = (CheckpointHook, )
 #: Packages whose classes handle their arguments in the ways known here; others may do anything.
 _PACKAGES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'xcit_dense')
+
+
+def learns_without_labels(cfg) -> bool:
+    """Whether the model of a config is this package's `DINO`; mmdet's detector of that name has no ``head``."""
+    model = cfg.get('model') or {}
+    return type_name(model.get('type')) == 'DINO' and 'head' in model
 
 
 def class_of(kind, registry, scope=None):
