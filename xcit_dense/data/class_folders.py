@@ -32,6 +32,7 @@ class ClassImages:
         dataset: The config of a `CustomDataset` of mmpretrain, or of one that lists its images in the same way.
 
     Attributes:
+        dataset: The config.
         folder: The folder of the images.
         list: The file that lists them, or None if their folders are their classes.
         suffixes: The suffixes of images in folders, in lower case.
@@ -42,7 +43,7 @@ class ClassImages:
     """
 
     def __init__(self, dataset):
-        self._dataset = dataset
+        self.dataset = dataset
         prefix = prefixes_of(dataset).get('img_path') or ''
         self.folder, self.list = folder_of(dataset, 'img_path').absolute(), None
         if name := _list_of(dataset):
@@ -60,11 +61,11 @@ class ClassImages:
     @property
     def list_help(self) -> str:
         """A sentence on how to write a list of the images."""
-        place, split = 'a text file (ann_file of the data set)', self._dataset.get('split')
+        place, split = 'a text file (ann_file of the data set)', self.dataset.get('split')
         if split:
             name = f'meta/{split}.txt'
-            place = address_of(self._dataset, name) if self.is_elsewhere else ann_file_of(
-                dict(self._dataset, ann_file=name))
+            place = address_of(self.dataset, name) if self.is_elsewhere else ann_file_of(
+                dict(self.dataset, ann_file=name))
         return (f'write a line for each image into {place}: its name below {self.folder}, a space, and the number of '
                 'its class from 0, as in "n01443537/a.JPEG 1" or "a.JPEG 1". For ImageNet, this number is the index of '
                 'its WordNet id in sorted order')
@@ -97,7 +98,7 @@ class ClassImages:
         file = self.names_file
         try:
             if self.is_elsewhere:
-                return parse_class_list(read_elsewhere(self._dataset, file)) if fileio.exists(file) else None
+                return parse_class_list(read_elsewhere(self.dataset, file)) if fileio.exists(file) else None
             return read_class_list(Path(file))
         except Unreadable as error:
             raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
@@ -117,7 +118,7 @@ class ClassImages:
     def lines(self) -> list:
         """The lines of the list."""
         try:
-            data = read_elsewhere(self._dataset, self.source) if self.is_elsewhere else self.list.read_bytes()
+            data = read_elsewhere(self.dataset, self.source) if self.is_elsewhere else self.list.read_bytes()
             text = data.decode()
         except (OSError, ValueError) as error:
             raise DataError(f'{self.source} cannot be read: {error}') from error

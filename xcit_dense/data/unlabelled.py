@@ -68,7 +68,6 @@ class UnlabelledSource(ClassImages):
 
     def __init__(self, dataset):
         super().__init__(dataset)
-        self._settings = dataset
         self.is_labelled, self.advice, self.left_out = False, '', {}
         self.suffixes = tuple(suffix.lower() for suffix in dataset.get('extensions') or SUFFIXES)
         self._found, self._amount = None, ''
@@ -102,7 +101,7 @@ class UnlabelledSource(ClassImages):
     def _names(self):
         """Return the names of images, and those of images with other suffixes."""
         if self._found is None:
-            names, patterns = self._listed(), self._settings.get('left_out')
+            names, patterns = self._listed(), self.dataset.get('left_out')
             images = sorted(name for name in names if name.lower().endswith(self.suffixes))
             if patterns is None:
                 self.left_out = find_left_out(images, self._read)
@@ -125,7 +124,7 @@ class UnlabelledSource(ClassImages):
             return [path[start:] for path in names_below(self.folder)]
         try:
             return list(fileio.list_dir_or_file(self.source, list_dir=False, recursive=True,
-                                                backend_args=self._settings.get('backend_args')))
+                                                backend_args=self.dataset.get('backend_args')))
         except Exception as error:  # any error of any backend
             raise DataError(f'{self.source} cannot be read: {error}') from error
 
@@ -136,4 +135,4 @@ class UnlabelledSource(ClassImages):
         path = self._path(name)
         if not self.is_elsewhere and not os.path.isfile(path):  # a pipe would block
             raise OSError(path)
-        return fileio.get(path, backend_args=self._settings.get('backend_args'))
+        return fileio.get(path, backend_args=self.dataset.get('backend_args'))
