@@ -1,6 +1,7 @@
 """Run tools and code as users do: in this process if that is enough, otherwise in a separate one."""
 import os
 import random
+import re
 import runpy
 import subprocess
 import sys
@@ -119,3 +120,18 @@ def python(code):
     done = subprocess.run([sys.executable, '-c', code], text=True, capture_output=True, env=environment())
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def peak_of_tool(*args, cwd):
+    """Run a tool as a user would and return the most memory that it held, in GiB.
+
+    It is started by a small process: the peak of a child begins with that of its parent, and this one may have held
+    models.
+    """
+    starter = ('import resource, subprocess, sys; '
+               'done = subprocess.run([sys.executable, "-m", "xcit_dense", *sys.argv[1:]]); '
+               'print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)')
+    done = subprocess.run([sys.executable, '-c', starter, *args], cwd=cwd, env=environment(), text=True,
+                          capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return int(re.search(r'peak (\d+)', done.stdout)[1]) / 2**20

@@ -1,7 +1,5 @@
 """Attention maps of large pictures: memory of the whole tool, reading and drawing included."""
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.tools import environment
+from helpers.tools import peak_of_tool
 from xcit_dense import XCiTClassifier
 
 
@@ -27,14 +25,7 @@ def test_a_large_picture_takes_so_much_memory(height, width, limit, tmp_path):
     torch.save(dict(model=model.state_dict()), tmp_path / 'w.pth')
     coarse = np.random.default_rng(0).integers(0, 255, (height // 50, width // 50, 3), np.uint8)
     cv2.imwrite(str(tmp_path / 'a.jpg'), cv2.resize(coarse, (width, height)))
-    # started by a small process: the peak of a child begins with that of its parent, and this one may have held models
-    starter = ('import resource, subprocess, sys; '
-               'done = subprocess.run([sys.executable, "-m", "xcit_dense", *sys.argv[1:]]); '
-               'print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)')
-    done = subprocess.run([sys.executable, '-c', starter, 'attention', 'w.pth', 'a.jpg', '--out', 'out'], cwd=tmp_path,
-                          env=environment(), text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    peak = int(re.search(r'peak (\d+)', done.stdout)[1]) / 2**20
+    peak = peak_of_tool('attention', 'w.pth', 'a.jpg', '--out', 'out', cwd=tmp_path)
     print(f'{height} x {width}: {peak:.1f} GiB')
     assert peak < limit
     assert np.load(tmp_path / 'out/a.npz')['attention'].shape == (2, 8, height // 8, width // 8)

@@ -1,20 +1,12 @@
 """Memory of the whole tool for a picture in tiles, reading and drawing included."""
 import json
-import re
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.tools import environment
-
-#: Started by a small process: the peak of a child begins with that of its parent, and this one may have held models.
-STARTER = ('import resource, subprocess, sys; '
-           'done = subprocess.run([sys.executable, "-m", "xcit_dense", *sys.argv[1:]]); '
-           'print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)')
+from helpers.tools import peak_of_tool
 
 
 @pytest.mark.slow
@@ -25,11 +17,7 @@ def test_a_large_picture_in_tiles_takes_so_much_memory(kind, limit, trained, tra
     cv2.imwrite(str(tmp_path / 'a.jpg'), cv2.resize(coarse, (6000, 6000)))
     config, work_dir = (TINY_CONFIG, trained[0]) if kind == 'detector' else (TINY_SEG_CONFIG, trained_segmentor[0])
     options = ['--cfg-options', 'model.test_cfg.rcnn.score_thr=0'] if kind == 'detector' else []
-    done = subprocess.run([sys.executable, '-c', STARTER, 'predict', config, work_dir, 'a.jpg', '--out', 'out',
-                           '--tile', '1024', *options], cwd=tmp_path, env=environment(), text=True,
-                          capture_output=True)
-    assert done.returncode == 0, done.stderr
-    peak = int(re.search(r'peak (\d+)', done.stdout)[1]) / 2**20
+    peak = peak_of_tool('predict', config, work_dir, 'a.jpg', '--out', 'out', '--tile', '1024', *options, cwd=tmp_path)
     print(f'{kind}: {peak:.2f} GiB')
     assert peak < limit
     assert cv2.imread(str(tmp_path / 'out/a.jpg')).shape == (2048, 2048, 3)
