@@ -76,7 +76,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         return _unchecked(source, 'its files are not on a disk')
     if reader in ('CustomDataset', 'UnlabelledImages'):
         source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
-        return check_class_images(source, dataset, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
+        return check_class_images(source, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
     own, path = getattr(type_of(dataset), 'METAINFO', {}).get('classes'), names_path_of(dataset)
     if own:  # classes that the config does not use are ignored, and the order may differ
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']

@@ -16,12 +16,11 @@ from .files import Images, is_outside, read_header
 from .findings import ERROR, Finding, Report, choose_samples
 
 
-def check_class_images(source, dataset, wanted, roots, trained: bool, use_cache: bool) -> Report:
+def check_class_images(source, wanted, roots, trained: bool, use_cache: bool) -> Report:
     """Check the images of a data set and their classes.
 
     Args:
         source: Its images: `ClassImages`.
-        dataset: Its config.
         wanted: The class names of the config, or None.
         roots: The folders that the images of a list should be in.
         trained: Whether it is trained on.
@@ -35,7 +34,7 @@ def check_class_images(source, dataset, wanted, roots, trained: bool, use_cache:
         check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
     check.unread()
     headers = read_files([path for path, _ in images], read_image, 'class images', source.source, use_cache, 'images')
-    pipeline = Images(dataset, source.source, use_cache)
+    pipeline = Images(source.dataset, source.source, use_cache)
     for (path, label), header in zip(images, headers, strict=True):
         check.image(path, label, header, pipeline, roots)
     pipeline.keep()
