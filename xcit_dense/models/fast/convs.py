@@ -63,17 +63,18 @@ def _weight_gradient(small, large, size, padding):
     B, rows_out, height, width = small.shape
     J = large.shape[1]
     total = small.new_zeros(rows_out, size * size * J)
-    rows = max(1, ops.CHUNK_FLOATS // (2 * width * J))
-    for b in range(B):
-        source = large[b].permute(1, 2, 0)  # (H, W, J)
+    small, large = small.permute(0, 2, 3, 1), large.permute(0, 2, 3, 1)
+    rows = max(1, ops.CHUNK_FLOATS // (2 * width * J))  # in a chunk
+    for samples in ops.split_range(B, -(-B // max(rows // height, 1))):
         for part in ops.split_range(height, -(-height // rows)):
-            patches = small.new_zeros(part.stop - part.start, width, size, size, J)
+            source, values = large[samples], small[samples, part]
+            patches = values.new_zeros(*values.shape[:3], size, size, J)
             for i in range(size):
-                to_rows, from_rows = _overlap(part.start, part.stop, i - padding, source.shape[0])
+                to_rows, from_rows = _overlap(part.start, part.stop, i - padding, source.shape[1])
                 for j in range(size):
-                    to_columns, from_columns = _overlap(0, width, j - padding, source.shape[1])
-                    patches[to_rows, to_columns, i, j] = source[from_rows, from_columns]
-            total.addmm_(small[b, :, part].flatten(1), patches.view(-1, size * size * J))
+                    to_columns, from_columns = _overlap(0, width, j - padding, source.shape[2])
+                    patches[:, to_rows, to_columns, i, j] = source[:, from_rows, from_columns]
+            total.addmm_(values.flatten(0, 2).t(), patches.view(-1, size * size * J))
     return total.view(rows_out, size, size, J).permute(0, 3, 1, 2).contiguous()
 
 

@@ -28,7 +28,7 @@ class _FFNResidual(torch.autograd.Function):
         out = ops.empty_output(x, keep)
         with ops.no_autocast(x):
             weight, bias = ops.scaled_rows(weight2, bias2, gamma)
-            for b, n in ops.chunks(x, keep):
+            for b, n in ops.chunks(x, keep, whole_samples=True):
                 part = ops.normalise(x[b, n], norm_weight, norm_bias, eps)[0].to(ctx.dtype)
                 part = ops.linear(part, weight1, bias1)
                 if train:
@@ -50,7 +50,7 @@ class _FFNResidual(torch.autograd.Function):
             scaled, _ = ops.scaled_rows(weight2, bias2, gamma)
             grad_norm = ops.zeros_like(norm_weight, norm_bias)
             grad1, grad_bias1, grad2, grad_bias2 = ops.zeros_like(weight1, bias1, weight2.t(), bias2)
-            for b, n in ops.chunks(x, keep):
+            for b, n in ops.chunks(x, keep, whole_samples=True):
                 normed, mean, rstd = ops.normalise(x[b, n], norm_weight, norm_bias, ctx.eps)
                 before = hidden[b, n]
                 part, rounded = ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype,

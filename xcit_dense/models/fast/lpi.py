@@ -70,7 +70,7 @@ def _bands(x, height, width):
         return [(slice(None), 0, height)]
     # each band computes four rows more than it uses, so bands are larger than other chunks
     rows = max(8, 4 * ops.CHUNK_FLOATS // (width * x.shape[2]))
-    return [(slice(b, b + 1), part.start, part.stop) for b in range(len(x))
+    return [(samples, part.start, part.stop) for samples in ops.split_range(len(x), -(-len(x) // max(rows // height, 1)))
             for part in ops.split_range(height, -(-height // rows))]
 
 

@@ -18,18 +18,31 @@ from torch import Tensor
 CHUNK_FLOATS = 1_600_000
 
 
-def chunks(x: Tensor, keep=None):
+def chunks(x: Tensor, keep=None, whole_samples: bool = False):
     """Cut tokens (B, N, C) into indices ``(samples, tokens)`` of chunks.
 
     On a CPU, a chunk is a range of tokens of one sample, and samples with ``keep`` (B) of zero are left out: a branch
-    that stochastic depth drops costs nothing there. On other devices, reading ``keep`` would block the device.
+    that stochastic depth drops costs nothing there. With ``whole_samples``, neighbours that are small share a chunk.
+    On other devices, reading ``keep`` would block the device.
     """
     samples, tokens, channels = x.shape
     if x.device.type != 'cpu':
         return [(slice(None), slice(None))]
-    kept = range(samples) if keep is None else keep.nonzero().flatten().tolist()
+    kept = list(range(samples)) if keep is None else keep.nonzero().flatten().tolist()
     parts = split_range(tokens, -(-tokens * channels // CHUNK_FLOATS))
-    return [(slice(b, b + 1), part) for b in kept for part in parts]
+    most = max(CHUNK_FLOATS // (tokens * channels), 1) if whole_samples else 1
+    return [(run, part) for run in _runs(kept, most) for part in parts]
+
+
+def _runs(numbers, most: int):
+    """Return rising ``numbers`` as slices of neighbours, each of ``most`` at most."""
+    runs = []
+    for number in numbers:
+        if runs and runs[-1].stop == number and number - runs[-1].start < most:
+            runs[-1] = slice(runs[-1].start, number + 1)
+        else:
+            runs.append(slice(number, number + 1))
+    return runs
 
 
 def split_range(length: int, count: int):
