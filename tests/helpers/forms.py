@@ -22,7 +22,7 @@ def cut_as(cutting, monkeypatch, floats=500):
     if cutting == 'chunks':
         monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
     else:
-        monkeypatch.setattr(ops, 'chunks', lambda x, keep=None: [(slice(None), slice(None))])
+        monkeypatch.setattr(ops, 'chunks', lambda x, keep=None, whole_samples=False: [(slice(None), slice(None))])
         monkeypatch.setattr(ops, 'empty_output', lambda x, keep=None: torch.full_like(x, torch.nan))
         monkeypatch.setattr(lpi, '_bands', lambda x, height, width: [(slice(None), 0, height)])
 

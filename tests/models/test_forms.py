@@ -286,6 +286,28 @@ def test_bands_are_the_whole_map(grid, rows, monkeypatch):
     assert relative_error(branch(x, None, grid), wanted) < 1e-12  # with gradients
 
 
+def test_bands_of_small_samples_hold_several():
+    """Batches of small images run without a loop over their samples."""
+    x = torch.empty(7, 15, 4 * ops.CHUNK_FLOATS // 45)  # three samples fit
+    wanted = [(0, 2, [0, 3]), (2, 4, [0, 3]), (4, 7, [0, 3])]
+    assert [(b.start, b.stop, rows) for b, *rows in lpi._bands(x, 3, 5)] == wanted
+
+
+@pytest.mark.parametrize(('floats', 'tokens', 'keep', 'wanted'), (
+    (40, 5, None, [((0, 2), (0, 5)), ((2, 4), (0, 5)), ((4, 6), (0, 5))]),  # two of 20 floats
+    (39, 5, None, [((b, b + 1), (0, 5)) for b in range(6)]),
+    (1000, 5, (1, 0, 1, 1, 0, 1), [((0, 1), (0, 5)), ((2, 4), (0, 5)), ((5, 6), (0, 5))]),
+    (40, 12, (0, 1, 0, 0, 0, 0), [((1, 2), (0, 6)), ((1, 2), (6, 12))]),
+    (40, 5, (0, ) * 6, [])))
+def test_small_samples_share_a_chunk(floats, tokens, keep, wanted, monkeypatch):
+    monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
+    keep = None if keep is None else torch.tensor(keep, dtype=torch.float32)
+    found = ops.chunks(torch.empty(6, tokens, 4), keep, whole_samples=True)
+    assert [((b.start, b.stop), (n.start, n.stop)) for b, n in found] == wanted
+    alone = [((b.start, b.stop), (n.start, n.stop)) for b, n in ops.chunks(torch.empty(6, tokens, 4), keep)]
+    assert all(stop == start + 1 for (start, stop), _ in alone)
+
+
 def test_bands_cover_the_grid():
     for height in (1, 7, 8, 9, 31):
         bands = lpi._bands(torch.empty(2, height * 5, ops.CHUNK_FLOATS), height, 5)

@@ -29,7 +29,8 @@ def _read_options(argv):
     add_run_options(parser)
     parser.add_argument('--report', nargs='?', const='', metavar='DIR', help='write a report: report.html with curves, '
                         'figures per class, the confusion matrix and the worst images, and these as CSV and PNG '
-                        '(default for DIR: report in the work dir)')
+                        '(default for DIR: report in the work dir, with --knn and --linear report_knn and '
+                        'report_linear)')
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
                         'classifiers: the same as --report DIR')
     add_overwrite_option(parser)
@@ -165,7 +166,8 @@ def _run(args):
     if show_dir:
         options.set_show_dir(cfg, show_dir, args.overwrite)
     if report is not None:
-        options.set_report(cfg, report or Path(cfg.work_dir, 'report'), args.overwrite)
+        folder = 'report' + (judged or '').replace('--', '_')
+        options.set_report(cfg, report or Path(cfg.work_dir, folder), args.overwrite)
     if args.coco_eval == 'hotcoco':
         set_fast_evaluation(cfg)
     if exported:

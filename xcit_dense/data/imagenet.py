@@ -24,6 +24,13 @@ def are_imagenet_names(names) -> bool:
         {name, name.partition(' (')[0]} & {*str(theirs).split(', ')} for name, theirs in zip(own, names, strict=True))
 
 
+def same_classes(names, others) -> bool:
+    """Whether two lists name the same classes; ids and names of ImageNet mean the same."""
+    names, others = list(names), list(others)
+    return names == others or all(are_imagenet_names(some) or some == list(imagenet_classes())
+                                  for some in (names, others))
+
+
 def short_names(names) -> tuple:
     """Return the names of `imagenet_classes` if the names are those of ImageNet, and other names unchanged."""
     return tuple(imagenet_classes().values() if are_imagenet_names(names) else names)

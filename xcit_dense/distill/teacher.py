@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from ..data.classes import difference_of, known_classes
+from ..data.imagenet import same_classes
 from ..errors import CheckpointError, ConfigError, DataError
 from ..text import counted, nearest
 from ..weights import fetch, load_model, read_checkpoint
@@ -135,11 +136,15 @@ def load_teacher(teacher: Teacher, path, num_classes: int, classes=()):
              if name in state and value.shape[:1] == (num_classes, ) and state[name].shape[1:] == value.shape[1:]
              and state[name].shape != value.shape}
     if len(found) == 1:
-        raise DataError(f'the teacher {path} has {counted(found.pop(), "classes")}, but the student has {num_classes}: '
-                        'use a teacher of the same classes')
+        raise DataError(f'model.teacher.checkpoint: {path} has {counted(found.pop(), "classes")}, but the '
+                        f'student has {num_classes}: use a teacher of the same classes')
     names = known_classes(checkpoint, path)
-    if names and classes and (difference := difference_of(names, tuple(classes))):
-        raise DataError(f'the teacher {path} has other classes than the training data, or in another order: '
-                        f'{difference}. Use a teacher of the same classes in the same order')
-    load_model(teacher.model, checkpoint, path)
+    if names and classes and not same_classes(names, classes):
+        difference = difference_of(names, tuple(classes))
+        raise DataError(f'model.teacher.checkpoint: {path} has other classes than the training data, or in '
+                        f'another order: {difference}. Use a teacher of the same classes in the same order')
+    try:
+        load_model(teacher.model, checkpoint, path)
+    except CheckpointError as error:
+        raise CheckpointError(f'model.teacher.checkpoint: {error}') from error
 

@@ -1,4 +1,6 @@
 """The projection head of DINO."""
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from mmengine.registry import MODELS
@@ -20,16 +22,18 @@ class DINOHead(nn.Module):
         bottleneck_channels: Channels of the normed output of the layers.
         norm_last_layer: Whether all prototypes have length 1. Otherwise their lengths are learned, which large models
             may use and which is less stable.
+        batch_norm: Whether each hidden layer is followed by a batch norm. Small models then learn in far fewer steps:
+            the features of a fresh one hardly differ between images.
     """
 
     def __init__(self, in_channels: int, num_prototypes: int = 65_536, hidden_channels: int = 2048,
-                 bottleneck_channels: int = 256, norm_last_layer: bool = True):
+                 bottleneck_channels: int = 256, norm_last_layer: bool = True, batch_norm: bool = False):
         super().__init__()
         self.num_prototypes = num_prototypes
-        self.mlp = nn.Sequential(
-            nn.Linear(in_channels, hidden_channels), nn.GELU(),
-            nn.Linear(hidden_channels, hidden_channels), nn.GELU(),
-            nn.Linear(hidden_channels, bottleneck_channels))
+        sizes = in_channels, hidden_channels, hidden_channels
+        layers = [layer for inputs, outputs in pairwise(sizes) for layer in (
+            nn.Linear(inputs, outputs), *([nn.BatchNorm1d(outputs)] if batch_norm else []), nn.GELU())]
+        self.mlp = nn.Sequential(*layers, nn.Linear(hidden_channels, bottleneck_channels))
         self.apply(init_linear)
         self.last_layer = Prototypes(bottleneck_channels, num_prototypes, norm_last_layer)
 

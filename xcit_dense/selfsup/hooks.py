@@ -93,26 +93,26 @@ class CollapseHook(Hook):
 
     def __init__(self, patience: int = 50, tolerance: float = 0.02, begin: int = 10):
         self.patience, self.tolerance, self.begin = patience, tolerance, begin
-        self._counts = {}
 
     def before_train(self, runner):
         """Refuse other models, which have no entropies."""
         _dino_of(runner, self)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        """Compare the entropies of this iteration with their bounds."""
+        """Compare the entropies of this iteration with their bounds; a resumed run counts on."""
         if outputs is None:  # the batch was skipped
             return
-        upper = unwrapped(runner.model).entropy_bound
+        upper, counts = unwrapped(runner.model).entropy_bound, runner.message_hub.get_info('collapse', {})
         for name in ('teacher', 'student'):
             entropy = float(outputs[f'{name}_entropy'])
-            self._count((name, 0.), entropy < self.tolerance * upper, entropy, runner)
-            self._count((name, upper), entropy > (1 - self.tolerance) * upper and progress(runner) >= self.begin,
-                        entropy, runner)
+            self._count(counts, (name, 0.), entropy < self.tolerance * upper, entropy, runner)
+            self._count(counts, (name, upper), entropy > (1 - self.tolerance) * upper
+                        and progress(runner) >= self.begin, entropy, runner)
+        runner.message_hub.update_info('collapse', counts)
 
-    def _count(self, place, is_there, entropy, runner):
-        self._counts[place] = self._counts.get(place, 0) + 1 if is_there else 0
-        if self._counts[place] == self.patience:
+    def _count(self, counts, place, is_there, entropy, runner):
+        counts[place] = counts.get(place, 0) + 1 if is_there else 0
+        if counts[place] == self.patience:
             name, bound = place
             words, help_ = _EQUAL if bound else _ONE
             runner.logger.warning(

@@ -57,8 +57,9 @@ class KNNHead(ClsHead):
         self.facts = ()
 
     def fit(self, features: Tensor, labels: Tensor, k: int):
-        """Keep features (N, C) of the training images and their classes (N, ), of which ``k`` vote."""
-        self.features, self.labels, self.k = F.normalize(features), labels, min(k, len(labels))
+        """Keep features (N, C) of the training images, normed in place, and their classes (N, ); ``k`` vote."""
+        self.features = F.normalize(features, out=features)
+        self.labels, self.k = labels, min(k, len(labels))
         self.facts = [('classified by', f'a vote of the {self.k} nearest of {counted(len(labels), "training images")}, '
                        f'by cosine similarity with temperature {self.temperature:g}')]
 
@@ -89,13 +90,17 @@ class KNNHook(Hook):
     def before_test(self, runner):
         """Fill the head; runs after the hooks that fuse the backbone or change its type."""
         head = unwrapped(runner.model).head
-        batches, found = Features(runner, self._loader, head.num_classes), []
+        batches, features, labels, done = Features(runner, self._loader, head.num_classes), None, [], 0
         progress = Progress(runner.logger, 'features of the training images', len(batches))
-        for features, labels, _ in batches:
-            found.append((features, labels))
-            progress.add(len(labels))
+        for part, classes, _ in batches:
+            if features is None:  # one tensor from the start, as those of ImageNet take gigabytes
+                features = part.new_empty(len(batches), part.shape[1])
+            features[done:done + len(part)] = part
+            labels.append(classes)
+            done += len(part)
+            progress.add(len(part))
         if self._k > len(batches):
             runner.logger.warning(f'--knn {self._k}: there are only {counted(len(batches), "training images")}, so all '
                                   'of them vote')
-        head.fit(*(torch.cat(parts) for parts in zip(*found, strict=True)), self._k)
+        head.fit(features, torch.cat(labels), self._k)
         runner.logger.info(f'classified by {head.facts[0][1]}')

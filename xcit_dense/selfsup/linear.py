@@ -14,8 +14,8 @@ from .schedules import cosine
 
 #: Learning rates for 256 images in a batch. DINO's is 0.001, but the best one depends on the features and the data.
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.)
-#: One in so many training images is held out to choose the rate.
-HELD_OUT = 10
+#: One in so many training images is held out to choose the rate, and with fewer of these, chance decides.
+HELD_OUT, _FEW = 10, 50
 
 
 class LinearProbes:
@@ -135,6 +135,9 @@ class LinearProbeHook(Hook):
                 probes.step(features, labels, numbers.to(labels.device) % HELD_OUT == 0)
                 progress.add(len(labels))
         held_out = Features(runner, self._held_out_loader, model.head.num_classes, step=HELD_OUT)
+        if len(held_out) < _FEW:
+            runner.logger.warning(f'--linear: only {counted(len(held_out), "training images")} (one in {HELD_OUT}) '
+                                  'choose the learning rate, so it may not be the best one')
         layer, best, accuracies = probes.choose(batch[:2] for batch in held_out)
         model.head.fit(layer, f'a linear layer on frozen features, trained for {counted(self._epochs, "epochs")} on '
                        f'{counted(images, "training images")} with the learning rate {best:.3g}')

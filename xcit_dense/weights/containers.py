@@ -54,8 +54,10 @@ def find_short_names(checkpoint) -> dict:
     if 'teacher' in names and main:
         names.setdefault('student', main)
     average = next((name for first in _AVERAGES for name in models if name.partition('.')[0] == first), None)
-    if average == 'ema_state_dict' and main == 'state_dict':
-        average = _average_of_run(checkpoint)
+    container, _, half = (average or '').partition('.')
+    if container == 'ema_state_dict' and 'state_dict' in checkpoint:
+        container = _average_of_run(checkpoint)
+        average = average if container == 'ema_state_dict' else container and (half or container)
     return {**names, 'ema': average} if average else names
 
 

@@ -94,7 +94,8 @@ class Contents:
             if not names:
                 return 'no XCiT weights'
             return f'no XCiT weights, but {counted(len(names), "tensors")} such as {", ".join(names[:3])}'
-        parts = f' with {", ".join(self.parts)}' if self.parts else ''
+        parts = [part if part != 'classifier' or self.num_classes else 'class token' for part in self.parts]
+        parts = f' with {", ".join(parts)}' if parts else ''
         return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}'
 
     @property

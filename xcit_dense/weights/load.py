@@ -1,9 +1,11 @@
 """Load the weights of a checkpoint strictly."""
 import re
+from contextlib import contextmanager
 
 import torch
 from mmengine.logging import print_log
 
+from ..archs import arch_names
 from ..errors import CheckpointError
 from ..text import listed
 from .channels import fit_channels
@@ -79,7 +81,8 @@ def load_backbone(model, source, prefix: str = None):
             return len(model.blocks) <= int(block[1]) < model.arch.depth
         return part_of(name) in ('classifier', 'pyramid')
 
-    load_strictly(model, state, title, contents, wanted, may_lack, may_leave)
+    with _explained(model, title, contents):
+        load_strictly(model, state, title, contents, wanted, may_lack, may_leave)
 
 
 def load_classifier(model, source, prefix: str = None):
@@ -102,8 +105,23 @@ def load_classifier(model, source, prefix: str = None):
     fits = contents.num_classes == model.num_classes
     if not fits:
         state = {name: value for name, value in state.items() if not name.startswith('head.')}
-    load_strictly(model, state, title, contents, f'{wanted} with classifier',
-                  may_lack=lambda name: not fits and name.startswith('head.'))
+    with _explained(model, title, contents):
+        load_strictly(model, state, title, contents, f'{wanted} with classifier',
+                      may_lack=lambda name: not fits and name.startswith('head.'))
+
+
+@contextmanager
+def _explained(model, title, contents):
+    """If a file of another arch does not fit, say so instead of listing the tensors."""
+    try:
+        yield
+    except CheckpointError as error:
+        wanted = arch_title(model.arch)
+        if contents.size == wanted or contents.size not in arch_names():
+            raise
+        raise CheckpointError(f'{title} does not fit the model: it holds {contents}, but the arch of the model is '
+                              f'{wanted}. For the arch of the file, set model.backbone.arch: --cfg-options '
+                              f'model.backbone.arch={contents.size}') from error
 
 
 def _read_for(model, source, prefix):

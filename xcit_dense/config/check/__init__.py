@@ -24,6 +24,11 @@ __all__ = ['Hint', 'check_config', 'check_paramwise', 'check_schedule', 'explain
            'tell']
 
 
+#: The hook that a model needs, what it does, and a config that has it.
+_HOOKS = dict(DINO=('DINOHook', 'move the teacher', '_base_/schedules/adamw_dino_300e.py'),
+              DistilledClassifier=('TeacherHook', 'load the teacher', 'xcit_s12_p16_imagenet_dist.py'))
+
+
 def check_config(cfg, earlier=(), action='stop'):
     """Check a config before its runner is built.
 
@@ -72,7 +77,7 @@ def _find_all(cfg, earlier=()):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
-    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg), *_check_teacher(cfg)]
+    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg), *_check_hooks(cfg)]
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
         _load_framework(scope)
@@ -80,12 +85,12 @@ def _find_all(cfg, earlier=()):
     return lines
 
 
-def _check_teacher(cfg):
-    """Return a finding if nothing would move the teacher of a DINO, so that it could not learn."""
+def _check_hooks(cfg):
+    """Return a finding if the model needs a hook that the config does not have."""
     hooks = [type_name((node or {}).get('type')) for node in cfg.get('custom_hooks') or ()]
-    return ["custom_hooks: DINO learns nothing without dict(type='DINOHook'), which moves its teacher; add it as "
-            '_base_/schedules/adamw_dino_300e.py has it'
-            ] if learns_without_labels(cfg) and 'DINOHook' not in hooks else []
+    wanted = _HOOKS.get('DINO' if learns_without_labels(cfg) else type_name((cfg.get('model') or {}).get('type')))
+    return [f'custom_hooks: nothing would {wanted[1]} without dict(type={wanted[0]!r}); add it as {wanted[2]} has it. '
+            'A list in a config replaces that of its base'] if wanted and wanted[0] not in hooks else []
 
 
 def _load_framework(scope):

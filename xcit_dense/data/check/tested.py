@@ -8,7 +8,7 @@ from ...text import counted
 from ..class_folders import ClassImages
 from ..classes import difference_of, known_classes, outputs_of
 from ..datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
-from ..imagenet import are_imagenet_names, imagenet_classes
+from ..imagenet import same_classes
 from .class_folders import check_labels
 from .classes import wanted_classes
 from .findings import each_kind_first
@@ -63,7 +63,7 @@ def warn_of_other_classes(cfg, checkpoint, source):
         own = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
         in_data = images.named if images.list else images.classes()
         sides = [tuple(names) for names in (in_data, own) if names]
-        if sides and not any(_are_same(names, known) for names in sides):
+        if sides and not any(same_classes(names, known) for names in sides):
             print_log(
                 f'{images.source} has different classes than {source}, or a different order: '
                 f'{difference_of(sides[0], known)}. Classes are compared by number, so the results are meaningless if '
@@ -89,11 +89,6 @@ def check_learned_alike(cfg):
         if difference := difference_of(source.classes(), first.classes()):
             raise DataError(f'{source.source} has different classes than {first.source}, or a different order: '
                             f'{difference}. Make them the same. {source.advice}'.rstrip())
-
-
-def _are_same(names, others):
-    both = names, others
-    return names == others or all(are_imagenet_names(some) or list(some) == list(imagenet_classes()) for some in both)
 
 
 def _beyond(source, count):

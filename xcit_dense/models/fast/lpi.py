@@ -69,8 +69,9 @@ def _bands(x, height, width):
     if x.device.type != 'cpu':
         return [(slice(None), 0, height)]
     # each band computes four rows more than it uses, so bands are larger than other chunks
-    rows = max(8, 4 * ops.CHUNK_FLOATS // (width * x.shape[2]))
-    return [(samples, part.start, part.stop) for samples in ops.split_range(len(x), -(-len(x) // max(rows // height, 1)))
+    rows = 4 * ops.CHUNK_FLOATS // (width * x.shape[2])
+    groups, rows = -(-len(x) // max(rows // height, 1)), max(rows, 8)
+    return [(samples, part.start, part.stop) for samples in ops.split_range(len(x), groups)
             for part in ops.split_range(height, -(-height // rows))]
 
 
