@@ -1,6 +1,6 @@
 # The small DINO cut down to 2 blocks of 32 channels and batches of 3, for the tests: with the same random
 # views, of 32 and 16 pixels, and the same schedules.
-_base_ = '../configs/xcit_n12_p8_dino_small.py'
+_base_ = '../configs/xcit_n12_p16_dino_small.py'
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),

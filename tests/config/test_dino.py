@@ -17,7 +17,7 @@ from xcit_dense.data.unlabelled import UnlabelledSource
 from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.fit import check_kind
 
-FULL, SMALL = 'xcit_s12_p16_dino', 'xcit_n12_p8_dino_small'
+FULL, SMALL = 'xcit_s12_p16_dino', 'xcit_n12_p16_dino_small'
 #: The step that makes the views, in a dotted key.
 VIEWS = 'train_dataloader.dataset.pipeline.1'
 

@@ -130,7 +130,7 @@ def test_a_teacher_of_other_classes(num_classes, names, words, teacher_file, tmp
     ('mmpretrain', 'resnet18_8xb32_in1', ('did you mean', 'resnet18_8xb32_in1k')),
     ('xcit_dense', 'xcit_m24_p16_custm', ('model.teacher.name', 'did you mean xcit_m24_p16_custom')),
     ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', ('is not a classifier', )),
-    ('xcit_dense', 'xcit_n12_p8_dino_small', ('is not a classifier', ))))
+    ('xcit_dense', 'xcit_n12_p16_dino_small', ('is not a classifier', ))))
 def test_no_such_classifier(library, name, words):
     if library == 'timm':
         pytest.importorskip('timm')

@@ -12,7 +12,7 @@ from xcit_dense.train import startup
 
 def test_it_tells_backbone_head_and_views(tmp_path):
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / 'a.png')
-    cfg = load_config('xcit_n12_p8_dino_small', data_root=tmp_path, work_dir=tmp_path / 'work')
+    cfg = load_config('xcit_n12_p16_dino_small', data_root=tmp_path, work_dir=tmp_path / 'work')
     init_default_scope(cfg.default_scope)
     assert startup._model(MODELS.build(cfg.model)) == (
         'DINO, student and teacher: XCiTClassifier with 128 channels, DINOHead with 256 prototypes')

@@ -40,7 +40,7 @@ def images(tmp_path_factory):
 
 
 def config_of_run(images, work_dir, **changes):
-    cfg = load_config(ROOT / 'configs/xcit_n12_p8_dino_small.py', data_root=str(images), pretrained=False,
+    cfg = load_config(ROOT / 'configs/xcit_n12_p16_dino_small.py', data_root=str(images), pretrained=False,
                       cfg_options={**TINY, **changes})
     cfg.work_dir, cfg.randomness = str(work_dir), dict(seed=3)
     return cfg

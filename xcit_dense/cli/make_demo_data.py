@@ -19,11 +19,13 @@ def _read_options(argv):
     parser.add_argument('--seed', type=int, default=0, metavar='N',
                         help='the same seed gives the same files (default: 0)')
     parser.add_argument('--classes', nargs='+', metavar='NAME', help='use only these classes (default: all five)')
+    parser.add_argument('--grey', action='store_true', help='grey images with equal histograms, to learn from without '
+                        'labels: colours and brightness are random')
     return parser.parse_args(argv)
 
 
 def _run(args):
     from ..data.demo import CLASSES, make_demo_data
-    make_demo_data(args.out, args.train, args.val, args.size, args.seed, args.classes or CLASSES)
+    make_demo_data(args.out, args.train, args.val, args.size, args.seed, args.classes or CLASSES, args.grey)
     print(f'wrote {args.train} training and {args.val} validation images to {args.out}; images of single objects are '
           'in the class folders of classes/train and classes/val')

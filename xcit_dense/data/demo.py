@@ -19,7 +19,8 @@ _FOLDERS = {split: {f'{split}2017': '.jpg', f'images/{split_ade}': '.jpg', f'ann
 _MIN_VISIBLE = 0.35
 
 
-def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0, classes=CLASSES):
+def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 192, seed: int = 0, classes=CLASSES,
+                   grey: bool = False):
     """Write a data set in two layouts, and one for classification; the same arguments write the same files.
 
     Files of a larger data set that this function wrote there before are deleted; all other files stay as they are.
@@ -36,6 +37,8 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
         size: Longer side of an image in pixels; the shorter side is at least 3/4 of it.
         seed: Seed of the random numbers.
         classes: Names from `CLASSES`, in the order of the labels; no other object is drawn.
+        grey: Whether the images are grey, with equal histograms. Colours and brightness are random, and features that
+            are learned without labels would tell images apart by them.
 
     Raises:
         ConfigError: A number is too small, or a class is unknown or repeated; nothing is written then.
@@ -64,12 +67,12 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
         for name in before.difference(names):
             (root / name).unlink()
         for stream, (split, count) in enumerate(splits.items()):
-            _write_split(root, split, count, size, seed, stream, kinds)
-            _write_pictures(root, split, count, size, (seed, len(splits) + stream), kinds)
+            _write_split(root, split, count, size, seed, stream, kinds, grey)
+            _write_pictures(root, split, count, size, (seed, len(splits) + stream), kinds, grey)
         (root / 'classes.txt').write_text('\n'.join(('background', *classes)) + '\n')
 
 
-def _write_split(root, split, count, size, seed, stream, kinds):
+def _write_split(root, split, count, size, seed, stream, kinds, grey):
     folder, copies, label_maps = (root / name for name in _FOLDERS[split])
     for path in (folder, copies, label_maps):
         path.mkdir(parents=True, exist_ok=True)
@@ -79,7 +82,7 @@ def _write_split(root, split, count, size, seed, stream, kinds):
         picture, objects, labels = _draw_scene(rng, size, kinds)
         image = dict(id=index + 1, file_name=f'{index + 1:012d}.jpg', height=picture.shape[0], width=picture.shape[1])
         file = folder / image['file_name']
-        cv2.imwrite(str(file), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
+        _write_image(file, picture, grey)
         shutil.copyfile(file, copies / file.name)
         cv2.imwrite(str(label_maps / f'{file.stem}.png'), labels)
         images.append(image)
@@ -101,11 +104,17 @@ def _pictures(split, count, kinds):
             for number in range(1, max(count // 2, 1) + 1)]
 
 
-def _write_pictures(root, split, count, size, seed, kinds):
+def _write_pictures(root, split, count, size, seed, kinds, grey):
     for kind, number, name in _pictures(split, count, kinds):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         picture = _draw_picture(np.random.default_rng((*seed, kind, number)), kind, max(size // 2, 4))
-        cv2.imwrite(str(root / name), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
+        _write_image(root / name, picture, grey)
+
+
+def _write_image(file, picture, grey):
+    if grey:
+        picture = cv2.equalizeHist(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY))
+    cv2.imwrite(str(file), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
 
 
 def _draw_picture(rng, kind, size):
