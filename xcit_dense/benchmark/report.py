@@ -67,7 +67,7 @@ def _cell_table(cells):
                 _number(row, 'saved_bytes', '{:.3g}', 2**30), _number(row, 'saved_share', '{:.2f}'),
                 _number(row, 'peak_bytes', '{:.3g}', 2**30), _number(row, 'file_bytes', '{:.3g}', 1e6),
                 ' / '.join(errors)))
-    return _table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times plain\'s speed', 'times ours',
+    return markdown_table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times plain\'s speed', 'times ours',
                    'multiply-adds, G', 'share', 'share of copy rate', 'saved, GiB', 'of plain\'s', 'peak, GiB',
                    'file, MB', 'error'), rows)
 
@@ -79,12 +79,12 @@ def _growth_table(cells):
             rows.append((f'{cell["tokens"]:,}', 'x'.join(map(str, cell['image'])), row['name'], _seconds(row),
                          _number(row, 'times_as_fast', '{:.2f}'), _number(row, 'peak_bytes', '{:.3g}', 2**30)))
     fitted = [(name, f'{e["seconds"]:.2f}', f'{e["peak_bytes"]:.2f}') for name, e in exponents(cells).items()]
-    return (_table(('tokens', 'image', 'model', 'seconds', 'times plain\'s speed', 'peak, GiB'), rows) + '\n\n'
-            + _table(('model', 'exponent of time', 'exponent of memory'), fitted))
+    return (markdown_table(('tokens', 'image', 'model', 'seconds', 'times plain\'s speed', 'peak, GiB'), rows) + '\n\n'
+            + markdown_table(('model', 'exponent of time', 'exponent of memory'), fitted))
 
 
 def _detector_table(rows):
-    return _table(('backbone', 'image', 'batch', 'dtype', 'seconds', 'images/s', 'peak, GiB', 'largest batch'),
+    return markdown_table(('backbone', 'image', 'batch', 'dtype', 'seconds', 'images/s', 'peak, GiB', 'largest batch'),
                   [(row['name'], 'x'.join(map(str, row['image'])), row['batch'], row['dtype'], _seconds(row),
                     f'{row["images_per_second"]:.3g}', _number(row, 'peak_bytes', '{:.1f}', 2**30),
                     row.get('largest_batch', '')) for row in rows])
@@ -100,7 +100,7 @@ def _number(row, name, form, unit=1):
     return form.format(row[name] / unit) if row.get(name) is not None else ''
 
 
-def _table(header, rows):
+def markdown_table(header, rows):
     """Return a Markdown table that is also readable as plain text; empty columns are omitted."""
     lines = [[str(cell) for cell in line] for line in (header, *rows)]
     columns = [column for column in zip(*lines, strict=True) if any(column[1:])]

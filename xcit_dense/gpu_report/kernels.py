@@ -1,0 +1,3 @@
+"""Where the time of a block goes, and the least that it could take."""
+#: The checks in the order in which they run.
+CHECKS = ()

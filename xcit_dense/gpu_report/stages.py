@@ -1,0 +1,183 @@
+"""Run the checks of stages in processes of their own and keep what they find."""
+import json
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import suppress
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from traceback import format_exc
+
+from ..errors import ConfigError
+from ..files import atomic_write
+from ..machine import describe_machine
+from ..text import nearest
+from .checks import Check, Outcome, Setting
+
+#: The stages in the order in which they run, what each is about, and its module in this folder.
+STAGES = dict(
+    right=('Right: the same results as on a CPU', 'right'),
+    trains=('Trains: mixed precision, several processes, the full configs', 'trains'),
+    fast=('Fast: throughput and memory beside other backbones', 'fast'),
+    kernels=('Where the time goes: kernels of a block', 'kernels'))
+FILE = 'gpu_report.json'
+
+
+def checks_of(stage: str) -> tuple[Check, ...]:
+    """Return the checks of a stage."""
+    return import_module(f'{__package__}.{STAGES[stage][1]}').CHECKS
+
+
+def choose(stages, names) -> dict:
+    """Return the checks to run by stage.
+
+    Args:
+        stages: Keys of `STAGES`.
+        names: Names of checks; all checks of the stages if there are none.
+
+    Raises:
+        ConfigError: A stage has no such check.
+    """
+    checks = {stage: checks_of(stage) for stage in stages}
+    known = [check.name for found in checks.values() for check in found]
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            raise ConfigError(f'--checks: there is no {name!r} in the chosen stages'
+                              + (f'; did you mean {near[0]}?' if near else f'; there are {", ".join(known)}'))
+    return {stage: [check for check in found if not names or check.name in names] for stage, found in checks.items()}
+
+
+def read(out) -> dict:
+    """Return what earlier runs found in a folder, by stage and check; {} without any."""
+    file = Path(out, FILE)
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def check_same(found: dict, setting: Setting):
+    """Check that results to merge with are of the same device and sizes.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    for result in (result for results in found.values() for result in results.values()):
+        if (result['device'], result['tiny']) != (setting.device, setting.tiny):
+            words = f'--device {result["device"]}{" --tiny" if result["tiny"] else ""}'
+            raise ConfigError(f'{setting.out} holds results of another kind ({words}): give another --out')
+
+
+def run_stages(setting: Setting, chosen: dict, minutes: float, command: str, say) -> dict:
+    """Run checks and save each result at once, next to those of earlier runs.
+
+    Args:
+        setting: What the checks get.
+        chosen: What `choose` returned.
+        minutes: A stage ends after this time; checks that did not begin are reported as not run.
+        command: The command line, for the report.
+        say: Function that is called with each line of progress.
+
+    Returns:
+        Everything that is known of the folder, as `read` returns it.
+    """
+    results = read(setting.out)
+    for stage, checks in chosen.items():
+        end = time.monotonic() + 60 * minutes
+        with _Worker(setting, stage) as worker:
+            for number, check in enumerate(checks, 1):
+                left = end - time.monotonic()
+                say(f'{stage} {number}/{len(checks)}: {check.title} (at most {min(left / 60, check.minutes):.1f} '
+                    f'minutes, {max(left, 0) / 60:.1f} left for the stage)')
+                start = time.monotonic()
+                result = worker.run(check, min(left, 60 * check.minutes)) if left > 0 else dict(
+                    Outcome(None, f'not run: the {minutes:g} minutes of the stage were over').as_dict(), machine=None)
+                seconds = round(time.monotonic() - start, 1)
+                result.update(seconds=seconds, title=check.title, device=setting.device, tiny=setting.tiny,
+                              date=datetime.now().isoformat(' ', 'minutes'), command=command)
+                results.setdefault(stage, {})[check.name] = result
+                with atomic_write(Path(setting.out, FILE)) as part:
+                    part.write_text(json.dumps(results, indent=1))
+                say(f'    {word_of(result)} ({seconds:.0f} s): {result["text"]}')
+    return results
+
+
+def word_of(result: dict) -> str:
+    """Return the state of a result as a word."""
+    if result['machine'] is None and result['passed'] is None:
+        return 'not run'
+    return {True: 'passed', False: 'FAILED', None: 'measured'}[result['passed']]
+
+
+class _Worker:
+    """A process that runs the checks of a stage; a new one if it dies, or after an error that a GPU does not survive.
+
+    This process never uses the GPU itself.
+    """
+
+    def __init__(self, setting, stage):
+        self._setting, self._stage, self._process, self._pipe = setting, stage, None, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._stop()
+
+    def run(self, check, seconds):
+        if self._process is None:
+            self._start()
+        try:
+            self._pipe.send(check.name)
+            if not self._pipe.poll(seconds):
+                self._stop()
+                return dict(Outcome(False, f'stopped after {seconds:.0f} s').as_dict(), machine=describe_machine())
+            result = self._pipe.recv()
+        except (EOFError, OSError):
+            code = self._process.exitcode
+            self._stop()
+            return dict(Outcome(False, f'its process died (exit code {code}); its output is above').as_dict(),
+                        machine=None)
+        if result.pop('ends_process'):
+            self._stop()
+        return result
+
+    def _start(self):
+        context = multiprocessing.get_context('spawn')
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._setting, self._stage), daemon=False)
+        self._process.start()
+        theirs.close()
+
+    def _stop(self):
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):  # it leads a group, so that the trainings that it started end too
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.join()
+        self._process = None
+
+
+def _serve(pipe, setting, stage):
+    """Run the checks that the pipe names and send what they find."""
+    os.setsid()
+    if not setting.is_cuda:
+        os.environ['CUDA_VISIBLE_DEVICES'] = ''
+    checks = {check.name: check for check in checks_of(stage)}
+    with suppress(EOFError):
+        while True:
+            check, fatal = checks[pipe.recv()], False
+            try:
+                outcome = check.run(setting)
+            except Exception as error:  # of any check: it is a result
+                text = f'{type(error).__name__}: {error}'.strip()
+                outcome, fatal = Outcome(False, text.splitlines()[0][:400]), True
+                _write_traceback(setting, stage, check)
+            pipe.send(dict(outcome.as_dict(), machine=describe_machine(), ends_process=fatal))
+
+
+def _write_traceback(setting, stage, check):
+    folder = Path(setting.out, 'errors')
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f'{stage}_{check.name}.txt').write_text(format_exc())
