@@ -53,7 +53,8 @@ def test_units_of_what_is_printed(metrics, said, demo_data, tmp_path, monkeypatc
 @pytest.mark.parametrize('gpu', (False, True))
 def test_units_of_what_is_measured(gpu, monkeypatch):
     """The log has seconds of a batch; torch and the system have bytes."""
-    curves = {'time': [(1, 9.), (2, 0.5), (3, 0.25)], 'loss': [(1, 4.), (2, 3.), (3, 2.)],
+    curves = {'time': [(1, 9.), (2, 0.5), (3, 0.25)], 'data_time': [(1, 2.), (2, 0.1), (3, 0.2)],
+              'loss': [(1, 4.), (2, 3.), (3, 2.)],
               'val/time': [(1, 7.), (3, 0.75)], 'val/data_time': [(3, 0.1)], 'val/mIoU': [(1, 10.), (3, 20.)],
               'coco/bbox_mAP': [(3, 0.5)], 'lr': [(1, 1.)]}
     trained = []
@@ -66,4 +67,5 @@ def test_units_of_what_is_measured(gpu, monkeypatch):
     cfg = Config(dict(work_dir='run', train_dataloader=dict(batch_size=2), val_dataloader=dict(batch_size=3)))
     assert measure.train_and_measure(cfg) == dict(
         batch_size=2, iterations=3, seconds_per_iteration=0.5, seconds_per_image=0.25, peak_memory_gib=5 if gpu else 3,
-        losses=[4., 3., 2.], metrics={'mIoU': 20., 'coco/bbox_mAP': 0.5})
+        iteration_seconds=[9., 0.5, 0.25], waiting_seconds=[2., 0.1, 0.2], losses=[4., 3., 2.],
+        metrics={'mIoU': 20., 'coco/bbox_mAP': 0.5})

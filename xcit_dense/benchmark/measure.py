@@ -138,8 +138,9 @@ def train_and_measure(cfg):
     """Train and evaluate a config of `limit_iterations` in a fresh work dir.
 
     Returns:
-        A dict: seconds per iteration and per evaluated image (medians; None without validation), peak memory of the
-        device (on a CPU of the process) in GiB, the losses and the metrics.
+        A dict: seconds per iteration and per evaluated image (medians; None without validation), the seconds of each
+        iteration and how many of them it waited for its data, peak memory of the device (on a CPU of the process) in
+        GiB, the losses and the metrics.
     """
     runner = build_runner(cfg)
     runner.train()
@@ -151,6 +152,8 @@ def train_and_measure(cfg):
         batch_size=cfg.train_dataloader.batch_size,
         iterations=runner.max_iters,
         seconds_per_iteration=statistics.median(value for _, value in curves['time']),
+        iteration_seconds=[value for _, value in curves['time']],
+        waiting_seconds=[value for _, value in curves['data_time']],
         seconds_per_image=curves['val/time'][-1][1] / cfg.val_dataloader.batch_size if cfg.get('val_dataloader') else
         None,
         peak_memory_gib=memory / 2**30,

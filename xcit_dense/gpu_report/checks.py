@@ -26,6 +26,10 @@ class Setting:
         """Return ``tiny`` for tiny runs, otherwise ``full``."""
         return tiny if self.tiny else full
 
+    def seconds(self, minutes) -> float:
+        """Return a time limit in seconds; a CPU, which others may use too, gets four times as long."""
+        return 60 * minutes * (1 if self.is_cuda else 4)
+
     @property
     def is_cuda(self) -> bool:
         """Whether the device is a GPU."""

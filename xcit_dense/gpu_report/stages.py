@@ -86,11 +86,11 @@ def run_stages(setting: Setting, chosen: dict, minutes: float, command: str, say
         end = time.monotonic() + 60 * minutes
         with _Worker(setting, stage) as worker:
             for number, check in enumerate(checks, 1):
-                left = end - time.monotonic()
-                say(f'{stage} {number}/{len(checks)}: {check.title} (at most {min(left / 60, check.minutes):.1f} '
+                left, limit = end - time.monotonic(), setting.seconds(check.minutes)
+                say(f'{stage} {number}/{len(checks)}: {check.title} (at most {min(left, limit) / 60:.1f} '
                     f'minutes, {max(left, 0) / 60:.1f} left for the stage)')
                 start = time.monotonic()
-                result = worker.run(check, min(left, 60 * check.minutes)) if left > 0 else dict(
+                result = worker.run(check, min(left, limit)) if left > 0 else dict(
                     Outcome(None, f'not run: the {minutes:g} minutes of the stage were over').as_dict(), machine=None)
                 seconds = round(time.monotonic() - start, 1)
                 result.update(seconds=seconds, title=check.title, device=setting.device, tiny=setting.tiny,

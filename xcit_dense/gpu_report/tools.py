@@ -1,0 +1,143 @@
+"""Run the tools of the package as users do: in processes of their own, with their output in files."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mmengine.config import Config
+
+from ..config.options import set_amp
+from ..errors import ConfigError
+
+#: Seconds before the limit of a check at which its tools are stopped, so that it can still say so.
+_MARGIN = 20
+#: Options of a training that ends with the same bits each time.
+DETERMINISTIC = ('--cfg-options', 'randomness.seed=0', 'randomness.deterministic=True')
+
+
+class ToolError(RuntimeError):
+    """A tool failed or did not end in time; the text is its last message."""
+
+
+class Tools:
+    """The tools of a check, with one time limit for all of them.
+
+    Args:
+        setting: What the check gets.
+        name: Name of the check, with which its folders and logs begin.
+        minutes: Limit of the check.
+    """
+
+    def __init__(self, setting, name: str, minutes: float):
+        self.setting, self.name, self._end = setting, name, time.monotonic() + setting.seconds(minutes) - _MARGIN
+        runs = Path(setting.out, 'runs')
+        runs.mkdir(parents=True, exist_ok=True)
+        #: A new folder for the work dirs of this check: nothing of an earlier run is replaced.
+        self.folder = Path(tempfile.mkdtemp(prefix=f'{name}_', dir=runs))
+        self._share = 1
+
+    def run(self, name: str, tool: str, *args, grouped: bool = False, until: Callable | None = None) -> str:
+        """Run a tool, wait for it and return its output, which is also in ``logs/CHECK_NAME.log``.
+
+        Args:
+            name: Of the log.
+            tool: As on the command line.
+            args: The arguments of the tool.
+            grouped: Whether torch's launcher starts it, as a group of one process.
+            until: Called again and again; when it returns True, the tool gets a SIGTERM and must stop by it.
+
+        Raises:
+            ToolError: It failed or did not end in time, or it ended before ``until`` returned True.
+        """
+        log = Path(self.setting.out, 'logs', f'{self.name}_{name}.log')
+        log.parent.mkdir(exist_ok=True)
+        launcher = ('-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '1') if grouped else ()
+        command = [sys.executable, *launcher, '-m', 'xcit_dense', tool, *map(str, args)]
+        command += ['--launcher', 'pytorch'] if grouped else []
+        package = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (package, os.environ.get('PYTHONPATH'))))
+        environment = dict(OMP_NUM_THREADS=str(max((os.cpu_count() or 1) // self._share, 1)))
+        if DETERMINISTIC[-1] in args:
+            environment['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'  # without it cuBLAS is refused
+        with log.open('w') as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+                                       env={**environment, **os.environ, 'PYTHONPATH': path})
+            self._wait(process, until, name)
+        text = log.read_text(errors='replace')
+        if until and process.returncode == 0:
+            raise ToolError(f'{name}: the run was over before it could be stopped')
+        if process.returncode != (128 + signal.SIGTERM if until else 0):
+            raise ToolError(f'{name}: {complaint(text) or f"exit code {process.returncode}"}')
+        return text
+
+    def _wait(self, process, until, name):
+        stopped = False
+        while True:
+            try:
+                process.wait(0.05 if until and not stopped else max(self._end - time.monotonic(), 0.05))
+                return
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > self._end:
+                    _end(process)
+                    raise ToolError(f'{name}: stopped, as the time of the check was over') from None
+                if not stopped and until():
+                    process.send_signal(signal.SIGTERM)
+                    stopped = True
+
+    def together(self, jobs: dict) -> dict:
+        """Call functions at the same time and return by name what they return, or their `ToolError`.
+
+        On a CPU two at a time: a training needs a core.
+        """
+        self._share = min(len(jobs), 8 if self.setting.is_cuda else 2)
+        with ThreadPoolExecutor(self._share) as pool:
+            futures = {name: pool.submit(_error_or_result, job) for name, job in jobs.items()}
+            results = {name: future.result() for name, future in futures.items()}
+        self._share = 1
+        return results
+
+
+def _error_or_result(job):
+    try:
+        return job()
+    except ToolError as error:
+        return error
+
+
+def _end(process):
+    """End a process; torch's launcher gets the time to end those that it started, which have a session of their own."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def complaint(text: str) -> str:
+    """Return the last error in the output of a tool, or its last line; '' if it printed nothing."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r'error: |[\w.]*(Error|Exception)\b', line)
+              and 'ChildFailedError' not in line]  # torch's launcher reports in it that its process failed
+    return (errors or lines or [''])[-1][:400]
+
+
+def amp_options(setting) -> dict:
+    """Return the options of a training for each kind of mixed precision that the device has, by its name.
+
+    On a GPU float16, which is what ``--amp`` means there, and bfloat16; both scale the loss. On a CPU what ``--amp``
+    means there, or without mixed precision float32.
+    """
+    if setting.is_cuda:
+        return dict(float16=['--amp'], bfloat16=['--amp', '--cfg-options', 'optim_wrapper.dtype=bfloat16'])
+    try:
+        set_amp(Config(dict(optim_wrapper=dict(type='OptimWrapper'))))
+    except ConfigError:
+        return dict(float32=[])
+    return dict(amp=['--amp'])
