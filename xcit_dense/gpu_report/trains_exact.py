@@ -13,7 +13,7 @@ from .checks import Check, Outcome
 from .tools import DETERMINISTIC, ToolError, Tools, amp_options
 from .trains_demos import DEMOS, demo_data, training
 
-_MINUTES_RESUME, _MINUTES_GROUP = 2.5, 1.5
+_MINUTES_RESUME, _MINUTES_GROUP = 2, 1.5
 #: What a resumed run must have in common with one that was not interrupted.
 _PARTS = ('state_dict', 'optimizer', 'param_schedulers', 'training')
 #: One epoch of the detector, and as many iterations of the segmentor.
@@ -133,8 +133,7 @@ def check_group(setting) -> Outcome:
 def _losses(tools, data, name, options, group=None):
     work_dir = Path(tools.folder, name)
     more, said, _ = GROUPS[group] if group else ((), '', None)
-    length = tools.setting.choose(10, 4)
-    tools.run(name, 'train', *training(tools.setting, 'segmentor', data, work_dir, length=length), *DETERMINISTIC,
+    tools.run(name, 'train', *training(tools.setting, 'segmentor', data, work_dir, length=10), *DETERMINISTIC,
               *_LOG_ALL, *options, *more, grouped=group is not None)
     if said not in ''.join(log.read_text() for log in work_dir.glob('*/*.log')):
         raise ToolError(f'{name}: the log does not say {said!r}, so it trained without {group}')
