@@ -52,6 +52,17 @@ def test_demos_below_their_bars(tmp_path):
 
 
 @pytest.mark.integration
+def test_the_options_of_a_gpu_are_accepted(setting):
+    """Up to where a GPU is missing."""
+    kinds, run = tools.amp_options(Setting('cuda', True, setting.out)), Tools(setting, 'gpu', 1)
+    assert list(kinds) == ['float16', 'bfloat16']
+    data = trains_demos.demo_data(run)
+    arguments = trains_demos.training(setting, 'segmentor', data, run.folder)
+    with pytest.raises(ToolError, match='bfloat16: AssertionError: .*only available training on gpu'):
+        run.run('bfloat16', 'train', *arguments, *tools.DETERMINISTIC, *kinds['bfloat16'])
+
+
+@pytest.mark.integration
 @pytest.mark.slow
 def test_demos(setting):
     outcome = trains_demos.check_demos(setting)

@@ -135,7 +135,9 @@ def amp_options(setting) -> dict:
     means there, or without mixed precision float32.
     """
     if setting.is_cuda:
-        return dict(float16=['--amp'], bfloat16=['--amp', '--cfg-options', 'optim_wrapper.dtype=bfloat16'])
+        # the check of a config accepts the dtype only beside the type, which --amp sets later
+        bfloat16 = ['--cfg-options', 'optim_wrapper.type=AmpOptimWrapper', 'optim_wrapper.dtype=bfloat16']
+        return dict(float16=['--amp'], bfloat16=bfloat16)
     try:
         set_amp(Config(dict(optim_wrapper=dict(type='OptimWrapper'))))
     except ConfigError:
