@@ -115,12 +115,13 @@ def test_steps_are_interleaved_and_warm_up_is_not_counted():
     assert [len(values) for values in seconds.values()] == [3, 3, 3]
 
 
-@pytest.mark.parametrize('name', ('timm', 'swin_t', 'resnet50'))
+@pytest.mark.parametrize('name', ('timm', 'swin_t', 'resnet50', 'convnext_t'))
 def test_rivals_run(name):
     model = models.build_models('nano_12_p16', 'inference', [name])[name]
     with torch.no_grad():
         maps = model(torch.randn(1, 3, 64, 64, device=get_device()))
-    assert maps[-1].shape == {'timm': (1, 16, 128), 'swin_t': (1, 768, 2, 2), 'resnet50': (1, 2048, 2, 2)}[name]
+    assert maps[-1].shape == {'timm': (1, 16, 128), 'resnet50': (1, 2048, 2, 2)}.get(name, (1, 768, 2, 2))
+    assert len(maps) == (1 if name == 'timm' else 4)
 
 
 @pytest.mark.parametrize('seconds, text', ((0, '0:00 min'), (59.9, '0:59 min'), (60, '1:00 min'), (3661, '61:01 min')))
