@@ -14,7 +14,7 @@ from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
-from xcit_dense.benchmark import cells, detector, growth, models
+from xcit_dense.benchmark import cells, detector, growth, models, segmentor
 from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.benchmark.measure import cut_data
 from xcit_dense.errors import ConfigError
@@ -214,6 +214,24 @@ def test_detectors_train():
     before = copy.deepcopy(model.backbone.state_dict())
     detector.make_training_step(model, optimizer, detector.make_data(2, (64, 96)), 'float32')()
     assert not torch.equal(model.backbone.blocks[0].mlp.fc1.weight, before['blocks.0.mlp.fc1.weight'])
+
+
+@pytest.mark.parametrize('name', ('ours small_12_p16', 'swin_t', 'resnet50'))
+def test_segmentors_train(name):
+    model, optimizer = segmentor.build_segmentor(*segmentor.UPERNET.backbones[name])
+    data = segmentor.make_label_maps(2, (64, 96))
+    losses = model(**model.data_preprocessor(data, training=True), mode='loss')
+    assert {'decode.loss_ce', 'aux.loss_ce'} <= losses.keys()
+    before = copy.deepcopy(model.backbone.state_dict())
+    detector.make_training_step(model, optimizer, data, 'float32')()
+    after = model.backbone.state_dict()
+    assert any(not torch.equal(after[key], value) for key, value in before.items() if key.endswith('weight'))
+
+
+def test_a_task_is_measured_without_the_search():
+    row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=2, dtype='float32', runs=1,
+                                      task=segmentor.UPERNET, search=False)
+    assert row['images_per_second'] == 2 / row['seconds'] and 'largest_batch' not in row
 
 
 @on_a_cpu
