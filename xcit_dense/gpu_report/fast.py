@@ -5,6 +5,7 @@ from ..archs import get_arch
 from ..benchmark.cells import measure_cell
 from ..config.options import check_compiler
 from ..errors import ConfigError
+from ..text import counted
 from .checks import Check, Outcome
 from .fast_training import measure_largest, measure_mask_rcnn, measure_upernet
 from .measuring import DTYPE, in_time, rates
@@ -68,7 +69,7 @@ def outcome_of(cells, missing=(), judged=True) -> Outcome:
             wrong = [words for words, reached in goals if not reached]
             missed += [f'{_label(cell)} {name}: {words}' for words in wrong]
             rows.append(_row(cell, row, goals and (f'missed: {"; ".join(wrong)}' if wrong else 'reached')))
-    words = [f'{len(cells)} cells']
+    words = [counted(len(cells), 'cells')]
     if judged:
         words.append(f'{count - len(missed)} of {count} goals reached')
     text = '; '.join([*words, *(f'missed: {what}' for what in missed), *missing])

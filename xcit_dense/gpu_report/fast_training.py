@@ -8,6 +8,7 @@ from ..benchmark.cells import make_step
 from ..benchmark.detector import MASK_RCNN, largest, measure_detectors
 from ..benchmark.models import build_models
 from ..benchmark.segmentor import UPERNET
+from ..text import counted
 from .checks import Outcome
 from .measuring import DTYPE, in_time
 
@@ -45,7 +46,7 @@ def outcome_of(rows, missing, judged) -> Outcome:
         judged: Whether ours must be ahead of Swin-T.
     """
     found = {row['name']: row['images_per_second'] for row in rows}
-    passed, words = None, [f'{len(rows)} backbones']
+    passed, words = None, [counted(len(rows), 'backbones')]
     if _OURS in found and _SWIN in found:
         times = found[_OURS] / found[_SWIN]
         passed = times >= 1 if judged else None

@@ -38,7 +38,7 @@ def find_time(setting, patch_size) -> Outcome:
     image = setting.choose((800, 1280), (16 * patch_size, 16 * patch_size))  # tiny: enough tokens for the Gram form
     model = build_models(arch, 'training', ['ours'])['ours']
     least = floors(arch, image, rates())
-    runs, parts = setting.choose(5, 2), {}
+    runs, parts = setting.choose(5, 1), {}
     for name, step in _steps(model, arch, image).items():
         for _ in range(setting.choose(3, 1)):
             step()
