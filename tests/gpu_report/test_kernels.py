@@ -72,6 +72,8 @@ def test_floors_by_hand():
     assert step['seconds'] == sum(step['groups'].values())
     block = sum(found[name]['multiply_adds'] for name in ('XCA', 'LPI', 'FFN'))
     assert found[kernels.STEP]['multiply_adds'] > 12 * block
+    products = found[kernels.STEP]['multiply_adds'] - 12 * found['LPI']['multiply_adds']
+    assert found[kernels.STEP]['groups'][PRODUCTS] == pytest.approx(products / 1e9)
 
 
 def step_of(**groups):

@@ -1,4 +1,5 @@
 """How fast XCiT is beside other backbones, and what memory it takes."""
+from dataclasses import replace
 from functools import partial
 
 from ..archs import get_arch
@@ -8,7 +9,7 @@ from ..errors import ConfigError
 from ..text import counted
 from .checks import Check, Outcome
 from .fast_training import measure_largest, measure_mask_rcnn, measure_upernet
-from .measuring import DTYPE, in_time, rates
+from .measuring import DTYPE, describe, in_time, rates
 
 #: How many times as fast as the released form a step must be, eager beside eager and compiled beside compiled, and the
 #: share of its memory that a training step may keep and take.
@@ -49,7 +50,8 @@ def compare(setting, archs, rivals=(), compiled=False, images=None) -> Outcome:
                 label = f'{arch} {image[0]}x{image[1]} {mode}'
                 jobs.append((label, partial(measure_cell, arch, image, batch=batch, mode=mode,
                                             names=['ours', 'plain', *beside], **options)))
-    return outcome_of(*in_time(setting, jobs), judged=not setting.tiny)
+    found = outcome_of(*in_time(setting, jobs), judged=not setting.tiny)
+    return replace(found, text=f'{found.text}; {describe(rates())}')
 
 
 def outcome_of(cells, missing=(), judged=True) -> Outcome:
@@ -132,7 +134,7 @@ CHECKS = (
     Check('mask_rcnn', 'Mask R-CNN training at 800x1280', measure_mask_rcnn, 2),
     Check('upernet', 'UperNet training at 512x512', measure_upernet, 1.5),
     Check('medium', 'Medium 24, beside its released form and timm\'s',
-          partial(compare, archs=_MEDIUM, rivals=('timm', )), 2),
+          partial(compare, archs=_MEDIUM, rivals=('timm', )), 3),
     Check('largest_batch', 'The largest batch of a training step at 800x1280', measure_largest, 2),
     Check('others_compiled', 'Small 12, patch 16, and the others under torch.compile at 800x1280',
           partial(compare, archs=_SMALL[:1], rivals=_OTHERS, compiled=True, images=_DETECTION), 4),

@@ -1,5 +1,6 @@
 """Where the time of a block goes, and the least that it could take."""
 import statistics
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -11,7 +12,7 @@ from ..benchmark.costs import branch_elements, branch_multiply_adds, moved_eleme
 from ..benchmark.models import build_models
 from ..models import fast
 from .checks import Check, Outcome
-from .measuring import DTYPE, rates
+from .measuring import DTYPE, describe, rates
 from .operators import BOUND_BY_MEMORY, CONVOLUTIONS, FUSED, PRODUCTS, profile
 
 _BATCH = 2
@@ -47,7 +48,8 @@ def find_time(setting, patch_size) -> Outcome:
             return Outcome(None, 'not possible here: the profiler saw no kernels of the GPU')
         parts[name] = dict(operators=operators, least=least[name],
                            wall=statistics.median(time_call(step) for _ in range(runs)))
-    return outcome_of(arch, parts)
+    found = outcome_of(arch, parts)
+    return replace(found, text=f'{found.text}; {describe(rates())}')
 
 
 def _steps(model, arch, image):

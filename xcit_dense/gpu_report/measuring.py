@@ -18,6 +18,11 @@ def rates() -> dict:
     return dict(matrix=matrix_rate(DTYPES[DTYPE]), copy=copy_rate())
 
 
+def describe(rates) -> str:
+    """Return `rates` in words."""
+    return f'measured: {rates["matrix"] / 1e12:.3g} T multiply-adds/s, copies {rates["copy"] / 1e9:.4g} GB/s'
+
+
 def in_time(setting, jobs):
     """Run jobs one after the other as long as there is time for another like the longest so far.
 
