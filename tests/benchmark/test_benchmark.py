@@ -14,7 +14,7 @@ from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
-from xcit_dense.benchmark import cells, detector, growth, models
+from xcit_dense.benchmark import cells, detector, growth, models, segmentor
 from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.benchmark.measure import cut_data
 from xcit_dense.errors import ConfigError
@@ -115,12 +115,13 @@ def test_steps_are_interleaved_and_warm_up_is_not_counted():
     assert [len(values) for values in seconds.values()] == [3, 3, 3]
 
 
-@pytest.mark.parametrize('name', ('timm', 'swin_t', 'resnet50'))
+@pytest.mark.parametrize('name', ('timm', 'swin_t', 'resnet50', 'convnext_t'))
 def test_rivals_run(name):
     model = models.build_models('nano_12_p16', 'inference', [name])[name]
     with torch.no_grad():
         maps = model(torch.randn(1, 3, 64, 64, device=get_device()))
-    assert maps[-1].shape == {'timm': (1, 16, 128), 'swin_t': (1, 768, 2, 2), 'resnet50': (1, 2048, 2, 2)}[name]
+    assert maps[-1].shape == {'timm': (1, 16, 128), 'resnet50': (1, 2048, 2, 2)}.get(name, (1, 768, 2, 2))
+    assert len(maps) == (1 if name == 'timm' else 4)
 
 
 @pytest.mark.parametrize('seconds, text', ((0, '0:00 min'), (59.9, '0:59 min'), (60, '1:00 min'), (3661, '61:01 min')))
@@ -213,6 +214,24 @@ def test_detectors_train():
     before = copy.deepcopy(model.backbone.state_dict())
     detector.make_training_step(model, optimizer, detector.make_data(2, (64, 96)), 'float32')()
     assert not torch.equal(model.backbone.blocks[0].mlp.fc1.weight, before['blocks.0.mlp.fc1.weight'])
+
+
+@pytest.mark.parametrize('name', ('ours small_12_p16', 'swin_t', 'resnet50'))
+def test_segmentors_train(name):
+    model, optimizer = segmentor.build_segmentor(*segmentor.UPERNET.backbones[name])
+    data = segmentor.make_label_maps(2, (64, 96))
+    losses = model(**model.data_preprocessor(data, training=True), mode='loss')
+    assert {'decode.loss_ce', 'aux.loss_ce'} <= losses.keys()
+    before = copy.deepcopy(model.backbone.state_dict())
+    detector.make_training_step(model, optimizer, data, 'float32')()
+    after = model.backbone.state_dict()
+    assert any(not torch.equal(after[key], value) for key, value in before.items() if key.endswith('weight'))
+
+
+def test_a_task_is_measured_without_the_search():
+    row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=2, dtype='float32', runs=1,
+                                      task=segmentor.UPERNET, search=False)
+    assert row['images_per_second'] == 2 / row['seconds'] and 'largest_batch' not in row
 
 
 @on_a_cpu

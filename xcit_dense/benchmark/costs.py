@@ -28,24 +28,39 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         num_classes: Number of classes of an `XCiTClassifier`; None for the backbone with its pyramid.
     """
     arch = get_arch(arch)
-    C, d = arch.embed_dims, arch.embed_dims // arch.num_heads
+    C = arch.embed_dims
     passes = 3 if training else 1  # forward, gradient of the input, gradient of the weight
     stem, N = 0, None
     for channels_in, channels, cells in _stem_layers(arch, height, width):
         # the gradient of the image is not needed
         stem += 9 * channels_in * channels * cells * (2 if training and N is None else passes)
         N = cells
-    token_form = (4 * N * C * C + 2 * N * C * d) * passes
-    gram_form = 5 * N * C * C + 12 * C**3 if training else 2 * N * C * C + 3 * C**3 + 2 * C * C * d
-    xca = token_form if released else min(token_form, gram_form)
-    lpi, ffn = 18 * N * C, 2 * N * C * int(C * arch.mlp_ratio)
+    block = sum(branch_multiply_adds(arch, N, training=training, released=released).values())
     positions = 64 * N * C * (2 if training else 1) if released else 0
     if num_classes is not None:
         attention = 3 * (N + 1) * C * C + 2 * (N + 1) * C if released else 3 * C * C + 2 * (N + 1) * C * arch.num_heads
         ends = 2 * (attention + C * C + 2 * C * int(C * arch.mlp_ratio)) + C * num_classes
-        return stem + positions + arch.depth * (xca + (lpi + ffn) * passes) + ends * passes
+        return stem + positions + arch.depth * block + ends * passes
     pyramid = sum(N * C * C * {2: 4, 4: 4 + 16}.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
-    return stem + positions + (arch.out_indices[-1] + 1) * (xca + (lpi + ffn) * passes) + pyramid * passes
+    return stem + positions + (arch.out_indices[-1] + 1) * block + pyramid * passes
+
+
+def branch_multiply_adds(arch, tokens: int, *, training: bool = False, released: bool = False) -> dict:
+    """Return the multiply-adds of each branch of a block (``'XCA'``, ``'LPI'``, ``'FFN'``) for one image.
+
+    Args:
+        arch: As for `XCiT`.
+        tokens: Number of tokens of the image.
+        training: As for `multiply_adds`.
+        released: As for `multiply_adds`.
+    """
+    arch = get_arch(arch)
+    N, C, d = tokens, arch.embed_dims, arch.embed_dims // arch.num_heads
+    passes = 3 if training else 1
+    token_form = (4 * N * C * C + 2 * N * C * d) * passes
+    gram_form = 5 * N * C * C + 12 * C**3 if training else 2 * N * C * C + 3 * C**3 + 2 * C * C * d
+    return dict(XCA=token_form if released else min(token_form, gram_form), LPI=18 * N * C * passes,
+                FFN=2 * N * C * int(C * arch.mlp_ratio) * passes)
 
 
 def moved_elements(arch, height: int, width: int, *, training: bool = False) -> int:
@@ -60,12 +75,18 @@ def moved_elements(arch, height: int, width: int, *, training: bool = False) -> 
     for channels_in, channels, cells in _stem_layers(arch, height, width):
         stem += channels_in * cells * 4 + channels * cells
         N = cells
-    tokens = N * arch.embed_dims
-    # XCA: read for G, read and written for the output; LPI and FFN: two layers and the residual
-    block = (3 + 5 + 3 + 2 * arch.mlp_ratio) * tokens
+    block = sum(branch_elements(arch, N, training=training).values())
     doubled = {2: 1 + 4, 4: 1 + 4 + 4 + 16}
-    pyramid = tokens * sum(doubled.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
-    return int((stem + (arch.out_indices[-1] + 1) * block + pyramid) * (3 if training else 1))
+    pyramid = N * arch.embed_dims * sum(doubled.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
+    return int((stem + pyramid) * (3 if training else 1) + (arch.out_indices[-1] + 1) * block)
+
+
+def branch_elements(arch, tokens: int, *, training: bool = False) -> dict:
+    """Return the elements of `moved_elements` that each branch of a block accounts for, as `branch_multiply_adds`."""
+    arch = get_arch(arch)
+    # XCA: read for G, read and written for the output; LPI and FFN: two layers and the residual
+    times = dict(XCA=3, LPI=5, FFN=3 + 2 * arch.mlp_ratio)
+    return {name: times[name] * tokens * arch.embed_dims * (3 if training else 1) for name in times}
 
 
 def _stem_layers(arch, height, width):

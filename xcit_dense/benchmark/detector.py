@@ -1,5 +1,7 @@
-"""Mask R-CNN training with different backbones: images per second, memory, largest batch."""
+"""Training of detectors and segmentors with different backbones: images per second, memory, largest batch."""
 import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from mmengine.device import get_device
@@ -10,6 +12,20 @@ from ..config.loading import get_config
 from ..errors import ConfigError
 from ..models import ReferenceXCiT
 from .cells import DTYPES, say, time_interleaved
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained.
+
+    Args:
+        backbones: Backbone and channels of its four maps, by name.
+        build: Function from both to the model and its optimiser.
+        make_data: Function from a number of images and their height and width to a batch of a data loader.
+    """
+    backbones: dict
+    build: Callable
+    make_data: Callable
 
 
 def _xcit(kind, patch_size):
@@ -42,8 +58,18 @@ def build_detector(backbone, channels):
         channels: Channels of its maps.
     """
     cfg = get_config('maskrcnn_xcit_s12_p8_coco', pretrained=False)
-    init_default_scope(cfg.default_scope)
     cfg.model.neck.in_channels = channels
+    return build_with(cfg, backbone)
+
+
+def build_with(cfg, backbone):
+    """Build the model of a config with another backbone, ready to train on the device, and its optimiser.
+
+    Args:
+        cfg: The config.
+        backbone: Config of the backbone.
+    """
+    init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
     model = MODELS.build({**cfg.model, 'backbone': backbone}).to(get_device()).train()
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -73,6 +99,9 @@ def make_data(batch, image, boxes=10):
     return dict(inputs=inputs, data_samples=samples)
 
 
+MASK_RCNN = Task(BACKBONES, build_detector, make_data)
+
+
 def make_training_step(model, optimizer, data, dtype):
     """Return a function that trains one step: preprocessing, losses under autocast, backward, optimiser."""
     device = get_device()
@@ -88,24 +117,26 @@ def make_training_step(model, optimizer, data, dtype):
     return step
 
 
-def measure_detectors(names, *, image, batch, dtype, runs, report=say):
-    """Measure detectors: time interleaved, memory one by one.
+def measure_detectors(names, *, image, batch, dtype, runs, report=say, task=MASK_RCNN, search=True):
+    """Measure detectors or segmentors: time interleaved, memory one by one.
 
     Args:
-        names: Keys of `BACKBONES`.
+        names: Keys of the backbones of the task.
         image: Height and width.
         batch: Images per step.
         dtype: Key of `DTYPES`.
         runs: Number of timed rounds.
         report: Function that is called with each line of progress.
+        task: What is trained.
+        search: Whether to find the largest batch.
 
     Returns:
-        A dict per detector. Peak memory and the largest batch (found by doubling, then bisecting) are measured with
-        only this detector on the device; on a CPU they are omitted.
+        A dict per model. Peak memory and the largest batch (found by doubling, then bisecting) are measured with
+        only this model on the device; on a CPU they are omitted.
     """
     report(f'detector: images per second of {len(names)} detectors')
-    data = make_data(batch, image)
-    steps = {name: make_training_step(*build_detector(*BACKBONES[name]), data, dtype) for name in names}
+    data = task.make_data(batch, image)
+    steps = {name: make_training_step(*task.build(*task.backbones[name]), data, dtype) for name in names}
     rows = []
     for name, seconds in time_interleaved(steps, runs).items():
         rows.append(dict(name=name, image=list(image), batch=batch, dtype=dtype, seconds=statistics.median(seconds),
@@ -115,23 +146,24 @@ def measure_detectors(names, *, image, batch, dtype, runs, report=say):
     if get_device() == 'cuda':
         for i, row in enumerate(rows, start=1):
             report(f'detector [{i}/{len(rows)}]: memory and largest batch of {row["name"]}')
-            fits = _memory_probe(row['name'], image, dtype)
+            fits = _memory_probe(task, row['name'], image, dtype, batch)
             row['peak_bytes'] = fits(batch)
-            row['largest_batch'] = largest(fits, batch)
+            if search:
+                row['largest_batch'] = largest(fits, batch)
             del fits  # and the detector in it, before the next one
     return rows
 
 
-def _memory_probe(name, image, dtype):
+def _memory_probe(task, name, image, dtype, start):
     """Return a function from a batch size to the peak bytes of a training step, or None if it does not fit."""
-    model, optimizer = build_detector(*BACKBONES[name])
-    make_training_step(model, optimizer, make_data(1, image), dtype)()  # creates the optimiser's state
+    model, optimizer = task.build(*task.backbones[name])
+    make_training_step(model, optimizer, task.make_data(start, image), dtype)()  # creates the optimiser's state
 
     def probe(batch):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         try:
-            make_training_step(model, optimizer, make_data(batch, image), dtype)()
+            make_training_step(model, optimizer, task.make_data(batch, image), dtype)()
         except torch.OutOfMemoryError:
             optimizer.zero_grad(set_to_none=True)
             return None

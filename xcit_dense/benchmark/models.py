@@ -24,11 +24,7 @@ class TimmXCiT(nn.Module):
 
     def __init__(self, arch):
         super().__init__()
-        try:
-            import timm
-        except ImportError:
-            raise SetupError('the comparison with timm needs timm: pip install timm') from None
-        self.model = timm.create_model(f'xcit_{arch}_224', num_classes=0)
+        self.model = _from_timm(f'xcit_{arch}_224', num_classes=0)
         self.model.cls_attn_blocks = self.model.norm = None
 
     def forward(self, x):
@@ -38,6 +34,14 @@ class TimmXCiT(nn.Module):
         for block in self.model.blocks:
             x = block(x, *grid)
         return (x, )
+
+
+def _from_timm(name, **options):
+    try:
+        import timm
+    except ImportError:
+        raise SetupError('the comparison with timm needs timm: pip install timm') from None
+    return timm.create_model(name, **options)
 
 
 def _from_mmdet(**cfg):
@@ -53,6 +57,7 @@ RIVALS = {
     'timm': TimmXCiT,
     'swin_t': lambda arch: _from_mmdet(type='SwinTransformer', drop_path_rate=0.),  # mmdet's defaults are Swin-T's
     'resnet50': lambda arch: _from_mmdet(type='ResNet', depth=50, norm_eval=False),
+    'convnext_t': lambda arch: _from_timm('convnext_tiny', features_only=True),
 }
 
 

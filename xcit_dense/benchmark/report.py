@@ -6,7 +6,7 @@ from ..draw.plots import COLOURS, FAINT, INK, name_axes, new_figure, second_axis
 from .growth import curve, exponents
 
 #: Ours stands out; the others have a colour each, in every plot.
-_COLOURS = dict(zip(('plain', 'ours', 'timm', 'swin_t', 'resnet50'), COLOURS, strict=False))
+MODEL_COLOURS = dict(zip(('plain', 'ours', 'timm', 'swin_t', 'resnet50', 'convnext_t'), COLOURS, strict=False))
 
 
 def markdown(result) -> str:
@@ -126,8 +126,9 @@ def plot_growth(cells, file):
             'time of a step (s)', 'peak memory of a step (GiB)'), strict=True):
         for name, exponent in fitted.items():
             tokens, values = curve(cells, name, value)
-            axes.plot(tokens, [v / unit for v in values], marker='o', markersize=4, color=_COLOURS.get(name, FAINT),
-                      label=f'{name}: tokens^{exponent[value]:.2f}', linewidth=2.2 if name == 'ours' else 1.3)
+            axes.plot(tokens, [v / unit for v in values], marker='o', markersize=4,
+                      color=MODEL_COLOURS.get(name, FAINT), linewidth=2.2 if name == 'ours' else 1.3,
+                      label=f'{name}: tokens^{exponent[value]:.2f}')
 
         name_axes(axes, title, f'tokens of {patch_size} x {patch_size} pixels', label)
         axes.set(xscale='log', yscale='log')

@@ -29,7 +29,7 @@ def _read_options(argv):
                         help='inference: the fused model; training: forward and backward (default: both)')
     parser.add_argument('--rivals', nargs='*', default=['plain'], metavar='MODEL',
                         help='other models to measure: plain (XCiT in its released form), timm (without a pyramid), '
-                        'swin_t, resnet50 (default: plain)')
+                        'swin_t, resnet50, convnext_t (default: plain)')
     parser.add_argument('--runtimes', nargs='*', metavar='NAME',
                         help='also measure our XCiT exported, inference on a CPU: eager_bf16, onnxruntime, '
                         'onnxruntime_int8, openvino; compiled for one image size: openvino_fixed, openvino_bf16, '

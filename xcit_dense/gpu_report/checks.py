@@ -1,4 +1,5 @@
 """What a check of a stage is, what it gets and what it finds."""
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,11 +17,13 @@ class Setting:
         out: Folder for what a check leaves behind, such as work dirs of trainings.
         data: Folder with COCO's layout and ADE20k's (``coco`` and ``ade20k``), for the full configs; None to generate
             data.
+        end: Value of ``time.monotonic()`` at which the check is stopped. One that has a lot to do stops before.
     """
     device: str
     tiny: bool
     out: Path
     data: Path | None = None
+    end: float = math.inf
 
     def choose(self, full, tiny):
         """Return ``tiny`` for tiny runs, otherwise ``full``."""

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -128,7 +129,7 @@ class _Worker:
         if self._process is None:
             self._start()
         try:
-            self._pipe.send(check.name)
+            self._pipe.send((check.name, time.monotonic() + seconds))  # this clock is the same in all processes
             if not self._pipe.poll(seconds):
                 self._stop()
                 return dict(Outcome(False, f'stopped after {seconds:.0f} s').as_dict(), machine=describe_machine())
@@ -167,9 +168,10 @@ def _serve(pipe, setting, stage):
     checks = {check.name: check for check in checks_of(stage)}
     with suppress(EOFError):
         while True:
-            check, fatal = checks[pipe.recv()], False
+            (name, end), fatal = pipe.recv(), False
+            check = checks[name]
             try:
-                outcome = check.run(setting)
+                outcome = check.run(replace(setting, end=end))
             except Exception as error:  # of any check: it is a result
                 text = f'{type(error).__name__}: {error}'.strip()
                 outcome, fatal = Outcome(False, text.splitlines()[0][:400]), True
