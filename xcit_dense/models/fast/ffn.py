@@ -80,4 +80,5 @@ def _store(whole, part, where):
 
 
 def _add_gram(total, a, b):
-    ops.add_gram(total.unsqueeze(0), a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]))
+    ops.add_gram(total.unsqueeze(0), a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]),
+                 is_gradient=True)

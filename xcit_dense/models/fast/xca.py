@@ -195,7 +195,7 @@ class _GramResidual(torch.autograd.Function):
                 centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
                 part, rounded = of_branch(b, n)
                 grad_offset[b] += part.sum(1, dtype=mean.dtype)
-                ops.add_gram(grad_matrix[b], rounded, centred[0])
+                ops.add_gram(grad_matrix[b], rounded, centred[0], is_gradient=True)
             with torch.enable_grad():  # the C x C matrices again, which are small compared with the tokens
                 leaves = [None if t is None else t.detach().requires_grad_() for t in (mean, gram, *weights)]
                 matrix, offset = mix(*leaves[:2], N, mask, ctx.num_heads, *leaves[2:])
