@@ -100,7 +100,7 @@ def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias) -> Tensor:
     types would round them differently.
     """
     if _is_half_on_cpu(x):
-        weight, bias = _converted(mean.dtype, weight, bias)
+        weight, bias = ops.converted(mean.dtype, weight, bias)
         return torch.native_batch_norm(x, weight, bias, mean, rstd.reciprocal().square(), False, 0., 0.)[0]
     scale, shift = _affine(mean, rstd, weight, bias)
     scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
@@ -120,7 +120,7 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
         group: The processes that share the statistics, or None.
     """
     if group is None and _is_half_on_cpu(x):
-        weight, = _converted(mean.dtype, weight)
+        weight, = ops.converted(mean.dtype, weight)
         return torch.ops.aten.native_batch_norm_backward(
             grad, x, weight, mean, rstd.reciprocal().square(), mean, rstd, count is not None, 0.,
             [True, weight is not None, weight is not None])
@@ -155,10 +155,6 @@ def _is_half_on_cpu(x):
     backward of a map (1, 48, 256, 256): 3 instead of 36 ms (one core of an AMD EPYC).
     """
     return x.device.type == 'cpu' and x.dtype in (torch.bfloat16, torch.float16)
-
-
-def _converted(dtype, *parameters):
-    return [None if p is None else p.to(dtype) for p in parameters]
 
 
 def variance_of(rstd: Tensor, eps: float) -> Tensor:

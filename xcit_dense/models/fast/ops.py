@@ -76,6 +76,11 @@ def statistics_dtype(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
+def converted(dtype: torch.dtype, *tensors):
+    """Return tensors in a type; None stays None. For weights that every chunk reads: once, not chunk by chunk."""
+    return [None if t is None else t.to(dtype) for t in tensors]
+
+
 def no_autocast(x: Tensor):
     """Return a context in which autocast is off, so that types are those in the code."""
     device = x.device.type
@@ -223,6 +228,17 @@ def _onednn_convolution(x, weight, bias):
 
 def _as_map(x):
     return x.unsqueeze(2).permute(0, 3, 1, 2)
+
+
+def sum_tokens(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sum (C) over the tokens (B, n, C), computed in ``dtype``.
+
+    On a CPU torch first converts all tokens of another type, in new memory: 8.4 instead of 1.6 ms for 4096 tokens of
+    1536 channels in bfloat16 (one core of an AMD EPYC).
+    """
+    if x.device.type != 'cpu' or x.dtype == dtype:
+        return x.sum((0, 1), dtype=dtype)
+    return sum(part.sum(0, dtype=dtype) for part in x.flatten(0, 1).split(256))
 
 
 def zeros_like(*tensors):

@@ -168,7 +168,7 @@ class _GramResidual(torch.autograd.Function):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so the token form would lose the same
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
-            matrix, offset = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
+            matrix, offset = ops.converted(ctx.dtype, *mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard))
             out = ops.empty_output(x, keep)
             for b, n in ops.chunks(x, keep):
                 part = centred if centred is not None else _centre(x[b, n], norm, mean[b], ctx.dtype)[0]
@@ -209,6 +209,7 @@ class _GramResidual(torch.autograd.Function):
             if ctx.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
                 range_ = ops.power_of_two(symmetric, (1, 2))
                 symmetric, row = symmetric / range_, row / range_.squeeze(2)
+            symmetric, row, matrix = ops.converted(ctx.dtype, symmetric, row, matrix)
             grad_x = ops.empty_output(grad, keep)
             grad_norm = ops.zeros_like(norm_weight, norm_bias)
             for b, n in parts:
