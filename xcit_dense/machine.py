@@ -4,6 +4,7 @@ import resource
 from pathlib import Path
 
 import torch
+from mmengine.logging import print_log
 
 from .text import counted
 
@@ -17,6 +18,37 @@ def describe_machine():
                  if line.startswith('model name')] if Path('/proc/cpuinfo').exists() else [platform.processor()]
         device = f'{names[0]}, {counted(torch.get_num_threads(), "threads")}'
     return dict(device=device, torch=torch.__version__, python=platform.python_version())
+
+
+def has_bfloat16(device) -> bool:
+    """Whether a device multiplies in bfloat16: a CPU with AVX512-BF16 or AMX, a GPU if torch reports it."""
+    device = torch.device(device)
+    if device.type == 'cpu':
+        return bool({'avx512_bf16', 'amx_bf16'} & _flags_of_cpu())
+    if not torch.amp.is_autocast_available(device.type):
+        return False
+    if device.type == 'cuda':
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(getattr(getattr(torch, device.type, None), 'is_bf16_supported', lambda: False)())
+
+
+def can_use_bfloat16(device) -> bool:
+    """Return `has_bfloat16`; if it is False, a log line says that float32 is used."""
+    device = torch.device(device)
+    if has_bfloat16(device):
+        return True
+    name = torch.cuda.get_device_name(device) if device.type == 'cuda' else (
+        f'this processor ({platform.machine()})' if device.type == 'cpu' else f'the device {device}')
+    print_log(f'{name} does not support bfloat16, and emulation would be slower than float32: the model runs in '
+              'float32', logger='current')
+    return False
+
+
+def _flags_of_cpu() -> set:
+    """Return the flags of the processor, as Linux names them."""
+    file = Path('/proc/cpuinfo')
+    lines = file.read_text().splitlines() if file.exists() else []
+    return set(next((line.partition(':')[2].split() for line in lines if line.startswith('flags')), ()))
 
 
 def own_memory():

@@ -124,6 +124,8 @@ def test_values_that_options_may_have():
     assert read('test', ['c', 'w', '--sizes', '160', '224'])['sizes'] == [160, 224]
     assert [read('test', ['c', 'w', *args])[args[0][2:]] for args in (
         ['--knn'], ['--linear'], ['--linear', '3'])] == [20, 100, 3]
+    for tool in ('test', 'predict'):
+        assert read(tool, [*LEAST[tool][0], '--amp'])['dtype'] == 'bfloat16'
     with pytest.raises(SystemExit):  # one or several
         read('test', ['c', 'w', '--sizes', '160', '224', '--size', '160'])
     assert read('convert_checkpoint', ['in', 'out.pth', '--to', 'timm', '--which', 'teacher', '--overwrite']) == dict(

@@ -6,6 +6,7 @@ from mmdet.engine.hooks import DetVisualizationHook
 from mmengine.config import Config
 
 from helpers.paths import MAIN_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense import machine
 from xcit_dense.config import options
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -68,16 +69,14 @@ def test_hooks_are_added_behind_those_that_are_there():
 
 @pytest.mark.parametrize('gpu', (True, False))
 def test_mixed_precision_keeps_a_loss_scale_of_ones_own(gpu, monkeypatch):
+    """Where there is one: bfloat16 on a CPU has none."""
     monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: gpu)
+    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
     for given, wanted in (({}, 'dynamic'), (dict(loss_scale=512.), 512.)):
-        cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', **given)))
-        if gpu:
-            options.set_amp(cfg)
-            assert cfg.optim_wrapper == dict(type='AmpOptimWrapper', loss_scale=wanted)
-        else:
-            with pytest.raises(ConfigError, match='--amp'):
-                options.set_amp(cfg)
-            assert cfg.optim_wrapper.type == 'OptimWrapper'
+        cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', accumulative_counts=2, **given)))
+        options.set_amp(cfg)
+        assert cfg.optim_wrapper == dict(accumulative_counts=2, **(
+            dict(type='AmpOptimWrapper', loss_scale=wanted) if gpu else dict(type='Bfloat16OptimWrapper')))
 
 
 def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):

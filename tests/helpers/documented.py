@@ -20,7 +20,7 @@ OTHER_PROGRAMS = {'make': 'minutes', 'pip': 'network', 'git': 'network', 'curl':
 #: Our tools that are not run: why. Their own tests run them.
 NOT_RUN = dict(benchmark='minutes', build_tensorrt='TensorRT', measure='minutes', model_table='writes pages')
 #: Options that are taken out before a command is run: why.
-DROPPED = {'--amp': 'GPU', '--compile': 'compiler'}
+DROPPED = {'--amp': 'processor', '--compile': 'compiler'}
 #: Starts of a command that are not run themselves, so that the rest is only read: why.
 LAUNCHERS = {'torch.distributed.run': 'processes', 'torchrun': 'processes', 'slurm_train.sh': 'Slurm'}
 

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from helpers.forms import choose_form
+from helpers.forms import choose_form, cut_as
 from helpers.models import TINY, build, randomise, relative_error
 from xcit_dense import ReferenceXCiT, XCiT, set_fast
 from xcit_dense.models import fast, reference
@@ -71,6 +71,29 @@ KEEPS = pytest.mark.parametrize('keep', (None, torch.tensor([0, 1.25]), torch.te
 def test_whole_block_under_autocast_is_as_exact_as_the_released_form(keep, dtype):
     for name, (ours, theirs) in errors(dtype, 1., keep=keep).items():
         assert ours < 1.5 * theirs + 1e-3, name
+
+
+def test_a_model_in_chunks_in_bfloat16_is_as_exact_as_the_released_form(monkeypatch):
+    """On a CPU, where sums of chunks and statistics of maps have forms of their own: maps, and all gradients."""
+    cut_as('chunks', monkeypatch, floats=2000)
+    found = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model, x = randomise(build(8)).train(), torch.randn(2, 3, 104, 120)
+        heads = [torch.randn_like(level) for level in model(x)]
+        seen = []
+        for is_fast, dtype in ((True, torch.bfloat16), (False, torch.bfloat16), (False, torch.float64)):
+            copied = copy.deepcopy(model).to(torch.promote_types(dtype, torch.float32))
+            exact = dtype == torch.float64
+            with set_fast(is_fast), torch.autocast('cpu', torch.bfloat16, enabled=not exact):
+                levels = copied(x.double() if exact else x)
+            sum((level * head).sum() for level, head in zip(levels, heads, strict=True)).backward()
+            seen.append([torch.cat([t.detach().double().flatten() for t in tensors])
+                         for tensors in (levels, [p.grad for p in copied.parameters()])])
+        found.append([[relative_error(value, right) for value, right in zip(each, seen[2], strict=True)]
+                      for each in seen[:2]])
+    ours, theirs = torch.tensor(found).square().mean(0).sqrt().tolist()
+    assert all(0 < a < 1.5 * b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
 
 
 @KEEPS

@@ -12,6 +12,7 @@ from mmengine.registry import MODELS, init_default_scope
 import xcit_dense
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense import machine
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 from xcit_dense.predict import dtypes
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings('ignore')
 @pytest.fixture
 def bfloat16(monkeypatch):
     """This machine has it; emulated, it gives the same."""
-    monkeypatch.setattr(dtypes, 'has_bfloat16', lambda device: True)
+    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_the_tools_write_nearly_the_same(task, trained, trained_segmentor, demo_
 
 
 def test_elsewhere_it_stays_in_float32_and_says_so(trained, path, monkeypatch, capsys):
-    monkeypatch.setattr(dtypes, '_flags_of_cpu', set)
+    monkeypatch.setattr(machine, '_flags_of_cpu', set)
     wanted = xcit_dense.load(trained[0], threshold=0)(path)
     model = xcit_dense.load(trained[0], threshold=0, dtype='bfloat16', device='cpu')
     said = [line for line in ''.join(capsys.readouterr()).splitlines() if 'bfloat16' in line]
@@ -116,8 +117,8 @@ def test_elsewhere_it_stays_in_float32_and_says_so(trained, path, monkeypatch, c
 @pytest.mark.parametrize('flags, wanted', (
     ('fpu avx2 avx512f avx512_bf16', True), ('amx_bf16 amx_tile', True), ('avx2 avx512f avx512_vnni', False)))
 def test_what_a_processor_says(flags, wanted, monkeypatch):
-    monkeypatch.setattr(dtypes, '_flags_of_cpu', lambda: set(flags.split()))
-    assert dtypes.has_bfloat16('cpu') is wanted
+    monkeypatch.setattr(machine, '_flags_of_cpu', lambda: set(flags.split()))
+    assert machine.has_bfloat16('cpu') is wanted
 
 
 def test_no_other_types(trained):

@@ -170,11 +170,19 @@ def settings_of(args):
     return Settings(**{name: getattr(args, name) for name in names}, auto_scale_lr=args.auto_scale_lr)
 
 
+def add_amp_option(parser: ArgumentParser):
+    """Add the option of the tools that train."""
+    parser.add_argument('--amp', action='store_true', help='train in mixed precision: on a GPU in float16 with loss '
+                        'scaling, on a CPU in bfloat16 if it has AVX512-BF16 or AMX')
+
+
 def add_dtype_option(parser: ArgumentParser):
-    """Add the option of the type that a trained model computes in."""
+    """Add the option of the type that a trained model computes in, and its short form."""
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32', help='type of the computation; '
                         'bfloat16 is up to twice as fast and slightly less accurate, if the processor or GPU supports '
                         'it (default: float32)')
+    parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16', help='the same as --dtype '
+                        'bfloat16')
 
 
 def add_runtime_option(parser: ArgumentParser):

@@ -13,7 +13,7 @@ from .common import (
 )
 
 #: Options for what is fixed in an exported file.
-_OF_CHECKPOINTS = '--cfg-options', '--image-size', '--dtype'
+_OF_CHECKPOINTS = '--cfg-options', '--image-size', '--dtype', '--amp'
 
 
 def main(argv=None):

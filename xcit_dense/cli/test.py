@@ -97,8 +97,8 @@ def _run(args):
     if args.runtime and not exported:
         raise ConfigError('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
     if exported and (args.dtype != 'float32' or args.launcher != 'none'):
-        raise ConfigError('--dtype and --launcher are only for checkpoints: an exported file (.onnx) has a fixed type '
-                          'and runs in one process')
+        raise ConfigError('--dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) has a '
+                          'fixed type and runs in one process')
     if exported and args.tta:
         raise ConfigError('--tta is only for checkpoints: an exported file (.onnx) may have a fixed image size, and '
                           'the views of an image differ in size')

@@ -7,6 +7,7 @@ from pathlib import Path
 from ..errors import ConfigError, OutputError
 from .common import (
     Parser,
+    add_amp_option,
     add_config_options,
     add_run_options,
     add_settings_options,
@@ -43,8 +44,7 @@ def _read_options(argv):
     parser.add_argument('--config-findings', choices=('stop', 'warn'),
                         help='stop at mistakes in the config or in --cfg-options, or warn and continue, in case the '
                         'check is wrong; an option that cannot have an effect is then ignored (default: stop)')
-    parser.add_argument('--amp', action='store_true', help='train in mixed precision on a GPU: float16 with '
-                        'loss scaling')
+    add_amp_option(parser)
     parser.add_argument('--compile', action='store_true', help='train the backbone with torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate linearly with the total batch size of all processes')

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
+from mmengine.device import get_device
 from mmengine.logging import print_log
 
 from ..data.datasets import LOADERS, datasets, files_of
 from ..data.evaluators import evaluators
 from ..errors import ConfigError
+from ..machine import can_use_bfloat16
 from ..text import type_name
 
 #: Our drawing hook, by both of its names, and those of the frameworks.
@@ -68,13 +70,16 @@ def drop_pretrained(model):
 def set_amp(cfg: Config):
     """Train in mixed precision, as ``--amp`` asks.
 
-    Raises:
-        ConfigError: There is no GPU: mmengine's loss scaling needs one.
+    On a GPU in float16 with loss scaling, unless the config has other settings. On a CPU in bfloat16, which needs no
+    scaling; if the processor does not multiply in it, the config stays as it is, and a log line says so.
     """
-    if not torch.cuda.is_available():
-        raise ConfigError('--amp needs a GPU, and torch finds none. Omit --amp: the CPU computes in float32.')
-    cfg.optim_wrapper.type = 'AmpOptimWrapper'
-    cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+    if torch.cuda.is_available():
+        cfg.optim_wrapper.type = 'AmpOptimWrapper'
+        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+    elif can_use_bfloat16(get_device()):
+        cfg.optim_wrapper.type = 'Bfloat16OptimWrapper'
+        for key in ('loss_scale', 'dtype'):  # of AmpOptimWrapper
+            cfg.optim_wrapper.pop(key, None)
 
 
 def check_compiler():

@@ -1,15 +1,13 @@
 """Inference in bfloat16: which parts of a model run in it, and which devices support it."""
-import platform
 from functools import partial
-from pathlib import Path
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 from torch import Tensor
 
 from ..errors import ConfigError
+from ..machine import can_use_bfloat16
 from ..text import listed
 
 #: Types that a model can compute in. float16 is not one: where it overflows has not been checked.
@@ -44,12 +42,7 @@ def set_dtype(model, dtype: str = 'float32') -> str:
     """
     if dtype not in DTYPES:
         raise ConfigError(f'dtype must be one of {listed(DTYPES)}, got {dtype!r}')
-    if dtype == 'float32':
-        return dtype
-    device = next(model.parameters()).device
-    if not has_bfloat16(device):
-        print_log(f'{_name_of(device)} does not support bfloat16, and emulation would be slower than float32: the '
-                  'model runs in float32', logger='current')
+    if dtype == 'float32' or not can_use_bfloat16(next(model.parameters()).device):
         return 'float32'
     for parent in model.modules():
         parts = dict(parent.named_children())
@@ -60,31 +53,6 @@ def set_dtype(model, dtype: str = 'float32') -> str:
         if type(parent).__name__ in _HEADS:
             parent.forward = partial(_in_bfloat16, parent.forward)
     return dtype
-
-
-def has_bfloat16(device) -> bool:
-    """Whether a device multiplies in bfloat16: a CPU with AVX512-BF16 or AMX, a GPU if torch reports it."""
-    device = torch.device(device)
-    if device.type == 'cpu':
-        return bool({'avx512_bf16', 'amx_bf16'} & _flags_of_cpu())
-    if not torch.amp.is_autocast_available(device.type):
-        return False
-    if device.type == 'cuda':
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return bool(getattr(getattr(torch, device.type, None), 'is_bf16_supported', lambda: False)())
-
-
-def _flags_of_cpu() -> set:
-    """Return the flags of the processor, as Linux names them."""
-    file = Path('/proc/cpuinfo')
-    lines = file.read_text().splitlines() if file.exists() else []
-    return set(next((line.partition(':')[2].split() for line in lines if line.startswith('flags')), ()))
-
-
-def _name_of(device):
-    if device.type == 'cuda':
-        return torch.cuda.get_device_name(device)
-    return f'this processor ({platform.machine()})' if device.type == 'cpu' else f'the device {device}'
 
 
 def _in_bfloat16(forward, *args, **kwargs):

@@ -2,13 +2,13 @@
 from .hooks import AverageHook, CompileHook, FuseHook, fuse_backbones
 from .layer_decay import LayerDecayConstructor
 from .loops import DenseEpochLoop, DenseIterLoop
+from .mixed import Bfloat16OptimWrapper
 from .runner import DenseRunner, build_runner
 from .saving import DenseCheckpointHook
 from .startup import StartupHook
 from .val_loss import ValLossHook
 
 __all__ = [
-    'AverageHook', 'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop', 'DenseRunner', 'FuseHook',
-    'LayerDecayConstructor', 'StartupHook', 'ValLossHook', 'build_runner',
-    'fuse_backbones'
+    'AverageHook', 'Bfloat16OptimWrapper', 'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop',
+    'DenseRunner', 'FuseHook', 'LayerDecayConstructor', 'StartupHook', 'ValLossHook', 'build_runner', 'fuse_backbones'
 ]

@@ -64,7 +64,8 @@ def changed_settings(cfg, before, load_from) -> str | None:
         ConfigError: Some would have no effect.
     """
     changed = differences(before, cfg.pretty_text) if isinstance(before, str) and cfg else {}
-    added = {key for key, (old, _) in changed.items() if key.startswith('custom_hooks') and old == 'not set'}
+    added = {key for key, (old, _) in changed.items() if key.startswith('custom_hooks') and old == 'not set'
+             or key == 'optim_wrapper.type' and old == "'OptimWrapper'"}
     changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
                if not key.startswith(_PLACES) and not key.endswith('.palette')}  # colours change no result
     options = {_option_of(key) for key in changed.keys() - added} - {

@@ -18,6 +18,7 @@ from ..machine import describe_machine
 from ..processes import is_first_process
 from ..text import counted, first_line, singular
 from .hooks import CompileHook
+from .mixed import Bfloat16OptimWrapper
 from .resuming import samples_of
 from .sharding import is_sharded, unwrapped
 from .val_loss import ValLossHook
@@ -101,7 +102,7 @@ def _device(runner):
 
 def _precision(runner, model):
     wrapper = next(iter(_wrappers(runner).values()))
-    if isinstance(wrapper, AmpOptimWrapper):
+    if isinstance(wrapper, (AmpOptimWrapper, Bfloat16OptimWrapper)):
         kind = str(wrapper.cast_dtype or torch.float16).removeprefix('torch.')
         return f'mixed: {kind} and float32'
     kinds = sorted({str(p.dtype).removeprefix('torch.') for p in model.parameters()})

@@ -20,7 +20,7 @@ _OPTIONS = (
     (r'optim_wrapper\.(\w+\.)?optimizer\.lr$', '--lr'), (r'train_dataloader\.batch_size$', '--batch-size'),
     (r'\w+_dataloader\.(num_workers|persistent_workers)$', '--workers'), (r'\.data_root$', '--data-root'),
     (r'custom_hooks\.ValLossHook\.', '--val-loss'), (r'custom_hooks\.LoggersHook\.', '--log'),
-    (r'custom_hooks\.CompileHook\.', '--compile'))
+    (r'custom_hooks\.CompileHook\.', '--compile'), (r'optim_wrapper\.type$', '--amp'))
 #: Options by the usual names of variables for what they change.
 _USUAL = dict(lr='--lr', learning_rate='--lr', batch_size='--batch-size', max_epochs='--epochs', epochs='--epochs',
               max_iters='--iterations', image_size='--image-size', img_size='--image-size', img_scale='--image-size',

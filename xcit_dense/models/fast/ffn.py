@@ -27,15 +27,16 @@ class _FFNResidual(torch.autograd.Function):
         hidden = x.new_empty(*x.shape[:2], len(weight1), dtype=ctx.dtype) if train else None
         out = ops.empty_output(x, keep)
         with ops.no_autocast(x):
-            weight, bias = ops.scaled_rows(weight2, bias2, gamma)
+            first = ops.converted(ctx.dtype, weight1, bias1)
+            second = ops.converted(ctx.dtype, *ops.scaled_rows(weight2, bias2, gamma))
             for b, n in ops.chunks(x, keep, whole_samples=True):
                 part = ops.normalise(x[b, n], norm_weight, norm_bias, eps)[0].to(ctx.dtype)
-                part = ops.linear(part, weight1, bias1)
+                part = ops.linear(part, *first)
                 if train:
                     hidden, part = _store(hidden, part, (b, n)), nn.functional.gelu(part)
                 else:
                     part = torch.ops.aten.gelu_(part)
-                part = ops.linear(part, weight, bias)
+                part = ops.linear(part, *second)
                 ops.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
         ctx.save_for_backward(x, keep, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma, hidden)
         return out
@@ -47,7 +48,7 @@ class _FFNResidual(torch.autograd.Function):
         scale = ops.gradient_scale(grad, keep, ctx.dtype)
         grad_x = ops.empty_output(grad, keep)
         with ops.no_autocast(x):
-            scaled, _ = ops.scaled_rows(weight2, bias2, gamma)
+            first, second = ops.converted(ctx.dtype, weight1, ops.scaled_rows(weight2, bias2, gamma)[0])
             grad_norm = ops.zeros_like(norm_weight, norm_bias)
             grad1, grad_bias1, grad2, grad_bias2 = ops.zeros_like(weight1, bias1, weight2.t(), bias2)
             for b, n in ops.chunks(x, keep, whole_samples=True):
@@ -58,11 +59,11 @@ class _FFNResidual(torch.autograd.Function):
                 grad_bias2 += part.sum((0, 1), dtype=grad_bias2.dtype)
                 after = nn.functional.gelu(before)
                 _add_gram(grad2, after, rounded)
-                inner = torch.ops.aten.gelu_backward(ops.linear_backward(rounded, after, scaled), before)
-                grad_bias1 += inner.sum((0, 1), dtype=grad_bias1.dtype)
+                inner = torch.ops.aten.gelu_backward(ops.linear_backward(rounded, after, second), before)
+                grad_bias1 += ops.sum_tokens(inner, grad_bias1.dtype)
                 normed = normed.to(ctx.dtype)
                 _add_gram(grad1, inner, normed)
-                inner = ops.linear_backward(inner, normed, weight1).to(x.dtype)
+                inner = ops.linear_backward(inner, normed, first).to(x.dtype)
                 inner, *sums = ops.normalise_backward(inner, x[b, n], mean, rstd, norm_weight, norm_bias)
                 ops.add_to(grad_norm, sums)
                 ops.add_gradient(inner, grad[b, n], scale, grad_x[b, n])
@@ -80,4 +81,5 @@ def _store(whole, part, where):
 
 
 def _add_gram(total, a, b):
-    ops.add_gram(total.unsqueeze(0), a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]))
+    ops.add_gram(total.unsqueeze(0), a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]),
+                 is_gradient=True)

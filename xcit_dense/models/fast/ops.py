@@ -76,6 +76,11 @@ def statistics_dtype(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
+def converted(dtype: torch.dtype, *tensors):
+    """Return tensors in a type; None stays None. For weights that every chunk reads: once, not chunk by chunk."""
+    return [None if t is None else t.to(dtype) for t in tensors]
+
+
 def no_autocast(x: Tensor):
     """Return a context in which autocast is off, so that types are those in the code."""
     device = x.device.type
@@ -160,13 +165,21 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
     return torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, rstd, weight, bias, wanted)
 
 
-def add_gram(total: Tensor, a: Tensor, b: Tensor):
-    """Add a^T b of (B, n, I) and (B, n, J) to ``total`` (B, I, J), in the type of ``total``."""
+def add_gram(total: Tensor, a: Tensor, b: Tensor, is_gradient: bool = False):
+    """Add a^T b of (B, n, I) and (B, n, J) to ``total`` (B, I, J), in the type of ``total``.
+
+    In bfloat16 on a CPU, the product of a chunk is rounded to it if ``is_gradient``, as that of an ordinary layer is:
+    88 instead of 44 billion multiply-adds per second (n 2048, I and J 384, one core of an AMD EPYC). Moments are not
+    rounded: small differences of their entries count.
+    """
     if a.dtype == b.dtype == total.dtype:
         return total.baddbmm_(a.mT, b)
     if a.is_cuda and hasattr(torch.ops.aten.bmm, 'dtype'):  # half factors, sums kept in float32
         return total.add_(torch.bmm(a.mT, b.to(a.dtype), out_dtype=total.dtype))
-    return total.baddbmm_(a.mT.to(total.dtype), b.to(total.dtype))
+    if is_gradient and a.dtype == torch.bfloat16:
+        return total.add_(torch.bmm(a.mT, b.to(a.dtype)))
+    wide = a.to(total.dtype)
+    return total.baddbmm_(wide.mT, wide if b is a else b.to(total.dtype))
 
 
 def linear(x: Tensor, weight: Tensor, bias=None) -> Tensor:
@@ -215,6 +228,17 @@ def _onednn_convolution(x, weight, bias):
 
 def _as_map(x):
     return x.unsqueeze(2).permute(0, 3, 1, 2)
+
+
+def sum_tokens(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sum (C) over the tokens (B, n, C), computed in ``dtype``.
+
+    On a CPU torch first converts all tokens of another type, in new memory: 8.4 instead of 1.6 ms for 4096 tokens of
+    1536 channels in bfloat16 (one core of an AMD EPYC).
+    """
+    if x.device.type != 'cpu' or x.dtype == dtype:
+        return x.sum((0, 1), dtype=dtype)
+    return sum(part.sum(0, dtype=dtype) for part in x.flatten(0, 1).split(256))
 
 
 def zeros_like(*tensors):

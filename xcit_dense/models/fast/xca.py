@@ -168,7 +168,7 @@ class _GramResidual(torch.autograd.Function):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so the token form would lose the same
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
-            matrix, offset = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
+            matrix, offset = ops.converted(ctx.dtype, *mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard))
             out = ops.empty_output(x, keep)
             for b, n in ops.chunks(x, keep):
                 part = centred if centred is not None else _centre(x[b, n], norm, mean[b], ctx.dtype)[0]
@@ -195,7 +195,7 @@ class _GramResidual(torch.autograd.Function):
                 centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
                 part, rounded = of_branch(b, n)
                 grad_offset[b] += part.sum(1, dtype=mean.dtype)
-                ops.add_gram(grad_matrix[b], rounded, centred[0])
+                ops.add_gram(grad_matrix[b], rounded, centred[0], is_gradient=True)
             with torch.enable_grad():  # the C x C matrices again, which are small compared with the tokens
                 leaves = [None if t is None else t.detach().requires_grad_() for t in (mean, gram, *weights)]
                 matrix, offset = mix(*leaves[:2], N, mask, ctx.num_heads, *leaves[2:])
@@ -209,6 +209,7 @@ class _GramResidual(torch.autograd.Function):
             if ctx.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
                 range_ = ops.power_of_two(symmetric, (1, 2))
                 symmetric, row = symmetric / range_, row / range_.squeeze(2)
+            symmetric, row, matrix = ops.converted(ctx.dtype, symmetric, row, matrix)
             grad_x = ops.empty_output(grad, keep)
             grad_norm = ops.zeros_like(norm_weight, norm_bias)
             for b, n in parts:

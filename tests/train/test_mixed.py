@@ -1,0 +1,112 @@
+"""Mixed precision on a CPU: what runs in bfloat16, how near it stays to float32, and that it resumes exactly."""
+import pytest
+import torch
+from mmengine.hooks import Hook
+
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_DINO_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.tools import forget_run, run_tool
+from xcit_dense import machine
+from xcit_dense.config.options import set_amp
+from xcit_dense.errors import Stopped
+from xcit_dense.models.block import XCABlock
+from xcit_dense.train.resuming import changed_settings
+
+pytestmark = pytest.mark.filterwarnings('ignore')
+
+
+@pytest.fixture(autouse=True)
+def _bfloat16(monkeypatch):
+    """Every processor has it; emulated, it gives the same."""
+    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
+
+
+@pytest.fixture
+def config(demo_data, class_folders, tmp_path):
+    """A function that returns a tiny config with mixed precision or without."""
+
+    def make(path, amp, **changes):
+        data = {TINY_CLS_CONFIG: class_folders, TINY_DINO_CONFIG: class_folders / 'train'}.get(path, demo_data)
+        cfg = make_config(path, data, tmp_path / f'amp {amp}', **changes)
+        if amp:
+            set_amp(cfg)
+        return cfg
+
+    return make
+
+
+class Watch(Hook):
+    """Collects the losses, the types that FFNs trained in, and those of gradients; validations are in float32."""
+
+    def __init__(self):
+        self.losses, self.kinds, self.tested, self.gradients = [], set(), set(), set()
+
+    def before_train(self, runner):
+        for module in runner.model.modules():
+            if isinstance(module, XCABlock):
+                module.mlp.fc1.register_forward_hook(
+                    lambda layer, args, out: (self.kinds if layer.training else self.tested).add(out.dtype))
+        runner.optim_wrapper.optimizer.register_step_pre_hook(self._step)
+
+    def _step(self, optimizer, *_):
+        self.gradients |= {p.grad.dtype for group in optimizer.param_groups for p in group['params']
+                           if p.grad is not None}
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        self.losses.append(float(outputs['loss']))
+        assert outputs['loss'].dtype == torch.float32
+
+
+@pytest.mark.parametrize('path', (TINY_CONFIG, TINY_SEG_CONFIG, TINY_CLS_CONFIG, TINY_DINO_CONFIG),
+                         ids=lambda path: path.stem)
+def test_a_training_in_bfloat16_is_near_that_in_float32(path, config):
+    """The blocks compute in bfloat16; losses, gradients, what is learned and saved are float32."""
+    if path in (TINY_CLS_CONFIG, TINY_DINO_CONFIG):
+        pytest.importorskip('mmpretrain')
+    seen = {}
+    for amp in (False, True):
+        seen[amp] = Watch()
+        state = train(config(path, amp), seen[amp])['state_dict']
+        assert all(value.dtype == torch.float32 for value in state.values() if value.is_floating_point())
+        forget_run()
+    assert seen[False].kinds == seen[False].gradients == seen[True].gradients == {torch.float32}
+    assert seen[True].kinds == {torch.bfloat16} and seen[True].tested <= {torch.float32}
+    losses, wanted = (torch.tensor(seen[amp].losses) for amp in (True, False))
+    assert losses[0] != wanted[0] and losses[0] == pytest.approx(wanted[0].item(), rel=0.02)
+    assert torch.isfinite(losses).all() and losses[-1] == pytest.approx(wanted[-1].item(), rel=0.1)
+
+
+@pytest.mark.parametrize('path, stop', ((TINY_CONFIG, 2), (TINY_SEG_CONFIG, 3)), ids=('detection', 'segmentation'))
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(path, stop, config, tmp_path):
+    """Between two iterations whose gradients are summed, too."""
+    cfg = config(path, True, **{'optim_wrapper.accumulative_counts': 2})
+    wanted = train(cfg)
+    forget_run()
+    cfg.work_dir = str(tmp_path / 'stopped')
+    with pytest.raises(Stopped, match=f'iteration {stop}'):
+        train(cfg, At(stop, terminate))
+    assert_same_run(train(cfg, resume=True), wanted)
+
+
+def test_the_tools_offer_it(demo_data, tmp_path):
+    """Training, with what its log says, and test."""
+    args = TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir'
+    done = run_tool('train.py', *args, tmp_path, '--amp', '--no-pretrained')
+    assert 'precision        mixed: bfloat16 and float32' in done.stdout
+    run_tool('test.py', TINY_SEG_CONFIG, tmp_path, *args[1:], tmp_path / 'test', '--amp')
+    assert 'DtypeHook' in next((tmp_path / 'test').glob('*/*.log')).read_text()
+
+
+def test_a_processor_without_it_trains_in_float32_and_says_so(config, monkeypatch, capsys):
+    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: False)
+    cfg = config(TINY_SEG_CONFIG, True)
+    said = [line for line in ''.join(capsys.readouterr()).splitlines() if 'bfloat16' in line]
+    assert cfg.optim_wrapper.type == 'OptimWrapper' and len(said) == 1 and 'runs in float32' in said[0]
+
+
+def test_a_resume_names_the_option(config):
+    plain, mixed = (config(TINY_SEG_CONFIG, amp) for amp in (False, True))
+    told = changed_settings(plain, mixed.pretty_text, None)
+    assert "optim_wrapper.type: 'Bfloat16OptimWrapper' -> 'OptimWrapper'" in told
+    assert told.endswith('if the previous run had --amp, give it again')
+    assert 'again' not in changed_settings(mixed, plain.pretty_text, None)
