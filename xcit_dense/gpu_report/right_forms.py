@@ -7,7 +7,7 @@ from ..archs import PATCH_SIZES
 from ..benchmark.measure import without_tf32
 from ..models import ReferenceXCiT, set_fast
 from ..models.fast import Routes
-from ..text import counted, listed
+from ..text import listed
 from .checks import Outcome, within
 from .right_values import EXACT, HALF_TYPES, beside
 from .steps import build, copy_of, errors_of, labelled, odd_images, recipe_sizes, step
@@ -41,7 +41,7 @@ def fast(setting) -> Outcome:
         with routes.recorded():
             _step_of(model, images, setting.device, torch.float32, 'training', True)
         if not all(routes.taken):
-            slow.append(f'{routes.taken.count(False)} of {counted(len(routes.taken), "branches")} of patch {patch_size}')
+            slow.append(f'{routes.taken.count(False)} of {len(routes.taken)} branches of patch {patch_size}')
     outcome = within(errors, limits)
     if slow:  # the same twice
         return Outcome(False, f'the fast path did not run in {listed(slow)}', outcome.rows)
