@@ -106,7 +106,8 @@ def traced_off():
 
 
 def compiled_for_a_size():
-    return xca, 'is_cheaper', lambda x: x.shape[1] % 5 > 2
+    """A loop over tokens is unrolled for their number."""
+    return xca, 'is_cheaper', lambda x: sum(range(x.shape[1])) > 0
 
 
 FAULTS = (
