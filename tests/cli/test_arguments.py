@@ -26,6 +26,8 @@ LEAST = dict(
     export=(['c', 'w', 'o.onnx'], dict(config='c', checkpoint='w', out='o.onnx', cfg_options=None, scores=False,
                                        backbone=False, int8=False, calibration=None, image_size=None,
                                        overwrite=False)),
+    gpu_report=(['--out', 'o'], dict(out='o', stages=None, checks=[], list=False, minutes=8, device='cuda', tiny=False,
+                                     data=None, overwrite=False)),
     make_demo_data=(['out'], dict(out='out', train=480, val=80, size=192, seed=0, classes=None)),
     measure=(['c', '--data-root', 'd'], dict(config='c', cfg_options=None, data_root='d', iterations=3, images=4,
                                              amp=False, pretrained=False, out='measured.json', overwrite=False)),
@@ -67,6 +69,10 @@ OPTIONS = dict(
              '8', '--overwrite'],
             dict(cfg_options=['a=1'], scores=True, backbone=True, int8=True, calibration='i', image_size=[9, 8],
                  overwrite=True)),
+    gpu_report=(['--stages', 'right', 'fast', '--checks', 'golden', 'sync', '--list', '--minutes', '0.5', '--device',
+                 'cpu', '--tiny', '--data', 'd', '--overwrite'],
+                dict(stages=['right', 'fast'], checks=['golden', 'sync'], list=True, minutes=0.5, device='cpu',
+                     tiny=True, data='d', overwrite=True)),
     make_demo_data=(['--train', '1', '--val', '2', '--size', '3', '--seed', '4', '--classes', 'star', 'disc'],
                     dict(train=1, val=2, size=3, seed=4, classes=['star', 'disc'])),
     measure=(['--cfg-options', 'a=1', '--iterations', '5', '--images', '6', '--amp', '--pretrained', '--out', 'o',
@@ -144,7 +150,7 @@ def test_values_that_options_may_have():
     ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),
     ('export', ['one too many']), ('benchmark', ['--patches', '4']), ('benchmark', ['--sizes', 'x']),
     ('benchmark', ['--batch', '0']), ('benchmark', ['--runs', 'x']), ('benchmark', ['--max-tokens', '-1']),
-    ('benchmark', ['--images', '64']),
+    ('benchmark', ['--images', '64']), ('gpu_report', ['--device', 'x']), ('gpu_report', ['--minutes', 'x']),
     ('make_demo_data', ['--train', 'x']), ('make_demo_data', ['--size', '1.5']), ('measure', ['--iterations', 'x']),
     ('measure', ['--images', 'x']), ('predict', ['--score-thr', 'x']), ('predict', ['--tile', '1.5']),
     ('predict', ['--overlap', 'x']), ('predict', ['one too many'])))
@@ -155,7 +161,7 @@ def test_values_that_they_may_not(name, args, capsys):
 
 
 @pytest.mark.parametrize('name, args', (
-    ('attention', ['w', 'i']),
+    ('attention', ['w', 'i']), ('gpu_report', []),
     ('predict', ['c', 'w', 'i']), ('measure', ['c']), ('train', []), ('test', ['c']), ('convert_checkpoint', []),
     ('plot_curves', []), ('make_demo_data', [])))
 def test_what_may_not_be_left_out(name, args, capsys):

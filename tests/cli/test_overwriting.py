@@ -35,12 +35,14 @@ def calls(trained, trained_segmentor, classifier, demo_data, tmp_path):
         plot_curves=((trained[0], '--out', out / 'c.png'), ('c.png', )),
         check_data=((TINY_CONFIG, '--data-root', demo_data, '--out', out), ('findings.json', 'train_dataloader.png')),
         measure=((TINY_CONFIG, '--data-root', demo_data, '--out', out / 'm.json'), ('m.json', )),
+        gpu_report=(('--device', 'cpu', '--tiny', '--stages', 'right', '--checks', 'golden', '--out', out),
+                    ('gpu_report.json', 'gpu_report.md')),
         benchmark=(('--sizes', 'nano_12', '--patches', 16, '--growth', '--out', out),
                    ('benchmark.json', 'benchmark.md', 'growth_nano_12_p16_training_float32.png')))
 
 
 @pytest.mark.parametrize('tool', ('classify', 'predict', 'predict_seg', 'attention', 'convert_checkpoint',
-                                  'plot_curves', 'check_data', 'measure', 'benchmark'))
+                                  'plot_curves', 'check_data', 'measure', 'benchmark', 'gpu_report'))
 def test_files_of_others_are_not_overwritten(tool, calls, tmp_path):
     arguments, names = calls[tool]
     for name in names:

@@ -2,6 +2,7 @@
 import copy
 import json
 import statistics
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -17,6 +18,20 @@ from ..machine import own_peak_memory
 from ..report.curves import read_curves
 from ..text import counted, type_name
 from ..train.runner import build_runner
+
+
+@contextmanager
+def without_tf32():
+    """Context, or decorator, in which float32 on a GPU is float32: its products do not use TF32."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = False
+    try:
+        yield
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.allow_tf32 = value
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):
@@ -39,16 +54,14 @@ def backbone_errors(backbone_cfg, size=(200, 264)):
     other = copy.deepcopy(model).float().to(get_device())
     wanted = model(images)
     images = images.float().to(get_device())
-    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    levels = other(images)
+    with without_tf32():
+        levels = other(images)
+        for outs in (wanted, levels):
+            sum(x.square().mean() for x in outs).backward()
     errors = {'float32': _worst(levels, wanted)}
-    for outs in (wanted, levels):
-        sum(x.square().mean() for x in outs).backward()
     parameters = list(zip(other.parameters(), model.parameters(), strict=True))
     everything = [torch.cat([p.grad.double().cpu().flatten() for p in side]) for side in zip(*parameters, strict=True)]
     errors['float32 gradient'] = _worst(everything[:1], everything[1:])
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
     for dtype in (torch.bfloat16, torch.float16):
         with torch.no_grad(), torch.autocast(images.device.type, dtype=dtype):
             errors[f'autocast {str(dtype).rpartition(".")[2]}'] = _worst(other(images), wanted)

@@ -77,7 +77,7 @@ def build_models(arch, mode, names, compiled=False, shape=None):
     """
     torch.manual_seed(0)
     ours = XCiT(arch, norm_cfg=dict(type='BN'))
-    _randomise(ours)
+    randomise(ours)
     models = {name: ours if name == 'ours' else RIVALS[name](arch) for name in names
               if name not in RUNTIMES}
     if 'plain' in models:
@@ -93,7 +93,7 @@ def build_models(arch, mode, names, compiled=False, shape=None):
 
 
 @torch.no_grad()
-def _randomise(model):
+def randomise(model):
     """Move LayerScale, temperatures, biases and statistics away from their initial values, which hide mistakes."""
     for name, value in model.state_dict().items():
         if name.endswith(('gamma1', 'gamma2', 'gamma3', 'temperature', 'running_var')):

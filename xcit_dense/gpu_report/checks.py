@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from ..text import counted, listed
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -82,9 +84,11 @@ def within(errors: dict, limits) -> Outcome:
     """
     limits = limits if isinstance(limits, dict) else dict.fromkeys(errors, limits)
     rows = [dict(what=name, error=f'{error:.1e}', limit=f'{limits[name]:.1e}') for name, error in errors.items()]
-    wrong = [name for name, error in errors.items() if not error <= limits[name]]  # NaN too
-    words = f'beyond its limit: {", ".join(wrong)}' if wrong else f'all {len(errors)} within their limits'
-    return Outcome(not wrong, words, rows)
+    wrong = [f'{name} ({error:.1e} > {limits[name]:.1e})' for name, error in errors.items()
+             if not error <= limits[name]]  # NaN too
+    if wrong:
+        return Outcome(False, f'beyond their limits: {listed(wrong)}', rows)
+    return Outcome(True, f'all {counted(len(errors), "errors")} within their limits', rows)
 
 
 def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -17,18 +17,18 @@ from ..machine import describe_machine
 from ..text import nearest
 from .checks import Check, Outcome, Setting
 
-#: The stages in the order in which they run, what each is about, and its module in this folder.
+#: The stages in the order in which they run, what each is about, and the module that holds its `CHECKS`.
 STAGES = dict(
-    right=('Right: the same results as on a CPU', 'right'),
-    trains=('Trains: mixed precision, several processes, the full configs', 'trains'),
-    fast=('Fast: throughput and memory beside other backbones', 'fast'),
-    kernels=('Where the time goes: kernels of a block', 'kernels'))
+    right=('Right: the same results as on a CPU', f'{__package__}.right'),
+    trains=('Trains: mixed precision, several processes, the full configs', f'{__package__}.trains'),
+    fast=('Fast: throughput and memory beside other backbones', f'{__package__}.fast'),
+    kernels=('Where the time goes: kernels of a block', f'{__package__}.kernels'))
 FILE = 'gpu_report.json'
 
 
 def checks_of(stage: str) -> tuple[Check, ...]:
     """Return the checks of a stage."""
-    return import_module(f'{__package__}.{STAGES[stage][1]}').CHECKS
+    return import_module(STAGES[stage][1]).CHECKS
 
 
 def choose(stages, names) -> dict:
@@ -90,9 +90,12 @@ def run_stages(setting: Setting, chosen: dict, minutes: float, command: str, say
                 left, limit = end - time.monotonic(), setting.seconds(check.minutes)
                 say(f'{stage} {number}/{len(checks)}: {check.title} (at most {min(left, limit) / 60:.1f} '
                     f'minutes, {max(left, 0) / 60:.1f} left for the stage)')
+                if left <= 0 and check.name in results.get(stage, {}):
+                    say('    not run again: the time of the stage is over; the earlier result stays')
+                    continue
                 start = time.monotonic()
                 result = worker.run(check, min(left, limit)) if left > 0 else dict(
-                    Outcome(None, f'not run: the {minutes:g} minutes of the stage were over').as_dict(), machine=None)
+                    Outcome(None, f'the {minutes:g} minutes of the stage were over').as_dict(), machine=None)
                 seconds = round(time.monotonic() - start, 1)
                 result.update(seconds=seconds, title=check.title, device=setting.device, tiny=setting.tiny,
                               date=datetime.now().isoformat(' ', 'minutes'), command=command)
@@ -107,7 +110,8 @@ def word_of(result: dict) -> str:
     """Return the state of a result as a word."""
     if result['machine'] is None and result['passed'] is None:
         return 'not run'
-    return {True: 'passed', False: 'FAILED', None: 'measured'}[result['passed']]
+    none = 'not possible' if result['text'].startswith('not possible here') else 'measured'
+    return {True: 'passed', False: 'FAILED', None: none}[result['passed']]
 
 
 class _Worker:
@@ -132,9 +136,10 @@ class _Worker:
             self._pipe.send((check.name, time.monotonic() + seconds))  # this clock is the same in all processes
             if not self._pipe.poll(seconds):
                 self._stop()
-                return dict(Outcome(False, f'stopped after {seconds:.0f} s').as_dict(), machine=describe_machine())
+                return dict(Outcome(False, f'stopped after {seconds:.0f} s').as_dict(), machine=None)
             result = self._pipe.recv()
         except (EOFError, OSError):
+            self._process.join(5)  # the pipe closes before there is an exit code
             code = self._process.exitcode
             self._stop()
             return dict(Outcome(False, f'its process died (exit code {code}); its output is above').as_dict(),
@@ -146,7 +151,8 @@ class _Worker:
     def _start(self):
         context = multiprocessing.get_context('spawn')
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._setting, self._stage), daemon=False)
+        module = STAGES[self._stage][1]
+        self._process = context.Process(target=_serve, args=(theirs, self._setting, self._stage, module), daemon=False)
         self._process.start()
         theirs.close()
 
@@ -160,12 +166,12 @@ class _Worker:
         self._process = None
 
 
-def _serve(pipe, setting, stage):
-    """Run the checks that the pipe names and send what they find."""
+def _serve(pipe, setting, stage, module):
+    """Run the checks of a module that the pipe names and send what they find."""
     os.setsid()
     if not setting.is_cuda:
         os.environ['CUDA_VISIBLE_DEVICES'] = ''
-    checks = {check.name: check for check in checks_of(stage)}
+    checks = {check.name: check for check in import_module(module).CHECKS}
     with suppress(EOFError):
         while True:
             (name, end), fatal = pipe.recv(), False

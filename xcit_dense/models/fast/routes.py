@@ -13,6 +13,11 @@ class Routes:
     def __init__(self):
         self._taken = []
 
+    @property
+    def taken(self) -> tuple:
+        """Whether each branch ran fast, in the order in which they ran."""
+        return tuple(self._taken)
+
     @contextmanager
     def recorded(self):
         """Context of the first run."""

@@ -1,0 +1,157 @@
+"""Properties of a training step: the same bits twice, no waiting for the device, no growing memory."""
+import copy
+import gc
+import os
+import traceback
+import warnings
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+
+from ..archs import PATCH_SIZES
+from ..machine import own_memory
+from ..models import set_fast
+from ..text import first_line, listed
+from .checks import Outcome
+from .right_values import HALF_TYPES
+from .steps import build, loss_of, odd_images, recipe_sizes, step
+
+_PACKAGE = Path(__file__).parents[1]
+#: Sizes of images in these steps.
+_SIZES = 10
+#: Memory may grow by this many bytes. A GPU's is counted exactly; that of a process has what the allocator keeps too.
+_GROWTH = dict(cuda=2**20, cpu=2**24)
+
+
+def deterministic(setting) -> Outcome:
+    """Run steps twice in torch's deterministic mode and compare maps, gradients and statistics bit by bit."""
+    # read by torch when it first uses cuBLAS in this mode; without it matrix products are an error
+    os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
+    rows, wrong = [], []
+    for patch_size in PATCH_SIZES:
+        model = build(setting, patch_size, drop_path_rate=0.1).to(setting.device)
+        images = odd_images(setting, patch_size).to(setting.device)
+        for name, dtype in (('float32', None), *HALF_TYPES.items()):
+            for kind, is_fast in (('fast', True), ('plain', False)):
+                with set_fast(is_fast), _deterministic() as said:
+                    first, second = (_everything(copy.deepcopy(model), images, dtype) for _ in range(2))
+                other = [key for key, value in first.items() if not torch.equal(value, second[key])]
+                refused = sorted({_op_of(warning.message) for warning in said} - {None})
+                case = f'patch {patch_size}, {name}, {kind}'
+                rows.append(dict(what=case, differ=listed(other) or 'nothing', refused=listed(refused) or 'nothing'))
+                if other or refused:
+                    wrong.append(f'{case}: ' + ' and '.join(
+                        [f'{listed(other)} differ'] * bool(other) + [f'{listed(refused)} refused'] * bool(refused)))
+    return Outcome(not wrong, listed(wrong) or f'the same bits twice in all {len(rows)} cases, and no operation '
+                   'refused', rows)
+
+
+@contextmanager
+def _deterministic():
+    """Context of deterministic mode, in which operations that refuse it warn; gives the list of warnings."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter('always')
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield said
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+
+def _op_of(message):
+    """Return the operation that a warning of deterministic mode names, or None for other warnings."""
+    text = str(message)
+    return text.partition(' does not have a deterministic')[0] if 'deterministic' in text else None
+
+
+def _everything(model, images, dtype):
+    found = step(model, images, dtype)
+    return found | {f'statistics {name}': value.cpu() for name, value in model.named_buffers()}
+
+
+def waits(setting) -> Outcome:
+    """Run steps that fail where the host would wait for the device; on a CPU, where it would read a value.
+
+    A CPU stands in for the device with torch's ``meta`` tensors, which have no values. Autocast does not know them, so
+    that the model itself is of the half type. They do not show which operations of CUDA wait by themselves.
+    """
+    rows = []
+    for patch_size in PATCH_SIZES:
+        for name, dtype in (('float32', torch.float32), *HALF_TYPES.items()):
+            for with_cp in (False, True):
+                model = build(setting, patch_size, drop_path_rate=0.1, with_cp=with_cp)
+                rows.append(_waits_of(model, odd_images(setting, patch_size), dtype, setting.is_cuda,
+                                      f'patch {patch_size}, {name}, training{", with_cp" if with_cp else ""}'))
+            # fused before: from then on the model is what an inference runs
+            rows.append(_waits_of(build(setting, patch_size).fuse(), odd_images(setting, patch_size), dtype,
+                                  setting.is_cuda, f'patch {patch_size}, {name}, fused inference'))
+    wrong = [f'{row["what"]}: {row["waits"]}' for row in rows if row['waits'] != 'nowhere']
+    done = f'none of {len(rows)} kinds of steps waits for the device' if setting.is_cuda else (
+        f'none of {len(rows)} kinds of steps reads a value; a CPU does not show whether operations of CUDA wait')
+    return Outcome(not wrong, listed(wrong) or done, rows)
+
+
+def _waits_of(model, images, dtype, is_cuda, case):
+    """Return a row: where a step waits and why, or 'nowhere'."""
+    if is_cuda:
+        model, images = model.cuda(), images.cuda()
+        autocast = torch.autocast('cuda', dtype, enabled=dtype != torch.float32)
+    else:
+        model, images, autocast = model.to('meta', dtype), images.to('meta', dtype), nullcontext()
+    where = 'nowhere'
+    try:
+        if is_cuda:
+            _step_without_values(model, images, autocast)  # the first time, libraries set themselves up
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode('error')
+        _step_without_values(model, images, autocast)
+    except (RuntimeError, NotImplementedError) as error:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
+        where = f'{Path(own[-1].filename).name}:{own[-1].lineno}: {first_line(error)}'
+    finally:
+        if is_cuda:
+            torch.cuda.set_sync_debug_mode('default')
+    return dict(what=case, waits=where)
+
+
+def _step_without_values(model, images, autocast):
+    """Run a step without looking at what it gives."""
+    with torch.set_grad_enabled(model.training):
+        with autocast:
+            levels = model(images)
+        if model.training:
+            torch.autograd.backward(levels, [torch.ones_like(level) for level in levels])
+    model.zero_grad(set_to_none=True)
+
+
+def memory(setting) -> Outcome:
+    """Train at sizes of the multi-scale recipe and compare the memory in use after 20 and 200 steps (tiny: 100)."""
+    early, late = setting.choose((20, 200), (20, 100))  # all sizes have been seen before the first
+    model = build(setting, 16, drop_path_rate=0.1).to(setting.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    sizes, held, rows = recipe_sizes(setting, _SIZES), {}, []
+    for number in range(1, late + 1):
+        images = torch.randn(2, 3, *sizes[number % _SIZES], device=setting.device)
+        with torch.autocast(setting.device, torch.bfloat16, enabled=setting.is_cuda):
+            levels = model(images)
+        loss_of([level.float() for level in levels]).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del images, levels
+        if number in (early, late):
+            held[number] = _held(setting)
+            row = dict(steps=number, MiB=round(held[number] / 2**20, 1))
+            if setting.is_cuda:
+                row.update({'peak MiB': round(torch.cuda.max_memory_allocated() / 2**20, 1),
+                            'reserved MiB': round(torch.cuda.memory_reserved() / 2**20, 1)})
+            rows.append(row)
+    first, last = held.values()
+    allowed = _GROWTH[setting.device]
+    return Outcome(last - first <= allowed, f'{(last - first) / 2**20:+.1f} MiB from step {early} to step {late}, '
+                   f'at most {allowed / 2**20:g} allowed', rows)
+
+
+def _held(setting):
+    gc.collect()
+    return torch.cuda.memory_allocated() if setting.is_cuda else own_memory()

@@ -1,0 +1,127 @@
+"""The models of the stage right, with random parameters, and what a step of one gives, part by part."""
+import random
+
+import torch
+from torch import Tensor
+
+from ..archs import Arch, get_arch
+from ..benchmark.models import randomise
+from ..config.loading import get_config
+from ..models import PYRAMID_STRIDES, XCiT
+from .checks import Setting, relative_error
+
+#: Parameters by a piece of their name, in the order of the search: norms count with the branch that they feed.
+_PARTS = (('gamma', 'LayerScale'), ('attn', 'attention'), ('norm1', 'attention'), ('local_mp', 'LPI'),
+          ('norm3', 'LPI'), ('mlp', 'FFN'), ('norm2', 'FFN'), ('patch_embed', 'stem'), ('pos_embeder', 'positions'),
+          ('fpn', 'pyramid'))
+#: As in a gradient scaler: without it float16 gradients underflow.
+_LOSS_SCALE = 2.**12
+
+
+def build(setting: Setting, patch_size: int, kind=XCiT, *, depth: int = 12, eta: float = None, **options):
+    """Return a model on the CPU in float32, in training mode, the same at every call: small 12, or a tiny one.
+
+    Its pyramid has no max pooling: where rounding changes which of four cells is the largest, the gradient changes by
+    far more than by rounding.
+
+    Args:
+        setting: Of the check.
+        patch_size: 8 or 16.
+        kind: `XCiT` or `ReferenceXCiT`.
+        depth: Number of blocks; tiny models have four.
+        eta: LayerScale of every block; by default random factors about 1.
+        options: More arguments of the model.
+    """
+    small = get_arch(f'small_12_p{patch_size}')
+    arch = setting.choose(Arch(small.embed_dims, depth, small.num_heads, patch_size), Arch(32, 4, 4, patch_size))
+    strides = [stride for stride in PYRAMID_STRIDES if stride <= patch_size]
+    torch.manual_seed(0)
+    model = kind(arch, out_indices=arch.out_indices[:len(strides)], out_strides=strides, norm_cfg=dict(type='BN'),
+                 **options)
+    randomise(model)
+    if eta is not None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if 'gamma' in name:
+                    parameter.fill_(eta)
+    return model.train()
+
+
+def copy_of(model, kind, **options):
+    """Return a model of another class with the same parameters."""
+    other = kind(model.arch, out_indices=model.out_indices, out_strides=model.out_strides, norm_cfg=dict(type='BN'),
+                 **options)
+    other.load_state_dict(model.state_dict())
+    return other.train(model.training)
+
+
+def odd_images(setting: Setting, patch_size: int, seed: int = 0, batch: int = 2) -> Tensor:
+    """Return random images whose sides no patch divides, just large enough that XCA takes its Gram form."""
+    rows, columns = setting.choose((26, 29), (9, 8))
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, 3, rows * patch_size - 3, columns * patch_size - 5, generator=generator)
+
+
+def recipe_sizes(setting: Setting, count: int) -> list[tuple[int, int]]:
+    """Return the sizes of ``count`` batches that the multi-scale recipe of COCO gives, an eighth of it for tiny runs.
+
+    A size is a scale of the recipe for an image of one of COCO's usual shapes, padded as the recipe pads.
+    """
+    cfg = get_config('maskrcnn_xcit_s12_p16_coco')
+    divisor = setting.choose(cfg.model.data_preprocessor.pad_size_divisor, 8)
+    draw, sizes = random.Random(0), []
+    while len(sizes) < count:
+        short, long = draw.choice(cfg.train_scales)
+        ratio = draw.choice((4 / 3, 3 / 2, 16 / 9, 1.))
+        short = setting.choose(1, 1 / 8) * min(short, long / ratio)
+        sides = [-(-int(side + 0.5) // divisor) * divisor for side in (short, short * ratio)]
+        sizes.append(tuple(sides if draw.random() < 0.7 else sides[::-1]))
+    return sizes
+
+
+def loss_of(levels) -> Tensor:
+    """Return the loss of the golden files: the mean of each map, weighted from -1 to 1 along its values."""
+    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x)).mean()
+               for x in levels)
+
+
+def step(model, images: Tensor, dtype: torch.dtype = None, seed: int = 0) -> dict[str, Tensor]:
+    """Run a forward pass, and in training mode a backward pass.
+
+    Args:
+        model: A backbone.
+        images: On its device, of its type.
+        dtype: Type of autocast; None for none.
+        seed: Of what is drawn in the step: stochastic depth.
+
+    Returns:
+        The maps, and in training mode the gradients of each part of the model as one vector, by name, in float64 on
+        the CPU.
+    """
+    torch.manual_seed(seed)
+    scale = _LOSS_SCALE if dtype == torch.float16 else 1.
+    model.zero_grad(set_to_none=True)
+    with torch.set_grad_enabled(model.training), torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+        levels = model(images)
+    found = {f'map {i}': level.detach().double().cpu() for i, level in enumerate(levels, 1)}
+    if not model.training:
+        return found
+    (loss_of([level.to(torch.promote_types(level.dtype, torch.float32)) for level in levels]) * scale).backward()
+    parts = {}
+    for name, parameter in model.named_parameters():
+        part = next(part for piece, part in _PARTS if piece in name)
+        parts.setdefault(f'gradient of {part}', []).append(parameter.grad.double().cpu().flatten() / scale)
+    model.zero_grad(set_to_none=True)
+    return found | {part: torch.cat(grads) for part, grads in parts.items()}
+
+
+def errors_of(found: dict, wanted: dict) -> dict[str, float]:
+    """Return the relative errors of what `step` returned: the worst of the maps, and of each part's gradients."""
+    errors = {name: relative_error(found[name], value) for name, value in wanted.items()}
+    maps = [errors.pop(name) for name in list(errors) if name.startswith('map')]
+    return {'maps': max(maps, key=lambda error: (error != error, error)), **errors}  # NaN is the worst
+
+
+def labelled(label: str, errors: dict) -> dict[str, float]:
+    """Return errors with the label of a case before their names."""
+    return {f'{label}: {name}': error for name, error in errors.items()}
