@@ -3,6 +3,7 @@
 # make demo-seg          the same for segmentation
 # make demo-cls          the same for classification
 # make demo-finetune     train on three classes, fine-tune on two new ones with few images, compare with random weights
+# make demo-dino         train without labels, classify by nearest neighbours, start a segmentor, compare with random weights
 # make test              the quick tests
 # make test-integration  the tests that start processes, build the package or need another environment
 # make test-slow         the tests that take minutes
@@ -35,7 +36,7 @@ SHOW = --show-dir $(DEMO)/side_by_side
 LENGTH = train_cfg.max_epochs=$(1) train_cfg.val_interval=$(1) param_scheduler.0.end=$(2) param_scheduler.1.end=$(1)
 PREDICT = predict.py $(CONFIG) $(DEMO) $(DATA)/$(IMAGES) --out $(DEMO)/predictions
 
-.PHONY: help setup demo demo-seg demo-cls demo-finetune test test-integration test-slow test-onedl mutants lint docs docs-links clean
+.PHONY: help setup demo demo-seg demo-cls demo-finetune demo-dino test test-integration test-slow test-onedl mutants lint docs docs-links clean
 .DELETE_ON_ERROR:
 
 help:
@@ -84,6 +85,21 @@ demo-finetune: setup
 	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/two --work-dir $(DEMO)/from_random --overwrite \
 		--cfg-options randomness.seed=0 $(call LENGTH,10,5)
 	$(PY) tools/test.py $(CONFIG) $(DEMO)/tuned --data-root $(DEMO)/two --work-dir $(DEMO)/tuned --at-least $(METRIC)
+
+# tests/selfsup/test_it_learns.py does the same with a smaller model and three seeds
+demo-dino: DEMO := work_dirs/demo_dino
+demo-dino: CONFIG := configs/semfpn_xcit_n12_p16_small.py
+demo-dino: setup
+	$(PY) tools/make_demo_data.py $(DEMO)/data --grey
+	$(PY) tools/train.py configs/xcit_n12_p16_dino_small.py --data-root $(DEMO)/data/classes --work-dir $(DEMO) \
+		--overwrite --epochs 10 --cfg-options randomness.seed=0
+	$(PY) tools/plot_curves.py $(DEMO)
+	$(PY) tools/test.py configs/xcit_n12_p8_small.py $(DEMO) --data-root $(DEMO)/data/classes --work-dir $(DEMO)/knn \
+		--knn --cfg-options model.backbone.arch=nano_12_p16
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/data --work-dir $(DEMO)/from_dino --overwrite --iterations 150 \
+		--init-from $(DEMO) --cfg-options randomness.seed=0
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/data --work-dir $(DEMO)/from_random --overwrite --iterations 150 \
+		--cfg-options randomness.seed=0
 
 test: setup
 	$(PY) -m pytest $(TESTS) -n 2 --dist loadgroup --durations=15 $(ARGS)

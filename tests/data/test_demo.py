@@ -31,6 +31,18 @@ def test_same_seed_same_files(data, tmp_path):
     assert not filecmp.cmp(tmp_path / 'train2017' / first, tmp_path / 'val2017' / first, shallow=False)
 
 
+def test_grey_images_are_grey_with_equal_histograms(data, tmp_path):
+    make_demo_data(tmp_path, num_train=2, num_val=2, size=96, seed=3, grey=True)
+    for name in ('train2017/000000000001.jpg', 'images/validation/000000000002.jpg',
+                 'classes/train/disc/disc_0001.jpg'):
+        picture, before = (cv2.imread(str(root / name)) for root in (tmp_path, data))
+        assert (picture == picture[..., :1]).all() and not (before == before[..., :1]).all()
+        counts = np.histogram(picture[..., 0], 8, (0, 256))[0]
+        assert counts.max() < 1.3 * counts.min()
+    for name in ('annotations/training/000000000001.png', 'annotations/validation/000000000002.png'):
+        assert filecmp.cmp(data / name, tmp_path / name, shallow=False)
+
+
 def test_smaller_data_set_takes_the_place_of_a_larger_one(tmp_path):
     make_demo_data(tmp_path, num_train=5, num_val=1, size=48)
     (tmp_path / 'images/training/mine.jpg').touch()

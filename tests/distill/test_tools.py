@@ -116,7 +116,7 @@ def with_changes(path, distilled_config, **changes):
     ({'model.temperature': 0}, ('model.temperature', 'above 0')),
     ({'model.teacher.library': 'tim'}, ('model.teacher', 'did you mean timm?')),
     ({'model.teacher.chekpoint': 'x'}, ('model.teacher.chekpoint', )),
-    ({'custom_hooks': []}, ("dict(type='TeacherHook')", 'replaces that of its base')),
+    ({'custom_hooks': []}, ('nothing would load the teacher', "dict(type='TeacherHook')", 'replaces that of its base')),
     ({'model.teacher.name': 'xcit_m24_p16_custm'}, ('did you mean xcit_m24_p16_custom', )),
     ({'model.teacher.checkpoint': 'gone.pth'}, ('model.teacher.checkpoint: there is no file', 'gone.pth'))))
 def test_mistakes_are_found_before_the_data_is_read(changes, words, tmp_path, call_tool):

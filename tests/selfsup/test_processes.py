@@ -15,7 +15,7 @@ pytest.importorskip('mmpretrain')
 SAME = '''
 custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])
 randomness = dict(seed=1)
-model = dict(backbone=dict(drop_path_rate=0., norm_eval=True))
+model = dict(backbone=dict(drop_path_rate=0., norm_eval=True), head=dict(batch_norm=False))
 _flip = dict(type='RandomFlip', prob=1., direction='horizontal')
 train_dataloader = dict(dataset=dict(pipeline=[
     dict(type='LoadImageFromFile'),

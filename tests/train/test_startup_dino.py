@@ -15,7 +15,7 @@ def test_it_tells_backbone_head_and_views(tmp_path):
     cfg = load_config('xcit_n12_p16_dino_small', data_root=tmp_path, work_dir=tmp_path / 'work')
     init_default_scope(cfg.default_scope)
     assert startup._model(MODELS.build(cfg.model)) == (
-        'DINO, student and teacher: XCiTClassifier with 128 channels, DINOHead with 256 prototypes')
+        'DINO, student and teacher: XCiTClassifier with 128 channels, DINOHead with 64 prototypes')
     dataset = {key: value for key, value in cfg.train_dataloader.dataset.items() if key != 'type'}
     assert startup._views(SimpleNamespace(dataset=UnlabelledImages(**dataset))) == dict(
         views='2 of 64 x 64 pixels and 4 of 32 x 32')

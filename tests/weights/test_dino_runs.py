@@ -188,7 +188,7 @@ def test_a_run_starts_from_another_one(run, images, tmp_path):
 def test_tools_read_it(run, halves, images, tmp_path):
     said = run_tool('convert_checkpoint.py', run, '--inspect').stdout
     assert all(f'\n{half}: weights in the official ImageNet layout of XCiT (32 channels, 4 blocks, 4 heads, patch 16) '
-               'with classifier, projection head\n' in said for half in ('teacher', 'student'))
+               'with class token, projection head\n' in said for half in ('teacher', 'student'))
     run_tool('attention.py', run, images, '--out', tmp_path)
     found = np.load(tmp_path / '0.npz')
     model = XCiTClassifier(ARCH, num_classes=0, norm_cfg=dict(type='BN')).eval()

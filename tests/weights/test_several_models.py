@@ -139,7 +139,7 @@ def test_no_layout_holds_the_projection_head(target, tmp_path):
     state = official_state()
     path = save(tmp_path / 'dino.pth', {'state_dict': dino(state, official_state())})
     said = '\n'.join(convert(path, tmp_path / 'out.pth', target))
-    assert f'read the teacher of {path}: ' in said and 'patch 16) with classifier, projection head' in said
+    assert f'read the teacher of {path}: ' in said and 'patch 16) with class token, projection head' in said
     assert f'left out, because the layout {target} cannot hold it: ' in said and 'projection head (' in said
     model = build()
     load_backbone(model, tmp_path / 'out.pth')

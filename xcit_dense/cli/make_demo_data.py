@@ -19,8 +19,8 @@ def _read_options(argv):
     parser.add_argument('--seed', type=int, default=0, metavar='N',
                         help='the same seed gives the same files (default: 0)')
     parser.add_argument('--classes', nargs='+', metavar='NAME', help='use only these classes (default: all five)')
-    parser.add_argument('--grey', action='store_true', help='grey images with equal histograms, to learn from without '
-                        'labels: colours and brightness are random')
+    parser.add_argument('--grey', action='store_true', help='grey images with equal histograms, and single '
+                        'objects with nothing behind them, to learn from without labels')
     return parser.parse_args(argv)
 
 

@@ -64,8 +64,11 @@ def _same_arch(model):
     if arch not in arch_names():
         return ''
     size, depth, patch = arch.split('_')
-    names = [f'xcit_{size[0]}{depth}_{patch}_{kind}' for kind in _KINDS]
-    return next((f', such as {name}' for name in names if name in list_models()), '')
+    for other, more in ((patch, ''), ({'p8': 'p16', 'p16': 'p8'}[patch], f' --cfg-options model.backbone.arch={arch}')):
+        for kind in _KINDS:
+            if (name := f'xcit_{size[0]}{depth}_{other}_{kind}') in list_models():
+                return f', such as {name}{more}'
+    return ''
 
 
 def set_knn(cfg: Config, k: int):

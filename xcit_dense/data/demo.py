@@ -37,8 +37,8 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
         size: Longer side of an image in pixels; the shorter side is at least 3/4 of it.
         seed: Seed of the random numbers.
         classes: Names from `CLASSES`, in the order of the labels; no other object is drawn.
-        grey: Whether the images are grey, with equal histograms. Colours and brightness are random, and features that
-            are learned without labels would tell images apart by them.
+        grey: Whether the images are grey, with equal histograms, and those in class folders have nothing behind the
+            object. What is random and not of the class, such as colours, is what learning without labels finds first.
 
     Raises:
         ConfigError: A number is too small, or a class is unknown or repeated; nothing is written then.
@@ -107,7 +107,7 @@ def _pictures(split, count, kinds):
 def _write_pictures(root, split, count, size, seed, kinds, grey):
     for kind, number, name in _pictures(split, count, kinds):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        picture = _draw_picture(np.random.default_rng((*seed, kind, number)), kind, max(size // 2, 4))
+        picture = _draw_picture(np.random.default_rng((*seed, kind, number)), kind, max(size // 2, 4), alone=grey)
         _write_image(root / name, picture, grey)
 
 
@@ -117,11 +117,14 @@ def _write_image(file, picture, grey):
     cv2.imwrite(str(file), picture, [cv2.IMWRITE_JPEG_QUALITY, 92])
 
 
-def _draw_picture(rng, kind, size):
-    """Draw one object in front of a patch with a random texture; an image (size, size, 3) uint8."""
-    picture = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8)
-    paint_patch(rng, picture, rng.uniform(0.1, 0.9, 2) * size, size * rng.uniform(0.25, 0.45))
-    paint(rng, picture, kind, rng.uniform(0.35, 0.65, 2) * size, size * rng.uniform(0.2, 0.36))
+def _draw_picture(rng, kind, size, alone):
+    """Draw one object, in front of a patch with a random texture, or larger and alone; an image (size, size, 3) uint8.
+    """
+    picture, radius = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8), (0.25, 0.45)
+    if not alone:
+        radius = 0.2, 0.36
+        paint_patch(rng, picture, rng.uniform(0.1, 0.9, 2) * size, size * rng.uniform(0.25, 0.45))
+    paint(rng, picture, kind, rng.uniform(0.35, 0.65, 2) * size, size * rng.uniform(*radius))
     return picture
 
 
