@@ -40,7 +40,7 @@ def _run(args):
         for stage, checks in chosen.items():
             print(stages.STAGES[stage][0])
             for check in checks:
-                print(f'    {check.name:24} {check.title} (at most {check.minutes:g} minutes)')
+                print(f'    {check.name:24} {check.title} (at most {check.minutes:g} min)')
         return
     import torch
 
