@@ -3,7 +3,7 @@
 # make demo-seg          the same for segmentation
 # make demo-cls          the same for classification
 # make demo-finetune     train on three classes, fine-tune on two new ones with few images, compare with random weights
-# make demo-dino         train without labels, classify by nearest neighbours, start a segmentor, compare with random weights
+# make demo-dino         train without labels, test the features, start a segmentor, compare with random weights
 # make test              the quick tests
 # make test-integration  the tests that start processes, build the package or need another environment
 # make test-slow         the tests that take minutes

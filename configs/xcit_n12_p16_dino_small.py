@@ -22,14 +22,6 @@ optim_wrapper = dict(optimizer=dict(lr=1e-3))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=True, begin=0, end=2, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-6, by_epoch=True, begin=2, end=max_epochs, convert_to_iter_based=True),
-    dict(
-        type='CosineAnnealingParamScheduler',
-        param_name='weight_decay',
-        eta_min_ratio=1.,
-        by_epoch=True,
-        begin=0,
-        end=max_epochs,
-        convert_to_iter_based=True),
 ]
 auto_scale_lr = dict(base_batch_size=32)
 custom_hooks = [
