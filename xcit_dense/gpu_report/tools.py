@@ -10,10 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mmengine.config import Config
-
-from ..config.options import set_amp
-from ..errors import ConfigError
 
 #: Seconds before the limit of a check at which its tools are stopped, so that it can still say so.
 _MARGIN = 20
@@ -132,14 +128,10 @@ def amp_options(setting) -> dict:
     """Return the options of a training for each kind of mixed precision that the device has, by its name.
 
     On a GPU float16, which is what ``--amp`` means there, and bfloat16; both scale the loss. On a CPU what ``--amp``
-    means there, or without mixed precision float32.
+    means there.
     """
-    if setting.is_cuda:
-        # the check of a config accepts the dtype only beside the type, which --amp sets later
-        bfloat16 = ['--cfg-options', 'optim_wrapper.type=AmpOptimWrapper', 'optim_wrapper.dtype=bfloat16']
-        return dict(float16=['--amp'], bfloat16=bfloat16)
-    try:
-        set_amp(Config(dict(optim_wrapper=dict(type='OptimWrapper'))))
-    except ConfigError:
-        return dict(float32=[])
-    return dict(amp=['--amp'])
+    if not setting.is_cuda:
+        return dict(amp=['--amp'])
+    # the check of a config accepts the dtype only beside the type, which --amp sets later
+    bfloat16 = ['--cfg-options', 'optim_wrapper.type=AmpOptimWrapper', 'optim_wrapper.dtype=bfloat16']
+    return dict(float16=['--amp'], bfloat16=bfloat16)
