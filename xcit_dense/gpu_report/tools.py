@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-
 #: Seconds before the limit of a check at which its tools are stopped, so that it can still say so.
 _MARGIN = 20
 #: Options of a training that ends with the same bits each time.
