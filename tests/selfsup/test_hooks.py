@@ -8,9 +8,9 @@ from mmengine.optim import OptimWrapper
 from mmengine.registry import OPTIM_WRAPPERS
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_DINO_CONFIG
-from helpers.runs import make_config, train
+from helpers.runs import At, make_config, terminate, train
 from xcit_dense.config.loading import load_config
-from xcit_dense.errors import ConfigError
+from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.selfsup.hooks import DINOHook
 from xcit_dense.train import build_runner
 
@@ -129,7 +129,7 @@ def test_a_collapse_is_a_warning(hook, centre_momentum, wanted, class_folders, t
     """Of targets that are too flat, and of centring that does nothing; once, as it goes on."""
     cfg = make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, custom_hooks=[
         dict(type='DINOHook', **hook), dict(type='CollapseHook', patience=4, begin=1)], **{
-        'model.centre_momentum': centre_momentum})
+        'model.centre_momentum': centre_momentum, 'model.head.batch_norm': False})  # with these, the student too
     train(cfg)
     warnings = [line for line in ''.join(capfd.readouterr()).splitlines() if 'collapses' in line]
     assert len(warnings) == len(wanted), warnings
@@ -149,11 +149,16 @@ class Entropies(Hook):
         outputs['student_entropy'] = torch.tensor(self.shares[runner.iter] * 2.7725887)  # log 16
 
 
-def test_an_alarm_is_repeated_only_after_the_bound_was_left(class_folders, tmp_path, capfd):
+@pytest.mark.parametrize('stop', (None, 8))
+def test_an_alarm_is_repeated_only_after_the_bound_was_left(stop, class_folders, tmp_path, capfd):
+    """Also in a run that is stopped while it counts, and resumed."""
     shares = [1, 1, 1, .99, 1, .9, 1, 1, 1, 0.01, 0.01, 0.01]
     cfg = make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, custom_hooks=[
         dict(type='DINOHook', **HEALTHY), dict(type='CollapseHook', patience=3, begin=0)])
-    train(cfg, Entropies(shares))
+    if stop:
+        with pytest.raises(Stopped):
+            train(cfg, Entropies(shares), At(stop, terminate))
+    train(cfg, Entropies(shares), resume=bool(stop))
     lines = re.findall(r'iteration (\d+): the training collapses: .* student .* (upper|lower) bound',
                        ''.join(capfd.readouterr()))
     assert lines == [('3', 'upper'), ('9', 'upper'), ('12', 'lower')]

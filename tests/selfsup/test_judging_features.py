@@ -99,7 +99,7 @@ def test_knn_is_what_numpy_finds(data, weights, wanted, tmp_path):
     """Though the config reads each training image three times, and augments it; the page says what classified."""
     done = judge(weights, data, tmp_path, '--knn', 5, '--report', '--cfg-options', 'classes_from_data=True')
     assert accuracies(done) == wanted
-    assert 'a vote of the 5 nearest of 21 training images' in (tmp_path / 'report/report.html').read_text()
+    assert 'a vote of the 5 nearest of 21 training images' in (tmp_path / 'report_knn/report.html').read_text()
     assert ' loaded ' in done.stdout and 'WARNING' not in done.stdout
 
 

@@ -35,7 +35,8 @@ def write_config(path, text):
 def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, tmp_path):
     """The centre is that of the images of both; with random weights their outputs are far apart."""
     init_default_scope('mmpretrain')
-    model = randomise(MODELS.build(load_config(TINY_DINO_CONFIG).model), noise=0.5)
+    cfg = load_config(TINY_DINO_CONFIG, cfg_options={'model.head.batch_norm': False})
+    model = randomise(MODELS.build(cfg.model), noise=0.5)
     torch.save(model.state_dict(), tmp_path / 'random.pth')
     config = write_config(tmp_path / 'config.py', f"{SAME}load_from = '{tmp_path}/random.pth'\ncustom_hooks = [dict("
                           "type='RankDumpHook'), dict(type='DINOHook', momentum=(0.9, 1.), warmup=2)]\n")

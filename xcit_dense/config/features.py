@@ -64,8 +64,9 @@ def _same_arch(model):
     if arch not in arch_names():
         return ''
     size, depth, patch = arch.split('_')
-    for other, more in ((patch, ''), ({'p8': 'p16', 'p16': 'p8'}[patch], f' --cfg-options model.backbone.arch={arch}')):
-        for kind in _KINDS:
+    others = (patch, ''), ({'p8': 'p16', 'p16': 'p8'}[patch], f' --cfg-options model.backbone.arch={arch}')
+    for kind in _KINDS:
+        for other, more in others:
             if (name := f'xcit_{size[0]}{depth}_{other}_{kind}') in list_models():
                 return f', such as {name}{more}'
     return ''

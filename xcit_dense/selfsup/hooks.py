@@ -105,20 +105,21 @@ class CollapseHook(Hook):
         upper, counts = unwrapped(runner.model).entropy_bound, runner.message_hub.get_info('collapse', {})
         for name in ('teacher', 'student'):
             entropy = float(outputs[f'{name}_entropy'])
-            self._count(counts, (name, 0.), entropy < self.tolerance * upper, entropy, runner)
-            self._count(counts, (name, upper), entropy > (1 - self.tolerance) * upper
-                        and progress(runner) >= self.begin, entropy, runner)
+            for which, bound, is_there in (
+                    ('lower', 0., entropy < self.tolerance * upper),
+                    ('upper', upper, entropy > (1 - self.tolerance) * upper and progress(runner) >= self.begin)):
+                place = f'{name}, {which}'
+                counts[place] = counts.get(place, 0) + 1 if is_there else 0
+                if counts[place] == self.patience:
+                    self._warn(runner, name, which, entropy, bound)
         runner.message_hub.update_info('collapse', counts)
 
-    def _count(self, counts, place, is_there, entropy, runner):
-        counts[place] = counts.get(place, 0) + 1 if is_there else 0
-        if counts[place] == self.patience:
-            name, bound = place
-            words, help_ = _EQUAL if bound else _ONE
-            runner.logger.warning(
-                f'iteration {runner.iter + 1}: the training collapses: {words}. The entropy of the {name} is '
-                f'{entropy:.3g}, after {counted(self.patience, "iterations")} near its '
-                f'{"upper" if bound else "lower"} bound of {bound:.3g}. What helps: {help_}')
+    def _warn(self, runner, name, which, entropy, bound):
+        words, help_ = _EQUAL if which == 'upper' else _ONE
+        runner.logger.warning(
+            f'iteration {runner.iter + 1}: the training collapses: {words}. The entropy of the {name} is '
+            f'{entropy:.3g}, after {counted(self.patience, "iterations")} near its {which} bound of {bound:.3g}. What '
+            f'helps: {help_}')
 
 
 def _dino_of(runner, hook):
