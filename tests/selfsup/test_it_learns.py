@@ -55,7 +55,7 @@ def test_features_tell_the_shapes_apart(work):
 
 
 def test_a_segmentor_starts_better_from_it(work):
-    """At equal training, with one seed; docs/measured.md has three, of the small configs as they are."""
+    """At equal training, with one seed; docs/self_supervision.md has three, of the small configs as they are."""
     def miou(name, *options):
         said = run_tool('train.py', work / 'segments.py', '--data-root', work / 'data', '--work-dir', work / name,
                         '--iterations', 120, *options, '--cfg-options', 'randomness.seed=0').stdout

@@ -7,7 +7,8 @@ import torch
 from mmengine.device import get_device
 
 from ..archs import get_arch
-from .costs import copy_rate, matrix_rate, moved_elements, multiply_adds, time_call
+from ..text import first_line
+from .costs import copy_rate, matrix_rate, moved_elements, multiply_adds, time_call, without_tf32
 from .models import build_models
 from .runtimes import RUNTIMES
 
@@ -101,6 +102,11 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
         except torch.OutOfMemoryError:
             rows[name]['failed'] = 'out of memory'
             _drop_gradients(model)
+        except torch.AcceleratorError:
+            raise
+        except RuntimeError as error:  # one model that does not compile costs only its own row
+            rows[name]['failed'] = first_line(error)
+            _drop_gradients(model)
     _add_errors(rows, seen, models, images, mode, dtype)
     steps = {name: make_step(models[name], images, mode, dtype) for name in seen}
     seen.clear()
@@ -152,7 +158,8 @@ def _add_errors(rows, seen, models, images, mode, dtype):
     wanted = seen.get('plain')
     if dtype != 'float32' and wanted:  # the error of the half type in the released form is the reference for ours
         try:
-            wanted = _look_at(models['plain'], images, mode, 'float32', dict(name='plain'))
+            with without_tf32():
+                wanted = _look_at(models['plain'], images, mode, 'float32', dict(name='plain'))
         except torch.OutOfMemoryError:
             wanted = None
             _drop_gradients(models['plain'])

@@ -1,4 +1,5 @@
 """The least that XCiT must compute and move in memory, and how fast this machine does both."""
+from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -120,6 +121,20 @@ def copy_rate() -> float:
 def _fastest(call, runs=5):
     call()
     return min(time_call(call) for _ in range(runs))
+
+
+@contextmanager
+def without_tf32():
+    """Context, or decorator, in which float32 on a GPU is float32: its products do not use TF32."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = False
+    try:
+        yield
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.allow_tf32 = value
 
 
 def time_call(call) -> float:

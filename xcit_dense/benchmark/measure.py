@@ -2,7 +2,6 @@
 import copy
 import json
 import statistics
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -18,20 +17,7 @@ from ..machine import own_peak_memory
 from ..report.curves import read_curves
 from ..text import counted, type_name
 from ..train.runner import build_runner
-
-
-@contextmanager
-def without_tf32():
-    """Context, or decorator, in which float32 on a GPU is float32: its products do not use TF32."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = False
-    try:
-        yield
-    finally:
-        for backend, value in zip(backends, before, strict=True):
-            backend.allow_tf32 = value
+from .costs import without_tf32
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):

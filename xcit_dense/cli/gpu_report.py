@@ -60,9 +60,16 @@ def _run(args):
     with OwnFiles(out, 'gpu_report', args.overwrite) as own:
         own.claim(stages.FILE, PAGE, *PLOTS)
         stages.check_same(stages.read(out), setting)
-        results = stages.run_stages(setting, chosen, args.minutes, command, _say)
-        for file in (out / stages.FILE, *write_page(results, out)):
+        for stage, checks in chosen.items():
+            results = stages.run_stages(setting, {stage: checks}, args.minutes, command, _say)
+            files = write_page(results, out)  # after each stage, in case a later one is cut off
+        for file in (out / stages.FILE, *files):
             print(f'wrote {file}')
+    missing = [check.name for stage, checks in chosen.items() for check in checks
+               if stages.word_of(results[stage][check.name]) == 'not run']
+    if missing:
+        print(f'not run, as the time of their stage was over: {", ".join(missing)}. To run them: --checks '
+              f'{" ".join(missing)}')
     failed = [check.name for stage, checks in chosen.items() for check in checks
               if results[stage][check.name]['passed'] is False]
     if failed:

@@ -104,9 +104,12 @@ def roi_align_backward(grad_output, rois, argmax_y, argmax_x, grad_input, aligne
     """Add the gradient of RoIAlign's input to ``grad_input`` (B, C, H, W)."""
     _check_average(pool_mode)
     dtype = torch.promote_types(grad_output.dtype, torch.float32)
+    # on a GPU the gradients are summed in any order, so in deterministic mode the CPU does it
+    exact = grad_output.is_cuda and torch.are_deterministic_algorithms_enabled()
+    device = 'cpu' if exact else grad_output.device
     grad_input += torch.ops.torchvision._roi_align_backward(
-        grad_output.to(dtype), rois.to(dtype), spatial_scale, aligned_height, aligned_width, *grad_input.shape,
-        sampling_ratio, aligned)
+        grad_output.to(device, dtype), rois.to(device, dtype), spatial_scale, aligned_height, aligned_width,
+        *grad_input.shape, sampling_ratio, aligned).to(grad_input.device)
 
 
 def sigmoid_focal_loss_forward(input, target, weight, output, gamma, alpha):

@@ -71,13 +71,13 @@ def set_amp(cfg: Config):
     """Train in mixed precision, as ``--amp`` asks.
 
     On a GPU in float16 with loss scaling, unless the config has other settings. On a CPU in bfloat16, which needs no
-    scaling; if the processor does not multiply in it, the config stays as it is, and a log line says so.
+    scaling; if the processor does not multiply in it, in float32, and a log line says so.
     """
     if torch.cuda.is_available():
         cfg.optim_wrapper.type = 'AmpOptimWrapper'
         cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
-    elif can_use_bfloat16(get_device()):
-        cfg.optim_wrapper.type = 'Bfloat16OptimWrapper'
+    else:
+        cfg.optim_wrapper.type = 'Bfloat16OptimWrapper' if can_use_bfloat16(get_device()) else 'OptimWrapper'
         for key in ('loss_scale', 'dtype'):  # of AmpOptimWrapper
             cfg.optim_wrapper.pop(key, None)
 

@@ -81,7 +81,9 @@ def _largest_row(arch, name, image, limit):
             torch.cuda.empty_cache()
         try:
             make_step(model, torch.randn(batch, 3, *image, device=get_device()), 'training', DTYPE)()
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:  # out of memory, or a library that finds no way to compute it with what is left
+            if isinstance(error, torch.AcceleratorError):
+                raise
             model.zero_grad(set_to_none=True)
             return False
         return True

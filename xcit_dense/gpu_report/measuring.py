@@ -1,4 +1,5 @@
 """What the stages that measure share: the rates of the device, and as many measurements as there is time for."""
+import gc
 import time
 from functools import cache
 
@@ -49,6 +50,7 @@ def in_time(setting, jobs):
         except RuntimeError as error:  # one of them does not cost the others
             missing.append(f'{label} failed: {first_line(error)}')
         if setting.is_cuda:
+            gc.collect()  # compiled models refer to themselves
             torch.cuda.empty_cache()
         longest = max(longest, time.monotonic() - start)
     return found, missing

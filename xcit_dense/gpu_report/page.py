@@ -15,8 +15,9 @@ def write_page(results: dict, out) -> list[Path]:
         results: As `xcit_dense.gpu_report.stages.read` returns them.
         out: The folder.
     """
-    plots = plot_all(results, out)
     page = Path(out, PAGE)
+    page.write_text(markdown(results))  # in case a plot fails
+    plots = plot_all(results, out)
     page.write_text(markdown(results, [file.name for file in plots]))
     return [page, *plots]
 
@@ -40,7 +41,8 @@ def markdown(results: dict, plots=()) -> str:
                 columns = list(dict.fromkeys(column for row in result['rows'] for column in row))
                 parts.append(markdown_table(columns, [[row.get(column, '') for column in columns]
                                                       for row in result['rows']]))
-            parts.append(f'`{name}`: {result["seconds"]:.0f} s, {result["date"]}, `{result["command"]}`')
+            card = f'{result["machine"]["device"]}, ' if result['machine'] else ''
+            parts.append(f'`{name}`: {card}{result["seconds"]:.0f} s, {result["date"]}, `{result["command"]}`')
     parts += [f'![{Path(name).stem.replace("_", " ")}]({name})' for name in plots]
     return '\n\n'.join(parts) + '\n'
 

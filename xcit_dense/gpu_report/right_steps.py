@@ -1,7 +1,6 @@
 """Properties of a training step: the same bits twice, no waiting for the device, no growing memory."""
 import copy
 import gc
-import os
 import traceback
 import warnings
 from contextlib import contextmanager, nullcontext
@@ -26,8 +25,6 @@ _GROWTH = dict(cuda=2**20, cpu=2**24)
 
 def deterministic(setting) -> Outcome:
     """Run steps twice in torch's deterministic mode and compare maps, gradients and statistics bit by bit."""
-    # read by torch when it first uses cuBLAS in this mode; without it matrix products are an error
-    os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
     rows, wrong = [], []
     for patch_size in PATCH_SIZES:
         model = build(setting, patch_size, drop_path_rate=0.1).to(setting.device)
@@ -62,7 +59,10 @@ def _deterministic():
 def _op_of(message):
     """Return the operation that a warning of deterministic mode names, or None for other warnings."""
     text = str(message)
-    return text.partition(' does not have a deterministic')[0] if 'deterministic' in text else None
+    for words in (' does not have a deterministic', 'CuBLAS'):
+        if words in text:
+            return text.partition(words)[0][-80:] or words
+    return None
 
 
 def _everything(model, images, dtype):
@@ -107,6 +107,8 @@ def _waits_of(model, images, dtype, is_cuda, case):
             torch.cuda.set_sync_debug_mode('error')
         _step_without_values(model, images, autocast)
     except (RuntimeError, NotImplementedError) as error:
+        if isinstance(error, torch.AcceleratorError):  # the GPU cannot be used any more
+            raise
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
         where = f'{Path(own[-1].filename).name}:{own[-1].lineno}: {first_line(error)}'
     finally:

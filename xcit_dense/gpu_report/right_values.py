@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from ..archs import PATCH_SIZES
-from ..benchmark.measure import without_tf32
+from ..benchmark.costs import without_tf32
 from ..models import ReferenceXCiT, XCiT, XCiTClassifier, set_fast
 from ..text import listed
 from .checks import Outcome, relative_error, within

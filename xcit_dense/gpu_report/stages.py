@@ -24,6 +24,8 @@ STAGES = dict(
     fast=('Fast: throughput and memory beside other backbones', f'{__package__}.fast'),
     kernels=('Where the time goes: kernels of a block', f'{__package__}.kernels'))
 FILE = 'gpu_report.json'
+#: How the result of a check that ran out of time begins.
+_STOPPED = 'stopped after'
 
 
 def checks_of(stage: str) -> tuple[Check, ...]:
@@ -90,12 +92,14 @@ def run_stages(setting: Setting, chosen: dict, minutes: float, command: str, say
                 left, limit = end - time.monotonic(), setting.seconds(check.minutes)
                 say(f'{stage} {number}/{len(checks)}: {check.title} (at most {min(left, limit) / 60:.1f} '
                     f'minutes, {max(left, 0) / 60:.1f} left for the stage)')
-                if left <= 0 and check.name in results.get(stage, {}):
-                    say('    not run again: the time of the stage is over; the earlier result stays')
-                    continue
                 start = time.monotonic()
-                result = worker.run(check, min(left, limit)) if left > 0 else dict(
-                    Outcome(None, f'the {minutes:g} minutes of the stage were over').as_dict(), machine=None)
+                result = worker.run(check, min(left, limit)) if left > 0 else None
+                if result is None or result['text'].startswith(_STOPPED) and left < limit:  # not by its own limit
+                    if check.name in results.get(stage, {}):
+                        say('    not run again: the time of the stage is over; the earlier result stays')
+                        continue
+                    result = dict(Outcome(None, f'the {minutes:g} minutes of the stage were over').as_dict(),
+                                  machine=None)
                 seconds = round(time.monotonic() - start, 1)
                 result.update(seconds=seconds, title=check.title, device=setting.device, tiny=setting.tiny,
                               date=datetime.now().isoformat(' ', 'minutes'), command=command)
@@ -136,7 +140,7 @@ class _Worker:
             self._pipe.send((check.name, time.monotonic() + seconds))  # this clock is the same in all processes
             if not self._pipe.poll(seconds):
                 self._stop()
-                return dict(Outcome(False, f'stopped after {seconds:.0f} s').as_dict(), machine=None)
+                return dict(Outcome(False, f'{_STOPPED} {seconds:.0f} s').as_dict(), machine=None)
             result = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join(5)  # the pipe closes before there is an exit code
@@ -159,18 +163,31 @@ class _Worker:
     def _stop(self):
         if self._process is None:
             return
-        with suppress(ProcessLookupError):  # it leads a group, so that the trainings that it started end too
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # the trainings that it started end too, also those in a session of their own, as torch's launcher starts them
+        for pid in (*descendants(self._process.pid), self._process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.kill()
         self._process.join()
         self._process = None
 
 
+def descendants(pid: int) -> list:
+    """Return the numbers of the processes that a process started, and that these started. Linux only."""
+    found = []
+    for file in Path('/proc', str(pid), 'task').glob('*/children'):
+        with suppress(OSError):  # it has ended
+            for child in map(int, file.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
 def _serve(pipe, setting, stage, module):
     """Run the checks of a module that the pipe names and send what they find."""
-    os.setsid()
     if not setting.is_cuda:
         os.environ['CUDA_VISIBLE_DEVICES'] = ''
+    # for deterministic mode; cuBLAS reads it only once, at its first use in a process
+    os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
     checks = {check.name: check for check in import_module(module).CHECKS}
     with suppress(EOFError):
         while True:

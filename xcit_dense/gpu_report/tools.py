@@ -8,7 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+
+from ..machine import has_bfloat16
+from .stages import descendants
 
 #: Seconds before the limit of a check at which its tools are stopped, so that it can still say so.
 _MARGIN = 20
@@ -30,7 +34,8 @@ class Tools:
     """
 
     def __init__(self, setting, name: str, minutes: float):
-        self.setting, self.name, self._end = setting, name, time.monotonic() + setting.seconds(minutes) - _MARGIN
+        self.setting, self.name = setting, name
+        self._end = min(time.monotonic() + setting.seconds(minutes), setting.end) - _MARGIN
         runs = Path(setting.out, 'runs')
         runs.mkdir(parents=True, exist_ok=True)
         #: A new folder for the work dirs of this check: nothing of an earlier run is replaced.
@@ -52,7 +57,8 @@ class Tools:
         """
         log = Path(self.setting.out, 'logs', f'{self.name}_{name}.log')
         log.parent.mkdir(exist_ok=True)
-        launcher = ('-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '1') if grouped else ()
+        launcher = ('-m', 'torch.distributed.run', '--standalone', '--local-addr', 'localhost', '--nproc-per-node',
+                    '1') if grouped else ()
         command = [sys.executable, *launcher, '-m', 'xcit_dense', tool, *map(str, args)]
         command += ['--launcher', 'pytorch'] if grouped else []
         package = str(Path(__file__).parents[2])
@@ -106,13 +112,17 @@ def _error_or_result(job):
 
 
 def _end(process):
-    """End a process; torch's launcher gets the time to end those that it started, which have a session of their own."""
+    """End a process and those that it started; torch's launcher starts them in a session of their own."""
+    started = descendants(process.pid)
     process.terminate()
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    for pid in started:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def complaint(text: str) -> str:
@@ -127,10 +137,10 @@ def amp_options(setting) -> dict:
     """Return the options of a training for each kind of mixed precision that the device has, by its name.
 
     On a GPU float16, which is what ``--amp`` means there, and bfloat16; both scale the loss. On a CPU what ``--amp``
-    means there.
+    means there, or float32 if the processor does not multiply in bfloat16.
     """
     if not setting.is_cuda:
-        return dict(amp=['--amp'])
+        return dict(amp=['--amp']) if has_bfloat16('cpu') else dict(float32=[])
     # the check of a config accepts the dtype only beside the type, which --amp sets later
     bfloat16 = ['--cfg-options', 'optim_wrapper.type=AmpOptimWrapper', 'optim_wrapper.dtype=bfloat16']
     return dict(float16=['--amp'], bfloat16=bfloat16)

@@ -144,5 +144,5 @@ def _losses(tools, data, name, options, group=None):
 CHECKS = (
     Check('resume', 'Interrupted and resumed, a training in mixed precision ends with the same bits', check_resume,
           _MINUTES_RESUME),
-    Check('group', 'A group of one process (DDP with SyncBN, FSDP) trains as without a group', check_group,
+    Check('group', 'A group of one process (DDP, FSDP) trains as without a group', check_group,
           _MINUTES_GROUP))

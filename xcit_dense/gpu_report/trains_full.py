@@ -9,7 +9,7 @@ from .checks import Check, Outcome
 from .tools import ToolError, Tools, amp_options
 from .trains_demos import demo_data
 
-_MINUTES = 1.25
+_MINUTES = 2.5
 #: Iterations before the ones that are timed: memory is allocated, and algorithms are chosen.
 _WARM_UP = 10
 #: By family of configs: the data set, and the options of tiny runs: small images, few objects, the channels of nano.

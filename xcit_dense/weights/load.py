@@ -120,8 +120,7 @@ def _explained(model, title, contents):
         if contents.size == wanted or contents.size not in arch_names():
             raise
         raise CheckpointError(f'{title} does not fit the model: it holds {contents}, but the arch of the model is '
-                              f'{wanted}. For the arch of the file, set model.backbone.arch: --cfg-options '
-                              f'model.backbone.arch={contents.size}') from error
+                              f'{wanted}. For the arch of the file: model.backbone.arch={contents.size}') from error
 
 
 def _read_for(model, source, prefix):

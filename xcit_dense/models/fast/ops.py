@@ -176,7 +176,7 @@ def add_gram(total: Tensor, a: Tensor, b: Tensor, is_gradient: bool = False):
         return total.baddbmm_(a.mT, b)
     if a.is_cuda and hasattr(torch.ops.aten.bmm, 'dtype'):  # half factors, sums kept in float32
         return total.add_(torch.bmm(a.mT, b.to(a.dtype), out_dtype=total.dtype))
-    if is_gradient and a.dtype == torch.bfloat16:
+    if is_gradient and a.device.type == 'cpu' and a.dtype == torch.bfloat16:
         return total.add_(torch.bmm(a.mT, b.to(a.dtype)))
     wide = a.to(total.dtype)
     return total.baddbmm_(wide.mT, wide if b is a else b.to(total.dtype))
