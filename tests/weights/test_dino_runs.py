@@ -23,7 +23,7 @@ pytest.importorskip('mmpretrain')
 #: The backbone of the tiny detector and segmentor; the tiny classifier's is set to it.
 ARCH = dict(embed_dims=32, depth=4, num_heads=4, patch_size=16)
 TINY = {'model.backbone.arch': dict(_delete_=True, **ARCH),
-        'model.head': dict(num_prototypes=8, hidden_channels=8, bottleneck_channels=4),
+        'model.head': dict(num_prototypes=8, hidden_channels=8, bottleneck_channels=4, batch_norm=False),
         'train_dataloader.batch_size': 2, 'train_dataloader.num_workers': 0,
         'train_dataloader.persistent_workers': False, 'train_cfg.max_epochs': 1,
         'custom_hooks': [dict(type='DINOHook', warmup=1, freeze_last_layer=0)]}
