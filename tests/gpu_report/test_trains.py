@@ -105,8 +105,7 @@ def test_groups(setting, monkeypatch):
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize('family, patch_size, on_samples', (('maskrcnn', 16, True), ('maskrcnn', 8, False),
-                                                            ('upernet', 16, False), ('semfpn', 8, True)))
+@pytest.mark.parametrize('family, patch_size, on_samples', (('maskrcnn', 16, True), ('upernet', 16, False)))
 def test_full_configs(family, patch_size, on_samples, setting, tmp_path):
     if on_samples and not SAMPLES.is_dir():
         pytest.skip('no samples')

@@ -40,5 +40,5 @@ def cannot(setting):
 
 
 CHECKS = (Check('passes', 'It passes', passes), Check('fails', 'It fails', fails), Check('raises', 'It raises', raises),
-          Check('dies', 'It dies', dies), Check('hangs', 'It hangs', hangs, 0.5),
+          Check('dies', 'It dies', dies), Check('hangs', 'It hangs', hangs, 0.125),
           Check('measures', 'It measures', measures), Check('cannot', 'It cannot', cannot))
