@@ -73,8 +73,9 @@ def skeleton():
             made.clear()  # one at a time
             with torch.device('meta'):
                 model = XCiTClassifier(name)
-            made[name] = model.to_empty(device='cpu')
-        return made[name]
+            made[name] = model.to_empty(device='cpu'), model.head
+        model, model.head = made[name][0], made[name][1]  # one of the tests takes the head away
+        return model
 
     return make
 

@@ -156,8 +156,9 @@ def _held(setting):
     gc.collect()
     if setting.is_cuda:
         return torch.cuda.memory_allocated()
-    # that of a process has what its allocator keeps too: the tensors that Python can reach
+    # that of a process has what its allocator keeps too: the tensors that Python can reach, without those of a compiler
+    # (subclasses), which have no memory
     storages = [tensor.untyped_storage() for tensor in gc.get_objects()
-                if issubclass(type(tensor), torch.Tensor) and tensor.device.type == 'cpu'
+                if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == 'cpu'
                 and tensor.layout == torch.strided]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
