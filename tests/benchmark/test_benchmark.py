@@ -19,6 +19,7 @@ from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.benchmark.measure import cut_data
 from xcit_dense.errors import ConfigError
 from xcit_dense.for_mmseg import ImageFolderDataset
+from xcit_dense.machine import has_bfloat16
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
@@ -246,16 +247,18 @@ def test_tool_writes_numbers_tables_and_pictures(tmp_path):
     done = run_tool('benchmark.py', '--sizes', 'nano_12', '--patches', '16', '--images', '64x64', '--runs', '1',
                     '--batch', '1', '--growth', '--max-tokens', '1050', '--modes', 'inference', '--out', tmp_path)
     result = json.loads((tmp_path / 'benchmark.json').read_text())
-    cell, = result['cells']
-    assert (cell['arch'], cell['image'], cell['mode'], cell['tokens']) == ('nano_12_p16', [64, 64], 'inference', 16)
-    assert [row['name'] for row in cell['rows']] == ['ours', 'plain'] and cell['rows'][0]['error'] < 5e-2
-    assert result['settings']['runs'] == 1 and result['machine']['rates'][cell['dtype']]['matrix'] > 1e8
+    types = ['bfloat16'] if torch.cuda.is_available() else ['float32', 'bfloat16'][:1 + has_bfloat16('cpu')]
+    assert [cell['dtype'] for cell in result['cells']] == types and result['settings']['runs'] == 1
+    for cell in result['cells']:
+        assert (cell['arch'], cell['image'], cell['mode'], cell['tokens']) == ('nano_12_p16', [64, 64], 'inference', 16)
+        assert [row['name'] for row in cell['rows']] == ['ours', 'plain'] and cell['rows'][0]['error'] < 5e-2
+        assert result['machine']['rates'][cell['dtype']]['matrix'] > 1e8
     assert all(row['peak_bytes'] > 0 for point in result['growth'] for row in point['rows'])
     tables = (tmp_path / 'benchmark.md').read_text()
     assert tables in done.stdout and '## Inference' in tables and '## Growth: nano_12_p16, inference' in tables
-    picture, = tmp_path.glob('*.png')
-    assert picture.read_bytes().startswith(b'\x89PNG')
-    assert '[1/2] nano_12_p16 64x64 batch 1' in done.stdout
+    pictures = list(tmp_path.glob('*.png'))
+    assert len(pictures) == len(types) and all(file.read_bytes().startswith(b'\x89PNG') for file in pictures)
+    assert f'[1/{2 * len(types)}] nano_12_p16 64x64 batch 1' in done.stdout
 
 
 @pytest.mark.parametrize('options, words', (

@@ -24,7 +24,7 @@ def _read_options(argv):
                         help='images in a batch (default: 2 on a GPU, 1 on a CPU)')
     parser.add_argument('--dtype', nargs='+', metavar='TYPE',
                         help='float32, bfloat16, float16; the half types use autocast and float32 parameters (default: '
-                        'bfloat16 on a GPU, float32 on a CPU)')
+                        'bfloat16 on a GPU; float32 on a CPU, and bfloat16 if it has AVX512-BF16 or AMX)')
     parser.add_argument('--modes', nargs='+', default=['inference', 'training'], metavar='MODE',
                         help='inference: the fused model; training: forward and backward (default: both)')
     parser.add_argument('--rivals', nargs='*', default=['plain'], metavar='MODEL',
@@ -56,6 +56,7 @@ def _run(args):
     from ..config.options import check_compiler
     from ..errors import ConfigError
     from ..files import OwnFiles
+    from ..machine import has_bfloat16
     for option, values, known in (('dtype', args.dtype or [], cells.DTYPES), ('modes', args.modes, models.MODES),
                                   ('rivals', args.rivals, models.RIVALS)):
         check_choices(f'--{option}', values, known)
@@ -66,7 +67,8 @@ def _run(args):
         raise ConfigError('--runtimes measures inference in float32 on a CPU: add --modes inference, and on a machine '
                           'with a GPU put CUDA_VISIBLE_DEVICES= before the command')
     args.batch = args.batch or (2 if gpu else 1)
-    args.dtype = args.dtype or ['bfloat16' if gpu else 'float32']
+    args.dtype = args.dtype or (['bfloat16'] if gpu else ['float32', 'bfloat16'] if has_bfloat16('cpu')
+                                and not args.runtimes else ['float32'])
     if args.compile:
         check_compiler()
     if args.detector:
