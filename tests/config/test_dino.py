@@ -5,7 +5,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from xcit_dense.benchmark.measure import cut_data
-from xcit_dense.config.check import check_schedule
+from xcit_dense.config.check import check_hooks, check_schedule
 from xcit_dense.config.check import schedule as schedule_module
 from xcit_dense.config.features import check_labelled
 from xcit_dense.config.loading import load_config
@@ -42,6 +42,7 @@ def views(cfg):
 def test_the_detector_of_that_name_is_not_ours():
     theirs = Config(dict(model=dict(type='DINO', backbone=dict(type='ResNet'), bbox_head=dict(type='DINOHead'))))
     check_labelled(theirs, 'dino-4scale_r50', None)
+    assert not check_hooks(theirs)
     with pytest.raises(ConfigError, match='such as xcit_n12_p8_small --cfg-options model.backbone.arch=nano_12_p16, a'):
         check_labelled(load_config(SMALL), SMALL, None)
 

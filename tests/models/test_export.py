@@ -46,11 +46,11 @@ def test_compilers_get_one_graph(is_fast, training):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('with_cp', (False, True))
-def test_compile_with_dynamic_height_and_width(with_cp):
+def test_compile_with_dynamic_height_and_width():
+    """With checkpointed blocks; the stage right of gpu_report does it without."""
     torch._dynamo.reset()
     arch = dict(embed_dims=32, depth=1, num_heads=4, patch_size=16)
-    model = randomise(XCiT(arch, out_strides=(4, ), with_cp=with_cp)).train()
+    model = randomise(XCiT(arch, out_strides=(4, ), with_cp=True)).train()
     plain = copy.deepcopy(model)
     compiled = torch.compile(model, dynamic=True)
     for size in ((133, 77), (200, 222)):

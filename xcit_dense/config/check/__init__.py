@@ -20,8 +20,8 @@ from .shapes import check_shapes
 from .top_level import check_top_level
 from .trial import in_child
 
-__all__ = ['Hint', 'check_config', 'check_paramwise', 'check_schedule', 'explained', 'find_new_keys', 'find_numbers',
-           'tell']
+__all__ = ['Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
+           'find_new_keys', 'find_numbers', 'tell']
 
 
 #: The hook that a model needs, what it does, and a config that has it.
@@ -77,7 +77,7 @@ def _find_all(cfg, earlier=()):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
-    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg), *_check_hooks(cfg)]
+    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg), *check_hooks(cfg)]
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
         _load_framework(scope)
@@ -85,10 +85,11 @@ def _find_all(cfg, earlier=()):
     return lines
 
 
-def _check_hooks(cfg):
+def check_hooks(cfg):
     """Return a finding if the model needs a hook that the config does not have."""
     hooks = [type_name((node or {}).get('type')) for node in cfg.get('custom_hooks') or ()]
-    wanted = _HOOKS.get('DINO' if learns_without_labels(cfg) else type_name((cfg.get('model') or {}).get('type')))
+    kind = type_name((cfg.get('model') or {}).get('type'))
+    wanted = None if kind == 'DINO' and not learns_without_labels(cfg) else _HOOKS.get(kind)
     return [f'custom_hooks: nothing would {wanted[1]} without dict(type={wanted[0]!r}); add it as {wanted[2]} has it. '
             'A list in a config replaces that of its base'] if wanted and wanted[0] not in hooks else []
 
