@@ -148,14 +148,16 @@ def test_options_that_cannot_be_read(item, words):
     assert all(word in done.message for word in words)
 
 
-@pytest.mark.parametrize('gpu, args, batch, dtypes', (
-    (False, (), 1, ['float32']), (True, (), 2, ['bfloat16']),
-    (True, ('--batch', 3, '--dtype', 'float32', 'float16'), 3, ['float32', 'float16'])))
-def test_the_benchmark_measures_what_was_asked(gpu, args, batch, dtypes, monkeypatch, tmp_path):
+@pytest.mark.parametrize('device, bfloat16, args, batch, dtypes', (
+    ('cpu', False, (), 1, ['float32']), ('cpu', True, (), 1, ['float32', 'bfloat16']),
+    ('cuda', True, (), 2, ['bfloat16']),
+    ('cuda', True, ('--batch', 3, '--dtype', 'float32', 'float16'), 3, ['float32', 'float16'])))
+def test_the_benchmark_measures_what_was_asked(device, bfloat16, args, batch, dtypes, monkeypatch, tmp_path):
     """Every size, patch, type and mode, on the images asked for; each cell is kept when it is done."""
     from xcit_dense.benchmark import cells, growth, report
     asked, saved = [], []
-    monkeypatch.setattr('mmengine.device.get_device', lambda: 'cuda' if gpu else 'cpu')
+    monkeypatch.setattr('mmengine.device.get_device', lambda: device)
+    monkeypatch.setattr('xcit_dense.machine.has_bfloat16', lambda device: bfloat16)
     monkeypatch.setattr(cells, 'machine_rates', lambda dtypes: {dtype: f'rate of {dtype}' for dtype in dtypes})
     monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [(arch, images, options)])
     monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [('growth', arch, options)])
