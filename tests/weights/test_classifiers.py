@@ -73,9 +73,8 @@ def skeleton():
             made.clear()  # one at a time
             with torch.device('meta'):
                 model = XCiTClassifier(name)
-            made[name] = model.to_empty(device='cpu'), model.head
-        model, model.head = made[name][0], made[name][1]  # one of the tests takes the head away
-        return model
+            made[name] = model.to_empty(device='cpu')
+        return made[name]
 
     return make
 
@@ -95,8 +94,9 @@ def test_every_published_file_loads_strictly(name, skeleton, tmp_path, monkeypat
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    model.head = model.head if has_head else torch.nn.Identity()
-    model.num_classes = 1000 if has_head else 0
+    if not has_head:  # for this test alone, as others get the same skeleton
+        monkeypatch.setattr(model, 'head', torch.nn.Identity())
+        monkeypatch.setattr(model, 'num_classes', 0)
     load_classifier(model, f'xcit://{name}')
     assert all((parameter == 0.5).all() for parameter in model.parameters())
     found = Contents.of(state, name)

@@ -67,8 +67,10 @@ def _run(args):
         raise ConfigError('--runtimes measures inference in float32 on a CPU: add --modes inference, and on a machine '
                           'with a GPU put CUDA_VISIBLE_DEVICES= before the command')
     args.batch = args.batch or (2 if gpu else 1)
-    args.dtype = args.dtype or (['bfloat16'] if gpu else ['float32', 'bfloat16'] if has_bfloat16('cpu')
-                                and not args.runtimes else ['float32'])
+    if not args.dtype:
+        args.dtype = ['bfloat16'] if gpu else ['float32']
+        if not (gpu or args.runtimes) and has_bfloat16('cpu'):
+            args.dtype.append('bfloat16')
     if args.compile:
         check_compiler()
     if args.detector:
