@@ -11,7 +11,7 @@ from helpers.forms import CUTTINGS, Branch, choose_form, cut_as
 from helpers.models import build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast, reference
-from xcit_dense.models.fast import convs, lpi, ops, xca
+from xcit_dense.models.fast import convs, lpi, mix, ops, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -152,7 +152,7 @@ def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring, mo
     forms = []
     wanted = run(copy.deepcopy(block).double(), x.double(), False)
     token, ours = run(block, x, False), run(block, x, True)
-    monkeypatch.setattr(xca, 'cancels', lambda *args: False)
+    monkeypatch.setattr(mix, 'cancels', lambda *args: False)
     unguarded = run(block, x, True)
     errors = [[relative_error(value, exact) for value, exact in zip(of, wanted, strict=True)]
               for of in (token, ours, unguarded)]

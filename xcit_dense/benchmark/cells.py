@@ -48,7 +48,7 @@ def _autocast(images, dtype):
 def _backward(model, images, dtype):
     with _autocast(images, dtype):
         maps = model(images)
-    (sum(x.float().square().mean() for x in maps) * _LOSS_SCALES.get(dtype, 1)).backward()
+    (sum(x.float().square().sum() / x.numel() for x in maps) * _LOSS_SCALES.get(dtype, 1)).backward()
     return maps
 
 

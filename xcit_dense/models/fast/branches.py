@@ -8,6 +8,7 @@ from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
 from . import class_attention, ffn, lpi, ops, xca
+from .mix import CancelsError
 from .routes import routed
 from .untouched import (
     are_plain,
@@ -62,7 +63,7 @@ def _attend(block, x):
     args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
     try:
         return args and xca.residual(*args, attn)
-    except xca.CancelsError:
+    except CancelsError:
         return None
 
 

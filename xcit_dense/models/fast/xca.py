@@ -24,12 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import ops
+from .mix import Kept, mix, mix_backward
 from .switch import first_derivative_only
 from .untouched import weight_and_bias
-
-
-class CancelsError(Exception):
-    """The Gram form would lose digits on these tokens."""
 
 
 def is_cheaper(x: Tensor) -> bool:
@@ -49,7 +46,7 @@ def gram_form(attn, x: Tensor) -> Tensor:
         mean = full.mean(1)
         centred = (full - mean.unsqueeze(1)).to(dtype)
         gram = centred.mT @ centred if centred.dtype == mean.dtype else _Gram.apply(centred)
-        matrix, offset = mix(mean, gram, x.shape[1], _draw_mask(attn, x), attn.num_heads, *parameters_of(attn), None)
+        matrix, offset, _ = mix(mean, gram, x.shape[1], _draw_mask(attn, x), attn.num_heads, *parameters_of(attn), None)
         out = centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)
         return out.to(dtype)
 
@@ -74,64 +71,6 @@ def residual(x: Tensor, norm, gamma, keep, parameters, attn) -> Tensor:
         CancelsError: The Gram form would lose digits; the token form must run.
     """
     return _GramResidual.apply(x, keep, _draw_mask(attn, x), attn.num_heads, norm[2], *norm[:2], *parameters, gamma)
-
-
-def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
-    """Whether squared lengths (B, I), the diagonals of ``weight`` G ``weight``^T, lost digits to the entries of G.
-
-    Their relative error is the rounding of G's entries, 6e-8 of its norm, times the squared length of the weights
-    divided by the square. The measured error is 1e-2 of that, as roundings average out; it depends on the processor.
-    From a ratio of 500, in the mean over queries and keys, outputs may be off by more than 1e-6 and gradients by more
-    than 1e-5. Tokens that vary equally in all directions have a ratio of sqrt(C).
-    """
-    largest = torch.linalg.vector_norm(gram, dim=(1, 2)).unsqueeze(1) * torch.linalg.vector_norm(weight, dim=1).square()
-    return bool((largest / squares.abs().clamp_min(1e-24)).mean() > 500)
-
-
-def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma,
-        guard=False):
-    """Compute the 1x1 convolution that XCA is for an image, from the tokens' first and second moments.
-
-    Args:
-        mean: Mean of the tokens (B, C).
-        gram: Sum over the tokens of centred token times centred token (B, C, C).
-        num_tokens: N.
-        mask: Factor of each entry of the attention (B, h, d, d), or None.
-        num_heads: h.
-        qkv_weight, qkv_bias, temperature, proj_weight, proj_bias: Parameters of the attention.
-        gamma: LayerScale (C), or None.
-        guard: Whether to check if digits are lost.
-
-    Returns:
-        M (B, C, C) and c (B, C): gamma * XCA is Xc M^T + c.
-
-    Raises:
-        CancelsError: `cancels` is True.
-    """
-    B, C = mean.shape
-    h, dtype = num_heads, mean.dtype
-    qkv_weight, temperature, proj_weight, proj_bias = (
-        p.to(dtype) for p in (qkv_weight, temperature, proj_weight, proj_bias))
-    means = F.linear(mean, qkv_weight, None if qkv_bias is None else qkv_bias.to(dtype))  # of q, k and v: (B, 3C)
-    weight_qk, weight_v = qkv_weight[:2 * C], qkv_weight[2 * C:]
-    product = weight_qk @ gram  # (B, 2C, C)
-    squares = (product * weight_qk).sum(-1)
-    if guard and cancels(squares, gram, weight_qk):
-        raise CancelsError
-    squares = squares + num_tokens * means[:, :2 * C].square()  # lengths of the rows of Q and K
-    inverse = squares.clamp_min(1e-24).rsqrt()  # eps 1e-12 of the l2 norm
-    mean_q, mean_k, mean_v = means.view(B, 3, h, C // h).unbind(1)  # (B, h, d)
-    inverse_q, inverse_k = inverse.view(B, 2, h, C // h).unbind(1)
-    logits = product[:, :C].unflatten(1, (h, -1)) @ weight_qk[C:].unflatten(0, (h, -1)).mT  # (B, h, d, d)
-    logits = logits + num_tokens * mean_q.unsqueeze(-1) * mean_k.unsqueeze(-2)
-    attn = (logits * (temperature * inverse_q.unsqueeze(-1) * inverse_k.unsqueeze(-2))).softmax(-1)
-    if mask is not None:
-        attn = attn * mask
-    matrix = proj_weight @ (attn @ weight_v.unflatten(0, (h, -1))).flatten(1, 2)  # (B, C, C)
-    offset = F.linear((attn @ mean_v.unsqueeze(-1)).flatten(1), proj_weight, proj_bias)
-    if gamma is None:
-        return matrix, offset
-    return matrix * gamma.to(dtype).unsqueeze(-1), offset * gamma.to(dtype)
 
 
 def _draw_mask(attn, x):
@@ -168,18 +107,20 @@ class _GramResidual(torch.autograd.Function):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so the token form would lose the same
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
-            matrix, offset = ops.converted(ctx.dtype, *mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard))
+            matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
+            ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, matrix, *kept, *weights)
+            matrix, offset = ops.converted(ctx.dtype, matrix, offset)
             out = ops.empty_output(x, keep)
             for b, n in ops.chunks(x, keep):
                 part = centred if centred is not None else _centre(x[b, n], norm, mean[b], ctx.dtype)[0]
                 part = ops.linear(part, matrix[b], offset[b])
                 ops.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
-        ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, gram, *weights)
         return out
 
     @first_derivative_only
     def backward(ctx, grad):
-        x, keep, mask, norm_weight, norm_bias, mean, gram, *weights = ctx.saved_tensors
+        x, keep, mask, norm_weight, norm_bias, mean, matrix, *others = ctx.saved_tensors
+        kept, weights = Kept(*others[:len(Kept._fields)]), others[len(Kept._fields):]
         N = x.shape[1]
         norm = norm_weight, norm_bias, ctx.eps
         grad = grad.contiguous()
@@ -189,23 +130,19 @@ class _GramResidual(torch.autograd.Function):
             return ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype, scale)
 
         with ops.no_autocast(x):
-            grad_matrix, grad_offset = torch.zeros_like(gram), torch.zeros_like(mean)
+            grad_matrix, grad_offset = torch.zeros_like(matrix), torch.zeros_like(mean)
             parts = ops.chunks(x, keep)
             for b, n in parts:
                 centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
                 part, rounded = of_branch(b, n)
                 grad_offset[b] += part.sum(1, dtype=mean.dtype)
                 ops.add_gram(grad_matrix[b], rounded, centred[0], is_gradient=True)
-            with torch.enable_grad():  # the C x C matrices again, which are small compared with the tokens
-                leaves = [None if t is None else t.detach().requires_grad_() for t in (mean, gram, *weights)]
-                matrix, offset = mix(*leaves[:2], N, mask, ctx.num_heads, *leaves[2:])
-                found = iter(torch.autograd.grad((matrix, offset), [t for t in leaves if t is not None],
-                                                 (grad_matrix, grad_offset)))
-            grad_mean, grad_gram, *grad_weights = (None if t is None else next(found) for t in leaves)
+            grad_mean, grad_gram, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N, mask,
+                                                              ctx.num_heads, *weights)
             symmetric = grad_gram + grad_gram.mT
             # the gradient that reaches a token through the mean, minus what centring removes
             row = (grad_mean - (grad_offset.unsqueeze(1) @ matrix).squeeze(1)) / N
-            matrix, range_ = matrix.detach(), None
+            range_ = None
             if ctx.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
                 range_ = ops.power_of_two(symmetric, (1, 2))
                 symmetric, row = symmetric / range_, row / range_.squeeze(2)
