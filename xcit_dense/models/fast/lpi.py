@@ -57,7 +57,7 @@ def _infer(x, norm, gamma, parameters, bn, height, width):
             y = ops.normalise(x[b, top1 * width:bottom1 * width], *norm)[0].to(dtype)
             y = _depthwise(tokens_to_map(y, bottom1 - top1, width), weight1, bias1)
             y = torch.ops.aten.gelu_(y[:, :, top2 - top1:bottom2 - top1])
-            y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias), weight2, bias2)
+            y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias, out=y), weight2, bias2)
             y = y[:, :, top - top2:bottom - top2]
             band = slice(top * width, bottom * width)
             torch.add(x[b, band], map_to_tokens(y), out=out[b, band])
@@ -103,7 +103,7 @@ class _LPIResidual(torch.autograd.Function):
             if mean is None:
                 mean, rstd, ctx.count = batch_statistics(y, bn_eps, group)
             weight, bias = ops.scaled_rows(weight2, bias2, gamma)
-            y = map_to_tokens(_depthwise(normalise(y, mean, rstd, bn_weight, bn_bias), weight, bias))
+            y = map_to_tokens(_depthwise(normalise(y, mean, rstd, bn_weight, bn_bias, out=y), weight, bias))
             out = ops.add_branch(x, y, keep, torch.empty_like(x))
         ctx.save_for_backward(x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2,
                               bias2, gamma)
@@ -127,11 +127,11 @@ class _LPIResidual(torch.autograd.Function):
             grad_bias2 = part.sum((0, 1), dtype=mean.dtype)
             inner = tokens_to_map(inner, *ctx.shape)
             weight, _ = ops.scaled_rows(weight2, bias2, gamma)
-            inner, grad2 = _depthwise_backward(inner, normalise(y.clone(), mean, rstd, bn_weight, bn_bias), weight)
+            inner, grad2 = _depthwise_backward(inner, normalise(y, mean, rstd, bn_weight, bn_bias), weight)
             grad2, grad_bias2, grad_gamma = ops.scaled_rows_backward(grad2.to(mean.dtype), grad_bias2, weight2,
                                                                         bias2, gamma)
-            inner, *grad_bn = normalise_backward(inner, y, mean, rstd, bn_weight, ctx.count, ctx.group)
-            inner = torch.ops.aten.gelu_backward(inner, before)
+            inner, *grad_bn = normalise_backward(inner, y, mean, rstd, bn_weight, ctx.count, ctx.group, in_place=True)
+            inner = torch.ops.aten.gelu_backward(inner, before, grad_input=inner)
             grad_bias1 = inner.sum((0, 2, 3), dtype=mean.dtype)
             inner, grad1 = _depthwise_backward(inner, normed, weight1)
             inner = map_to_tokens(inner).to(x.dtype)

@@ -6,7 +6,6 @@ squares are combined exactly (Chan, Golub and LeVeque 1979).
 """
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -93,8 +92,10 @@ def _own_statistics(x, eps):
     return mean, (squares / len(rows) + eps).rsqrt()
 
 
-def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias) -> Tensor:
-    """Return the batch norm of a map (B, C, H, W) with given statistics; may overwrite ``x``.
+def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias, out=None) -> Tensor:
+    """Return the batch norm of a map (B, C, H, W) with given statistics.
+
+    Where types allow it, it is written to ``out``, which may be ``x``; None for a new map.
 
     Factor and shift stay in float32: for a channel that hardly varies they are large and of opposite sign, and half
     types would round them differently.
@@ -105,11 +106,12 @@ def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias) -> Tensor:
     scale, shift = _affine(mean, rstd, weight, bias)
     scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
     if x.dtype == scale.dtype:
-        return torch.addcmul(shift, x, scale, out=x)
+        return torch.addcmul(shift, x, scale, out=out)
     return torch.addcmul(shift, x, scale).to(x.dtype)
 
 
-def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight, count=None, group=None):
+def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight, count=None, group=None,
+                       in_place=False):
     """Return the gradients of `normalise`: of x (B, C, H, W), weight (C) and bias (C).
 
     Args:
@@ -118,34 +120,43 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
         mean, rstd, weight: As in `normalise`.
         count: How many values the statistics are from if they are those of the batch, otherwise None.
         group: The processes that share the statistics, or None.
+        in_place: Whether the gradient of x may overwrite ``grad``.
     """
     if group is None and _is_half_on_cpu(x):
         weight, = ops.converted(mean.dtype, weight)
         return torch.ops.aten.native_batch_norm_backward(
             grad, x, weight, mean, rstd.reciprocal().square(), mean, rstd, count is not None, 0.,
             [True, weight is not None, weight is not None])
-    rows, grad_rows = _rows(x), _rows(grad)
+    grad = grad.contiguous(memory_format=torch.channels_last)
+    out = grad if in_place else torch.empty_like(grad)
+    rows, grad_rows, out_rows = _rows(x), _rows(grad), _rows(out)
     total, product = torch.zeros_like(mean), torch.zeros_like(mean)
     for part in _parts(rows):
         total += grad_rows[part].sum(0, dtype=mean.dtype)
-        product += (grad_rows[part] * (rows[part] - mean)).sum(0)
+        product += (rows[part] - mean).mul_(grad_rows[part]).sum(0)
     grad_weight, grad_bias = product * rstd, total
     scale, _ = _affine(mean, rstd, weight, None)
-    out = torch.empty_like(grad)
-    out_rows = _rows(out)
     if count is not None:
         if group is not None:
             both = torch.cat((total, product))
             dist.all_reduce(both, group=group)
             total, product = both.chunk(2)
         slope = -product * rstd.square() / count
-        shift = -total / count - slope * mean
+        slope, shift = slope * scale, (-total / count - slope * mean) * scale
     for part in _parts(rows):
-        value = grad_rows[part]
-        if count is not None:
-            value = value + torch.addcmul(shift, rows[part], slope)
-        out_rows[part] = value * scale
+        if count is None:
+            out_rows[part] = grad_rows[part] * scale
+        else:
+            _add_product(torch.addcmul(shift, rows[part], slope), grad_rows[part], scale, out_rows[part])
     return out, grad_weight, grad_bias
+
+
+def _add_product(x, a, b, out):
+    """Write x + a b to ``out``, which may be of another type."""
+    if out.dtype == x.dtype:
+        torch.addcmul(x, a, b, out=out)
+    else:
+        out.copy_(torch.addcmul(x, a, b))
 
 
 def _is_half_on_cpu(x):
@@ -184,7 +195,8 @@ def _rows(x):
 
 
 def _parts(rows):
-    return ops.split_range(len(rows), -(-rows.numel() // ops.CHUNK_FLOATS) if rows.device.type == 'cpu' else 1)
+    # smaller than the chunks of a product, which would gain nothing here: about the cache of one core
+    return ops.split_range(len(rows), -(-4 * rows.numel() // ops.CHUNK_FLOATS) if rows.device.type == 'cpu' else 1)
 
 
 class _NormAct(torch.autograd.Function):
@@ -204,8 +216,9 @@ class _NormAct(torch.autograd.Function):
             rows, out_rows = _rows(x), _rows(out)
             scale, shift = _affine(mean, rstd, weight, bias)
             for part in _parts(rows):
-                y = torch.addcmul(shift, rows[part], scale)
-                out_rows[part] = F.gelu(y) if gelu else y
+                _add_product(shift, rows[part], scale, out_rows[part])
+                if gelu:
+                    torch.ops.aten.gelu_(out_rows[part])
         ctx.save_for_backward(x, weight, bias, mean, rstd)
         mean, rstd = mean.clone(), rstd.clone()  # autograd would treat an input that is returned as changed in place
         ctx.mark_non_differentiable(mean, rstd)
@@ -223,10 +236,11 @@ class _NormAct(torch.autograd.Function):
             scale, shift = _affine(mean, rstd, weight, bias)
             for part in _parts(rows):
                 y = torch.addcmul(shift, rows[part], scale).to(grad.dtype)
-                out_rows[part] = torch.ops.aten.gelu_backward(grad_rows[part], y)
+                torch.ops.aten.gelu_backward(grad_rows[part], y, grad_input=out_rows[part])
             grad = out
         out, grad_weight, grad_bias = normalise_backward(grad, x, mean, rstd, weight,
-                                                         x.numel() // x.shape[1] if ctx.of_batch else None)
+                                                         x.numel() // x.shape[1] if ctx.of_batch else None,
+                                                         in_place=ctx.gelu)
         return (out, None if weight is None else grad_weight, None if bias is None else grad_bias, None, None, None,
                 None)
 
