@@ -64,11 +64,12 @@ def _weight_gradient(small, large, size, padding):
     J = large.shape[1]
     total = small.new_zeros(rows_out, size * size * J)
     small, large = small.permute(0, 2, 3, 1), large.permute(0, 2, 3, 1)
-    rows = max(1, ops.CHUNK_FLOATS // (2 * width * J))  # in a chunk
+    make_patches = small.new_zeros if padding else small.new_empty  # without padding, patches are inside
+    rows = max(1, ops.CHUNK_FLOATS // (size * size * width * J))  # whose patches fill a chunk
     for samples in ops.split_range(B, -(-B // max(rows // height, 1))):
         for part in ops.split_range(height, -(-height // rows)):
             source, values = large[samples], small[samples, part]
-            patches = values.new_zeros(*values.shape[:3], size, size, J)
+            patches = make_patches(*values.shape[:3], size, size, J)
             for i in range(size):
                 to_rows, from_rows = _overlap(part.start, part.stop, i - padding, source.shape[1])
                 for j in range(size):
