@@ -57,9 +57,9 @@ class _FFNResidual(torch.autograd.Function):
                 part, rounded = ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype,
                                                           scale)
                 grad_bias2 += part.sum((0, 1), dtype=grad_bias2.dtype)
-                after = nn.functional.gelu(before)
-                _add_gram(grad2, after, rounded)
-                inner = torch.ops.aten.gelu_backward(ops.linear_backward(rounded, after, second), before)
+                _add_gram(grad2, nn.functional.gelu(before), rounded)
+                inner = ops.linear_backward(rounded, before, second)  # of its input, only the shape counts
+                inner = torch.ops.aten.gelu_backward(inner, before, grad_input=inner)
                 grad_bias1 += ops.sum_tokens(inner, grad_bias1.dtype)
                 normed = normed.to(ctx.dtype)
                 _add_gram(grad1, inner, normed)

@@ -156,8 +156,8 @@ class _GramResidual(torch.autograd.Function):
                 tokens, mean_x, rstd_x = centred
                 inner = ops.linear(tokens, symmetric[b], row[b])  # the matrix is symmetric
                 if range_ is not None:
-                    inner = inner * range_[b]
-                inner = inner + ops.linear_backward(rounded, tokens, matrix[b])
+                    inner *= range_[b]
+                inner += ops.linear_backward(rounded, tokens, matrix[b])
                 inner, *sums = ops.normalise_backward(inner.to(x.dtype), x[b, n], mean_x, rstd_x, norm_weight,
                                                          norm_bias)
                 ops.add_to(grad_norm, sums)
