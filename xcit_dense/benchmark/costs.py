@@ -59,7 +59,7 @@ def branch_multiply_adds(arch, tokens: int, *, training: bool = False, released:
     N, C, d = tokens, arch.embed_dims, arch.embed_dims // arch.num_heads
     passes = 3 if training else 1
     token_form = (4 * N * C * C + 2 * N * C * d) * passes
-    gram_form = 5 * N * C * C + 12 * C**3 if training else 2 * N * C * C + 3 * C**3 + 2 * C * C * d
+    gram_form = 5 * N * C * C + 7 * C**3 if training else 2 * N * C * C + 3 * C**3 + 2 * C * C * d
     return dict(XCA=token_form if released else min(token_form, gram_form), LPI=18 * N * C * passes,
                 FFN=2 * N * C * int(C * arch.mlp_ratio) * passes)
 
