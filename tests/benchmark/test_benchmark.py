@@ -1,7 +1,9 @@
 """The benchmark on tiny models."""
 import copy
+import gc
 import json
 import math
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -65,6 +67,22 @@ def test_saved_bytes_are_storages_that_are_neither_given_nor_counted_before():
 
     images = torch.randn(4, 3, 8, 8)
     assert cells.saved_bytes(Model(), images, 'float32') == 2 * images.nbytes
+
+
+def test_what_a_forward_pass_saves_is_not_kept_after_it_was_counted():
+    """An operator saves its own output, which must not refer to itself."""
+    class Model(torch.nn.Module):
+
+        def forward(self, x):
+            y = (x * self.weight).exp()
+            outputs.append(weakref.ref(y))
+            return (y * y, )
+
+    model, outputs = Model(), []
+    model.weight = torch.nn.Parameter(torch.ones(8))
+    cells.saved_bytes(model, torch.randn(2, 8), 'float32')
+    gc.collect()
+    assert outputs[0]() is None
 
 
 @pytest.mark.parametrize('mode, dtype', (('inference', 'float32'), ('training', 'float32'), ('training', 'bfloat16'),

@@ -70,15 +70,18 @@ def test_jobs_end_in_time(tiny):
         done.append(1)
         return len(done)
 
-    setting = replace(tiny, end=time.monotonic() + 0.55)
-    assert measuring.in_time(setting, [(name, job) for name in 'abcde']) == ([1, 2], ['no time for c, d, e'])
+    kept = []
+    setting = replace(tiny, end=time.monotonic() + 0.55, keep=kept.append)
+    found = measuring.in_time(setting, [(name, job) for name in 'abcde'], lambda *both: ([*both[0]], both[1]))
+    assert found == ([1, 2], ['no time for c, d, e'])
+    assert kept == [([1], ['no time for b, c, d, e']), found]
 
 
 def test_an_error_costs_one_job(tiny):
     def fail():
         raise torch.OutOfMemoryError('no memory\nmore')
 
-    found, missing = measuring.in_time(tiny, [('a', fail), ('b', lambda: 7)])
+    found, missing = measuring.in_time(tiny, [('a', fail), ('b', lambda: 7)], lambda *both: both)
     assert (found, missing) == ([7], ['a failed: no memory'])
 
 

@@ -54,6 +54,10 @@ def test_kernels_belong_to_the_operators_that_launched_them():
         ('aten::mm', PRODUCTS, 0.3, 'gemm'), ('of no operator', OTHER, 0.1, ''), ('_LPIResidual', FUSED, 0.1,
                                                                                  'triton_lpi')]
     assert [o['seconds'] for o in found] == pytest.approx([9e-6, 7e-6, 4e-6])
+    events = [*events[:3], event('kernel', device=CUDA, elapsed=120.)]
+    found = operators.operators_of(events, 10, True)
+    assert sum(o['seconds'] for o in found) == pytest.approx(12e-6)
+    assert (found[-1]['name'], found[-1]['seconds']) == ('counted more than once', pytest.approx(-1e-6))
 
 
 def test_floors_by_hand():

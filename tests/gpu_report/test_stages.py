@@ -10,7 +10,8 @@ from xcit_dense.gpu_report import page, plots, stages
 from xcit_dense.gpu_report.checks import Outcome, Setting
 
 ARGUMENTS = '--device', 'cpu', '--tiny'
-ENDS = dict(passes='passed', fails='FAILED', raises='FAILED', dies='FAILED', hangs='FAILED', measures='measured',
+ENDS = dict(passes='passed', fails='FAILED', raises='FAILED', dies='FAILED', hangs='FAILED',
+            hangs_later='measured', dies_later='FAILED', raises_later='FAILED', measures='measured',
             cannot='not possible')
 
 
@@ -44,6 +45,9 @@ def test_every_end_is_a_result_and_the_next_check_runs(tmp_path):
     assert found['raises']['text'] == 'ValueError: wrong'
     assert 'in two lines' in (tmp_path / 'errors/first_raises.txt').read_text()
     assert 'died (exit code 3)' in found['dies']['text'] and 'stopped after 30 s' in found['hangs']['text']
+    for name, words in (('hangs_later', 'stopped after 30 s; one of two'), ('raises_later', 'ValueError: wrong'),
+                        ('dies_later', 'its process died (exit code 3); its output is above; one of two')):
+        assert found[name]['text'] == words and found[name]['rows'] == [dict(what='a')]  # what it found before
     with pytest.raises(ProcessLookupError):  # what a stopped check started has ended too
         os.kill(int((tmp_path / 'child').read_text()), 0)
     # checks share a process until one ends it

@@ -31,6 +31,21 @@ def hangs(setting):
     time.sleep(600)
 
 
+def hangs_later(setting):
+    setting.keep(Outcome(None, 'one of two', [dict(what='a')]))
+    time.sleep(600)
+
+
+def dies_later(setting):
+    setting.keep(Outcome(None, 'one of two', [dict(what='a')]))
+    os._exit(3)
+
+
+def raises_later(setting):
+    setting.keep(Outcome(None, 'one of two', [dict(what='a')]))
+    raise ValueError('wrong')
+
+
 def measures(setting):
     return Outcome(None, 'three images a second', facts=dict(process=os.getpid()))
 
@@ -41,4 +56,6 @@ def cannot(setting):
 
 CHECKS = (Check('passes', 'It passes', passes), Check('fails', 'It fails', fails), Check('raises', 'It raises', raises),
           Check('dies', 'It dies', dies), Check('hangs', 'It hangs', hangs, 0.125),
+          Check('hangs_later', 'It hangs later', hangs_later, 0.125),
+          Check('dies_later', 'It dies later', dies_later), Check('raises_later', 'It raises later', raises_later),
           Check('measures', 'It measures', measures), Check('cannot', 'It cannot', cannot))

@@ -65,7 +65,7 @@ def saved_bytes(model, images, dtype) -> int:
     def note(tensor):
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage.nbytes()
-        return tensor  # while it is alive, its address is not reused
+        return tensor.detach()  # keeps its address in use; an output itself would refer to its own graph, for ever
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t), _autocast(images, dtype):
         maps = model(images)

@@ -9,38 +9,6 @@ import torch
 from ..text import counted, listed
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What every check gets.
-
-    Args:
-        device: ``cuda`` or ``cpu``.
-        tiny: Whether to run with the smallest models, images and lengths, as on a CPU.
-        out: Folder for what a check leaves behind, such as work dirs of trainings.
-        data: Folder with COCO's layout and ADE20k's (``coco`` and ``ade20k``), for the full configs; None to generate
-            data.
-        end: Value of ``time.monotonic()`` at which the check is stopped. One that has a lot to do stops before.
-    """
-    device: str
-    tiny: bool
-    out: Path
-    data: Path | None = None
-    end: float = math.inf
-
-    def choose(self, full, tiny):
-        """Return ``tiny`` for tiny runs, otherwise ``full``."""
-        return tiny if self.tiny else full
-
-    def seconds(self, minutes) -> float:
-        """Return a time limit in seconds; a CPU, which others may use too, gets four times as long."""
-        return 60 * minutes * (1 if self.is_cuda else 4)
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether the device is a GPU."""
-        return self.device == 'cuda'
-
-
 @dataclass
 class Outcome:
     """What a check found.
@@ -57,6 +25,44 @@ class Outcome:
     facts: dict = field(default_factory=dict)
 
     as_dict = asdict
+
+
+def keep_nothing(outcome: Outcome):
+    """Ignore what a check found so far."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every check gets.
+
+    Args:
+        device: ``cuda`` or ``cpu``.
+        tiny: Whether to run with the smallest models, images and lengths, as on a CPU.
+        out: Folder for what a check leaves behind, such as work dirs of trainings.
+        data: Folder with COCO's layout and ADE20k's (``coco`` and ``ade20k``), for the full configs; None to generate
+            data.
+        end: Value of ``time.monotonic()`` at which the check is stopped. One that has a lot to do stops before.
+        keep: Function that is called with what the check found so far, which is its result if it is stopped.
+    """
+    device: str
+    tiny: bool
+    out: Path
+    data: Path | None = None
+    end: float = math.inf
+    keep: Callable[[Outcome], None] = keep_nothing
+
+    def choose(self, full, tiny):
+        """Return ``tiny`` for tiny runs, otherwise ``full``."""
+        return tiny if self.tiny else full
+
+    def seconds(self, minutes) -> float:
+        """Return a time limit in seconds; a CPU, which others may use too, gets four times as long."""
+        return 60 * minutes * (1 if self.is_cuda else 4)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device == 'cuda'
 
 
 @dataclass(frozen=True)

@@ -19,22 +19,21 @@ _GROUPS = (_OURS, 'plain small_12_p16', _SWIN, 'resnet50'), ('ours small_12_p8',
 
 def measure_mask_rcnn(setting) -> Outcome:
     """Measure the training of Mask R-CNN with several backbones; ours with patch 16 must be ahead of Swin-T."""
-    rows, missing = _measure(setting, MASK_RCNN, (800, 1280))
-    return outcome_of(rows, missing, judged=not setting.tiny)
+    return _measure(setting, MASK_RCNN, (800, 1280), judged=not setting.tiny)
 
 
 def measure_upernet(setting) -> Outcome:
     """Measure the training of UperNet with several backbones."""
-    return outcome_of(*_measure(setting, UPERNET, (512, 512)), judged=False)
+    return _measure(setting, UPERNET, (512, 512), judged=False)
 
 
-def _measure(setting, task, image):
+def _measure(setting, task, image, judged):
     options = dict(image=setting.choose(image, (64, 96)), batch=2, dtype=DTYPE, runs=setting.choose(8, 1), task=task,
                    search=False)
     jobs = [(', '.join(names), partial(measure_detectors, names, **options))
             for names in setting.choose(_GROUPS, ((_OURS, _SWIN), ))]
-    groups, missing = in_time(setting, jobs)
-    return [row for group in groups for row in group], missing
+    return in_time(setting, jobs, lambda groups, missing: outcome_of(
+        [row for group in groups for row in group], missing, judged))
 
 
 def outcome_of(rows, missing, judged) -> Outcome:
@@ -67,7 +66,10 @@ def measure_largest(setting) -> Outcome:
             {'nano_12_p16': ('ours', 'plain')}).items():
         jobs += [(f'{arch} {name}', partial(_largest_row, arch, name, image, setting.choose(1024, 4)))
                  for name in names]
-    rows, missing = in_time(setting, jobs)
+    return in_time(setting, jobs, _outcome_of_largest)
+
+
+def _outcome_of_largest(rows, missing):
     failed = any('failed' in sentence for sentence in missing)
     batches = ', '.join(f'{row["model"]} {row["largest batch"]}' for row in rows)
     return Outcome(False if failed else None, '; '.join([batches, *missing]), rows, dict(rows=rows))

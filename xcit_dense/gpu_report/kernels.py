@@ -122,7 +122,7 @@ def outcome_of(arch, parts) -> Outcome:
             rows += [_row(name, '', group, '', seconds, total, least=dict(seconds=least.get(group, 0)))
                      for group, seconds in groups.items()]
         else:
-            shown = [o for o in part['operators'] if o['seconds'] >= 0.01 * total]
+            shown = [o for o in part['operators'] if abs(o['seconds']) >= 0.01 * total]
             rows += [_row(name, o['name'], o['group'], f'{o["calls"]:g}', o['seconds'], total, o['kernel'])
                      for o in shown]
             rest = total - sum(o['seconds'] for o in shown)

@@ -50,8 +50,8 @@ def operators_of(events, runs, cuda) -> list[dict]:
 
     Returns:
         A dict per operator, per call: its ``name``, its ``group``, ``calls`` (of kernels if ``cuda``), ``seconds``, and
-        the ``kernel`` that takes the most of them. An operator of two groups is there twice. The seconds are those of
-        all events together.
+        the ``kernel`` that takes the most of them. An operator of two groups is there twice. On a GPU the seconds add
+        up to those of all its kernels: what no operator launched, or what several count, is there too.
     """
     found, on_device = {}, 0
     for event in events:
@@ -65,8 +65,8 @@ def operators_of(events, runs, cuda) -> list[dict]:
         else:
             _add(found, event.name, group_of(event.name, event.input_shapes), event.self_cpu_time_total, '')
     left = on_device - sum(entry['seconds'] for entry in found.values())
-    if cuda and left > 1e-3 * on_device:
-        _add(found, 'of no operator', OTHER, left, '')
+    if cuda and abs(left) > 1e-3 * on_device:
+        _add(found, 'of no operator' if left > 0 else 'counted more than once', OTHER, left, '')
     for entry in found.values():
         kernels = entry.pop('kernels')
         entry.update(calls=entry['calls'] / runs, seconds=entry['seconds'] / runs / 1e6,

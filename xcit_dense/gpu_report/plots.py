@@ -1,6 +1,7 @@
 """The plots of the report."""
 from pathlib import Path
 
+from ..archs import arch_names
 from ..benchmark.report import MODEL_COLOURS
 from ..draw.plots import COLOURS, FAINT, INK, name_axes, new_figure
 from .operators import GROUPS, OTHER
@@ -52,7 +53,8 @@ def _plot_cells(cells, value_of, label, file):
     panels = {}
     for cell, values in cells:
         key = f'{cell["mode"]}, {"x".join(map(str, cell["image"]))}, batch {cell["batch"]}, {cell["dtype"]}'
-        panels.setdefault(key, []).append((cell['arch'][:14], values))
+        name = cell['arch'] if cell['arch'] in arch_names() else 'a tiny one'
+        panels.setdefault(key, []).append((name, values))
     shown = list(dict.fromkeys(name for _, values in cells for name in values))
     shown.sort(key=lambda name: [*MODEL_COLOURS].index(name.removesuffix(_COMPILED)))  # compiled beside eager
     columns = min(len(panels), 2)

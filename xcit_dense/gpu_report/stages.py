@@ -94,10 +94,11 @@ def run_stages(setting: Setting, chosen: dict, minutes: float, command: str, say
                     f'minutes, {max(left, 0) / 60:.1f} left for the stage)')
                 start = time.monotonic()
                 result = worker.run(check, min(left, limit)) if left > 0 else None
-                if result is None or result['text'].startswith(_STOPPED) and left < limit:  # not by its own limit
-                    if check.name in results.get(stage, {}):
-                        say('    not run again: the time of the stage is over; the earlier result stays')
-                        continue
+                is_over = result is None or result['text'].startswith(_STOPPED) and left < limit  # not its own limit
+                if is_over and check.name in results.get(stage, {}):
+                    say('    not run again: the time of the stage is over; the earlier result stays')
+                    continue
+                if is_over and not (result and result['rows']):
                     result = dict(Outcome(None, f'the {minutes:g} minutes of the stage were over').as_dict(),
                                   machine=None)
                 seconds = round(time.monotonic() - start, 1)
@@ -136,21 +137,27 @@ class _Worker:
     def run(self, check, seconds):
         if self._process is None:
             self._start()
+        kept = dict(Outcome(False, '').as_dict(), machine=None)
         try:
-            self._pipe.send((check.name, time.monotonic() + seconds))  # this clock is the same in all processes
-            if not self._pipe.poll(seconds):
-                self._stop()
-                return dict(Outcome(False, f'{_STOPPED} {seconds:.0f} s').as_dict(), machine=None)
-            result = self._pipe.recv()
+            end = time.monotonic() + seconds  # this clock is the same in all processes
+            self._pipe.send((check.name, end))
+            while self._pipe.poll(max(end - time.monotonic(), 0)):
+                result = self._pipe.recv()
+                if 'ends_process' not in result:  # what it found so far
+                    kept = result
+                    continue
+                if result.pop('ends_process'):
+                    self._stop()
+                    result.update(rows=kept['rows'], facts=kept['facts'])
+                return result
         except (EOFError, OSError):
             self._process.join(5)  # the pipe closes before there is an exit code
-            code = self._process.exitcode
-            self._stop()
-            return dict(Outcome(False, f'its process died (exit code {code}); its output is above').as_dict(),
-                        machine=None)
-        if result.pop('ends_process'):
-            self._stop()
-        return result
+            kept.update(passed=False, text=f'its process died (exit code {self._process.exitcode}); its output is '
+                        f'above; {kept["text"]}'.removesuffix('; '))
+        else:
+            kept.update(text=f'{_STOPPED} {seconds:.0f} s; {kept["text"]}'.removesuffix('; '))
+        self._stop()
+        return kept
 
     def _start(self):
         context = multiprocessing.get_context('spawn')
@@ -189,12 +196,16 @@ def _serve(pipe, setting, stage, module):
     # for deterministic mode; cuBLAS reads it only once, at its first use in a process
     os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
     checks = {check.name: check for check in import_module(module).CHECKS}
+
+    def keep(outcome):
+        pipe.send(dict(outcome.as_dict(), machine=describe_machine()))
+
     with suppress(EOFError):
         while True:
             (name, end), fatal = pipe.recv(), False
             check = checks[name]
             try:
-                outcome = check.run(replace(setting, end=end))
+                outcome = check.run(replace(setting, end=end, keep=keep))
             except Exception as error:  # of any check: it is a result
                 text = f'{type(error).__name__}: {error}'.strip()
                 outcome, fatal = Outcome(False, text.splitlines()[0][:400]), True

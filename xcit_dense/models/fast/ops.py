@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 #: Floats in a chunk of C channels: 6.4 MB in float32, and four times that in the hidden layer of the FFN. Half of it
-#: was 1 to 10% slower; twice of it was 1 to 4% faster in training and 1 to 7% slower in inference (2 cores of an EPYC).
+#: was 1 to 10% slower; twice of it was 0 to 4% faster in training, and from 2% faster to 7% slower in inference (2
+#: cores of two EPYCs).
 CHUNK_FLOATS = 1_600_000
 
 
