@@ -47,7 +47,8 @@ def _runs(numbers, most: int):
 
 
 def split_range(length: int, count: int):
-    """Cut ``range(length)`` into slices of equal length, or lengths that differ by one."""
+    """Cut ``range(length)`` into slices of equal length, or lengths that differ by one; none is empty."""
+    count = max(1, min(count, length))
     bounds = [length * i // count for i in range(count + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
 
