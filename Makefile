@@ -104,7 +104,7 @@ demo-dino: setup
 		--cfg-options randomness.seed=0
 
 test: setup
-	$(PY) -m pytest $(TESTS) -n 2 --dist loadgroup --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -n 2 --dist loadfile --durations=15 $(ARGS)
 
 test-integration: setup
 	$(PY) -m pytest $(TESTS) -m 'integration and not slow' -n 2 --dist loadfile --durations=15 $(ARGS)

@@ -33,13 +33,6 @@ def pytest_configure(config):
     os.environ['OMP_NUM_THREADS'] = str(torch.get_num_threads())
 
 
-def pytest_collection_modifyitems(items):
-    """Run all tests that share a fixture of 10 s in one worker (--dist loadgroup)."""
-    for item in items:
-        for name in {'two_processes', 'exported', 'exported_segmentor'}.intersection(item.fixturenames):
-            item.add_marker(pytest.mark.xdist_group(name))
-
-
 @pytest.fixture(autouse=True, scope='session')
 def _without_waiting():
     """Skip most of the time of a tiny training: formatting the same config again, garbage collection of imports."""

@@ -3,15 +3,17 @@ import ctypes
 import gc
 import os
 from contextlib import suppress
+from weakref import WeakSet
 
 import torch
 from mmengine.dist import broadcast_object_list, get_rank, is_distributed
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from .errors import XCiTDenseError
 
 #: By launcher, the environment variable that holds the rank of this process.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
+#: The iterators of data loaders that started workers.
+_STARTED = WeakSet()
 
 
 def is_first_process(launcher: str = None) -> bool:
@@ -71,10 +73,15 @@ def leave_group():
         gc.collect()
 
 
+def note_workers(iterator):
+    """Note an iterator of a data loader, so that `end_workers` ends its workers; one without workers is ignored."""
+    if hasattr(iterator, '_shutdown_workers'):
+        _STARTED.add(iterator)
+
+
 def end_workers():
     """End the workers of all data loaders, stuck ones too: garbage collection of a loader waits for each worker."""
-    for thing in gc.get_objects():
-        if type(thing) is _MultiProcessingDataLoaderIter and hasattr(thing, '_shutdown'):  # its constructor finished
-            thing._shutdown_workers()
-            for worker in thing._workers:
-                worker.kill()
+    for iterator in _STARTED:
+        iterator._shutdown_workers()
+        for worker in iterator._workers:
+            worker.kill()

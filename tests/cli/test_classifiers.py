@@ -15,7 +15,7 @@ from xcit_dense.config.resolution import set_test_size
 from xcit_dense.data.classes import outputs_of, set_classes, take_classes
 from xcit_dense.errors import ConfigError
 
-pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
+pytestmark = pytest.mark.filterwarnings('ignore')
 
 
 @pytest.fixture(scope='module')

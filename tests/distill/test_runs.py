@@ -14,7 +14,7 @@ from xcit_dense.distill.teacher import build_teacher, load_teacher
 from xcit_dense.errors import CheckpointError, ConfigError, Stopped
 from xcit_dense.train import AverageHook
 
-pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
+pytestmark = pytest.mark.filterwarnings('ignore')
 
 
 @pytest.fixture(scope='module')

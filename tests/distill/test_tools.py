@@ -16,7 +16,7 @@ from xcit_dense.distill.check import check_teacher
 from xcit_dense.errors import CheckpointError, SetupError
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
-pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
+pytestmark = pytest.mark.filterwarnings('ignore')
 
 
 def write_config(path, teacher_dir, base=TINY_CLS_CONFIG, teacher=TINY_CLS_CONFIG, more=''):

@@ -18,7 +18,7 @@ pytest.importorskip('mmpretrain')
 from xcit_dense.selfsup.dino import DINO
 from xcit_dense.selfsup.linear import RATES, LinearProbeHead
 
-pytestmark = [pytest.mark.xdist_group('judging'), pytest.mark.filterwarnings('ignore')]
+pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of red, green, blue
 

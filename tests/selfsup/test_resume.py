@@ -8,7 +8,6 @@ from xcit_dense.errors import Stopped
 
 pytest.importorskip('mmpretrain')
 #: One worker runs them all (--dist loadgroup), and each run that nothing stopped once.
-pytestmark = pytest.mark.xdist_group('dino')
 
 CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, average={})
 _WHOLE = {}

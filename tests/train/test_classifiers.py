@@ -14,7 +14,7 @@ from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytest.importorskip('mmpretrain')
 #: One worker runs them all (--dist loadgroup), and the run that nothing stopped once.
-pytestmark = [pytest.mark.xdist_group('classifiers'), pytest.mark.filterwarnings('ignore')]
+pytestmark = pytest.mark.filterwarnings('ignore')
 
 
 @pytest.fixture(scope='module')

@@ -20,8 +20,6 @@ from xcit_dense.errors import Stopped
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.plain import from_plain, to_plain
 
-pytestmark = pytest.mark.xdist_group('resume')
-
 
 class Colour(Enum):
     RED = 'red'

@@ -22,7 +22,6 @@ from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 #: One worker runs them all (--dist loadgroup), and the runs that nothing stopped once.
-pytestmark = pytest.mark.xdist_group('resume')
 
 
 @pytest.mark.parametrize(('name', 'stop'), [

@@ -20,7 +20,7 @@ from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from ..errors import ConfigError, DataError
-from ..processes import end_workers
+from ..processes import end_workers, note_workers
 from ..text import counted
 from .randomness import isolated_random_state
 
@@ -145,9 +145,11 @@ def _with_signals_waiting(start):
     """Start workers: all their threads inherit that SIGTERM is blocked, so that only one thread receives it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        return start()
+        iterator = start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    note_workers(iterator)
+    return iterator
 
 
 def _start_worker(init, parent, number):
