@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ...errors import DataError
 from ...text import shown
 from ..datasets import folder_of, prefixes_of, setting_of
 from ..files import read_files
-from ..folders import files_below, label_map_of
+from ..folders import files_below, label_map_of, names_in_list
 from ..label_maps import LabelMaps
 from ..labels import without_class
 from ..pipelines import image_suffixes, resizes
@@ -94,9 +95,9 @@ class _Check:
     def listed_images(self):
         """Return the images of a data set that lists them in a file, one per line."""
         path = Path(self.dataset.get('data_root') or '', self.dataset['ann_file']).expanduser()
-        try:
-            names = [line.strip() for line in path.read_text().splitlines()]
-        except (OSError, ValueError):
+        try:  # mmseg's own data set does not know marks and separators of Windows
+            names = names_in_list(path) if self.suffix is None else map(str.strip, path.read_text().splitlines())
+        except (DataError, OSError, ValueError):
             self.add('not-there', path)
             return []
         return [self.folder / f'{name}{self.suffix or ""}' for name in names if name]
