@@ -58,7 +58,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         use_cache: Whether to reuse results for files with the same size and time.
         judged: Whether a metric reads its masks; None if that is unknown.
         ignored: Labels that heads or metrics ignore, in addition to those that the data set ignores.
-        trained: Whether it is trained on; for images by class a test needs less.
+        trained: Whether it is trained on. A test of images by class needs less, one with label maps more.
         stops: Whether training fails on labels that are 255 after loading.
     """
     reader = reader_of(dataset)
@@ -88,7 +88,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         names = wanted or listed
         findings += check_names(path, wanted, listed) if listed else []
     report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'),
-                              reader == 'BaseSegDataset', use_cache, ignored, stops)
+                              reader == 'BaseSegDataset', use_cache, ignored, trained, stops)
     report.findings = findings + report.findings
     return report
 
@@ -183,10 +183,9 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
             parts.add(user)
         loader = user.partition('.')[0]
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
-        if reader_of(dataset) in ('CustomDataset', 'UnlabelledImages'):
+        if reader_of(dataset) != 'CocoDataset':
             options['trained'] = loader == LOADERS[0]
-        elif loader == LOADERS[0]:
-            options['stops'] = stops_at_255(cfg)
+            options['stops'] = options['trained'] and stops_at_255(cfg)
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
                     _filter_of(dataset),
                     loads_masks(dataset), turns_images(dataset), image_loader(dataset).key(),
