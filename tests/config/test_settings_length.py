@@ -112,6 +112,15 @@ def test_the_other_unit_is_converted(path, unit, length, key, wanted, demo_data,
             assert changed() == wanted[2]
 
 
+def test_images_of_a_list_are_an_epoch(demo_data, tmp_path):
+    """As where images are held out for validation."""
+    (tmp_path / 'train.txt').write_text('000000000001.jpg\n000000000002.jpg\n')
+    cfg = load_config(TINY_SEG_CONFIG, data_root=str(demo_data))
+    cfg.train_dataloader.dataset.ann_file = str(tmp_path / 'train.txt')
+    set_length(cfg, 30, 'epochs')
+    assert cfg.train_cfg.max_iters == 30
+
+
 @pytest.mark.parametrize('wrap', (None, lambda inner: dict(type='RepeatDataset', times=2, dataset=inner),
                                   lambda inner: dict(inner, indices=4)))
 def test_an_epoch_of_unknown_length_is_not_converted(wrap, demo_data):

@@ -140,8 +140,8 @@ def add_settings_options(parser: ArgumentParser):
     length = group.add_mutually_exclusive_group()
     length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is scaled. '
                         'Converted for segmentation configs, which count iterations')
-    length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole epochs '
-                        'for the other configs, which count those')
+    length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole '
+                        'epochs for the other configs, which count those')
     group.add_argument('--batch-size', type=int, metavar='N', help='images in a batch of each process; the learning '
                        'rate is scaled with it')
     group.add_argument('--lr', type=finite, metavar='RATE', help='learning rate; it is not scaled with the batch size')

@@ -6,6 +6,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ..data.datasets import LOADERS, ann_file_of, datasets, dicts_in, find_images, folder_of, prefixes_of, reader_of
+from ..data.folders import names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
 from ..processes import is_first_of_any_launcher
@@ -186,6 +187,8 @@ def _count_images(cfg):
                 total += len(json.loads(file.read_bytes())['images'])
             elif reader_of(dataset) == 'UnlabelledImages':
                 total += len(UnlabelledSource(dataset).images())
+            elif dataset.get('ann_file'):
+                total += len(names_in_list(file))
             else:
                 key = next(iter(prefixes_of(dataset)), None)
                 total += len(find_images(folder_of(dataset, key))[1])
