@@ -37,6 +37,7 @@ def test_its_help_says_that_it_has_not_run():
 @pytest.mark.parametrize('options, words', (
     (['--min', '1x800'], '1x800x1280'), (['--opt', '1x0x5'], "'1x0x5'"), (['--min', '8x320x320'], 'not be above'),
     (['--opt', '1x2000x300'], 'not be above'), (['--float32', 'a('], r'--float32 a\('), (['--repeats', '0'], 'above 0'),
+    (['--workspace', 'nan'], 'above 0'),
     (['--engine', 'model.onnx'], 'exists already'), (['--dtype', 'int8'], 'invalid choice')))
 def test_options_that_cannot_be(options, words, script, files, capsys, monkeypatch):
     monkeypatch.chdir(files[0].parent)

@@ -82,7 +82,7 @@ def parse(argv=None):
             re.compile(pattern)
         except re.error as error:
             parser.error(f'--float32 {pattern}: {error}')
-    if args.repeats < 1 or args.workspace <= 0:
+    if args.repeats < 1 or not 0 < args.workspace < float('inf'):
         parser.error('--repeats and --workspace must be above 0')
     args.engine = args.engine or Path(args.model).with_suffix('.plan')
     if args.engine.exists():

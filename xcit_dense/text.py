@@ -1,5 +1,16 @@
 """Text functions that errors, reports and help texts share."""
 import difflib
+from pathlib import Path
+
+
+def read_text(path) -> str:
+    """Return the text of a user's file, without the byte order mark with which Windows begins UTF-8."""
+    return Path(path).read_text('utf-8-sig')
+
+
+def with_slashes(name: str) -> str:
+    """Return a path in a user's file with ``/`` instead of the separators of Windows."""
+    return name.replace('\\', '/')
 
 
 def nearest(name, names, count: int = 1, cutoff: float = 0.6) -> list:

@@ -145,15 +145,18 @@ def test_values_that_options_may_have():
     ('attention', ['--show', 'x']), ('attention', ['--block', 'x']), ('attention', ['--size', '0']),
     ('attention', ['--size', 'x']),
     ('test', ['--knn', '0']), ('test', ['--linear', '1.5']), ('test', ['--knn', '--linear']),
-    ('test', ['--size', '64.5']), ('test', ['--sizes', '64', 'x']), ('test', ['--crop-ratio', 'x']),
+    ('test', ['--size', '64.5']), ('test', ['--sizes', '64', 'x']), ('test', ['--crop-ratio', 'nan']),
+    ('train', ['--lr', 'x']), ('train', ['--lr', 'inf']), ('train', ['--val-share', 'nan']),
+    ('classify', ['--top', '0']), ('classify', ['--crop-ratio', 'nan']), ('measure', ['--iterations', '0']),
+    ('measure', ['--images', '-1']),
     ('train', ['--launcher', 'x']), ('test', ['--launcher', 'x']), ('train', ['--data-findings', 'x']),
     ('train', ['--config-findings', 'x']), ('train', ['--local_rank', 'x']), ('benchmark', ['--detector', 'x']),
     ('export', ['one too many']), ('benchmark', ['--patches', '4']), ('benchmark', ['--sizes', 'x']),
     ('benchmark', ['--batch', '0']), ('benchmark', ['--runs', 'x']), ('benchmark', ['--max-tokens', '-1']),
-    ('benchmark', ['--images', '64']), ('gpu_report', ['--device', 'x']), ('gpu_report', ['--minutes', 'x']),
+    ('benchmark', ['--images', '64']), ('gpu_report', ['--device', 'x']), ('gpu_report', ['--minutes', 'nan']),
     ('make_demo_data', ['--train', 'x']), ('make_demo_data', ['--size', '1.5']), ('measure', ['--iterations', 'x']),
-    ('measure', ['--images', 'x']), ('predict', ['--score-thr', 'x']), ('predict', ['--tile', '1.5']),
-    ('predict', ['--overlap', 'x']), ('predict', ['one too many'])))
+    ('measure', ['--images', 'x']), ('predict', ['--score-thr', 'nan']), ('predict', ['--tile', '1.5']),
+    ('predict', ['--overlap', 'inf']), ('predict', ['one too many'])))
 def test_values_that_they_may_not(name, args, capsys):
     with pytest.raises(SystemExit) as end:
         read(name, [*LEAST[name][0], *args])

@@ -9,9 +9,9 @@ from PIL import Image
 from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, coco, fields, rewrite
 from helpers.paths import MAIN_CONFIG, ROOT, SAMPLES, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.data.check import (
-    check_data_set,
-)
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_before_training, check_data_set
+from xcit_dense.errors import DataError
 
 
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
@@ -80,6 +80,21 @@ def test_strict_alone_stops_at_warnings(root, tmp_path, call_tool):
     assert code == 1 and '0 errors and 1 warning; ' in message
     code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out')
     assert code == 0 and '0 errors and 1 warning; ' in message
+
+
+def test_boxes_only_are_for_a_detector_without_masks(root, tmp_path):
+    """--drop would drop every object, so it is not advised and writes nothing."""
+    def change(content):
+        for annotation in content['annotations']:
+            del annotation['segmentation']
+    rewrite(root, change)
+    with pytest.raises(DataError) as stopped:
+        check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
+    done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--drop',
+                    tmp_path / 'clean', check=False)
+    for words in (str(stopped.value), done.message):
+        assert 'detector without masks: fasterrcnn_xcit_s12_p16_custom' in words and '--drop' not in words
+    assert 'no annotation would be left' in done.stdout and not (tmp_path / 'clean').exists()
 
 
 def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):

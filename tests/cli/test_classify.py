@@ -97,9 +97,8 @@ def test_a_long_path_and_a_hostile_name_stay_in_their_column(weights, images, tm
     assert len({line.index('70.0%') for line in output.splitlines() if '70.0%' in line}) == 1
 
 
-@pytest.mark.parametrize('args, words', ((('--top', 0), '--top'), (('--crop-ratio', 2), 'at most 1')))
-def test_options_that_cannot_be(args, words, weights, images, tmp_path):
-    assert words in classify(weights, images, *args, cwd=tmp_path, code=1)
+def test_crops_that_cannot_be(weights, images, tmp_path):
+    assert 'at most 1' in classify(weights, images, '--crop-ratio', 2, cwd=tmp_path, code=1)
 
 
 def test_a_name_that_is_nearly_a_published_one(images, tmp_path):

@@ -120,7 +120,7 @@ def test_minima(metrics, asked, missed):
         assert all(name in str(error.value) for name in metrics or ['none'])
 
 
-@pytest.mark.parametrize('text', ('mIoU', 'mIoU=', 'mIoU=high', '=', 'mIoU=1=2'))
+@pytest.mark.parametrize('text', ('mIoU', 'mIoU=', 'mIoU=nan', 'mIoU=high', '=', 'mIoU=1=2'))
 def test_minima_that_are_none(text):
     with pytest.raises(errors.ConfigError, match=f'--at-least accepts METRIC=VALUE.*{text!r}'):
         _parse_minimum(text)

@@ -11,6 +11,7 @@ from helpers.tools import run_tool
     ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}'], 'there is no file'),
     ('test.py', [SMALL_CONFIG, 'no.pth', '--data-root', '{data}', '--at-least', 'mAP'], "got 'mAP'"),
     ('predict.py', [MAIN_CONFIG, 'no.pth', '{data}', '--out', 'x'], 'there is no file'),
+    ('predict.py', [MAIN_CONFIG, 'no.pth', '{data}', '--out', 'x', '--score-thr', '30'], 'from 0 to 1, got 30'),
     ('predict.py', [MAIN_CONFIG, 'no.pth', 'nowhere', '--out', 'x'], 'there is no image or folder'),
     ('plot_curves.py', ['nowhere'], 'no log of a training run'),
 ))

@@ -8,6 +8,7 @@ from mmengine.config import Config
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.length import set_length
 from xcit_dense.config.loading import load_config, read_config
+from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError
 
 
@@ -92,17 +93,42 @@ def test_what_begins_after_a_warm_up_begins_where_it_ends():
     assert cfg.train_cfg.val_interval == 5000  # at the end alone, as before
 
 
-@pytest.mark.parametrize('path, unit, words', (
-    (TINY_CONFIG, 'iterations', '--epochs N: 30 iterations are 10 epochs'),
-    (TINY_SEG_CONFIG, 'epochs', '--iterations N: 30 epochs .* are 90 iterations$')))
-def test_the_other_unit_is_named_with_its_number(path, unit, words, demo_data, monkeypatch):
-    with pytest.raises(ConfigError, match=words):
-        set_length(load_config(path, data_root=str(demo_data)), 30, unit)
-    monkeypatch.setenv('WORLD_SIZE', '3')  # an epoch is one step then
-    with pytest.raises(ConfigError, match='30 (epochs|iterations)'):
-        set_length(load_config(path, data_root=str(demo_data)), 30, unit)
-    with pytest.raises(ConfigError, match='Use --.* N$'):
-        set_length(load_config(path), 30, unit)  # there is no such data
+@pytest.mark.parametrize('path, unit, length, key, wanted', (
+    (TINY_CONFIG, 'iterations', 31, 'max_epochs', (11, 16, 31)),
+    (TINY_CONFIG, 'iterations', 2, 'max_epochs', (1, 1, 2)),
+    (TINY_SEG_CONFIG, 'epochs', 30, 'max_iters', (90, 60, 30))))
+def test_the_other_unit_is_converted(path, unit, length, key, wanted, demo_data, monkeypatch, capfd):
+    """Six images in batches of two, of three, and of two in each of three processes: whole epochs."""
+    def changed(**settings):
+        settings = Settings(**{unit: length}, **settings)
+        return load_config(path, data_root=str(demo_data), settings=settings).train_cfg[key]
+
+    assert changed() == wanted[0]
+    assert f'so it is --{"epochs" if unit == "iterations" else "iterations"} {wanted[0]}. ' in capfd.readouterr().out
+    assert changed(batch_size=3) == wanted[1]
+    for size in ('WORLD_SIZE', 'SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
+        with monkeypatch.context() as patch:
+            patch.setenv(size, '3')
+            assert changed() == wanted[2]
+
+
+def test_images_of_a_list_are_an_epoch(demo_data, tmp_path):
+    """As where images are held out for validation."""
+    (tmp_path / 'train.txt').write_text('000000000001.jpg\n000000000002.jpg\n')
+    cfg = load_config(TINY_SEG_CONFIG, data_root=str(demo_data))
+    cfg.train_dataloader.dataset.ann_file = str(tmp_path / 'train.txt')
+    set_length(cfg, 30, 'epochs')
+    assert cfg.train_cfg.max_iters == 30
+
+
+@pytest.mark.parametrize('wrap', (None, lambda inner: dict(type='RepeatDataset', times=2, dataset=inner),
+                                  lambda inner: dict(inner, indices=4)))
+def test_an_epoch_of_unknown_length_is_not_converted(wrap, demo_data):
+    cfg = load_config(TINY_CONFIG, data_root=str(demo_data)) if wrap else load_config(TINY_CONFIG)
+    if wrap:
+        cfg.train_dataloader.dataset = wrap(cfg.train_dataloader.dataset)
+    with pytest.raises(ConfigError, match='--iterations: this config counts epochs.*Use --epochs N$'):
+        set_length(cfg, 30, 'iterations')
 
 
 @pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))

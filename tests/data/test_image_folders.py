@@ -29,7 +29,7 @@ def config_of(root):
 
 
 def test_class_names_come_from_the_list(tmp_path):
-    (folders(tmp_path) / 'classes.txt').write_text('sky\nsea\nboat\n\n')
+    (folders(tmp_path) / 'classes.txt').write_text('\ufeffsky\nsea\nboat\n\n')  # marked, as Windows writes it
     cfg = config_of(tmp_path)
     take_classes(cfg)
     assert cfg.val_dataloader.dataset.metainfo.classes == ('sky', 'sea', 'boat')

@@ -58,7 +58,8 @@ def test_maps_that_cannot_be_measured(break_it, tmp_path):
 
 def test_maps_of_a_list(tmp_path):
     root = write_maps(tmp_path, band(3), band(5), band(5))
-    (root / 'train.txt').write_text('0\n2\n')
     cfg = config_for(root, SEG)
-    cfg.train_dataloader.dataset.update(type='BaseSegDataset', ann_file='train.txt')
-    assert measure_maps(cfg).count == 2
+    for kind, suffix in (('BaseSegDataset', ''), ('ImageFolderDataset', '.jpg')):
+        (root / 'train.txt').write_text(f'0{suffix}\n2{suffix}\n')
+        cfg.train_dataloader.dataset.update(type=kind, ann_file='train.txt')
+        assert measure_maps(cfg).count == 2

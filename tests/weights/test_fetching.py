@@ -155,13 +155,12 @@ def test_hashes_in_file_names_are_checked_but_not_dates(server, name):
     (f'https://host/{"a" * 197}.pth', 'does not end in the name of a file'),
     ('https://host/..', 'does not end in the name of a file'),
     ('https://[::1/x.pth', r'https://\[::1/x\.pth is not an address: Invalid IPv6'),
-    ('HTTP://127.0.0.1:9/xcit.pth', 'weights http://.*--no-pretrained'),
-    ('http://LocalHost:9/xcit.pth', 'LocalHost:9/.*--no-pretrained'),
+    ('HTTP://127.0.0.1:9/xcit.pth', r'weights http://.*put the file at .*xcit\.pth\.$'),
+    ('http://LocalHost:9/xcit.pth', 'LocalHost:9/.*put the file at'),
     ('http://host/xcit.pth', 'without encryption.*Use https'),
     ('http://127.0.0.1.host/xcit.pth', 'without encryption.*Use https'),
     ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
     ('a' * 1000, 'there is no file'),
-    ('http://127.0.0.1:9/xcit.pth', '--no-pretrained'),  # nothing listens there
 ))
 def test_sources_that_are_none(source, words):
     with pytest.raises(CheckpointError, match=words):

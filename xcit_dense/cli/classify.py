@@ -1,5 +1,5 @@
 """Classify images with a published classifier or your own: print and save the most probable classes."""
-from .common import Parser, add_overwrite_option, run_tool
+from .common import Parser, add_overwrite_option, finite, positive, run_tool
 
 
 def main(argv=None):
@@ -15,11 +15,11 @@ def _read_options(argv):
     parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
     parser.add_argument('--out', default='classified.json', metavar='FILE',
                         help='JSON file for the classes and their probabilities (default: classified.json)')
-    parser.add_argument('--top', type=int, default=5, metavar='N', help='number of classes per image (default: 5)')
+    parser.add_argument('--top', type=positive, default=5, metavar='N', help='number of classes per image (default: 5)')
     parser.add_argument('--size', type=int, metavar='PIXELS',
                         help='side of the crop (default: that of the config, otherwise 384 for files published for '
                         'that size and 224 for others)')
-    parser.add_argument('--crop-ratio', type=float, metavar='SHARE',
+    parser.add_argument('--crop-ratio', type=finite, metavar='SHARE',
                         help='side of the crop divided by the shorter side of the image (default: that of the config, '
                         'otherwise 1)')
     parser.add_argument('--config', metavar='CONFIG',
@@ -32,11 +32,8 @@ def _read_options(argv):
 
 def _run(args):
     from ..data.datasets import find_images
-    from ..errors import ConfigError
     from ..predict.classify_files import classify_files
     from ..predict.classifying import Classifier
-    if args.top < 1:
-        raise ConfigError(f'--top must be at least 1, got {args.top}')
     root, paths = find_images(args.images)
     classifier = Classifier(args.checkpoint, args.size, args.crop_ratio, args.config)
     print(f'{len(classifier.names):,} classes (names: {classifier.names_from}); crops of {classifier.size} x '

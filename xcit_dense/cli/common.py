@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 from argparse import ArgumentParser, ArgumentTypeError
+from math import isfinite
 
 from ..errors import ConfigError, Stopped, XCiTDenseError
 from ..interrupts import stop_as_usual
@@ -123,7 +124,7 @@ def add_data_options(parser: ArgumentParser):
         group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
         group.add_argument(f'--{part}-annotations', metavar='PATH', help=f'annotation file of the {words} images, or '
                            'folder of their label maps')
-    group.add_argument('--val-share', type=float, metavar='SHARE', help='share of the images to hold out for '
+    group.add_argument('--val-share', type=finite, metavar='SHARE', help='share of the images to hold out for '
                        'validation if the data has no validation part, the same images in every run (default: 0.2)')
     group.add_argument('--palette', metavar='FILE', help='segmentation: names and colours of the classes, for label '
                        'maps in colour')
@@ -137,11 +138,13 @@ def add_settings_options(parser: ArgumentParser):
                                       'schedule, learning rate. The log shows what was changed.')
     add_image_size_option(group)
     length = group.add_mutually_exclusive_group()
-    length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is scaled')
-    length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations')
+    length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is scaled. '
+                        'Converted for segmentation configs, which count iterations')
+    length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole '
+                        'epochs for the other configs, which count those')
     group.add_argument('--batch-size', type=int, metavar='N', help='images in a batch of each process; the learning '
                        'rate is scaled with it')
-    group.add_argument('--lr', type=float, metavar='RATE', help='learning rate; it is not scaled with the batch size')
+    group.add_argument('--lr', type=finite, metavar='RATE', help='learning rate; it is not scaled with the batch size')
     group.add_argument('--workers', type=int, metavar='N', help='number of processes that load the data, for '
                        'each data loader of each training process; 0: the training process loads it')
     group.add_argument('--augment', choices=('light', 'strong'), help='replace the augmentation of the config: light '
@@ -202,6 +205,16 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f'must be a whole number, at least 1, got {text!r}')
     return int(text)
+
+
+def finite(text: str) -> float:
+    """Read a number other than nan and inf, as the type of an option; what uses it checks its range."""
+    try:
+        if isfinite(number := float(text)):
+            return number
+    except ValueError:
+        pass
+    raise ArgumentTypeError(f'must be a number, got {text!r}')
 
 
 def check_choices(option: str, values, known):

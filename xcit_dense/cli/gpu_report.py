@@ -3,7 +3,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from .common import Parser, add_overwrite_option, check_choices, run_tool
+from .common import Parser, add_overwrite_option, check_choices, finite, run_tool
 
 
 def main(argv=None):
@@ -21,8 +21,8 @@ def _read_options(argv):
     parser.add_argument('--checks', nargs='+', default=[], metavar='CHECK', help='only these checks of the stages; '
                         '--list names them')
     parser.add_argument('--list', action='store_true', help='list the checks and stop')
-    parser.add_argument('--minutes', type=float, default=8., metavar='N', help='end each stage after this time; checks '
-                        'that did not begin are reported as not run (default: 8)')
+    parser.add_argument('--minutes', type=finite, default=8., metavar='N', help='end each stage after this time; '
+                        'checks that did not begin are reported as not run (default: 8)')
     parser.add_argument('--device', choices=('cuda', 'cpu'), default='cuda', help='cpu: see that the checks run, '
                         'without a GPU; needs --tiny or much time (default: cuda)')
     parser.add_argument('--tiny', action='store_true', help='smallest models, images and lengths')
@@ -50,6 +50,8 @@ def _run(args):
     from ..gpu_report.page import PAGE, write_page
     from ..gpu_report.plots import PLOTS
     from ..text import counted
+    if args.minutes <= 0:
+        raise ConfigError(f'--minutes must be above 0, got {args.minutes:g}')
     if args.device == 'cuda' and not torch.cuda.is_available():
         raise ConfigError('there is no GPU that torch can use; to see that the checks run: --device cpu --tiny')
     if args.data and not Path(args.data).is_dir():

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from ..text import counted
-from .common import Parser, add_amp_option, add_config_options, add_overwrite_option, run_tool
+from .common import Parser, add_amp_option, add_config_options, add_overwrite_option, positive, run_tool
 
 
 def main(argv=None):
@@ -16,8 +16,8 @@ def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser)
     parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in the layout of the config')
-    parser.add_argument('--iterations', type=int, default=3, metavar='N', help='training iterations (default: 3)')
-    parser.add_argument('--images', type=int, default=4, metavar='N', help='images to evaluate (default: 4)')
+    parser.add_argument('--iterations', type=positive, default=3, metavar='N', help='training iterations (default: 3)')
+    parser.add_argument('--images', type=positive, default=4, metavar='N', help='images to evaluate (default: 4)')
     add_amp_option(parser)
     parser.add_argument('--pretrained', action='store_true', help='start from the pretrained weights of the config '
                         '(default: random weights)')

@@ -9,6 +9,7 @@ from .common import (
     add_image_size_option,
     add_overwrite_option,
     add_runtime_option,
+    finite,
     run_tool,
 )
 
@@ -41,8 +42,9 @@ def _read_options(argv):
                         help='output folder: a drawn copy of each image, results.json (detection) or labels/*.png '
                         '(segmentation), and classes.json with the class of each number; for a video a drawn copy '
                         '(.mp4), and results.json with the frame numbers, from 0, as image ids')
-    parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
-                        help='detection: draw objects with at least this score (default: 0.3); results.json has all')
+    parser.add_argument('--score-thr', type=finite, default=0.3, metavar='SCORE',
+                        help='detection: draw objects with at least this score, from 0 to 1 (default: 0.3); '
+                        'results.json has all')
     parser.add_argument('--ids-from', metavar='FILE', help="detection: take the image ids from annotations in COCO's "
                         'format, by file name (default: the ids of the test data if it has all the images, otherwise '
                         'the file names if they are numbers, otherwise 1, 2, 3 and so on)')
@@ -51,7 +53,7 @@ def _read_options(argv):
     parser.add_argument('--tile', type=int, metavar='PIXELS', help='split images larger than a square of this side '
                         'into tiles of this side and predict each tile by itself, with memory for one tile: for small '
                         'objects in large images, and for images that do not fit in memory (default: the whole image)')
-    parser.add_argument('--overlap', type=float, metavar='SHARE', help='smallest share of a tile that the next tile '
+    parser.add_argument('--overlap', type=finite, metavar='SHARE', help='smallest share of a tile that the next tile '
                         'also covers (default: 0.2)')
     if not exported:
         add_image_size_option(parser)

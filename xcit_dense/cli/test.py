@@ -1,5 +1,6 @@
 """Evaluate a checkpoint on the test data of a config and print its metrics."""
 import copy
+from math import isnan
 from pathlib import Path
 
 from ..errors import ConfigError, DataError, MetricError
@@ -12,6 +13,7 @@ from .common import (
     add_run_options,
     add_runtime_option,
     data_options,
+    finite,
     positive,
     run_tool,
     set_run_options,
@@ -49,7 +51,7 @@ def _read_options(argv):
                       '(default: that of the config)')
     size.add_argument('--sizes', type=int, nargs='+', metavar='PIXELS', help='classifiers: test at each of these '
                       'sizes, print a table, and write it to sizes.json and sizes.png in the work dir')
-    parser.add_argument('--crop-ratio', type=float, metavar='SHARE', help='classifiers: side of the crop divided by '
+    parser.add_argument('--crop-ratio', type=finite, metavar='SHARE', help='classifiers: side of the crop divided by '
                         'the shorter side of the image, which is resized to PIXELS / SHARE (default: that of the '
                         'config)')
     features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
@@ -207,9 +209,11 @@ def _parse_minimum(text):
     """
     name, _, value = text.partition('=')
     try:
-        return name, float(value)
+        if not isnan(least := float(value)):
+            return name, least
     except ValueError:
-        raise ConfigError(f'--at-least accepts METRIC=VALUE with a number, got {text!r}') from None
+        pass
+    raise ConfigError(f'--at-least accepts METRIC=VALUE with a number, got {text!r}')
 
 
 def _check_minima(metrics, minima):

@@ -3,11 +3,14 @@ import json
 import os
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 
-from ..data.datasets import LOADERS, ann_file_of, datasets, find_images, folder_of, prefixes_of, reader_of
+from ..data.datasets import LOADERS, ann_file_of, datasets, dicts_in, find_images, folder_of, prefixes_of, reader_of
+from ..data.folders import names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
-from ..text import counted
+from ..processes import is_first_of_any_launcher
+from ..text import type_name
 from .check.schedule import WARM_UP, schedulers, shortened, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.
@@ -17,6 +20,10 @@ _OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action
              'num_last_epochs')
 #: Keys of DINOHook that end before the run does: prototypes that are frozen to the end learn nothing.
 _ENDS_BEFORE = ('warmup', 'freeze_last_layer')
+#: Data sets whose length is not that of the data sets inside.
+_OF_OTHER_LENGTH = ('RepeatDataset', 'ClassBalancedDataset', 'KFoldDataset')
+#: The environment variables that hold the number of processes, by torchrun, srun and mpirun.
+_PROCESSES = ('WORLD_SIZE', 'SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 #: The largest annotation file, in bytes, that is read to count images.
 _LARGEST = 2**26
 
@@ -31,11 +38,13 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
     Args:
         cfg: The config.
         length: The new length.
-        unit: ``epochs`` or ``iterations``.
+        unit: ``epochs`` or ``iterations``. If the config counts in the other one, the length is converted by the
+            number of images, before some are filtered: iterations to whole epochs, rounded up.
         epoch_length: The iterations of an epoch; by default a quick look at the data finds it.
 
     Raises:
-        ConfigError: The length is out of range, or the config counts in the other unit or in an unknown one.
+        ConfigError: The length is out of range, or the config counts in an unknown unit, or in the other one while the
+            number of images is unknown.
     """
     if not isinstance(length, int) or length < 1:
         raise ConfigError(f'--{unit} must be a whole number of at least 1, got {length}')
@@ -44,7 +53,7 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
         raise ConfigError(f'--{unit}: the train_cfg of this config has neither max_epochs nor max_iters. Set the '
                           'length of its loop with --cfg-options train_cfg.KEY=N')
     if UNITS[key] != unit:
-        raise ConfigError(f'--{unit}: this config counts {UNITS[key]}. ' + _converted(cfg, length, unit))
+        length, unit = _converted(cfg, length, unit), UNITS[key]
     before = cfg.train_cfg[key]
     if length == before:
         return
@@ -140,13 +149,16 @@ def _unit_of(scheduler):
 
 
 def _converted(cfg, length, unit):
-    """Return which option to use instead, with its number if the data shows it."""
-    per_epoch = _iterations_of_epoch(cfg)
-    if unit == 'epochs':
-        number = f': {counted(length, "epochs")} of its data are {length * per_epoch} iterations' if per_epoch else ''
-        return f'Use --iterations N{number}'
-    number = f': {counted(length, "iterations")} are {length / per_epoch:.3g} epochs of its data' if per_epoch else ''
-    return f'Use --epochs N{number}'
+    """Return a length in the other unit."""
+    other, of_epoch = 'iterations' if unit == 'epochs' else 'epochs', _iterations_of_epoch(cfg)
+    if not of_epoch:
+        raise ConfigError(f'--{unit}: this config counts {other}, and a quick look at the data does not show how many '
+                          f'iterations an epoch has. Use --{other} N')
+    number = length * of_epoch if unit == 'epochs' else -(-length // of_epoch)
+    if is_first_of_any_launcher():
+        print_log(f'--{unit} {length}: this config counts {other}, so it is --{other} {number}. An epoch of all '
+                  f'training images has {of_epoch} iterations', logger='current')
+    return number
 
 
 def _iterations_of_epoch(cfg):
@@ -154,13 +166,16 @@ def _iterations_of_epoch(cfg):
     images, batch = _count_images(cfg), (cfg.get('train_dataloader') or {}).get('batch_size')
     if not images or not batch:
         return None
-    processes = os.environ.get('WORLD_SIZE', '1')
+    processes = next(filter(None, map(os.environ.get, _PROCESSES)), '1')
     return -(-images // (batch * int(processes if processes.isdecimal() else 1))) or None
 
 
 def _count_images(cfg):
-    """Return the number of training images; None if they are not on a local disk or their list is long."""
-    if not (cfg.get(LOADERS[0]) or {}).get('dataset'):
+    """Return the number of training images; None if they are not on a local disk, their list is long, or a data set
+    repeats them or leaves some out."""
+    whole = (cfg.get(LOADERS[0]) or {}).get('dataset')
+    if not whole or any(type_name(node.get('type')) in _OF_OTHER_LENGTH or node.get('indices') is not None
+                        for node in dicts_in(whole)):
         return None
     total = 0
     for dataset in datasets(cfg, LOADERS[:1]):
@@ -172,6 +187,8 @@ def _count_images(cfg):
                 total += len(json.loads(file.read_bytes())['images'])
             elif reader_of(dataset) == 'UnlabelledImages':
                 total += len(UnlabelledSource(dataset).images())
+            elif dataset.get('ann_file'):
+                total += len(names_in_list(file))
             else:
                 key = next(iter(prefixes_of(dataset)), None)
                 total += len(find_images(folder_of(dataset, key))[1])

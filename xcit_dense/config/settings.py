@@ -27,8 +27,8 @@ class Settings:
     Args:
         image_size: The side of the square in pixels that images are resized into, or (width, height); see
             `xcit_dense.config.image_size.set_image_size` for the meaning in each task.
-        epochs: Length of the training, for a config that counts epochs.
-        iterations: Length of the training, for a config that counts iterations.
+        epochs: Length of the training, see `xcit_dense.config.length.set_length`.
+        iterations: The same in iterations.
         batch_size: Images in a training batch of each process.
         lr: The learning rate; it is not scaled any further.
         workers: Processes that read the data, for each loader.
@@ -61,11 +61,11 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
     if settings.image_size is not None:
         set_image_size(cfg, settings.image_size, loaders)
-    for unit in ('epochs', 'iterations'):
-        if getattr(settings, unit) is not None:
-            set_length(cfg, getattr(settings, unit), unit)
     if settings.batch_size is not None:
         _set_batch_size(cfg, settings, given)
+    for unit in ('epochs', 'iterations'):  # an epoch has fewer iterations of larger batches
+        if getattr(settings, unit) is not None:
+            set_length(cfg, getattr(settings, unit), unit)
     if settings.lr is not None:
         _set_lr(cfg, settings)
     if settings.workers is not None:

@@ -126,6 +126,8 @@ class ClassImages:
 
     def _line(self, number, text):
         text = text.rstrip('\r\n')
+        if text.startswith('\ufeff'):  # the framework would read it as part of the name
+            return Line(number, text[1:], None, 'it begins with a byte order mark: save the list as UTF-8 without it')
         if not self.is_labelled:
             return Line(number, text, None)
         name, _, label = text.strip().rpartition(' ')

@@ -207,7 +207,7 @@ def read_class_list(path):
 def parse_class_list(data: bytes) -> tuple:
     """Return the names in a class list, see `read_class_list`."""
     try:
-        names = tuple(line.strip() for line in data.decode().strip().splitlines())
+        names = tuple(line.strip() for line in data.decode('utf-8-sig').strip().splitlines())
     except ValueError as error:
         raise Unreadable(str(error)) from error
     if not names or not all(names) or len(set(names)) < len(names):

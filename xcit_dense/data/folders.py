@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..errors import DataError
+from ..text import read_text, with_slashes
 
 #: The number of folders that an error lists if nothing is recognised.
 _SEEN = 12
@@ -70,13 +71,13 @@ def _is_folder(entry):
 
 
 def names_in_list(path) -> list:
-    """Return the names in a list of images, one per line.
+    """Return the names in a list of images, one per line, with ``/`` also where it was written on Windows.
 
     Raises:
         DataError: It cannot be read.
     """
     try:
-        return [line.strip() for line in Path(path).expanduser().read_text().splitlines() if line.strip()]
+        return [line.strip() for line in with_slashes(read_text(Path(path).expanduser())).splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         raise DataError(f'the list of images {path} cannot be read: {error}') from error
 

@@ -94,8 +94,7 @@ class TeacherOptions:
         try:
             return fetch(str(source))
         except CheckpointError as error:
-            words = str(error).partition(' To train from random weights')[0]  # that is for the student
-            raise CheckpointError(f'model.teacher.checkpoint: {words}') from error
+            raise CheckpointError(f'model.teacher.checkpoint: {error}') from error
 
     def __str__(self):
         return f'{self.name} of {self.library}'

@@ -1,6 +1,5 @@
 """Measure the label maps of a segmentation data set: pixels and width of each class, sizes of the images."""
 from dataclasses import dataclass
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -9,9 +8,9 @@ from PIL import Image
 from ..data.check.classes import wanted_classes
 from ..data.datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
 from ..data.files import FORMATS, Unreadable, read_files
-from ..data.folders import files_below
 from ..data.label_maps import LabelMaps
 from ..data.pipelines import ignored_labels
+from ..errors import DataError
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
@@ -48,7 +47,10 @@ def measure_maps(cfg, loader: str = LOADERS[0]):
         return None
     dataset, = members
     maps = LabelMaps(dataset, ignored_labels(cfg, loader))
-    paths = _paths(dataset, maps)
+    try:
+        paths = maps.paths()
+    except DataError:  # no list
+        return None
     states = [state for state in maps.read(paths) if 'labels' in (state.content or {})] if maps.is_read else []
     if not states:
         return None
@@ -72,18 +74,6 @@ def _is_known(dataset):
     return (reader_of(dataset) in ('BaseSegDataset', 'ImageFolderDataset')
             and not is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())
             and bool(prefixes_of(dataset).get('seg_map_path')))
-
-
-def _paths(dataset, maps):
-    """Return the label maps: those of the images that the data set lists in a file, or all in the folder."""
-    if not dataset.get('ann_file'):
-        return [path for path in files_below(maps.folder) if path.name.endswith(maps.suffix)]
-    listed = Path(dataset.get('data_root') or '', dataset['ann_file']).expanduser()
-    try:
-        names = listed.read_text().split()
-    except (OSError, ValueError):
-        return []
-    return [maps.folder / f'{name}{maps.suffix}' for name in names]
 
 
 def _widths(paths, folder):

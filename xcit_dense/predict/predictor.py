@@ -127,7 +127,7 @@ class DetectionPredictor(Predictor):
     Args:
         cfg: As for `Predictor`.
         checkpoint: As for `Predictor`.
-        score_thr: Objects with a lower score are not drawn; the results have all objects.
+        score_thr: Objects with a lower score, from 0 to 1, are not drawn; the results have all objects.
         device: As for `Predictor`.
         ids_from: File in COCO format with the ids of the images. Without it, ids come from the first of these that
             has one for every image: the annotation file of the test data; the number in the file name, as in COCO, if
@@ -143,6 +143,8 @@ class DetectionPredictor(Predictor):
 
     def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None, fuse: bool = True,
                  dtype: str = 'float32'):
+        if not 0 <= score_thr <= 1:
+            raise ConfigError(f'score_thr (--score-thr) must be from 0 to 1, got {score_thr}')
         super().__init__(cfg, checkpoint, device, fuse, dtype, pred_score_thr=score_thr)
         self.score_thr = score_thr
         self.records, self._ids_from, self._ids_are = [], ids_from, None

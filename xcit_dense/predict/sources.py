@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 from ..data.datasets import find_images
-from ..data.folders import files_below
+from ..data.folders import files_below, names_in_list
 from ..data.pipelines import image_suffixes
 from ..errors import DataError
 from ..text import counted, listed
@@ -42,11 +42,7 @@ def find_sources(source, cfg):
 
 def _listed_in(file):
     """Return the absolute paths in a list, in order, without repetitions."""
-    try:
-        lines = map(str.strip, file.read_text('utf-8-sig').splitlines())
-    except (OSError, ValueError) as error:
-        raise DataError(f'{file} cannot be read as a list of files: {error}') from error
-    names = list(dict.fromkeys(line for line in lines if line and not line.startswith('#')))
+    names = list(dict.fromkeys(line for line in names_in_list(file) if not line.startswith('#')))
     folders = list(dict.fromkeys((file.parent.absolute(), Path().absolute())))
     places = {name: [folder / os.path.expanduser(name) for folder in folders] for name in names}
     found = {name: next(filter(os.path.isfile, paths), None) for name, paths in places.items()}

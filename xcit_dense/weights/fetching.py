@@ -25,7 +25,7 @@ _TIMEOUT = 30  # seconds without a byte
 _PATIENCE = 3600  # seconds to wait for another process to fetch a file
 
 
-def fetch(source: str) -> Path:
+def fetch(source: str, instead: str = '') -> Path:
     """Return the local path of a file; addresses are downloaded into torch's cache first.
 
     The cache holds a published file under its own name, and any other in a folder named by a hash of its
@@ -34,6 +34,7 @@ def fetch(source: str) -> Path:
     Args:
         source: A path, a work dir (its newest checkpoint), an ``https://`` address, or ``xcit://NAME``
             of `xcit_dense.weights.zoo`. ``http://`` is for servers on this machine only.
+        instead: A sentence for the error on what to do without the file.
 
     Raises:
         CheckpointError: There is no such file, or it cannot be fetched; the message says where to put
@@ -58,8 +59,7 @@ def fetch(source: str) -> Path:
         reason = first_line(error) if error else 'see the first process of this machine'
         raise CheckpointError(
             f'cannot fetch the weights {source}: {reason}. '
-            f'Without a network, put the file at {path}. To train from random weights instead, use train '
-            '--no-pretrained, or init_cfg=None in the config.')
+            f'Without a network, put the file at {path}. {instead}'.rstrip())
     return path
 
 

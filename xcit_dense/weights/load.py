@@ -11,6 +11,7 @@ from ..text import listed
 from .channels import fit_channels
 from .containers import find_model, find_models, find_short_names, titles_of_models
 from .describe import Contents, arch_title
+from .fetching import fetch
 from .layouts import part_of
 from .read import read_checkpoint
 
@@ -125,7 +126,9 @@ def _explained(model, title, contents):
 
 def _read_for(model, source, prefix):
     """Return the contents of a file that must hold an XCiT, what messages call it, and the XCiT that is expected."""
-    checkpoint, which = read_checkpoint(source), None
+    path = fetch(str(source), 'To train from random weights instead, use train --no-pretrained, or init_cfg=None in '
+                 'the config.')
+    checkpoint, which = read_checkpoint(path), None
     first, _, inner = (prefix or '').rstrip('.').partition('.')
     if first.lower() in find_short_names(checkpoint):
         which, prefix = first, inner

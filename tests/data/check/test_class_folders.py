@@ -119,6 +119,8 @@ def test_lists_that_cannot_be_used_at_all(root):
     (root / 'classes.txt').write_text('a\na\n')
     found = only(check_data_set(dataset, True), 'class-list')
     assert found[0].file == str(root / 'classes.txt') and "['a', 'a']" in found[0].sentence
+    write_list(root, '\ufeffstar/star_0001.jpg 3\nstar/star_0002.jpg 3\n')
+    assert 'line 1 cannot be used: it begins with a byte order mark' in check_data_set(dataset).findings[-1].sentence
     (root / 'list.txt').write_bytes(b'\xff')
     assert 'list.txt has no image' in check_data_set(dataset, True).findings[-1].sentence
     write_list(root, '')

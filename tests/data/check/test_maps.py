@@ -43,6 +43,17 @@ def test_fault_of_a_label_map(root, kind, plant, words):
     assert check_data_set(folders(root)).findings == [finding]  # out of the cache
 
 
+def test_a_list_from_windows(root):
+    """Our data set reads marks and separators of Windows; for mmseg's own they are a part of the first name."""
+    (root / 'list.txt').write_text('\ufefftraining\\000000000001.jpg\r\ntraining\\000000000002.jpg\r\n')
+    listed = folders(root, ann_file='list.txt', data_prefix=dict(img_path='images', seg_map_path='annotations'))
+    report = check_data_set(listed)
+    assert report.findings == [] and report.counts['images'] == 2
+    missing = [f for f in check_data_set(dict(listed, type='BaseSegDataset', img_suffix='')).errors
+               if f.kind == 'image-missing']
+    assert len(missing) == 2 and '/\\ufefftraining' in missing[0].sentence
+
+
 def test_links_are_read_as_the_frameworks_read_them(root):
     """A file for itself and a whole folder, as Hugging Face's cache, DVC and ``ln -s`` leave them."""
     for path in image_and_map(root):

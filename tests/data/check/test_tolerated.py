@@ -1,6 +1,7 @@
 """Data that mmdet and mmseg accept, so the check must too: other categories, ids, files and custom loaders."""
 import json
 import shutil
+from contextlib import nullcontext
 
 import cv2
 import numpy as np
@@ -18,6 +19,7 @@ from xcit_dense.data.check import check_before_training, check_data_set, check_d
 from xcit_dense.data.check.draw import draw_contact_sheet
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES
+from xcit_dense.errors import DataError
 
 
 def objects_of(root, **changes):
@@ -119,10 +121,22 @@ def test_label_maps_in_the_ratio_of_their_images_are_resized_with_them(root):
         loaded = step(loaded)
     assert loaded['img'].shape[:2] == loaded['gt_seg_map'].shape
     only(check_data_set(folders(root, pipeline=steps)), 'map-ratio')
-    only(check_data_set(folders(root, pipeline=steps, test_mode=True)), 'map-size')
+    only(check_data_set(folders(root, pipeline=steps), trained=False), 'map-size')
     only(check_data_set(folders(root, pipeline=steps[:2])), 'map-size')
     image.resize((image.width * 2, image.height * 2 + 1), Image.NEAREST).save(path)
     only(check_data_set(folders(root, pipeline=steps)), 'map-size')
+
+
+@pytest.mark.parametrize('part, stops', (('training', False), ('validation', True)))
+def test_small_label_maps_stop_a_training_where_a_metric_compares_them(part, stops, root):
+    path = next((root / 'annotations' / part).glob('*.png'))
+    map_ = Image.open(path)
+    width, height = map_.size
+    map_.resize((width * 2, height * 2), Image.NEAREST).save(path)
+    cfg = load_config(TINY_SEG_CONFIG, data_root=root, pretrained=False)
+    with pytest.raises(DataError, match=f'{path.name} has a different size.*{width * 2} x {height * 2}, not {width} x '
+                                        f'{height} ') if stops else nullcontext():
+        check_before_training(cfg)
 
 
 def test_unused_categories_may_be_there_twice(root):

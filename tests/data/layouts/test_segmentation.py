@@ -188,8 +188,10 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
     cfg = segmentor(root, tmp_path / 'run')
     assert found(cfg, 'val').keys() == {'s003.jpg', 's004.jpg'} and len(found(cfg)) == 8
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
-    (root / 'train.txt').write_text('/SegNet/images/s001.jpg /SegNet/masks/s001.png\n')
-    assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg'}
+    line = '/SegNet/images/s001.jpg /SegNet/masks/s001.png\n'
+    for text in (line, '\ufeff' + line.replace('/', '\\')):
+        (root / 'train.txt').write_text(text)
+        assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg'}
     (root / 'train.txt').write_text('s001\nnobody\n')
     with pytest.raises(DataError, match='train.txt lists 1 image not found in the data: nobody'):
         segmentor(root, tmp_path / 'run')

@@ -52,6 +52,17 @@ def test_forms(form, polygons, folder, tmp_path, capfd):
     assert all(bool(a['segmentation']) == polygons for a in content['annotations'])
 
 
+@pytest.mark.parametrize('form', ('lists', 'roboflow', 'bare', 'cvat'))
+def test_files_that_were_written_on_windows(form, folder, tmp_path):
+    """Byte order marks, line ends and separators, in the description, lists, labels and classes."""
+    root = (exports.yolo_of_cvat(tmp_path / 'data') if form == 'cvat' else
+            exports.yolo(tmp_path / 'data', ('train', ), (4, ), form=form))
+    for path in root.rglob('*'):
+        if path.suffix in ('.txt', '.yaml', '.names', '.data'):
+            path.write_text(path.read_text().replace('/', '\\'), encoding='utf-8-sig', newline='\r\n')
+    assert numbers(placed(root, folder)) == (dict(train=(3, 9), val=(1, 3), test=(1, 3)), NAMES)
+
+
 def test_test_data_and_data_without_validation(folder, tmp_path):
     root = exports.yolo(tmp_path / 'data', ('train', 'val', 'test'), (5, 2, 3))
     assert numbers(placed(root, folder))[0] == dict(train=(5, 15), val=(2, 6), test=(3, 9))
@@ -108,6 +119,8 @@ def test_skeletons_have_boxes(one):
     ('0 0.5 nan 0.5 0.5', 'line 1: a number is not between 0 and 1'),
     ('0.5 0.5 0.5 0.5 0.5', 'line 1: 0.5 is not a class number'),
     ('-1 0.5 0.5 0.5 0.5', 'line 1: -1 is not a class number'),
+    ('nan 0.5 0.5 0.5 0.5', 'line 1: nan is not a class number'),
+    ('inf 0.5 0.5 0.5 0.5', 'line 1: inf is not a class number'),
     ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2')))
 def test_labels_that_cannot_be_read(text, words, one):
     with pytest.raises(DataError, match=f'a.txt, {words}'):
@@ -124,6 +137,7 @@ def test_names(names, wanted, one):
 @pytest.mark.parametrize('description, words', (
     (dict(names={0: 'a', 2: 'b'}), 'keys of names must be 0 to 1'),
     (dict(names={'a': 'x'}), 'keys of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
+    (dict(names=None, nc='three'), "data.yaml: nc must be the number of classes, not 'three'"),
     (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')))
 def test_descriptions_that_cannot_be(description, words, one):
     with pytest.raises(DataError, match=words):

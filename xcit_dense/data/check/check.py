@@ -39,8 +39,8 @@ from .findings import Finding, Report, alike, choose_samples, each_kind_first, i
 from .label_maps import check_label_maps
 
 _SHOWN = 10
-_WITHOUT_MASKS = ('If the data has only boxes, use a detector without masks: fasterrcnn_xcit_s12_p16_custom or the '
-                  'small fasterrcnn_xcit_n12_p16_small.')
+_WITHOUT_MASKS = ('Most objects have no mask. If the data has only boxes, use a detector without masks: '
+                  'fasterrcnn_xcit_s12_p16_custom or the small fasterrcnn_xcit_n12_p16_small.')
 #: Settings that do not change the findings by themselves; some values in them do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
 #: An image file with one of these findings is not opened again for drawing.
@@ -58,7 +58,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         use_cache: Whether to reuse results for files with the same size and time.
         judged: Whether a metric reads its masks; None if that is unknown.
         ignored: Labels that heads or metrics ignore, in addition to those that the data set ignores.
-        trained: Whether it is trained on; for images by class a test needs less.
+        trained: Whether it is trained on. A test of images by class needs less, one with label maps more.
         stops: Whether training fails on labels that are 255 after loading.
     """
     reader = reader_of(dataset)
@@ -88,7 +88,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         names = wanted or listed
         findings += check_names(path, wanted, listed) if listed else []
     report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'),
-                              reader == 'BaseSegDataset', use_cache, ignored, stops)
+                              reader == 'BaseSegDataset', use_cache, ignored, trained, stops)
     report.findings = findings + report.findings
     return report
 
@@ -183,10 +183,9 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
             parts.add(user)
         loader = user.partition('.')[0]
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
-        if reader_of(dataset) in ('CustomDataset', 'UnlabelledImages'):
+        if reader_of(dataset) != 'CocoDataset':
             options['trained'] = loader == LOADERS[0]
-        elif loader == LOADERS[0]:
-            options['stops'] = stops_at_255(cfg)
+            options['stops'] = options['trained'] and stops_at_255(cfg)
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
                     _filter_of(dataset),
                     loads_masks(dataset), turns_images(dataset), image_loader(dataset).key(),
@@ -241,9 +240,9 @@ def check_before_training(cfg, on_findings: str = 'stop'):
                         'set --data-root DIR to the folder of the data set')
     text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
-        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
-    print_log(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors)}', logger='current',
-              level=logging.WARNING)
+        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors, reports)}')
+    print_log(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors, reports)}',
+              logger='current', level=logging.WARNING)
 
 
 def _first_of(errors):
@@ -256,17 +255,24 @@ def _first_of(errors):
     return '\n'.join(lines)
 
 
-def _advice(cfg, errors):
+def advice_on_masks(reports) -> str:
+    """Return which configs to use if most objects of a data set lack the masks that its config loads; otherwise ''."""
+    lacks = any(2 * sum(finding.kind == 'mask-missing' for finding in report.findings)
+                > report.counts.get('annotations', 0) for report in reports)
+    return _WITHOUT_MASKS if lacks else ''
+
+
+def _advice(cfg, errors, reports):
     """Return lines with advice on errors."""
     command = ['python', '-m', 'xcit_dense', 'check_data', cfg.filename or 'CONFIG']
     roots = {dataset.get('data_root') for dataset in datasets(cfg, LOADERS)}
     if len(roots) == 1 and all(roots):
         command += ['--data-root', *roots]
     text = f'To see all (add the --cfg-options of this run, if any): {shlex.join(command)}'
-    if any(finding.drops and finding.part in (*PARTS, 'lines', 'files') for finding in errors):
+    if masks := advice_on_masks(reports):
+        text = f'{masks}\n{text}'
+    elif any(finding.drops and finding.part in (*PARTS, 'lines', 'files') for finding in errors):
         text += '\nWith --drop DIR it also writes annotations, or a list of images, without the entries that are wrong.'
-    if any(finding.kind == 'mask-missing' for finding in errors):
-        text += f'\n{_WITHOUT_MASKS}'
     if any(finding.kind == 'class-missing' for finding in errors):
         text += '\nFor your own classes use a *_custom config, or set classes_from_data = True in your config.'
     return text

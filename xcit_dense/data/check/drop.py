@@ -25,7 +25,8 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
         drop, nothing is written.
 
     Raises:
-        DataError: The file would be that of the data set itself, or there is no annotation file to start from.
+        DataError: The file would be that of the data set itself, or there is no annotation file to start from, or
+            no annotation would be left.
         OutputError: The file cannot be written, or exists and was not written by this function.
     """
     source = Path(report.source)
@@ -52,6 +53,8 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
     ids = {record['id'] for record in kept['images']}
     before = len(kept['annotations'])
     kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
+    if content['annotations'] and not kept['annotations']:
+        raise DataError(f'{source} cannot be cleaned: no annotation would be left')
     _write(target, json.dumps({**content, **kept}), overwrite)
     kinds = Counter(finding.kind for finding in dropped)
     words = [counted(len(rows[part]), part) for part in PARTS if rows[part]]

@@ -89,7 +89,7 @@ KINDS = {
     'map-colour': Kind(ERROR, True, 'is not a label map: a pixel must be one number from 0 to 255, but the file has '
                                     'colours (mode {value}). To convert it: --palette FILE, with a line "name r g b" '
                                     'for each class'),
-    'map-size': Kind(ERROR, True, 'has a different size than its image: {value}'),
+    'map-size': Kind(ERROR, True, 'has a different size than its image: {value}. Resize it without interpolation'),
     'map-ratio': Kind(WARNING, False, 'has a different size than its image but the same aspect ratio; the pipeline '
                                       'resizes both: {value}'),
     'map-labels': Kind(ERROR, True, 'has labels without a class: {value}'),

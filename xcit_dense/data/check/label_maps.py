@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ...errors import DataError
 from ...text import shown
 from ..datasets import folder_of, prefixes_of, setting_of
 from ..files import read_files
-from ..folders import files_below, label_map_of
+from ..folders import files_below, label_map_of, names_in_list
 from ..label_maps import LabelMaps
 from ..labels import without_class
 from ..pipelines import image_suffixes, resizes
@@ -18,7 +19,7 @@ IGNORED_NAME = '(ignored)'
 
 
 def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignored=(),
-                     stops: bool = False) -> Report:
+                     trained: bool = True, stops: bool = False) -> Report:
     """Check the images and label maps of a data set.
 
     Args:
@@ -28,10 +29,12 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
         exact: Whether the data set reads only images that end with its ``img_suffix``.
         use_cache: Whether to reuse results for files with the same size and time.
         ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
+        trained: Whether it is trained on.
         stops: Whether training fails on labels that are 255 after loading.
     """
     folder = folder_of(dataset, 'img_path')
-    check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, use_cache, stops)
+    check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, use_cache, trained,
+                   stops)
     images = check.images()
     headers = read_files(images, read_header, 'headers', folder, use_cache, 'images')
     maps = None
@@ -53,15 +56,15 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
 
 class _Check:
 
-    def __init__(self, dataset, names, folder, maps, exact, use_cache, stops):
+    def __init__(self, dataset, names, folder, maps, exact, use_cache, trained, stops):
         self.dataset, self.names = dataset, names
         self.folder, self.maps = folder, maps
         self.suffix = setting_of(dataset, 'img_suffix', '.jpg') if exact else None
         self.first, self.ignored = maps.first, maps.ignored
         self.stops_at = maps.unlabelled if stops else set()
         self.pipeline = Images(dataset, folder, use_cache)
-        # a resize that keeps the ratio makes both the same size; a test compares with the original image
-        self.resizes = not dataset.get('test_mode') and resizes(dataset)
+        # a resize that keeps the ratio makes both the same size; a metric compares with the original image
+        self.resizes = trained and resizes(dataset)
         self.findings = []
         self.drawn = {}  # the label map of each image that can be opened, or None
         self.total_without = 0
@@ -94,9 +97,9 @@ class _Check:
     def listed_images(self):
         """Return the images of a data set that lists them in a file, one per line."""
         path = Path(self.dataset.get('data_root') or '', self.dataset['ann_file']).expanduser()
-        try:
-            names = [line.strip() for line in path.read_text().splitlines()]
-        except (OSError, ValueError):
+        try:  # mmseg's own data set does not know marks and separators of Windows
+            names = names_in_list(path) if self.suffix is None else map(str.strip, path.read_text().splitlines())
+        except (DataError, OSError, ValueError):
             self.add('not-there', path)
             return []
         return [self.folder / f'{name}{self.suffix or ""}' for name in names if name]

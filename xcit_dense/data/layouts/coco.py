@@ -4,7 +4,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from ...errors import DataError
-from ...text import listed
+from ...text import listed, with_slashes
 from ..files import read_json
 from ..names import part_of
 from .layout import PARTS, below
@@ -120,7 +120,7 @@ def _forms(names):
 
 def _path(name):
     """Return a name as a path below a folder; tools on Windows write backslashes."""
-    parts = PurePosixPath(name.replace('\\', '/')).parts
+    parts = PurePosixPath(with_slashes(name)).parts
     return PurePosixPath(*(part for part in parts if part not in ('/', '..') and not part.endswith(':')))
 
 

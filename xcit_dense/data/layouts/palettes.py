@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from ...errors import DataError
+from ...text import read_text
 
 #: Files with names and colours, and files with only names, in the order in which they are read.
 _WITH_COLOURS = ('labelmap.txt', 'label_map.txt', 'class_dict.csv', 'classes.csv', 'palette.txt', 'palette.csv',
@@ -63,7 +64,7 @@ def _read_names(path):
     if path.name in _WITH_COLOURS:
         return tuple(name for name, _ in _entries(path))
     try:
-        text = path.read_text(encoding='utf-8-sig')
+        text = read_text(path)
         if path.suffix in ('.yaml', '.yml'):
             import yaml
             content = yaml.safe_load(text)
@@ -86,7 +87,7 @@ def _entries(path):
     """Return pairs of a name and a colour; none if any line is something else."""
     path = Path(path)
     try:
-        text = path.read_text(encoding='utf-8-sig')
+        text = read_text(path)
         if path.suffix == '.json':
             return _of_json(json.loads(text))
     except (OSError, ValueError) as error:

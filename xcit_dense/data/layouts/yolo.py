@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from ...errors import DataError
-from ...text import counted, listed, shown
+from ...text import counted, listed, read_text, shown, with_slashes
 from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
 from ..folders import files_below, names_in_list
@@ -75,7 +75,7 @@ def read_yolo(source: Path, root: Path, turned: bool = True, images=None) -> dic
 
 def _read_description(path):
     try:
-        content = _read_darknet(path) if path.suffix == '.data' else yaml.safe_load(path.read_text())
+        content = _read_darknet(path) if path.suffix == '.data' else yaml.safe_load(read_text(path))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise DataError(f'{path} cannot be read: {error}') from error
     if not isinstance(content, dict):
@@ -85,13 +85,13 @@ def _read_description(path):
 
 def _read_darknet(path):
     """Return the content of CVAT's "YOLO 1.1" description: lines of key and value, and classes in a separate file."""
-    pairs = [line.partition('=')[::2] for line in path.read_text().splitlines() if '=' in line]
+    pairs = [line.partition('=')[::2] for line in read_text(path).splitlines() if '=' in line]
     content = {key.strip(): value.strip() for key, value in pairs}
     file = _place_of(content.get('names', 'obj.names'), path.parent, None)
     if file is None:
         raise DataError(f'{path}: its file of class names, {content.get("names", "obj.names")}, does not exist')
     parts = {key: value for key, value in content.items() if key in ('train', 'valid', 'test')}
-    return dict(parts, names=[name.strip() for name in file.read_text().splitlines() if name.strip()])
+    return dict(parts, names=[name.strip() for name in read_text(file).splitlines() if name.strip()])
 
 
 def _usual_folders(root):
@@ -120,7 +120,8 @@ def _place_of(name, base, above):
 
     For files next to the description Roboflow writes ``../train/images``, and CVAT ``data/train.txt``.
     """
-    bases = [base / str(above), base] if above else [base]
+    name = with_slashes(name)
+    bases = [base / with_slashes(str(above)), base] if above else [base]
     names = [name, re.sub(r'^(\.\./)+', '', name), name.removeprefix('data/')]
     return next((path for name in names for folder in bases if (path := Path(folder, name)).exists()), None)
 
@@ -142,7 +143,7 @@ def _read_lines(file, source, description):
     An image without a file has no objects.
     """
     try:
-        lines = file.read_text().splitlines()
+        lines = read_text(file).splitlines()
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
@@ -167,7 +168,7 @@ def _read_label(words, points):
         return 'it is not a list of numbers', None
     if points:  # of a skeleton, after the box
         numbers = numbers[:4]
-    if kind < 0 or kind != int(kind):
+    if not (kind >= 0 and kind.is_integer()):
         return f'{words[0]} is not a class number', None
     if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
         return f'it has {counted(len(numbers), "numbers")} after the class', None
@@ -192,7 +193,10 @@ def _names_of(description, source, base, lines):
         except Unreadable as error:
             raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
     if names is None:
-        names = range(max(highest + 1, description.get('nc') or 0))
+        count = description.get('nc') or 0
+        if not isinstance(count, int):
+            raise DataError(f'{source}: nc must be the number of classes, not {shown(count)}')
+        names = range(max(highest + 1, count))
     if not isinstance(names, (list, tuple, range)) or not names:
         raise DataError(f'{source}: names must be a list of class names, not {shown(names)}')
     if highest >= len(names):
