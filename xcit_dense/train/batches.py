@@ -43,7 +43,7 @@ def split_by_size(model, data) -> list:
     """
     inputs = data.get('inputs') if isinstance(data, dict) else None
     if not isinstance(inputs, (list, tuple)) or not all(isinstance(image, Tensor) for image in inputs):
-        return [((), data)]
+        return [(range(len(inputs) if isinstance(inputs, Tensor) else 1), data)]
     multiple = getattr(getattr(unwrapped(model), 'data_preprocessor', None), 'pad_size_divisor', 1)
     groups = {}
     for place, image in enumerate(inputs):
