@@ -154,8 +154,7 @@ def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
 
     def by_hand(runner, model):
         losses = []
-        for index in range(6):
-            data = runner.val_dataloader.dataset[index]
+        for data in map(runner.val_dataloader.dataset.__getitem__, range(6)):
             inputs, sample = model.data_preprocessor(pseudo_collate([data]))['inputs'], data['data_samples']
             losses.append(model.loss(inputs, [sample.set_gt_score(F.one_hot(sample.gt_label[0], 3).float())])['loss'])
         return float(torch.stack(losses).mean())
