@@ -40,6 +40,23 @@ def test_a_published_schedule_of_iterations(length):
     assert length // cfg.default_hooks.checkpoint.interval >= min(20, length)
 
 
+@pytest.mark.parametrize('key, length, loop, saving, wanted', (
+    # a tenth of 1,000 iterations becomes one of 400, and what counts epochs stays
+    ('max_iters', 400, (100, 300, [(600, 50)]), dict(interval=200, by_epoch=False), (40, 120, [(240, 20)], 80)),
+    ('max_iters', 400, (100, 300, [(600, 50)]), dict(interval=5), (40, 120, [(240, 20)], 5)),
+    # intervals of epochs stay, up to the length of the run
+    ('max_epochs', 4, (2, 500, [(750, 9)]), dict(interval=5), (2, 2, [(3, 9)], 4)),
+    ('max_epochs', 4, (2, 500, [(750, 9)]), dict(interval=5, by_epoch=False), (2, 2, [(3, 9)], 5))))
+def test_intervals_of_validations_and_checkpoints(key, length, loop, saving, wanted):
+    interval, begin, dynamic = loop
+    cfg = config([], **{key: 1000}, val_interval=interval, val_begin=begin, dynamic_intervals=dynamic)
+    cfg.default_hooks = dict(checkpoint=saving)
+    set_length(cfg, length, 'iterations' if key == 'max_iters' else 'epochs', epoch_length=7)
+    got = cfg.train_cfg
+    assert (got[key], got.val_interval, got.val_begin, got.dynamic_intervals, cfg.default_hooks.checkpoint.interval) == (
+        length, *wanted)
+
+
 def test_a_warm_up_is_told_by_the_data(demo_data):
     """Six images in batches of two: 200 epochs have 600 iterations, and 50 of them are less than a tenth."""
     def ends(epochs):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from mmengine.config import Config
+from PIL import Image
 
 import xcit_dense
 from helpers.exported_detectors import build, config_of
@@ -136,6 +137,28 @@ def test_a_wrong_file_is_not_written(backbone, trained, tmp_path, monkeypatch):
     with pytest.raises(ExportError, match='does not compute'):
         xcit_dense.export_model(TINY_CONFIG, trained[0], tmp_path / 'new/model.onnx', backbone=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_calibration_images_are_spread_over_the_folder_and_read_as_the_file_gets_them(
+        backbone, trained, tmp_path, monkeypatch):
+    seen, folder = [], tmp_path / 'images'
+    folder.mkdir()
+    for number in range(5):
+        picture = Image.new('RGB', (60, 20), (50 * number, 7, 9))
+        picture.paste((200, 7, 9), (30, 0, 60, 20))  # the right half
+        picture.save(folder / f'{number}.png')
+
+    def stop(source, target, images):
+        seen.extend(images)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exporting.Graph, 'trace', lambda graph: onnx.load(backbone[0].path))
+    monkeypatch.setattr(exporting, 'quantise', stop)
+    monkeypatch.setattr(exporting, '_CALIBRATED', 2)
+    with pytest.raises(KeyboardInterrupt):
+        xcit_dense.export_model(TINY_CONFIG, trained[0], tmp_path / 'model.onnx', backbone=True, calibration=folder)
+    assert [(image.shape, image[0, 0].tolist(), image[-1, -1].tolist()) for image in seen] == [
+        ((64, 192, 3), [red, 7, 9], [200, 7, 9]) for red in (0, 150)]
 
 
 @pytest.fixture

@@ -101,6 +101,31 @@ def test_numbers_are_nearly_those_of_the_file(head, tmp_path, capsys, caplog):
     assert [path.name for path in tmp_path.iterdir()] == ['int8.onnx']
 
 
+@pytest.mark.parametrize('takes_uint8', (False, True))
+def test_ranges_are_those_of_all_images_as_the_file_gets_them(takes_uint8, tmp_path):
+    """The least value is red in the first image, the largest blue in the last."""
+    weight = onnx.numpy_helper.from_array(np.ones((16, 18, 1, 1), np.float32), 'weight')
+    kind, shape = (onnx.TensorProto.UINT8, (1, None, None, 3)) if takes_uint8 else (
+        onnx.TensorProto.FLOAT, (1, 3, None, None))
+    steps = [onnx.helper.make_node('Cast', ['image'], ['cast'], to=onnx.TensorProto.FLOAT),
+             onnx.helper.make_node('Transpose', ['cast'], ['x'], perm=(0, 3, 1, 2) if takes_uint8 else (0, 1, 2, 3)),
+             onnx.helper.make_node('Concat', ['x'] * 6, ['many'], axis=1),
+             onnx.helper.make_node('Conv', ['many', 'weight'], ['y'], name='conv')]
+    infos = [onnx.helper.make_tensor_value_info(*of) for of in (
+        ('image', kind, shape), ('y', onnx.TensorProto.FLOAT, (1, 16, None, None)))]
+    model = onnx.helper.make_model(onnx.helper.make_graph(steps, 'x', infos[:1], infos[1:], [weight]),
+                                   opset_imports=[onnx.helper.make_opsetid('', 18)], ir_version=10)
+    onnx.helper.set_model_props(model, dict(mean='[120, 110, 100]', std='[60, 50, 55]'))
+    onnx.save(model, tmp_path / 'model.onnx')
+    images = [np.full((8, 24, 3), colour, np.uint8) for colour in ((10, 90, 80), (130, 100, 70), (90, 110, 250))]
+    quantise(tmp_path / 'model.onnx', tmp_path / 'int8.onnx', images, kept=())
+    made = onnx.load(tmp_path / 'int8.onnx').graph
+    node = next(node for node in made.node if node.op_type == 'QuantizeLinear' and node.input[0] == 'many')
+    scale = next(onnx.numpy_helper.to_array(value) for value in made.initializer if value.name == node.input[1])
+    wanted = 250 if takes_uint8 else (250 - 100) / 55 - (10 - 120) / 60  # a range always includes 0
+    assert float(scale) == pytest.approx(wanted / 255, rel=1e-5)
+
+
 def test_images_are_not_held(head, tmp_path):
     """Each one is gone when the second next is asked for."""
     import weakref

@@ -35,13 +35,17 @@ def features(cfg, loader, num_classes=3, **options):
 
 
 def test_each_image_counts_once_in_order(cfg):
-    """Though a wrapper repeats the first data set."""
+    """Though a wrapper repeats the first data set, and images that are not cropped differ in size."""
+    del cfg.test_dataloader.dataset.pipeline[2]
     set_knn(cfg, 5)
     loader = hook_of(cfg).loader
     found, labels, numbers = (torch.cat(parts) for parts in zip(*features(cfg, loader), strict=True))
     assert numbers.tolist() == list(range(12)) and labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert found.shape == (12, 32) and found.dtype == torch.float32
+    alone = torch.cat([batch[0] for batch in features(cfg, dict(loader, batch_size=1))])
+    torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
     both = load_config(TINY_CLS_CONFIG)
+    del both.test_dataloader.dataset.pipeline[2]
     first, second = cfg.train_dataloader.dataset, cfg.test_dataloader.dataset
     both.train_dataloader.dataset = dict(type='ConcatDataset', datasets=[
         dict(type='RepeatDataset', times=3, dataset=first), second])

@@ -109,7 +109,9 @@ def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_pa
     more = 'randomness = dict(seed=1)\n'
     whole = write_config(tmp_path / 'whole.py', TINY_SEG_CONFIG, more=more)
     sharding = f"{more}model_wrapper_cfg = {load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg}\n"
-    shares = write_config(tmp_path / 'shares.py', TINY_SEG_CONFIG, more=sharding)
+    # a batch of one size in the first process, of two sizes in the second
+    batches = 'val_dataloader = dict(batch_size=2, dataset=dict(indices=[0, 1, 0, 2]))\n'
+    shares = write_config(tmp_path / 'shares.py', TINY_SEG_CONFIG, more=sharding + batches)
     stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
                             "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=sharding)
     train(whole, tmp_path / 'whole')

@@ -2,6 +2,7 @@
 import copy
 import json
 import re
+import shutil
 from types import SimpleNamespace
 
 import cv2
@@ -145,23 +146,23 @@ def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
 
 
 def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
-    """In batches of four and two images; nothing is mixed."""
+    """In batches of four and two images, of three sizes, the first with two of each; nothing is mixed."""
     pytest.importorskip('mmpretrain')
+    root = shutil.copytree(class_folders, tmp_path / 'data')
+    for path, width in zip(sorted(root.glob('val/*/*.png')), (40, 33, 40, 58, 33, 40), strict=True):
+        cv2.imwrite(str(path), cv2.resize(cv2.imread(str(path)), (width, 40)))
 
     def by_hand(runner, model):
-        data = list(runner.val_dataloader)
-        inputs = torch.cat([model.data_preprocessor(batch)['inputs'] for batch in data])
-        labels = torch.cat([sample.gt_label for batch in data for sample in batch['data_samples']])
-        assert len(labels) == 6
         losses = []
-        for image, label in zip(inputs, labels, strict=True):
-            sample = copy.deepcopy(data[0]['data_samples'][0]).set_gt_label(label)
-            sample.set_gt_score(F.one_hot(label, 3).float())
-            losses.append(model.loss(image[None], [sample])['loss'])
+        for data in map(runner.val_dataloader.dataset.__getitem__, range(6)):
+            inputs, sample = model.data_preprocessor(pseudo_collate([data]))['inputs'], data['data_samples']
+            losses.append(model.loss(inputs, [sample.set_gt_score(F.one_hot(sample.gt_label[0], 3).float())])['loss'])
         return float(torch.stack(losses).mean())
 
     hand = Measured(by_hand)
-    lines, _ = validated(TINY_CLS_CONFIG, class_folders, tmp_path, hand, **{'val_dataloader.batch_size': 4})
+    steps = [step for step in load_config(TINY_CLS_CONFIG).test_pipeline if step.type != 'CenterCrop']
+    lines, _ = validated(TINY_CLS_CONFIG, root, tmp_path / 'run', hand, **{
+        'val_dataloader.batch_size': 4, 'val_dataloader.dataset.pipeline': steps})
     assert [line['val/loss'] for line in lines] == pytest.approx(hand.results, rel=1e-5)
 
 

@@ -177,9 +177,8 @@ class LoadedDetector(_Loaded):
         Args:
             images: A path; an array, (H, W, 3) RGB (not OpenCV's BGR) or (H, W) grey, uint8; a PIL image; or a list or
                 tuple of these.
-            batch_size: How many images go through the model at once. More are faster on a GPU. Results may differ
-                slightly from those of one image at a time, for example through the padding of images of different
-                sizes.
+            batch_size: How many images are read for a batch, whose images of one size go through the model at once.
+                More are faster on a GPU. Results may differ in the last digits from those of one image at a time.
             threshold: Overrides the threshold of `load`.
             tile: Side of a square tile in pixels. Images larger than a tile are predicted tile by tile, and the
                 objects of the tiles are merged.

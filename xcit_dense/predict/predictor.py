@@ -17,6 +17,7 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
 from ..runtime import Model
 from ..text import counted, first_line
+from ..train.batches import predict_by_size
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
@@ -75,7 +76,7 @@ class Predictor:
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(framework_of(cfg) or 'mmengine')
-        self.model = MODELS.build(cfg.model)
+        self.model = predict_by_size(MODELS.build(cfg.model))
         load_model(self.model, weights, checkpoint)
         self.model.to(device).eval()
         if fuse:

@@ -7,6 +7,7 @@ from mmengine.dist import all_gather
 from mmengine.registry import DATASETS
 
 from ..errors import CheckpointError, DataError
+from ..train.batches import split_by_size
 from ..train.loaders import Around, ResumableLoader, file_of
 from ..train.sharding import unwrapped
 from ..weights import find_state_dict, read_checkpoint
@@ -87,9 +88,11 @@ class Features:
         self.model.eval()
         missing = len(self)  # of this pass; a sampler may fill up the last batch
         for batch in self.loader:
+            parts = split_by_size(self.model, batch)
+            order = torch.tensor([place for places, _ in parts for place in places]).argsort()
             with torch.no_grad():
-                batch = self.model.data_preprocessor(batch, False)
-                features = self.model.extract_feat(batch['inputs']).float()
+                inputs = [self.model.data_preprocessor(part, False)['inputs'] for _, part in parts]
+                features = torch.cat([self.model.extract_feat(images).float() for images in inputs])[order]
             samples = batch['data_samples']
             labels = torch.tensor([self._label_of(sample) for sample in samples])
             numbers = torch.tensor([sample.sample_idx for sample in samples])

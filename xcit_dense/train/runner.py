@@ -23,6 +23,7 @@ from ..text import counted
 from ..weights import fetch, read_checkpoint
 from ..weights.plain import from_plain, to_plain
 from . import resuming, sharding
+from .batches import predict_by_size
 from .evaluation import complete_annotations
 from .filters import is_for_console, is_news
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
@@ -101,8 +102,7 @@ class DenseRunner(OpenRunner):
         A model to be sharded is not wrapped here: `train` shards it once it has its weights.
         """
         on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
-        if on_cpus:
-            model = revert_sync_batchnorm(model)
+        model = predict_by_size(revert_sync_batchnorm(model) if on_cpus else model)
         self._sharding = self.distributed and sharding.asks_for_sharding(model_wrapper_cfg)
         if self._sharding:
             return model.to(get_device())
@@ -217,7 +217,7 @@ class DenseRunner(OpenRunner):
             checkpoint = self._resumed or read_checkpoint(fetch(str(self.loads_from)))
             load_weights(self, checkpoint, self.loads_from, self._starts)
             self.has_loaded = not self.resumes
-        self.model = sharding.shard(self)
+        self.model = predict_by_size(sharding.shard(self))
 
     def init_weights(self):
         """Initialise the weights, unless the model is sharded and has them."""

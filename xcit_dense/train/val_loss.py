@@ -17,6 +17,7 @@ from ..config.val_loss import loss_dataloader
 from ..errors import ConfigError
 from ..processes import is_first_process
 from ..text import counted, first_line
+from .batches import split_by_size
 from .loaders import explain, file_of
 from .randomness import isolated_random_state
 from .sharding import is_sharded, unwrapped
@@ -117,29 +118,15 @@ class ValLossHook(Hook):
                 raise
         found, errors = (sorted(sum(parts, [])) for parts in zip(*all_gather_object((found, errors)), strict=True))
         self._warn(runner, found, errors)
-        return self._means(found)
+        return _means([(len(self._batches[number]), terms) for number, terms in found]) or dict(loss=math.nan)
 
     def _terms(self, runner, model, batch, number=0):
-        """Return the losses of a batch by name."""
+        """Return the losses of a batch by name, as means over its images, which may differ in size."""
         module = unwrapped(model)
         with torch.no_grad(), isolated_random_state(0, number), autocast(
                 enabled=getattr(runner.val_loop, 'fp16', False)):
             torch.cuda.manual_seed(number)  # waits until there is a GPU
-            inputs = _preprocessor(module)(batch, True)
-            losses = model(**inputs, mode='loss') if isinstance(inputs, dict) else model(*inputs, mode='loss')
-            _, terms = type(module).parse_losses(module, losses)  # the object's own stops at NaN
-        terms = {name: torch.as_tensor(value).float() for name, value in terms.items() if 'loss' in name}
-        if not terms.keys() - {'loss'} and 'loss' not in losses:
-            return {}
-        return dict(zip(terms, torch.stack([value.cpu() for value in terms.values()]).tolist(), strict=True))
-
-    def _means(self, found):
-        if not found:
-            return dict(loss=math.nan)
-        names = dict.fromkeys(name for _, terms in found for name in terms)
-        images = sum(len(self._batches[number]) for number, _ in found)
-        return {name: _sum([len(self._batches[number]) * terms.get(name, 0.) for number, terms in found]) / images
-                for name in names}
+            return _means([(len(places), _losses(model, module, part)) for places, part in split_by_size(model, batch)])
 
     def _warn(self, runner, found, errors):
         if not is_first_process():
@@ -217,6 +204,22 @@ def _copied(model):
         return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
     except Exception:  # of any type: a part of it may not be copied
         return model
+
+
+def _losses(model, module, batch):
+    inputs = _preprocessor(module)(batch, True)
+    losses = model(**inputs, mode='loss') if isinstance(inputs, dict) else model(*inputs, mode='loss')
+    _, terms = type(module).parse_losses(module, losses)  # the object's own stops at NaN
+    terms = {name: torch.as_tensor(value).float() for name, value in terms.items() if 'loss' in name}
+    if not terms.keys() - {'loss'} and 'loss' not in losses:
+        return {}
+    return dict(zip(terms, torch.stack([value.cpu() for value in terms.values()]).tolist(), strict=True))
+
+
+def _means(found):
+    """Return the means of losses by name; ``found`` has numbers of images and their losses."""
+    images, names = sum(count for count, _ in found), dict.fromkeys(name for _, terms in found for name in terms)
+    return {name: _sum([count * terms.get(name, 0.) for count, terms in found]) / images for name in names}
 
 
 def _preprocessor(module):
