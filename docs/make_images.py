@@ -15,14 +15,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from xcit_dense.data.shapes import CLASSES as SHAPES
-from xcit_dense.draw.colours import class_colours
+from xcit_dense.draw import class_colours, draw_map, draw_objects
 
 IMAGES = Path(__file__).resolve().parent / 'images'
 REPORTS = IMAGES.parent / '_static/reports'
 OURS, PLAIN = '#d1495b', '#b9c0c9'
-#: Colours of the classes of the demo data, in their order, as (red, green, blue) from 0 to 255.
-CLASSES = class_colours(SHAPES)
+#: Objects with a lower score are not drawn.
+THRESHOLD = 0.5
 
 
 def draw_speed(result) -> Figure:
@@ -66,7 +65,9 @@ def _bars(result, mode, value, unit):
 
 
 def draw_predictions(demo, demo_seg, count=3) -> Figure:
-    """Draw what the models of the demos find in the first validation images, below the ground truth.
+    """Draw what the models of the demos find, below the ground truth, as the tools draw it.
+
+    The images are those of the validation with the lowest numbers that are wider than high, whatever is found in them.
 
     Args:
         demo: Work dir of ``make demo``.
@@ -83,54 +84,28 @@ def draw_predictions(demo, demo_seg, count=3) -> Figure:
     for number in order[:count]:
         image = _read(Path(demo, 'data/val2017', coco.imgs[number]['file_name']))
         objects = coco.loadAnns(coco.getAnnIds(number))
-        places = [detector.classes.index(coco.cats[each['category_id']]['name']) for each in objects]
-        found = detector(image, threshold=0.6)
-        columns.append((_with_objects(image, [coco.annToMask(each) for each in objects], places),
-                        _with_objects(image, np.asarray(found.masks), found.labels)))
+        labels = [detector.classes.index(coco.cats[each['category_id']]['name']) for each in objects]
+        boxes = np.array([each['bbox'] for each in objects], float).reshape(-1, 4)
+        boxes[:, 2:] += boxes[:, :2]
+        columns.append((draw_objects(image, boxes, labels, detector.classes, class_colours(detector.classes),
+                                     [coco.annToMask(each) for each in objects]),
+                        detector(image, threshold=THRESHOLD).draw()))
     segmentor, folder = xcit_dense.load(demo_seg), Path(demo_seg, 'data')
     for number in order[count:2 * count]:  # the demos have the same images, once in each layout
         name = Path(coco.imgs[number]['file_name']).stem
         image = _read(folder / 'images/validation' / f'{name}.jpg')
-        wanted = np.asarray(Image.open(folder / 'annotations/validation' / f'{name}.png')).astype(int)
-        columns.append((_with_labels(image, wanted, segmentor.classes),
-                        _with_labels(image, segmentor(image).labels, segmentor.classes)))
-    return _grid(columns, count, detector.classes)
+        labels = np.asarray(Image.open(folder / 'annotations/validation' / f'{name}.png'))
+        columns.append((draw_map(image, labels, segmentor.classes, class_colours(segmentor.classes)),
+                        segmentor(image, scores=False).draw()))
+    return _grid(columns, count)
 
 
 def _read(path):
     return np.asarray(Image.open(path).convert('RGB'))
 
 
-def _with_objects(image, masks, labels):
-    picture = image.astype(float)
-    for mask, label in zip(masks, labels, strict=True):
-        picture = _tinted(picture, mask.astype(bool), CLASSES[label])
-    return picture.astype(np.uint8)
-
-
-def _with_labels(image, labels, names):
-    picture = image.astype(float)
-    shapes = [name for name in names if name not in ('background', 'void')]
-    for place, name in enumerate(names):
-        if name in shapes and (labels == place).any():
-            picture = _tinted(picture, labels == place, CLASSES[shapes.index(name) % len(CLASSES)])
-    return picture.astype(np.uint8)
-
-
-def _tinted(picture, mask, color):
-    """Return a picture with a mask in a colour, and its border in the full colour."""
-    inside = mask.copy()
-    for axis in (0, 1):
-        for step in (-1, 1):
-            inside &= np.roll(mask, step, axis)
-    picture = picture.copy()
-    picture[mask] = 0.45 * picture[mask] + 0.55 * np.array(color)
-    picture[mask & ~inside] = color
-    return picture
-
-
-def _grid(columns, count, names):
-    figure = Figure(figsize=(16, 5.6), layout='constrained')
+def _grid(columns, count):
+    figure = Figure(figsize=(16, 5.2), layout='constrained')
     for group, half, title in zip(figure.subfigures(1, 2), (columns[:count], columns[count:]),
                                   ('Mask R-CNN: detection', 'Semantic FPN: segmentation'), strict=True):
         group.suptitle(title, fontsize='large')
@@ -142,9 +117,6 @@ def _grid(columns, count, names):
                 grid[row][place].spines[:].set_visible(False)
         for row, text in enumerate(('ground truth', 'prediction')):
             grid[row][0].set_ylabel(text)
-    for name, color in zip(names, CLASSES, strict=True):
-        figure.axes[0].plot([], [], 's', color=[part / 255 for part in color], label=name)
-    figure.legend(loc='outside lower center', ncols=len(names), frameon=False)
     return figure
 
 

@@ -16,6 +16,8 @@ from helpers.pages import PAGES, name_of
 from helpers.paths import ROOT
 from xcit_dense import predict, runtime, weights
 from xcit_dense.cli import tool_names
+from xcit_dense.data.shapes import CLASSES
+from xcit_dense.draw import class_colours
 
 #: Every page of the site.
 SITE = [*PAGES, ROOT / 'CHANGELOG.md']
@@ -127,8 +129,9 @@ def test_the_picture_of_predictions(pictures, demo_data, trained, trained_segmen
     wanted, found, wanted_labels, found_labels = [axes.images[0].get_array() for axes in figure.axes]
     shapes = {np.asarray(Image.open(path)).shape for path in (demo_data / 'val2017').glob('*.jpg')}
     assert wanted.shape == found.shape in shapes and wanted_labels.shape == found_labels.shape in shapes
-    colors = {tuple(color) for color in wanted_labels.reshape(-1, 3)}
-    assert colors & set(pictures['CLASSES']) and (wanted != found).any()
+    for picture in (wanted, wanted_labels):  # as the tools draw: with names in the colours of the classes
+        assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} & {*class_colours(CLASSES)}
+    assert (wanted != found).any()
 
 
 @pytest.mark.integration

@@ -42,13 +42,72 @@ def test_a_mask_is_blended_and_its_name_is_outside():
     assert draw_objects(picture, [[100, 100, 180, 150]], [1], NAMES, COLOURS, mask[None]).shape == picture.shape
 
 
-def test_large_objects_do_not_hide_small_ones():
-    masks = np.zeros((2, 240, 320), bool)
-    masks[0, 100:140, 100:140], masks[1, 10:230, 10:310] = True, True
+def box_mask(left, top, right, bottom):
+    mask = np.zeros((240, 320), bool)
+    mask[top:bottom, left:right] = True
+    return mask
+
+
+@pytest.mark.parametrize('scores', (None, (0.5, 0.5)))
+def test_without_a_better_one_large_objects_do_not_hide_small_ones(scores):
     boxes = [[100, 100, 140, 140], [10, 10, 310, 230]]
-    first = draw_objects(paper(), boxes, [0, 1], NAMES, COLOURS, masks)
-    second = draw_objects(paper(), boxes[::-1], [1, 0], NAMES, COLOURS, masks[::-1])
-    assert (first == second).all() and first[120, 120, 0] > first[200, 200, 0]
+    masks = np.array([box_mask(*box) for box in boxes])
+    first = draw_objects(paper(), boxes, [0, 1], NAMES, COLOURS, masks, scores)
+    second = draw_objects(paper(), boxes[::-1], [1, 0], NAMES, COLOURS, masks[::-1], scores)
+    alone = draw_objects(paper(), boxes[:1], [0], NAMES, COLOURS, masks[:1], scores and scores[:1])
+    assert (first == second).all() and (first[100:140, 100:140] == alone[100:140, 100:140]).all()
+
+
+#: One object, found four times: in the middle of the list by the best, around it smaller, larger and of the other class.
+TWICE = [[110, 82, 176, 150], [96, 70, 190, 166], [100, 80, 180, 150], [100, 80, 180, 150], [116, 84, 174, 140]]
+OFTEN, GUESSES = [0.6, 0.9, 0.94, 0.65, 0.5], [1, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize('order', ([0, 1, 2, 3, 4], [2, 3, 0, 4, 1], [1, 4, 0, 3, 2]))
+def test_duplicates_change_no_pixel_of_the_best(order):
+    """Neither by their masks nor by their outlines, boxes and names, whatever the order of the list."""
+    masks = np.array([box_mask(*box) for box in TWICE])
+    masks[:, 95:105, 120:150] = False  # a hole, in which others are visible
+    far = [10, 190, 60, 230]  # what is elsewhere is named as without them
+    alone = draw_objects(paper(), [TWICE[2], far], [0, 1], NAMES, COLOURS, [masks[2], box_mask(*far)], [0.94, 0.2])
+    drawn = draw_objects(paper(), [*(TWICE[i] for i in order), far], [*(GUESSES[i] for i in order), 1], NAMES, COLOURS,
+                         [*(masks[i] for i in order), box_mask(*far)], [*(OFTEN[i] for i in order), 0.2])
+    same = (drawn == alone).all(2)
+    assert same[masks[2]].all() and same[180:, :80].all()
+    assert not same[68:170, 94:192].all()  # larger duplicates are visible around it
+
+
+def test_among_boxes_alone_the_best_has_its_lines_and_its_name():
+    """The lines of others cross it, and nothing else of them is in it."""
+    alone, drawn = (draw_objects(paper(), [TWICE[i] for i in part], [GUESSES[i] for i in part], NAMES, COLOURS,
+                                 scores=[OFTEN[i] for i in part]) for part in ([2], [2, 1, 0, 3, 4]))
+    x1, y1, x2, y2 = TWICE[2]
+    own, lines = changed(paper(), alone), np.zeros((240, 320), bool)
+    own[:, x2:] = own[y2:] = False  # there names of others touch it
+    assert own.sum() > 500 and (drawn[own] == alone[own]).all()
+    for left, top, right, bottom in TWICE:
+        lines[top:bottom + 1, [left, right]] = lines[[top, bottom], left:right] = True
+    assert changed(paper(), drawn)[lines].all()
+    inside = box_mask(x1, y1, x2, y2) & ~lines
+    assert inside.sum() > 2000 and not changed(paper(), drawn)[inside].any()
+
+
+def test_a_worse_object_within_a_better_one_keeps_its_box():
+    """A tie on a person: a part is no duplicate."""
+    boxes, scores = [[20, 20, 300, 220], [150, 100, 170, 140]], [0.95, 0.4]
+    drawn = draw_objects(paper(), boxes, [0, 1], NAMES, COLOURS, [box_mask(*box) for box in boxes], scores)
+    assert area_of(drawn[95:145, 145:175], COLOURS[1]) >= 2 * (20 + 40) - 4
+
+
+def test_marked_objects_are_visible_under_better_ones():
+    boxes, masks = [[60, 60, 160, 160]] * 2, [box_mask(60, 60, 160, 160)] * 2
+    drawn = draw_objects(paper(), boxes, [1, 1], NAMES, COLOURS, masks, [0.9, 0.5], ['', 'duplicate'])
+    alarm = (drawn == ALARM).all(2)
+    assert alarm[100, 50:62].any() and alarm[100, 158:170].any() and alarm[158:170, 100].any()
+    boxes[0] = [50, 40, 170, 180]  # and not only their chips, where the better mask is larger
+    masks[0] = box_mask(*boxes[0])
+    drawn = draw_objects(paper(), boxes, [1, 1], NAMES, COLOURS, masks, [0.9, 0.5], ['', 'duplicate'])
+    assert (drawn[120:130, 55:65] == ALARM).all(2).any(1).all()
 
 
 @pytest.mark.parametrize('box', ((0, 0, 30, 30), (290, 210, 320, 240), (150, 0, 170, 240), (-50, -50, 400, 400),

@@ -15,9 +15,10 @@ from pycocotools import mask as mask_api
 import xcit_dense
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense.draw import draw_objects as draw_once
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict import tiled
 from xcit_dense.predict.big_images import BigImage, TiledReader
+from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.reading import ImageReader, ReadImage
 from xcit_dense.predict.tiled import Tiled, draw_objects, find_objects
 from xcit_dense.predict.tiling import Tiling
@@ -120,9 +121,8 @@ def test_a_picture_that_is_not_larger_than_a_tile_is_predicted_as_ever(detector,
     assert np.array_equal(segmentor(path).scores, segmentor(path, tile=size, overlap=0.5).scores)
 
 
-def test_objects_of_the_tool_are_those_of_python(detector, trained, path, tmp_path, monkeypatch):
+def test_objects_of_the_tool_are_those_of_python(detector, trained, path, tmp_path):
     found = detector(path, tile=40)
-    monkeypatch.setattr(tiled, '_MASKS', 3 * 64 * 64)  # drawn in turns of some objects
     run_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path, '--tile', 40, '--score-thr', 0)
     records = json.loads((tmp_path / 'results.json').read_text())
     assert len(records) == len(found) == len(found.masks) > 0 and (np.diff(found.scores) <= 0).all()
@@ -159,15 +159,27 @@ def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, c
     assert code == 1 and '--tile' in message and str(smallest) in message and not (tmp_path / 'o').exists()
 
 
-def test_a_large_picture_is_drawn_smaller_with_all_objects(reader):
-    image, _ = picture()
-    half, found = cv2.resize(image, (165, 130)), []
-    drawing = SimpleNamespace(draw=lambda picture, sample, **_: (found.append(sample), picture)[1])
+@pytest.mark.parametrize('visualizer', (dict(), dict(alpha=0.5)), ids=('own look', "mmdet's"))
+def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, tmp_path):
+    """All at once, so that a worse one is never over a better one, though masks are read one by one."""
+    image, names = picture()[0], ('red', 'green', 'blue')
+    small, given = cv2.resize(image, (110, 130)), []  # a third of the width, half the height
+    drawing = Drawing(dict(type='DetLocalVisualizer', **visualizer), dict(classes=names, palette=[*COLOURS]))
     finds, _ = find_objects(Finder(), TiledReader(reader, Tiling(100)).read(image, 0))
-    assert draw_objects(drawing, half, finds, image.shape[:2]) is half
-    shown = found[0].pred_instances
-    for find, box, mask in zip(finds, shown.bboxes, shown.masks, strict=True):
-        assert np.allclose(box, find.box / 2) and abs(mask.sum() * 4 / find.mask.pixels().sum() - 1) < 0.2
+    finds += [find._replace(score=0.01, label=(find.label + 1) % 3) for find in finds]
+    drawn = draw_objects(drawing, small, finds, image.shape[:2])
+    draw_objects(drawing, small, finds, image.shape[:2], tmp_path / 'drawn.png')
+    assert (cv2.imread(str(tmp_path / 'drawn.png'))[..., ::-1] == drawn).all() and (drawn != small).any()
+    if visualizer:
+        return
+    draw_objects(SimpleNamespace(draw=lambda picture, sample, **_: given.append(sample)), small, finds, image.shape[:2])
+    shown = given[0].pred_instances
+    masks = [mask() for mask in shown.masks]
+    for find, box, mask in zip(finds, shown.bboxes, masks, strict=True):
+        assert np.allclose(box, find.box / (3, 2, 3, 2)) and abs(mask.sum() * 6 / find.mask.pixels().sum() - 1) < 0.25
+        ys, xs = np.nonzero(mask)
+        assert np.abs(box - np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])).max() <= 1
+    assert (drawn == draw_once(small, shown.bboxes, shown.labels, names, COLOURS, masks, shown.scores)).all()
 
 
 def test_what_has_no_tiles_of_its_own_is_that_of_the_predictor(detector):

@@ -4,14 +4,17 @@ import numpy as np
 
 from .colours import ALARM, WHITE
 from .names import chip, text_size
-from .places import place
+from .places import place, repeats
 
 _ALPHA = 0.43
 
 
 def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None, marks=None,
                  size: int = None) -> np.ndarray:
-    """Draw objects into a copy of a picture, large ones first.
+    """Draw objects into a copy of a picture, the best on top: highest score, then smallest; without scores, smallest.
+
+    Each mask is blended with the picture, not with worse objects below it. Boxes are drawn over all masks, except those
+    of duplicates: like the names of duplicates, they are not drawn into the better object.
 
     Args:
         picture: RGB (H, W, 3) uint8.
@@ -22,28 +25,35 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
         masks: Sequence of n masks (H, W), or None.
         scores: Score of each object, or None.
         marks: For each object ``''``, or a word that is written before its name in the colour of an alarm, such as
-            ``missed``, ``wrong`` or ``duplicate``; or None.
+            ``missed``, ``wrong`` or ``duplicate``; or None. The box of a marked object is over all masks.
         size: Size of the names in pixels. Default: it depends on the size of the picture.
 
     Returns:
         The new picture. Where names would hide objects or each other, only the most important are drawn: marked ones,
-        then large ones with a high score.
+        then large ones with a high score, then duplicates.
     """
-    picture = np.array(picture, np.uint8, order='C')
-    height, width = picture.shape[:2]
+    picture = np.ascontiguousarray(picture, np.uint8)
+    drawn, (height, width) = picture.copy(), picture.shape[:2]
     boxes = np.nan_to_num(np.asarray(boxes, np.float64).reshape(-1, 4)).clip(0, (width, height) * 2)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    order, labels = np.argsort(-areas, kind='stable'), [int(label) for label in labels]
+    areas, labels = (boxes[:, 2:] - boxes[:, :2]).prod(1), [int(label) for label in labels]
+    worth = np.ones(len(labels)) if scores is None else np.asarray(scores, np.float64)
+    best_first = np.lexsort((areas, -worth))
     hues = [tuple(colours[label]) if 0 <= label < len(colours) else WHITE for label in labels]
     size, marks = size or text_size(picture), marks or [''] * len(labels)
     line = max(round((height * width)**0.5 / 350), 1)
-    if masks is not None:
-        for index in order:
-            _draw_mask(picture, masks[int(index)], hues[index], line)
-    for index in order:
-        _draw_box(picture, boxes[index], hues[index], line, marks[index])
-    worth = areas * (1 if scores is None else np.asarray(scores, np.float64))
-    first = sorted(range(len(labels)), key=lambda index: (not marks[index], -worth[index]))
+    again = np.zeros(len(labels), bool)
+    if scores is not None:
+        again[best_first] = [repeats(boxes[index], boxes[best_first[:rank]]).any()
+                             for rank, index in enumerate(best_first)]
+    for index in best_first[::-1]:
+        if masks is not None:
+            _draw_mask(drawn, picture, masks[int(index)], hues[index], line)
+        if again[index] and not marks[index]:
+            _draw_box(drawn, boxes[index], hues[index], line, '')
+    for index in best_first[::-1]:
+        if not again[index] or marks[index]:
+            _draw_box(drawn, boxes[index], hues[index], line, marks[index])
+    first = sorted(range(len(labels)), key=lambda index: (not marks[index], again[index], -areas[index] * worth[index]))
     chips = []
     for index in first:
         name = names[labels[index]] if 0 <= labels[index] < len(names) else f'class {labels[index]}'
@@ -54,8 +64,8 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
     places = place(boxes[first], [found.shape[1::-1] for found in chips], (height, width))
     for found, corner in zip(chips, places, strict=True):
         if corner:
-            paste(picture, found, *corner)
-    return picture
+            paste(drawn, found, *corner)
+    return drawn
 
 
 def paste(picture, part, x, y):
@@ -64,14 +74,13 @@ def paste(picture, part, x, y):
     target[:] = part[:target.shape[0], :target.shape[1]]
 
 
-def _draw_mask(picture, mask, colour, line):
+def _draw_mask(drawn, picture, mask, colour, line):
     mask = np.ascontiguousarray(mask).astype(bool, copy=False).view(np.uint8)
     x, y, width, height = cv2.boundingRect(mask)
     if not width:
         return
-    mask, crop = mask[y:y + height, x:x + width], picture[y:y + height, x:x + width]
-    tinted = cv2.addWeighted(crop, 1 - _ALPHA, np.full_like(crop, colour), _ALPHA, 0)
-    cv2.copyTo(tinted, mask, crop)
+    mask, crop, below = (array[y:y + height, x:x + width] for array in (mask, drawn, picture))
+    cv2.copyTo(cv2.addWeighted(below, 1 - _ALPHA, np.full_like(crop, colour), _ALPHA, 0), mask, crop)
     # contours would take long for masks with many holes
     inner = cv2.erode(mask, None, iterations=max(line // 2, 1), borderType=cv2.BORDER_CONSTANT, borderValue=0)
     cv2.copyTo(np.full_like(crop, colour), mask - inner, crop)

@@ -9,6 +9,8 @@ _SMALL = 6
 _ON_CHIPS, _ON_OBJECTS = 0.05, 0.6
 #: All chips together take at most this share of the picture.
 _ALL = 0.15
+#: Boxes with a larger IoU are taken for the same object.
+_SAME = 0.5
 
 
 def place(boxes, sizes, shape) -> list:
@@ -32,7 +34,8 @@ def place(boxes, sizes, shape) -> list:
         hidden = _overlaps(chips, boxes) / areas * (areas < _SMALL * area)
         cost = 4 * on_chips + hidden.sum(1) + hidden[:, index] + 0.02 * np.arange(len(chips))
         best = int(cost.argmin())
-        fits = on_chips[best] <= _ON_CHIPS and hidden[best].max() <= _ON_OBJECTS and area <= left
+        on_better = _overlaps(chips[best:best + 1], boxes[:index][repeats(box, boxes[:index])]).any()
+        fits = (on_chips[best] <= _ON_CHIPS and hidden[best].max() <= _ON_OBJECTS and area <= left and not on_better)
         if fits or index == 0:
             places.append(tuple(int(round(value)) for value in chips[best, :2]))
             taken, left = np.vstack([taken, chips[best]]), left - area
@@ -51,6 +54,12 @@ def _candidates(box, width, height, shape, area):
     corners[:, 0] = corners[:, 0].clip(0, max(shape[1] - width, 0))
     corners[:, 1] = corners[:, 1].clip(0, max(shape[0] - height, 0))
     return np.hstack([corners, corners + (width, height)])
+
+
+def repeats(box, boxes) -> np.ndarray:
+    """Return which of some boxes (n, 4) are so much like a box (4, ) that both are the same object."""
+    both, areas = _overlaps(box[None], boxes)[0], (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    return both > _SAME * (areas + (box[2:] - box[:2]).prod() - both)
 
 
 def _overlaps(chips, boxes):

@@ -33,7 +33,10 @@ class Drawing:
         self._options = options
 
     def draw(self, picture, sample, **options) -> np.ndarray:
-        """Draw a sample into an image (H, W, 3), RGB, uint8, and return it; ``options`` override those of `Drawing`."""
+        """Draw a sample into an image (H, W, 3), RGB, uint8, and return it; ``options`` override those of `Drawing`.
+
+        Its masks may be a list of functions without arguments that return one (H, W) each.
+        """
         if (found := self._own(picture, sample, options)) is not None:
             return found
         drawn = []
@@ -60,6 +63,9 @@ class Drawing:
                            threshold=options.get('pred_score_thr', SCORE_THR))
 
     def _add(self, picture, sample, options):
+        masks = sample.get('pred_instances', {}).get('masks')
+        if isinstance(masks, list):  # functions, which only `draw_sample` calls one by one
+            sample.pred_instances.masks = np.stack([mask() for mask in masks])
         self.visualizer.add_datasample('', picture, sample, **{'draw_gt': False, **self._options, **options})
 
 

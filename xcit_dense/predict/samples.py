@@ -106,7 +106,7 @@ def _box_of(mask):
 
 
 class _Masks:
-    """Masks of mmdet one by one, because polygons of all objects as arrays would fill the memory."""
+    """Masks of mmdet, or functions that return them, one by one, because those of all objects would fill the memory."""
 
     def __init__(self, masks):
         self._masks = _array(masks) if hasattr(masks, 'detach') else getattr(masks, 'masks', masks)
@@ -115,7 +115,8 @@ class _Masks:
 
     def __getitem__(self, index):
         mask = self._masks[index]
-        return (mask.to_ndarray()[0] if hasattr(mask, 'to_ndarray') else mask).astype(bool)
+        mask = mask() if callable(mask) else mask.to_ndarray()[0] if hasattr(mask, 'to_ndarray') else mask
+        return mask.astype(bool)
 
 
 def _array(values):

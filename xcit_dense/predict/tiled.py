@@ -1,4 +1,5 @@
 """Large images predicted tile by tile, with memory for a tile instead of the whole image."""
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -15,8 +16,6 @@ from .predictor import SegmentationPredictor
 #: The longer side of the drawing of an image that is predicted in tiles: the frameworks need hundreds of bytes per
 #: pixel to draw.
 DRAWN = 2048
-#: How many bytes of masks are drawn at a time.
-_MASKS = 2**28
 
 
 class Tiled:
@@ -105,7 +104,7 @@ def fill_labels(predictor, image, labels, to_scores=None, scores=None):
 
 
 def draw_objects(drawing, picture, finds, size, file=None):
-    """Draw `Find`s into a picture a few at a time, so that memory holds only the masks of these.
+    """Draw `Find`s into a picture, whose masks are read one by one if they are drawn in the look of this package.
 
     Args:
         drawing: The `Drawing`.
@@ -118,27 +117,16 @@ def draw_objects(drawing, picture, finds, size, file=None):
         The picture, or None if ``file`` is given.
     """
     from mmdet.structures import DetDataSample
-    count = max(_MASKS // picture[..., 0].size, 1)
-    for start in range(0, max(len(finds), 1), count):
-        sample = DetDataSample(pred_instances=_instances(finds[start:start + count], picture, size))
-        if file is not None and start + count >= len(finds):
-            drawing.write(picture, sample, file, pred_score_thr=-1.)
-            return None
-        picture = drawing.draw(picture, sample, pred_score_thr=-1.)
-    return picture
-
-
-def _instances(finds, picture, size):
-    """Return finds in pixels of a smaller picture, in the form that mmdet draws."""
     height, width = picture.shape[:2]
-    rows, columns = (_places(*lengths) for lengths in zip(size, (height, width), strict=True))
     boxes = np.array([find.box for find in finds], np.float32).reshape(-1, 4)
     boxes *= np.array([width / size[1], height / size[0]] * 2, np.float32)
     found = InstanceData(bboxes=torch.from_numpy(boxes), labels=torch.tensor([find.label for find in finds]).long(),
                          scores=torch.tensor([find.score for find in finds]))
     if finds and finds[0].mask is not None:
-        found.masks = torch.from_numpy(np.stack([find.mask.sampled(rows, columns) for find in finds]))
-    return found
+        rows, columns = (_places(*lengths) for lengths in zip(size, (height, width), strict=True))
+        found.masks = [partial(find.mask.sampled, rows, columns) for find in finds]
+    draw = drawing.draw if file is None else partial(drawing.write, file=file)
+    return draw(picture, DetDataSample(pred_instances=found), pred_score_thr=-1.)
 
 
 def sample_of_labels(labels, picture):
