@@ -58,9 +58,9 @@ def test_train_takes_its_options(ran):
     assert not ran().cfg.auto_scale_lr.get('enable')
 
 
-@pytest.mark.parametrize('args, pretrained', (((), True), (('--no-pretrained', ), False), (('--resume', ), False),
-                                              (('--resume', 'a.pth'), False)))
-def test_train_fetches_weights_for_a_new_run_alone(args, pretrained, ran, monkeypatch):
+@pytest.mark.parametrize('args, pretrained', (((), True), (('--no-pretrained', ), False), (('--resume', ), True)))
+def test_train_keeps_the_weights_of_parts_in_the_config(args, pretrained, ran):
+    """A resumed run does not fetch them (tests/train/test_work_dirs.py)."""
     init = 'model.backbone.init_cfg'
     found = ran(*args, '--cfg-options', f'{init}.type=Pretrained', f'{init}.checkpoint=weights.pth')
     assert bool(found.cfg.model.backbone.init_cfg) == pretrained

@@ -155,5 +155,3 @@ def test_a_config_in_the_work_dir_is_not_overwritten_by_its_dump(demo_data, tmp_
     run_tool(*arguments)
     assert config.read_text().startswith('# My own words.')
     assert "type='XCiT'" in next(tmp_path.glob('*/my.py')).read_text()
-    run_tool('test.py', config, tmp_path / 'epoch_1.pth', '--data-root', demo_data, '--work-dir', tmp_path)
-    assert config.read_text().startswith('# My own words.')

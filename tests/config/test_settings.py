@@ -1,9 +1,11 @@
 """Settings that users change in almost every run: everything that depends on them changes too, and is logged."""
 import pytest
+from torch.utils.data import DataLoader
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE
 from xcit_dense.config import settings as module
+from xcit_dense.config.catalog import find_config
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.settings import Settings, apply_settings
 from xcit_dense.errors import ConfigError
@@ -87,14 +89,25 @@ def test_a_rate_is_scaled_by_nobody_or_once(settings, given, said):
     assert cfg.auto_scale_lr.enable == ('lr' not in settings)
 
 
-def test_workers(said):
-    cfg = read_config(DETECTOR)
-    cfg.train_dataloader.prefetch_factor = 4
-    apply_settings(cfg, Settings(workers=0))
+@pytest.mark.parametrize('by', (dict(settings=Settings(workers=0)),
+                                dict(cfg_options={f'{loader}.num_workers': 0 for loader in LOADERS})))
+def test_loaders_without_workers_have_none_of_their_settings(by, tmp_path):
+    """By the option and by the key alone: torch would reject the others."""
+    config = tmp_path / 'own.py'
+    config.write_text(f"_base_ = '{find_config(DETECTOR)}'\ntrain_dataloader = dict(prefetch_factor=4)\n")
+    cfg = load_config(config, **by)
     for loader in LOADERS:
-        assert cfg[loader].num_workers == 0 and cfg[loader].persistent_workers is False
-    assert 'prefetch_factor' not in cfg.train_dataloader
-    assert all(changed(TINY_CONFIG, workers=2)[loader].persistent_workers for loader in LOADERS)
+        given = {key: cfg[loader][key] for key in cfg[loader] if 'workers' in key or 'prefetch' in key}
+        assert DataLoader(range(3), **given).num_workers == 0
+    assert all(load_config(TINY_CONFIG, settings=Settings(workers=2))[loader].persistent_workers for loader in LOADERS)
+
+
+def test_a_test_has_a_batch_size_of_its_own():
+    """Nothing of the training changes."""
+    cfg, before = load_config(DETECTOR, settings=Settings(batch_size=5), tested=True), load_config(DETECTOR)
+    assert cfg.test_dataloader.batch_size == 5 != before.test_dataloader.batch_size
+    cfg.test_dataloader.batch_size = before.test_dataloader.batch_size
+    assert cfg.to_dict() == before.to_dict()
 
 
 @pytest.mark.parametrize('settings, words', (

@@ -28,10 +28,10 @@ def detector(root, with_mask=False, **changes):
     return Config(dict(cfg, **changes))
 
 
-def placed(root, folder, cfg=None, **options):
+def placed(root, folder, cfg=None, keep=False, **options):
     """Return the config of `detector` after `place_data`, which writes into ``folder``."""
     cfg = cfg or detector(root)
-    place_data(cfg, root, DataOptions(**options), Path(folder))
+    place_data(cfg, root, DataOptions(**options), Path(folder), keep)
     return cfg
 
 

@@ -33,6 +33,10 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.glob('*.p*t*')}
 
 
+def config_in(folder):
+    return (folder / TINY_SEG_CONFIG.name).read_bytes()
+
+
 @pytest.fixture(scope='module')
 def run(demo_data, tmp_path_factory):
     """The work dir of a run of three iterations, each saved, whose last two checkpoints stayed."""
@@ -127,9 +131,22 @@ def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, d
     first, _ = two
     cfg, before = short_config(demo_data, first), contents(first)
     cfg[key] = str(first / name)
+    config = config_in(first)
     with pytest.raises(ConfigError, match=f'{cfg[key]}, which is in its own work dir'):
         build_runner(cfg).train()
-    assert contents(first) == before
+    assert contents(first) == before and config_in(first) == config
+
+
+def test_the_config_of_a_resumed_run_is_one_for_new_runs(run, demo_data, tmp_path):
+    """It continues nothing, and starts from the same weights, which the resumed run does not fetch."""
+    folder = shutil.copytree(run, tmp_path / 'run')
+    cfg = short_config(demo_data, folder, 4)
+    cfg.load_from = str(folder / 'iter_3.pth')
+    cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='absent.pth')
+    train(cfg, resume=True)
+    found = Config.fromfile(folder / TINY_SEG_CONFIG.name, import_custom_modules=False)
+    assert (found.resume, found.load_from, found.train_cfg.max_iters) == (False, None, 4)
+    assert found.model.backbone.init_cfg.checkpoint == 'absent.pth'
 
 
 @pytest.mark.parametrize('key', ('load_from', 'init_from'))

@@ -142,14 +142,18 @@ def add_settings_options(parser: ArgumentParser):
                         'Converted for segmentation configs, which count iterations')
     length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole '
                         'epochs for the other configs, which count those')
-    group.add_argument('--batch-size', type=int, metavar='N', help='images in a batch of each process; the learning '
-                       'rate is scaled with it')
+    add_loading_options(group, '; the learning rate is scaled with it')
     group.add_argument('--lr', type=finite, metavar='RATE', help='learning rate; it is not scaled with the batch size')
-    group.add_argument('--workers', type=int, metavar='N', help='number of processes that load the data, for '
-                       'each data loader of each training process; 0: the training process loads it')
     group.add_argument('--augment', choices=('light', 'strong'), help='replace the augmentation of the config: light '
                        'for small changes of scale and colour, strong for large ones; docs/training.md lists the '
                        'steps')
+
+
+def add_loading_options(parser, more=''):
+    """Add the options of how batches are loaded, to a parser or a group of its options."""
+    parser.add_argument('--batch-size', type=int, metavar='N', help=f'images in a batch of each process{more}')
+    parser.add_argument('--workers', type=int, metavar='N', help='number of processes that load the data, for each '
+                        'data loader of each process; 0: that process loads it')
 
 
 def add_image_size_option(parser):

@@ -9,6 +9,7 @@ from .common import (
     add_config_options,
     add_dtype_option,
     add_image_size_option,
+    add_loading_options,
     add_overwrite_option,
     add_run_options,
     add_runtime_option,
@@ -44,6 +45,7 @@ def _read_options(argv):
                         'COCO metrics; hotcoco computes the same figures in much less time and memory, and needs pip '
                         'install hotcoco (default: pycocotools)')
     add_image_size_option(parser)
+    add_loading_options(parser)
     add_dtype_option(parser)
     add_runtime_option(parser)
     size = parser.add_mutually_exclusive_group()
@@ -119,8 +121,8 @@ def _run(args):
     if args.image_size and (args.size or args.sizes):
         raise ConfigError('--image-size, --size and --sizes set the same for a classifier: give only one of them')
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
-                      data_dir=folder_of_training(args.checkpoint), settings=Settings(image_size=args.image_size),
-                      tested=True, pretrained=False)
+                      data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False,
+                      settings=Settings(args.image_size, batch_size=args.batch_size, workers=args.workers))
     features.check_labelled(cfg, args.config, judged)
     if judged:
         features.check_classifier(cfg, args.config, judged)

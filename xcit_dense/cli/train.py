@@ -80,15 +80,14 @@ def _run(args):
     _check_start(args)
     data_dir = None if args.resume in (None, 'auto') else folder_of_training(args.resume)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
-                      work_dir=args.work_dir, data_dir=data_dir, pretrained=not args.no_pretrained,
-                      init_from=args.init_from, check=True,
+                      work_dir=args.work_dir, data_dir=data_dir, replaces=bool(args.resume or args.overwrite),
+                      pretrained=not args.no_pretrained, init_from=args.init_from, check=True,
                       findings=args.config_findings)
     set_run_options(cfg, args)
     _check_alone(args.launcher)
     if args.resume:
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
-        options.drop_pretrained(cfg.model)  # the weights are those of the checkpoint: nothing to fetch
     if is_first_process(args.launcher):
         check_work_dir(cfg, args.overwrite)
     check_teacher(cfg, resumed=bool(args.resume))

@@ -17,14 +17,14 @@ from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
-from .settings import apply_settings
+from .settings import apply_settings, drop_settings_of_workers
 
 #: The packages that the configs of a framework import, by their default scope.
 _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
 
 def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, tested=False, work_dir=None,
-                data_dir=None, pretrained=True, init_from=None, check=False, findings=None) -> Config:
+                data_dir=None, replaces=False, pretrained=True, init_from=None, check=False, findings=None) -> Config:
     """Read a config file and apply the options that all tools share.
 
     Args:
@@ -38,6 +38,8 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         work_dir: Output folder of the run; by default that of the config, or ``work_dirs/NAME`` for a config ``NAME``.
             Converted annotations are written to its subfolder ``data``.
         data_dir: Another folder for converted annotations: that of the training that is tested or resumed.
+        replaces: Whether the run continues or replaces the training in its work dir, and so its converted annotations,
+            which no other run changes.
         pretrained: False removes every ``init_cfg`` of type ``Pretrained`` from the model, and ``init_from`` from the
             config.
         init_from: Weights to start a training from, see `xcit_dense.weights.start`. It replaces ``init_from`` and
@@ -69,11 +71,13 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     data = data or DataOptions()
     if data_root is not None:
         set_data_root(cfg, data_root)
-        place_data(cfg, data_root, data,
-                   Path(data_dir or Path(cfg.get('work_dir') or default_work_dir(path), 'data')))
+        own = Path(cfg.get('work_dir') or default_work_dir(path), 'data')
+        folder = Path(data_dir or own)
+        place_data(cfg, data_root, data, folder, keep=not replaces or folder.resolve() != own.resolve())
     elif data.given:
         raise ConfigError(f'{", ".join(data.given)} {"needs" if len(data.given) == 1 else "need"} --data-root DIR, the '
                           'folder of the data set')
+    drop_settings_of_workers(cfg)
     if settings:
         apply_settings(cfg, settings, tuple(cfg_options or ()), LOADERS[-1:] if tested else LOADERS)
     if init_from:

@@ -29,7 +29,7 @@ class Settings:
             `xcit_dense.config.image_size.set_image_size` for the meaning in each task.
         epochs: Length of the training, see `xcit_dense.config.length.set_length`.
         iterations: The same in iterations.
-        batch_size: Images in a training batch of each process.
+        batch_size: Images in a batch of each process, of the training or, in a test, of that.
         lr: The learning rate; it is not scaled any further.
         workers: Processes that read the data, for each loader.
         augment: ``light`` or ``strong``.
@@ -52,7 +52,7 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
         cfg: The config.
         settings: The settings.
         given: Dotted keys that the user also sets with ``--cfg-options``. A learning rate among them is not scaled.
-        loaders: The loaders whose images get another size.
+        loaders: The loaders that get another image size; the batch size is that of the first.
 
     Raises:
         ConfigError: A value is out of range, the config has nothing that a setting could change, or a setting would
@@ -62,7 +62,7 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     if settings.image_size is not None:
         set_image_size(cfg, settings.image_size, loaders)
     if settings.batch_size is not None:
-        _set_batch_size(cfg, settings, given)
+        _set_batch_size(cfg, settings, given, loaders[0])
     for unit in ('epochs', 'iterations'):  # an epoch has fewer iterations of larger batches
         if getattr(settings, unit) is not None:
             set_length(cfg, getattr(settings, unit), unit)
@@ -111,19 +111,20 @@ def _short(value):
     return 'not set' if value is None else shown(value)
 
 
-def _set_batch_size(cfg, settings, given):
-    """Change the batch size of the training, and scale the learning rate unless the user sets it."""
-    size, loader = settings.batch_size, cfg.get(LOADERS[0]) or {}
+def _set_batch_size(cfg, settings, given, name):
+    """Change the batch size of a loader, and for that of the training scale the learning rate unless the user sets it.
+    """
+    size, loader = settings.batch_size, cfg.get(name) or {}
     if not isinstance(size, int) or size < 1:
         raise ConfigError(f'--batch-size must be a whole number of at least 1, got {size}')
     before = loader.get('batch_size')
     if not before:
-        raise ConfigError('--batch-size: train_dataloader has no batch_size. Set it in what makes the batches, such as '
-                          '--cfg-options train_dataloader.batch_sampler.batch_size=N')
-    cfg[LOADERS[0]]['batch_size'] = size
+        raise ConfigError(f'--batch-size: {name} has no batch_size. Set it in what makes the batches, such as '
+                          f'--cfg-options {name}.batch_sampler.batch_size=N')
+    loader['batch_size'] = size
     scale = cfg.get('auto_scale_lr') or {}
     fixed = settings.lr is not None or any(key.startswith('optim_wrapper.') and key.endswith('.lr') for key in given)
-    if size == before or fixed or settings.auto_scale_lr or scale.get('enable'):
+    if name != LOADERS[0] or size == before or fixed or settings.auto_scale_lr or scale.get('enable'):
         return
     factor = size / before
     for optimizer in _optimizers(cfg):
@@ -171,12 +172,16 @@ def _set_workers(cfg, workers):
     if not isinstance(workers, int) or workers < 0:
         raise ConfigError('--workers must be a whole number of at least 0 (0: the main process reads the data), got '
                           f'{workers}')
-    for name in LOADERS:
-        loader = cfg.get(name)
-        if not loader:
-            continue
-        if not workers:
-            loader.pop('prefetch_factor', None)  # an error in torch without workers
-        if not workers or not loader.get('num_workers'):
+    for loader in filter(None, map(cfg.get, LOADERS)):
+        if not loader.get('num_workers'):
             loader['persistent_workers'] = workers > 0
         loader['num_workers'] = workers
+    drop_settings_of_workers(cfg)
+
+
+def drop_settings_of_workers(cfg: Config):
+    """Drop the settings of worker processes from loaders without any, where torch rejects them."""
+    for loader in map(cfg.get, LOADERS):
+        if isinstance(loader, dict) and loader.get('num_workers') == 0:
+            loader.pop('prefetch_factor', None)
+            loader.pop('persistent_workers', None)

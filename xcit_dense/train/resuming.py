@@ -67,7 +67,8 @@ def changed_settings(cfg, before, load_from) -> str | None:
     added = {key for key, (old, _) in changed.items() if key.startswith('custom_hooks') and old == 'not set'
              or key == 'optim_wrapper.type' and old == "'OptimWrapper'"}
     changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
-               if not key.startswith(_PLACES) and not key.endswith('.palette')}  # colours change no result
+               if not key.startswith(_PLACES) and not key.endswith('.palette')  # colours change no result
+               and '.init_cfg' not in key}  # the weights are in the checkpoint
     options = {_option_of(key) for key in changed.keys() - added} - {
         '', '--data-root', '--workers'}  # those change no result
     again = f' if the previous run had {", ".join(sorted(options))}, give it again' if options else ''

@@ -31,7 +31,7 @@ from .locking import lock_work_dir
 from .scaling import base_rates_follow
 from .starting import load_weights
 from .work_dirs import claim_work_dir
-from .writing import dump_config, write_checkpoint
+from .writing import dump_config, publish_config, write_checkpoint
 
 #: Write errors that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -41,9 +41,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 class DenseRunner(OpenRunner):
     """Runner of every config of this package (``runner_type = 'DenseRunner'``).
 
-    Unlike mmengine's runner, it resumes checkpoints with torch 2.6 and later, runs no text from a checkpoint as code,
-    raises an error if a checkpoint does not fit the model, and does not silently start a new run when there is nothing
-    to resume.
+    Unlike mmengine's runner, it resumes checkpoints with torch 2.6 and later, runs no text from a checkpoint, raises an
+    error if a checkpoint does not fit the model, and does not start a new run when there is nothing to resume.
     """
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
@@ -79,9 +78,10 @@ class DenseRunner(OpenRunner):
         return logger
 
     def dump_config(self):
-        """Write the config into the work dir, or next to the log if that would replace a file that is no dump."""
+        """Write the config next to the log; `train` copies it into the work dir, a test must not."""
+        self._config_file = Path(self.log_dir, Path(self.cfg.filename or f'{self.timestamp}.py').name)
         if is_first_process():
-            dump_config(self.cfg, Path(self.cfg.filename or f'{self.timestamp}.py').name, self.work_dir, self.log_dir)
+            dump_config(self.cfg, self._config_file)
 
     def setup_env(self, env_cfg):
         """Set up processes and random numbers; on CPUs join the process group here, as mmengine needs a GPU.
@@ -164,8 +164,7 @@ class DenseRunner(OpenRunner):
         Args:
             filename: As for `xcit_dense.weights.read_checkpoint`.
             map_location: As for `torch.load`.
-            strict: Not used, for mmengine's callers; loading is always strict.
-            revise_keys: Not used, for mmengine's callers; ``module.`` prefixes are always removed.
+            strict: Not used, like ``revise_keys``: loading is always strict, without ``module.`` prefixes.
 
         Returns:
             The checkpoint, without the text of its config.
@@ -206,13 +205,14 @@ class DenseRunner(OpenRunner):
                 fetch(str(weights))  # a missing file is an error before files of an earlier run are moved
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
+            run_on_first(publish_config, self._config_file, self.work_dir)
             if self._sharding:
                 self._shard()
             return super().train()
 
     def _shard(self):
         """Initialise and shard the model; mmengine's `train` would initialise the shards of each process by itself."""
-        super().init_weights()
+        self.init_weights()
         if self.loads_from is not None:
             checkpoint = self._resumed or read_checkpoint(fetch(str(self.loads_from)))
             load_weights(self, checkpoint, self.loads_from, self._starts)
@@ -220,8 +220,8 @@ class DenseRunner(OpenRunner):
         self.model = predict_by_size(sharding.shard(self))
 
     def init_weights(self):
-        """Initialise the weights, unless the model is sharded and has them."""
-        if not sharding.is_sharded(self.model):
+        """Initialise the weights, unless the model has them already, or will have those of its checkpoint."""
+        if not (self.resumes or sharding.is_sharded(self.model)):
             super().init_weights()
 
     def test(self):

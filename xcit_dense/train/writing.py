@@ -1,5 +1,7 @@
 """Writing into a work dir: completely or not at all, with errors that name the file."""
+import copy
 import os
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,23 +26,29 @@ def named_errors(path):
                               'another --work-dir.') from error
 
 
-def dump_config(cfg, name: str, work_dir, log_dir):
-    """Write a config into a work dir, or next to the log if a file of that name exists that no run wrote.
+def dump_config(cfg, file: Path):
+    """Write a config into the folder of a log; other trainings with it begin anew, even if this one was resumed."""
+    if cfg.get('resume'):
+        cfg = copy.deepcopy(cfg)
+        cfg.merge_from_dict(dict(resume=False, load_from=None))
+    cfg.dump(file)
 
-    Args:
-        cfg: The config.
-        name: The name of the file.
-        work_dir: The folder of the run.
-        log_dir: The folder of its log.
+
+def publish_config(file: Path, work_dir):
+    """Copy the config of a training from next to its log into its work dir, unless it would replace a user's file.
+
+    Raises:
+        CheckpointError: The copy cannot be written.
     """
+    target = Path(work_dir, file.name)
     try:
-        with OwnFiles(work_dir, 'train') as own:
-            own.claim(name)
-            cfg.dump(Path(work_dir, name))
+        with OwnFiles(work_dir, 'train') as own, named_errors(target):
+            own.claim(file.name)
+            with atomic_write(target) as part:
+                shutil.copyfile(file, part)
     except OutputError:
-        cfg.dump(Path(log_dir, name))
-        print_log(f'{Path(work_dir, name)} was not written by a run and is kept; the config of this run is in '
-                  f'{log_dir}', logger='current')
+        print_log(f'{target} was not written by a training and is kept; the config of this one is {file}',
+                  logger='current')
 
 
 def write_checkpoint(checkpoint, path, save):

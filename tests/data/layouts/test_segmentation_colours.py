@@ -1,15 +1,20 @@
 """Label maps in colour, and the files that define the colours."""
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from helpers import exports_segmentation as exports
+from helpers.paths import TINY_SEG_CONFIG
 from helpers.placing import segmentor
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.layouts import DataOptions
 from xcit_dense.data.layouts.palettes import names_beside, read_palette
 from xcit_dense.data.layouts.writing import Made
 from xcit_dense.errors import DataError, OutputError
+from xcit_dense.files import RECORD
 
 TWO = dict(road=(128, 64, 128), sky=(0, 0, 255))
 
@@ -73,6 +78,31 @@ def test_colours_are_converted_once_and_again_where_they_change(tmp_path):
     assert (maps['train000.png'] == 0).all() and (maps['val000.png'] == exports.scene(100)[1]).all()
     changed = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
     assert changed == {lost, tmp_path / 'run/data/maps/train/train000.png'}
+
+
+def test_another_palette_leaves_the_maps_of_a_training_unless_it_trains(tmp_path):
+    """Neither a test nor a run that continues in another work dir changes them."""
+    root, run = exports.camvid_colours(tmp_path / 'data'), tmp_path / 'run'
+    segmentor(root, run)
+    (run / 'iter_1.pth').touch()
+    files = {path: path.read_bytes() for path in run.rglob('*') if path.is_file()}
+    first, *lines = (root / 'class_dict.csv').read_text().splitlines()
+    (root / 'other.csv').write_text('\n'.join([first, *reversed(lines)]))
+
+    def load(work_dir, palette='other.csv', **options):
+        cfg = load_config(TINY_SEG_CONFIG, data_root=str(root), data=DataOptions(palette=palette),
+                          work_dir=work_dir, data_dir=run / 'data', pretrained=False, **options)
+        return Path(cfg.val_dataloader.dataset.data_root, cfg.val_dataloader.dataset.data_prefix.seg_map_path)
+
+    for work_dir, options in ((tmp_path / 'test', dict(tested=True)), (run, dict(tested=True)),
+                              (tmp_path / 'more', dict(replaces=True))):
+        maps = load(work_dir, **options)
+        assert {path: path.read_bytes() for path in files} == files and maps.parents[1].parent == run / 'data'
+    assert load(run, replaces=True) == run / 'data/maps/val'
+    assert all((run / f'data/maps/val/{path.name}').read_bytes() == path.read_bytes() for path in maps.iterdir())
+    load(run, 'class_dict.csv', replaces=True)  # as at first, and so are the maps
+    assert {path: path.read_bytes() for path in files if path.name != RECORD} == {
+        path: data for path, data in files.items() if path.name != RECORD}
 
 
 def test_a_file_of_somebody_else_is_not_replaced(tmp_path):

@@ -140,6 +140,21 @@ def test_other_data_leaves_what_the_training_held_out(folder, tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_more_data_leaves_what_the_training_held_out_unless_it_trains(folder, tmp_path):
+    """A test holds out the same of the images that it knows; the training itself continues with the new ones."""
+    root = exports.one_file(tmp_path / 'data', 10)
+    placed(root, folder)
+    (folder.parent / 'epoch_1.pth').touch()
+    before, held = {path: path.read_bytes() for path in folder.iterdir()}, held_out(folder)
+    assert placed(root, folder, keep=True).val_evaluator.ann_file == str(folder / 'val.json')
+    exports.one_file(root, 20)
+    cfg = placed(root, folder, keep=True)
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(read(cfg)['train']) == 16 and held < held_out(Path(cfg.val_evaluator.ann_file).parent)
+    placed(root, folder)
+    assert held < held_out(folder)
+
+
 def test_data_that_was_moved_keeps_its_parts(folder, tmp_path):
     """Also where other images came since."""
     root = exports.one_file(tmp_path / 'data', 10)

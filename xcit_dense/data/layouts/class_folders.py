@@ -10,7 +10,7 @@ from .layout import Layout, Part
 _NAMES = dict(WORDS, val=(*WORDS['val'], *WORDS['test']))
 
 
-def find_class_folders(cfg, root: Path, options, folder: Path):
+def find_class_folders(cfg, root: Path, options, made):
     """Recognise a folder with data for classification, see `xcit_dense.data.layouts.placing`.
 
     Returns:

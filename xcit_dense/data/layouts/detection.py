@@ -19,7 +19,7 @@ from .yolo import find_yolo, read_yolo
 _OF_COCO = ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')
 
 
-def find_detection(cfg, root: Path, options, folder: Path):
+def find_detection(cfg, root: Path, options, made: Made):
     """Recognise a folder with data for detection, see `xcit_dense.data.layouts.placing`.
 
     Returns:
@@ -34,7 +34,7 @@ def find_detection(cfg, root: Path, options, folder: Path):
             raise DataError(f'{root} has no COCO annotation file and no YOLO data.yaml, only {_seen(root)}. Name the '
                             'file with --train-annotations FILE')
         return None
-    with Made(folder, root) as made:
+    with made:
         if 'train' in sources and 'val' not in sources:
             sources, divided = divide(sources, made, root, options.val_share)
             notes.insert(0, divided)

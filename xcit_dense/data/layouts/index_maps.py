@@ -20,7 +20,7 @@ _LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-(.*)-tag-(.+)-(\d+)\
 _UNKNOWN = 3
 
 
-def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made):
+def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made, note: str):
     """Write label maps whose labels are the indices of their colours in a palette.
 
     Args:
@@ -29,6 +29,7 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
         source: The file of the palette, for errors.
         maps: The folder of the label maps.
         made: Writes the files.
+        note: The name of a file with the palette, which is written too.
 
     Raises:
         DataError: A pixel has a colour that is not in the palette, or a file cannot be read.
@@ -52,10 +53,13 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
                 made.write(names[path], as_png(table[codes]))
             except OutputError as error:  # `read_files` would take it for a problem of this file
                 kept.append(error)
+                raise
         order = np.argsort(-amounts)[:100]
         return [[int(wrong[i]), int(amounts[i])] for i in order]
 
-    key = hashlib.sha256(repr([list(palette.items()), str(made.folder)]).encode()).hexdigest()
+    # a palette that replaces another one is written anew: then the results from before it are not used either
+    written = made.write_json(note, list(palette.items())).stat().st_mtime_ns
+    key = hashlib.sha256(repr([list(palette.items()), str(made.folder), written]).encode()).hexdigest()
     states = read_files(list(names), convert, f'colours {key}', maps, name='label maps in colour')
     lost = [path for path, state in zip(names, states, strict=True)
             if not state.fault and not state.content and not (made.folder / names[path]).is_file()]

@@ -15,6 +15,7 @@ from .layout import Layout, Part, below, describe
 from .options import DataOptions
 from .segmentation import find_segmentation, seen_for_segmentation
 from .unlabelled import find_unlabelled
+from .writing import KeptError, Made
 
 #: By the way in which a data set lists its images: the function that recognises a folder for it, and the keys of its
 #: images and annotations.
@@ -33,7 +34,7 @@ _CONFIGS = {
 _NAMES = dict(zip(('train', 'val', 'test'), LOADERS, strict=True))
 
 
-def place_data(cfg: Config, root, options: DataOptions, folder: Path):
+def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool = False):
     """Point the data sets and metrics of a config to the data in a folder, if it is not where they expect it.
 
     Args:
@@ -42,6 +43,8 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
         options: The user's options about the data.
         folder: The folder to write into: converted annotations, and which images are held out for validation.
             Nothing is written into the data.
+        keep: Whether the files of a training in that folder stay as they are, as for a test. If the data or the options
+            are others now, a folder in it is used.
 
     Raises:
         ConfigError: An option does not work with this config.
@@ -65,7 +68,11 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path):
                        ann_file_of(part[0]) if part[0].get('ann_file') else None)
             for name, part in members.items() if part and (maps is None or prefixes_of(part[0]).get(maps))})
     else:
-        layout = find(cfg, root, options, Path(folder).absolute())
+        folder = Path(folder).absolute()
+        try:
+            layout = find(cfg, root, options, Made(folder, root, keep))
+        except KeptError:
+            layout = find(cfg, root, options, Made(folder, root, aside=True))
         if layout is None:
             _reject_other(find, root)
             return

@@ -16,7 +16,6 @@ from .lists import read_list
 from .pairs import Ambiguous, Pair, candidates_in, match
 from .palettes import names_beside, palette_beside, read_palette
 from .split import hold_out
-from .writing import Made
 
 _LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.txt'), test=('test.txt', ),
               all=('default.txt', ))
@@ -27,7 +26,7 @@ _HELP = ('Name the folders with --train-images DIR --train-annotations DIR, and 
          'DIR or --val-share SHARE')
 
 
-def find_segmentation(cfg, root, options, folder):
+def find_segmentation(cfg, root, options, made):
     """Recognise a folder with data for segmentation, see `xcit_dense.data.layouts.placing`.
 
     Returns:
@@ -42,7 +41,7 @@ def find_segmentation(cfg, root, options, folder):
         raise ConfigError(f'--ignore-label accepts labels from 0 to {IGNORED}, got {bad[0]}')
     if not root.is_dir() or not any(root.iterdir()):
         return None
-    with Made(folder, root) as made:
+    with made:
         finder = _Finder(cfg, root, options, made)
         layout = finder.find()
     if layout is None:
@@ -239,7 +238,7 @@ class _Finder:
             new = Pair(pair.images, self.made.folder / 'maps' / part, pair.names, pair.with_map, pair.ending, '.png')
             paths = {new.map_of(name).relative_to(self.made.folder).as_posix(): pair.map_of(name)
                      for name in names or pair.with_map}
-            convert_colours(paths, palette, str(self.source), pair.maps, self.made)
+            convert_colours(paths, palette, str(self.source), pair.maps, self.made, f'maps/{part}.json')
             found[part] = new, names
         self.notes.append(f'coloured label maps were converted by {self.source.name} into {self.made.folder / "maps"}')
         return found

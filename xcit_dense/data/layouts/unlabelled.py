@@ -7,7 +7,7 @@ from ..unlabelled import UnlabelledSource
 from .layout import Layout, Part
 
 
-def find_unlabelled(cfg, root: Path, options, folder: Path):
+def find_unlabelled(cfg, root: Path, options, made):
     """Find the images below a folder, see `xcit_dense.data.layouts.placing`.
 
     Returns:

@@ -6,10 +6,15 @@ from pathlib import Path
 
 from ...errors import OutputError
 from ...files import RECORD, OwnFiles, atomic_write
+from ...weights.work_dirs import checkpoints_in
 
 #: The name of the writer in the record of the folder.
 _TOOL = 'place_data'
 _ROOT = 'root.txt'
+
+
+class KeptError(OutputError):
+    """A file of a training would change."""
 
 
 class Made:
@@ -21,6 +26,8 @@ class Made:
         folder: The folder; it is created with the first file. If it has files from other data, such as that of a
             training whose checkpoint is now tested on this data, a folder in it is used.
         root: The folder of the data.
+        keep: Whether to change no file in ``folder`` if a training saved checkpoints next to it.
+        aside: Whether to use a folder in ``folder`` in any case.
 
     Attributes:
         folder: The folder that is written into.
@@ -28,11 +35,14 @@ class Made:
         earlier: Folders that may have files from before, nearest first.
     """
 
-    def __init__(self, folder: Path, root: Path):
+    def __init__(self, folder: Path, root: Path, keep: bool = False, aside: bool = False):
         self.work_dir, self.earlier = folder.parent, [folder]
         self._root = f'{os.path.realpath(root)}\n'.encode()
-        if (folder / _ROOT).is_file() and not _holds(folder / _ROOT, self._root):
+        elsewhere = (folder / _ROOT).is_file() and not _holds(folder / _ROOT, self._root)
+        self._keep = keep and not elsewhere and checkpoints_in(self.work_dir)
+        if aside or elsewhere:
             folder = folder / hashlib.sha256(self._root).hexdigest()[:8]
+        if elsewhere:
             self.earlier.insert(0, folder)
         self.folder, self._own = folder, OwnFiles(folder, _TOOL, overwrite=None)
 
@@ -46,11 +56,14 @@ class Made:
         """Write a file and return its path.
 
         Raises:
+            KeptError: It would change what a training wrote.
             OutputError: The file exists and was not written by this program, or cannot be written.
         """
         file = self.folder / name
         if _holds(file, data):
             return file
+        if self._keep:
+            raise KeptError(f'{file} belongs to a training')
         if name != _ROOT:
             self.write(_ROOT, self._root)
         try:

@@ -1,0 +1,84 @@
+"""What a training wrote stays as it is, whatever is run on its work dir afterwards."""
+import shutil
+
+import numpy as np
+import pytest
+
+import xcit_dense
+from helpers.models import assert_equal
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.files import RECORD, OwnFiles
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
+
+# OWN is the config in the work dir RUN, IMAGES the first validation image of DATA.
+TEST = 'test.py', 'CONFIG', 'RUN', '--data-root', 'DATA', '--work-dir', 'RUN'
+TEST_OWN = 'test.py', 'OWN', 'RUN', '--work-dir', 'RUN'
+PREDICT = 'predict.py', 'OWN', 'RUN', 'IMAGES', '--out', 'RUN'
+TRAIN = 'train.py', 'OWN', '--work-dir'
+#: Tools with their options that any work dir is for; the first few are quick and differ most.
+ALL = (
+    (*TEST, '--report', '--batch-size', 1, '--workers', 0), (*TEST_OWN, '--cfg-options', 'randomness.seed=1'),
+    ('plot_curves.py', 'RUN'), (*TRAIN, 'RUN'), ('convert_checkpoint.py', 'RUN', 'RUN/weights.bin', '--to', 'dense'),
+    (*TEST, '--report', 'RUN/own', '--overwrite'), (*TEST, '--dtype', 'bfloat16'), (*TEST, '--amp'),
+    (*TEST, '--image-size', 48), (*TEST, '--show-dir', 'RUN/shown'), (*TEST, '--at-least', 'nothing=1'),
+    ('check_data.py', 'OWN', '--out', 'RUN'), ('attention.py', 'RUN', 'IMAGES', '--out', 'RUN'),
+    (*TRAIN, 'RUN', '--suggest', 'RUN/suggested.txt'), (*TRAIN, 'RUN/more', '--resume', 'RUN'),
+    (*TRAIN, 'RUN/new', '--init-from', 'RUN'))
+QUICK = *ALL[:5], PREDICT
+DENSE = (
+    *ALL, PREDICT, ('measure.py', 'OWN', '--data-root', 'DATA', '--images', 3, '--out', 'RUN/measured.json'),
+    (*TEST, '--tta'), ('export.py', 'OWN', 'RUN', 'RUN/model.onnx'),
+    ('test.py', 'OWN', 'RUN/model.onnx', '--work-dir', 'RUN', '--runtime', 'onnxruntime'),
+    ('predict.py', 'RUN/model.onnx', 'IMAGES', '--out', 'RUN/exported'))
+CLASSIFIER = (
+    *ALL, (*TEST, '--size', 24, '--crop-ratio', 0.8), (*TEST, '--sizes', 24, 40), (*TEST, '--knn', 2, '--report'),
+    (*TEST, '--linear', 1), ('classify.py', 'RUN', 'IMAGES', '--out', 'RUN/classified.json'))
+#: Those that stop with an error, as they should.
+STOP = {ALL[3], (*TEST, '--at-least', 'nothing=1')}
+
+
+def state(run):
+    """The files of a work dir, and which of them are loaded and resumed."""
+    return ({path: path.read_bytes() for path in run.rglob('*') if path.is_file() and path.name != RECORD},
+            (OwnFiles(run, 'train').names(), newest_checkpoint(run), newest_checkpoint(run, to_resume=True)))
+
+
+def go_through(rows, run, config, data, image):
+    """Run tools on a work dir; after each it is as before."""
+    words, (files, meaning) = dict(CONFIG=config, OWN=run / config.name, DATA=data, IMAGES=image), state(run)
+    assert run / config.name in files and meaning[0] == {config.name}
+    for row in rows:
+        done = run_tool(*(words.get(word, str(word).replace('RUN', str(run))) for word in row), check=False)
+        assert done.returncode == (row in STOP) and 'Traceback' not in done.stdout, done.stdout[-3000:]
+        after, its_meaning = state(run)
+        assert {path: after.get(path) for path in files} == files and its_meaning == meaning, row
+
+
+def test_a_work_dir_after_each_tool(trained_segmentor, demo_data, tmp_path):
+    run = shutil.copytree(trained_segmentor[0], tmp_path / 'run')
+    image = demo_data / 'val2017/000000000001.jpg'
+    before = xcit_dense.load(run, device='cpu')(image)
+    go_through(QUICK, run, TINY_SEG_CONFIG, demo_data, image)
+    after = xcit_dense.load(run, device='cpu')(image)
+    assert np.array_equal(before.labels, after.labels) and np.array_equal(before.scores, after.scores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('config, rows', (
+    (TINY_CONFIG, (*DENSE, (*TEST, '--coco-eval', 'hotcoco'))), (TINY_SEG_CONFIG, DENSE),
+    (TINY_CLS_CONFIG, CLASSIFIER)))
+def test_a_work_dir_after_every_tool_and_option(config, rows, demo_data, class_folders, tmp_path):
+    """And the training continues as it would have before."""
+    data, image = ((class_folders, 'val/blue/0.png') if config == TINY_CLS_CONFIG else
+                   (demo_data, 'val2017/000000000001.jpg'))
+    run_tool('train.py', config, '--data-root', data, '--work-dir', tmp_path / 'run', '--image-size', 64)
+    before = shutil.copytree(tmp_path / 'run', tmp_path / 'before')
+    go_through(rows, tmp_path / 'run', config, data, data / image)
+    length = 'max_iters=6' if config == TINY_SEG_CONFIG else 'max_epochs=3'
+    found = []
+    for run in (before, tmp_path / 'run'):
+        run_tool('train.py', run / config.name, '--work-dir', run, '--resume', '--cfg-options', f'train_cfg.{length}')
+        found.append(read_checkpoint(newest_checkpoint(run)))
+    assert found[0]['meta']['iter'] == found[1]['meta']['iter'] > 4
+    assert_equal(found[0]['state_dict'], found[1]['state_dict'], 'weights')
