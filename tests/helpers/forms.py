@@ -37,7 +37,7 @@ class Branch(nn.Module):
     def __init__(self, kind, channels=4, heads=2, norm=nn.BatchNorm2d, gamma=True, affine=True):
         super().__init__()
         make = {XCA: lambda: XCA(channels, heads), FFN: lambda: FFN(channels, 6), LPI: lambda: LPI(channels, norm)}
-        self.branch = make[kind]()
+        self.branch, self.heads = make[kind](), heads
         self.norm = nn.LayerNorm(channels, eps=1e-6, elementwise_affine=affine)
         self.gamma = nn.Parameter(torch.ones(channels)) if gamma else None
         randomise(self)
@@ -45,7 +45,7 @@ class Branch(nn.Module):
     def forward(self, x, keep, grid):
         """The fast form."""
         kind = type(self.branch)
-        args = {XCA: (self.branch, ), LPI: (getattr(self.branch, 'bn', None), *(grid or ())), FFN: ()}[kind]
+        args = {XCA: (None, self.heads), LPI: (getattr(self.branch, 'bn', None), *(grid or ())), FFN: ()}[kind]
         norm = self.norm.weight, self.norm.bias, self.norm.eps
         return FORMS[kind].residual(x, norm, self.gamma, keep, FORMS[kind].parameters_of(self.branch), *args)
 

@@ -202,7 +202,7 @@ def test_models_of_half_types_train_with_stochastic_depth(dtype, is_fast):
 
 
 def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
-    model = randomise(build(8, attn_drop_rate=0.5)).double().train()
+    model = randomise(build(8, attn_drop_rate=0.5, drop_path_rate=0.3)).double().train()
     x, outs = torch.randn(2, 3, 70, 90).double(), []
     for gram in (False, True):
         choose_form(monkeypatch, gram)
@@ -218,7 +218,7 @@ def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
     for gram in (False, True):
         choose_form(monkeypatch, gram)
         assert torch.equal(model(x)[3], without(x)[3])
-    mask = xca._draw_mask(model.train().blocks[0].attn, torch.zeros(9, 1, 32))
+    mask = xca.draw_mask(model.train().blocks[0].attn, torch.zeros(9, 1, 32))
     assert mask.shape == (9, 4, 8, 8) and set(mask.unique().tolist()) == {0., 2.}
     with pytest.raises(ValueError, match='attn_drop_rate'):
         build(8, attn_drop_rate=1)

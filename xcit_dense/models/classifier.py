@@ -103,7 +103,7 @@ class XCiTClassifier(Trunk):
         x, height, width = self._embed(x)
         for block in self.blocks:
             x = self._run_block(block, x, height, width)
-        return torch.cat((self.cls_token.expand(len(x), -1, -1).to(x.dtype), x), dim=1), height, width
+        return torch.cat((self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x), dim=1), height, width
 
 
 def attention_maps(model: nn.Module, images: Tensor) -> Tensor:

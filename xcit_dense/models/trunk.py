@@ -1,4 +1,7 @@
 """Stem, positions and XCA blocks: what the dense model and the classifier have in common."""
+import threading
+import weakref
+from contextlib import contextmanager
 from numbers import Real
 
 import torch
@@ -97,8 +100,8 @@ class Trunk(BaseModule):
         """Fold LayerScale and most norms into neighbouring weights, for inference, and return the model.
 
         Outputs change only by rounding: relative 1e-5 at most in float32. What was replaced, wrapped or hooked is left
-        as it is. There is no way back to training: parameters are gone, and the state dict is different. If the model,
-        or a part of it, is used elsewhere, fuse a copy.
+        as it is. There is no way back to training: parameters are gone, and the state dict fits only a model that is
+        fused too, so save the model before. If the model, or a part of it, is used elsewhere, fuse a copy.
         """
         if not self.is_fused:
             self.eval().requires_grad_(False)
@@ -213,27 +216,38 @@ def init_linear(module):
             nn.init.zeros_(module.bias)
 
 
-class _Recompute:
-    """Runs a checkpointed block a second time exactly as the first time: with the same buffers, in the same forms.
+_locks = weakref.WeakKeyDictionary()  # by block: of all threads that train a model, one runs it
 
-    So a batch is counted into the running statistics only once, power iterations start at the same point, and a hook
-    that was removed or a switch that was changed in between has no effect. Each backward through the graph enters it.
+
+class _Recompute:
+    """Runs a checkpointed block a second time as the first time: with the same buffers, in the same forms.
+
+    So a batch is counted into the running statistics only once, power iterations start at the same point, and a switch
+    that was changed or a hook that was put on in between has no effect. A hook that was removed is missing: if it
+    changed values, the gradients are those of the block without it. Each backward through the graph enters it.
 
     Args:
         block: The block, about to run.
     """
 
     def __init__(self, block):
-        self._owners = [(module, name) for module in block.modules() for name in module._buffers
-                        if module._buffers[name] is not None]
-        self._start = [getattr(*owner).clone() for owner in self._owners]
+        self._block, self._lock = block, _locks.setdefault(block, threading.RLock())
         self._routes = fast.Routes()
 
     def contexts(self):
         """Return the contexts of the first run and of the others, as `torch.utils.checkpoint` wants them."""
-        return self._routes.recorded(), self
+        return self._first(), self
+
+    @contextmanager
+    def _first(self):
+        with self._lock, self._routes.recorded():
+            self._owners = [(module, name) for module in self._block.modules() for name in module._buffers
+                            if module._buffers[name] is not None]
+            self._start = [getattr(*owner).clone() for owner in self._owners]
+            yield
 
     def __enter__(self):
+        self._lock.acquire()
         self._now = [getattr(*owner) for owner in self._owners]
         for owner, value in zip(self._owners, self._start, strict=True):
             setattr(*owner, value.clone())
@@ -244,3 +258,4 @@ class _Recompute:
         self._repetition.__exit__(*error)
         for owner, value in zip(self._owners, self._now, strict=True):
             setattr(*owner, value)
+        self._lock.release()

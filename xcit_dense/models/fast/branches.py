@@ -60,10 +60,12 @@ def _attend(block, x):
         if not are_traceable(parameters):
             return None
         return x + block.drop_path(block.gamma1 * xca.gram_form(attn, block.norm1(x)))
-    args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
+    before = torch.get_rng_state()
+    args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters, attn)
     try:
-        return args and xca.residual(*args, attn)
+        return args and xca.residual(*args, attn.num_heads)
     except CancelsError:
+        torch.set_rng_state(before)  # the plain line draws again; only on a CPU it may have to
         return None
 
 
@@ -98,11 +100,11 @@ def _run_class_attention(form, block, x):
     return form(attn, x)
 
 
-def _arguments(x, norm, gamma, drop_path, parameters):
+def _arguments(x, norm, gamma, drop_path, parameters, attn=None):
     """Return the arguments of a fast form; None if something around the branch was modified.
 
-    They are: tokens; weight, bias and eps of the norm; LayerScale or None; the factor of each sample or None; and the
-    parameters of the branch.
+    They are: tokens; weight, bias and eps of the norm; LayerScale or None; the factor of each sample or None; the
+    parameters of the branch; and of an attention its mask or None. Random numbers are drawn as in the plain lines.
     """
     if not (is_layer_norm(norm) and type(drop_path) is DropPath and is_untouched(norm, drop_path)):
         return None
@@ -116,7 +118,8 @@ def _arguments(x, norm, gamma, drop_path, parameters):
     weight, bias = weight_and_bias(norm)
     if not are_plain((weight, bias, gamma, *parameters), dtype):
         return None
-    return x, (weight, bias, norm.eps), *ops.factors(x, gamma, drop_path.draw(x)), parameters
+    mask = () if attn is None else (xca.draw_mask(attn, x), )
+    return x, (weight, bias, norm.eps), *ops.factors(x, gamma, drop_path.draw(x)), parameters, *mask
 
 
 def _is_attention(attn):

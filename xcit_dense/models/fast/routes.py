@@ -4,8 +4,6 @@ from contextlib import contextmanager
 
 import torch
 
-from .switch import set_fast
-
 
 class Routes:
     """Which branches of a block ran in their fast forms, so that a repetition uses the same ones."""
@@ -29,11 +27,10 @@ class Routes:
 
     @contextmanager
     def repeated(self):
-        """Context of a repetition, with the fast forms of the first run, even if the switch was changed since."""
+        """Context of a repetition, with the fast forms of the first run; see `is_repeating`."""
         _now.routes, _now.repeated = self, iter(self._taken)
         try:
-            with set_fast(True):
-                yield
+            yield
         finally:
             _now.routes = _now.repeated = None
 
@@ -62,5 +59,5 @@ def routed(form, *args):
 
 
 def is_repeating() -> bool:
-    """Whether a checkpointed block is being repeated."""
+    """Whether this thread repeats a checkpointed block: what ran fast the first time must, whatever changed since."""
     return not torch.compiler.is_compiling() and _now.repeated is not None

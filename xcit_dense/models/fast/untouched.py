@@ -36,6 +36,8 @@ def is_traced() -> bool:
 
 def can_run(x) -> bool:
     """Whether fast forms may run on ``x``: it is an ordinary tensor, not empty, and nothing traces the operations."""
+    if is_repeating():
+        return True
     return (switch.is_on() and not is_traced() and type(x) in _ORDINARY and x.numel() > 0
             and not torch._C._are_functorch_transforms_active()  # vmap, jacrev, ...
             and torch._C._len_torch_dispatch_stack() == 0  # make_fx, counters of operations, ...

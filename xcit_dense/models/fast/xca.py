@@ -25,6 +25,7 @@ from torch import Tensor
 
 from . import ops
 from .mix import Kept, mix, mix_backward
+from .routes import is_repeating
 from .switch import first_derivative_only
 from .untouched import weight_and_bias
 
@@ -47,7 +48,7 @@ def gram_form(attn, x: Tensor) -> Tensor:
         mean = full.mean(1)
         centred = (full - mean.unsqueeze(1)).to(dtype)
         gram = centred.mT @ centred if centred.dtype == mean.dtype else _Gram.apply(centred)
-        matrix, offset, _ = mix(mean, gram, x.shape[1], _draw_mask(attn, x), attn.num_heads, *parameters_of(attn), None)
+        matrix, offset, _ = mix(mean, gram, x.shape[1], draw_mask(attn, x), attn.num_heads, *parameters_of(attn), None)
         out = centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)
         return out.to(dtype)
 
@@ -57,7 +58,7 @@ def parameters_of(attn):
     return *weight_and_bias(attn.qkv), attn.temperature, *weight_and_bias(attn.proj)
 
 
-def residual(x: Tensor, norm, gamma, keep, parameters, attn) -> Tensor:
+def residual(x: Tensor, norm, gamma, keep, parameters, mask, num_heads: int) -> Tensor:
     """Return x + keep * gamma * XCA(norm(x)).
 
     Args:
@@ -66,19 +67,21 @@ def residual(x: Tensor, norm, gamma, keep, parameters, attn) -> Tensor:
         gamma: LayerScale (C), or None for ones.
         keep: Factor of each sample (B), or None for ones: stochastic depth.
         parameters: As `parameters_of` returns them.
-        attn: The `XCA`.
+        mask: Factor of each entry of the attention (B, h, d, d), or None for ones: see `draw_mask`.
+        num_heads: h.
 
     Raises:
         CancelsError: The Gram form would lose digits; the token form must run.
     """
-    return _GramResidual.apply(x, keep, _draw_mask(attn, x), attn.num_heads, norm[2], *norm[:2], *parameters, gamma)
+    return _GramResidual.apply(x, keep, mask, num_heads, norm[2], *norm[:2], *parameters, gamma)
 
 
-def _draw_mask(attn, x):
+def draw_mask(attn, x: Tensor):
+    """Return the factors (B, h, d, d) by which the dropout of an `XCA` multiplies its attention, or None."""
     if not attn.training or attn.drop_rate == 0:
         return None
     width = x.shape[2] // attn.num_heads
-    ones = torch.ones(len(x), attn.num_heads, width, width, dtype=ops.statistics_dtype(x), device=x.device)
+    ones = torch.ones(x.shape[0], attn.num_heads, width, width, dtype=ops.statistics_dtype(x), device=x.device)
     return F.dropout(ones, attn.drop_rate)
 
 
@@ -107,7 +110,7 @@ class _GramResidual(torch.autograd.Function):
         with ops.no_autocast(x):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so the token form would lose the same
-            guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
+            guard = x.device.type == 'cpu' and ctx.dtype == torch.float32 and not is_repeating()
             matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
             ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, matrix, *kept, *weights)
             matrix, offset = ops.converted(ctx.dtype, matrix, offset)
