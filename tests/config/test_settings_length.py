@@ -53,8 +53,8 @@ def test_intervals_of_validations_and_checkpoints(key, length, loop, saving, wan
     cfg.default_hooks = dict(checkpoint=saving)
     set_length(cfg, length, 'iterations' if key == 'max_iters' else 'epochs', epoch_length=7)
     got = cfg.train_cfg
-    assert (got[key], got.val_interval, got.val_begin, got.dynamic_intervals, cfg.default_hooks.checkpoint.interval) == (
-        length, *wanted)
+    assert (got[key], got.val_interval, got.val_begin, got.dynamic_intervals,
+            cfg.default_hooks.checkpoint.interval) == (length, *wanted)
 
 
 def test_a_warm_up_is_told_by_the_data(demo_data):
