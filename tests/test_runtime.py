@@ -12,6 +12,7 @@ from PIL import Image
 
 from helpers.onnx_files import write_backbone, write_detector, write_segmentor
 from xcit_dense import runtime
+from xcit_dense.export.exporting import add_checksum
 from xcit_dense.runtime import ImageError, Model, ModelError
 
 #: The second is tested where it is installed.
@@ -169,18 +170,32 @@ def test_arrays_that_the_file_does_not_take(detector):
 
 def damaged(source, path, kind):
     data = source.read_bytes()
-    path.write_bytes({'empty': b'', 'text': b'no model\n' * 50, 'cut': data[:len(data) // 2],
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 1
+    path.write_bytes({'empty': b'', 'text': b'no model\n' * 50, 'cut': data[:len(data) // 2], 'bit': flipped,
                       'zeros': data[:40] + bytes(200) + data[240:]}[kind])
     return path
 
 
 @pytest.mark.parametrize('name', RUNTIMES)
-@pytest.mark.parametrize('kind', ('empty', 'text', 'cut', 'zeros'))
+@pytest.mark.parametrize('kind', ('empty', 'text', 'cut', 'zeros', 'bit'))
 def test_a_damaged_file_is_one_sentence(name, kind, detector, tmp_path):
     pytest.importorskip(name)
+    add_checksum(detector)
     with pytest.raises(ModelError, match='bad.onnx (is damaged|was not written)') as caught:
         Model(damaged(detector, tmp_path / 'bad.onnx', kind), name)
     assert '\n' not in str(caught.value) and 'ONNXRuntimeError' not in str(caught.value)
+
+
+@pytest.mark.parametrize('name', RUNTIMES)
+def test_a_file_that_another_program_changed_is_no_damage(name, detector, picture):
+    wanted = opened(detector, name)(picture)
+    add_checksum(detector)
+    assert opened(detector, name)(picture).scores.tolist() == wanted.scores.tolist()
+    model = onnx.load(detector)
+    model.producer_name = 'another program'
+    onnx.save(model, detector)
+    assert opened(detector, name)(picture).scores.tolist() == wanted.scores.tolist()
 
 
 @pytest.mark.parametrize('name', RUNTIMES)

@@ -8,8 +8,8 @@ is installed, it reads and resizes images, as for the checkpoint; otherwise Pill
 """
 import json
 import math
-import os
 import threading
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +22,7 @@ try:
     import cv2
 except ImportError:
     cv2 = None
+
 
 class ModelError(RuntimeError):
     """A file cannot be run: it is missing, damaged or of another kind, or a package is missing."""
@@ -71,12 +72,15 @@ class Model:
         if not Path(path).is_file():
             raise ModelError(f'there is no file {Path(path).absolute()}')
         try:
+            data = Path(path).read_bytes()
+            if data[-16:-8] == b'2\x0ecrc32=' and data[-8:] != b'%08x' % zlib.crc32(memoryview(data)[:-16]):
+                raise ValueError('its checksum is wrong')
             self._run, found = _RUNTIMES[runtime](str(path), threads)
         except ImportError as error:
             raise ModelError(f'{runtime} cannot be imported ({error}): pip install {runtime}') from error
         except Exception as error:  # each runtime has its own types
             reason = str(error).strip().partition('\n')[0].rpartition(' : ')[2]
-            raise ModelError(f'{path} is damaged or not an ONNX file ({runtime}: {reason}). Copy it again') from error
+            raise ModelError(f'{path} is damaged or not an ONNX file ({reason}). Copy it again') from error
         if not found.keys() >= {'xcit_dense', 'task'}:
             raise ModelError(f'{path} was not written by `python -m xcit_dense export`')
         if found['xcit_dense'] != '1':
@@ -115,14 +119,13 @@ class Model:
     def read(self, image) -> np.ndarray:
         """Return an image, of any type that `__call__` accepts, as an array (H, W, 3) uint8 in RGB."""
         turn = self.metadata.get('turns', True)
-        if isinstance(image, (str, os.PathLike)):
+        if isinstance(image, str) or hasattr(image, '__fspath__'):
             image = _read_file(image, turn)
         elif hasattr(image, 'convert'):
             image = _array_of(image, turn)
         if not isinstance(image, np.ndarray):
             raise ImageError(f'an image must be a path, an array (H, W, 3) or a PIL image, got {type(image).__name__}')
-        if (image.dtype != np.uint8 or image.ndim not in (2, 3) or image.shape[2:] not in ((), (1, ), (3, ))
-                or not image.size):
+        if image.dtype != np.uint8 or image.ndim < 2 or image.shape[2:] not in ((), (1, ), (3, )) or not image.size:
             raise ImageError('an image must be an array of uint8 from 0 to 255, (H, W, 3) in RGB or (H, W) in grey; '
                              f'got {image.shape} of {image.dtype}')
         return np.ascontiguousarray(np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3)))
@@ -150,10 +153,8 @@ class Model:
         images = np.ascontiguousarray(images)
         if images.dtype != kind or images.ndim != 4 or images.shape[axis] != 3 or not images.size:
             raise ImageError(f'the model needs {np.dtype(kind)} {shape}, got {images.dtype} {images.shape}')
-        feeds = {'images' if self.task == 'backbone' else 'image': images}
-        if self.task == 'segmentation':
-            feeds['size'] = np.array(size, np.int64)
-        return self._run(feeds)
+        sizes = dict(size=np.array(size, np.int64)) if self.task == 'segmentation' else {}
+        return self._run({'images' if self.task == 'backbone' else 'image': images, **sizes})
 
     def objects(self, outputs, given, size, threshold: float = 0.0, place: int = 0) -> Objects:
         """Return the objects of one image of a batch, in pixels of the image before resizing.
@@ -167,9 +168,8 @@ class Model:
         keep = np.flatnonzero(outputs['dets'][place, :outputs['num'][place], 4] >= threshold)
         dets, labels = outputs['dets'][place, keep], outputs['labels'][place, keep]
         boxes = dets[:, :4] / np.array([given[1] / size[1], given[0] / size[0]] * 2, np.float32)
-        masks = None
-        if 'masks' in outputs:
-            masks = paste_masks(outputs['masks'][place, keep], boxes, *size, self.metadata['mask_threshold'])
+        masks = paste_masks(outputs['masks'][place, keep], boxes, *size, self.metadata['mask_threshold']
+                            ) if 'masks' in outputs else None
         return Objects(boxes, dets[:, 4], labels, tuple(self.classes[i] for i in labels), masks)
 
 

@@ -16,10 +16,11 @@ import xcit_dense
 from helpers.exported_detectors import build, config_of
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.errors import ConfigError, ExportError, OutputError, SetupError
+from xcit_dense.errors import CheckpointError, ConfigError, ExportError, OutputError, SetupError
 from xcit_dense.export import exporting, verify
 from xcit_dense.export.metadata import metadata_of, resize_rule
 from xcit_dense.predict.classes import Classes
+from xcit_dense.predict.exported import open_exported
 
 onnx = pytest.importorskip('onnx')
 onnxruntime = pytest.importorskip('onnxruntime')
@@ -76,6 +77,14 @@ def test_the_backbone_alone_gives_levels(backbone):
     assert metadata_in(made.path)['task'] == 'backbone'
     levels = onnxruntime.InferenceSession(made.path).run(None, dict(images=np.zeros((1, 3, 97, 161), np.float32)))
     assert [level.shape for level in levels] == [(1, 32, 28, 44), (1, 32, 14, 22), (1, 32, 7, 11), (1, 32, 3, 5)]
+
+
+def test_a_flipped_bit_of_a_file_is_found(backbone, tmp_path):
+    data = bytearray(backbone[0].path.read_bytes())
+    data[len(data) // 2] ^= 1
+    tmp_path.joinpath('model.onnx').write_bytes(data)
+    with pytest.raises(CheckpointError, match=r'model.onnx is damaged .*checksum is wrong\)\. Copy it again'):
+        open_exported(tmp_path / 'model.onnx')
 
 
 @pytest.mark.parametrize('pipeline, word', (

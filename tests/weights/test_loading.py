@@ -2,6 +2,7 @@
 import argparse
 import logging
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from xcit_dense.weights import (
     load_model,
     read_checkpoint,
 )
+from xcit_dense.weights.convert import convert
 
 
 def values(model):
@@ -183,6 +185,17 @@ def test_files_of_another_model_are_rejected(tmp_path, change, words):
         load_backbone(model, save(tmp_path / 'other.pth', {'model': state}))
     assert all(word in str(caught.value) for word in (*words, 'other.pth')), caught.value
     assert_equal(values(model), before)
+
+
+def test_weights_and_models_after_fuse_are_named(tmp_path):
+    fused, path = build().fuse(), save(tmp_path / 'plain.pth', dense_state())
+    with pytest.raises(CheckpointError, match=r'expected XCiT .* after fuse\(\): load weights before it'):
+        load_backbone(fused, path)
+    path = save(tmp_path / 'fused.pth', fused.state_dict())
+    for use in (partial(load_backbone, build()), partial(convert, out=tmp_path / 'new.pth', target='official')):
+        with pytest.raises(CheckpointError, match=r'XCiT \(32 channels.* after fuse\(\), which cannot be undone'):
+            use(source=path)
+    assert not (tmp_path / 'new.pth').exists()
 
 
 def test_errors_say_what_the_file_holds_and_what_was_wanted(tmp_path):

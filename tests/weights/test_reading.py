@@ -42,10 +42,18 @@ def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, word
         read_checkpoint(path)
 
 
-def test_truncated_file(tmp_path):
-    path = save(tmp_path / 'weights.pth', {'model': {'a': torch.rand(1000)}})
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(CheckpointError, match=r'weights\.pth.* damaged'):
+@pytest.mark.parametrize('write, words', (
+    (torch.save, 'its end is missing'),
+    (lambda state, path: torch.save(state, path, _use_new_zipfile_serialization=False), 'unexpected EOF'),
+    (safetensors_torch.save_file, 'incomplete'),
+    (lambda state, path: path.write_bytes(pickle.dumps({'a': state['a'].numpy()})), 'truncated'),
+), ids=('torch', 'old torch', 'safetensors', 'pickle'))
+@pytest.mark.parametrize('part', (10, 2))
+def test_truncated_file(tmp_path, part, write, words):
+    path = tmp_path / 'weights'
+    write({'a': torch.rand(10_000)}, path)
+    path.write_bytes(path.read_bytes()[:path.stat().st_size // part])
+    with pytest.raises(CheckpointError, match=rf'weights: the file is damaged or incomplete \(.*{words}.*download it'):
         read_checkpoint(path)
 
 
@@ -136,10 +144,14 @@ def test_a_container_in_many_places_is_read_once(tmp_path, wrap, write):
     assert all(np.array_equal(leaf, np.zeros(1)) for leaf in (value.values() if isinstance(value, dict) else value))
 
 
-def test_files_from_before_torch_1_6_are_read_by_torch(tmp_path):
-    """They are pickles, which is how PaddlePaddle's begin too; no checksum shows whether they are intact."""
+@pytest.mark.parametrize('is_zip', (False, True))
+def test_files_of_torch_without_checksums_are_read(tmp_path, is_zip):
+    """Files from before torch 1.6 are pickles, which is how PaddlePaddle's begin too."""
     state, path = dense_state(), tmp_path / 'epoch_1.pth'
-    torch.save({'state_dict': state, 'meta': {'epoch': 1}}, path, _use_new_zipfile_serialization=False)
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    torch.save({'state_dict': state, 'meta': {'epoch': 1}}, path, _use_new_zipfile_serialization=is_zip)
+    torch.serialization.set_crc32_options(before)
     read = read_checkpoint(path)
     assert read['meta'] == {'epoch': 1}
     assert_equal(read['state_dict'], state)

@@ -53,11 +53,12 @@ def test_floating_types_convert(dtype, tmp_path):
         assert torch.equal(value, state[name].to(value.dtype)), name
 
 
-def test_infinite_buffers_are_loaded():
-    model = torch.nn.Module()
+def test_infinite_buffers_and_large_weights_are_loaded():
+    model = torch.nn.Linear(2, 2)
     model.register_buffer('mask', torch.zeros(2))
-    load_model(model, {'mask': torch.tensor([0, -float('inf')])}, 'file')
-    assert model.mask.isinf().any()
+    large = torch.full((2, 2), 3e38)  # the sum is infinite
+    load_model(model, {'mask': torch.tensor([0, -float('inf')]), 'weight': large, 'bias': large[0]}, 'file')
+    assert model.mask.isinf().any() and torch.equal(model.weight, large)
 
 
 def test_a_parameter_of_two_names_is_one_under_both():
@@ -70,12 +71,18 @@ def test_a_parameter_of_two_names_is_one_under_both():
     assert torch.equal(model.first.weight, before)
 
 
-def test_counters_are_finite(tmp_path):
+@pytest.mark.parametrize('kind, value, words', (
+    ('num_batches_tracked', float('nan'), 'not finite'), ('running_var', -1e-3, 'negative'),
+    ('running_var', float('inf'), 'infinite'), ('running_mean', -float('inf'), 'infinite'),
+))
+def test_statistics_are_possible(tmp_path, kind, value, words):
     state = dense_state()
-    name = next(name for name in state if name.endswith('num_batches_tracked'))
-    path = save(tmp_path / 'odd.pth', {**state, name: torch.tensor(float('nan'))})
-    with pytest.raises(CheckpointError, match=f'{name}: not finite'):
+    name = [name for name in state if name.endswith(kind)][-1]
+    path = save(tmp_path / 'odd.pth', {**state, name: state[name].float().index_fill(-1, torch.tensor([0]), value)})
+    with pytest.raises(CheckpointError, match=f'{name}: {words}'):
         load_backbone(build(), path)
+    with pytest.raises(CheckpointError, match=f'{name}: {words}'):
+        load_model(build(), read_checkpoint(path), path)
 
 
 @pytest.mark.parametrize('name', ('blocks.0.mlp.fc1.weight', 'head.weight'))
@@ -111,5 +118,5 @@ def test_what_a_user_allows_torch_to_read_stays_allowed(tmp_path):
         read_checkpoint(path)
         assert set(torch.serialization.get_safe_globals()) == set(before)
         with pytest.raises(CheckpointError):
-            read_checkpoint(save(tmp_path / 'code.pth', {'x': test_infinite_buffers_are_loaded}))
+            read_checkpoint(save(tmp_path / 'code.pth', {'x': save}))
         assert set(torch.serialization.get_safe_globals()) == set(before)

@@ -2,6 +2,7 @@
 import logging
 import time
 import warnings
+import zlib
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -98,6 +99,7 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
                 say(f'quantising the file to int8 with {counted(len(calibration), "images")}')
                 quantise(part, part, map(partial(_prepared, predictor.reader), calibration))
                 checked = f'{checked}; after quantisation to int8, {compare_file(part, predictor, task)[1]}'
+            add_checksum(part)
     return Exported(out, out.stat().st_size, time.perf_counter() - start, checked)
 
 
@@ -218,6 +220,16 @@ def _describe(proto, metadata):
     proto.producer_name = 'xcit_dense'
     if any(value.name == 'size' for value in proto.graph.input):
         proto.graph.initializer.append(numpy_helper.from_array(torch.zeros(2, dtype=torch.int64).numpy(), 'size'))
+
+
+def add_checksum(path):
+    """Append a checksum to a file; `xcit_dense.runtime` compares it.
+
+    It is the description of the model (field 6 of its protobuf), of which the last one counts. A program that changes
+    the file writes it in another place, and then it is not compared.
+    """
+    data = path.read_bytes()
+    path.write_bytes(b'%b2\x0ecrc32=%08x' % (data, zlib.crc32(data)))
 
 
 @contextmanager

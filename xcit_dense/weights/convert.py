@@ -51,7 +51,7 @@ def _convert(path, out, target, which):
     checkpoint = read_checkpoint(path)
     state, title = find_model(checkpoint, path, which)
     contents = Contents.of(state, title)
-    if contents.layout is None:
+    if contents.layout is None or contents.is_fused:
         models = titles_of_models(checkpoint)
         raise CheckpointError(f'{title} holds {contents}'
                               + (f'. Models of the file: {", ".join(models)}' if len(models) > 1 else ''))

@@ -45,8 +45,8 @@ class Contents:
     @property
     def size(self) -> str:
         """Name of the size and patch, or their figures, derived from shapes."""
-        return size_title(self._length('blocks.0.gamma1'), self._depth, self._length('blocks.0.attn.temperature'),
-                          self._patch_size)
+        embed_dims, num_heads = map(self._length, ('blocks.0.attn.proj.weight', 'blocks.0.attn.temperature'))
+        return size_title(embed_dims, self._depth, num_heads, self._patch_size)
 
     @property
     def arch(self) -> Arch:
@@ -65,6 +65,11 @@ class Contents:
         published = get_arch(self.size) if self.size in arch_names() else found
         same = (published.mlp_ratio, published.qkv_bias) == (found.mlp_ratio, found.qkv_bias)
         return published if same else found
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the model was fused: a convolution before a batch norm has no bias, one that contains it does."""
+        return 'patch_embed.proj.0.0.bias' in self.tensors
 
     @property
     def num_classes(self) -> int | None:
@@ -96,7 +101,8 @@ class Contents:
             return f'no XCiT weights, but {counted(len(names), "tensors")} such as {", ".join(names[:3])}'
         parts = [part if part != 'classifier' or self.num_classes else 'class token' for part in self.parts]
         parts = f' with {", ".join(parts)}' if parts else ''
-        return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}'
+        fused = ' after fuse(), which cannot be undone: save the weights before it' if self.is_fused else ''
+        return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}{fused}'
 
     @property
     def _depth(self):

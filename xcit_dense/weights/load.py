@@ -137,7 +137,7 @@ def _read_for(model, source, prefix):
         start = f'{prefix.rstrip(".")}.'
         state = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
     contents = Contents.of(state, title)
-    wanted = f'XCiT {arch_title(model.arch)}'
+    wanted = f'XCiT {arch_title(model.arch)}' + ' after fuse(): load weights before it' * model.is_fused
     if contents.layout is None:
         others = ', '.join(filter(None, titles_of_models(checkpoint)))
         raise CheckpointError(f'{title} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
@@ -164,7 +164,7 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
                                      for n in wanted if n in state and state[n].shape != wanted[n].shape]),
         _listed('with values that cannot be weights', [
             f'{n}: {problem}' for n in wanted
-            if n in state and (problem := _value_problem(state[n], wanted[n], n in parameters))]),
+            if n in state and (problem := _value_problem(n, state[n], wanted[n], n in parameters))]),
     ]
     if any(problems):
         raise CheckpointError(f'{source} does not fit the model: it holds {contents}; expected {title}. Tensors: '
@@ -179,7 +179,7 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
     print_log(f'loaded {model.weights_from}', logger='current')
 
 
-def _value_problem(value, wanted, is_parameter):
+def _value_problem(name, value, wanted, is_parameter):
     """Return why a tensor of a file cannot be the model's tensor ``wanted``, or None."""
     if value.is_complex():
         return 'complex'
@@ -189,10 +189,15 @@ def _value_problem(value, wanted, is_parameter):
         hint = ', which is how PaddlePaddle stores bfloat16; save it in float32' if value.dtype == torch.uint16 else ''
         return str(value.dtype).removeprefix('torch.') + hint
     value = value.float()
-    # one NaN is enough to spoil a model; an infinity may be intended in a buffer, such as a mask
+    if name.endswith('running_var') and (value < 0).any():
+        return 'negative'
+    # one NaN is enough to spoil a model; an infinity may be intended in other buffers, such as a mask
+    if value.sum().isfinite():  # one pass over the usual tensor
+        return None
     if value.isnan().any():
         return 'NaN'
-    return 'infinite' if is_parameter and value.isinf().any() else None
+    is_finite = is_parameter or name.endswith(('running_mean', 'running_var'))
+    return 'infinite' if is_finite and value.isinf().any() else None
 
 
 def _part_title(name):

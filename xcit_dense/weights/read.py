@@ -9,7 +9,7 @@ import torch
 from ..errors import CheckpointError
 from ..text import first_line
 from .fetching import fetch
-from .files import kind_of_file
+from .files import damage, kind_of_file
 from .safe import mmengine_globals, read_arrays, to_arrays
 
 #: Key of class names and palette, as JSON, in the metadata of a safetensors file, which is only text.
@@ -75,6 +75,8 @@ def import_safetensors():
 
 
 def _read_torch(path, map_location):
+    if wrong := damage(path):  # torch itself does not compare checksums
+        raise ValueError(wrong)
     with _allowed(mmengine_globals()):
         return to_arrays(torch.load(path, map_location=map_location, weights_only=True))
 
