@@ -47,10 +47,12 @@ def opened(path, name):
 
 
 @pytest.mark.parametrize('name', RUNTIMES)
-def test_objects_in_pixels_of_the_image(name, detector, picture):
-    model = opened(detector, name)
+def test_objects_in_pixels_of_the_image(name, tmp_path, picture):
+    """Which is resized to a half of its width and a quarter of its height."""
+    path = write_detector(tmp_path / 'm.onnx', DETS, LABELS, MASKS, num=3, resize=dict(rule='fixed', size=[60, 20]))
+    model = opened(path, name)
     found = model(picture)
-    assert model.prepare(picture).shape == (40, 60, 3)
+    assert model.prepare(picture).shape == (20, 60, 3)
     np.testing.assert_allclose(found.boxes, [[30, 8, 90, 40], [0, 0, 120, 80]], atol=1e-4)
     assert found.scores.tolist() == pytest.approx([.9, .4]) and found.boxes.dtype == found.scores.dtype == np.float32
     assert found.labels.tolist() == [2, 0] and found.labels.dtype == np.int64 and found.names == ('blue', 'red')

@@ -58,7 +58,7 @@ def test_without_a_better_one_large_objects_do_not_hide_small_ones(scores):
     assert (first == second).all() and (first[100:140, 100:140] == alone[100:140, 100:140]).all()
 
 
-#: One object, found four times: in the middle of the list by the best, around it smaller, larger and of the other class.
+#: One object, found five times: by the best in the middle of the list, by others smaller, larger, of the other class.
 TWICE = [[110, 82, 176, 150], [96, 70, 190, 166], [100, 80, 180, 150], [100, 80, 180, 150], [116, 84, 174, 140]]
 OFTEN, GUESSES = [0.6, 0.9, 0.94, 0.65, 0.5], [1, 0, 0, 1, 0]
 

@@ -117,18 +117,39 @@ def test_the_surest_of_whole_finds_stays_as_it_is():
     assert found.box.tolist() == [85, 19, 99, 41] and found.score == 0.9
 
 
-def test_a_cut_find_that_another_tile_sees_better_is_left_out():
+def test_a_find_is_cut_where_its_tile_ends_and_the_picture_does_not():
+    """Of finds at the left, upper, right and lower border of each tile, within the margin and just outside."""
+    tiles = Tiling(100, 0.2).tiles(*SIZE)
+    for apart in (MARGIN, MARGIN + 1):
+        boxes = [[apart, 30, 50, 60], [30, apart, 60, 50], [50, 30, 100 - apart, 60], [30, 50, 60, 100 - apart]]
+        found = dict(bboxes=np.array(boxes, np.float32), scores=np.ones(4), labels=[0] * 4)
+        for tile in tiles:
+            inner = tile.x.start > 0, tile.y.start > 0, tile.x.end < 300, tile.y.end < 200
+            assert [find.cut for find in finds_in(tile, found, SIZE, MARGIN)] == [
+                apart == MARGIN and side for side in inner]
+    assert len(tiles) == 12
+
+
+@pytest.mark.parametrize('scores', ((0.9, 0.8), (0.8, 0.9)))
+def test_what_one_tile_cuts_and_another_sees_whole_is_whole(scores):
+    def set_score(tile, found):
+        found['scores'][:] = scores[min(tile.column, 1)]
+
+    found, = merge(seen([rectangle(20, 75, 40, 112)], Tiling(100, 0.2), change=set_score), MARGIN)
+    assert found.box.tolist() == [75, 20, 112, 40] and not found.cut and found.score == 0.9
+
+
+@pytest.mark.parametrize('masks', (True, False), ids=('masks', 'boxes'))
+@pytest.mark.parametrize('beside, part, whole, count', (
+    ('right', (22, 88, 35, 100), (20, 92, 45, 130), 1), ('right', (20, 92, 80, 100), (20, 92, 45, 130), 2),
+    ('below', (88, 22, 100, 35), (92, 20, 130, 45), 1), ('below', (92, 20, 100, 80), (92, 20, 130, 45), 2)))
+def test_a_cut_find_that_is_mostly_within_one_of_another_tile_is_left_out(beside, part, whole, count, masks):
     """Though they do not agree: of a sliver a model says much that is not so."""
-    objects = [rectangle(20, 92, 45, 130)]
-
-    def misjudge(tile, found):
-        if tile.column == 0 and len(found['bboxes']):
-            found['bboxes'][0] = 84, 22, 100, 35
-            found['masks'][0][:] = False
-            found['masks'][0][22:35, 90:100] = True
-
-    finds = seen(objects, Tiling(100, 0.2), change=misjudge)
-    assert sum(map(len, finds.values())) == 2 and len(merge(finds, MARGIN)) == 1
+    tiles = Tiling(100, 0.2).tiles(*SIZE)
+    other = next(tile for tile in tiles if (tile.row, tile.column) == ((0, 1) if beside == 'right' else (1, 0)))
+    finds = {tile: seen([rectangle(*place)], Tiling(100, 0.2), masks)[tile]
+             for tile, place in ((tiles[0], part), (other, whole))}
+    assert sum(map(len, finds.values())) == 2 and len(merge(finds, MARGIN)) == count
 
 
 def test_what_the_model_finds_twice_in_a_tile_it_finds_twice():
@@ -139,6 +160,10 @@ def test_what_the_model_finds_twice_in_a_tile_it_finds_twice():
     tile = Tiling(99, 0).tiles(*SIZE)[0]
     finds = {tile: seen(nested, Tiling(99, 0), masks=False)[tile]}
     assert len(merge(finds, MARGIN)) == 2
+    first, second = Tiling(100, 0.2).tiles(*SIZE)[:2]  # the outer one goes on in the second tile
+    finds = {first: seen([rectangle(30, 20, 90, 160), rectangle(50, 80, 70, 100)], Tiling(100, 0.2))[first],
+             second: seen([rectangle(30, 20, 90, 160)], Tiling(100, 0.2))[second]}
+    assert [find.box.tolist() for find in merge(finds, MARGIN)] == [[80, 50, 100, 70], [20, 30, 160, 90]]
 
 
 def test_nothing_is_found():

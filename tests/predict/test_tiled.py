@@ -9,7 +9,9 @@ import pytest
 import torch
 from mmdet.structures import DetDataSample
 from mmengine.registry import init_default_scope
-from mmengine.structures import InstanceData
+from mmengine.structures import InstanceData, PixelData
+from mmseg.structures import SegDataSample
+from PIL import Image
 from pycocotools import mask as mask_api
 
 import xcit_dense
@@ -18,9 +20,11 @@ from helpers.tools import run_tool
 from xcit_dense.draw import draw_objects as draw_once
 from xcit_dense.errors import ConfigError
 from xcit_dense.predict.big_images import BigImage, TiledReader
+from xcit_dense.predict.classes import Classes
 from xcit_dense.predict.drawing import Drawing
+from xcit_dense.predict.predictor import SegmentationPredictor
 from xcit_dense.predict.reading import ImageReader, ReadImage
-from xcit_dense.predict.tiled import Tiled, draw_objects, find_objects
+from xcit_dense.predict.tiled import Tiled, draw_objects, find_objects, sample_of_labels
 from xcit_dense.predict.tiling import Tiling
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -41,7 +45,7 @@ def picture():
 
 
 def found_in(picture):
-    """All shapes of a picture, each once; a larger one is surer."""
+    """All shapes of a picture, each once; a part of one is surer than all of it."""
     boxes, scores, labels, masks = [], [], [], []
     for label, colour in enumerate(COLOURS):
         count, parts = cv2.connectedComponents((picture == colour).all(2).astype(np.uint8))
@@ -49,7 +53,7 @@ def found_in(picture):
             mask = parts == number
             ys, xs = np.nonzero(mask)
             boxes.append([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
-            scores.append(0.3 + mask.sum() / 1e4)
+            scores.append(0.9 - mask.sum() / 1e4)
             labels.append(label)
             masks.append(mask)
     return DetDataSample(pred_instances=InstanceData(
@@ -71,7 +75,7 @@ def reader():
     return ImageReader(dict(pipeline=[dict(type='LoadImageFromFile'), dict(type='PackDetInputs')]))
 
 
-@pytest.mark.parametrize('tile, overlap', ((100, 0.2), (100, 0.6), (64, 0.3), (200, 0.1), (40, 0.2)))
+@pytest.mark.parametrize('tile, overlap', ((100, 0.2), (100, 0.6), (64, 0.3), (120, 0.2), (200, 0.1), (40, 0.2)))
 def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
     image, count = picture()
     finds, has_masks = find_objects(Finder(), TiledReader(reader, Tiling(tile, overlap)).read(image, 0))
@@ -148,6 +152,36 @@ def test_labels_of_the_tool_are_those_of_python(segmentor, trained_segmentor, pa
     assert cv2.imread(str(tmp_path / path.name)).shape == found.draw().shape == cv2.imread(str(path)).shape
 
 
+class Numbered(SegmentationPredictor):
+    """A segmentor whose output for a pixel is in its first two channels, up to the last output that it has."""
+
+    def __init__(self, numbers, outputs, reader):
+        self.classes, self.outputs, self.reader = Classes(tuple(map(str, numbers)), numbers, '', ''), outputs, reader
+        self.drawing, self.count = SimpleNamespace(write=lambda *_: None), 0
+
+    def __call__(self, image):
+        found = torch.from_numpy(image.picture[..., 0].astype(np.int64) * 256 + image.picture[..., 1])
+        return SegDataSample(pred_sem_seg=PixelData(data=found.clamp(max=self.outputs - 1)[None]))
+
+
+@pytest.mark.parametrize('numbers, outputs, kind', (
+    (range(255), 255, np.uint8), (range(1, 256), 3, np.uint16), (range(300), 3, np.uint16),
+    (range(300), 300, np.uint16), (range(1, 281), 300, np.uint16), (range(255), 256, np.uint16)))
+def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind, reader, tmp_path):
+    """Not only those of one image: maps of 8 bits have no class 255, and those of one data set are of one type."""
+    image, columns = np.zeros((530, 300, 3), np.uint8), np.arange(300)
+    image[..., 0], image[..., 1] = columns // 256, columns % 256
+    predictor = Numbered(tuple(numbers), outputs, reader)
+    for found in (predictor, Tiled(predictor, Tiling(100))):
+        found.write(found.reader.read(image, 0), 'a.jpg', tmp_path)
+        for written in (cv2.imread(str(tmp_path / 'labels/a.png'), cv2.IMREAD_UNCHANGED),
+                        np.asarray(Image.open(tmp_path / 'labels/a.png'))):
+            assert (written == np.broadcast_to(columns.clip(max=outputs - 1) + numbers[0], (530, 300))).all()
+        assert cv2.imread(str(tmp_path / 'labels/a.png'), cv2.IMREAD_UNCHANGED).dtype == kind
+        (tmp_path / 'labels/a.png').unlink()
+    assert predictor.count == 2
+
+
 def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, call_tool):
     smallest = detector.model.backbone.min_size
     for tile, words in ((smallest - 1, str(smallest)), (0, '--tile')):
@@ -180,6 +214,12 @@ def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, t
         ys, xs = np.nonzero(mask)
         assert np.abs(box - np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])).max() <= 1
     assert (drawn == draw_once(small, shown.bboxes, shown.labels, names, COLOURS, masks, shown.scores)).all()
+
+
+def test_labels_of_a_large_picture_are_drawn_smaller():
+    labels = np.arange(6)[:, None] * 10 + np.arange(12)
+    drawn = sample_of_labels(labels, np.zeros((3, 4, 3))).pred_sem_seg.data
+    assert drawn.tolist() == [[[11, 14, 17, 20], [31, 34, 37, 40], [51, 54, 57, 60]]]
 
 
 def test_what_has_no_tiles_of_its_own_is_that_of_the_predictor(detector):

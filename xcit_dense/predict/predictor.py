@@ -227,8 +227,8 @@ class SegmentationPredictor(Predictor):
         path.write_bytes(data.tobytes())  # imwrite does not report failures
 
     def label_type(self, highest):
-        """Return the integer type of a label map: in maps of 8 bits, 255 is not a class."""
-        return np.uint8 if self.classes.numbers[-1:] < (255, ) and highest < 256 else np.uint16
+        """Return the integer type of a label map by its highest label: in maps of 8 bits, 255 is not a class."""
+        return np.uint8 if max([highest, *self.classes.numbers[-1:]]) < 255 else np.uint16
 
     def labels_of(self, outputs):
         """Return the model's outputs as labels of the data set, in which for example ADE20k's first class is 1.
