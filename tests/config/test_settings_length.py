@@ -52,9 +52,8 @@ def test_intervals_of_validations_and_checkpoints(key, length, loop, saving, wan
     cfg = config([], **{key: 1000}, val_interval=interval, val_begin=begin, dynamic_intervals=dynamic)
     cfg.default_hooks = dict(checkpoint=saving)
     set_length(cfg, length, 'iterations' if key == 'max_iters' else 'epochs', epoch_length=7)
-    got = cfg.train_cfg
-    assert (got[key], got.val_interval, got.val_begin, got.dynamic_intervals,
-            cfg.default_hooks.checkpoint.interval) == (length, *wanted)
+    got, interval = cfg.train_cfg, cfg.default_hooks.checkpoint.interval
+    assert (got[key], got.val_interval, got.val_begin, got.dynamic_intervals, interval) == (length, *wanted)
 
 
 def test_a_warm_up_is_told_by_the_data(demo_data):
