@@ -47,7 +47,8 @@ def test_passes_differ_in_order_and_augmentation(demo_data, tmp_path):
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
     loader = build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
     passes = [[(s.img_path, s.flip) for batch in loader for s in batch['data_samples']] for _ in range(4)]
-    assert len({tuple(p) for p in passes}) == 4
+    assert len({tuple(name for name, _ in p) for p in passes}) == 4
+    assert len({tuple(flip for _, flip in p) for p in passes}) == 4
     assert len({frozenset(name for name, _ in p) for p in passes}) == 1
 
 

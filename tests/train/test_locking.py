@@ -48,18 +48,20 @@ def test_a_locked_folder(tmp_path):
 
 
 def test_a_worker_that_outlives_its_run_locks_nobody_out(tmp_path):
-    waits, ends = os.pipe()
+    (runs, started), (ends, end) = os.pipe(), os.pipe()
     with lock_work_dir(tmp_path):
         worker = os.fork()
         if not worker:
-            os.close(ends)
-            os.read(waits, 1)
+            os.close(end)
+            os.write(started, b'.')
+            os.read(ends, 1)
             os._exit(0)
+        assert os.read(runs, 1)
     try:
         lock_work_dir(tmp_path).close()
     finally:
-        os.close(ends)
-        os.close(waits)
+        for descriptor in (runs, started, ends, end):
+            os.close(descriptor)
         os.waitpid(worker, 0)
 
 
@@ -198,7 +200,7 @@ def test_without_locks_a_file_that_goes_while_it_is_judged_is_free(without_locks
     lock_work_dir(tmp_path).close()
 
 
-@pytest.mark.parametrize('options', ({}, dict(interval=9, save_best='mIoU')))
+@pytest.mark.parametrize('options', ({}, dict(interval=9, save_last=False, save_best='mIoU')))
 def test_without_locks_a_run_saves_nothing_where_another_has_begun(options, without_locks, demo_data, tmp_path):
     """What the other wrote stays as it is, its notes and its best checkpoint too."""
     theirs = {name: f'{name} of another' for name in (

@@ -1,7 +1,10 @@
 """Mixed precision on a CPU: what runs in bfloat16, how near it stays to float32, and that it resumes exactly."""
+from functools import partial
+
 import pytest
 import torch
 from mmengine.hooks import Hook
+from mmengine.optim.optimizer import amp_optimizer_wrapper
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_DINO_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, assert_same_run, make_config, terminate, train
@@ -76,11 +79,24 @@ def test_a_training_in_bfloat16_is_near_that_in_float32(path, config):
     assert torch.isfinite(losses).all() and losses[-1] == pytest.approx(wanted[-1].item(), rel=0.1)
 
 
-@pytest.mark.parametrize('path, stop', ((TINY_CONFIG, 2), (TINY_SEG_CONFIG, 3)), ids=('detection', 'segmentation'))
-def test_stopped_and_resumed_is_the_same_to_the_last_bit(path, stop, config, tmp_path):
-    """Between two iterations whose gradients are summed, too."""
+@pytest.fixture
+def scaler_on_a_cpu(monkeypatch):
+    """mmengine's wrapper for GPUs, which scales the loss."""
+    monkeypatch.setattr(amp_optimizer_wrapper, 'is_cuda_available', lambda: True)
+    monkeypatch.setattr(amp_optimizer_wrapper, 'GradScaler', partial(torch.amp.GradScaler, 'cpu'))
+
+
+SCALED = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=1024., growth_interval=1), clip_grad=dict(max_norm=1.))
+
+
+@pytest.mark.parametrize('path, stop, wrapper', ((TINY_CONFIG, 2, {}), (TINY_SEG_CONFIG, 3, SCALED)),
+                         ids=('detection', 'segmentation, scaled'))
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(path, stop, wrapper, config, tmp_path, scaler_on_a_cpu):
+    """Between two iterations whose gradients are summed, too; a scale grows with each step of the optimizer."""
     cfg = config(path, True, **{'optim_wrapper.accumulative_counts': 2})
+    cfg.optim_wrapper.update(wrapper)
     wanted = train(cfg)
+    assert not wrapper or wanted['optimizer']['loss_scaler']['scale'] == 4096
     forget_run()
     cfg.work_dir = str(tmp_path / 'stopped')
     with pytest.raises(Stopped, match=f'iteration {stop}'):
