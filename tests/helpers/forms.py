@@ -1,12 +1,14 @@
 """The forms of a branch: forced, cut into chunks, compared."""
 import copy
 
+import pytest
 import torch
+import torch.distributed as dist
 from mmengine.dist import get_rank
 from torch import nn
 
 from helpers.models import randomise
-from xcit_dense.models.fast import ffn, lpi, ops, xca
+from xcit_dense.models.fast import ffn, layers, lpi, norms, ops, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -77,6 +79,27 @@ def lpi_step(branch, x, grid):
 
 
 def lpi_steps(folder):
-    """Run in each of two processes: compute its part of every batch."""
+    """Run in each of two processes: compute its part of every batch, and compare what has limits of its own."""
     branch, batches = torch.load(folder / 'branch.pt', weights_only=False)
+    _compare_groups(torch.randn(2, 8, 3, 5) + get_rank())
     return [lpi_step(copy.deepcopy(branch), parts[get_rank()], grid) for parts, grid in batches]
+
+
+def _compare_groups(x):
+    """A norm's own group is not that of all; a process without images runs torch's norm, which sends zeros."""
+    groups = [dist.new_group([rank]) for rank in (0, 1)]
+    own, grad = groups[get_rank()], torch.randn_like(x)
+    alone = norms.batch_statistics(x, 1e-5)
+    results = [(*norms.batch_statistics(x, 1e-5, group), *norms.normalise_backward(
+        grad, x, *alone[:2], torch.ones(8), alone[2], group)) for group in (None, own)]
+    if get_rank() == 0:
+        results.append((*norms.batch_statistics(x, 1e-5, dist.group.WORLD), *results[0][3:]))
+    else:
+        dist.all_gather([torch.empty(17) for _ in groups], torch.zeros(17))
+    for result in results[1:]:
+        for value, wanted in zip(result, results[0], strict=True):
+            torch.testing.assert_close(torch.as_tensor(value).double(), torch.as_tensor(wanted).double())
+    for norm in (nn.SyncBatchNorm(8, process_group=own), nn.SyncBatchNorm(8).eval()):
+        assert norms.sync_group(norm) is None
+    with pytest.raises(ValueError, match='GPU'):  # torch's own, outside LPI: no statistics that are not shared
+        layers.run(nn.SyncBatchNorm(8), x)

@@ -106,6 +106,15 @@ def test_small_layer_scale_survives_float16(keep):
         assert ours < 1.5 * theirs + 2e-3, name
 
 
+@pytest.mark.parametrize('scale', (2.**-50, 2.**50))
+def test_the_scale_of_the_loss_changes_no_digit_in_float16(scale):
+    """Its range ends at 2^-24 and 2^16; gradients of images without objects are far below those of others."""
+    block, x, weights = make_block(1e-5), torch.randn(2, TOKENS, 32), torch.randn(2, TOKENS, 32)
+    with torch.autocast('cpu', dtype=torch.float16):
+        found = [step(block, block, x, weights, factor) for factor in (1., scale)]
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
 def test_a_layer_scale_of_zero_gives_no_nan_in_float16():
     """And a gradient of zeros, as that of a sample without a box, neither; a branch that is off is off."""
     block = make_block()
@@ -135,7 +144,7 @@ def test_autocast_leaves_float64_alone(dtype):
     assert all(relative_error(a, b) < 1e-12 for a, b in zip(got, wanted, strict=True) if b.norm() > 1e-9)
 
 
-@pytest.mark.parametrize('scale', (1, 512, 65536))
+@pytest.mark.parametrize('scale', (1, 65536))
 def test_gradients_of_small_layer_scales_survive_float16(scale):
     """Of a fresh deep model at a loss scale, as a gradient scaler goes through them."""
     arch = dict(TINY, patch_size=8, eta=1e-5)

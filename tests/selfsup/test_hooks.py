@@ -106,9 +106,10 @@ def test_wrong_numbers_of_the_hook_are_refused(name, value, wanted):
 
 
 @pytest.mark.parametrize('name, value, wanted', (
-    ('student_temperature', 0., 'above 0'), ('centre_momentum', 1.5, 'from 0 to 1')))
+    ('student_temperature', 0., 'above 0'), ('centre_momentum', 1.5, 'from 0 to 1'),
+    ('global_views', 0, 'at least 1'), ('global_views', -1, 'at least 1'), ('global_views', 1.5, 'at least 1')))
 def test_wrong_numbers_of_the_model_are_refused(name, value, wanted, class_folders):
-    with pytest.raises(ConfigError, match=f'model.{name}.*must be {wanted}, got {value}'):
+    with pytest.raises(ConfigError, match=f'model.{name}.*must be .*{wanted}, got {value}'):
         load_config(TINY_DINO_CONFIG, cfg_options={f'model.{name}': value}, data_root=str(class_folders), check=True)
 
 

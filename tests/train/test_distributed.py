@@ -91,8 +91,8 @@ def test_two_processes_learn_what_one_does_with_the_joined_batch(train, demo_dat
 
 
 def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tmp_path):
-    """Between two iterations whose gradients are added, and which differ from process to process."""
-    more = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
+    """Between two iterations whose gradients are added; they and random numbers differ from process to process."""
+    more = 'randomness = dict(seed=1, diff_rank_seed=True)\noptim_wrapper = dict(accumulative_counts=2)\n'
     plain = write_config(tmp_path / 'plain.py', TINY_SEG_CONFIG, more=more)
     stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
                             "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=more)

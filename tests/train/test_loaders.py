@@ -47,7 +47,8 @@ def test_passes_differ_in_order_and_augmentation(demo_data, tmp_path):
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
     loader = build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
     passes = [[(s.img_path, s.flip) for batch in loader for s in batch['data_samples']] for _ in range(4)]
-    assert len({tuple(p) for p in passes}) == 4
+    assert len({tuple(name for name, _ in p) for p in passes}) == 4
+    assert len({tuple(flip for _, flip in p) for p in passes}) == 4
     assert len({frozenset(name for name, _ in p) for p in passes}) == 1
 
 
@@ -178,10 +179,12 @@ def test_positions_count_batches_and_passes():
     assert list(loader) == [[6]] and (loader.passes, loader.batches) == (6, 0)
 
 
-@pytest.mark.parametrize('before, now, batches', (
-    (2, 2, 5), (2, 1, 10), (2, 4, 2), (2, 3, 3), (None, 3, 5), (2, None, 5)))
-def test_another_size_of_batches_leaves_out_no_image(before, now, batches):
-    """Rounded down: an image may come twice."""
+@pytest.mark.parametrize('before, now, processes, batches', (
+    (2, 2, 1, 5), (2, 1, 1, 10), (2, 4, 1, 2), (2, 3, 1, 3), (None, 3, 1, 5), (2, None, 1, 5), (2, 1, 2, 5),
+    (2, 2, 2, 2)))
+def test_another_size_of_batches_leaves_out_no_image(before, now, processes, batches, monkeypatch):
+    """Rounded down: an image may come twice. Those of all processes count."""
+    monkeypatch.setattr(loaders, 'get_dist_info', lambda: (0, processes))
     sampler = BatchSampler(SequentialSampler(range(30)), now or 2, False)
     if now is None:
         del sampler.batch_size

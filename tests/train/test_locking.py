@@ -47,6 +47,24 @@ def test_a_locked_folder(tmp_path):
     lock_work_dir(tmp_path / 'new/run').close()
 
 
+def test_a_worker_that_outlives_its_run_locks_nobody_out(tmp_path):
+    (runs, started), (ends, end) = os.pipe(), os.pipe()
+    with lock_work_dir(tmp_path):
+        worker = os.fork()
+        if not worker:
+            os.close(end)
+            os.write(started, b'.')
+            os.read(ends, 1)
+            os._exit(0)
+        assert os.read(runs, 1)
+    try:
+        lock_work_dir(tmp_path).close()
+    finally:
+        for descriptor in (runs, started, ends, end):
+            os.close(descriptor)
+        os.waitpid(worker, 0)
+
+
 def test_a_run_that_was_told_to_wait_is_told_again_by_the_check(tmp_path):
     with lock_work_dir(tmp_path), pytest.raises(ConfigError, match='another training'):
         check_work_dir(Config(dict(work_dir=str(tmp_path))), overwrite=True)
@@ -62,7 +80,7 @@ def test_without_locks_a_file_keeps_others_out(without_locks, tmp_path):
     lock_work_dir(tmp_path).close()
 
 
-def test_without_locks_a_killed_run_of_this_machine_keeps_nobody_out(without_locks, tmp_path):
+def test_without_locks_a_killed_run_of_this_machine_keeps_nobody_out(without_locks, tmp_path, monkeypatch):
     path = tmp_path / '.running_by'
     killed = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
     other = dict(locking._process(), pid=killed.pid, start=locking._start_of(killed.pid))
@@ -76,6 +94,11 @@ def test_without_locks_a_killed_run_of_this_machine_keeps_nobody_out(without_loc
     path.write_text(json.dumps(dict(other, pid=os.getpid())))  # its number has been given to another
     with lock_work_dir(tmp_path):
         assert json.loads(path.read_text()) == locking._process()
+    with monkeypatch.context() as patch:  # in another container, where numbers are those of other processes
+        patch.setattr(os, 'readlink', lambda _: 'pid:[1]')
+        path.write_text(json.dumps(dict(locking._process(), pid=killed.pid)))
+    with pytest.raises(ConfigError, match=f'process {killed.pid} on .*last sign of life'):
+        lock_work_dir(tmp_path)
 
 
 @pytest.mark.parametrize('text', ('', '[]', '{"pid": 1}', json.dumps(dict(host='far', pid=7, machine='x', start='1'))))
@@ -84,10 +107,12 @@ def test_without_locks_a_run_elsewhere_counts_as_long_as_its_heart_beats(text, w
     path = tmp_path / '.running_by'
     path.write_text(text)
     who = 'process 7 on far' if 'far' in text else 'unknown'
-    with pytest.raises(ConfigError, match=f'{who}, last sign of life .* or delete {path}'):
-        lock_work_dir(tmp_path)
-    silent = time.time() - locking._SILENCE - 1
-    os.utime(path, (silent, silent))
+    for silent in (0, locking._SILENCE / 2):  # some beats may be missed
+        os.utime(path, (time.time() - silent, ) * 2)
+        with pytest.raises(ConfigError, match=f'{who}, last sign of life .* or delete {path}'):
+            lock_work_dir(tmp_path)
+    os.utime(path, (time.time() - locking._SILENCE - 1, ) * 2)
+    os.utime(tmp_path / '.running', (1, 1))  # as the last start left it: the time of now counts
     lock_work_dir(tmp_path).close()
 
 
@@ -100,6 +125,39 @@ def test_without_locks_the_heart_beats_until_another_run_has_begun(without_locks
         path.write_text('of another')  # deleted by hand and begun again
         wait_for(lambda: threads() == begun)
         assert 'another training has started' in without_locks[-1][0] and without_locks[-1][1] == logging.ERROR
+    assert path.read_text() == 'of another'
+
+
+def test_without_locks_a_heart_that_beats_while_the_run_ends_leaves_no_file(without_locks, tmp_path, monkeypatch):
+    monkeypatch.setattr(locking, '_BEAT', 0.01)
+    is_held, begun, beats, ends = locking._is_held, threads(), threading.Event(), threading.Event()
+
+    def beat_slowly(*mark):
+        beats.set()
+        ends.wait(0.2)  # longer if the file goes before the heart has stopped
+        return is_held(*mark)
+
+    monkeypatch.setattr(locking, '_is_held', beat_slowly)
+    lock = lock_work_dir(tmp_path)
+    assert beats.wait(20)
+    monkeypatch.setattr(locking, '_BEAT', 20)
+    lock.close()
+    ends.set()
+    wait_for(lambda: threads() == begun)
+    assert not (tmp_path / '.running_by').exists()
+
+
+def test_without_locks_the_first_of_two_starts_at_once_gets_in(without_locks, tmp_path, monkeypatch):
+    """The other has made its file just before."""
+    path, take_away = tmp_path / '.running_by', locking._take_away
+
+    def take_away_and_be_late(*args):
+        take_away(*args)
+        path.write_text('of another')
+
+    monkeypatch.setattr(locking, '_take_away', take_away_and_be_late)
+    with pytest.raises(ConfigError, match='another training .just started. runs in'):
+        lock_work_dir(tmp_path)
     assert path.read_text() == 'of another'
 
 
@@ -142,10 +200,13 @@ def test_without_locks_a_file_that_goes_while_it_is_judged_is_free(without_locks
     lock_work_dir(tmp_path).close()
 
 
-def test_without_locks_a_run_saves_nothing_where_another_has_begun(without_locks, demo_data, tmp_path):
-    """What the other wrote stays as it is, its notes too."""
-    theirs = {name: f'{name} of another' for name in ('.running_by', '.checkpoints', 'iter_2.pth', 'last_checkpoint')}
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(interval=1)})
+@pytest.mark.parametrize('options', ({}, dict(interval=9, save_last=False, save_best='mIoU')))
+def test_without_locks_a_run_saves_nothing_where_another_has_begun(options, without_locks, demo_data, tmp_path):
+    """What the other wrote stays as it is, its notes and its best checkpoint too."""
+    theirs = {name: f'{name} of another' for name in (
+        '.running_by', '.checkpoints', 'iter_2.pth', 'best_mIoU_iter_2.pth', 'last_checkpoint')}
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'default_hooks.checkpoint': dict(interval=1) | options, 'train_cfg.max_iters': 2})
 
     def begin(_):
         for name, text in theirs.items():
@@ -153,11 +214,16 @@ def test_without_locks_a_run_saves_nothing_where_another_has_begun(without_locks
 
     with pytest.raises(ConfigError, match='another training .*started since.* runs in'):
         train(cfg, At(2, begin, where='before_train_iter'))
-    assert {name: (tmp_path / name).read_text() for name in theirs} == theirs and (tmp_path / 'iter_1.pth').is_file()
+    assert {name: (tmp_path / name).read_text() for name in theirs} == theirs
+    assert (tmp_path / 'iter_1.pth').is_file() != bool(options)
 
 
 def test_without_locks_a_file_that_was_deleted_is_made_again(without_locks, tmp_path):
     with lock_work_dir(tmp_path) as lock:
+        (tmp_path / '.running_by').unlink()
+        lock.check()
+        (tmp_path / '.running_by').write_text('')
+        lock.check()  # the heart is making it again
         (tmp_path / '.running_by').unlink()
         lock.check()
         with pytest.raises(ConfigError, match=f'process {os.getpid()} on '):
@@ -166,13 +232,16 @@ def test_without_locks_a_file_that_was_deleted_is_made_again(without_locks, tmp_
     assert not (tmp_path / '.running_by').exists()
 
 
-def test_a_lock_on_a_file_that_has_just_gone_is_none(tmp_path, monkeypatch):
-    """Taken away by a start that gave up, between opening and locking."""
+@pytest.mark.parametrize('is_replaced', (False, True))
+def test_a_lock_on_a_file_that_has_just_gone_is_none(is_replaced, tmp_path, monkeypatch):
+    """Taken away by a start that gave up, between opening and locking; the next start may have made its own."""
     flock = fcntl.flock
 
     def go_and_lock(*args):
         monkeypatch.setattr(fcntl, 'flock', flock)
         (tmp_path / '.running').unlink()
+        if is_replaced:
+            (tmp_path / '.running').touch()
         flock(*args)
 
     monkeypatch.setattr(fcntl, 'flock', go_and_lock)

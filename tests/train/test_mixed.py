@@ -1,7 +1,12 @@
 """Mixed precision on a CPU: what runs in bfloat16, how near it stays to float32, and that it resumes exactly."""
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.optim.optimizer import amp_optimizer_wrapper
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_DINO_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, assert_same_run, make_config, terminate, train
@@ -10,6 +15,7 @@ from xcit_dense import machine
 from xcit_dense.config.options import set_amp
 from xcit_dense.errors import Stopped
 from xcit_dense.models.block import XCABlock
+from xcit_dense.train import sharding
 from xcit_dense.train.resuming import changed_settings
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -76,16 +82,42 @@ def test_a_training_in_bfloat16_is_near_that_in_float32(path, config):
     assert torch.isfinite(losses).all() and losses[-1] == pytest.approx(wanted[-1].item(), rel=0.1)
 
 
-@pytest.mark.parametrize('path, stop', ((TINY_CONFIG, 2), (TINY_SEG_CONFIG, 3)), ids=('detection', 'segmentation'))
-def test_stopped_and_resumed_is_the_same_to_the_last_bit(path, stop, config, tmp_path):
-    """Between two iterations whose gradients are summed, too."""
+@pytest.fixture
+def scaler_on_a_cpu(monkeypatch):
+    """mmengine's wrapper for GPUs, which scales the loss."""
+    monkeypatch.setattr(amp_optimizer_wrapper, 'is_cuda_available', lambda: True)
+    monkeypatch.setattr(amp_optimizer_wrapper, 'GradScaler', partial(torch.amp.GradScaler, 'cpu'))
+
+
+SCALED = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=1024., growth_interval=1), clip_grad=dict(max_norm=1.))
+
+
+@pytest.mark.parametrize('path, stop, wrapper', ((TINY_CONFIG, 2, {}), (TINY_SEG_CONFIG, 3, SCALED)),
+                         ids=('detection', 'segmentation, scaled'))
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(path, stop, wrapper, config, tmp_path, scaler_on_a_cpu):
+    """Between two iterations whose gradients are summed, too; a scale grows with each step of the optimizer."""
     cfg = config(path, True, **{'optim_wrapper.accumulative_counts': 2})
+    cfg.optim_wrapper.update(wrapper)
     wanted = train(cfg)
+    assert not wrapper or wanted['optimizer']['loss_scaler']['scale'] == 4096
     forget_run()
     cfg.work_dir = str(tmp_path / 'stopped')
     with pytest.raises(Stopped, match=f'iteration {stop}'):
         train(cfg, At(stop, terminate))
     assert_same_run(train(cfg, resume=True), wanted)
+
+
+@pytest.mark.parametrize('kind, is_scaled', (('AmpOptimWrapper', True), ('Bfloat16OptimWrapper', False)))
+def test_processes_with_shares_of_the_gradients_agree_on_the_scale(kind, is_scaled, tmp_path):
+    """By the scaler that mmengine builds then; an infinite gradient may be in the share of one only."""
+    runner = SimpleNamespace(model=torch.nn.Linear(2, 3), hooks=[], optim_wrapper=dict(type=kind), cfg=Config(dict(
+        model_wrapper_cfg=dict(type='MMFullyShardedDataParallel'))))
+    torch.distributed.init_process_group('gloo', f'file://{tmp_path}/meeting', rank=0, world_size=1)
+    try:
+        sharding.shard(runner)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert runner.optim_wrapper.get('use_fsdp', False) == is_scaled
 
 
 def test_the_tools_offer_it(demo_data, tmp_path):

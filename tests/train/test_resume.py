@@ -25,7 +25,7 @@ from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
 @pytest.mark.parametrize(('name', 'stop'), [
-    ('epochs', 1), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2), ('iterations', 1),
+    ('epochs', 4), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2), ('iterations', 1),
     ('iterations_workers', 3), ('iterations_ema', 3), ('iterations_finite_sampler', 3),
     ('iterations_early_stopping', 3),
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (
@@ -34,10 +34,21 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, demo_data, 
     wanted = whole_run(name, demo_data, tmp_path_factory)
     config, workers, changes = CASES[name]
     cfg = make_config(config, demo_data, tmp_path, workers, **changes)
+    validated = []
+
+    class Note(Hook):
+
+        def before_val(self, runner):
+            validated.append(runner.iter)
+
+        def after_train_iter(self, runner, batch_idx, *_, **__):
+            assert batch_idx == (runner.iter % 3 if config == TINY_CONFIG else runner.iter)
+
     with pytest.raises(Stopped, match=f'SIGTERM after iteration {stop}. Saved .*iter_{stop}.pth'):
-        train(cfg, At(stop, terminate))
+        train(cfg, At(stop, terminate), Note())
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
-    assert_same_run(train(cfg, resume=True), wanted)
+    assert_same_run(train(cfg, Note(), resume=True), wanted)
+    assert validated == ([3, 6] if config == TINY_CONFIG else [2, 4])
 
 
 @pytest.mark.parametrize('name', ('epochs', 'iterations'))
@@ -49,8 +60,25 @@ def test_resumed_after_a_sudden_death_is_the_same(name, demo_data, tmp_path, tmp
     assert_same_run(train(cfg, resume=True), whole_run(name, demo_data, tmp_path_factory))
 
 
+def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(demo_data, tmp_path, tmp_path_factory):
+    """It has no position in the data, but its epoch."""
+    state = dict(whole_run('epochs', demo_data, tmp_path_factory))
+    del state['training']
+    torch.save(state, tmp_path / 'epoch_2.pth')
+    passes = []
+
+    def look(runner):
+        passes.append(runner.train_loop.dataloader.passes)
+        die(runner)
+
+    with pytest.raises(RuntimeError, match='killed by the test'):
+        train(make_config(TINY_CONFIG, demo_data, tmp_path, **{'train_cfg.max_epochs': 3}),
+              At(7, look, where='before_train'), resume=True)
+    assert passes == [2]
+
+
 @pytest.mark.parametrize('ema', ([], [dict(type='EMAHook')]))
-def test_stopped_during_validation(ema, demo_data, tmp_path):
+def test_stopped_during_a_validation_and_after_it(ema, demo_data, tmp_path):
     config = TINY_SEG_CONFIG
     wanted = train(make_config(config, demo_data, tmp_path / 'whole', custom_hooks=ema))
     cfg = make_config(config, demo_data, tmp_path / 'stopped', custom_hooks=ema)
@@ -63,12 +91,18 @@ def test_stopped_during_validation(ema, demo_data, tmp_path):
             if len(calls) == 2:
                 terminate(runner)
 
+        def after_val_epoch(self, runner, *_, **__):
+            if len(calls) == 5:
+                terminate(runner)
+
     with pytest.raises(Stopped, match='iteration 2'):
         train(cfg, StopInValidation())
     assert calls == [2, 2]
-    got = train(cfg, StopInValidation(), resume=True)
-    assert calls[2:5] == [2, 2, 2]  # the validation that was cut off, again
-    assert_same_run(got, wanted)
+    with pytest.raises(Stopped, match='iteration 2'):
+        train(cfg, StopInValidation(), resume=True)
+    assert calls[2:] == [2, 2, 2]  # the validation that was cut off, again
+    assert_same_run(train(cfg, StopInValidation(), resume=True), wanted)
+    assert calls[5:] == [4, 4, 4]  # a whole one is not repeated
 
 
 @pytest.mark.parametrize('number', (signal.SIGINT, signal.SIGTERM))

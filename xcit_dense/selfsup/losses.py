@@ -9,7 +9,7 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, student_temperat
     """Return the cross-entropy between the teacher's and the student's distributions of different views.
 
     Args:
-        student: Outputs for all views, (views, B, prototypes); the teacher's views come first, in the same order.
+        student: Outputs for all views, at least two, (views, B, prototypes); the teacher's come first, in their order.
         teacher: Outputs for the teacher's views, (global views, B, prototypes).
         centre: What is subtracted from the teacher's outputs, (prototypes, ). All is computed in its precision, also
             within autocast.
