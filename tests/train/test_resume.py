@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group('resume')
 
 
 @pytest.mark.parametrize(('name', 'stop'), [
-    ('epochs', 4), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2), ('iterations', 1),
+    ('epochs', 4), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2),
     ('iterations_workers', 3), ('iterations_ema', 3), ('iterations_finite_sampler', 3),
     ('iterations_early_stopping', 3),
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (
