@@ -25,7 +25,7 @@ from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
 @pytest.mark.parametrize(('name', 'stop'), [
-    ('epochs', 4), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2), ('iterations', 1),
+    ('epochs', 4), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2),
     ('iterations_workers', 3), ('iterations_ema', 3), ('iterations_finite_sampler', 3),
     ('iterations_early_stopping', 3),
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (

@@ -89,7 +89,7 @@ class DINO(BaseModel):
                           'its backbone, use test --knn or --linear with the config of a classifier')
 
     def loss(self, views) -> dict:
-        """Return the loss and the entropies of a list of views."""
+        """Return the loss and the entropies of a list of views; with fewer than two it raises `ConfigError`."""
         if self.teacher_temperature is None:
             raise ConfigError("DINO needs dict(type='DINOHook') in custom_hooks of the config: it moves the teacher")
         if len(views) < 2 or views[0].dim() != 4:  # one view is in no pair
