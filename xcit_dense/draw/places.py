@@ -9,7 +9,7 @@ _SMALL = 6
 _ON_CHIPS, _ON_OBJECTS = 0.05, 0.6
 #: All chips together take at most this share of the picture.
 _ALL = 0.15
-#: Boxes with a larger IoU are taken for the same object.
+#: Boxes with a larger IoU are taken for the same object: the name of the less important is not in the other box.
 _SAME = 0.5
 
 
@@ -34,8 +34,8 @@ def place(boxes, sizes, shape) -> list:
         hidden = _overlaps(chips, boxes) / areas * (areas < _SMALL * area)
         cost = 4 * on_chips + hidden.sum(1) + hidden[:, index] + 0.02 * np.arange(len(chips))
         best = int(cost.argmin())
-        on_better = _overlaps(chips[best:best + 1], boxes[:index][repeats(box, boxes[:index])]).any()
-        fits = (on_chips[best] <= _ON_CHIPS and hidden[best].max() <= _ON_OBJECTS and area <= left and not on_better)
+        fits = (on_chips[best] <= _ON_CHIPS and hidden[best].max() <= _ON_OBJECTS and area <= left
+                and not _overlaps(chips[best:best + 1], boxes[:index][repeats(box, boxes[:index])]).any())
         if fits or index == 0:
             places.append(tuple(int(round(value)) for value in chips[best, :2]))
             taken, left = np.vstack([taken, chips[best]]), left - area
