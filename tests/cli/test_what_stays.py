@@ -25,7 +25,7 @@ ALL = (
     ('check_data.py', 'OWN', '--out', 'RUN'), ('attention.py', 'RUN', 'IMAGES', '--out', 'RUN'),
     (*TRAIN, 'RUN', '--suggest', 'RUN/suggested.txt'), (*TRAIN, 'RUN/more', '--resume', 'RUN'),
     (*TRAIN, 'RUN/new', '--init-from', 'RUN'))
-QUICK = *ALL[:5], PREDICT
+QUICK = *ALL[:5], (*TEST, '--tta'), PREDICT
 DENSE = (
     *ALL, PREDICT, ('measure.py', 'OWN', '--data-root', 'DATA', '--images', 3, '--out', 'RUN/measured.json'),
     (*TEST, '--tta'), ('export.py', 'OWN', 'RUN', 'RUN/model.onnx'),
@@ -40,7 +40,7 @@ STOP = {ALL[3], (*TEST, '--at-least', 'nothing=1')}
 
 def state(run):
     """The files of a work dir, and which of them are loaded and resumed."""
-    return ({path: path.read_bytes() for path in run.rglob('*') if path.is_file() and path.name != RECORD},
+    return ({path: path.read_bytes() for path in run.rglob('*') if path.is_file() and path != run / RECORD},
             (OwnFiles(run, 'train').names(), newest_checkpoint(run), newest_checkpoint(run, to_resume=True)))
 
 

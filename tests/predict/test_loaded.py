@@ -154,6 +154,8 @@ def test_lists_batches_and_thresholds(detector, path, array):
         assert len(found) == len(wanted) and np.abs(found.scores - wanted.scores).max() < 1e-5
     middle = float(np.median(alone.scores))
     fewer = detector(path, threshold=middle)
+    with pytest.raises(ConfigError, match='nan'):
+        detector(path, threshold=float('nan'))
     assert (fewer.scores >= middle).all() and len(fewer) == (alone.scores >= middle).sum() < len(alone)
     none = detector(path, threshold=1.1)
     assert len(none) == 0 and none.boxes.shape == (0, 4) and none.names == () and none.draw().shape == array.shape

@@ -19,6 +19,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.draw import draw_objects as draw_once
 from xcit_dense.errors import ConfigError
+from xcit_dense.predict import drawing as predict_drawing
 from xcit_dense.predict.big_images import BigImage, TiledReader
 from xcit_dense.predict.classes import Classes
 from xcit_dense.predict.drawing import Drawing
@@ -194,14 +195,21 @@ def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, c
 
 
 @pytest.mark.parametrize('visualizer', (dict(), dict(alpha=0.5)), ids=('own look', "mmdet's"))
-def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, tmp_path):
+def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, tmp_path, monkeypatch):
     """All at once, so that a worse one is never over a better one, though masks are read one by one."""
     image, names = picture()[0], ('red', 'green', 'blue')
     small, given = cv2.resize(image, (110, 130)), []  # a third of the width, half the height
     drawing = Drawing(dict(type='DetLocalVisualizer', **visualizer), dict(classes=names, palette=[*COLOURS]))
     finds, _ = find_objects(Finder(), TiledReader(reader, Tiling(100)).read(image, 0))
     finds += [find._replace(score=0.01, label=(find.label + 1) % 3) for find in finds]
+    monkeypatch.setattr(predict_drawing, '_MASKS', 2 * small[..., 0].size)
+    add = drawing.visualizer.add_datasample
+    drawing.visualizer.add_datasample = lambda name, image, sample, **options: given.append(
+        (len(sample.pred_instances), sample.pred_instances.scores.max())) or add(name, image, sample, **options)
     drawn = draw_objects(drawing, small, finds, image.shape[:2])
+    if visualizer:  # a few masks at a time, the best last
+        counts, best = zip(*given, strict=True)
+        assert sum(counts) == len(finds) and max(counts) == 2 and list(best) == sorted(best)
     draw_objects(drawing, small, finds, image.shape[:2], tmp_path / 'drawn.png')
     assert (cv2.imread(str(tmp_path / 'drawn.png'))[..., ::-1] == drawn).all() and (drawn != small).any()
     if visualizer:

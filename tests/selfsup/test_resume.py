@@ -7,7 +7,6 @@ from helpers.runs import At, assert_same_run, make_config, terminate, train
 from xcit_dense.errors import Stopped
 
 pytest.importorskip('mmpretrain')
-#: One worker runs them all (--dist loadgroup), and each run that nothing stopped once.
 
 CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, average={})
 _WHOLE = {}

@@ -13,7 +13,6 @@ from xcit_dense.train.startup import describe_run
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytest.importorskip('mmpretrain')
-#: One worker runs them all (--dist loadgroup), and the run that nothing stopped once.
 pytestmark = pytest.mark.filterwarnings('ignore')
 
 

@@ -21,8 +21,6 @@ from helpers.tools import environment
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
-#: One worker runs them all (--dist loadgroup), and the runs that nothing stopped once.
-
 
 @pytest.mark.parametrize(('name', 'stop'), [
     ('epochs', 4), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2),

@@ -137,15 +137,18 @@ def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, d
     assert contents(first) == before and config_in(first) == config
 
 
-def test_the_config_of_a_resumed_run_is_one_for_new_runs(run, demo_data, tmp_path):
+@pytest.mark.parametrize('resume, load_from, kept', (
+    (True, 'iter_3.pth', None), ('iter_3.pth', 'weights.pth', 'weights.pth'), ('auto', 'weights.pth', 'weights.pth')))
+def test_the_config_of_a_resumed_run_is_one_for_new_runs(resume, load_from, kept, run, demo_data, tmp_path):
     """It continues nothing, and starts from the same weights, which the resumed run does not fetch."""
     folder = shutil.copytree(run, tmp_path / 'run')
     cfg = short_config(demo_data, folder, 4)
-    cfg.load_from = str(folder / 'iter_3.pth')
+    cfg.load_from = str(folder / load_from)
     cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='absent.pth')
-    train(cfg, resume=True)
+    train(cfg, resume=str(folder / resume) if resume == 'iter_3.pth' else resume)
     found = Config.fromfile(folder / TINY_SEG_CONFIG.name, import_custom_modules=False)
-    assert (found.resume, found.load_from, found.train_cfg.max_iters) == (False, None, 4)
+    kept = kept and str(folder / kept)
+    assert (found.resume, found.load_from, found.train_cfg.max_iters) == (False, kept, 4)
     assert found.model.backbone.init_cfg.checkpoint == 'absent.pth'
 
 

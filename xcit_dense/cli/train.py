@@ -86,8 +86,7 @@ def _run(args):
     set_run_options(cfg, args)
     _check_alone(args.launcher)
     if args.resume:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == 'auto' else args.resume
+        cfg.resume = args.resume  # and load_from stays that of the training, for its config in the work dir
     if is_first_process(args.launcher):
         check_work_dir(cfg, args.overwrite)
     check_teacher(cfg, resumed=bool(args.resume))

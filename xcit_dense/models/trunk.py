@@ -248,7 +248,11 @@ class _Recompute:
 
     def __enter__(self):
         self._lock.acquire()
-        self._now = [getattr(*owner) for owner in self._owners]
+        try:
+            self._now = [getattr(*owner) for owner in self._owners]
+        except AttributeError:  # a buffer was removed
+            self._lock.release()
+            raise
         for owner, value in zip(self._owners, self._start, strict=True):
             setattr(*owner, value.clone())
         self._repetition = self._routes.repeated()

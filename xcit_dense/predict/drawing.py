@@ -15,6 +15,8 @@ warnings.filterwarnings('ignore', r'Warning: The (bbox|polygon) is out of bounds
 
 #: A visualizer holds one picture at a time, and uses the random numbers of the whole process.
 _TURN = threading.Lock()
+#: How many bytes of masks a visualizer of a config gets at a time.
+_MASKS = 2**28
 
 
 class Drawing:
@@ -47,7 +49,7 @@ class Drawing:
                 self._add(picture, sample, options)
             finally:
                 del self.visualizer.add_image
-        return drawn[0]
+        return drawn[-1]
 
     def write(self, picture, sample, file, **options):
         """Draw a sample like `draw` and write the result to a file."""
@@ -63,10 +65,18 @@ class Drawing:
                            threshold=options.get('pred_score_thr', SCORE_THR))
 
     def _add(self, picture, sample, options):
-        masks = sample.get('pred_instances', {}).get('masks')
-        if isinstance(masks, list):  # functions, which only `draw_sample` calls one by one
-            sample.pred_instances.masks = np.stack([mask() for mask in masks])
-        self.visualizer.add_datasample('', picture, sample, **{'draw_gt': False, **self._options, **options})
+        found, options = sample.get('pred_instances'), {'draw_gt': False, **self._options, **options}
+        if isinstance(getattr(found, 'masks', None), list):  # functions: as many as memory holds, and the best on top
+            found, count = found[found.scores.argsort()], max(_MASKS // picture[..., 0].size, 1)
+            for start in range(0, len(found), count):
+                sample.pred_instances = found[start:start + count]
+                sample.pred_instances.masks = np.stack([mask() for mask in sample.pred_instances.masks])
+                last = start + count >= len(found)
+                self.visualizer.add_datasample(
+                    '', picture, sample, **{**options, **({} if last else dict(out_file=None))})
+                picture = self.visualizer.get_image()
+        else:
+            self.visualizer.add_datasample('', picture, sample, **options)
 
 
 @contextmanager

@@ -188,10 +188,12 @@ class LoadedDetector(_Loaded):
             `Objects`, or a list of them.
 
         Raises:
-            ConfigError: ``batch_size``, ``tile`` or ``overlap`` is invalid.
+            ConfigError: ``batch_size``, ``threshold``, ``tile`` or ``overlap`` is invalid.
             DataError: A file cannot be read, or an argument is not an image.
         """
         threshold = self.threshold if threshold is None else threshold
+        if np.isnan(threshold):  # no score is above it
+            raise ConfigError(f'threshold must be a number, got {threshold}')
         return self._call(images, batch_size, partial(self._to_result, threshold), tiling_of(tile, overlap),
                           partial(self._to_tiled_result, threshold))
 

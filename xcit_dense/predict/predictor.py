@@ -17,7 +17,7 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
 from ..runtime import Model
 from ..text import counted, first_line
-from ..train.batches import predict_by_size
+from ..train.batches import step_by_size
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.meta import get_dataset_meta
@@ -76,7 +76,7 @@ class Predictor:
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(framework_of(cfg) or 'mmengine')
-        self.model = predict_by_size(MODELS.build(cfg.model))
+        self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
         self.model.to(device).eval()
         if fuse:
@@ -98,7 +98,7 @@ class Predictor:
         """Predict images as one batch; the data samples are on the device of the model."""
         batch = {key: [image.data[key] for image in images] for key in ('inputs', 'data_samples')}
         with torch.no_grad():
-            return self.model.test_step(batch)
+            return step_by_size(self.model.test_step, self.model, batch)
 
     def predict(self, image, name, out_dir):
         """Predict one image, draw it into ``out_dir / name`` as JPEG, and return the sample."""

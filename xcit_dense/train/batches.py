@@ -7,25 +7,31 @@ from .sharding import is_sharded, unwrapped
 
 
 def predict_by_size(model):
-    """Let a model predict the images of a batch that differ in size one size after the other; return the model.
+    """Let the steps of a model for validation and test be those of `step_by_size`, and return the model.
+
+    Args:
+        model: A model of mmengine, also in a wrapper. Steps that are set on the object itself stay.
+    """
+    own = model if is_sharded(model) else unwrapped(model)
+    for name in {'val_step', 'test_step'} - vars(own).keys():
+        setattr(own, name, partial(step_by_size, getattr(own, name), own))
+    return model
+
+
+def step_by_size(step, model, data) -> list:
+    """Predict the images of a batch that differ in size one size after the other.
 
     So each image gets the result that it gets alone, to float precision. mmdet pads all to the largest, and attention,
     norms and convolutions see the padding; mmseg refuses such a batch.
 
     Args:
-        model: A model of mmengine, also in a wrapper. Its own ``val_step`` and ``test_step`` are replaced, not those of
-            its class.
+        step: Predicts images of one size, such as the model's ``test_step``.
+        model: As for `split_by_size`.
+        data: As for `split_by_size`.
     """
-    own = model if is_sharded(model) else unwrapped(model)
-    for name in ('val_step', 'test_step'):
-        setattr(own, name, partial(_step, own, name))
-    return model
-
-
-def _step(model, name, data):
     results = {}
     for places, part in split_by_size(model, data):
-        found = getattr(type(model), name)(model, part)
+        found = step(part)
         if part is data:
             return found
         results.update(zip(places, found, strict=True))

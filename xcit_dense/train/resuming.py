@@ -25,6 +25,16 @@ _PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_i
 _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 
 
+def source_of(resume, load_from):
+    """Return what a run resumes: a checkpoint, or None for the newest of its work dir.
+
+    Args:
+        resume: A checkpoint; ``'auto'`` for the newest; or True, as in mmengine.
+        load_from: The checkpoint or None, where ``resume`` is True.
+    """
+    return load_from if resume is True else None if resume == 'auto' else resume
+
+
 def find_resumed(checkpoint, work_dir) -> Path:
     """Return the file to resume from: the given one, or the newest of a work dir.
 

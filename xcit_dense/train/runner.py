@@ -50,7 +50,7 @@ class DenseRunner(OpenRunner):
         self.lock = None  # of the work dir, in the first process
         self._starts = False  # from weights that may have other classes
         if resume:
-            load_from = str(resuming.find_resumed(load_from, work_dir))
+            load_from = str(resuming.find_resumed(resuming.source_of(resume, load_from), work_dir))
             self._resumed = read_checkpoint(load_from)
             if not isinstance(self._resumed, dict) or not self._resumed.keys() >= {'meta', 'optimizer'}:
                 raise CheckpointError(f'{load_from} has weights, but no state of a training run to resume. To start '
@@ -58,7 +58,7 @@ class DenseRunner(OpenRunner):
             changed = resuming.changed_settings(kwargs.get('cfg'), self._resumed['meta'].get('cfg'), load_from)
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
         try:
-            super().__init__(*args, resume=resume, load_from=load_from, work_dir=work_dir, randomness=randomness,
+            super().__init__(*args, resume=bool(resume), load_from=load_from, work_dir=work_dir, randomness=randomness,
                              **kwargs)
         except OSError as error:  # from the folders, the log and the config that mmengine writes
             if error.errno not in _NO_ROOM and not str(error.filename).startswith(str(Path(work_dir).absolute())):

@@ -123,10 +123,14 @@ class ValLossHook(Hook):
     def _terms(self, runner, model, batch, number=0):
         """Return the losses of a batch by name, as means over its images, which may differ in size."""
         module = unwrapped(model)
+        parts = split_by_size(model, batch)
+        # some heads and sharded models wait for the other processes: all compute equally often
+        repeated = parts[-1:] * (max(all_gather_object(len(parts))) - len(parts))
         with torch.no_grad(), isolated_random_state(0, number), autocast(
                 enabled=getattr(runner.val_loop, 'fp16', False)):
             torch.cuda.manual_seed(number)  # waits until there is a GPU
-            return _means([(len(places), _losses(model, module, part)) for places, part in split_by_size(model, batch)])
+            losses = [_losses(model, module, part) for _, part in (*parts, *repeated)]
+        return _means([(len(places), terms) for (places, _), terms in zip(parts, losses, strict=False)])
 
     def _warn(self, runner, found, errors):
         if not is_first_process():

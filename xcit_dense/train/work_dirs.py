@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..text import counted
 from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .locking import lock_work_dir
-from .resuming import check_resumable
+from .resuming import check_resumable, source_of
 from .writing import named_errors
 
 
@@ -20,7 +20,8 @@ def check_work_dir(cfg, overwrite: bool = False):
     """Raise an error, before anything is written, if a work dir is not free or there is nothing to resume.
 
     Args:
-        cfg: The config, with ``work_dir``, and for a resumed run ``resume`` and optionally ``load_from``.
+        cfg: The config, with ``work_dir``, and for a resumed run ``resume`` and maybe ``load_from``, see
+            `xcit_dense.train.resuming.source_of`.
         overwrite: Whether the folder may have checkpoints of another run, which `claim_work_dir` then moves.
 
     Raises:
@@ -28,9 +29,11 @@ def check_work_dir(cfg, overwrite: bool = False):
         ConfigError: Another training runs there, or did so before.
     """
     folder = Path(cfg.work_dir)
-    resumes = (cfg.get('load_from') or cfg.work_dir) if cfg.get('resume') else None
-    if resumes:
-        check_resumable(cfg.get('load_from'), cfg.work_dir)
+    resumes = None
+    if cfg.get('resume'):
+        source = source_of(cfg.resume, cfg.get('load_from'))
+        resumes = source or cfg.work_dir
+        check_resumable(source, cfg.work_dir)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     with lock_work_dir(folder):  # the runner locks it again
         if made:  # leave nothing until the run begins; remove the file while nobody else can have locked it

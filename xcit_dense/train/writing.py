@@ -30,7 +30,7 @@ def dump_config(cfg, file: Path):
     """Write a config into the folder of a log; other trainings with it begin anew, even if this one was resumed."""
     if cfg.get('resume'):
         cfg = copy.deepcopy(cfg)
-        cfg.merge_from_dict(dict(resume=False, load_from=None))
+        cfg.merge_from_dict(dict(resume=False, **dict(load_from=None) if cfg.resume is True else {}))
     cfg.dump(file)
 
 
