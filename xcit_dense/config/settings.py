@@ -180,8 +180,9 @@ def _set_workers(cfg, workers):
 
 
 def drop_settings_of_workers(cfg: Config):
-    """Drop the settings of worker processes from loaders without any, where torch rejects them."""
+    """Undo the settings of worker processes in loaders without any, where torch rejects them."""
     for loader in map(cfg.get, LOADERS):
         if isinstance(loader, dict) and loader.get('num_workers') == 0:
             loader.pop('prefetch_factor', None)
-            loader.pop('persistent_workers', None)
+            if loader.get('persistent_workers'):
+                loader['persistent_workers'] = False

@@ -133,8 +133,7 @@ class DetectionPredictor(Predictor):
         ids_from: File in COCO format with the ids of the images. Without it, ids come from the first of these that
             has one for every image: the annotation file of the test data; the number in the file name, as in COCO, if
             all are different; the position among the files, from 1.
-        fuse: As for `Predictor`.
-        dtype: As for `Predictor`.
+        fuse, dtype: As for `Predictor`.
     """
 
     find_classes = staticmethod(classes_of_objects)

@@ -85,7 +85,7 @@ def test_it_is_measured_without_a_trace(tmp_path):
 
 
 def _config(root, work_dir):
-    cfg = load_config(TINY_CONFIG, data_root=root, work_dir=work_dir, pretrained=False,
+    cfg = load_config(TINY_CONFIG, data_root=root, work_dir=work_dir, replaces=True, pretrained=False,
                       cfg_options={'randomness.seed': 3, 'train_cfg.max_epochs': 2})
     take_classes(cfg)
     return cfg
