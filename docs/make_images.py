@@ -1,8 +1,16 @@
-"""Draw the pictures of the README and the docs: speed from a benchmark, predictions and reports from the demos.
+"""Draw the pictures of the README and the docs: speed from a benchmark, predictions and reports from two models.
 
     python -m xcit_dense benchmark && python docs/make_images.py speed
-    make demo demo-seg && python docs/make_images.py predictions
-    make demo demo-seg && python docs/make_images.py reports
+
+The models train longer than the demos, and with more images:
+
+    train="python -m xcit_dense train --amp --cfg-options randomness.seed=0 --data-root"
+    python -m xcit_dense make_demo_data work_dirs/shown/data --train 800
+    python -m xcit_dense make_demo_data work_dirs/shown_seg/data --train 800
+    $train work_dirs/shown/data --work-dir work_dirs/shown --epochs 15 maskrcnn_xcit_n12_p16_small
+    $train work_dirs/shown_seg/data --work-dir work_dirs/shown_seg --iterations 2100 semfpn_xcit_n12_p16_small
+    python -m xcit_dense test maskrcnn_xcit_n12_p16_small work_dirs/shown --data-root work_dirs/shown/data --report
+    python docs/make_images.py predictions && python docs/make_images.py reports
 """
 import argparse
 import json
@@ -65,13 +73,13 @@ def _bars(result, mode, value, unit):
 
 
 def draw_predictions(demo, demo_seg, count=3) -> Figure:
-    """Draw what the models of the demos find, below the ground truth, as the tools draw it.
+    """Draw what the two models find, below the ground truth, as the tools draw it.
 
     The images are those of the validation with the lowest numbers that are wider than high, whatever is found in them.
 
     Args:
-        demo: Work dir of ``make demo``.
-        demo_seg: Work dir of ``make demo-seg``.
+        demo: Work dir of the detector, with its data in ``data``.
+        demo_seg: The same of the segmentor.
         count: Images of each model.
     """
     from pycocotools.coco import COCO
@@ -91,7 +99,7 @@ def draw_predictions(demo, demo_seg, count=3) -> Figure:
                                      [coco.annToMask(each) for each in objects]),
                         detector(image, threshold=THRESHOLD).draw()))
     segmentor, folder = xcit_dense.load(demo_seg), Path(demo_seg, 'data')
-    for number in order[count:2 * count]:  # the demos have the same images, once in each layout
+    for number in order[count:2 * count]:  # both have the same images, once in each layout
         name = Path(coco.imgs[number]['file_name']).stem
         image = _read(folder / 'images/validation' / f'{name}.jpg')
         labels = np.asarray(Image.open(folder / 'annotations/validation' / f'{name}.png'))
@@ -121,11 +129,11 @@ def _grid(columns, count):
 
 
 def copy_reports(demo, demo_seg):
-    """Copy the reports of the demos for the site, and draw the top of the first with Chromium.
+    """Copy the reports on the two models for the site, and draw the top of the first with Chromium.
 
     Args:
-        demo: Work dir of ``make demo``.
-        demo_seg: Work dir of ``make demo-seg``.
+        demo: Work dir of the detector, with its data in ``data``.
+        demo_seg: The same of the segmentor.
     """
     REPORTS.mkdir(parents=True, exist_ok=True)
     for name, folder in (('detection', demo), ('segmentation', demo_seg)):
@@ -144,8 +152,8 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('picture', choices=('speed', 'predictions', 'reports'))
     parser.add_argument('--benchmark', metavar='FILE', default='work_dirs/benchmark/benchmark.json')
-    parser.add_argument('--demo', metavar='DIR', default='work_dirs/demo')
-    parser.add_argument('--demo-seg', metavar='DIR', default='work_dirs/demo_seg')
+    parser.add_argument('--demo', metavar='DIR', default='work_dirs/shown')
+    parser.add_argument('--demo-seg', metavar='DIR', default='work_dirs/shown_seg')
     args = parser.parse_args(argv)
     IMAGES.mkdir(exist_ok=True)
     if args.picture == 'speed':
