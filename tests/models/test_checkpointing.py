@@ -97,11 +97,10 @@ def test_checkpointing_runs_again_what_ran():
                                      dict(drop_path_rate=0.5, attn_drop_rate=0.5)), ids=str)
 def test_random_numbers_are_the_same_whichever_form_runs(options):
     """Also where the Gram form gives up after it has drawn. The plain lines draw the same."""
-    model = randomise(build(8, out_strides=None, **options))
-    for block in model.blocks[1:3]:
-        ignore_where_tokens_vary_most(block)
+    model = randomise(build(8, out_indices=(0, 1), out_strides=None, **options))
+    ignore_where_tokens_vary_most(model.blocks[0])
     given_up = [fast.attend(block.eval(), torch.randn(2, 90, 32)) is None for block in model.blocks]
-    assert given_up == [False, True, True, False]
+    assert given_up == [True, False]
     x, outs, states, gradients = torch.randn(2, 3, 72, 80), [], [], []
     for with_cp, is_fast in ((False, True), (True, True), (False, False)):
         each = copy.deepcopy(model).train()
@@ -136,16 +135,15 @@ def test_the_gram_form_does_not_give_up_in_a_repetition_if_it_did_not_at_first()
     assert fast.attend(block, x) is None
 
 
-@pytest.mark.parametrize('is_on', (True, False))
-def test_what_a_checkpointed_block_notes_is_seen_by_no_other(is_on):
-    """Neither by what runs after it, nor by another thread meanwhile."""
+def test_what_a_checkpointed_block_notes_is_seen_by_no_other():
+    """Neither by what runs after it, nor by another thread meanwhile, where the switch stays off."""
     model, x = randomise(build(8, with_cp=True, out_strides=None)).train(), torch.randn(2, 90, 32)
     seen, noted = [], fast.Routes()
 
     def look():
         seen.append((routes._now.routes, routes._now.repeated, fast.attend(model.blocks[0], x) is not None))
 
-    with set_fast(is_on):
+    with set_fast(False):
         loss = loss_of(model(torch.randn(2, 3, 72, 80)))
         look()
         loss.backward()
@@ -156,12 +154,13 @@ def test_what_a_checkpointed_block_notes_is_seen_by_no_other(is_on):
                 thread = threading.Thread(target=look)
                 thread.start()
                 thread.join()
-    assert seen == [(None, None, is_on)] * 4
+    assert seen == [(None, None, False)] * 4
 
 
 def test_threads_that_train_one_model_count_every_batch():
     """A forward pass waits while another thread repeats the block, whose buffers are others then."""
-    model, x = randomise(build(8, with_cp=True, out_strides=None)).train(), torch.randn(2, 3, 72, 80)
+    model = randomise(build(8, with_cp=True, out_indices=(0, ), out_strides=None)).train()
+    x = torch.randn(2, 3, 72, 80)
     held = {name: (buffer, buffer.clone()) for name, buffer in model.named_buffers()}
     other = threading.Thread(target=lambda: loss_of(model(x)).backward())
 
@@ -171,7 +170,7 @@ def test_threads_that_train_one_model_count_every_batch():
         other.join(0.2)  # it is through in a tenth of it if it does not wait
 
     loss = loss_of(model(x))
-    handle = model.blocks[1].register_forward_pre_hook(start_other)
+    handle = model.blocks[0].register_forward_pre_hook(start_other)
     loss.backward()
     other.join()
     for name, buffer in model.named_buffers():
@@ -191,7 +190,7 @@ def global_hook():
 @pytest.mark.parametrize('watch', (lambda: FlopCounterMode(display=False), lambda: set_fast(False), global_hook))
 def test_a_repetition_runs_as_at_first_whatever_watches_it(watch):
     """A counter of operations, a hook on all modules, or the switch, in the backward pass only."""
-    model = randomise(build(8, with_cp=True, out_strides=None, drop_path_rate=0.3)).train()
+    model = randomise(build(8, with_cp=True, out_indices=(0, ), out_strides=None, drop_path_rate=0.3)).train()
     x, found = torch.randn(2, 3, 72, 80), []
     for context in (nullcontext, watch):
         model.zero_grad()

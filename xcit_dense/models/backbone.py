@@ -32,9 +32,9 @@ class XCiT(Trunk):
         frozen_stages: -1 trains everything; 0 freezes stem and positions; n also the first n blocks.
         norm_eval: Keep batch norms in evaluation mode while training (small batches, fine-tuning).
         with_cp: Activation checkpointing: the backward pass computes a block's activations again,
-            so only one token map per block is kept. What changes values must stay until then: a hook that is removed
-            between forward and backward is missing in the gradients. With stochastic depth or dropout, only one
-            thread at a time may train, because PyTorch's random numbers on a CPU are those of all threads.
+            so only one token map per block is kept. Hooks that change values must stay until then, or
+            the gradients are wrong. With stochastic depth or dropout, train in one thread at a time:
+            PyTorch's random numbers on a CPU are those of all threads.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a file of the authors,
             of timm, mmpretrain or PASSL, or from a whole model; loading is strict
             (`xcit_dense.weights.load_backbone`, which also explains ``prefix``).

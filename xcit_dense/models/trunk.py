@@ -222,9 +222,9 @@ _locks = weakref.WeakKeyDictionary()  # by block: of all threads that train a mo
 class _Recompute:
     """Runs a checkpointed block a second time as the first time: with the same buffers, in the same forms.
 
-    So a batch is counted into the running statistics only once, power iterations start at the same point, and a switch
-    that was changed or a hook that was put on in between has no effect. A hook that was removed is missing: if it
-    changed values, the gradients are those of the block without it. Each backward through the graph enters it.
+    So a batch is counted into the running statistics only once, power iterations start at the same point, and neither
+    the switch nor a hook that was put on or removed in between changes the forms. But a hook that changed values and
+    was removed is missing: the gradients are those of the block without it. Each backward through the graph enters it.
 
     Args:
         block: The block, about to run.
