@@ -35,13 +35,14 @@ def ran(monkeypatch, demo_data, tmp_path):
 
 
 @pytest.mark.parametrize('args, resume, load_from, overwrite', (
-    ((), False, None, False), (('--resume', ), True, None, False), (('--resume', 'a.pth'), True, 'a.pth', False),
+    ((), False, None, False), (('--resume', ), 'auto', None, False), (('--resume', 'a.pth'), 'a.pth', None, False),
     (('--cfg-options', 'resume=True', 'load_from=a.pth'), True, 'a.pth', False),
-    (('--overwrite', ), False, None, True), (('--overwrite', '--resume'), True, None, True)))
+    (('--resume', '--cfg-options', 'load_from=a.pth'), 'auto', 'a.pth', False),
+    (('--overwrite', ), False, None, True), (('--overwrite', '--resume'), 'auto', None, True)))
 def test_train_goes_on_or_begins(args, resume, load_from, overwrite, ran):
     """The runner moves what --overwrite allows it to (tests/train/test_work_dirs.py)."""
     found = ran('--work-dir', 'run', *args)
-    assert found.done == [('checked', 'run', resume, overwrite), 'trained']
+    assert found.done == [('checked', 'run', bool(resume), overwrite), 'trained']
     assert found.cfg.get('resume', False) == resume and found.cfg.get('load_from') == load_from
 
 

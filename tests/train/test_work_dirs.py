@@ -1,5 +1,6 @@
 """Who owns a work dir: no run deletes or replaces files of another run, whatever their names."""
 import logging
+import os
 import re
 import shutil
 from pathlib import Path
@@ -257,6 +258,7 @@ def test_checkpoints_of_mmengine_are_found_by_the_pointer(pointer, tmp_path):
     for name in ('ep1.pt', 'ep2.pt', 'notes.txt'):
         torch.save({}, tmp_path / name)
     (tmp_path / 'last_checkpoint').write_text(pointer)
+    os.utime(tmp_path / 'ep1.pt', (1, 1))  # times of files have steps
     assert checkpoints_in(tmp_path) == [tmp_path / 'ep1.pt', tmp_path / 'ep2.pt']
     assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt'
 
