@@ -130,7 +130,7 @@ def test_the_picture_of_predictions(pictures, demo_data, trained, trained_segmen
     shapes = {np.asarray(Image.open(path)).shape for path in (demo_data / 'val2017').glob('*.jpg')}
     assert wanted.shape == found.shape in shapes and wanted_labels.shape == found_labels.shape in shapes
     for picture in (wanted, wanted_labels):  # as the tools draw: with names in the colours of the classes
-        assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} & {*class_colours(CLASSES)}
+        assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} & {*class_colours(('background', *CLASSES))}
     assert (wanted != found).any()
 
 
