@@ -1,5 +1,6 @@
 """What a training wrote stays as it is, whatever is run on its work dir afterwards."""
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -23,11 +24,11 @@ ALL = (
     (*TEST, '--report', 'RUN/own', '--overwrite'), (*TEST, '--dtype', 'bfloat16'), (*TEST, '--amp'),
     (*TEST, '--image-size', 48), (*TEST, '--show-dir', 'RUN/shown'), (*TEST, '--at-least', 'nothing=1'),
     ('check_data.py', 'OWN', '--out', 'RUN'), ('attention.py', 'RUN', 'IMAGES', '--out', 'RUN'),
-    (*TRAIN, 'RUN', '--suggest', 'RUN/suggested.txt'), (*TRAIN, 'RUN/more', '--resume', 'RUN'),
-    (*TRAIN, 'RUN/new', '--init-from', 'RUN'))
+    (*TRAIN, 'RUN/more', '--resume', 'RUN'), (*TRAIN, 'RUN/new', '--init-from', 'RUN'))
 QUICK = *ALL[:5], (*TEST, '--tta'), PREDICT
 DENSE = (
-    *ALL, PREDICT, ('measure.py', 'OWN', '--data-root', 'DATA', '--images', 3, '--out', 'RUN/measured.json'),
+    *ALL, PREDICT, (*TRAIN, 'RUN', '--suggest', 'RUN/suggested.txt'),
+    ('measure.py', 'OWN', '--data-root', 'DATA', '--images', 3, '--out', 'RUN/measured.json'),
     (*TEST, '--tta'), ('export.py', 'OWN', 'RUN', 'RUN/model.onnx'),
     ('test.py', 'OWN', 'RUN/model.onnx', '--work-dir', 'RUN', '--runtime', 'onnxruntime'),
     ('predict.py', 'RUN/model.onnx', 'IMAGES', '--out', 'RUN/exported'))
@@ -74,6 +75,7 @@ def test_a_work_dir_after_every_tool_and_option(config, rows, demo_data, class_f
                    (demo_data, 'val2017/000000000001.jpg'))
     run_tool('train.py', config, '--data-root', data, '--work-dir', tmp_path / 'run', '--image-size', 64)
     before = shutil.copytree(tmp_path / 'run', tmp_path / 'before')
+    time.sleep(1)  # the folder of a log is named by the second
     go_through(rows, tmp_path / 'run', config, data, data / image)
     length = 'max_iters=6' if config == TINY_SEG_CONFIG else 'max_epochs=3'
     found = []
