@@ -9,7 +9,9 @@ The models train longer than the demos, and with more images:
     python -m xcit_dense make_demo_data work_dirs/shown_seg/data --train 800
     $train work_dirs/shown/data --work-dir work_dirs/shown --epochs 15 maskrcnn_xcit_n12_p16_small
     $train work_dirs/shown_seg/data --work-dir work_dirs/shown_seg --iterations 2100 semfpn_xcit_n12_p16_small
-    python -m xcit_dense test maskrcnn_xcit_n12_p16_small work_dirs/shown --data-root work_dirs/shown/data --report
+    for run in "maskrcnn_xcit_n12_p16_small work_dirs/shown" "semfpn_xcit_n12_p16_small work_dirs/shown_seg"; do
+        python -m xcit_dense test $run --data-root ${run#* }/data --work-dir ${run#* } --report
+    done
     python docs/make_images.py predictions && python docs/make_images.py reports
 """
 import argparse

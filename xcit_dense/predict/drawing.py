@@ -71,9 +71,9 @@ class Drawing:
             for start in range(0, len(found), count):
                 sample.pred_instances = found[start:start + count]
                 sample.pred_instances.masks = np.stack([mask() for mask in sample.pred_instances.masks])
-                last = start + count >= len(found)
-                self.visualizer.add_datasample(
-                    '', picture, sample, **{**options, **({} if last else dict(out_file=None))})
+                is_last = start + count >= len(found)
+                self.visualizer.add_datasample('', picture, sample,
+                                               **(options if is_last else {**options, 'out_file': None}))
                 picture = self.visualizer.get_image()
         else:
             self.visualizer.add_datasample('', picture, sample, **options)

@@ -7,7 +7,7 @@ from mmengine.dist import all_gather
 from mmengine.registry import DATASETS
 
 from ..errors import CheckpointError, DataError
-from ..train.batches import split_by_size
+from ..train.batches import step_by_size
 from ..train.loaders import Around, ResumableLoader, file_of
 from ..train.sharding import unwrapped
 from ..weights import find_state_dict, read_checkpoint
@@ -88,11 +88,8 @@ class Features:
         self.model.eval()
         missing = len(self)  # of this pass; a sampler may fill up the last batch
         for batch in self.loader:
-            parts = split_by_size(self.model, batch)
-            order = torch.tensor([place for places, _ in parts for place in places]).argsort()
             with torch.no_grad():
-                inputs = [self.model.data_preprocessor(part, False)['inputs'] for _, part in parts]
-                features = torch.cat([self.model.extract_feat(images).float() for images in inputs])[order]
+                features = torch.stack([*step_by_size(self._extract, self.model, batch)])
             samples = batch['data_samples']
             labels = torch.tensor([self._label_of(sample) for sample in samples])
             numbers = torch.tensor([sample.sample_idx for sample in samples])
@@ -100,6 +97,9 @@ class Features:
                      for part in (features, labels.to(features.device), numbers)]
             missing -= len(parts[0])
             yield parts
+
+    def _extract(self, batch):
+        return self.model.extract_feat(self.model.data_preprocessor(batch, False)['inputs']).float()
 
     def _label_of(self, sample):
         label = sample.get('gt_label')
