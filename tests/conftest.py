@@ -1,14 +1,18 @@
 """Shared fixtures: the golden files, generated data, and runs trained on it."""
+import functools
 import gc
 import os
 import random
 import shutil
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 import torch
 from mmengine.config import config
+from mmengine.dataset import base_dataset
+from mmengine.runner import runner
 from safetensors.torch import load_file
 from yapf.yapflib import yapf_api
 
@@ -35,16 +39,12 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True, scope='session')
 def _without_waiting():
-    """Skip most of the time of a tiny training: formatting the same config again, garbage collection of imports."""
-    format_code, known = yapf_api.FormatCode, {}
-
-    def format_once(text, **style):
-        key = text, repr(style)
-        return known.get(key) or known.setdefault(key, format_code(text, **style))
-
+    """Leave out what takes most of the time of a tiny training. Tools in processes of their own (integration) do it."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (yapf_api, config):  # mmengine's fork uses the first, the original the second
-            patch.setattr(module, 'FormatCode', format_once, raising=False)
+            patch.setattr(module, 'FormatCode', lambda text, **style: (text, True), raising=False)
+        patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))  # of all imports, for each data set
+        patch.setattr(runner, 'collect_env', functools.cache(runner.collect_env))
         gc.collect()
         gc.freeze()
         yield
