@@ -6,7 +6,8 @@
 # make demo-dino         train without labels, test the features, start a segmentor, compare with random weights
 # make test              the quick tests
 # make test-integration  the tests that start processes, build the package or need another environment
-# make test-slow         the tests that take minutes
+# make test-slow         the tests that take more than a second each; a third of them: ARGS="--part 1/3"
+# make test-full         all tests: those three together
 # make test-onedl        the quick tests with the maintained forks, in .venv-onedl
 # make mutants           plant 200 small mistakes, one at a time, and count those that the tests catch: 40 minutes
 # make lint              check the code with ruff
@@ -36,7 +37,7 @@ SHOW = --show-dir $(DEMO)/side_by_side
 LENGTH = train_cfg.max_epochs=$(1) train_cfg.val_interval=$(1) param_scheduler.0.end=$(2) param_scheduler.1.end=$(1)
 PREDICT = predict.py $(CONFIG) $(DEMO) $(DATA)/$(IMAGES) --out $(DEMO)/predictions
 
-.PHONY: help setup demo demo-seg demo-cls demo-finetune demo-dino test test-integration test-slow test-onedl mutants lint docs docs-links clean
+.PHONY: help setup demo demo-seg demo-cls demo-finetune demo-dino test test-integration test-slow test-full test-onedl mutants lint docs docs-links clean
 .DELETE_ON_ERROR:
 
 help:
@@ -111,6 +112,9 @@ test-integration: setup
 
 test-slow: setup
 	$(PY) -m pytest $(TESTS) -m slow -n 2 --dist loadfile --durations=15 $(ARGS)
+
+test-full: setup
+	$(PY) -m pytest $(TESTS) -m '' -n 2 --dist loadfile --durations=15 $(ARGS)
 
 test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt

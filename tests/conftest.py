@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from yapf.yapflib import yapf_api
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.suite import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call  # noqa: F401
 from helpers.tools import as_in_a_process_of_its_own, run_tool
 from helpers.two_processes import TwoProcesses
 from xcit_dense.config.check import trial
