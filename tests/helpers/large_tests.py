@@ -6,19 +6,20 @@
 It generates data in FOLDER, prints seconds and memory as JSON in its last line, and leaves the report in FOLDER/report.
 """
 import json
-import logging
 import os
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
-from mmengine.config import Config
-from mmengine.evaluator import Evaluator
+from mmengine.structures import PixelData
 from PIL import Image
 from pycocotools import mask as mask_api
+
+from helpers.tested import runner_of
+from xcit_dense.machine import own_peak_memory
+from xcit_dense.report.hook import ReportHook
 
 IMAGES, OBJECTS, CLASSES, MOST = 5000, 36_000, 80, 100
 MAPS, MAP_CLASSES = 2000, 150
@@ -84,7 +85,6 @@ def predictions_of(objects, folder):
 
 def label_maps(folder):
     """Yield what a model of mmseg returns of each image; one of four pixels is wrong, classes are common or rare."""
-    from mmengine.structures import PixelData
     from mmseg.structures import SegDataSample
     noise = np.random.default_rng(3)
     often = 1 / np.arange(1, MAP_CLASSES + 1)
@@ -102,49 +102,25 @@ def names(count):
     return tuple(f'class {number}' for number in range(1, count + 1))
 
 
-def write_log(folder):
-    """Write the log of a long training."""
-    log = folder / '20250101_000000/vis_data/scalars.json'
-    log.parent.mkdir(parents=True)
-    log.write_text('\n'.join(json.dumps(dict(loss=1 + 1 / step, lr=1e-4, step=step)) for step in range(50, 90_000, 50)))
-
-
-def runner_of(task, metric, folder, count, classes):
-    """Return what a report needs of a runner."""
-    framework = dict(detection='mmdet', segmentation='mmseg')[task]
-    evaluator = Evaluator([metric])
-    evaluator.dataset_meta = dict(classes=classes)
-    cfg = Config(dict(default_scope=framework, model=dict(type='x'), load_from=str(folder / 'epoch_12.pth'),
-                      test_dataloader=dict(dataset=dict(type='BaseDataset',
-                                                        pipeline=[dict(type='LoadImageFromFile')]))))
-    dataset = type('Tested', (), dict(__len__=lambda self: count, metainfo=dict(classes=classes), ann_file='',
-                                      data_root=str(folder)))()
-    logger = SimpleNamespace(warning=lambda text, **_: sys.exit(text), info=lambda text: None,
-                             log=lambda level, text: None, level=logging.INFO)
-    return SimpleNamespace(test_loop=SimpleNamespace(evaluator=evaluator), cfg=cfg, logger=logger,
-                           model=torch.nn.Identity(),
-                           default_scope=SimpleNamespace(scope_name=framework),
-                           test_evaluator=evaluator, test_dataloader=SimpleNamespace(dataset=dataset))
-
-
 def measure(task, folder):
     """Evaluate and report; return seconds of both and the most memory, in MiB."""
-    from xcit_dense.machine import own_peak_memory
-    from xcit_dense.report.hook import ReportHook
     folder = Path(folder).absolute()
-    write_log(folder)
+    log = folder / '20250101_000000/vis_data/scalars.json'  # of a long training
+    log.parent.mkdir(parents=True)
+    log.write_text('\n'.join(json.dumps(dict(loss=1 + 1 / step, lr=1e-4, step=step)) for step in range(50, 90_000, 50)))
     if task == 'detection':
         from mmdet.evaluation import CocoMetric
-        count, classes, objects = IMAGES, names(CLASSES), write_objects(folder)
+        framework, count, classes, objects = 'mmdet', IMAGES, names(CLASSES), write_objects(folder)
         metric = CocoMetric(ann_file=str(folder / 'truth.json'), metric=['bbox', 'segm'])
         samples = predictions_of(objects, folder)
     else:
         from mmseg.evaluation import IoUMetric
-        count, classes, metric = MAPS, names(MAP_CLASSES), IoUMetric()
+        framework, count, classes, metric = 'mmseg', MAPS, names(MAP_CLASSES), IoUMetric()
         samples = label_maps(folder)
     write_images(folder, count)
-    runner = runner_of(task, metric, folder, count, classes)
-    hook, spent = ReportHook(str(folder / 'report')), dict(evaluation=0., report=0.)
+    runner = runner_of(framework, range(count), [metric], cfg=dict(load_from=str(folder / 'epoch_12.pth')),
+                       metainfo=dict(classes=classes), data_root=str(folder))
+    hook, evaluator, spent = ReportHook(str(folder / 'report')), runner.test_evaluator, dict(evaluation=0., report=0.)
 
     def timed(name, function, *args):
         start = time.perf_counter()
@@ -153,18 +129,17 @@ def measure(task, folder):
         return result
 
     timed('report', hook.before_test, runner)
-    before = own_peak_memory() / 2**20
     for place, sample in enumerate(samples):
         as_dict = sample if isinstance(sample, dict) else sample.to_dict()
-        timed('evaluation', runner.test_loop.evaluator.process, [as_dict], None)
+        timed('evaluation', evaluator.process, [as_dict], None)
         timed('report', hook.after_test_iter, runner, place, None, [sample])
-    metrics = timed('evaluation', runner.test_loop.evaluator.evaluate, count)
-    after = own_peak_memory() / 2**20
+    metrics = timed('evaluation', evaluator.evaluate, count)
     hook.after_test_epoch(runner, metrics)
     timed('report', hook.after_test, runner)
-    peak = own_peak_memory() / 2**20
-    return dict(spent, metrics={name: float(value) for name, value in metrics.items()}, before=before,
-                after_evaluation=after, peak=peak)
+    warnings = [line for line in runner.said if 'report' in line and not line.startswith(('wrote', 'per class'))]
+    assert not warnings, warnings
+    return dict(spent, metrics={name: float(value) for name, value in metrics.items()},
+                peak=own_peak_memory() / 2**20)
 
 
 if __name__ == '__main__':
