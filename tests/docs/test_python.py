@@ -1,5 +1,6 @@
 """The Python in the fences of README and docs runs unchanged, and does what the text around it says."""
 import ast
+import importlib
 import itertools
 import json
 import re
@@ -35,13 +36,25 @@ SCRIPTS = {place: [fence.code for fence in group] for place, group in itertools.
 
 
 def test_fences_of_python_are_found():
+    """Also those that are tested elsewhere, or that have a check of their own."""
     assert len(CONFIGS) > 4 and len(SCRIPTS) > 8
+    for word, (file, text) in ELSEWHERE.items():
+        assert any(word in fence.code for fence in FENCES) and text in (ROOT / file).read_text(), word
+    for word in CHECKS:
+        assert any(word in code for codes in SCRIPTS.values() for code in codes), word
 
 
-@pytest.mark.parametrize('word', ELSEWHERE)
-def test_what_is_tested_elsewhere_is(word):
-    file, text = ELSEWHERE[word]
-    assert any(word in fence.code for fence in FENCES) and text in (ROOT / file).read_text()
+@pytest.mark.parametrize('fence', FENCES, ids=lambda fence: f'{fence.page}-{fence.section}')
+def test_python_compiles_and_what_it_imports_is_there(fence):
+    compile(fence.code, fence.page, 'exec')
+    for node in ast.walk(ast.parse(fence.code)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                importlib.import_module(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name), f'{node.module} has no {alias.name}'
 
 
 @pytest.mark.parametrize('fence', CONFIGS, ids=lambda fence: f'{fence.page}-{fence.section}')
@@ -96,7 +109,9 @@ def five_channels(cfg):
 CONFIG_CHECKS = {'LoadImageChannels': five_channels}
 
 
-@pytest.mark.parametrize('where', SCRIPTS, ids='-'.join)
+@pytest.mark.parametrize('where', [
+    pytest.param(where, id='-'.join(where), marks=[pytest.mark.slow] * ('.optim' in '\n'.join(codes)))
+    for where, codes in SCRIPTS.items()])
 def test_scripts_run(where, place, capsys):
     codes, found = SCRIPTS[where], {}
     whole = '\n'.join(codes)
@@ -166,8 +181,3 @@ def statistics(found, out):
 CHECKS = {'for level in levels': levels, 'attention_maps(': attention, 'create_graph=True': second_derivative,
           'LoraConfig': lora, 'class FFNFirst': another_attention, 'register_forward_hook': features_by_hooks,
           "save('drawn.png')": predictions, "rglob('*.npy')": statistics}
-
-
-@pytest.mark.parametrize('word', CHECKS)
-def test_each_check_is_of_a_script(word):
-    assert sum(word in code for codes in SCRIPTS.values() for code in codes) > 0

@@ -9,7 +9,6 @@ from pycocotools import mask as mask_api
 from pycocotools.cocoeval import COCOeval
 
 from helpers.detections import SIDE, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
-from xcit_dense.report import detection
 from xcit_dense.report.coco_figures import Watch
 
 CocoMetric = pytest.importorskip('mmdet.evaluation').CocoMetric
@@ -224,6 +223,7 @@ def test_a_watched_metric_is_given_back_and_never_fails(tmp_path, monkeypatch):
         run(tmp_path)
 
 
+@pytest.mark.slow
 def test_mmdet_evaluates_with_several_processes(tmp_path):
     """Which pickles the evaluation."""
     plain, several = (run(tmp_path, dict(metric=['bbox', 'segm'], use_mp_eval=flag)) for flag in (False, True))
