@@ -6,6 +6,7 @@ from importlib.util import resolve_name
 import pytest
 
 from helpers.paths import ROOT
+from xcit_dense import models
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
@@ -31,30 +32,34 @@ def floor_of(module):
 
 
 def imports():
-    """Pairs of a module and one that it imports, at its top or inside a function."""
-    modules = {module_of(path): path for path in PACKAGE.rglob('*.py')}
-    for module, path in modules.items():
+    """Pairs of a module and a full name that it imports, at its top or inside a function."""
+    for path in MODULES.values():
         package = '.'.join(path.relative_to(ROOT).parent.parts)
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 base = resolve_name('.' * node.level + (node.module or ''), package) if node.level else node.module
                 names = [f'{base}.{alias.name}' for alias in node.names]
-            for name in names:
-                first, _, inner = name.partition('.')
-                if first == 'xcit_dense':
-                    found = next((m for m in (inner, inner.rpartition('.')[0]) if m in modules), '__init__')
-                    if found != module:
-                        yield module, found
+            yield from ((module_of(path), name.partition('.')[2]) for name in names
+                        if name.partition('.')[0] == 'xcit_dense')
 
 
-IMPORTS = sorted(set(imports()))
+def imported(name):
+    """The module that a name is, or is in."""
+    return next((module for module in (name, name.rpartition('.')[0]) if module in MODULES), '__init__')
+
+
+MODULES = {module_of(path): path for path in PACKAGE.rglob('*.py')}
+NAMES = sorted(set(imports()))
+IMPORTS = sorted({(module, imported(name)) for module, name in NAMES if imported(name) != module})
+#: What modules outside of models/fast/ import of it.
+FAST = [(module, name.split('.')[2]) for module, name in NAMES
+        if name.startswith('models.fast.') and not module.startswith('models.fast')]
 
 
 def test_every_module_has_a_room():
-    modules = {module_of(path) for path in PACKAGE.rglob('*.py')}
-    assert not {module for module in modules if room_of(module) is None} - set(DOORS)
-    assert len(IMPORTS) > 150  # they are found
+    assert not {module for module in MODULES if room_of(module) is None} - set(DOORS)
+    assert len(IMPORTS) > 150 and FAST  # they are found
 
 
 def test_rooms_import_downward_only():
@@ -65,6 +70,12 @@ def test_rooms_import_downward_only():
 
 def test_the_doors_are_imported_for_the_version_alone():
     assert [a for a, b in IMPORTS if b == '__init__'] == ['train.startup']
+
+
+def test_the_fast_path_has_one_door():
+    """Only models/, and gpu_report/, which checks its parts, import from models/fast/, and only what it gives out."""
+    for a, b in FAST:
+        assert a.partition('.')[0] in ('models', 'gpu_report') and b in models.fast.__all__, f'{a} imports {b}'
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -85,7 +96,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_files_and_rooms_stay_small():
-    lines = {module_of(path): len(path.read_text().splitlines()) for path in PACKAGE.rglob('*.py')}
+    lines = {module: len(path.read_text().splitlines()) for module, path in MODULES.items()}
     longer = {module: count for module, count in lines.items() if count > 300}
     assert not longer, 'no file may have more than 300 lines: move an independent part into another file'
     rooms = Counter()
@@ -113,19 +124,19 @@ def test_private_names_of_mmengine_stand_in_one_file():
                'argparse': {'_actions'},  # the only way to a parser's arguments
                'NamedTuple': {'_asdict', '_replace'}}
     found = []
-    for path in PACKAGE.rglob('*.py'):
-        tree = ast.parse(path.read_text())
+    for path in MODULES.values():
         if path.parts[-2:] in (('compat', 'mmengine_private.py'), ('compat', 'mmcv_ops.py')) or 'models' in path.parts:
             continue  # the latter read private names of torch
-        own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-        own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-                and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == 'self'}
-        own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        own |= {node.slice.value for node in ast.walk(tree) if isinstance(node, ast.Subscript)
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+        own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)
+                and getattr(node.value, 'id', '') == 'self'}
+        own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own |= {node.slice.value for node in nodes if isinstance(node, ast.Subscript)
                 and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)}
-        found += [f'{path.name}: {ast.unparse(node)}' for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-                  and node.attr.startswith('_') and not node.attr.startswith('__')
-                  and node.attr not in own.union(*allowed.values())]
+        found += [f'{path.name}: {ast.unparse(node)}' for node in attributes if node.attr.startswith('_')
+                  and not node.attr.startswith('__') and node.attr not in own.union(*allowed.values())]
     assert not found, 'names that an update may change belong in compat/mmengine_private.py'
 
 
