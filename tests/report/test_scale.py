@@ -30,11 +30,12 @@ def test_thousands_of_images(task, images, classes, tmp_path):
     with open(tmp_path / 'report/per_class.csv', newline='') as file:
         rows = list(csv.DictReader(file))
     assert len({row['class'] for row in rows}) == classes
-    assert all(page.count(f'{number:06}.jpg') >= 1 for number in range(1, images + 1))
+    assert all(f'>{number}.png<' in page for number in range(1, images + 1))
     for name, value in done['metrics'].items():
         assert name in page and (f'{value:.3f}' in page if task == 'detection' else f'{value:g}' in page)
     if task == 'detection':
-        assert sum(int(row['objects']) for row in rows) == large_tests.OBJECTS
+        truth = json.loads((tmp_path / 'truth.json').read_text())['annotations']
+        assert sum(int(row['objects']) for row in rows) == sum(not one['iscrowd'] for one in truth)
         for key in ('bbox_AP', 'segm_AP'):
             mean = sum(float(row[key]) for row in rows) / classes
             assert round(mean, 3) == done['metrics'][f'coco/{key.replace("_AP", "_mAP")}']
