@@ -6,12 +6,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 from test_rooms import FLOORS
 
 import xcit_dense
-from helpers.browser import browser
 from helpers.pages import PAGES
 from helpers.paths import ROOT
 from xcit_dense import predict, runtime, weights
@@ -86,53 +84,19 @@ def test_what_the_site_needs_is_pinned_and_in_one_list():
     assert not names['requirements.txt'] & names['docs/requirements.txt']
 
 
-@pytest.fixture(scope='module')
-def pictures():
-    return runpy.run_path(str(ROOT / 'docs/make_images.py'))
-
-
-def test_the_picture_of_speed(pictures):
-    """A panel for each measure, with a bar for each form; what failed or was not measured has none."""
-    rows = [dict(name='ours', seconds=1., saved_bytes=2**30), dict(name='plain', seconds=3., saved_bytes=2**32),
-            dict(name='timm', seconds=2.)]
-    cells = [dict(arch='a', image=[8, 9], mode='inference', rows=[{**row, 'saved_bytes': 0} for row in rows]),
-             dict(arch='a', image=[8, 9], mode='training', rows=rows),
-             dict(arch='b', image=[8, 9], mode='training', rows=[rows[0], dict(name='plain', failed='out of memory')])]
-    figure = pictures['draw_speed'](dict(machine=dict(device='a CPU', torch='2'), cells=cells))
-    assert [[bar.get_width() for bar in axes.patches] for axes in figure.axes] == [[1, 3], [1, 3], [1, 4]]
-    assert [axes.get_title().partition(',')[0] for axes in figure.axes] == [
-        'inference', 'training step', 'memory kept for the backward pass']
-    assert [text.get_text().strip() for text in figure.axes[2].texts] == ['1', '4 (4.0x)', 'a, 8 x 9']
-
-
-def test_the_picture_of_predictions(pictures, demo_data, trained, trained_segmentor, tmp_path):
+def test_the_picture_of_predictions(demo_data, trained, trained_segmentor, tmp_path):
     """Ground truth above, predictions below, those of the detector first."""
     folders = [Path(shutil.copytree(found[0], tmp_path / str(place), ignore=shutil.ignore_patterns('data')))
                for place, found in enumerate((trained, trained_segmentor))]
     for folder in folders:
         (folder / 'data').symlink_to(demo_data)
-    figure = pictures['draw_predictions'](*folders, count=1)
+    figure = runpy.run_path(str(ROOT / 'docs/make_images.py'))['draw_predictions'](*folders, count=1)
     wanted, found, wanted_labels, found_labels = [axes.images[0].get_array() for axes in figure.axes]
     shapes = {np.asarray(Image.open(path)).shape for path in (demo_data / 'val2017').glob('*.jpg')}
     assert wanted.shape == found.shape in shapes and wanted_labels.shape == found_labels.shape in shapes
     for picture in (wanted, wanted_labels):  # as the tools draw: with names in the colours of the classes
         assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} & {*class_colours(('background', *CLASSES))}
     assert (wanted != found).any()
-
-
-@pytest.mark.integration
-def test_the_reports_of_the_docs(pictures, tmp_path, monkeypatch):
-    """Copies of those of the demos, and a picture of the first."""
-    browser()
-    copy_reports = pictures['copy_reports']
-    monkeypatch.setitem(copy_reports.__globals__, 'REPORTS', tmp_path / 'reports')
-    monkeypatch.setitem(copy_reports.__globals__, 'IMAGES', tmp_path)
-    for name in ('demo', 'demo_seg'):
-        (tmp_path / name / 'report').mkdir(parents=True)
-        (tmp_path / name / 'report/report.html').write_text(f'<body style="background: red">{name}')
-    copy_reports(tmp_path / 'demo', tmp_path / 'demo_seg')
-    assert (tmp_path / 'reports/segmentation.html').read_text().endswith('demo_seg')
-    assert np.asarray(Image.open(tmp_path / 'report.png'))[-1, -1].tolist() == [255, 0, 0]
 
 
 def test_the_design_has_all_folders_in_the_order_of_their_imports():

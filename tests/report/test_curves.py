@@ -43,26 +43,24 @@ def test_an_evaluation_that_was_due_at_the_stop(config, stop, metric, evaluated,
 
 
 _AP = {'coco/bbox_mAP': 0.1, 'step': 2}
-_LATER = [*losses(1, 2), dict(mIoU=10., step=0), *losses(3, 4), dict(mIoU=11., step=0), *losses(5), '{"loss": 1']
 
 
-@pytest.mark.parametrize('runs, name, points', (
+@pytest.mark.parametrize('runs, wanted', (
     # by iterations, killed after 5 with a checkpoint after 4, where the evaluation was due: the later run counts
-    ((_LATER, [dict(mIoU=12., step=0), *losses(5, 6, value=2.), dict(mIoU=13., step=0)]),
-     'val/mIoU', [(2, 10.), (4, 12.), (6, 13.)]),
-    ((_LATER, [dict(mIoU=12., step=0), *losses(5, 6, value=2.), dict(mIoU=13., step=0)]),
-     'loss', [(1, 1.), (2, 1.), (3, 1.), (4, 1.), (5, 2.), (6, 2.)]),
+    (([*losses(1, 2), dict(mIoU=10., step=0), *losses(3, 4), dict(mIoU=11., step=0), *losses(5), '{"loss": 1'],
+      [dict(mIoU=12., step=0), *losses(5, 6, value=2.), dict(mIoU=13., step=0)]),
+     {'val/mIoU': [(2, 10.), (4, 12.), (6, 13.)], 'loss': [(1, 1.), (2, 1.), (3, 1.), (4, 1.), (5, 2.), (6, 2.)]}),
     # log_metric_by_epoch=False: an evaluation with its iteration, between those that are logged, stands there
     (([dict(mIoU=10., step=20), *losses(50), dict(mIoU=11., step=60), dict(mIoU=12., step=80)],
-      [dict(mIoU=13., step=80), *losses(100)]), 'val/mIoU', [(20, 10.), (60, 11.), (80, 13.)]),
+      [dict(mIoU=13., step=80), *losses(100)]), {'val/mIoU': [(20, 10.), (60, 11.), (80, 13.)]}),
     # one with its epoch stands at the end of it, also if the resumed run got no further
     (([*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)], [_AP]),
-     'coco/bbox_mAP', [(6, 0.1)]),
+     {'coco/bbox_mAP': [(6, 0.1)]}),
     # or if the earlier part is in another work dir
-    (([_AP], [_AP, *losses(7, 8, 9, epoch=3)]), 'coco/bbox_mAP', [(6, 0.1)])))
-def test_every_number_stands_at_its_iteration(runs, name, points, tmp_path):
+    (([_AP], [_AP, *losses(7, 8, 9, epoch=3)]), {'coco/bbox_mAP': [(6, 0.1)]})))
+def test_every_number_stands_at_its_iteration(runs, wanted, tmp_path):
     write_logs(tmp_path, *runs)
-    assert read_curves(tmp_path)[name] == points
+    assert wanted.items() <= read_curves(tmp_path).items()
 
 
 @pytest.mark.parametrize('metrics, unit', (

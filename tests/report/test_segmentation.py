@@ -98,12 +98,15 @@ def test_figures_are_those_that_mmseg_prints(options, seed):
 
 
 def test_figures_that_no_metric_prints_are_the_same_areas():
-    """Precision and F1 next to mIoU are what mFscore would print."""
+    """Precision and F1 next to mIoU are what mFscore would print; also without a metric of figures for classes."""
     samples = [*map(sample, *maps())]
-    with_both, plain = Run(samples, [IoUMetric(iou_metrics=['mIoU', 'mFscore'])]), Run(samples, [IoUMetric()])
+    both, plain, own = (Run(samples, [metric]) for metric in (
+        IoUMetric(iou_metrics=['mIoU', 'mFscore']), IoUMetric(), Share()))
     wanted = {name: {key: line[key] for key in ('IoU', 'Acc', 'Precision', 'Fscore')}
-              for name, line in with_both.tables[0].items()}
+              for name, line in both.tables[0].items()}
     assert_equal_to(wanted, plain.rows)
+    assert_equal_to(wanted, own.rows)
+    assert 'computed from the confusion matrix' in own.content.notes[0] and own.metrics == {'own/share': 1.}
 
 
 def test_figures_of_hand_made_maps():
@@ -163,13 +166,6 @@ def test_several_metrics_have_columns_of_their_own_where_they_differ():
                     tested.rows)
     assert_equal_to(third, tested.rows)
     assert 'IoU (some)' in [column.title for column in tested.content.classes[0]]
-
-
-def test_metrics_without_figures_for_classes():
-    samples = [*map(sample, *maps())]
-    tested = Run(samples, [Share()])
-    assert_equal_to(Run(samples, [IoUMetric()]).tables[0], tested.rows)
-    assert 'computed from the confusion matrix' in tested.content.notes[0] and tested.metrics == {'own/share': 1.}
 
 
 @pytest.mark.parametrize('samples, names', (
