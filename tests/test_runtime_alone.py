@@ -144,7 +144,7 @@ def answer_of(service, port, data):
                 return json.load(answer)
         except urllib.error.HTTPError:
             raise
-        except (ConnectionError, urllib.error.URLError):  # not yet
+        except OSError:  # not yet
             assert service.poll() is None, service.stderr.read()
         time.sleep(.1)
     raise AssertionError('it does not answer')
