@@ -112,19 +112,16 @@ def check_file(code):
     assert any(list(place.glob(pattern)) for place in places), f'there is no {code}'
 
 
-def test_wrong_names_are_found():
+@pytest.mark.parametrize('wanted, function, args', (
+    ('there is no config', check_command, ['python -m xcit_dense train maskrcnn_xcit_s99_p16_coco']),
+    ('no test runs', read_command, [['unzip', 'data.zip']]),
+    ('there is no demos', check_command, ['make demos']),
+    ('there is no nothing', check_command, ['pip install .[nothing]']),
+    ('there is no tool', check_command, ['python -m xcit_dense trian']),
+    ('has no option --data-roots', check_options, ['--data-roots DIR']),
+    ('has no option --epochs', check_options, ['predict --epochs 3']),
+    ('there is no config', check_config, ['maskrcnn_xcit_{s12,s99}_p16_coco'])))
+def test_wrong_names_are_found(wanted, function, args):
     """The tests above see what they are for."""
-    assert 'there is no config' in error_of(check_names, 'train', parse('train', ['maskrcnn_xcit_s99_p16_coco']))
-    assert 'no test runs' in error_of(read_command, ['unzip', 'data.zip'])
-    assert 'there is no demos' in error_of(read_command, ['make', 'demos'])
-    assert 'there is no nothing' in error_of(read_command, ['pip', 'install', '.[nothing]'])
-    assert 'there is no tool' in error_of(read_command, ['python', '-m', 'xcit_dense', 'trian'])
-    assert 'has no option --data-roots' in error_of(check_options, '--data-roots DIR')
-    assert 'has no option --epochs' in error_of(check_options, 'predict --epochs 3')
-    assert 'there is no config' in error_of(check_config, 'maskrcnn_xcit_{s12,s99}_p16_coco')
-
-
-def error_of(function, *args):
-    with pytest.raises(AssertionError) as caught:
+    with pytest.raises(AssertionError, match=wanted):
         function(*args)
-    return str(caught.value)
