@@ -37,11 +37,9 @@ def test_the_page_of_faults_names_a_test_for_every_promise():
     lines = [line for line in page.read_text().splitlines() if line.startswith('|')]
     rows = [line.strip('| ').split(' | ') for line in lines if '---' not in line and not line.endswith('| tests |')]
     assert len(rows) > 100
-    tests = '\n'.join(path.read_text() for path in (ROOT / 'tests').rglob('test_*.py'))
-    files = {path.name for path in (ROOT / 'tests').rglob('test_*.py')}
+    files = [*(ROOT / 'tests').rglob('test_*.py')]
+    files, tests = {path.name for path in files}, '\n'.join(path.read_text() for path in files)
     for row in rows:
-        assert len(row) == 4, row
-        names = re.findall(r'`([^`]+)`', row[3])
+        names = re.findall(r'`([^`]+)`', row[3]) if len(row) == 4 else ()
         assert names, row
-        for name in names:
-            assert name in files or f'def {name}(' in tests, name
+        assert not [name for name in names if name not in files and f'def {name}(' not in tests], row

@@ -24,35 +24,32 @@ def path(tmp_path):
 
 
 def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_the_end(path, disk):
-    with atomic_write(path) as part:
-        part.write_text('whole')
-        assert path.read_text() == 'old' and part.parent == path.parent and disk.calls == []
-    assert disk.calls == [('fsync', PART, 5), ('replace', PART, 'file.txt'), ('fsync', '.')]
-    assert path.read_text() == 'whole' and os.listdir(path.parent) == ['file.txt']
-
-
-def test_no_descriptor_stays_open(path, disk):
     before = os.listdir('/proc/self/fd')
     with atomic_write(path) as part:
         part.write_text('whole')
-    disk.failing[('fsync', )] = OSError(errno.EIO, 'broken')
-    with pytest.raises(OSError, match='broken'), atomic_write(path) as part:
-        part.write_text('whole')
+        assert path.read_text() == 'old' and part.parent == path.parent and disk.calls == []
+        assert list(path.parent.glob('*.part')) == [part]  # the name of what a training deletes
+    assert disk.calls == [('fsync', PART, 5), ('replace', PART, 'file.txt'), ('fsync', '.')]
+    assert path.read_text() == 'whole' and os.listdir(path.parent) == ['file.txt']
     assert len(os.listdir('/proc/self/fd')) == len(before)
 
 
 @pytest.mark.parametrize('call', (('fsync', PART), ('replace', PART)))
 def test_a_disk_that_fails_leaves_what_was_there(call, path, disk):
+    before = os.listdir('/proc/self/fd')
     disk.failing[call] = OSError(errno.EIO, 'broken')
     with pytest.raises(OSError, match='broken'), atomic_write(path) as part:
         part.write_text('whole')
     assert path.read_text() == 'old' and os.listdir(path.parent) == ['file.txt']
-    assert ('fsync', '.') not in disk.calls
+    assert ('fsync', '.') not in disk.calls and len(os.listdir('/proc/self/fd')) == len(before)
 
 
 @pytest.mark.parametrize('error', (ValueError, OSError, KeyboardInterrupt, SystemExit))
 @pytest.mark.parametrize('begun', (False, True))
 def test_an_error_of_the_writer_leaves_what_was_there(error, begun, path, disk):
+    with pytest.raises(FileNotFoundError), atomic_write(path):
+        pass  # nothing written is one too
+    assert path.read_text() == 'old' and not disk.calls
     with pytest.raises(error), atomic_write(path) as part:
         if begun:
             part.write_text('hal')
@@ -69,12 +66,6 @@ def test_a_folder_that_cannot_be_flushed_is_no_error(path, disk):
     assert path.read_text() == 'whole' and disk.calls[-1] == ('fsync', '.')
 
 
-def test_nothing_written_is_an_error(path):
-    with pytest.raises(FileNotFoundError), atomic_write(path):
-        pass
-    assert path.read_text() == 'old'
-
-
 def test_folders_are_made_and_two_writers_do_not_meet(tmp_path):
     path = tmp_path / 'a/b/file.txt'
     with atomic_write(path) as first, atomic_write(path) as second:
@@ -85,12 +76,6 @@ def test_folders_are_made_and_two_writers_do_not_meet(tmp_path):
     with atomic_write(path) as part:  # in folders that are there
         part.write_text('third')
     assert path.read_text() == 'third'
-
-
-def test_names_of_unfinished_files_are_those_that_a_training_deletes(path):
-    with atomic_write(path) as part:
-        part.touch()
-        assert list(path.parent.glob('*.part')) == [part]
 
 
 def test_the_hash_is_that_of_the_whole_file(path):

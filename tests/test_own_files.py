@@ -89,28 +89,19 @@ def test_an_error_keeps_what_was_written(tmp_path):
         write(tmp_path / 'out', 'b')
 
 
-def test_nothing_written_leaves_nothing(tmp_path):
-    for folder in (tmp_path, tmp_path / 'new'):
-        with OwnFiles(folder, 'tool') as own:
-            own.claim('a')
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize('record', ('', '[]', 'null', '{"tool": 3}', '{"tool": ["a"]}', '\0', '{"tool": {"a": 1}}'))
-def test_a_record_that_cannot_be_read_makes_nothing_the_tools(record, tmp_path):
+@pytest.mark.parametrize('record', (
+    '', '[]', 'null', '{"tool": 3}', '{"tool": ["a"]}', '\0', '{"tool": {"a": 1}}',
+    *(json.dumps(dict(tool={name: [6, 0]})) for name in ('../a', 'TMP/a', 'x/../../a'))))  # of somebody else
+def test_a_record_that_cannot_be_read_or_leads_elsewhere_makes_nothing_the_tools(record, tmp_path):
     (tmp_path / 'a').write_text('theirs')
-    (tmp_path / RECORD).write_text(record)
-    with pytest.raises(OutputError, match='1 file'):
-        write(tmp_path, 'a')
-
-
-@pytest.mark.parametrize('name', ('../a', '{}/a', 'x/../../a'))
-def test_a_record_of_somebody_else_leads_nowhere_else(name, tmp_path):
-    (tmp_path / 'a').write_text('theirs')
+    os.utime(tmp_path / 'a', ns=(0, 0))
     folder = tmp_path / 'folder'
     (folder / 'x').mkdir(parents=True)
-    (folder / RECORD).write_text(json.dumps(dict(tool={name.format(tmp_path): None})))
+    (folder / 'a').write_text('theirs')
+    (folder / RECORD).write_text(record.replace('TMP', str(tmp_path)))
     assert OwnFiles(folder, 'tool').names() == set()
+    with pytest.raises(OutputError, match='1 file'):
+        write(folder, 'a')
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
@@ -125,8 +116,9 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_folders_that_were_made_for_nothing_are_gone(tmp_path):
-    with OwnFiles(tmp_path / 'a/b/c', 'tool') as own:
-        own.claim('file')
+    for folder in (tmp_path, tmp_path / 'a/b/c'):
+        with OwnFiles(folder, 'tool') as own:
+            own.claim('file')
     assert not list(tmp_path.iterdir())
     (tmp_path / 'a').mkdir()
     with OwnFiles(tmp_path / 'a/b/c', 'tool') as own:

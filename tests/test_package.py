@@ -1,5 +1,4 @@
 """The package among the frameworks: what it imports, where it is found, how it is installed."""
-import ast
 import shutil
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import pytest
 
 from helpers.paths import ROOT
 from helpers.tools import python, run_tool
-from xcit_dense import models
 
 
 @pytest.mark.integration
@@ -31,28 +29,6 @@ from {scope}.registry import MODELS
 print(type(MODELS.build(dict(type='XCiT', arch='nano_12_p8'))).__module__)
 ''')
     assert out.strip().endswith('xcit_dense.models.backbone')
-
-
-def test_the_fast_path_has_one_door():
-    """Only models/, and gpu_report/, which checks its parts, import from models/fast/, and only what it gives out."""
-    package = ROOT / 'xcit_dense'
-    for path in package.rglob('*.py'):
-        room = path.relative_to(package)
-        if room.parts[:2] == ('models', 'fast'):
-            continue
-        inside = room.parts[0] in ('models', 'gpu_report')
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                names = [f'{node.module or ""}.{alias.name}'.strip('.') for alias in node.names]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            else:
-                continue
-            for name in names:
-                parts = name.split('.')
-                if 'fast' in parts:
-                    behind = parts[parts.index('fast') + 1:]
-                    assert inside and (not behind or behind[0] in models.fast.__all__), f'{room} imports {name}'
 
 
 @pytest.mark.integration
@@ -104,6 +80,7 @@ def test_asking_make_what_it_would_do_changes_nothing(tmp_path):
     assert sorted(tmp_path.rglob('*')) == before
 
 
+@pytest.mark.slow
 def test_model_table_and_metafiles_are_up_to_date():
     pytest.importorskip('mmpretrain', reason='it has no fork')
     done = run_tool('model_table.py', '--check', check=False)

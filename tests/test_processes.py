@@ -30,10 +30,9 @@ def test_each_launcher_sets_its_own_variable(launcher, monkeypatch):
 def test_the_first_of_a_machine(monkeypatch):
     assert is_first_of_machine()
     monkeypatch.setenv('RANK', '8')
-    monkeypatch.setenv('LOCAL_RANK', '0')
-    assert is_first_of_machine()
-    monkeypatch.setenv('LOCAL_RANK', '1')
-    assert not is_first_of_machine()
+    for number, is_first in (('0', True), ('1', False)):
+        monkeypatch.setenv('LOCAL_RANK', number)
+        assert is_first_of_machine() == is_first
 
 
 def test_without_other_processes_a_function_is_just_called():
@@ -51,17 +50,13 @@ def test_the_first_of_two_does_it_and_both_learn_of_its_error(two_processes, tmp
         assert two_processes.in_group(try_on_first, fail, kind, 'mend it') == [(kind, 'mend it')] * 2
 
 
-def test_without_a_group_there_is_nothing_to_leave(monkeypatch):
-    monkeypatch.setattr(processes, 'end_workers', lambda: 1 / 0)
-    processes.leave_group()
-
-
 def test_leaving_a_group_waits_for_the_others_and_ends_the_workers(monkeypatch):
-    done = []
-    monkeypatch.setattr(processes.torch.distributed, 'is_initialized', lambda: True)
-    for name in ('barrier', 'destroy_process_group'):
-        monkeypatch.setattr(processes.torch.distributed, name, lambda name=name: done.append(name))
-    monkeypatch.setattr(processes, 'end_workers', lambda: done.append('workers'))
-    monkeypatch.setattr(processes.gc, 'collect', lambda: done.append('collected'))
+    done, group = [], processes.torch.distributed
+    for module, name in ((group, 'barrier'), (group, 'destroy_process_group'), (processes, 'end_workers'),
+                         (processes.gc, 'collect')):
+        monkeypatch.setattr(module, name, lambda name=name: done.append(name))
     processes.leave_group()
-    assert done == ['barrier', 'destroy_process_group', 'workers', 'collected']
+    assert not done  # without a group there is nothing to leave
+    monkeypatch.setattr(group, 'is_initialized', lambda: True)
+    processes.leave_group()
+    assert done == ['barrier', 'destroy_process_group', 'end_workers', 'collect']

@@ -35,13 +35,6 @@ def setup(monkeypatch):
     return run
 
 
-def targets_of(text):
-    """Return the targets of the links of a Markdown text, without its code and without links to other sites."""
-    text = re.sub(r'^```.*?^```$|`[^`\n]+`', '', text, flags=re.M | re.S)
-    found = [a or b for a, b in re.findall(r'\]\(([^)\s]+)\)|(?:href|src)="([^"]+)"', text)]
-    return [target for target in found if not re.match('[a-z]+:', target)]
-
-
 def make_targets():
     return set(re.findall(r'^([a-z-]+):(?!=)', (ROOT / 'Makefile').read_text(), re.M))
 
@@ -55,20 +48,20 @@ def pins(path):
 
 
 def test_description_links_only_to_what_a_package_index_can_reach(setup):
-    targets = targets_of(setup()['passed']['long_description'])
-    assert not [target for target in targets if not target.startswith('#')]
+    text = re.sub(r'^```.*?^```$|`[^`\n]+`', '', setup()['passed']['long_description'], flags=re.M | re.S)
+    targets = [a or b for a, b in re.findall(r'\]\(([^)\s]+)\)|(?:href|src)="([^"]+)"', text)]
+    assert targets and not [target for target in targets if not re.match('[a-z]+:|#', target)]
 
 
-@pytest.mark.parametrize('address, project_urls, wanted', (
-    ('', {}, 'page  #x [d](#x) [e](https://e.org)'),
-    ('https://a.org/x/blob/main', {'Source': 'https://a.org/x'},
-     '[page](https://a.org/x/blob/main/docs/a.md#b) ![](https://a.org/x/blob/main/c.png?raw=true) #x [d](#x) '
-     '[e](https://e.org)')))
-def test_links_of_the_readme_in_the_description(setup, tmp_path, address, project_urls, wanted):
+@pytest.mark.parametrize('address, wanted', (
+    ('', 'page  #x [d](#x) [e](https://e.org)'),
+    ('https://a.org/x/blob/main', '[page](https://a.org/x/blob/main/docs/a.md#b) '
+     '![](https://a.org/x/blob/main/c.png?raw=true) #x [d](#x) [e](https://e.org)')))
+def test_links_of_the_readme_in_the_description(setup, tmp_path, address, wanted):
     code = '\n```python\nx = y[a](b)\n```\n'
     (tmp_path / 'README.md').write_text(f'[page](docs/a.md#b) ![](c.png) #x [d](#x) [e](https://e.org)\n{code}')
     names = setup(address)
-    assert names['passed']['project_urls'] == project_urls
+    assert names['passed']['project_urls'] == (dict(Source='https://a.org/x') if address else {})
     names['ROOT'] = tmp_path
     assert names['description']() == f'{wanted}\n{code}'
 
@@ -87,11 +80,6 @@ def test_python_versions_are_the_same_everywhere(setup):
     assert {version for version in fixed if '{' not in version} <= set(versions)
 
 
-def test_every_test_extra_is_pinned(setup):
-    wanted = {Requirement(line).name for line in setup()['passed']['extras_require']['test']}
-    assert wanted <= {requirement.name for requirement in pins(ROOT / 'requirements.txt')}
-
-
 def test_changelog_begins_with_this_version():
     titles = re.findall(r'^## (.*)$', (ROOT / 'CHANGELOG.md').read_text(), re.M)
     assert titles and all(re.fullmatch(r'\[[\d.]+\] - (\d{4}-\d\d-\d\d|unreleased)', title) for title in titles)
@@ -103,15 +91,11 @@ def test_changelog_begins_with_this_version():
 
 
 @pytest.mark.skipif(not shutil.which('make'), reason='there is no make')
-def test_make_help_names_every_target():
-    described = set(re.findall(r'^make ([a-z-]+)', subprocess.run(
-        ['make', '-s', 'help'], cwd=ROOT, text=True, capture_output=True, check=True).stdout, re.M))
-    assert described == make_targets() - {'help'}
+def test_make_targets_are_described_and_those_that_are_named_exist():
+    described = subprocess.run(['make', '-s', 'help'], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    assert set(re.findall(r'^make ([a-z-]+)', described, re.M)) == make_targets() - {'help'}
     phony = re.search(r'^\.PHONY: (.*)$', (ROOT / 'Makefile').read_text(), re.M)[1].split()
     assert set(phony) == make_targets()
-
-
-def test_make_targets_that_are_named_exist():
     commands = {target for *_, step in STEPS for target in re.findall(r'make ([a-z-]+)', step.get('run', ''))}
     assert commands == {'lint', 'test', 'test-integration', 'test-slow', 'test-onedl', 'docs', 'docs-links'}
     texts = [ROOT / '.ci/run', GITHUB / 'pull_request_template.md']  # tests/docs has the pages
@@ -121,23 +105,23 @@ def test_make_targets_that_are_named_exist():
     assert {'test', 'setup', 'lint'} <= named <= make_targets()
 
 
-@pytest.mark.parametrize('name', WORKFLOWS)
-def test_workflow_is_complete(name):
-    workflow = WORKFLOWS[name]
-    assert workflow['name'] == name and workflow[True]  # YAML reads the key `on` as True
-    assert workflow['permissions'] == {'contents': 'read'} and workflow['concurrency']['group']
-    for job in workflow['jobs'].values():
-        assert job['runs-on'] == 'ubuntu-latest' and 0 < job['timeout-minutes'] < 360
-        assert all(('uses' in step) != ('run' in step) for step in job['steps'])
-        uses = [step['uses'] for step in job['steps'] if 'uses' in step]
-        assert [use.partition('@')[0] for use in uses] == ['actions/checkout', 'actions/setup-python']
-        assert all(re.fullmatch(r'[\w/-]+@v\d+', use) for use in uses)
-        python = next(step['with'] for step in job['steps'] if 'setup-python' in step.get('uses', ''))
-        assert isinstance(python['python-version'], str)  # 3.10 as a number would be 3.1
-        assert all((ROOT / path).is_file() for path in python['cache-dependency-path'].split())
+def test_workflows_are_complete():
+    for name, workflow in WORKFLOWS.items():
+        assert workflow['name'] == name and workflow[True]  # YAML reads the key `on` as True
+        assert workflow['permissions'] == {'contents': 'read'} and workflow['concurrency']['group']
+        for job in workflow['jobs'].values():
+            assert job['runs-on'] == 'ubuntu-latest' and 0 < job['timeout-minutes'] < 360
+            assert all(('uses' in step) != ('run' in step) for step in job['steps'])
+            checkout, setup = [step for step in job['steps'] if 'uses' in step]
+            for step, action in ((checkout, 'actions/checkout'), (setup, 'actions/setup-python')):
+                assert re.fullmatch(rf'{action}@v\d+', step['uses'])
+            assert isinstance(setup['with']['python-version'], str)  # 3.10 as a number would be 3.1
+            assert all((ROOT / path).is_file() for path in setup['with']['cache-dependency-path'].split())
 
 
-def test_the_hook_runs_the_pinned_ruff():
+def test_every_test_extra_and_the_ruff_of_the_hook_are_pinned(setup):
+    wanted = {Requirement(line).name for line in setup()['passed']['extras_require']['test']}
+    assert wanted <= {requirement.name for requirement in pins(ROOT / 'requirements.txt')}
     hook, = yaml.safe_load((ROOT / '.pre-commit-config.yaml').read_text())['repos'][0]['hooks']
     ruff, = (requirement for requirement in pins(ROOT / 'requirements.txt') if requirement.name == 'ruff')
     assert hook['additional_dependencies'] == [str(ruff)] and hook['entry'].startswith('ruff check')
@@ -146,15 +130,17 @@ def test_the_hook_runs_the_pinned_ruff():
 # Texts
 
 
-@pytest.mark.parametrize('path', sorted((GITHUB / 'ISSUE_TEMPLATE').glob('[!c]*.yml')), ids=lambda path: path.stem)
-def test_issue_form_is_valid(path):
-    form = yaml.safe_load(path.read_text())
-    assert form.keys() <= {'name', 'description', 'title', 'labels', 'body'} and form['name'] and form['description']
-    fields = [item for item in form['body'] if item['type'] != 'markdown']
-    assert {item['type'] for item in fields} <= {'input', 'textarea', 'dropdown', 'checkboxes'}
-    assert all(item['attributes']['label'] for item in fields)
-    assert len({item['id'] for item in fields}) == len(fields) and any(
-        item.get('validations', {}).get('required') for item in fields)
+def test_issue_forms_are_valid():
+    forms = sorted((GITHUB / 'ISSUE_TEMPLATE').glob('[!c]*.yml'))
+    assert forms
+    for form in (yaml.safe_load(path.read_text()) for path in forms):
+        assert form.keys() <= {'name', 'description', 'title', 'labels', 'body'}
+        assert form['name'] and form['description']
+        fields = [item for item in form['body'] if item['type'] != 'markdown']
+        assert {item['type'] for item in fields} <= {'input', 'textarea', 'dropdown', 'checkboxes'}
+        assert all(item['attributes']['label'] for item in fields)
+        assert len({item['id'] for item in fields}) == len(fields) and any(
+            item.get('validations', {}).get('required') for item in fields)
 
 
 def test_the_environment_of_a_bug_report_has_the_versions():

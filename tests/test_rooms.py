@@ -1,11 +1,13 @@
 """The rooms of the package: what may import what, and how large each is."""
 import ast
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
 
 import pytest
 
 from helpers.paths import ROOT
+from xcit_dense import models
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
@@ -31,66 +33,67 @@ def floor_of(module):
 
 
 def imports():
-    """Pairs of a module and one that it imports, at its top or inside a function."""
-    modules = {module_of(path): path for path in PACKAGE.rglob('*.py')}
-    for module, path in modules.items():
+    """Pairs of a module and a full name that it imports, at its top or inside a function."""
+    for path in MODULES.values():
         package = '.'.join(path.relative_to(ROOT).parent.parts)
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 base = resolve_name('.' * node.level + (node.module or ''), package) if node.level else node.module
                 names = [f'{base}.{alias.name}' for alias in node.names]
-            for name in names:
-                first, _, inner = name.partition('.')
-                if first == 'xcit_dense':
-                    found = next((m for m in (inner, inner.rpartition('.')[0]) if m in modules), '__init__')
-                    if found != module:
-                        yield module, found
+            yield from ((module_of(path), name.partition('.')[2]) for name in names
+                        if name.partition('.')[0] == 'xcit_dense')
 
 
-IMPORTS = sorted(set(imports()))
+def imported(name):
+    """The module that a name is, or is in."""
+    return next((module for module in (name, name.rpartition('.')[0]) if module in MODULES), '__init__')
+
+
+MODULES = {module_of(path): path for path in PACKAGE.rglob('*.py')}
+NAMES = sorted(set(imports()))
+IMPORTS = sorted({(module, imported(name)) for module, name in NAMES if imported(name) != module})
+#: What modules outside of models/fast/ import of it.
+FAST = [(module, name.split('.')[2]) for module, name in NAMES
+        if name.startswith('models.fast.') and not module.startswith('models.fast')]
 
 
 def test_every_module_has_a_room():
-    modules = {module_of(path) for path in PACKAGE.rglob('*.py')}
-    assert not {module for module in modules if room_of(module) is None} - set(DOORS)
-    assert len(IMPORTS) > 150  # they are found
+    assert not {module for module in MODULES if room_of(module) is None} - set(DOORS)
+    assert len(IMPORTS) > 150 and FAST  # they are found
 
 
 def test_rooms_import_downward_only():
-    upward = [f'{a} imports {b}' for a, b in IMPORTS if a not in DOORS and b not in DOORS
-              and floor_of(b) > floor_of(a)]
-    assert not upward
+    assert not [f'{a} imports {b}' for a, b in IMPORTS if a not in DOORS and b not in DOORS
+                and floor_of(b) > floor_of(a)]
+    assert [a for a, b in IMPORTS if b == '__init__'] == ['train.startup']  # for the version alone
 
 
-def test_the_doors_are_imported_for_the_version_alone():
-    assert [a for a, b in IMPORTS if b == '__init__'] == ['train.startup']
+def test_the_fast_path_has_one_door():
+    """Only models/, and gpu_report/, which checks its parts, import from models/fast/, and only what it gives out."""
+    assert not [f'{a} imports {b}' for a, b in FAST
+                if a.partition('.')[0] not in ('models', 'gpu_report') or b not in models.fast.__all__]
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    after = {}
-    for a, b in IMPORTS:
-        if b not in DOORS:
-            after.setdefault(a, set()).add(b)
+    after = {a: {b for c, b in IMPORTS if c == a and b not in DOORS} for a, _ in IMPORTS}
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        pytest.fail(f'circle: {" -> ".join(error.args[1])}')
 
-    def visit(module, way):
-        assert module not in way, f'circle: {" -> ".join([*way[way.index(module):], module])}'
-        for other in () if module in done else sorted(after.get(module, ())):
-            visit(other, [*way, module])
-        done.add(module)
 
-    done = set()
-    for module in after:
-        visit(module, [])
+def lines_of(paths):
+    return {path: len(path.read_text().splitlines()) for path in paths}
 
 
 def test_files_and_rooms_stay_small():
-    lines = {module_of(path): len(path.read_text().splitlines()) for path in PACKAGE.rglob('*.py')}
-    longer = {module: count for module, count in lines.items() if count > 300}
+    lines = lines_of(MODULES.values())
+    longer = {path.name: count for path, count in lines.items() if count > 300}
     assert not longer, 'no file may have more than 300 lines: move an independent part into another file'
     rooms = Counter()
-    for module, count in lines.items():
-        rooms[room_of(module)] += count
+    for path, count in lines.items():
+        rooms[room_of(module_of(path))] += count
     larger = {room: count for room, count in rooms.items() if count > 0.2 * sum(lines.values())}
     assert not larger, 'no room holds more than a fifth of the package'
 
@@ -100,8 +103,7 @@ def test_tests_mirror_the_rooms_and_stay_small():
     rooms = {room.partition('.')[0] for room in FLOORS if (PACKAGE / room.partition('.')[0]).is_dir()}
     folders = {path.relative_to(tests).parts[0] for path in tests.rglob('test_*.py') if path.parent != tests}
     assert folders == rooms | {'docs'}
-    lines = {path: len(path.read_text().splitlines()) for path in tests.rglob('*.py')}
-    longer = {path.name: count for path, count in lines.items() if count > 400}
+    longer = {path.name: count for path, count in lines_of(tests.rglob('*.py')).items() if count > 400}
     assert not longer, 'no file of tests has more than 400 lines'
 
 
@@ -113,19 +115,19 @@ def test_private_names_of_mmengine_stand_in_one_file():
                'argparse': {'_actions'},  # the only way to a parser's arguments
                'NamedTuple': {'_asdict', '_replace'}}
     found = []
-    for path in PACKAGE.rglob('*.py'):
-        tree = ast.parse(path.read_text())
+    for path in MODULES.values():
         if path.parts[-2:] in (('compat', 'mmengine_private.py'), ('compat', 'mmcv_ops.py')) or 'models' in path.parts:
             continue  # the latter read private names of torch
-        own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-        own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-                and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == 'self'}
-        own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        own |= {node.slice.value for node in ast.walk(tree) if isinstance(node, ast.Subscript)
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+        own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)
+                and getattr(node.value, 'id', '') == 'self'}
+        own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own |= {node.slice.value for node in nodes if isinstance(node, ast.Subscript)
                 and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)}
-        found += [f'{path.name}: {ast.unparse(node)}' for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-                  and node.attr.startswith('_') and not node.attr.startswith('__')
-                  and node.attr not in own.union(*allowed.values())]
+        found += [f'{path.name}: {ast.unparse(node)}' for node in attributes if node.attr.startswith('_')
+                  and not node.attr.startswith('__') and node.attr not in own.union(*allowed.values())]
     assert not found, 'names that an update may change belong in compat/mmengine_private.py'
 
 

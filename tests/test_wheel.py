@@ -29,15 +29,8 @@ def distributions(tmp_path_factory):
         if (ROOT / name).is_file():
             (folder / 'source' / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / 'source' / name)
-    python_m('build', '--no-isolation', '--outdir', folder / 'dist', folder / 'source')
+    python('-m', 'build', '--no-isolation', '--outdir', folder / 'dist', folder / 'source')
     return folder / 'dist'
-
-
-def python_m(*args):
-    done = subprocess.run([sys.executable, '-m', *map(str, args)], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT)
-    assert done.returncode == 0, done.stdout[-4000:]
-    return done.stdout
 
 
 @pytest.fixture(scope='module')
@@ -50,9 +43,9 @@ def installed(distributions, tmp_path_factory):
     return folder
 
 
-def run(installed, cwd, *args):
-    done = subprocess.run([sys.executable, *map(str, args)], cwd=cwd, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, env={**os.environ, 'PYTHONPATH': str(installed)}, timeout=600)
+def python(*args, path='', **options):
+    done = subprocess.run([sys.executable, *map(str, args)], text=True, stdout=subprocess.PIPE, timeout=600,
+                          stderr=subprocess.STDOUT, env={**os.environ, 'PYTHONPATH': str(path)}, **options)
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout
 
@@ -60,7 +53,7 @@ def run(installed, cwd, *args):
 def test_package_index_would_accept_both(distributions):
     files = sorted(distributions.iterdir())
     assert [path.name.endswith(('.whl', '.tar.gz')) for path in files] == [True, True]
-    assert python_m('twine', 'check', '--strict', *files).count('PASSED') == 2
+    assert python('-m', 'twine', 'check', '--strict', *files).count('PASSED') == 2
     with tarfile.open(files[1]) as archive:
         folders = {name.split('/')[1] for name in archive.getnames() if name.count('/') > 1}
     assert folders == {'configs', 'tools', 'xcit_dense', 'xcit_dense.egg-info'}
@@ -80,23 +73,16 @@ def test_wheel_holds_configs_tools_and_metafiles(installed):
     assert sum('Weights' in model for model in models) == 40
 
 
-def test_wheel_holds_every_module(installed):
+def test_wheel_holds_every_module_names_of_imagenet_and_the_page_of_the_report(installed, tmp_path):
     packed = {path.relative_to(installed) for path in (installed / 'xcit_dense').rglob('*.py')}
     assert {path for path in packed if '.mim' not in path.parts} == {
         path.relative_to(ROOT) for path in (ROOT / 'xcit_dense').rglob('*.py')}
-
-
-def test_wheel_holds_the_names_of_imagenet(installed, tmp_path):
-    code = 'from xcit_dense.data.imagenet import imagenet_classes; print(len(imagenet_classes()))'
-    assert run(installed, tmp_path, '-c', code).split() == ['1000']
-
-
-def test_wheel_holds_the_page_of_the_report(installed, tmp_path):
     code = (f'import sys; sys.path.append({str(ROOT / "tests")!r})\n'
             'from helpers.contents import make_content\n'
+            'from xcit_dense.data.imagenet import imagenet_classes\n'
             'from xcit_dense.report import page\n'
-            'page.write_page("report.html", make_content()); print(page.__file__)')
-    assert run(installed, tmp_path, '-c', code).startswith(str(installed))
+            'page.write_page("report.html", make_content()); print(len(imagenet_classes()), page.__file__)')
+    assert python('-c', code, path=installed, cwd=tmp_path).startswith(f'1000 {installed}')
     assert '<h1>' in (tmp_path / 'report.html').read_text()
 
 
@@ -111,15 +97,15 @@ def test_wheel_asks_for_frameworks_in_extras_only(installed):
 
 @pytest.mark.slow
 def test_wheel_trains_the_demo_without_the_source_tree(installed, tmp_path):
-    where = run(installed, tmp_path, '-c', 'import xcit_dense; print(xcit_dense.__file__)')
-    assert where.startswith(str(installed))
-    run(installed, tmp_path, '-m', 'xcit_dense', 'make_demo_data', 'data', '--train', 8, '--val', 2, '--size', 96)
+    def run(*args):
+        return python(*args, path=installed, cwd=tmp_path)
+
+    assert run('-c', 'import xcit_dense; print(xcit_dense.__file__)').startswith(str(installed))
+    run('-m', 'xcit_dense', 'make_demo_data', 'data', '--train', 8, '--val', 2, '--size', 96)
     for name, extra in (('maskrcnn', 'train_cfg.max_epochs=1'), ('semfpn', 'train_cfg.max_iters=2')):
         config, interval = f'{name}_xcit_n12_p16_small', 'train_cfg.val_interval=1'
-        output = run(installed, tmp_path, '-m', 'xcit_dense', 'train', config, '--data-root', 'data', '--cfg-options',
-                     extra, interval)
+        output = run('-m', 'xcit_dense', 'train', config, '--data-root', 'data', '--cfg-options', extra, interval)
         assert 'Saving checkpoint' in output
-        run(installed, tmp_path, '-m', 'xcit_dense', 'predict', config, f'work_dirs/{config}', 'data/val2017', '--out',
-            name)
+        run('-m', 'xcit_dense', 'predict', config, f'work_dirs/{config}', 'data/val2017', '--out', name)
     assert isinstance(json.loads((tmp_path / 'maskrcnn/results.json').read_text()), list)
     assert len(list((tmp_path / 'semfpn/labels').iterdir())) == 2

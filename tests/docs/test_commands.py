@@ -1,14 +1,21 @@
-"""Every command in the fences of README and docs can be read by its tool; those that can run here are run in order."""
+"""Every fence of README and docs has a test; its commands can be read by their tools, and those that run here are run.
+
+What runs for more than about a second is slow.
+"""
 from contextlib import suppress
 
 import pytest
 
 from helpers.documented import NotClaimed, check_names, parse, read_command
-from helpers.pages import commands, fences
+from helpers.pages import PAGES, commands, fences, name_of
 
+#: Languages of fences, tested here, by test_python.py, and not at all (output, formulas, citations).
+LANGUAGES = {'bash', 'python', 'text', 'bibtex'}
 FENCES = fences('bash')
 #: Every command of the fences, once.
 COMMANDS = {command.text: command for fence in FENCES for command in commands(fence.code)}
+#: Tools that run for more than a second, or are in a fence with others that do.
+SLOW_TOOLS = {'attention', 'export', 'test', 'train'}
 
 
 def runs_of(fence):
@@ -23,14 +30,19 @@ def runs_of(fence):
 RUNS = [list(runs_of(fence)) for fence in FENCES]
 
 
-def is_slow(fence, runs):
-    """Whether a fence takes long: an exported file, or several trainings outside of the README."""
-    trainings = sum(tool == 'train' for tool, _ in runs)
-    return '.onnx' in fence.code or fence.page != 'README.md' and trainings > 1
-
-
-def test_fences_of_commands_are_found():
+def test_pages_and_fences_are_found():
+    assert {'README.md', 'docs/own_data.md', 'tests/README.md'} <= set(map(name_of, PAGES)) and len(fences()) > 40
     assert len(COMMANDS) > 30 and sum(map(len, RUNS)) > 25
+
+
+def test_every_fence_names_its_language():
+    """Directives of the website, such as {toctree}, are checked where it is built."""
+    wrong = [fence for fence in fences() if fence.language not in LANGUAGES and not fence.language.startswith('{')]
+    assert not wrong, ('commands are ```bash and are run, Python and configs ```python and are run; output, other code '
+                       'and files ```text, and are not')
+    hidden = [(fence.page, line) for fence in fences('text') for line in fence.code.splitlines()
+              if line.startswith(('python -m xcit_dense', 'python tools/', 'make ')) and '[options]' not in line]
+    assert not hidden, 'commands are ```bash, so that a test runs them'
 
 
 @pytest.mark.parametrize('text', COMMANDS)
@@ -41,7 +53,8 @@ def test_each_command_can_be_read(text):
 
 
 @pytest.mark.parametrize('fence, runs', [
-    pytest.param(fence, runs, id=f'{fence.page}-{fence.section}', marks=[pytest.mark.slow] * is_slow(fence, runs))
+    pytest.param(fence, runs, id=f'{fence.page}-{fence.section}',
+                 marks=[pytest.mark.slow] * any(tool in SLOW_TOOLS for tool, _ in runs))
     for fence, runs in zip(FENCES, RUNS, strict=True) if runs])
 def test_the_commands_of_a_fence_run_in_order(fence, runs, place):
     if ' xcit_' in fence.code:

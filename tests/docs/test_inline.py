@@ -6,7 +6,7 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from helpers.documented import check_names, help_of, parse, program_of, read_command
-from helpers.pages import PAGES, command_of, inline_code, name_of
+from helpers.pages import PAGES, command_of, inline_code
 from helpers.paths import ROOT
 from xcit_dense.cli import tool_names
 from xcit_dense.config.catalog import list_models
@@ -39,24 +39,19 @@ def tool_of(code):
     return words[0] if words and words[0] in TOOLS else None
 
 
-def check_each(page, pattern, check, parts=lambda code: [code]):
-    """Check every piece of code of a page that a pattern matches from its start, or parts of the pieces."""
+def check_each(pattern, check, parts=lambda code: [code]):
+    """Check every piece of code of all pages that a pattern matches from its start, or parts of the pieces."""
     wrong = []
-    found = [part for place, code in CODE if place == page for part in parts(code)]
-    for code in filter(re.compile(pattern).match, found):
+    for page, code in [(page, part) for page, whole in CODE for part in parts(whole) if re.match(pattern, part)]:
         try:
             check(code)
         except (AssertionError, CheckpointError, SystemExit) as error:
-            wrong.append(f'`{code}`: {error}')
-    assert not wrong, f'{page}: ' + '\n'.join(wrong)
+            wrong.append(f'{page}: `{code}`: {error}')
+    assert not wrong, '\n'.join(wrong)
 
 
-every_page = pytest.mark.parametrize('page', [name_of(page) for page in PAGES])
-
-
-@every_page
-def test_options(page):
-    check_each(page, rf'(?!{"|".join(map(re.escape, OTHERS))})(.*[^\w-])?--[a-z]', check_options)
+def test_options():
+    check_each(rf'(?!{"|".join(map(re.escape, OTHERS))})(.*[^\w-])?--[a-z]', check_options)
 
 
 def check_options(code):
@@ -69,12 +64,11 @@ def check_options(code):
             assert option in known, f'{tool or "no tool"} has no option {option}'
 
 
-@every_page
-def test_commands(page):
+def test_commands():
     """Whole ones are read as their tool does; of `predict ... --tile 9` the options are tested above."""
-    check_each(page, r'(?!.*(\.\.\.|TOOL))(\w+=\S+ )*(python -m (xcit_dense|torch[.\w]*)|(python )?tools/\w+\.py|'
-                     r'torchrun|xcit-dense|make|pip install|bash tools/\w+\.sh|sbatch|'
-                     r'(\.venv/bin/)?(python -m )?pytest) \S', check_command)
+    check_each(r'(?!.*(\.\.\.|TOOL))(\w+=\S+ )*(python -m (xcit_dense|torch[.\w]*)|(python )?tools/\w+\.py|'
+               r'torchrun|xcit-dense|make|pip install|bash tools/\w+\.sh|sbatch|'
+               r'(\.venv/bin/)?(python -m )?pytest) \S', check_command)
 
 
 def check_command(code):
@@ -83,16 +77,15 @@ def check_command(code):
         check_names(tool, parse(tool, ['1' if word == 'N' else word for word in words]))
 
 
-@every_page
-def test_published_weights(page):
-    names = re.findall(r'xcit://([a-z]\w+)(\.\.\.)?', (ROOT / page).read_text())
-    assert not [name for name, more in names if name not in WEIGHTS and
-                not (more and any(known.startswith(name) for known in WEIGHTS))]
+def test_published_weights():
+    text = ''.join(page.read_text() for page in PAGES)
+    names = re.findall(r'xcit://([a-z]\w+)(\.\.\.)?', text)
+    assert names and not [name for name, more in names if name not in WEIGHTS and
+                          not (more and any(known.startswith(name) for known in WEIGHTS))]
 
 
-@every_page
-def test_configs(page):
-    check_each(page, rf'(?!test_)[\w{{}},*]*(xcit_|\*_)[\w{{}},*]*({"|".join(ENDS)}|\*)$', check_config)
+def test_configs():
+    check_each(rf'(?!test_)[\w{{}},*]*(xcit_|\*_)[\w{{}},*]*({"|".join(ENDS)}|\*)$', check_config)
 
 
 def check_config(code):
@@ -108,31 +101,27 @@ def patterns(name):
     return [name.replace('SIZE', 's12_p16')]
 
 
-@every_page
-def test_files_of_the_repository(page):
-    places = [ROOT, ROOT / 'xcit_dense', ROOT / 'tests', ROOT / 'configs', (ROOT / page).parent]
-
-    def check(code):
-        pattern = re.sub(r'\b(NAME|TOOL|HEAD|SIZE|DATA)\b|(?<=_)(SIZE|DATA)|HEAD(?=_)', '*', code.rstrip('/'))
-        assert any(list(place.glob(pattern)) for place in places), f'there is no {code}'
-
-    check_each(page, r'(xcit_dense|configs|tests|tools|docs|\.github|\.ci)/[\w./*-]*$|'
-                     r'(?!work_dirs)[a-z_]+(/[a-z_]+)+\.(py|md|sh)$', check, str.split)
+def test_files_of_the_repository():
+    check_each(r'(xcit_dense|configs|tests|tools|docs|\.github|\.ci)/[\w./*-]*$|'
+               r'(?!work_dirs)[a-z_]+(/[a-z_]+)+\.(py|md|sh)$', check_file, str.split)
 
 
-def test_wrong_names_are_found():
+def check_file(code):
+    pattern = re.sub(r'\b(NAME|TOOL|HEAD|SIZE|DATA)\b|(?<=_)(SIZE|DATA)|HEAD(?=_)', '*', code.rstrip('/'))
+    places = [ROOT / place for place in ('', 'xcit_dense', 'tests', 'configs', 'docs')]
+    assert any(list(place.glob(pattern)) for place in places), f'there is no {code}'
+
+
+@pytest.mark.parametrize('wanted, function, args', (
+    ('there is no config', check_command, ['python -m xcit_dense train maskrcnn_xcit_s99_p16_coco']),
+    ('no test runs', read_command, [['unzip', 'data.zip']]),
+    ('there is no demos', check_command, ['make demos']),
+    ('there is no nothing', check_command, ['pip install .[nothing]']),
+    ('there is no tool', check_command, ['python -m xcit_dense trian']),
+    ('has no option --data-roots', check_options, ['--data-roots DIR']),
+    ('has no option --epochs', check_options, ['predict --epochs 3']),
+    ('there is no config', check_config, ['maskrcnn_xcit_{s12,s99}_p16_coco'])))
+def test_wrong_names_are_found(wanted, function, args):
     """The tests above see what they are for."""
-    assert 'there is no config' in error_of(check_names, 'train', parse('train', ['maskrcnn_xcit_s99_p16_coco']))
-    assert 'no test runs' in error_of(read_command, ['unzip', 'data.zip'])
-    assert 'there is no demos' in error_of(read_command, ['make', 'demos'])
-    assert 'there is no nothing' in error_of(read_command, ['pip', 'install', '.[nothing]'])
-    assert 'there is no tool' in error_of(read_command, ['python', '-m', 'xcit_dense', 'trian'])
-    assert 'has no option --data-roots' in error_of(check_options, '--data-roots DIR')
-    assert 'has no option --epochs' in error_of(check_options, 'predict --epochs 3')
-    assert 'there is no config' in error_of(check_config, 'maskrcnn_xcit_{s12,s99}_p16_coco')
-
-
-def error_of(function, *args):
-    with pytest.raises(AssertionError) as caught:
+    with pytest.raises(AssertionError, match=wanted):
         function(*args)
-    return str(caught.value)

@@ -1,16 +1,14 @@
 """Detections without a model: they go through mmdet's metric and the recorder of the report as those of a test."""
 import json
-import logging
 from types import SimpleNamespace
 
 import numpy as np
 import torch
-from mmengine.config import Config
 from mmengine.dist import get_rank, get_world_size
-from mmengine.evaluator import Evaluator
 from PIL import Image
 from pycocotools import mask as mask_api
 
+from helpers.tested import runner_of
 from xcit_dense.report.detection import DetectionRecorder
 
 SIDE = 100
@@ -66,26 +64,17 @@ def metric_of(file, **options):
     return CocoMetric(ann_file=str(file), **options)
 
 
-def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), known=(), recorder=DetectionRecorder, **dataset):
+def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), known=(), recorder=DetectionRecorder, palette=None):
     """Evaluate samples; return the `Content`, the metrics, what was logged, and the recorder."""
-    said = []
-    logger = SimpleNamespace(warning=said.append, info=said.append,
-                             log=lambda level, text: said.append(text), level=logging.INFO)
-    evaluator = Evaluator(metrics)
-    evaluator.dataset_meta = dict(classes=classes)
-    cfg = Config(dict(default_scope='mmdet', model=dict(type='x'), test_dataloader=dict(dataset=dict(
-        type='CocoDataset', pipeline=[dict(type='LoadImageFromFile')]))))
-    runner = SimpleNamespace(test_loop=SimpleNamespace(evaluator=evaluator), cfg=cfg, logger=logger,
-                             default_scope=SimpleNamespace(scope_name='mmdet'),
-                             test_dataloader=SimpleNamespace(dataset=Samples(samples, classes, dataset)))
-    found = recorder(runner, known)
+    runner = runner_of('mmdet', samples, metrics, metainfo=dict(classes=classes, palette=palette))
+    found, evaluator = recorder(runner, known), runner.test_loop.evaluator
     rank, processes = get_rank(), get_world_size()
     for place in range(rank, -(-len(samples) // processes) * processes, processes):
         each = samples[place % len(samples)]
         evaluator.process([each], None)
         found.see(None, [each])
     figures = evaluator.evaluate(len(samples))
-    return SimpleNamespace(content=found.content(figures), metrics=figures, said=said, recorder=found)
+    return SimpleNamespace(content=found.content(figures), metrics=figures, said=runner.said, recorder=found)
 
 
 def evaluated_in_parts(file, samples):
@@ -95,15 +84,6 @@ def evaluated_in_parts(file, samples):
         return None
     return SimpleNamespace(classes=content.classes, images=content.images, names=content.confusion[:2],
                            counts=content.confusion.counts)
-
-
-class Samples(list):
-    """A data set of samples that have been predicted."""
-
-    def __init__(self, samples, classes, more):
-        super().__init__(samples)
-        self.metainfo = dict(classes=classes, palette=more.pop('palette', None))
-        vars(self).update(more)
 
 
 def many(count, seed=0, classes=3):

@@ -103,7 +103,7 @@ class Place:
         words = [changed.get(word, word) for word in words]
         for large, small in SMALLER.items():
             words = [word.replace(large, small) for word in words]
-        words = self._capped(words) + self._short(tool, words, config)
+        words = self._capped(tool, words, config)
         if getattr(args, 'resume', None) and not work_dir.exists():  # it goes on with a run of before
             self.run(tool, [word for word in words if word not in ('--resume', args.resume)])
         return words
@@ -120,8 +120,10 @@ class Place:
                 shutil.copy(self.fixture('exported'), path)
             elif name.endswith('.jpg'):
                 make_images(self.fixture('demo_data'), path)
-            elif name == 'DIR' and '.npy' in code:
-                make_arrays(path)
+            elif name == 'DIR' and '.npy' in code:  # images of five channels, of which one is 0 and one 2,000
+                for number, file in enumerate(('a.npy', 'deep/b.npy')):
+                    (path / file).parent.mkdir(parents=True)
+                    np.save(path / file, np.full((16, 16, 5), 2000 * number, np.uint16))
 
     def run(self, tool, words, variables=(), **options):
         """Run a tool in the folder; what a fixture has exported in the same way is taken from there."""
@@ -237,26 +239,21 @@ class Place:
         else:
             _write_classifier(path, int(weights.arch.rpartition('p')[2]), head=not name.endswith('_dino'))
 
-    @staticmethod
-    def _capped(words):
-        """Cut numbers behind the options of `CAPS`, and write a number for a placeholder."""
+    def _capped(self, tool, words, config):
+        """Cut numbers behind the options of `CAPS`, write one for a placeholder, and add what makes a run short."""
         found, option = [], ''
         for word in words:
             option = word if word.startswith('--') else option
             if option in CAPS and word != option:
                 word = str(min(int(word), CAPS[option]) if word.isdecimal() else CAPS[option])
             found.append(word)
-        return found
-
-    def _short(self, tool, words, config):
-        """Return the options of `SHORT` that a command needs."""
         options = SHORT.get(tool, ())
         if tool == 'train':
             if config.is_absolute() or config.parent.name == 'configs' or '--suggest' in words:
-                return []
+                return found
             if 'max_iters' in read_config(self.folder / config).train_cfg:
                 options = [option.replace('epochs', 'iterations') for option in options]
-        return [word for option in options if option not in words for word in (option, str(CAPS[option]))]
+        return found + [word for option in options if option not in words for word in (option, str(CAPS[option]))]
 
 
 def make_run(source, path):
@@ -283,21 +280,14 @@ def newest(work_dir):
 
 def make_images(data, path):
     """Copy two images of the generated data to a folder, or one to a file."""
-    first, second = sorted((data / 'val2017').iterdir())[:2]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    images = sorted((data / 'val2017').iterdir())[:2]
     if path.suffix:
-        shutil.copy(first, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(images[0], path)
     else:
         path.mkdir(parents=True)
-        for file in (first, second):
+        for file in images:
             shutil.copy(file, path)
-
-
-def make_arrays(path):
-    """Write two images of five channels as arrays, of which one is 0 and one 2,000."""
-    for number, name in enumerate(('a', 'deep/b')):
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        np.save(path / f'{name}.npy', np.full((16, 16, 5), 2000 * number, np.uint16))
 
 
 def take_classes_of_coco(root):

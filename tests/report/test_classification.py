@@ -1,5 +1,6 @@
-"""The report on a test with mmpretrain: classes, images and pictures."""
-from types import SimpleNamespace
+"""The report on a test with mmpretrain: its content, and what the hook makes of it, alone and through the tool."""
+import csv
+import json
 
 import numpy as np
 import pytest
@@ -8,17 +9,22 @@ from mmengine.config import Config
 from mmengine.structures import BaseDataElement
 from PIL import Image
 
+from helpers.tested import runner_of
+from helpers.tools import run_tool
+from xcit_dense.config import options
+from xcit_dense.errors import OutputError
 from xcit_dense.report.classification import ClassificationRecorder
+from xcit_dense.report.hook import FILES, ReportHook
 
 pytest.importorskip('mmpretrain')
 
 
 def recorded(folder, pairs, names, known=()):
-    """Return the content for images with pairs of a class and a prediction, and what was logged.
+    """Return the content for images with pairs of a class and a prediction, what was logged, and the recorder.
 
     The predictions are the less sure the later they come.
     """
-    said, samples = [], []
+    samples = []
     for place, (truth, prediction) in enumerate(pairs):
         scores = torch.full((len(names), ), 0.01)
         scores[prediction] = 0.9 - 0.1 * place
@@ -26,15 +32,10 @@ def recorded(folder, pairs, names, known=()):
         Image.new('RGB', (30, 20), (place, 0, 0)).save(path)
         samples.append(BaseDataElement(metainfo=dict(img_path=str(path)), gt_label=torch.tensor([truth]),
                                        pred_label=torch.tensor([prediction]), pred_score=scores))
-    dataset = type('Data', (list, ), dict(metainfo=dict(classes=names)))(samples)
-    cfg = Config(dict(default_scope='mmpretrain', test_dataloader=dict(dataset=dict(
-        type='CustomDataset', pipeline=[dict(type='LoadImageFromFile')]))))
-    runner = SimpleNamespace(model=torch.nn.Identity(), test_dataloader=SimpleNamespace(
-        dataset=dataset), cfg=cfg, default_scope=SimpleNamespace(
-        scope_name='mmpretrain'), logger=SimpleNamespace(warning=said.append))
+    runner = runner_of('mmpretrain', samples, metainfo=dict(classes=names))
     recorder = ClassificationRecorder(runner, known)
     recorder.see(None, samples)
-    return recorder.content({'accuracy/top1': 50.}), said, recorder
+    return recorder.content({'accuracy/top1': 50.}), runner.said, recorder
 
 
 PAIRS = (0, 0), (0, 1), (1, 1), (1, 2), (1, 2), (2, 2)
@@ -67,6 +68,180 @@ def test_mistakes_come_first_the_surest_first(tmp_path):
 
 
 def test_a_test_without_mistakes(tmp_path):
-    content, said, recorder = recorded(tmp_path, PAIRS[::2][:2], ('cat', 'dog'))
+    content, said, recorder = recorded(tmp_path, PAIRS[::2][:2], ('cat', 'dog'), known='xyz')
     assert len(content.images[1]) == 2 and list(content.pictures) == said == []
     assert recorder.summary() == '0 mistakes among 2 images'
+    assert content.confusion.prediction == ['cat', 'dog']  # not the names of a model with three outputs
+
+
+# The hook
+
+
+def sample(**fields):
+    return BaseDataElement(**{key: torch.tensor(value) for key, value in fields.items()})
+
+
+SAMPLES = [sample(gt_label=[i], pred_label=[0]) for i in (0, 1, 1)]
+
+
+def report(folder, samples, framework='mmpretrain', count=None, **options):
+    """Let a hook see samples as a test would show them, of a data set without files; return what it logs."""
+    runner = runner_of(framework, [None] * (count or len(samples)))
+    hook = ReportHook(str(folder), **options)
+    hook.before_test(runner)
+    for place in range(0, len(samples), 2):
+        hook.after_test_iter(runner, place, outputs=samples[place:place + 2])
+    hook.after_test_epoch(runner, {})
+    hook.after_test(runner)
+    return runner.said
+
+
+@pytest.mark.parametrize('samples', (
+    [], [sample(gt_label=[0, 1], pred_label=[0])], [sample(pred_label=[0])],
+    [sample(gt_label=[0], pred_label=[0]), sample(gt_label=[], pred_label=[0])]))
+def test_images_without_a_single_label_have_no_report_but_a_word(samples, tmp_path):
+    said, = report(tmp_path / 'shown', samples)
+    assert 'no report written: it needs one label and one prediction per image' in said
+    assert not (tmp_path / 'shown').exists()
+
+
+def test_a_data_set_without_files_and_names(tmp_path):
+    """And one sample more than it has, as a sampler may give that fills the last batch of several processes."""
+    table, picture, done = report(tmp_path, SAMPLES, count=2)
+    assert '1 mistake among 2 images' in table and '1 predicted as 0' in table and 'no picture of image' in picture
+    assert done.startswith('wrote report.html, ') and done.endswith(f' into {tmp_path}')
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith('.')} == {
+        *FILES, *ClassificationRecorder.files}
+
+
+def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
+    report(tmp_path, SAMPLES), report(tmp_path, SAMPLES)
+    (tmp_path / 'confusion.csv').write_text('mine')
+    with pytest.raises(OutputError, match='confusion.csv.*--overwrite'):
+        report(tmp_path, SAMPLES)
+    report(tmp_path, SAMPLES, overwrite=True)
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(OutputError, match='it is not a folder'):  # an error before the test
+        report(tmp_path / 'file', [])
+
+
+def test_a_model_of_another_framework_has_no_report(tmp_path):
+    said, = report(tmp_path / 'shown', [sample()], 'mmrotate')
+    assert said == 'no report written: there are reports for mmdet, mmseg, mmpretrain, not for models of mmrotate'
+    assert not (tmp_path / 'shown').exists()
+
+
+@pytest.mark.parametrize('place, error, reason', (
+    ('see', OSError(28, 'No space left on device'), '[Errno 28] No space left'),
+    ('content', ZeroDivisionError('why'), 'ZeroDivisionError: why'),
+    ('write_more', OSError(28, 'No space left on device'), '[Errno 28] No space left')))
+def test_a_problem_of_the_report_is_a_warning(place, error, reason, tmp_path, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(ClassificationRecorder, place, fail)
+    said = report(tmp_path, SAMPLES)
+    assert len(said) == 1 + (place == 'write_more')
+    assert f'the report in {tmp_path} is incomplete: {reason}' in said[-1]
+
+
+def test_hooks_of_the_config_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cfg = Config(dict(custom_hooks=[dict(type='A')]))
+    options.set_report(cfg, 'shown', overwrite=True)
+    assert cfg.custom_hooks == [dict(type='A'), dict(type='ReportHook', out_dir=str(tmp_path / 'shown'),
+                                                     overwrite=True)]
+
+
+# The tool
+
+CONFIG = '''
+custom_imports = dict(imports=['xcit_dense', 'mmpretrain.datasets', 'mmpretrain.evaluation', 'mmpretrain.models'])
+runner_type = 'DenseRunner'
+default_scope = 'mmpretrain'
+data_preprocessor = dict(num_classes=3, mean=[0.], std=[255.])
+model = dict(type='ImageClassifier', backbone=dict(type='LeNet5', num_classes=3),
+             head=dict(type='ClsHead', loss=dict(type='CrossEntropyLoss')))
+test_dataloader = dict(
+    batch_size=4, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(type='CustomDataset', data_root={root!r}, with_label=True, pipeline=[
+        dict(type='LoadImageFromFile', color_type='grayscale'), dict(type='Resize', scale=32),
+        dict(type='PackInputs')]))
+test_evaluator = dict(type='Accuracy', topk=(1, ))
+test_cfg = dict()
+'''
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two images of each of three classes."""
+    for name in ('cat', 'dog', 'newt'):
+        (tmp_path / 'data' / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new('L', (40, 30), 50 * number).save(tmp_path / 'data' / name / f'{number}.png')
+    return tmp_path / 'data'
+
+
+@pytest.fixture
+def prepared(data, tmp_path):
+    """Config and weights of a model that takes every image for a cat, with the probability 0.5."""
+    from mmpretrain.models import LeNet5
+    state = {name: torch.zeros_like(value) for name, value in LeNet5(3).state_dict().items()}
+    last = [name for name in state if name.endswith('bias')][-1]
+    state[last] = torch.tensor((0.5, 0.3, 0.2)).log()
+    torch.save({f'backbone.{name}': value for name, value in state.items()}, tmp_path / 'w.pth')
+    (tmp_path / 'config.py').write_text(CONFIG.format(root=str(data)))
+    return tmp_path / 'config.py', tmp_path / 'w.pth'
+
+
+def table_of(path):
+    with open(path, newline='') as file:
+        return list(csv.reader(file))
+
+
+def test_a_test_of_a_classifier_reports(prepared, data, tmp_path):
+    done = run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path)
+    assert '4 mistakes among 6 images' in done.stdout and 'dog predicted as cat (2)' in done.stdout
+    assert table_of(tmp_path / 'shown/confusion.csv')[1:] == [
+        ['cat', '2', '0', '0'], ['dog', '2', '0', '0'], ['newt', '2', '0', '0']]
+    found = json.loads((tmp_path / 'shown/mistakes.json').read_text())
+    assert {mistake['path'] for mistake in found} == {str(data / f'{name}/{i}.png') for name in ('dog', 'newt')
+                                                      for i in (0, 1)}
+    assert all(mistake['prediction'] == 'cat' and mistake['probability'] == pytest.approx(0.5) for mistake in found)
+    assert [row[:4] for row in table_of(tmp_path / 'shown/per_class.csv')] == [
+        ['class', 'images', 'correct', 'accuracy'], ['dog', '2', '0', '0.0'], ['newt', '2', '0', '0.0'],
+        ['cat', '2', '2', '100.0']]
+    for name in ('confusion_matrix.png', 'worst_mistakes.png'):
+        assert np.asarray(Image.open(tmp_path / 'shown' / name)).std() > 0
+
+
+def test_predictions_have_the_names_of_the_checkpoint(prepared, data, tmp_path):
+    """A folder of another name shifts the numbers of the data; what the model says keeps its names."""
+    state = torch.load(prepared[1])
+    (data / 'dog').rename(data / 'aaa')
+    for names, wanted, is_told in ((('cat', 'dog', 'newt'), 'cat predicted as cat (2)', True),
+                                   (('aaa', 'cat', 'newt'), 'cat predicted as aaa (2)', False)):
+        torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=names))), prepared[1])
+        done = run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path)
+        assert wanted in done.stdout and ('has different classes than' in done.stdout) == is_told
+    assert [row[0] for row in table_of(tmp_path / 'shown/confusion.csv')][1:] == ['aaa', 'cat', 'newt']
+
+
+def test_several_processes_report_each_image_once(prepared, data, two_processes, tmp_path):
+    """The sampler gives one of seven twice."""
+    Image.new('L', (9, 9)).save(data / 'newt/2.png')
+    first, second = two_processes.run_tool('test.py', *prepared, '--show-dir', tmp_path / 'shown',
+                                           '--work-dir', tmp_path)
+    assert '5 mistakes among 7 images' in first.stdout and 'mistakes' not in second.stdout
+    assert len(json.loads((tmp_path / 'shown/mistakes.json').read_text())) == 5
+
+
+def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatch):
+    """So that a problem of the report loses nothing, and the tool ends well."""
+    def fail(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(ClassificationRecorder, 'write_more', fail)
+    done = run_tool('test.py', *prepared, '--report', 'shown', '--at-least', 'accuracy/top1=33', cwd=tmp_path)
+    metrics, warning = (done.stdout.index(text) for text in ('accuracy/top1: 33.3', 'No space left on device'))
+    assert metrics < warning and 'is incomplete' in done.stdout

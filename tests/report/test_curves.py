@@ -23,16 +23,9 @@ def losses(*iterations, value=1., **fields):
     return [dict(loss=value, iter=i, step=i, **fields) for i in iterations]
 
 
-def test_curves_are_drawn(trained, tmp_path):
-    done = run_tool('plot_curves.py', trained[0], '--out', tmp_path / 'curves.png')
-    assert str(tmp_path / 'curves.png') in done.stdout
-    assert cv2.imread(str(tmp_path / 'curves.png')).std() > 5
-    curves = read_curves(trained[0])
-    assert [step for step, _ in curves['loss']] == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize(('config', 'stop', 'metric', 'evaluated'), (
-    (TINY_CONFIG, 3, 'coco/bbox_mAP', [3, 6]), (TINY_SEG_CONFIG, 2, 'val/mIoU', [2, 4])))
+    pytest.param(TINY_CONFIG, 3, 'coco/bbox_mAP', [3, 6], marks=pytest.mark.slow),
+    (TINY_SEG_CONFIG, 2, 'val/mIoU', [2, 4])))
 def test_an_evaluation_that_was_due_at_the_stop(config, stop, metric, evaluated, demo_data, tmp_path):
     """The resumed run begins with it."""
     cfg = make_config(config, demo_data, tmp_path)
@@ -49,31 +42,26 @@ def test_an_evaluation_that_was_due_at_the_stop(config, stop, metric, evaluated,
     assert [step for step, _ in curves[metric]] == evaluated
 
 
-def test_the_later_run_counts(tmp_path):
-    """A run by iterations, killed after 5 with a checkpoint after 4, where the evaluation was due."""
-    write_logs(tmp_path,
-               [*losses(1, 2), dict(mIoU=10., step=0), *losses(3, 4), dict(mIoU=11., step=0), *losses(5), '{"loss": 1'],
-               [dict(mIoU=12., step=0), *losses(5, 6, value=2.), dict(mIoU=13., step=0)])
+_AP = {'coco/bbox_mAP': 0.1, 'step': 2}
+
+
+@pytest.mark.parametrize('runs, wanted', (
+    # by iterations, killed after 5 with a checkpoint after 4, where the evaluation was due: the later run counts
+    (([*losses(1, 2), dict(mIoU=10., step=0), *losses(3, 4), dict(mIoU=11., step=0), *losses(5), '{"loss": 1'],
+      [dict(mIoU=12., step=0), *losses(5, 6, value=2.), dict(mIoU=13., step=0)]),
+     {'val/mIoU': [(2, 10.), (4, 12.), (6, 13.)], 'loss': [(1, 1.), (2, 1.), (3, 1.), (4, 1.), (5, 2.), (6, 2.)]}),
+    # log_metric_by_epoch=False: an evaluation with its iteration, between those that are logged, stands there
+    (([dict(mIoU=10., step=20), *losses(50), dict(mIoU=11., step=60), dict(mIoU=12., step=80)],
+      [dict(mIoU=13., step=80), *losses(100)]), {'val/mIoU': [(20, 10.), (60, 11.), (80, 13.)]}),
+    # one with its epoch stands at the end of it, also if the resumed run got no further
+    (([*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)], [_AP]),
+     {'coco/bbox_mAP': [(6, 0.1)]}),
+    # or if the earlier part is in another work dir
+    (([_AP], [_AP, *losses(7, 8, 9, epoch=3)]), {'coco/bbox_mAP': [(6, 0.1)]})))
+def test_every_number_stands_at_its_iteration(runs, wanted, tmp_path):
+    write_logs(tmp_path, *runs)
     curves = read_curves(tmp_path)
-    assert curves['loss'] == [(1, 1.), (2, 1.), (3, 1.), (4, 1.), (5, 2.), (6, 2.)]
-    assert curves['val/mIoU'] == [(2, 10.), (4, 12.), (6, 13.)]
-
-
-def test_an_evaluation_with_its_iteration_stands_there(tmp_path):
-    """``log_metric_by_epoch=False``, with evaluations between the logged iterations."""
-    write_logs(tmp_path, [dict(mIoU=10., step=20), *losses(50), dict(mIoU=11., step=60), dict(mIoU=12., step=80)],
-               [dict(mIoU=13., step=80), *losses(100)])
-    assert read_curves(tmp_path)['val/mIoU'] == [(20, 10.), (60, 11.), (80, 13.)]
-
-
-def test_an_evaluation_with_its_epoch_stands_at_the_end_of_it(tmp_path):
-    """Also if the resumed run got no further, or the earlier part is in another work dir."""
-    evaluated = {'coco/bbox_mAP': 0.1, 'step': 2}
-    write_logs(tmp_path / 'killed', [*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)],
-               [evaluated])
-    write_logs(tmp_path / 'elsewhere', [evaluated], [evaluated, *losses(7, 8, 9, epoch=3)])
-    for name in ('killed', 'elsewhere'):
-        assert read_curves(tmp_path / name)['coco/bbox_mAP'] == [(6, 0.1)]
+    assert {name: curves[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize('metrics, unit', (
@@ -173,6 +161,8 @@ def test_the_picture_has_the_name_asked_for(tmp_path):
     write_logs(tmp_path, losses(1, 2))
     assert plot_curves(tmp_path, tmp_path / 'curves') == tmp_path / 'curves'
     assert cv2.imread(str(tmp_path / 'curves')).std() > 5
+    done = run_tool('plot_curves.py', tmp_path, '--out', tmp_path / 'curves.png')
+    assert str(tmp_path / 'curves.png') in done.stdout and cv2.imread(str(tmp_path / 'curves.png')).std() > 5
 
 
 @pytest.mark.parametrize('out', ('.', 'file/curves.png', '/proc/curves.png', 'curves.nothing'))

@@ -9,11 +9,11 @@ from pycocotools import mask as mask_api
 from pycocotools.cocoeval import COCOeval
 
 from helpers.detections import SIDE, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
-from xcit_dense.report import detection
 from xcit_dense.report.coco_figures import Watch
 
 CocoMetric = pytest.importorskip('mmdet.evaluation').CocoMetric
 TRUTH = [(0, 10, 10, 30, 30)], [(1, 20, 20, 40, 40), (2, 60, 60, 20, 20)]
+BOX, NEAR, FAR = (10, 10, 20, 20), (12, 10, 20, 20), (60, 60, 20, 20)
 FOUND = [(0, 11, 10, 30, 30, 0.9), (1, 60, 60, 20, 20, 0.8)], [(2, 20, 20, 40, 40, 0.7), (1, 21, 20, 40, 40, 0.6)]
 
 
@@ -48,18 +48,15 @@ def run(tmp_path, *metrics, truth=TRUTH, found=FOUND, classes=('cat', 'dog', 'ne
     return evaluated(built, samples, classes, **more)
 
 
-def test_a_test_without_a_coco_metric_has_no_report_but_a_word(tmp_path):
-    done = run(tmp_path, Counting())
-    assert done.content is None and done.metrics == {'own/count': 2}
-    assert 'no report' in done.said[-1] and 'Counting' in done.said[-1] and "type='CocoMetric'" in done.said[-1]
-
-
-@pytest.mark.parametrize('options', [dict(metric='proposal'),
-                                     dict(format_only=True, outfile_prefix='found')])
-def test_metrics_without_figures_of_classes_have_no_report_but_a_word(tmp_path, options, monkeypatch):
+@pytest.mark.parametrize('metric, words', [
+    (Counting(), ('Counting', "type='CocoMetric'")), (dict(metric='proposal'), ()),
+    (dict(format_only=True, outfile_prefix='found'), ())])
+def test_a_test_without_a_coco_metric_has_no_report_but_a_word(metric, words, tmp_path, monkeypatch):
+    """Or with one that has no figures of classes."""
     monkeypatch.chdir(tmp_path)
-    done = run(tmp_path, options)
-    assert done.content is None and 'no report' in done.said[-1]
+    done = run(tmp_path, metric)
+    assert done.content is None and 'no report' in done.said[-1] and all(word in done.said[-1] for word in words)
+    assert not words or done.metrics == {'own/count': 2}
 
 
 def test_a_model_that_predicts_nothing(tmp_path):
@@ -84,14 +81,13 @@ def test_figures_are_those_of_all_coco_metrics(tmp_path, metrics, kinds):
         assert round(mean, 3) in [value for name, value in done.metrics.items() if name.endswith(f'{kind}_mAP')]
 
 
-@pytest.mark.parametrize('figures', ([], ['bbox']))
-def test_a_metric_may_call_pycocotools_itself(tmp_path, figures):
+def test_a_metric_may_call_pycocotools_itself(tmp_path):
     """By names of the arguments, for other types of IoU; that is no reason to lose its figures."""
-    metric = OwnEvaluation(str(write_truth(tmp_path, TRUTH)), metric=figures or 'proposal')
-    done = run(tmp_path, metric)
+    file = str(write_truth(tmp_path, TRUTH))
+    assert run(tmp_path, OwnEvaluation(file, metric='proposal')).content is None
+    done = run(tmp_path, OwnEvaluation(file, metric='bbox'))
     assert done.metrics['coco/own'] == 1
-    columns = done.content and [column.key for column in done.content.classes[0] if column.key.endswith('_AP')]
-    assert columns == (['bbox_AP'] if figures else None)
+    assert [column.key for column in done.content.classes[0] if column.key.endswith('_AP')] == ['bbox_AP']
 
 
 def test_other_thresholds_have_no_column_for_a_missing_one(tmp_path):
@@ -111,30 +107,57 @@ def test_numbers_of_predictions_are_those_of_the_printed_metrics(tmp_path):
         assert round(mean, 3) == done.metrics[f'coco/bbox_{metric}'] > 0
 
 
-def test_classes_in_another_order_than_their_ids(tmp_path):
+def test_classes_in_another_order_than_their_ids_and_than_the_colours(tmp_path):
     """mmdet numbers them as the file lists them; pycocotools' arrays are in the order of the ids."""
     file = write_truth(tmp_path, TRUTH)
     text = file.read_text().replace('"id": 10, "name": "cat"', '"id": 99, "name": "cat"')
     file.write_text(text.replace('"category_id": 10,', '"category_id": 99,'))
     samples = [sample(number, found) for number, found in enumerate(FOUND, 1)]
-    content = evaluated([metric_of(file)], samples, palette=[(1, 0, 0), (2, 0, 0), (3, 0, 0)]).content
-    rows = {row.name: row.values['bbox_AP'] for row in content.classes[1]}
-    assert rows['cat'] > 0.8 and rows['newt'] == 0 and content.confusion.truth == ['cat', 'dog', 'newt', 'background']
+    for palette, wanted in (([(1, 0, 0), (2, 0, 0), (3, 0, 0)], dict(newt=(1, 0, 0), cat=(2, 0, 0), dog=(3, 0, 0))),
+                            (None, None)):
+        content = evaluated([metric_of(file)], samples, ('newt', 'cat', 'dog'), palette=palette).content
+        rows = {row.name: row.values['bbox_AP'] for row in content.classes[1]}
+        assert rows['cat'] > 0.8 and rows['newt'] == 0
+        assert content.confusion.truth == ['cat', 'dog', 'newt', 'background']
+        assert content.colours == wanted if wanted else len({*content.colours.values()}) == 3
 
 
-def test_colours_follow_the_names(tmp_path):
-    done = run(tmp_path, palette=[(1, 0, 0), (2, 0, 0), (3, 0, 0)])
-    dataset = done.recorder.runner.test_dataloader.dataset
-    assert detection._colours(dataset, ['newt', 'cat']) == [(3, 0, 0), (1, 0, 0)]
-    dataset.metainfo['palette'] = None
-    assert len({*detection._colours(dataset, ['newt', 'cat', 'dog'])}) == 3
+def test_predictions_have_the_names_of_the_checkpoint(tmp_path):
+    for known, wanted in (((), 'cat'), (('cat', 'dog', 'newt'), 'cat'), (('a', 'b', 'c'), 'a'),
+                          (('newt', 'dog', 'cat'), 'cat'), (('a', 'b'), 'cat')):
+        confusion = run(tmp_path, known=known).content.confusion
+        assert (confusion.truth[0], confusion.prediction[0]) == ('cat', wanted), known
 
 
-@pytest.mark.parametrize('known, wanted', [((), 'cat'), (('cat', 'dog', 'newt'), 'cat'), (('a', 'b', 'c'), 'a'),
-                                           (('newt', 'dog', 'cat'), 'cat'), (('a', 'b'), 'cat')])
-def test_predictions_have_the_names_of_the_checkpoint(tmp_path, known, wanted):
-    content = run(tmp_path, known=known).content
-    assert content.confusion.prediction[0] == wanted and content.confusion.truth[0] == 'cat'
+def test_a_perfect_test(tmp_path):
+    objects = [(0, *BOX), (1, *FAR)], [(2, *BOX)]
+    content = run(tmp_path, truth=objects, found=[[(*found, 0.9) for found in image] for image in objects]).content
+    assert content.confusion.counts.tolist() == np.diag([1, 1, 1, 0]).tolist()
+    for row in content.classes[1]:
+        assert all(row.values[key] == pytest.approx(1) for key in ('bbox_AP', 'bbox_AR', 'F1', 'precision'))
+        assert row.values['threshold'] == pytest.approx(0.9)
+    assert [row.values['mistakes'] for row in content.images[1]] == [0, 0] and not list(content.pictures)
+
+
+def test_mistakes_of_every_kind(tmp_path):
+    """A missed one, a wrong class, one found twice, one invented; the worst image comes first."""
+    truth = [(0, *BOX)], [(0, *BOX), (1, *FAR), (2, 60, 5, 30, 30), (0, 5, 60, 30, 30, 'crowd')]
+    found = [(0, *BOX, 0.9)], [(0, *BOX, 0.9), (0, *NEAR, 0.8), (2, *FAR, 0.7), (1, 30, 30, 10, 10, 0.6),
+                               (0, 8, 62, 20, 20, 0.5), (2, 60, 5, 30, 30, 0.29)]
+    content = run(tmp_path, truth=truth, found=found).content
+    assert content.confusion.counts.tolist() == [[2, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0]]
+    first, second = content.images[1]
+    assert first.name.endswith('2.png') and second.values['mistakes'] == 0
+    assert first.values == dict(mistakes=4, objects=3, found=1, missed=1, wrong_class=1, false_positives=2)
+    assert any('1 region with iscrowd' in note for note in content.notes)
+
+
+def test_no_prediction_at_all(tmp_path):
+    """One empty image among others is nothing special; without any prediction mmdet has no figures."""
+    content = run(tmp_path, truth=[[(0, *BOX)], [(1, *BOX)]], found=[[], [(1, *BOX, 0.9)]]).content
+    rows = {row.name: row.values for row in content.classes[1]}
+    assert rows['cat']['bbox_AP'] == rows['cat']['F1'] == 0 and rows['cat']['threshold'] is None
+    assert rows['newt']['F1'] is None and content.classes[1][-1].name == 'newt'
 
 
 def test_images_that_were_not_tested(tmp_path):
@@ -152,7 +175,9 @@ def test_pictures_have_both_sides_and_skip_unreadable_files(tmp_path):
     for picture in pictures:
         assert picture.truth.shape == picture.prediction.shape == (SIDE, SIDE, 3)
         assert (picture.truth != picture.prediction).any()
-    (tmp_path / '2.png').unlink()
+    done = run(tmp_path)
+    Image.new('RGB', (50, 40)).save(tmp_path / '2.png')  # of another size: without masks
+    assert [picture.truth.shape for picture in done.content.pictures] == [(40, 50, 3), (SIDE, SIDE, 3)]
     done = run(tmp_path)
     (tmp_path / '2.png').write_bytes(b'x')
     assert [picture.path[-5:] for picture in done.content.pictures] == ['1.png']
@@ -169,12 +194,6 @@ def test_masks_of_a_picture_are_decoded_one_by_one(tmp_path, monkeypatch):
     list(done.content.pictures)
     assert len(drawn) == 4 and not decoded
     assert [masks[1].sum() for masks in drawn[:2]] == [400, 1600] and len(decoded) == 2
-
-
-def test_masks_of_another_size_than_the_file_are_left_out(tmp_path):
-    done = run(tmp_path)
-    Image.new('RGB', (50, 40)).save(tmp_path / '2.png')
-    assert [picture.truth.shape for picture in done.content.pictures] == [(40, 50, 3), (SIDE, SIDE, 3)]
 
 
 def test_marks_name_the_mistake(tmp_path, monkeypatch):
@@ -203,6 +222,7 @@ def test_a_watched_metric_is_given_back_and_never_fails(tmp_path, monkeypatch):
         run(tmp_path)
 
 
+@pytest.mark.slow
 def test_mmdet_evaluates_with_several_processes(tmp_path):
     """Which pickles the evaluation."""
     plain, several = (run(tmp_path, dict(metric=['bbox', 'segm'], use_mp_eval=flag)) for flag in (False, True))

@@ -2,7 +2,6 @@
 import numpy as np
 import pytest
 
-from helpers.detections import evaluated, metric_of, sample, write_truth
 from xcit_dense.report.matching import IGNORED, NONE, Best, best_of, match
 
 BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)
@@ -59,40 +58,3 @@ def test_the_iou_may_be_exactly_the_threshold(width, found):
     ([0.9, 0.8, 0.7, 0.6], [True, False, False, True], 2, Best(0.9, 1., 0.5, 2 / 3))])
 def test_the_best_threshold(scores, right, objects, wanted):
     assert best_of(np.array(scores, float), np.array(right, bool), objects) == pytest.approx(wanted)
-
-
-def table(tmp_path, truth, predictions):
-    file = write_truth(tmp_path, truth)
-    samples = [sample(number, found) for number, found in enumerate(predictions, 1)]
-    return evaluated([metric_of(file)], samples).content
-
-
-def test_a_perfect_test(tmp_path):
-    objects = [(0, *BOX), (1, *FAR)], [(2, *BOX)]
-    content = table(tmp_path, objects, [[(*found, 0.9) for found in image] for image in objects])
-    assert content.confusion.counts.tolist() == np.diag([1, 1, 1, 0]).tolist()
-    for row in content.classes[1]:
-        assert all(row.values[key] == pytest.approx(1) for key in ('bbox_AP', 'bbox_AR', 'F1', 'precision'))
-        assert row.values['threshold'] == pytest.approx(0.9)
-    assert [row.values['mistakes'] for row in content.images[1]] == [0, 0] and not list(content.pictures)
-
-
-def test_mistakes_of_every_kind(tmp_path):
-    """A missed one, a wrong class, one found twice, one invented; the worst image comes first."""
-    truth = [(0, *BOX)], [(0, *BOX), (1, *FAR), (2, 60, 5, 30, 30), (0, 5, 60, 30, 30, 'crowd')]
-    found = [(0, *BOX, 0.9)], [(0, *BOX, 0.9), (0, *NEAR, 0.8), (2, *FAR, 0.7), (1, 30, 30, 10, 10, 0.6),
-                               (0, 8, 62, 20, 20, 0.5), (2, 60, 5, 30, 30, 0.29)]
-    content = table(tmp_path, truth, found)
-    assert content.confusion.counts.tolist() == [[2, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0]]
-    first, second = content.images[1]
-    assert first.name.endswith('2.png') and second.values['mistakes'] == 0
-    assert first.values == dict(mistakes=4, objects=3, found=1, missed=1, wrong_class=1, false_positives=2)
-    assert any('1 region with iscrowd' in note for note in content.notes)
-
-
-def test_no_prediction_at_all(tmp_path):
-    """One empty image among others is nothing special; without any prediction mmdet has no figures."""
-    content = table(tmp_path, [[(0, *BOX)], [(1, *BOX)]], [[], [(1, *BOX, 0.9)]])
-    rows = {row.name: row.values for row in content.classes[1]}
-    assert rows['cat']['bbox_AP'] == rows['cat']['F1'] == 0 and rows['cat']['threshold'] is None
-    assert rows['newt']['F1'] is None and content.classes[1][-1].name == 'newt'

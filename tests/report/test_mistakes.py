@@ -31,12 +31,15 @@ def test_a_result_has_one_truth_and_one_prediction(fields, wanted):
     assert result_of(sample(**fields)) == wanted
 
 
-def test_mistakes_are_those_that_are_wrong_the_surest_first(tmp_path):
-    found = mistakes_of(RESULTS)
+def test_mistakes_are_those_that_are_wrong_the_surest_first(tmp_path, captions):
+    """With the names of the data for the truth, and those of the model for the predictions."""
+    found, names = mistakes_of(RESULTS), Names(NAMES.truth, [*'xyz'])
     assert [result.path for result in found] == ['/far/deep/c.png', 'b.png', 'e.png']
-    write_mistakes(tmp_path / 'm.json', found, NAMES)
+    write_mistakes(tmp_path / 'm.json', found, names)
     assert json.loads((tmp_path / 'm.json').read_text())[0] == dict(
-        path='/far/deep/c.png', truth='dog, hound', prediction='newt', probability=0.8)
+        path='/far/deep/c.png', truth='dog, hound', prediction='z', probability=0.8)
+    draw_mistakes(tmp_path / 'm.png', found, names, 5, read)
+    assert captions[:2] == ['true: dog, hound', 'predicted: z']
 
 
 @pytest.mark.parametrize('classes, wanted', (
@@ -52,14 +55,6 @@ def test_classes_of_imagenet_have_short_names():
     categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
     names = names_of(categories, RESULTS)
     assert names.truth == names.prediction and names.truth[:2] == ['tench', 'goldfish'] and len(names.truth) == 1000
-
-
-def test_truth_and_predictions_have_names_of_their_own(tmp_path, captions):
-    names = Names([*'abc'], [*'xyz'])
-    draw_mistakes(tmp_path / 'm.png', mistakes_of(RESULTS), names, 5, read)
-    assert captions[:2] == ['true: b', 'predicted: z']
-    write_mistakes(tmp_path / 'm.json', mistakes_of(RESULTS), names)
-    assert json.loads((tmp_path / 'm.json').read_text())[0]['truth'] == 'b'
 
 
 @pytest.fixture

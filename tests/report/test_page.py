@@ -13,12 +13,12 @@ from xcit_dense.report.page import write_page
 
 
 class Reader(HTMLParser):
-    """The elements of a page with their attributes, and the text and the cells by section."""
+    """The elements of a page with their attributes, and the text and the rows of cells by section."""
 
     def __init__(self, text):
         super().__init__()
         self.tags, self.texts, self.rows = [], {}, {}
-        self._section = self._cell = None
+        self._section, self._in_cell = None, False
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -30,18 +30,19 @@ class Reader(HTMLParser):
             self.rows[self._section].append([])
         elif tag in ('td', 'th'):
             self.rows[self._section][-1].append('')
-            self._cell = self._section
-        elif tag == 'table':
-            self._cell = None
+        self._in_cell = tag in ('td', 'th') or self._in_cell and tag != 'table'
 
     def handle_endtag(self, tag):
-        if tag in ('tbody', 'thead', 'table'):
-            self._cell = None
+        self._in_cell = self._in_cell and tag not in ('tbody', 'thead', 'table')
 
     def handle_data(self, data):
         self.texts[self._section] = self.texts.get(self._section, '') + data
-        if self._cell:
-            self.rows[self._cell][-1][-1] += data.strip('\n')
+        if self._in_cell:
+            self.rows[self._section][-1][-1] += data.strip('\n')
+
+    def all(self, tag):
+        """The attributes of all elements of a name."""
+        return [attrs for name, attrs in self.tags if name == tag]
 
 
 @pytest.fixture
@@ -57,19 +58,15 @@ def read(tmp_path):
 
 def test_the_table_of_classes_has_all_figures(read):
     content = make_content(4)
-    heading, *rows = read(content).rows['classes']
+    page = read(content)
+    heading, *rows = page.rows['classes']
     assert heading == ['class', 'objects', 'AP', 'AP at IoU 0.5', 'AR', 'threshold of the best F1', 'best F1', 'note']
     for row, (name, values, note) in zip(rows, content.classes[1], strict=True):
         figures = ['–'] * 5 if note else [f'{values[key]:.{digits}f}' for key, digits in (
             ('AP', 3), ('AP50', 3), ('AR', 3), ('threshold', 2), ('F1', 3))]
         assert row == [name, f'{values["objects"]:,}', *figures, note]
-
-
-def test_columns_are_explained(read):
-    page = read(make_content())
     explained = 'Average precision, mean over IoU 0.5 to 0.95.'
-    assert explained in page.texts['classes']
-    assert explained in [attrs.get('title') for tag, attrs in page.tags if tag == 'th']
+    assert explained in page.texts['classes'] and explained in [attrs.get('title') for attrs in page.all('th')]
 
 
 def test_metrics_have_the_digits_that_the_test_printed(read):
@@ -88,28 +85,20 @@ def test_metrics_have_the_digits_that_the_test_printed(read):
     assert 'Metrics in percent' in read(content).texts['summary']
 
 
-def test_notes_rule_and_facts_are_there(read):
-    content = make_content()
-    content.confusion = content.confusion._replace(rule='the highest score counts')
-    page = read(content)
-    assert all(value in page.texts['summary'] for fact in content.facts for value in fact)
-    assert content.notes[0] in page.texts['summary']
-    assert 'The highest score counts.' in page.texts['confusion']
-
-
-def test_the_matrix_and_its_errors(read):
+def test_the_matrix_its_errors_notes_and_facts(read):
     content = make_content()
     names, counts = ['cat', 'dog', 'background'], np.array([[7, 2, 1], [0, 5, 0], [3, 0, 0]])
-    content.confusion = Confusion(names, names, counts, 'objects', 'rule')
+    content.confusion = Confusion(names, names, counts, 'objects', 'the highest score counts')
     page = read(content)
     *matrix, heading, first, second, third = page.rows['confusion']
     assert matrix == [['true class \\ prediction', *names], ['cat', '7', '2', '1'], ['dog', '', '5', ''],
                       ['background', '3', '', '']]
     assert [first, second, third] == [['background (false positives)', 'cat', '3', '100.0'],
                                       ['cat', 'dog', '2', '20.0'], ['cat', 'background (missed)', '1', '10.0']]
-    kinds = [attrs.get('class') for tag, attrs in page.tags if tag == 'td' and re.match(r'[cd]\d', attrs.get(
-        'class') or '')]
+    kinds = [attrs['class'] for attrs in page.all('td') if re.match(r'[cd]\d', attrs.get('class') or '')]
     assert kinds == ['d7', 'c2', 'c1', 'd10', 'c10']  # right or wrong, and tenths of the row
+    assert 'The highest score counts.' in page.texts['confusion'] and content.notes[0] in page.texts['summary']
+    assert all(value in page.texts['summary'] for fact in content.facts for value in fact)
 
 
 def test_pixels_are_shown_in_percent(read):
@@ -143,7 +132,7 @@ def test_names_and_paths_are_shown_as_they_are(read):
     content.facts, content.notes = [(name, name) for name in HOSTILE], list(HOSTILE)
     content.metrics = dict.fromkeys(HOSTILE, 1.)
     page = read(content)
-    assert [tag for tag, _ in page.tags].count('script') == 1 and [tag for tag, _ in page.tags].count('style') == 1
+    assert len(page.all('script')) == len(page.all('style')) == 1
     assert not [attrs for _, attrs in page.tags if 'onerror' in attrs] and 'b' not in [tag for tag, _ in page.tags[
         [tag for tag, _ in page.tags].index('table'):]]
     shown = {row[0] for row in page.rows['classes']}
@@ -155,7 +144,7 @@ def test_it_asks_for_nothing_from_outside(read):
     page = read(make_content())
     asked = [value for _, attrs in page.tags for key, value in attrs.items() if key in ('src', 'href', 'srcset')]
     assert asked and all(value.startswith(('data:image/', '#')) for value in asked)
-    policy, = [attrs['content'] for tag, attrs in page.tags if attrs.get('http-equiv') == 'Content-Security-Policy']
+    policy, = [attrs['content'] for attrs in page.all('meta') if attrs.get('http-equiv') == 'Content-Security-Policy']
     assert policy.startswith("default-src 'none'; img-src data:;")
 
 
@@ -171,50 +160,38 @@ def test_one_picture_is_in_memory_at_a_time(read):
 
     content = make_content()
     content.pictures = draw()
-    assert len([tag for tag, _ in read(content).tags if tag == 'img']) == 12
+    assert len(read(content).all('img')) == 12
 
 
-def test_large_pictures_are_made_smaller(read):
-    content = make_content(size=(1600, 3200), pictures=1)
-    pictures = [attrs for tag, attrs in read(content).tags if tag == 'img']
-    assert all(picture['src'].startswith('data:image/jpeg;base64,/9j/') for picture in pictures)
-    assert [(picture['width'], picture['height']) for picture in pictures] == [('640', '320')] * 2
-
-
-def test_pictures_of_classifiers_have_one_side(read):
+def test_pictures(read):
+    """Large ones are made smaller, those of classifiers have one side, and the marks and colours are explained."""
+    page = read(make_content(size=(1600, 3200), pictures=1))
+    assert all(picture['src'].startswith('data:image/jpeg;base64,/9j/') for picture in page.all('img'))
+    assert [(picture['width'], picture['height']) for picture in page.all('img')] == [('640', '320')] * 2
+    assert 'taken for disc: square' in page.texts['worst']
+    content = make_content(3, task='segmentation')
+    content.colours = {f'class {place}': (place, 2, 3) for place in range(3)}
+    page = read(content)
+    assert [attrs['style'] for attrs in page.all('i')] == [
+        f'background:rgb({row.name[-1]}, 2, 3)' for row in content.classes[1]]
+    assert 'taken for' not in page.texts['worst']
     content = make_content(task='classification')
     content.pictures, content.colours = pictures_of(['a.jpg', 'b.jpg'], (64, 64), has_prediction=False), {}
     page = read(content)
-    assert [attrs['alt'] for tag, attrs in page.tags if tag == 'img'] == ['a.jpg', 'b.jpg']
-    assert 'ground truth' not in page.texts['worst'] and 'i' not in [tag for tag, _ in page.tags]
-
-
-def test_marks_in_the_pictures_of_detectors_are_explained(read):
-    assert 'taken for disc: square' in read(make_content()).texts['worst']
-    assert 'taken for' not in read(make_content(task='segmentation')).texts['worst']
-
-
-def test_classes_have_the_colours_of_the_pictures(read):
-    content = make_content(3)
-    content.colours = {f'class {place}': (place, 2, 3) for place in range(3)}
-    chips = [attrs['style'] for tag, attrs in read(content).tags if tag == 'i']
-    assert chips == [f'background:rgb({row.name[-1]}, 2, 3)' for row in content.classes[1]]
-
-
-def test_where_there_is_no_log_it_says_so(read, tmp_path):
-    assert 'no log of the training next to' in read(make_content()).texts['curves']
-    assert f'No log of a training run (TIME/vis_data/scalars.json) in {tmp_path}' in read(
-        make_content(work_dir=tmp_path)).texts['curves']
+    assert [attrs['alt'] for attrs in page.all('img')] == ['a.jpg', 'b.jpg']
+    assert 'ground truth' not in page.texts['worst'] and not page.all('i')
 
 
 def test_curves_are_those_of_the_work_dir(read, tmp_path):
+    assert 'no log of the training next to' in read(make_content()).texts['curves']
+    assert f'No log of a training run (TIME/vis_data/scalars.json) in {tmp_path}' in read(
+        make_content(work_dir=tmp_path)).texts['curves']
     log = tmp_path / '20250101_000000/vis_data/scalars.json'
     log.parent.mkdir(parents=True)
     log.write_text('\n'.join(json.dumps(dict(loss=1., step=step)) for step in (1, 2, 3)))
     page = read(make_content(work_dir=tmp_path, pictures=0))
-    wide, = [attrs['src'] for tag, attrs in page.tags if tag == 'img']
-    narrow, = [attrs['srcset'] for tag, attrs in page.tags if tag == 'source']
-    assert wide.startswith('data:image/svg+xml;base64,') and narrow.startswith('data:image/svg+xml;base64,')
+    (wide, ), (narrow, ) = page.all('img'), page.all('source')
+    assert all(address.startswith('data:image/svg+xml;base64,') for address in (wide['src'], narrow['srcset']))
 
 
 def test_empty_parts(read):

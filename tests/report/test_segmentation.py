@@ -1,18 +1,18 @@
 """The report on a test with mmseg: its figures are those that the metrics print."""
 import re
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.evaluator import BaseMetric, Evaluator
+from mmengine.evaluator import BaseMetric
 from mmengine.structures import PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.evaluation.metrics import iou_metric
 from mmseg.structures import SegDataSample
 
+from helpers.tested import runner_of
+from xcit_dense.report.pixels import PixelCounts
 from xcit_dense.report.segmentation import SegmentationRecorder
 
 NAMES = 'sky', 'road', 'car', 'pole', 'sign'
@@ -50,17 +50,10 @@ class Run:
     """A test of some samples: its metrics, content and warnings, and the tables that mmseg printed."""
 
     def __init__(self, samples, metrics, names=NAMES, known=(), model=None, cfg=None):
-        printed, self.said = [], []
+        printed = []
         meta = dict(classes=names, palette=[(50 * i, 0, 0) for i in range(len(names))])
-        dataset = dict(type='BaseSegDataset', pipeline=[dict(type='LoadImageFromFile')])
-        runner = SimpleNamespace(
-            test_dataloader=SimpleNamespace(dataset=[None] * len(samples)), model=model or torch.nn.Identity(),
-            cfg=Config(dict(cfg or {}, default_scope='mmseg', test_dataloader=dict(dataset=dataset))),
-            logger=SimpleNamespace(warning=self.said.append), default_scope=SimpleNamespace(scope_name='mmseg'))
-        runner.test_dataloader.dataset = type('Data', (list, ), dict(metainfo=meta))(samples)
-        evaluator = Evaluator(metrics)
-        evaluator.dataset_meta = meta
-        runner.test_loop = SimpleNamespace(evaluator=evaluator)
+        runner = runner_of('mmseg', samples, metrics, model, cfg, metainfo=meta)
+        self.said, evaluator = runner.said, runner.test_loop.evaluator
         recorder = SegmentationRecorder(runner, known)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(iou_metric, 'print_log', lambda text, *_, **__: printed.append(text))
@@ -105,12 +98,15 @@ def test_figures_are_those_that_mmseg_prints(options, seed):
 
 
 def test_figures_that_no_metric_prints_are_the_same_areas():
-    """Precision and F1 next to mIoU are what mFscore would print."""
+    """Precision and F1 next to mIoU are what mFscore would print; also without a metric of figures for classes."""
     samples = [*map(sample, *maps())]
-    with_both, plain = Run(samples, [IoUMetric(iou_metrics=['mIoU', 'mFscore'])]), Run(samples, [IoUMetric()])
+    both, plain, own = (Run(samples, [metric]) for metric in (
+        IoUMetric(iou_metrics=['mIoU', 'mFscore']), IoUMetric(), Share()))
     wanted = {name: {key: line[key] for key in ('IoU', 'Acc', 'Precision', 'Fscore')}
-              for name, line in with_both.tables[0].items()}
+              for name, line in both.tables[0].items()}
     assert_equal_to(wanted, plain.rows)
+    assert_equal_to(wanted, own.rows)
+    assert 'computed from the confusion matrix' in own.content.notes[0] and own.metrics == {'own/share': 1.}
 
 
 def test_figures_of_hand_made_maps():
@@ -172,13 +168,6 @@ def test_several_metrics_have_columns_of_their_own_where_they_differ():
     assert 'IoU (some)' in [column.title for column in tested.content.classes[0]]
 
 
-def test_metrics_without_figures_for_classes():
-    samples = [*map(sample, *maps())]
-    tested = Run(samples, [Share()])
-    assert_equal_to(Run(samples, [IoUMetric()]).tables[0], tested.rows)
-    assert 'computed from the confusion matrix' in tested.content.notes[0] and tested.metrics == {'own/share': 1.}
-
-
 @pytest.mark.parametrize('samples, names', (
     ([sample([[0]])], NAMES), ([sample(None, [[0]])], NAMES), ([sample([[0]], [[0]])], ()), ([], NAMES)))
 def test_without_label_maps_there_is_no_report_but_a_word(samples, names):
@@ -237,3 +226,73 @@ def test_pictures_are_of_the_worst_images_and_mark_what_is_ignored(tmp_path):
         assert (side[:45] == 32).mean() > 0.8  # dark, but for the names of classes
     differs = (first.prediction[45:] != first.truth[45:]).any(2)
     assert differs[:, :145].mean() > 0.8 and differs[:, 145:].mean() < 0.2
+
+
+def counts_of(*images, classes=3, ignored=VOID, kept=24):
+    """Count pairs of ground truth and prediction, which are lists of rows."""
+    counts = PixelCounts(classes, ignored, kept)
+    for place, maps in enumerate(images):
+        counts.add(place, f'{place}.png', *map(torch.tensor, maps))
+    return counts
+
+
+def test_figures_of_an_image():
+    """A class counts if the ground truth or the prediction has it."""
+    image, = counts_of(([[0, 0, 1], [1, 1, VOID]], [[0, 2, 1], [1, 0, 1]])).images
+    assert image.path == '0.png' and image.wrong == 0.4
+    assert image.miou == pytest.approx((1 / 3 + 2 / 3 + 0) / 3)
+    assert image.confused[:2] in ((0, 2), (1, 0)) and image.confused[2] == 0.2
+    perfect, ignored = counts_of(([[1, 1]], [[1, 1]]), ([[VOID]], [[1]])).images
+    assert (perfect.miou, perfect.wrong, perfect.confused) == (1, 0, None)
+    assert (ignored.miou, ignored.wrong, ignored.confused) == (None, None, None)
+
+
+def test_labels_that_are_no_class_are_wrong():
+    """As mmseg counts them: in the union of the class that was predicted there."""
+    counts = counts_of(([[7, 7, 0, 0]], [[7, 0, 0, -1]]))
+    assert counts.confusion[3].tolist() == [1, 0, 0, 1] and counts.confusion[0].tolist() == [1, 0, 0, 1]
+    assert counts.images[0].miou == pytest.approx(1 / 3) and counts.images[0].wrong == 0.75
+
+
+@pytest.mark.parametrize('ignored, classes, kind', ((VOID, 3, torch.uint8), (VOID, 3, torch.int64), (0, 3, torch.int32),
+                                                    (VOID, 255, torch.int64), (65535, 1000, torch.int64)))
+def test_label_maps_of_the_worst_are_kept_whole(ignored, classes, kind):
+    noise = torch.Generator().manual_seed(0)
+    truth, prediction = (torch.randint(0, min(classes, 255), (31, 17), generator=noise).to(kind) for _ in '12')
+    truth[:9] = ignored
+    counts = PixelCounts(classes, ignored, 1)
+    counts.add(0, 'a.png', truth, prediction)
+    image, = counts.worst()
+    for compressed, wanted in ((image.truth, truth), (image.prediction, prediction)):
+        labels, void = counts.labels_of(compressed)
+        assert labels.shape == (31, 17) and ((labels == void) == (truth == ignored).numpy()).all()
+        assert np.array_equal(labels[labels != void], wanted[truth != ignored].numpy())
+
+
+def test_the_worst_images_are_kept_the_worst_first():
+    """Of equal ones those that come first in the data set."""
+    images = [([[0] * 4], [[0] * right + [1] * (4 - right)]) for right in (4, 1, 3, 1, 0, 2)]
+    counts = counts_of(*images, ([[VOID] * 4], [[0] * 4]), kept=3)
+    assert [image.figures.place for image in counts.worst()] == [4, 1, 3]
+    assert len(counts.images) == 7
+
+
+def test_processes_are_joined():
+    noise = np.random.default_rng(0)
+    images = [(noise.integers(0, 3, (4, 4)).tolist(), noise.integers(0, 3, (4, 4)).tolist()) for _ in range(12)]
+    whole, parts = counts_of(*images, kept=5), []
+    for rank in (0, 1):
+        part = PixelCounts(3, VOID, 5)
+        for place in range(rank, 12, 2):
+            part.add(place, f'{place}.png', *map(torch.tensor, images[place]))
+        parts.append(part)
+    parts[0].join(parts[1])
+    assert (parts[0].confusion == whole.confusion).all() and (parts[0].images_of == whole.images_of).all()
+    assert sorted(parts[0].images) == whole.images and parts[0].worst() == whole.worst()
+
+
+def test_counts_are_exact_beyond_the_digits_of_float32():
+    counts = PixelCounts(2, VOID, 1)
+    counts.confusion[0, 0] = 10**11
+    counts.add(0, 'a.png', torch.tensor([[0]]), torch.tensor([[0]]))
+    assert counts.confusion[0, 0] == 10**11 + 1

@@ -16,51 +16,14 @@ def table_of(folder):
         return {row['class']: row for row in csv.DictReader(file)}
 
 
-def test_the_table_is_that_of_the_log(trained_segmentor, demo_data, tmp_path):
-    done = run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir', tmp_path,
-                    '--report')
-    table = table_of(tmp_path / 'report')
-    printed = re.findall(r'^\| +(\w+) +\| +([\d.]+|nan) +\| +([\d.]+|nan) +\|$', done.stdout, re.M)
-    assert len(printed) == len(table) == 6
-    for name, *figures in printed:
-        assert [table[name][key] or 'nan' for key in ('IoU', 'Acc')] == figures
-    metrics, ours = done.stdout.index('mIoU: '), done.stdout.index('per class, worst first')
-    assert metrics < ours and f'wrote {", ".join(FILES)} into {tmp_path}/report' in done.stdout
-    assert Image.open(tmp_path / 'report/confusion_matrix.png').width > 300
-    page = (tmp_path / 'report/report.html').read_text()
-    assert 'From the log in' in page and str(trained_segmentor[0]) in page  # the curves of its training
-
-
-def test_several_processes_report_each_image_once(trained_segmentor, demo_data, two_processes, tmp_path):
-    """The sampler gives one of three twice."""
-    args = [TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir', tmp_path]
-    run_tool('test.py', *args, '--report', tmp_path / 'alone')
-    first, second = two_processes.run_tool('test.py', *args, '--report', tmp_path / 'together')
-    assert 'per class, worst first' in first.stdout and 'worst first' not in second.stdout
-    alone, together = ((tmp_path / name / 'confusion.csv').read_text() for name in ('alone', 'together'))
-    assert alone == together and table_of(tmp_path / 'alone') == table_of(tmp_path / 'together')
-
-
-def test_an_exported_file_has_the_same_report(exported_segmentor, trained_segmentor, demo_data, tmp_path):
-    args = ['--data-root', demo_data, '--work-dir', tmp_path]
-    run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], *args, '--report', tmp_path / 'torch')
-    run_tool('test.py', TINY_SEG_CONFIG, exported_segmentor, *args, '--report', tmp_path / 'onnx')
-    for name, row in table_of(tmp_path / 'onnx').items():
-        wanted = table_of(tmp_path / 'torch')[name]
-        assert row['pixels'] == wanted['pixels']
-        assert float(row['IoU'] or 0) == pytest.approx(float(wanted['IoU'] or 0), abs=0.1)
-    assert str(exported_segmentor) in (tmp_path / 'onnx/report.html').read_text()
-
-
-def test_unlabelled_pixels_do_not_count(tmp_path):
-    """Data similar to CamVid."""
-    data = make_streets(tmp_path / 'data', 1, 3, (96, 64))
-    run = tmp_path / 'run'
+def test_the_table_is_that_of_the_log(tmp_path):
+    """Of data similar to CamVid, whose unlabelled pixels do not count."""
+    data, run = make_streets(tmp_path / 'data', 1, 3, (96, 64)), tmp_path / 'run'
     run_tool('train.py', TINY_SEG_CONFIG, '--data-root', data, '--work-dir', run, '--cfg-options',
              'train_cfg.max_iters=1', 'train_cfg.val_interval=1')
-    done = run_tool('test.py', TINY_SEG_CONFIG, run, '--data-root', data, '--work-dir', tmp_path / 'test', '--report',
+    done = run_tool('test.py', TINY_SEG_CONFIG, run, '--data-root', data, '--work-dir', tmp_path, '--report',
                     '--cfg-options', 'test_evaluator.iou_metrics=[mIoU,mDice,mFscore]')
-    table = table_of(tmp_path / 'test/report')
+    table = table_of(tmp_path / 'report')
     assert set(table) == set(CLASSES)
     pixels = sum(int(row['pixels']) for row in table.values())
     assert 3 * 96 * 64 - 3 * 3 * 600 <= pixels < 3 * 96 * 64
@@ -68,3 +31,36 @@ def test_unlabelled_pixels_do_not_count(tmp_path):
     assert len(lines) == len(CLASSES)
     for name, *figures in lines:
         assert [table[name][key] or 'nan' for key in head[1:]] == figures
+    metrics, ours = done.stdout.index('mIoU: '), done.stdout.index('per class, worst first')
+    assert metrics < ours and f'wrote {", ".join(FILES)} into {tmp_path}/report' in done.stdout
+    assert Image.open(tmp_path / 'report/confusion_matrix.png').width > 300
+    page = (tmp_path / 'report/report.html').read_text()
+    assert 'From the log in' in page and str(run) in page  # the curves of its training
+
+
+@pytest.fixture(scope='module')
+def alone(trained_segmentor, demo_data, tmp_path_factory):
+    """The report on a test in one process."""
+    folder = tmp_path_factory.mktemp('alone')
+    run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir', folder,
+             '--report', folder / 'report')
+    return folder / 'report'
+
+
+def test_several_processes_report_each_image_once(alone, trained_segmentor, demo_data, two_processes, tmp_path):
+    """The sampler gives one of three twice."""
+    first, second = two_processes.run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data,
+                                           '--work-dir', tmp_path, '--report', tmp_path / 'together')
+    assert 'per class, worst first' in first.stdout and 'worst first' not in second.stdout
+    assert (tmp_path / 'together/confusion.csv').read_text() == (alone / 'confusion.csv').read_text()
+    assert table_of(tmp_path / 'together') == table_of(alone)
+
+
+def test_an_exported_file_has_the_same_report(alone, exported_segmentor, demo_data, tmp_path):
+    run_tool('test.py', TINY_SEG_CONFIG, exported_segmentor, '--data-root', demo_data, '--work-dir', tmp_path,
+             '--report', tmp_path / 'onnx')
+    wanted = table_of(alone)
+    for name, row in table_of(tmp_path / 'onnx').items():
+        assert row['pixels'] == wanted[name]['pixels']
+        assert float(row['IoU'] or 0) == pytest.approx(float(wanted[name]['IoU'] or 0), abs=0.1)
+    assert str(exported_segmentor) in (tmp_path / 'onnx/report.html').read_text()

@@ -27,8 +27,8 @@ def test_the_csv_file_has_all_digits_and_names(tmp_path):
 
 def test_names_of_folders_may_have_letters_that_are_no_unicode(tmp_path):
     row = Row(os.fsdecode(b'caf\xe9'), dict(pixels=1))
-    matrix = Confusion([row.name], [row.name], np.ones((1, 1), int), 'images', '')
-    write_classes(tmp_path / 'c.csv', content([row])), write_confusion(tmp_path / 'm.csv', matrix)
+    write_classes(tmp_path / 'c.csv', content([row]))
+    write_confusion(tmp_path / 'm.csv', Confusion([row.name], [row.name], np.ones((1, 1), int), 'images', ''))
     assert all(r'caf\udce9,1' in (tmp_path / name).read_text('utf-8') for name in ('c.csv', 'm.csv'))
 
 

@@ -1,0 +1,41 @@
+"""What a report needs of the runner of a test, for samples that were predicted already."""
+import logging
+from types import SimpleNamespace
+
+import torch
+from mmengine.config import Config
+from mmengine.evaluator import Evaluator
+
+_DATASETS = dict(mmdet='CocoDataset', mmseg='BaseSegDataset', mmpretrain='CustomDataset')
+
+
+class Samples(list):
+    """A data set of samples that have been predicted."""
+
+    def __init__(self, samples, **more):
+        super().__init__(samples)
+        vars(self).update(more)
+
+
+def runner_of(framework, samples, metrics=(), model=None, cfg=None, **dataset):
+    """Return a runner with such samples; ``said`` has what it logs.
+
+    Args:
+        framework: The scope of the model.
+        samples: What the model returned of each image of the data set.
+        metrics: The metrics of the test.
+        model: The model.
+        cfg: More of the config.
+        **dataset: Attributes of the data set, such as ``metainfo``.
+    """
+    said, meta = [], dataset.get('metainfo')
+    evaluator = Evaluator([*metrics])
+    evaluator.dataset_meta = meta
+    cfg = Config(dict(cfg or {}, default_scope=framework, test_dataloader=dict(dataset=dict(
+        type=_DATASETS.get(framework), pipeline=[dict(type='LoadImageFromFile')]))))
+    logger = SimpleNamespace(info=lambda text: said.append(text), warning=lambda text, **_: said.append(text),
+                             log=lambda level, text: None, level=logging.INFO)
+    return SimpleNamespace(said=said, cfg=cfg, logger=logger, model=model or torch.nn.Identity(),
+                           default_scope=SimpleNamespace(scope_name=framework),
+                           test_loop=SimpleNamespace(evaluator=evaluator), test_evaluator=evaluator,
+                           test_dataloader=SimpleNamespace(dataset=Samples(samples, **dataset)))
