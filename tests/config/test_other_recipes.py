@@ -1,14 +1,16 @@
-"""The other configs of dense models: their start weights, schedules, classes and heads, each written out."""
-import pytest
+"""The other configs of dense models: their start weights, schedules, classes and heads, each written out.
 
-from helpers.paths import ROOT
-from helpers.recipes import DENSE, RECIPES, path_of
-from xcit_dense import get_arch
+Those for fine-tuning are compared with the recipe of the same size.
+"""
+import pytest
+from mmengine.optim import build_optim_wrapper
+
+from helpers.recipes import DENSE, RECIPES, build, path_of
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import zoo
 
-#: Those of fine-tuning have their own test.
-OTHERS = sorted(name for name in {*DENSE} - {path_of(*recipe).stem for recipe in RECIPES} if 'finetune' not in name)
+OTHERS = sorted({*DENSE} - {path_of(*recipe).stem for recipe in RECIPES})
+FINETUNE = [name for name in OTHERS if name.endswith('_finetune')]
 
 
 def warm_up(start_factor, end):
@@ -72,13 +74,16 @@ WANTED = {
 
 
 def test_every_other_config_is_written_out_here():
-    assert list(WANTED) == OTHERS
+    """One for fine-tuning for each task and size class."""
+    assert [f'{family}_xcit_{size}_p16_finetune' for family in ('maskrcnn', 'semfpn')
+            for size in ("m24", "s12", "t12")] == FINETUNE
+    assert sorted([*WANTED, *FINETUNE]) == OTHERS
 
 
 @pytest.mark.parametrize('name', WANTED)
 def test_start_weights_and_schedule(name):
     backbone, (loop, schedule), (rate, decay, clip), images, interval = WANTED[name]
-    cfg = load_config(ROOT / f'configs/{name}.py')
+    cfg = load_config(name)
     assert cfg.model.backbone == backbone
     assert cfg.train_cfg == loop and cfg.param_scheduler == schedule
     assert (cfg.val_cfg, cfg.test_cfg) == (dict(type='ValLoop'), dict(type='TestLoop'))
@@ -94,62 +99,34 @@ def test_start_weights_and_schedule(name):
     assert (cfg.load_from, cfg.resume, cfg.runner_type) == (None, False, 'DenseRunner')
 
 
-@pytest.mark.parametrize('name, from_data', [
-    (name, name.endswith(('custom', 'small'))) for name in OTHERS])
-def test_where_classes_come_from(name, from_data):
+@pytest.mark.parametrize('name', WANTED)
+def test_where_classes_come_from(name):
     """Those of the data if it is the user's own, otherwise 80 of COCO or 150 of ADE20k, where 0 is no class."""
-    cfg = load_config(ROOT / f'configs/{name}.py')
+    cfg, from_data = load_config(name), name.endswith(('custom', 'small'))
     assert cfg.get('classes_from_data', False) == from_data
-    data = cfg.train_dataloader.dataset, cfg.val_dataloader.dataset, cfg.test_dataloader.dataset
-    if 'rcnn' in name or 'retinanet' in name:
-        heads = [cfg.model.bbox_head] if 'retinanet' in name else [cfg.model.roi_head.mask_head]
-        heads = [head for head in heads if head]
-        if 'roi_head' in cfg.model:
-            boxes = cfg.model.roi_head.bbox_head
-            heads += boxes if isinstance(boxes, list) else [boxes]
-        assert [head.num_classes for head in heads] == [80] * len(heads)
-        assert len(heads) == {'cascade': 4, 'fasterr': 1, 'maskrcn': 2, 'retinan': 1}[name[:7]]
+    data, model = [cfg[f'{split}_dataloader'].dataset for split in ('train', 'val', 'test')], cfg.model
+    if cfg.default_scope == 'mmdet':
+        roi_head = model.get('roi_head') or {}
+        heads = [model.get('bbox_head'), roi_head.get('bbox_head'), roi_head.get('mask_head')]
+        heads = [head for several in heads if several for head in (several if isinstance(several, list) else [several])]
+        assert [head.num_classes for head in heads] == [80] * {
+            'cascade': 4, 'fasterr': 1, 'maskrcn': 2, 'retinan': 1}[name[:7]]
         assert [each.type for each in data] == ['CocoDataset'] * 3
         has_masks = 'maskrcnn' in name
-        metrics = ['bbox', 'segm'] if has_masks else 'bbox'
         assert all(step.get('with_mask', has_masks) == has_masks for each in data for step in each.pipeline)
-        assert cfg.val_evaluator.metric == cfg.test_evaluator.metric == metrics
+        assert cfg.val_evaluator.metric == cfg.test_evaluator.metric == (['bbox', 'segm'] if has_masks else 'bbox')
     else:
-        heads = [cfg.model[head] for head in ('decode_head', 'auxiliary_head') if head in cfg.model]
+        heads = [model[head] for head in ('decode_head', 'auxiliary_head') if head in model]
         assert [head.num_classes for head in heads] == [150] * (2 if 'upernet' in name else 1)
         assert [each.type for each in data] == ['ImageFolderDataset' if from_data else 'ADE20KDataset'] * 3
         assert [each.reduce_zero_label for each in data] == [not from_data] * 3
         assert cfg.val_evaluator == cfg.test_evaluator == dict(type='IoUMetric', iou_metrics=['mIoU'])
-
-
-@pytest.mark.parametrize('path', [ROOT / f'configs/{name}.py' for name in DENSE], ids=lambda path: path.stem)
-def test_start_weights_are_published_ones_of_the_same_arch(path):
-    """And neck or heads accept the channels of the backbone, whose maps they use in order."""
-    cfg = load_config(path)
-    backbone, channels = cfg.model.backbone, get_arch(cfg.model.backbone.arch).embed_dims
-    if 'init_cfg' in backbone:
-        assert zoo.get_weights(backbone.init_cfg.checkpoint).arch == backbone.arch
-        assert backbone.init_cfg.checkpoint.endswith('_384_dist')
-    assert ('init_cfg' in backbone) == (not path.stem.endswith(('_small', '_finetune')))
-    strides = backbone.get('out_strides') or (4, 8, 16, 32)
-    neck = cfg.model.get('neck')
-    if neck and neck.type == 'Feature2Pyramid':
-        assert (neck.embed_dim, neck.rescales, neck.norm_cfg) == (channels, [4, 2, 1, 0.5], dict(type='SyncBN'))
-    elif neck:
-        assert (neck.type, neck.in_channels) == ('FPN', [channels] * len(strides))
-    else:
-        assert cfg.model.decode_head.in_channels == [channels] * len(strides)
-    if 'decode_head' in cfg.model:
-        assert cfg.model.decode_head.get('feature_strides', [4, 8, 16, 32]) == list(strides)
-        assert cfg.model.decode_head.in_index == [0, 1, 2, 3]
-    else:
-        head = cfg.model.get('rpn_head', cfg.model.get('bbox_head'))
-        assert head.anchor_generator.strides == [strides[0] * 2**level for level in range(5)]
+        assert model.decode_head.in_index == [0, 1, 2, 3]
 
 
 def test_stages_of_cascade():
     """Each gets boxes with a higher IoU, and moves them by less."""
-    model = load_config(ROOT / 'configs/cascade_maskrcnn_xcit_s12_p16_coco.py').model
+    model = load_config('cascade_maskrcnn_xcit_s12_p16_coco').model
     assert (model.type, model.roi_head.type) == ('CascadeRCNN', 'CascadeRoIHead')
     assert (model.roi_head.num_stages, model.roi_head.stage_loss_weights) == (3, [1, 0.5, 0.25])
     assert [head.bbox_coder.target_stds for head in model.roi_head.bbox_head] == [
@@ -162,27 +139,67 @@ def test_stages_of_cascade():
 
 
 def test_heads_of_the_other_families():
-    retinanet = load_config(ROOT / 'configs/retinanet_xcit_s12_p16_coco.py').model
+    retinanet = load_config('retinanet_xcit_s12_p16_coco').model
     assert (retinanet.type, retinanet.neck.add_extra_convs, retinanet.neck.num_outs) == ('RetinaNet', 'on_input', 5)
     anchors, loss = retinanet.bbox_head.anchor_generator, retinanet.bbox_head.loss_cls
     assert (anchors.octave_base_scale, anchors.scales_per_octave, anchors.ratios) == (4, 3, [0.5, 1.0, 2.0])
     assert (loss.type, loss.gamma, loss.alpha) == ('FocalLoss', 2.0, 0.25)
     assigner = retinanet.train_cfg.assigner
     assert (assigner.pos_iou_thr, assigner.neg_iou_thr, assigner.min_pos_iou) == (0.5, 0.4, 0)
-    segformer = load_config(ROOT / 'configs/segformer_xcit_s12_p16_ade20k.py').model
+    pyramid = load_config('upernet_xcit_s12_p16_feature2pyramid_ade20k').model.neck
+    assert (pyramid.type, pyramid.rescales, pyramid.norm_cfg) == (
+        'Feature2Pyramid', [4, 2, 1, 0.5], dict(type='SyncBN'))
+    segformer = load_config('segformer_xcit_s12_p16_ade20k').model
     head = segformer.decode_head
     assert (head.type, head.channels, head.dropout_ratio, head.norm_cfg.type) == ('SegformerHead', 256, 0.1, 'SyncBN')
     assert 'neck' not in segformer and 'auxiliary_head' not in segformer
-    boxes = load_config(ROOT / 'configs/maskrcnn_xcit_n12_p16_small.py').model
+    boxes = load_config('maskrcnn_xcit_n12_p16_small').model
     assert boxes.rpn_head.anchor_generator.scales == [6]
     assert (boxes.neck.out_channels, boxes.rpn_head.in_channels, boxes.roi_head.mask_head.in_channels) == (64, ) * 3
-    masks = load_config(ROOT / 'configs/semfpn_xcit_n12_p16_small.py').model
+    masks = load_config('semfpn_xcit_n12_p16_small').model
     assert (masks.neck.out_channels, masks.decode_head.in_channels, masks.decode_head.channels) == (64, [64] * 4, 64)
     assert masks.data_preprocessor.size == (160, 160)  # as crop_size
 
 
 def test_shares_change_nothing_but_how_the_model_is_wrapped():
-    plain, shared = (load_config(ROOT / f'configs/maskrcnn_xcit_l24_p8_coco{end}.py') for end in ('', '_fsdp'))
+    plain, shared = (load_config(f'maskrcnn_xcit_l24_p8_coco{end}') for end in ('', '_fsdp'))
     wrapper = shared.pop('model_wrapper_cfg')
     assert wrapper == dict(type='MMFullyShardedDataParallel', auto_wrap_policy='xcit_blocks')
     assert shared.to_dict() == plain.to_dict()
+
+
+@pytest.mark.parametrize('name', FINETUNE)
+def test_fine_tuning_starts_from_the_whole_published_model(name):
+    """And differs from the recipe that trained these weights only in length, rates and data."""
+    cfg = load_config(name, check=True)
+    recipe = load_config(name.replace('finetune', 'coco' if 'maskrcnn' in name else 'ade20k'), pretrained=False)
+    weights = zoo.get_weights(cfg.init_from)
+    assert cfg.init_from.startswith(f'xcit://{name.partition("_")[0]}_') and weights.arch == cfg.model.backbone.arch
+    del recipe.model.backbone['init_cfg']
+    assert cfg.model == recipe.model and cfg.load_from is None
+    assert cfg.classes_from_data and not recipe.get('classes_from_data')
+    assert cfg.auto_scale_lr == recipe.auto_scale_lr and cfg.train_dataloader.batch_size == 2
+    assert cfg.optim_wrapper.optimizer == {**recipe.optim_wrapper.optimizer,
+                                           'lr': recipe.optim_wrapper.optimizer.lr / 2}
+    length = 'max_epochs' if 'maskrcnn' in name else 'max_iters'
+    assert cfg.train_cfg[length] <= recipe.train_cfg[length] / 3
+    assert cfg.param_scheduler[1].end == cfg.train_cfg[length] and cfg.param_scheduler[0].end <= 200
+    assert load_config(name, pretrained=False).init_from is None
+    assert load_config(name, pretrained=False, init_from='mine.pth').init_from == 'mine.pth'
+
+
+@pytest.mark.parametrize('name, rate', (
+    ('maskrcnn_xcit_t12_p16_finetune', 5e-5), ('semfpn_xcit_t12_p16_finetune', 3e-5)))
+def test_rates_shrink_with_the_depth_where_that_is_asked_for(name, rate):
+    assert 'constructor' not in load_config(name).optim_wrapper
+    cfg = load_config(name, check=True, cfg_options={
+        'optim_wrapper.constructor': 'LayerDecayConstructor', 'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.9})
+    model = build(cfg)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = {names[id(group['params'][0])]: group
+              for group in build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups}
+    assert groups['neck.lateral_convs.0.conv.weight']['lr'] == groups['backbone.fpn1.0.weight']['lr'] == rate
+    assert groups['backbone.blocks.11.gamma1']['lr'] == pytest.approx(rate * 0.9)
+    assert groups['backbone.patch_embed.proj.0.0.weight']['lr'] == pytest.approx(rate * 0.9**13)
+    assert groups['backbone.blocks.0.norm1.weight']['weight_decay'] == 0
+    assert groups['backbone.blocks.0.gamma1']['weight_decay'] == cfg.optim_wrapper.optimizer.weight_decay

@@ -47,9 +47,9 @@ def _dumped(cfg):
             again = Config.fromfile(file, import_custom_modules=False)
         except SyntaxError:
             return []  # keys that are not identifiers: mmengine cannot read them either
-    known = {line.partition(' = ')[0] for line in check_top_level(cfg)}
-    lines = [] if again._cfg_dict == cfg._cfg_dict else ['it holds something else']
-    return lines + [line for line in check_top_level(again) if line.partition(' = ')[0] not in known]
+    lines, known = check_top_level(again), {line.partition(' = ')[0] for line in check_top_level(cfg)}
+    return [line for line in lines if line.partition(' = ')[0] not in known] + (
+        [] if again._cfg_dict == cfg._cfg_dict else ['it holds something else'])
 
 
 def _family(node):
