@@ -76,7 +76,7 @@ WANTED = {
 def test_every_other_config_is_written_out_here():
     """One for fine-tuning for each task and size class."""
     assert [f'{family}_xcit_{size}_p16_finetune' for family in ('maskrcnn', 'semfpn')
-            for size in ("m24", "s12", "t12")] == FINETUNE
+            for size in ('m24', 's12', 't12')] == FINETUNE
     assert sorted([*WANTED, *FINETUNE]) == OTHERS
 
 

@@ -141,6 +141,9 @@ def test_a_whole_model_learns_and_predicts(name):
         sample.gt_sem_seg = PixelData(data=torch.randint(0, 4, (1, 64, 96)))
         batch = dict(inputs=[torch.randint(0, 256, (3, 64, 96), dtype=torch.uint8)] * 2, data_samples=[sample] * 2)
     else:
+        if 'roi_head' in cfg.model:
+            for proposals in (cfg.model.train_cfg.rpn_proposal, cfg.model.test_cfg.rpn):
+                proposals.update(nms_pre=100, max_per_img=50)  # for time: random weights keep all
         batch = demo_mm_inputs(2, [(3, 64, 96)] * 2, num_items=[1, 2], num_classes=80, with_mask=True)
     model = build(cfg)
     losses, _ = model.parse_losses(model(**model.data_preprocessor(batch, training=True), mode='loss'))
