@@ -2,12 +2,10 @@
 import numpy as np
 import pytest
 
-from helpers.boxes import config_for, write_boxes
-from helpers.paths import ROOT
+from helpers.boxes import RETINA, config_for, write_boxes
 from xcit_dense.fit.anchors import fit_anchors
 from xcit_dense.fit.geometry import anchors_of, are_poor, best_ious, resize_of, zooms
 
-RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 
 
@@ -33,13 +31,11 @@ def test_the_anchors_of_a_config(tmp_path):
     assert (found.key, found.positive, found.least) == ('model.bbox_head.anchor_generator', 0.5, 0)
 
 
-@pytest.mark.parametrize('options', (
-    {'model.train_cfg.rpn.assigner.type': 'ATSSAssigner'}, {'model.rpn_head.anchor_generator.strides': None},
-    {'model.rpn_head.anchor_generator': None}))
-def test_anchors_of_other_kinds_are_not_judged(options, tmp_path):
-    cfg = config_for(write_boxes(tmp_path, (192, 192, [('a', 20, 20)])))
-    cfg.merge_from_dict(options)
-    assert anchors_of(cfg) is None
+def test_anchors_of_other_kinds_are_not_judged(tmp_path):
+    root = write_boxes(tmp_path, (192, 192, [('a', 20, 20)]))
+    for key, value in (('train_cfg__rpn__assigner__type', 'ATSSAssigner'), ('rpn_head__anchor_generator', None),
+                       ('rpn_head__anchor_generator__strides', None)):
+        assert anchors_of(config_for(root, **{f'model__{key}': value})) is None
 
 
 def test_when_anchors_are_poor():
