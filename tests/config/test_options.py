@@ -23,6 +23,17 @@ def test_auto_scale_lr_needs_a_base():
             options.set_auto_scale_lr(Config(none))
 
 
+def test_hooks_are_added_behind_those_that_are_there():
+    """That of the loggers is there once."""
+    for before in ({}, dict(custom_hooks=None), dict(custom_hooks=[dict(type='A')])):
+        cfg = Config(dict(a=1, **before))
+        options.add_hook(cfg, 'B')
+        assert cfg.custom_hooks == [*(before.get('custom_hooks') or []), dict(type='B')]
+    cfg = Config(dict(custom_hooks=[dict(type='Other'), dict(type='LoggersHook', loggers=['mlflow'])]))
+    set_loggers(cfg, ['wandb', 'tensorboard', 'wandb'])
+    assert cfg.custom_hooks == [dict(type='Other'), dict(type='LoggersHook', loggers=['wandb', 'tensorboard'])]
+
+
 def test_start_weights_are_taken_out_wherever_they_are():
     loads = dict(type='Pretrained', checkpoint='x')
     draws = dict(type='Normal', std=0.1)
@@ -54,16 +65,6 @@ def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
         if wanted.get('type') is not OwnHook:
             wanted.update(type='DrawingHook', overwrite=True)
         assert cfg.default_hooks.visualization == wanted
-
-
-def test_hooks_are_added_behind_those_that_are_there():
-    cfg = Config(dict(custom_hooks=[dict(type='A')]))
-    options.add_hook(cfg, 'B')
-    assert cfg.custom_hooks == [dict(type='A'), dict(type='B')]
-    for none in (dict(a=1), dict(custom_hooks=None)):
-        cfg = Config(none)
-        options.add_hook(cfg, 'B')
-        assert cfg.custom_hooks == [dict(type='B')]
 
 
 @pytest.mark.parametrize('gpu', (True, False))
@@ -128,7 +129,7 @@ def test_a_data_root_within_another_is_the_one_that_an_evaluator_lies_in():
         assert cfg.val_evaluator.ann_file == 'new/annotations/a.json'
 
 
-def test_a_missing_package_is_one_sentence(monkeypatch):
+def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
     for name in ('wandb', 'sqlalchemy'):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delenv('MLFLOW_TRACKING_URI', raising=False)
@@ -137,10 +138,7 @@ def test_a_missing_package_is_one_sentence(monkeypatch):
     assert str(error.value) == '--log wandb needs a package that is not installed: pip install wandb'
     with pytest.raises(SetupError, match='--log wandb mlflow needs packages that .*: pip install wandb mlflow$'):
         check_loggers(['wandb', 'mlflow', 'wandb'])
-
-
-def test_a_folder_of_that_name_is_no_package(tmp_path, monkeypatch):
-    (tmp_path / 'mlruns').mkdir()
+    (tmp_path / 'mlruns').mkdir()  # no package, but a folder of that name
     monkeypatch.setitem(LOGGERS, 'mlruns', ('mlruns', ))
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SetupError, match='pip install mlruns'):
@@ -155,9 +153,3 @@ def test_a_server_of_mlflow_needs_no_database(monkeypatch):
     monkeypatch.delenv('MLFLOW_TRACKING_URI')
     with pytest.raises(SetupError):
         check_loggers(['mlflow'])
-
-
-def test_the_hook_of_loggers_is_there_once():
-    cfg = Config(dict(custom_hooks=[dict(type='Other'), dict(type='LoggersHook', loggers=['mlflow'])]))
-    set_loggers(cfg, ['wandb', 'tensorboard', 'wandb'])
-    assert cfg.custom_hooks == [dict(type='Other'), dict(type='LoggersHook', loggers=['wandb', 'tensorboard'])]

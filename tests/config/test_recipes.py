@@ -93,13 +93,26 @@ def test_data_of_coco_and_ade20k():
     assert choice.transforms[0][0].scales == choice.transforms[1][2].scales == multi_scale
     assert choice.transforms[1][0].scales == [(400, 1333), (500, 1333), (600, 1333)]
     assert choice.transforms[1][1].crop_size == (384, 600)
+    data = [cfg[f'{split}_dataloader'].dataset for split in ('train', 'val', 'test')]
+    assert [each.type for each in data] == ['CocoDataset'] * 3 and not cfg.get('classes_from_data')
+    assert cfg.val_evaluator.metric == cfg.test_evaluator.metric == ['bbox', 'segm']
+    assert cfg.train_cfg == dict(type='DenseEpochLoop', max_epochs=36, val_interval=1)
+    assert (cfg.val_cfg, cfg.test_cfg) == (dict(type='ValLoop'), dict(type='TestLoop'))
+    checkpoint = cfg.default_hooks.checkpoint
+    assert (checkpoint.interval, checkpoint.get('by_epoch', True), checkpoint.max_keep_ckpts) == (1, True, 3)
+    assert cfg.optim_wrapper.optimizer.betas == (0.9, 0.999)
+    assert (cfg.load_from, cfg.resume, cfg.runner_type, cfg.auto_scale_lr.enable) == (None, False, 'DenseRunner', False)
     cfg = load_config(path_of('upernet', 'small_12_p8'))
     _, _, resize, crop, flip, distortion, _ = cfg.train_dataloader.dataset.pipeline
     assert (resize.type, resize.scale, resize.ratio_range) == ('RandomResize', (2048, 512), (0.5, 2.0))
     assert (crop.crop_size, crop.cat_max_ratio) == ((512, 512), 0.75)
     assert (flip.prob, distortion.type) == (0.5, 'PhotoMetricDistortion')
     assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(2048, 512), keep_ratio=True)
-    assert all(loader.dataset.reduce_zero_label for loader in (cfg.train_dataloader, cfg.test_dataloader))
+    data = [cfg[f'{split}_dataloader'].dataset for split in ('train', 'val', 'test')]
+    assert [(each.type, each.reduce_zero_label) for each in data] == [('ADE20KDataset', True)] * 3
+    assert cfg.val_evaluator == cfg.test_evaluator == dict(type='IoUMetric', iou_metrics=['mIoU'])
+    assert cfg.train_cfg == dict(type='DenseIterLoop', max_iters=160000, val_interval=16000)
+    assert (cfg.default_hooks.checkpoint.interval, cfg.default_hooks.checkpoint.by_epoch) == (8000, False)
 
 
 @pytest.mark.parametrize('family', FAMILIES)

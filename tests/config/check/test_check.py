@@ -181,7 +181,9 @@ SHAPES = (
     ('upernet', dict(model__backbone__arch='tiny_12_p16'), 'backbone.*[192, 192, 192, 192]',
      'model.decode_head.in_channels = [384, 384, 384, 384]'),
     ('pyramid', dict(model__neck__embed_dim=192), 'backbone.*384'),
-    ('pyramid', dict(model__neck__rescales=[4, 2, 1]), 'backbone.*4 maps'))
+    ('pyramid', dict(model__neck__rescales=[4, 2, 1]), 'backbone.*4 maps'),
+    ('seg', dict(model__pretrained='torchvision://x'), 'passes it on to XCiT, which does not accept it',
+     "model.pretrained = 'torchvision://x'"))
 
 
 @pytest.mark.parametrize('kind, options, words, start', [(*row, None)[:4] for row in SHAPES])
