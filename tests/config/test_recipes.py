@@ -6,7 +6,6 @@ import pytest
 import torch
 from mmdet.testing import demo_mm_inputs
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import PARAM_SCHEDULERS
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
@@ -124,20 +123,6 @@ def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family):
     assert {name for name, p in model.named_parameters() if id(p) in spared} == {
         f'backbone.blocks.{i}.norm{k}.{part}' for i in range(12) for k in (1, 2, 3) for part in ('weight', 'bias')}
     assert {g['weight_decay'] for g in groups} == {0., cfg.optim_wrapper.optimizer.weight_decay}
-
-
-def test_warm_up_is_multiplied_into_the_running_poly():
-    cfg = load_config(path_of('semfpn', 'nano_12_p16'))
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=cfg.optim_wrapper.optimizer.lr)
-    schedulers = [PARAM_SCHEDULERS.build(dict(part, optimizer=optimizer)) for part in cfg.param_scheduler]
-    for iteration in range(1501):
-        if iteration in (0, 750, 1500):
-            warm_up = min(1e-6 + (1 - 1e-6) * iteration / 1499, 1)
-            assert optimizer.param_groups[0]['lr'] == pytest.approx(
-                6e-5 * warm_up * (1 - iteration / 79999), rel=1e-6)
-        optimizer.step()
-        for scheduler in schedulers:
-            scheduler.step()
 
 
 @pytest.mark.parametrize('name', [

@@ -1,9 +1,12 @@
 """Settings that users change in almost every run: everything that depends on them changes too, and is logged."""
 import pytest
+from mmengine.config import Config
 from torch.utils.data import DataLoader
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE
+from helpers.refusals import stock
+from xcit_dense.config import image_size
 from xcit_dense.config import settings as module
 from xcit_dense.config.differences import differences
 from xcit_dense.config.loading import load_config, read_config
@@ -61,6 +64,31 @@ def test_they_are_the_same_as_changes_by_hand():
         type='CosineAnnealingLR', by_epoch=False, begin=0, end=525, eta_min=1e-6 * 1.5)]
     assert {key: cfg[key] for key in module._PARTS if key in cfg} == {
         key: wanted[key] for key in module._PARTS if key in wanted}
+
+
+@pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
+def test_configs_of_the_frameworks_take_them(framework):
+    """Each kind of schedule ends with the run, no milestone is beyond it, and the size is that of the test."""
+    if not stock(framework).is_dir():
+        pytest.skip(f'no configs of {framework}')
+    for path in stock(framework, '_base_/schedules').glob('*.py'):
+        cfg = Config.fromfile(path)
+        unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+        apply_settings(cfg, Settings(**{unit: 6}))
+        for part in cfg.param_scheduler:
+            counts = 'epochs' if part.get('by_epoch', True) else 'iterations'
+            assert counts != unit or part.get('end', 0) <= 6 and all(m < 6 for m in part.get('milestones', ())), path
+    refused = []
+    for path in stock(framework, '_base_/datasets').glob('*.py'):
+        cfg = Config.fromfile(path, import_custom_modules=False)
+        cfg.default_scope = framework
+        try:
+            apply_settings(cfg, Settings(image_size=480))
+        except ConfigError:
+            refused.append(path.stem)
+        else:
+            assert image_size.test_size_of(cfg) == [480] or not cfg.get('test_dataloader'), path
+    assert len(refused) <= 2, refused
 
 
 def test_nothing_given_changes_nothing(said):

@@ -1,10 +1,17 @@
 """Findings in configs of the frameworks, for a separate process, which cannot import a test module by name."""
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 #: Parts of a model that identify its family.
 _PARTS = ('type', 'neck', 'rpn_head', 'bbox_head', 'mask_head', 'roi_head', 'decode_head', 'auxiliary_head',
           'panoptic_head', 'bbox_roi_extractor')
+
+
+def stock(framework, name=''):
+    """Return a folder or file of the configs of a framework; the forks bring none."""
+    spec = find_spec(framework)
+    return Path(spec.submodule_search_locations[0] if spec else '', '.mim/configs', name)
 
 
 def look_at(path):

@@ -1,8 +1,6 @@
 """Errors that are not due to the config, and what users write that the frameworks accept: no finding."""
 import functools
 import socket
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from mmengine.runner import Runner
 
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.refusals import stock
 from xcit_dense.config.check import check_config
 from xcit_dense.config.check.shapes import _compare_strides
 from xcit_dense.config.loading import load_config
@@ -136,12 +135,6 @@ def test_roi_heads_on_one_map(mistakes):
     cfg.model.roi_head.bbox_roi_extractor.featmap_strides = [8]
     line, = mistakes(cfg)
     assert 'bbox_roi_extractor.featmap_strides' in line
-
-
-def stock(framework, name):
-    """The file of a config of a framework; the forks bring none."""
-    spec = find_spec(framework)
-    return Path(spec.submodule_search_locations[0] if spec else '', '.mim/configs', name)
 
 
 RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
