@@ -23,15 +23,15 @@ NO_MASKS = {f'{loader}.dataset.pipeline.{place}.with_mask': False
 def bright(tmp_path_factory):
     """Dark images with one bright rectangle each, in COCO's layout and as label maps."""
     root, draw = tmp_path_factory.mktemp('bright'), np.random.default_rng(0)
-    for name in ('train2017', 'images/training', 'annotations/training'):
-        (root / name).mkdir(parents=True, exist_ok=True)
+    for name in ('train2017', 'images', 'annotations/training'):
+        (root / name).mkdir(parents=True)
     images, objects = [], []
     for number in range(6):
         (w, h), (x, y) = draw.integers(30, 60, 2), draw.integers(5, 40, 2)
         picture, labels = np.full((100, 120, 3), 20, np.uint8), np.zeros((100, 120), np.uint8)
         picture[y:y + h, x:x + w], labels[y:y + h, x:x + w] = 220, 1
-        for folder, content in (('train2017', picture), ('images/training', picture), ('annotations/training', labels)):
-            cv2.imwrite(str(root / folder / f'{number}.png'), content)
+        cv2.imwrite(str(root / f'train2017/{number}.png'), picture)
+        cv2.imwrite(str(root / f'annotations/training/{number}.png'), labels)
         x, y, w, h = map(int, (x, y, w, h))
         images.append(dict(id=number, file_name=f'{number}.png', width=120, height=100))
         objects.append(dict(id=number, image_id=number, category_id=1, bbox=[x, y, w, h], area=w * h, iscrowd=0,
@@ -39,7 +39,7 @@ def bright(tmp_path_factory):
     (root / 'annotations/instances_train2017.json').write_text(json.dumps(dict(
         images=images, annotations=objects, categories=[dict(id=1, name='thing')])))
     (root / 'classes.txt').write_text('ground\nthing\n')
-    for source, copy in (('train2017', 'val2017'), ('images/training', 'images/validation'),
+    for source, copy in (('train2017', 'val2017'), ('train2017', 'images/training'), ('train2017', 'images/validation'),
                          ('annotations/training', 'annotations/validation'),
                          ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')):
         (root / copy).symlink_to(root / source)  # without it some of the images would be held out
@@ -116,7 +116,7 @@ def test_classes_stay(strength, class_folders):
     **NO_MASKS, 'model.roi_head.mask_head': None, 'model.roi_head.mask_roi_extractor': None,
     'val_evaluator.metric': 'bbox'})))
 def test_a_run_goes_on_exactly(workers, changes, demo_data, tmp_path):
-    """That of a segmentor is in test_settings_runs.py."""
+    """That of a segmentor is in test_settings.py."""
     def run(name, *hooks, **how):
         forget_run()
         cfg = make_config(TINY_CONFIG, demo_data, tmp_path / name, **changes)

@@ -55,16 +55,6 @@ def test_mistakes_are_found_before_the_run(options, words, mistakes):
         check_config(cfg)
 
 
-def test_a_warm_up_of_the_temperature_beyond_the_run_is_a_warning(logged):
-    said = logged(schedule_module)
-    cfg = load_config(FULL)
-    check_schedule(cfg)
-    assert not said
-    cfg.custom_hooks[0].warmup = 301
-    check_schedule(cfg)
-    assert 'custom_hooks.0.warmup = 301 (DINOHook) is beyond the run of 300 epochs' in said[0]
-
-
 def test_options_and_image_size_set_the_views():
     """The image size is that of the global views; local ones keep their ratio."""
     assert views(FULL, cfg_options={f'{VIEWS}.num_local': 6, f'{VIEWS}.local_size': 64}, check=True) == dict(
@@ -80,21 +70,25 @@ def test_options_and_image_size_set_the_views():
         load_config(FULL, cfg_options={'train_dataloader.dataset.pipeline': steps}, settings=Settings(image_size=96))
 
 
-def test_a_shorter_run_keeps_the_shares_of_all_schedules():
+def test_settings_reach_all_schedules(logged):
+    """Their shares of a run stay, and batch size and learning rate leave the weight decay alone."""
+    before, said = load_config(FULL), logged(schedule_module)
     cfg = load_config(FULL, settings=Settings(epochs=30))
     assert [(part.get('begin'), part['end']) for part in cfg.param_scheduler] == [(0, 3), (3, 30), (0, 30)]
     assert (cfg.custom_hooks[0].warmup, cfg.custom_hooks[0].freeze_last_layer) == (3, 1)
     cfg = load_config(FULL, settings=Settings(epochs=1))  # prototypes that are frozen to the end learn nothing
     assert (cfg.custom_hooks[0].warmup, cfg.custom_hooks[0].freeze_last_layer) == (0, 0)
     assert cfg.param_scheduler[2]['end'] == 1
-
-
-def test_batch_size_and_learning_rate_leave_the_weight_decay_alone():
-    before, after = load_config(FULL), load_config(FULL, settings=Settings(batch_size=32))
-    assert after.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr / 2
-    assert after.param_scheduler[1]['eta_min'] == before.param_scheduler[1]['eta_min'] / 2
-    assert after.param_scheduler[2] == before.param_scheduler[2]
-    assert after.optim_wrapper.optimizer.weight_decay == before.optim_wrapper.optimizer.weight_decay
+    cfg = load_config(FULL, settings=Settings(batch_size=32))
+    assert cfg.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr / 2
+    assert cfg.param_scheduler[1]['eta_min'] == before.param_scheduler[1]['eta_min'] / 2
+    assert cfg.param_scheduler[2] == before.param_scheduler[2]
+    assert cfg.optim_wrapper.optimizer.weight_decay == before.optim_wrapper.optimizer.weight_decay
+    check_schedule(before)
+    assert not said
+    before.custom_hooks[0].warmup = 301
+    check_schedule(before)
+    assert 'custom_hooks.0.warmup = 301 (DINOHook) is beyond the run of 300 epochs' in said[0]
 
 
 def test_options_without_a_meaning_are_refused_in_one_sentence(tmp_path):

@@ -104,8 +104,8 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
     assert cfg.train_dataloader.dataset.data_root == root and 'data_root' not in cfg
 
 
-def test_a_data_root_that_makes_two_data_sets_one_is_told(tmp_path, logged):
-    """Data sets that were the same before, or stay different, give no warning."""
+def test_data_roots_of_several_data_sets(tmp_path, logged):
+    """Two data sets that become one are reported, unless they were the same; an evaluator is in the inner root."""
     said = logged(options)
 
     def concat(*members):
@@ -117,14 +117,9 @@ def test_a_data_root_that_makes_two_data_sets_one_is_told(tmp_path, logged):
     assert said == []
     options.set_data_root(Config(dict(train_dataloader=concat(('a', 'x'), ('b', 'x')))), tmp_path)
     assert len(said) == 1 and 'train_dataloader.dataset.datasets.0.data_root' in said[0]
-
-
-def test_a_data_root_within_another_is_the_one_that_an_evaluator_lies_in():
-    for roots in (('data', 'data/coco'), ('data/coco', 'data')):
-        cfg = Config(dict(
-            train_dataloader=dict(dataset=dict(type='CocoDataset', data_root=roots[0])),
-            val_dataloader=dict(dataset=dict(type='CocoDataset', data_root=roots[1])),
-            val_evaluator=dict(type='CocoMetric', ann_file='data/coco/annotations/a.json')))
+    for train, val in (('data', 'data/coco'), ('data/coco', 'data')):
+        cfg = Config(dict(train_dataloader=concat((train, 'x')), val_dataloader=concat((val, 'x')), val_evaluator=dict(
+            type='CocoMetric', ann_file='data/coco/annotations/a.json')))
         options.set_data_root(cfg, 'new')
         assert cfg.val_evaluator.ann_file == 'new/annotations/a.json'
 

@@ -97,8 +97,8 @@ def test_schedulers(before, after):
 
 
 def test_what_begins_after_a_warm_up_begins_where_it_ends():
-    cfg = config([dict(type='LinearLR', begin=0, end=100, by_epoch=False), dict(
-        type='PolyLR', begin=100, end=1000, by_epoch=False)], max_iters=1000)
+    cfg = config([dict(type=kind, by_epoch=False, begin=begin, end=end) for kind, begin, end in (
+        ('LinearLR', 0, 100), ('PolyLR', 100, 1000))], max_iters=1000)
     set_length(cfg, 100, 'iterations')
     assert [(part.begin, part.end) for part in cfg.param_scheduler] == [(0, 10), (10, 100)]
 
@@ -122,20 +122,17 @@ def test_the_other_unit_is_converted(path, unit, length, key, wanted, demo_data,
             assert changed() == wanted[2]
 
 
-def test_images_of_a_list_are_an_epoch(demo_data, tmp_path):
-    """As where images are held out for validation."""
+def test_the_length_of_an_epoch(demo_data, tmp_path):
+    """That of a list of images counts, as where some are held out; an unknown one is not converted."""
     (tmp_path / 'train.txt').write_text('000000000001.jpg\n000000000002.jpg\n')
     cfg = load_config(TINY_SEG_CONFIG, data_root=str(demo_data))
     cfg.train_dataloader.dataset.ann_file = str(tmp_path / 'train.txt')
     set_length(cfg, 30, 'epochs')
     assert cfg.train_cfg.max_iters == 30
-
-
-def test_an_epoch_of_unknown_length_is_not_converted(demo_data):
-    known, elsewhere = load_config(TINY_CONFIG, data_root=str(demo_data)), load_config(TINY_CONFIG)
-    inner = known.train_dataloader.dataset
+    cfg, elsewhere = load_config(TINY_CONFIG, data_root=str(demo_data)), load_config(TINY_CONFIG)
+    inner = cfg.train_dataloader.dataset
     for dataset in (dict(type='RepeatDataset', times=2, dataset=inner), dict(inner, indices=4),
                     elsewhere.train_dataloader.dataset):
-        known.train_dataloader.dataset = dataset
+        cfg.train_dataloader.dataset = dataset
         with pytest.raises(ConfigError, match='--iterations: this config counts epochs.*Use --epochs N$'):
-            set_length(known, 30, 'iterations')
+            set_length(cfg, 30, 'iterations')

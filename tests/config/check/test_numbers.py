@@ -54,18 +54,6 @@ def test_none_is_a_learning_rate_where_it_is_the_optimizers_default(register):
         assert (f'{key} = None' in ''.join(find_numbers(cfg))) != right
 
 
-def test_what_is_not_there_is_no_finding():
-    assert find_numbers(Config(dict(model=3))) == []
-    assert find_numbers(Config(dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x')))) == []
-
-
-@pytest.mark.parametrize('seed, right', ((None, True), (0, True), (2 ** 32 - 1, True), (2 ** 32, False), (-1, False),
-                                         (1.5, False), ('abc', False), (True, False)))
-def test_seeds(seed, right):
-    lines = find_numbers(Config(dict(randomness=dict(seed=seed))))
-    assert [line.partition(' = ')[0] for line in lines] == ([] if right else ['randomness.seed'])
-
-
 @pytest.mark.parametrize('key', (
     'model.backbone.drop_path_rate', 'model.roi_head.mask_head.dropout_ratio',
     'train_dataloader.dataset.pipeline.3.prob', 'test_dataloader.dataset.pipeline.0.prob'))
@@ -88,23 +76,30 @@ def test_a_loop_of_ones_own_counts_as_it_likes(register):
     assert find_numbers(Config(dict(train_cfg=dict(type='EpochBasedTrainLoop', max_epochs='many'))))
 
 
-@pytest.mark.parametrize('steps, right', (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False),
-                                          ([True], False), ('8', False), (8, False)))
-def test_milestones_are_numbers(steps, right):
-    lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
-    assert lines == ([] if right else [
-        f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
+def test_other_values():
+    """Nothing that is not there; seeds and milestones."""
+    for cfg in (dict(model=3), dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x'))):
+        assert find_numbers(Config(cfg)) == []
+    for seed, right in ((None, True), (0, True), (2 ** 32 - 1, True), (2 ** 32, False), (-1, False), (1.5, False),
+                        ('abc', False), (True, False)):
+        lines = find_numbers(Config(dict(randomness=dict(seed=seed))))
+        assert [line.partition(' = ')[0] for line in lines] == ([] if right else ['randomness.seed']), seed
+    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ([True], False),
+                         ('8', False), (8, False)):
+        lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
+        assert lines == ([] if right else [
+            f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
 
 
-@pytest.mark.parametrize('value, text', (
-    ('x' * 58, repr('x' * 58)), ('x' * 59, "'" + 'x' * 56 + '...'), (Config(dict(a=1))._cfg_dict, "{'a': 1}")))
-def test_values_are_shown_up_to_a_length(value, text):
-    assert finding('a.b', value, 'wrong') == f'a.b = {text}: wrong'
-
-
-@pytest.mark.parametrize('number', (25, 26))
-def test_a_few_names_are_listed_and_the_nearest_goes_first(number):
-    names = [f'{chr(97 + i)}{chr(122 - i)}' for i in range(number)]
-    line = finding('a.b', 1, 'wrong', 'nothing_like_it', names)
-    assert line.endswith(f'; allowed: {", ".join(sorted(names))}') if number == 25 else line == 'a.b = 1: wrong'
-    assert finding('a.b', 1, 'wrong', 'batchsize', [*names, 'batch_size']).endswith('wrong; did you mean batch_size?')
+def test_the_line_of_a_finding():
+    """Long values are cut. A few names are listed, and the nearest goes first."""
+    for value, text in (('x' * 58, repr('x' * 58)), ('x' * 59, "'" + 'x' * 56 + '...'),
+                        (Config(dict(a=1))._cfg_dict, "{'a': 1}")):
+        assert finding('a.b', value, 'wrong') == f'a.b = {text}: wrong'
+    names = [f'{chr(97 + i)}{chr(122 - i)}' for i in range(26)]
+    assert finding('a.b', 1, 'wrong', 'nothing_like_it', names) == 'a.b = 1: wrong'
+    line = finding('a.b', 1, 'wrong', 'nothing_like_it', names[:25])
+    assert line.endswith(f'; allowed: {", ".join(sorted(names[:25]))}')
+    for known in (names[:24], names):
+        assert finding('a.b', 1, 'wrong', 'batchsize', [*known, 'batch_size']).endswith(
+            'wrong; did you mean batch_size?')
