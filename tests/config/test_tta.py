@@ -36,15 +36,16 @@ def test_views_of_a_detector():
     assert '0.75, 1, 1.25 x the image size' in words
 
 
-@pytest.mark.parametrize('resize, sizes', (
-    ([], [dict(type='Resize', scale_factor=ratio, keep_ratio=True) for ratio in (1., 0.75, 1.25)]),
-    ([dict(type='mmdet.Resize', scale_factor=2.)], [dict(type='mmdet.Resize', scale_factor=f) for f in (2., 1.5, 2.5)]),
-    ([dict(type='Resize', scale=64)], [dict(type='Resize', scale=scale) for scale in (64, 48, 80)]),
-    ([dict(type='ResizeToMultiple')], [dict(type='ResizeToMultiple')])))
-def test_sizes_of_any_step(resize, sizes):
-    steps, words = _augmented([LOAD, *resize, PACK], 'mmdet')
-    assert views_of(steps)[0] == sizes and steps[0] == LOAD
-    assert ('0.75' in words) == (len(sizes) > 1)
+def test_sizes_of_any_step():
+    for resize, sizes in (
+            ([], [dict(type='Resize', scale_factor=ratio, keep_ratio=True) for ratio in (1., 0.75, 1.25)]),
+            ([dict(type='mmdet.Resize', scale_factor=2.)],
+             [dict(type='mmdet.Resize', scale_factor=factor) for factor in (2., 1.5, 2.5)]),
+            ([dict(type='Resize', scale=64)], [dict(type='Resize', scale=scale) for scale in (64, 48, 80)]),
+            ([dict(type='ResizeToMultiple')], [dict(type='ResizeToMultiple')])):
+        steps, words = _augmented([LOAD, *resize, PACK], 'mmdet')
+        assert views_of(steps)[0] == sizes and steps[0] == LOAD
+        assert ('0.75' in words) == (len(sizes) > 1)
 
 
 def test_a_config_may_have_its_own(demo_data, tmp_path):
@@ -131,14 +132,16 @@ def weights_of(config, data, folder):
 
 
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path):
-    """Drawing, a report, bfloat16, a fused model, batches of several images, which differ in size."""
+def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, call_tool):
+    """Drawing, a report, bfloat16, a fused model, batches of images that differ in size; not of an exported file."""
     weights = weights_of(config, demo_data, tmp_path)
     done = run_tool('test.py', config, weights, '--data-root', demo_data, '--work-dir', tmp_path, '--tta',
                     '--show-dir', tmp_path / 'shown', '--report', tmp_path / 'report', '--dtype', 'bfloat16',
                     '--cfg-options', 'test_dataloader.batch_size=2')
     assert '--tta merges the predictions' in done.stdout
     assert len([*(tmp_path / 'shown').rglob('*.jpg')]) == 3
+    code, message = call_tool('test.py', config, tmp_path / 'm.onnx', '--data-root', demo_data, '--tta')
+    assert code == 1 and message.startswith('error: --tta is only for checkpoints')
 
 
 def test_a_classifier_at_several_sizes_with_flips(class_folders, tmp_path):
@@ -149,8 +152,3 @@ def test_a_classifier_at_several_sizes_with_flips(class_folders, tmp_path):
     assert (tmp_path / 'sizes.png').exists() and '48' in done.stdout.splitlines()[-1]
     run_tool(*args, '--report', tmp_path / 'report')
     assert (tmp_path / 'report/per_class.csv').exists()
-
-
-def test_an_exported_file_has_no_views(tmp_path, demo_data, call_tool):
-    code, message = call_tool('test.py', TINY_CONFIG, tmp_path / 'm.onnx', '--data-root', demo_data, '--tta')
-    assert code == 1 and message.startswith('error: --tta is only for checkpoints')

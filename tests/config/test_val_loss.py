@@ -75,17 +75,15 @@ def test_other_loaders():
     assert loader['num_batch_per_epoch'] == 12
 
 
-def test_the_hook_comes_once():
-    cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
-    cfg.custom_hooks = [dict(type='EMAHook')]
-    for _ in range(2):
-        set_val_loss(cfg)
-        assert cfg.custom_hooks == [dict(type='EMAHook'), dict(type='ValLossHook')]
-
-
-@pytest.mark.parametrize('missing', ('val_dataloader', 'val_cfg'))
-def test_a_config_without_validation(missing):
-    cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
-    cfg[missing] = None
-    with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none: set val_dataloader'):
-        set_val_loss(cfg)
+def test_the_hook_comes_once_and_needs_validation():
+    for missing in (None, 'val_dataloader', 'val_cfg'):
+        cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
+        cfg.custom_hooks = [dict(type='EMAHook')]
+        if missing:
+            cfg[missing] = None
+            with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none: set val'):
+                set_val_loss(cfg)
+        else:
+            set_val_loss(cfg)
+            set_val_loss(cfg)
+        assert cfg.custom_hooks == [dict(type='EMAHook'), *[dict(type='ValLossHook')] * (not missing)]

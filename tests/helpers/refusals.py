@@ -69,8 +69,8 @@ def _family(node):
 
 def _put_xcit(model):
     """Insert XCiT if neck or heads accept a list of channels; return whether they do."""
-    neck, heads = model.get('neck'), [
-        head for name in ('decode_head', 'auxiliary_head') for head in _listed(model.get(name))]
+    neck, heads = model.get('neck'), [model.get(name) or [] for name in ('decode_head', 'auxiliary_head')]
+    heads = [head for part in heads for head in (part if isinstance(part, (list, tuple)) else [part])]
     if isinstance(neck, dict) and isinstance(neck.get('in_channels'), (list, tuple)) and len(neck.in_channels) <= 4:
         levels, takers = len(neck.in_channels), [neck]
     elif not neck and heads and all('in_channels' in head for head in heads):
@@ -84,7 +84,3 @@ def _put_xcit(model):
         several = isinstance(part.in_channels, (list, tuple))
         part.in_channels = type(part.in_channels)([128] * len(part.in_channels)) if several else 128
     return True
-
-
-def _listed(node):
-    return node if isinstance(node, (list, tuple)) else [node] if node else []
