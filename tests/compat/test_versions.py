@@ -108,6 +108,7 @@ def test_what_does_not_work_is_one_error_and_its_fix_fixes_it(installed, package
         check_versions('mmdet', 'mmseg')
     problem, _, fix = str(caught.value).partition('Fix it with: ')
     assert all(word in problem for word in words)
+    assert ('torchvision' in fix) == ('torch 2' in problem)  # the two are compiled for each other
     fixed, _ = follow(fix, packages)
     assert fixed == wanted
     installed(fixed)

@@ -43,7 +43,7 @@ def test_a_published_schedule_of_iterations(length, warm_up):
     ('max_epochs', 4, (2, 500, [(750, 9)]), dict(interval=5), (2, 2, [(3, 9)], 4)),
     ('max_epochs', 4, (2, 500, [(750, 9)]), dict(interval=5, by_epoch=False), (2, 2, [(3, 9)], 5)),
     # at the end alone, as before
-    ('max_iters', 400, (5000, 0, []), dict(interval=5), (5000, 0, [], 5))))
+    ('max_iters', 400, (5000, 2000, []), dict(interval=5), (5000, 400, [], 5))))
 def test_intervals_of_validations_and_checkpoints(key, length, loop, saving, wanted):
     interval, begin, dynamic = loop
     cfg = config([], **{key: 1000}, val_interval=interval, val_begin=begin, dynamic_intervals=dynamic)
