@@ -111,7 +111,7 @@ def test_roi_align_of_no_boxes_and_of_half_types():
 
 
 @pytest.mark.skipif(not is_stand_in(), reason='mmcv with compiled ops is installed')
-def test_what_is_not_there_says_so_when_called():
+def test_op_that_is_not_there_says_so_when_called():
     with pytest.raises(NotImplementedError, match='softnms.*pip install .*--no-build-isolation'):
         soft_nms(random_boxes(3), torch.rand(3))
     with pytest.raises(NotImplementedError, match='max'):

@@ -27,7 +27,7 @@ def refused(cfg, key, value, wanted):
     return bool(lines)
 
 
-def test_numbers_at_their_limits():
+def test_numbers_out_of_range():
     cfg = load_config(TINY_CONFIG)
     assert find_numbers(cfg) == []
     for key, least in {**WHOLE, **ANY}.items():

@@ -56,7 +56,7 @@ def test_findings_can_be_warnings(monkeypatch):
     assert 'modle' not in cfg and cfg.model.neck.num_out == 4
 
 
-def test_the_tool_stops_or_warns_and_says_so_if_the_run_stops_on_it(call_tool, demo_data, tmp_path):
+def test_a_run_that_stops_on_what_was_warned_of_says_so(call_tool, demo_data, tmp_path):
     arguments = (TINY_CONFIG, '--no-pretrained', '--data-root', demo_data, '--work-dir', tmp_path / 'run',
                  '--cfg-options', 'model.neck.num_out=4')
     code, text = call_tool('train.py', *arguments)
@@ -65,8 +65,8 @@ def test_the_tool_stops_or_warns_and_says_so_if_the_run_stops_on_it(call_tool, d
     assert code == 1 and text.startswith('error: ') and 'warned about: model.neck.num_out = 4: ' in text
 
 
-def test_other_errors_of_a_run_stay_as_they_are(monkeypatch):
-    """Also those that share a word with a finding."""
+def test_errors_that_share_a_word_with_a_finding_keep_their_own_text(monkeypatch):
+    """As all other errors do."""
     for findings, error, action in (
             (['model.neck.num_out = 4: none'], ZeroDivisionError('of something else'), 'warn'),
             (['model.neck.num_out = 4: none'], KeyError('num_out'), 'stop'),
