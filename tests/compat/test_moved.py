@@ -13,17 +13,16 @@ from helpers.paths import ROOT
 from helpers.tools import python, run_tool
 from xcit_dense import models
 
+NANO = dict(arch='nano_12_p8')
 
-@pytest.mark.parametrize('path, kind', (
-    ('backbone.XCiT', xcit_dense.XCiT), ('layers.XCABlock', xcit_dense.XCABlock), ('xca.XCA', models.xca.XCA),
-    ('benchmark.plain.PlainXCiT', xcit_dense.ReferenceXCiT),
-))
-def test_old_import_paths_lead_to_the_same_objects(path, kind):
+
+@pytest.mark.parametrize('path, kind, options', (
+    ('backbone.XCiT', xcit_dense.XCiT, NANO), ('benchmark.plain.PlainXCiT', xcit_dense.ReferenceXCiT, NANO),
+    ('layers.XCABlock', xcit_dense.XCABlock, dict(arch=xcit_dense.get_arch('nano_12_p8'), norm=torch.nn.BatchNorm2d)),
+    ('xca.XCA', models.xca.XCA, dict(embed_dims=8, num_heads=2))))
+def test_old_import_paths_lead_to_the_same_objects(path, kind, options):
     """In a dumped config, a pickle, and an import."""
-    assert type(MODELS.build(dict(type=f'xcit_dense.{path}', **(
-        dict(arch='nano_12_p8') if kind in (xcit_dense.XCiT, xcit_dense.ReferenceXCiT) else
-        dict(embed_dims=8, num_heads=2) if kind is models.xca.XCA else
-        dict(arch=xcit_dense.get_arch('nano_12_p8'), norm=torch.nn.BatchNorm2d))))) is kind
+    assert type(MODELS.build(dict(type=f'xcit_dense.{path}', **options))) is kind
     module, _, name = f'xcit_dense.{path}'.rpartition('.')
     found = importlib.import_module(module)
     assert getattr(found, name) is kind and importlib.util.find_spec(module).name == module
@@ -47,26 +46,27 @@ print((level - file['level']).norm().item() / file['level'].norm().item() < 5e-6
     assert out.split() == ['True', 'False', '[0.1]' if name == 'model' else 'True']
 
 
+#: An old name, and the module that has it now.
+PLACES = """
+catalog.get_config config.loading, zoo.WEIGHTS weights.zoo, checkpoint.read_checkpoint weights.read,
+checkpoint.convert.convert weights.convert, checkpoint.files.kind_of_file weights.files,
+demo_data.make_demo_data data.demo, data_check.check_data_set data.check.check,
+data_check.findings.Finding data.check.findings, data_files.read_json data.files, engine.build_runner train.runner,
+engine.config.load_config config.loading, engine.config.set_amp config.options, engine.data.take_classes data.classes,
+engine.data.find_images data.datasets, engine.hooks.FuseHook train.hooks, engine.loops.DenseIterLoop train.loops,
+engine.runner.DenseRunner train.runner, engine.saving.DenseCheckpointHook train.saving,
+engine.startup.StartupHook train.startup, engine.sharding.wrap_blocks train.sharding,
+engine.loading.ResumableLoader train.loaders, engine.segmentation.ImageFolderDataset data.image_folders,
+engine.settings.differences config.differences, engine.predict.build_predictor predict.predictor,
+engine.check_config.check_config config.check"""
+
+
 @pytest.mark.integration
 def test_old_names_can_be_imported():
     """In a process that has loaded nothing else, as users import them, and as attributes of the package."""
-    places = {
-        'catalog.get_config': 'config.loading', 'zoo.WEIGHTS': 'weights.zoo',
-        'checkpoint.read_checkpoint': 'weights.read',
-        'checkpoint.convert.convert': 'weights.convert', 'checkpoint.files.kind_of_file': 'weights.files',
-        'demo_data.make_demo_data': 'data.demo', 'data_check.check_data_set': 'data.check.check',
-        'data_check.findings.Finding': 'data.check.findings', 'data_files.read_json': 'data.files',
-        'engine.build_runner': 'train.runner', 'engine.config.load_config': 'config.loading',
-        'engine.config.set_amp': 'config.options', 'engine.data.take_classes': 'data.classes',
-        'engine.data.find_images': 'data.datasets', 'engine.hooks.FuseHook': 'train.hooks',
-        'engine.loops.DenseIterLoop': 'train.loops', 'engine.runner.DenseRunner': 'train.runner',
-        'engine.saving.DenseCheckpointHook': 'train.saving', 'engine.startup.StartupHook': 'train.startup',
-        'engine.sharding.wrap_blocks': 'train.sharding', 'engine.loading.ResumableLoader': 'train.loaders',
-        'engine.segmentation.ImageFolderDataset': 'data.image_folders',
-        'engine.settings.differences': 'config.differences', 'engine.predict.build_predictor': 'predict.predictor',
-        'engine.check_config.check_config': 'config.check'}
     lines = ['import sys, xcit_dense', 'assert xcit_dense.zoo.WEIGHTS and xcit_dense.engine.build_runner']
-    for old, new in places.items():
+    for place in PLACES.split(','):
+        old, new = place.split()
         module, _, name = old.rpartition('.')
         lines += [f'from xcit_dense.{module} import {name} as old', f'from xcit_dense.{new} import {name} as new',
                   f'assert old is new, {old!r}']

@@ -1,4 +1,7 @@
 """--augment light and strong: boxes, masks and labels stay on the objects, and a run with it resumes exactly."""
+import json
+
+import cv2
 import numpy as np
 import pytest
 from mmengine.registry import DATASETS, init_default_scope
@@ -14,35 +17,29 @@ from xcit_dense.errors import ConfigError, Stopped
 #: A detector that reads no masks.
 NO_MASKS = {f'{loader}.dataset.pipeline.{place}.with_mask': False
             for loader, place in (('train_dataloader', 1), ('val_dataloader', 2), ('test_dataloader', 2))}
-CASES = [(strength, options) for strength in ('light', 'strong') for options in ({}, NO_MASKS)]
 
 
 @pytest.fixture(scope='module')
 def bright(tmp_path_factory):
-    """Dark images with one bright rectangle each, in COCO's layout and as label maps; and a folder for each class."""
-    import json
-
-    import cv2
+    """Dark images with one bright rectangle each, in COCO's layout and as label maps."""
     root, draw = tmp_path_factory.mktemp('bright'), np.random.default_rng(0)
-    for name in ('train2017', 'annotations', 'images/training', 'annotations/training', 'train/a', 'train/b'):
-        (root / name).mkdir(parents=True, exist_ok=True)
+    for name in ('train2017', 'images', 'annotations/training'):
+        (root / name).mkdir(parents=True)
     images, objects = [], []
     for number in range(6):
-        width, height = draw.integers(30, 60, 2)
-        x, y = draw.integers(5, 40, 2)
+        (w, h), (x, y) = draw.integers(30, 60, 2), draw.integers(5, 40, 2)
         picture, labels = np.full((100, 120, 3), 20, np.uint8), np.zeros((100, 120), np.uint8)
-        picture[y:y + height, x:x + width], labels[y:y + height, x:x + width] = 220, 1
-        for folder in ('train2017', 'images/training', 'train/a', 'train/b'):
-            cv2.imwrite(str(root / folder / f'{number}.png'), picture)
-        cv2.imwrite(str(root / 'annotations/training' / f'{number}.png'), labels)
-        x, y, w, h = map(int, (x, y, min(width, 120 - x), min(height, 100 - y)))
+        picture[y:y + h, x:x + w], labels[y:y + h, x:x + w] = 220, 1
+        cv2.imwrite(str(root / f'train2017/{number}.png'), picture)
+        cv2.imwrite(str(root / f'annotations/training/{number}.png'), labels)
+        x, y, w, h = map(int, (x, y, w, h))
         images.append(dict(id=number, file_name=f'{number}.png', width=120, height=100))
         objects.append(dict(id=number, image_id=number, category_id=1, bbox=[x, y, w, h], area=w * h, iscrowd=0,
                             segmentation=[[x, y, x + w, y, x + w, y + h, x, y + h]]))
     (root / 'annotations/instances_train2017.json').write_text(json.dumps(dict(
         images=images, annotations=objects, categories=[dict(id=1, name='thing')])))
     (root / 'classes.txt').write_text('ground\nthing\n')
-    for source, copy in (('train2017', 'val2017'), ('images/training', 'images/validation'),
+    for source, copy in (('train2017', 'val2017'), ('train2017', 'images/training'), ('train2017', 'images/validation'),
                          ('annotations/training', 'annotations/validation'),
                          ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')):
         (root / copy).symlink_to(root / source)  # without it some of the images would be held out
@@ -69,7 +66,8 @@ def samples(config, root, strength, count=4, **changes):
     return [(sample['inputs'].permute(1, 2, 0).numpy(), sample['data_samples']) for sample in found]
 
 
-@pytest.mark.parametrize(('strength', 'options'), CASES)
+@pytest.mark.parametrize('options', ({}, NO_MASKS))
+@pytest.mark.parametrize('strength', ('light', 'strong'))
 def test_objects_lie_in_their_boxes_and_masks(strength, options, bright):
     """Bright pixels are neither background nor the grey of areas that no image covers."""
     several, shapes = 0, set()
@@ -113,25 +111,22 @@ def test_classes_stay(strength, class_folders):
         assert int(sample['data_samples'].gt_label) == dataset.get_data_info(index)['gt_label']
 
 
-@pytest.mark.parametrize(('config', 'strength', 'changes', 'workers'), (
-    pytest.param(TINY_CONFIG, 'strong', {}, 2, marks=pytest.mark.slow),
-    pytest.param(TINY_CONFIG, 'strong', NO_MASKS, 0, marks=pytest.mark.slow), (TINY_SEG_CONFIG, 'strong', {}, 0)))
-def test_a_run_goes_on_exactly(config, strength, changes, workers, demo_data, tmp_path):
-    def config_of(name):
-        more = {}
-        if changes:  # a detector of boxes
-            more = {'model.roi_head.mask_head': None, 'model.roi_head.mask_roi_extractor': None,
-                    'val_evaluator.metric': 'bbox'}
-        cfg = make_config(config, demo_data, tmp_path / name, **changes, **more)
-        apply_settings(cfg, Settings(augment=strength, image_size=64, workers=workers))
-        return cfg
+@pytest.mark.slow
+@pytest.mark.parametrize('workers, changes', ((2, {}), (0, {  # masks, and boxes alone
+    **NO_MASKS, 'model.roi_head.mask_head': None, 'model.roi_head.mask_roi_extractor': None,
+    'val_evaluator.metric': 'bbox'})))
+def test_a_run_goes_on_exactly(workers, changes, demo_data, tmp_path):
+    """That of a segmentor is in test_settings.py."""
+    def run(name, *hooks, **how):
+        forget_run()
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path / name, **changes)
+        apply_settings(cfg, Settings(augment='strong', image_size=64, workers=workers))
+        return train(cfg, *hooks, **how)
 
-    wanted = train(config_of('whole'))
-    forget_run()
+    wanted = run('whole')
     with pytest.raises(Stopped):
-        train(config_of('run'), At(2, terminate))
-    forget_run()
-    assert_same_run(train(config_of('run'), resume=True), wanted)
+        run('run', At(2, terminate))
+    assert_same_run(run('run', resume=True), wanted)
 
 
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG, 'maskrcnn_xcit_s12_p16_coco',

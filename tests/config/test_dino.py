@@ -5,7 +5,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from xcit_dense.benchmark.measure import cut_data
-from xcit_dense.config.check import check_hooks, check_schedule
+from xcit_dense.config.check import check_config, check_hooks, check_schedule
 from xcit_dense.config.check import schedule as schedule_module
 from xcit_dense.config.features import check_labelled
 from xcit_dense.config.loading import load_config
@@ -22,21 +22,11 @@ FULL, SMALL = 'xcit_s12_p16_dino', 'xcit_n12_p16_dino_small'
 VIEWS = 'train_dataloader.dataset.pipeline.1'
 
 
-@pytest.fixture
-def root(tmp_path):
-    """A folder with three images."""
-    folder = tmp_path / 'images'
-    folder.mkdir()
-    for i in range(3):
-        Image.fromarray(np.full((40, 50, 3), 80 * i, np.uint8)).save(folder / f'{i}.png')
-    return folder
-
-
-def views(cfg):
-    """Return the arguments of the step that makes the views, without its type."""
-    step = cfg.train_dataloader.dataset.pipeline[1]
-    assert step.type == 'MultiCrop'
-    return {key: value for key, value in step.items() if key != 'type'}
+def views(name, **how):
+    """Load a config and return the arguments of the step that makes the views."""
+    step = dict(load_config(name, **how).train_dataloader.dataset.pipeline[1])
+    assert step.pop('type') == 'MultiCrop'
+    return step
 
 
 def test_the_detector_of_that_name_is_not_ours():
@@ -47,11 +37,6 @@ def test_the_detector_of_that_name_is_not_ours():
         check_labelled(load_config(SMALL), SMALL, None)
 
 
-@pytest.mark.parametrize('name', [FULL, SMALL])
-def test_the_configs_pass_their_check(name):
-    load_config(name, check=True)
-
-
 @pytest.mark.parametrize('options, words', [
     ({'model.head.num_prototype': 9}, 'model.head.num_prototype = 9: DINOHead does not accept it; did you mean '
                                       'num_prototypes'),
@@ -60,41 +45,23 @@ def test_the_configs_pass_their_check(name):
     ({f'{VIEWS}.global_ratio': [1, 0.4]}, 'global_ratio of MultiCrop must be two numbers'),
     ({'custom_hooks.0.momentums': 1}, 'custom_hooks.0.momentums = 1'),
     ({'custom_hooks': [dict(type='CollapseHook')]}, "nothing would move the teacher without dict(type='DINOHook')"),
-])
-def test_mistakes_are_found_before_the_run(options, words):
-    with pytest.raises(ConfigError) as error:
-        load_config(SMALL, cfg_options=options, check=True)
-    assert words in str(error.value) and '1 mistake' in str(error.value)
+    ({'custom_hooks': [dict(type='DINOHook')]}, None)])  # CollapseHook is not needed
+def test_mistakes_are_found_before_the_run(options, words, mistakes):
+    cfg = load_config(SMALL, cfg_options=options)
+    if words:
+        line, = mistakes(cfg)
+        assert words in line
+    else:
+        check_config(cfg)
 
 
-def test_a_collapse_hook_is_not_needed():
-    load_config(SMALL, cfg_options=dict(custom_hooks=[dict(type='DINOHook')]), check=True)
-
-
-def test_a_warm_up_of_the_temperature_beyond_the_run_is_a_warning(monkeypatch):
-    said = []
-    monkeypatch.setattr(schedule_module, 'print_log', lambda text, **_: said.append(text))
-    cfg = load_config(FULL)
-    check_schedule(cfg)
-    assert not said
-    cfg.custom_hooks[0].warmup = 301
-    check_schedule(cfg)
-    assert 'custom_hooks.0.warmup = 301 (DINOHook) is beyond the run of 300 epochs' in said[0]
-
-
-def test_options_set_number_and_sizes_of_the_views():
-    cfg = load_config(FULL, cfg_options={f'{VIEWS}.num_local': 6, f'{VIEWS}.local_size': 64}, check=True)
-    assert views(cfg) == dict(global_size=224, local_size=64, num_local=6)
-
-
-@pytest.mark.parametrize('name, size, local', [(FULL, 224, 96), (FULL, 112, 48), (FULL, 320, 144), (SMALL, 96, 48)])
-def test_image_size_is_that_of_the_global_views_and_local_ones_keep_their_ratio(name, size, local):
-    before = views(load_config(name))
-    assert views(load_config(name, settings=Settings(image_size=size))) == {
-        **before, 'global_size': size, 'local_size': local}
-
-
-def test_image_size_is_refused_for_views_of_other_steps_and_for_two_sides():
+def test_options_and_image_size_set_the_views():
+    """The image size is that of the global views; local ones keep their ratio."""
+    assert views(FULL, cfg_options={f'{VIEWS}.num_local': 6, f'{VIEWS}.local_size': 64}, check=True) == dict(
+        global_size=224, local_size=64, num_local=6)
+    for name, size, local in ((FULL, 224, 96), (FULL, 112, 48), (FULL, 320, 144), (SMALL, 96, 48)):
+        assert views(name, settings=Settings(image_size=size)) == {
+            **views(name), 'global_size': size, 'local_size': local}
     with pytest.raises(ConfigError, match='must be one side for this config'):
         load_config(FULL, settings=Settings(image_size=[224, 96]))
     steps = [dict(type='LoadImageFromFile'), dict(type='MultiView', num_views=[2], transforms=[[dict(
@@ -103,24 +70,28 @@ def test_image_size_is_refused_for_views_of_other_steps_and_for_two_sides():
         load_config(FULL, cfg_options={'train_dataloader.dataset.pipeline': steps}, settings=Settings(image_size=96))
 
 
-def test_a_shorter_run_keeps_the_shares_of_all_schedules():
+def test_settings_reach_all_schedules(logged):
+    """Their shares of a run stay, and batch size and learning rate leave the weight decay alone."""
+    before, said = load_config(FULL), logged(schedule_module)
     cfg = load_config(FULL, settings=Settings(epochs=30))
     assert [(part.get('begin'), part['end']) for part in cfg.param_scheduler] == [(0, 3), (3, 30), (0, 30)]
     assert (cfg.custom_hooks[0].warmup, cfg.custom_hooks[0].freeze_last_layer) == (3, 1)
     cfg = load_config(FULL, settings=Settings(epochs=1))  # prototypes that are frozen to the end learn nothing
     assert (cfg.custom_hooks[0].warmup, cfg.custom_hooks[0].freeze_last_layer) == (0, 0)
     assert cfg.param_scheduler[2]['end'] == 1
+    cfg = load_config(FULL, settings=Settings(batch_size=32))
+    assert cfg.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr / 2
+    assert cfg.param_scheduler[1]['eta_min'] == before.param_scheduler[1]['eta_min'] / 2
+    assert cfg.param_scheduler[2] == before.param_scheduler[2]
+    assert cfg.optim_wrapper.optimizer.weight_decay == before.optim_wrapper.optimizer.weight_decay
+    check_schedule(before)
+    assert not said
+    before.custom_hooks[0].warmup = 301
+    check_schedule(before)
+    assert 'custom_hooks.0.warmup = 301 (DINOHook) is beyond the run of 300 epochs' in said[0]
 
 
-def test_batch_size_and_learning_rate_leave_the_weight_decay_alone():
-    before, after = load_config(FULL), load_config(FULL, settings=Settings(batch_size=32))
-    assert after.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr / 2
-    assert after.param_scheduler[1]['eta_min'] == before.param_scheduler[1]['eta_min'] / 2
-    assert after.param_scheduler[2] == before.param_scheduler[2]
-    assert after.optim_wrapper.optimizer.weight_decay == before.optim_wrapper.optimizer.weight_decay
-
-
-def test_options_without_a_meaning_are_refused_in_one_sentence(root):
+def test_options_without_a_meaning_are_refused_in_one_sentence(tmp_path):
     cfg = load_config(SMALL)
     with pytest.raises(ConfigError, match='--augment light would replace the views'):
         load_config(SMALL, settings=Settings(augment='light'))
@@ -131,16 +102,16 @@ def test_options_without_a_meaning_are_refused_in_one_sentence(root):
     cfg.merge_from_dict(dict(classes_from_data=True))
     with pytest.raises(DataError, match='no classes: set classes_from_data=False'):
         take_classes(cfg)
-
-
-def test_missing_data_is_reported_with_the_option_that_sets_it(tmp_path):
     with pytest.raises(DataError, match='set --data-root DIR'):
         check_data(load_config(SMALL, data_root=tmp_path / 'nowhere'), ['train_dataloader'])
 
 
-def test_a_measurement_takes_the_first_images(root, tmp_path):
-    cfg = load_config(SMALL, data_root=root, work_dir=tmp_path)
+def test_a_measurement_takes_the_first_images(tmp_path):
+    (tmp_path / 'images').mkdir()
+    files = [str(tmp_path / f'images/{i}.png') for i in range(3)]
+    for file in files:
+        Image.fromarray(np.zeros((40, 50, 3), np.uint8)).save(file)
+    cfg = load_config(SMALL, data_root=tmp_path / 'images', work_dir=tmp_path)
     cut_data(cfg, tmp_path / 'cut', 2, 4)
     cfg.train_dataloader.dataset.data_root = str(tmp_path / 'cut')
-    assert [path for path, _ in UnlabelledSource(cfg.train_dataloader.dataset).images()] == [
-        str(root / '0.png'), str(root / '1.png')]
+    assert [path for path, _ in UnlabelledSource(cfg.train_dataloader.dataset).images()] == files[:2]

@@ -1,48 +1,53 @@
-"""Reading configs from files, and errors in them."""
+"""Configs by name and by file, and errors in them."""
+from pathlib import Path
+
 import pytest
 from mmengine.registry import MODELS
 
-from helpers.paths import MAIN_CONFIG, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
-from xcit_dense import XCiT
+from helpers.paths import MAIN_CONFIG, ROOT, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense import XCiT, get_config
 from xcit_dense.config import options
+from xcit_dense.config.catalog import configs_folder, find_config, list_models
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
 
 
-def test_data_root_reaches_all_loaders_and_evaluators(tmp_path):
-    cfg = load_config(MAIN_CONFIG, data_root=tmp_path)
-    for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
-        assert loader.dataset.data_root == str(tmp_path)
-    for evaluator in (cfg.val_evaluator, cfg.test_evaluator):
-        assert evaluator.ann_file == str(tmp_path / 'annotations/instances_val2017.json')
-    assert 'data/coco' not in cfg.pretty_text
+def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = MAIN_CONFIG.stem
+    assert configs_folder() == ROOT / 'configs' and name in list_models() == sorted(list_models())
+    for text in (name, f'{name}.py', f'configs/{name}.py', MAIN_CONFIG, str(MAIN_CONFIG)):
+        assert find_config(text) == MAIN_CONFIG
+    for file in (f'{name}.py', 'my_own_model.py', 'model.onnx'):
+        (tmp_path / file).touch()
+    assert find_config(f'{name}.py') == Path(f'{name}.py')  # a file goes before a name
+    for text, words in ((f'elsewhere/{name}.py', f'did you mean .*{name}'), (name[:-1], f'did you mean .*{name}'),
+                        ('my_own_modle.py', 'did you mean my_own_model'), ('zzz', 'list_models'),
+                        ('model.onnx', r'model\.onnx is a model file.*CONFIG comes first')):
+        with pytest.raises(ConfigError, match=words):
+            find_config(text)
+    cfg = get_config(name)
+    assert cfg.model.backbone.arch == 'small_12_p8' and cfg.model.backbone.init_cfg.type == 'Pretrained'
+    assert 'Pretrained' not in repr(get_config(name, pretrained=False).model)
 
 
-def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(tmp_path):
-    path = tmp_path / 'wrapped.py'
-    path.write_text(f"_base_ = '{SMALL_CONFIG}'\n"
-                    "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict("
-                    "type='ConcatDataset', datasets=[dict(type='CocoDataset', data_root='data/coco/',"
-                    "ann_file='a.json', data_prefix=dict(img='i/'))])))\n"
-                    "val_evaluator = [dict(type='CocoMetric', ann_file='data/coco/annotations/v.json')]\n")
-    cfg = load_config(path, data_root='/elsewhere')
-    assert cfg.train_dataloader.dataset.dataset.datasets[0].data_root == '/elsewhere'
-    assert cfg.val_evaluator[0].ann_file == '/elsewhere/annotations/v.json'
+def test_the_readme_counts_the_configs():
+    assert f'Six of {len(list_models())} configs' in (ROOT / 'README.md').read_text()
+
+
+def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own):
+    cfg = load_config(own(
+        "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict("
+        "type='ConcatDataset', datasets=[dict(type='CocoDataset', data_root='data/coco/', ann_file='a.json', "
+        "data_prefix=dict(img='i/'))])))\n"
+        "val_evaluator = [dict(type='CocoMetric', ann_file='data/coco/annotations/v.json')]", SMALL_CONFIG),
+        data_root='/elsewhere')
+    dataset, = cfg.train_dataloader.dataset.dataset.datasets
+    assert dataset.data_root == cfg.val_dataloader.dataset.data_root == '/elsewhere'
+    assert cfg.val_evaluator[0].ann_file == '/elsewhere/annotations/v.json' and 'data/coco' not in cfg.pretty_text
     set_classes(cfg, ['a', 'b'])
-    assert cfg.train_dataloader.dataset.dataset.datasets[0].metainfo.classes == ('a', 'b')
-
-
-def test_no_pretrained_takes_every_start_weight_out():
-    cfg = load_config(MAIN_CONFIG, pretrained=False)
-    assert cfg.model.backbone.init_cfg is None
-    assert 'Pretrained' not in cfg.model.__repr__()
-
-
-def test_data_roots_are_compared_by_folders(tmp_path):
-    path = tmp_path / 'other.py'
-    path.write_text(f"_base_ = '{SMALL_CONFIG}'\nval_evaluator = dict(ann_file='data/coco2/v.json')\n")
-    assert load_config(path, data_root='/elsewhere').val_evaluator.ann_file == 'data/coco2/v.json'
+    assert dataset.metainfo.classes == ('a', 'b')
 
 
 @pytest.mark.parametrize('text, line, problem', (
@@ -54,27 +59,25 @@ def test_data_roots_are_compared_by_folders(tmp_path):
     ('custom_imports = dict(imports=["xcit_dense",\n    "absent"])\n', 3, "cannot import absent: .*No module named"),
     ('custom_imports = dict(imports=["unfinished"])\n', 2, r"cannot import unfinished: SyntaxError: .*\(unfinished.py, "
      r'line 1\)$'),
-    ('custom_imports = dict(imports=["broken"])\n', 2, 'cannot import broken: .*broken.py, line 2: NameError: .*gone'),
-))
-@pytest.mark.parametrize('as_base', (False, True))
-def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem, as_base, tmp_path, monkeypatch):
-    path = tmp_path / 'mine.py'
+    ('custom_imports = dict(imports=["broken"])\n', 2, 'cannot import broken: .*broken.py, line 2: NameError: .*gone')))
+def test_faults_in_a_config_file_are_named_with_their_place(text, line, problem, tmp_path, monkeypatch):
+    """Also if the file is the base of another."""
+    path, child = tmp_path / 'mine.py', tmp_path / 'child.py'
     base = '' if '_base_' in text else f"_base_ = '{TINY_CONFIG}'"
     path.write_text(f'{base}\n{text}')
-    (tmp_path / 'child.py').write_text("_base_ = 'mine.py'\n")
+    child.write_text("_base_ = 'mine.py'\n")
     (tmp_path / 'broken.py').write_text('x = 1\ngone\n')
     (tmp_path / 'unfinished.py').write_text('x = (1\n')
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=problem) as caught:
-        load_config(tmp_path / 'child.py' if as_base else path)
-    assert str(caught.value).startswith(f'{path}{f", line {line}" if line else ""}: ')
+    for config in (path, child):
+        with pytest.raises(ConfigError, match=problem) as caught:
+            load_config(config)
+        assert str(caught.value).startswith(f'{path}{f", line {line}" if line else ""}: ')
 
 
-def test_imports_of_ones_own_take_nothing_away(tmp_path):
+def test_imports_of_ones_own_take_nothing_away(own):
     """They replace those of the base, which import this package; the tools import it anyway."""
-    path = tmp_path / 'mine.py'
-    path.write_text(f"_base_ = '{TINY_CONFIG}'\ncustom_imports = dict(imports=['json'])\n")
-    cfg = load_config(path, check=True)
+    cfg = load_config(own("custom_imports = dict(imports=['json'])"), check=True)
     assert cfg.custom_imports.imports == ['json'] and MODELS.get(cfg.model.backbone.type) is XCiT
 
 
@@ -89,22 +92,21 @@ NONE = (
 
 
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-@pytest.mark.parametrize('names', NONE)
-def test_none_is_a_value_wherever_mmengine_takes_it(config, names, tmp_path):
-    cfg = load_config(config)
-    cfg.merge_from_dict(dict.fromkeys(names))
-    cfg.dump(tmp_path / 'mine.py')
-    cfg = load_config(tmp_path / 'mine.py', data_root=tmp_path, pretrained=False, check=True)
-    options.add_hook(cfg, 'FuseHook')
+def test_none_is_a_value_wherever_mmengine_takes_it(config, tmp_path):
+    for names in NONE:
+        cfg = load_config(config)
+        cfg.merge_from_dict(dict.fromkeys(names))
+        cfg.dump(tmp_path / 'mine.py')
+        cfg = load_config(tmp_path / 'mine.py', data_root=tmp_path, pretrained=False, check=True)
+        options.add_hook(cfg, 'FuseHook')
 
 
-def test_options_and_config_are_told_of_at_once(tmp_path):
-    path = tmp_path / 'mine.py'
-    path.write_text(f"_base_ = '{TINY_CONFIG}'\nmodel = dict(backbone=dict(with_pc=True))\n")
+def test_options_and_config_are_told_of_at_once(own):
+    path, wrong = own('model = dict(backbone=dict(with_pc=True))'), {'modle.x': 1, 'val_dataloader.batch_size': 0}
     with pytest.raises(ConfigError) as caught:
-        load_config(path, check=True, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
+        load_config(path, check=True, cfg_options=wrong)
     title, *lines = str(caught.value).splitlines()
     assert title.startswith('3 mistakes') and [line.split()[0] for line in lines] == [
         'modle.x', 'val_dataloader.batch_size', 'model.backbone.with_pc']
     with pytest.raises(ConfigError, match='2 mistakes'):  # the tools that do not train
-        load_config(path, cfg_options={'modle.x': 1, 'val_dataloader.batch_size': 0})
+        load_config(path, cfg_options=wrong)

@@ -1,4 +1,5 @@
-"""What options change in a config, value by value, and what they do not change."""
+"""What options change in a config, value by value, and which loggers can be used."""
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from helpers.paths import MAIN_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense import machine
 from xcit_dense.config import options
 from xcit_dense.config.loading import load_config
-from xcit_dense.errors import ConfigError
+from xcit_dense.config.loggers import LOGGERS, check_loggers, set_loggers
+from xcit_dense.errors import ConfigError, SetupError
 
 
 def test_auto_scale_lr_needs_a_base():
@@ -19,6 +21,17 @@ def test_auto_scale_lr_needs_a_base():
     for none in (dict(a=1), dict(auto_scale_lr=None), dict(auto_scale_lr=dict(enable=False))):
         with pytest.raises(ConfigError, match='base_batch_size'):
             options.set_auto_scale_lr(Config(none))
+
+
+def test_hooks_are_added_behind_those_that_are_there():
+    """That of the loggers is there once."""
+    for before in ({}, dict(custom_hooks=None), dict(custom_hooks=[dict(type='A')])):
+        cfg = Config(dict(a=1, **before))
+        options.add_hook(cfg, 'B')
+        assert cfg.custom_hooks == [*(before.get('custom_hooks') or []), dict(type='B')]
+    cfg = Config(dict(custom_hooks=[dict(type='Other'), dict(type='LoggersHook', loggers=['mlflow'])]))
+    set_loggers(cfg, ['wandb', 'tensorboard', 'wandb'])
+    assert cfg.custom_hooks == [dict(type='Other'), dict(type='LoggersHook', loggers=['wandb', 'tensorboard'])]
 
 
 def test_start_weights_are_taken_out_wherever_they_are():
@@ -31,7 +44,12 @@ def test_start_weights_are_taken_out_wherever_they_are():
                          head=dict(init_cfg=[draws, draws]), mask=dict(init_cfg=None), checkpoint='kept')
 
 
+class OwnHook:
+    """A hook of a user, who knows what it takes."""
+
+
 def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
+    """The hooks of the frameworks do not draw into it: they overwrite files, and mmseg's has no option for a folder."""
     monkeypatch.chdir(tmp_path)
     for config in (TINY_CONFIG, TINY_SEG_CONFIG):
         cfg = load_config(config)
@@ -39,32 +57,14 @@ def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
         hook = cfg.default_hooks.visualization
         assert hook == dict(type='DrawingHook', draw=True, test_out_dir=str(tmp_path / 'shown'), overwrite=False)
         assert cfg.default_hooks.checkpoint
-
-
-class OwnHook:
-    """A hook of a user, who knows what it takes."""
-
-
-@pytest.mark.parametrize('hook, kind', (
-    (dict(type='mmdet.DetVisualizationHook', score_thr=0.5), 'DrawingHook'), (dict(type='SegVisualizationHook'),
-    'DrawingHook'), (DetVisualizationHook, 'DrawingHook'), (None, 'DrawingHook'), (OwnHook, OwnHook)), ids=str)
-def test_the_hooks_of_the_frameworks_do_not_draw_into_it(hook, kind, tmp_path):
-    """They overwrite existing files; mmseg's has no option for a folder."""
-    hook = dict(type=hook) if isinstance(hook, type) else hook
-    cfg = Config(dict(model=1) if hook is None else dict(default_hooks=dict(visualization=hook)))
-    options.set_show_dir(cfg, tmp_path, overwrite=True)
-    wanted = dict(hook or {}, type=kind, draw=True, test_out_dir=str(tmp_path))
-    assert cfg.default_hooks.visualization == (wanted if kind is OwnHook else dict(wanted, overwrite=True))
-
-
-def test_hooks_are_added_behind_those_that_are_there():
-    cfg = Config(dict(custom_hooks=[dict(type='A')]))
-    options.add_hook(cfg, 'B')
-    assert cfg.custom_hooks == [dict(type='A'), dict(type='B')]
-    for none in (dict(a=1), dict(custom_hooks=None)):
-        cfg = Config(none)
-        options.add_hook(cfg, 'B')
-        assert cfg.custom_hooks == [dict(type='B')]
+    for hook in (dict(type='mmdet.DetVisualizationHook', score_thr=0.5), dict(type='SegVisualizationHook'),
+                 dict(type=DetVisualizationHook), dict(type=OwnHook), None):
+        cfg = Config(dict(model=1) if hook is None else dict(default_hooks=dict(visualization=hook)))
+        options.set_show_dir(cfg, tmp_path, overwrite=True)
+        wanted = dict(hook or {}, draw=True, test_out_dir=str(tmp_path))
+        if wanted.get('type') is not OwnHook:
+            wanted.update(type='DrawingHook', overwrite=True)
+        assert cfg.default_hooks.visualization == wanted
 
 
 @pytest.mark.parametrize('gpu', (True, False))
@@ -104,10 +104,9 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
     assert cfg.train_dataloader.dataset.data_root == root and 'data_root' not in cfg
 
 
-def test_a_data_root_that_makes_two_data_sets_one_is_told(tmp_path, monkeypatch):
-    """Data sets that were the same before, or stay different, give no warning."""
-    said = []
-    monkeypatch.setattr(options, 'print_log', lambda text, **how: said.append(text))
+def test_data_roots_of_several_data_sets(tmp_path, logged):
+    """Two data sets that become one are reported, unless they were the same; an evaluator is in the inner root."""
+    said = logged(options)
 
     def concat(*members):
         return dict(dataset=dict(type='ConcatDataset', datasets=[
@@ -118,13 +117,34 @@ def test_a_data_root_that_makes_two_data_sets_one_is_told(tmp_path, monkeypatch)
     assert said == []
     options.set_data_root(Config(dict(train_dataloader=concat(('a', 'x'), ('b', 'x')))), tmp_path)
     assert len(said) == 1 and 'train_dataloader.dataset.datasets.0.data_root' in said[0]
-
-
-def test_a_data_root_within_another_is_the_one_that_an_evaluator_lies_in():
-    for roots in (('data', 'data/coco'), ('data/coco', 'data')):
-        cfg = Config(dict(
-            train_dataloader=dict(dataset=dict(type='CocoDataset', data_root=roots[0])),
-            val_dataloader=dict(dataset=dict(type='CocoDataset', data_root=roots[1])),
-            val_evaluator=dict(type='CocoMetric', ann_file='data/coco/annotations/a.json')))
+    for train, val in (('data', 'data/coco'), ('data/coco', 'data')):
+        cfg = Config(dict(train_dataloader=concat((train, 'x')), val_dataloader=concat((val, 'x')), val_evaluator=dict(
+            type='CocoMetric', ann_file='data/coco/annotations/a.json')))
         options.set_data_root(cfg, 'new')
         assert cfg.val_evaluator.ann_file == 'new/annotations/a.json'
+
+
+def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
+    for name in ('wandb', 'sqlalchemy'):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delenv('MLFLOW_TRACKING_URI', raising=False)
+    with pytest.raises(SetupError) as error:
+        check_loggers(['wandb'])
+    assert str(error.value) == '--log wandb needs a package that is not installed: pip install wandb'
+    with pytest.raises(SetupError, match='--log wandb mlflow needs packages that .*: pip install wandb mlflow$'):
+        check_loggers(['wandb', 'mlflow', 'wandb'])
+    (tmp_path / 'mlruns').mkdir()  # no package, but a folder of that name
+    monkeypatch.setitem(LOGGERS, 'mlruns', ('mlruns', ))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SetupError, match='pip install mlruns'):
+        check_loggers(['mlruns'])
+
+
+def test_a_server_of_mlflow_needs_no_database(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'sqlalchemy', None)
+    monkeypatch.setitem(LOGGERS, 'mlflow', ('json', ))
+    monkeypatch.setenv('MLFLOW_TRACKING_URI', 'http://127.0.0.1:9')
+    check_loggers(['mlflow'])
+    monkeypatch.delenv('MLFLOW_TRACKING_URI')
+    with pytest.raises(SetupError):
+        check_loggers(['mlflow'])

@@ -1,16 +1,21 @@
-"""Every config holds the published recipe."""
+"""Every config holds the published recipe, and runs through its whole model."""
+import itertools
 import json
 
 import pytest
 import torch
+from mmdet.testing import demo_mm_inputs
 from mmengine.optim import build_optim_wrapper
+from mmengine.structures import PixelData
+from mmseg.structures import SegDataSample
 
 from helpers.paths import ROOT
-from helpers.recipes import FAMILIES, PUBLISHED, RECIPES, build, path_of
-from xcit_dense import get_arch
+from helpers.recipes import DENSE, FAMILIES, PUBLISHED, RECIPES, build, path_of
+from xcit_dense import arch_names, get_arch
 from xcit_dense.config.loading import load_config
 
 ARCHITECTURES = json.loads((ROOT / 'tests/golden/architectures.json').read_text())['archs']
+OTHERS = sorted({*DENSE} - {path_of(*recipe).stem for recipe in RECIPES})
 
 
 @pytest.mark.parametrize('family, arch', RECIPES)
@@ -18,9 +23,9 @@ def test_recipe(family, arch):
     path, row = path_of(family, arch), PUBLISHED.get((family, arch))
     cfg = load_config(path)
     backbone, channels = cfg.model.backbone, get_arch(arch).embed_dims
-    assert (backbone.type, backbone.arch) == ('XCiT', arch)
-    assert backbone.init_cfg == dict(type='Pretrained', checkpoint=f'xcit://{arch}_384_dist')
-    assert set(backbone) <= {'type', 'arch', 'init_cfg', 'drop_path_rate'}  # the norm type is the default
+    rate = backbone.pop('drop_path_rate', 0.)  # the norm type is the default
+    assert backbone == dict(type='XCiT', arch=arch, init_cfg=dict(
+        type='Pretrained', checkpoint=f'xcit://{arch}_384_dist'))
     optimizer = cfg.optim_wrapper.optimizer
     assert optimizer.type == 'AdamW' and cfg.optim_wrapper.type == 'OptimWrapper'
     assert 'clip_grad' not in cfg.optim_wrapper
@@ -53,6 +58,7 @@ def test_recipe(family, arch):
             assert (auxiliary.type, auxiliary.channels, auxiliary.in_channels) == ('FCNHead', 256, channels)
             assert (auxiliary.in_index, auxiliary.loss_decode.loss_weight) == (2, 0.4)
             assert (auxiliary.norm_cfg.type, auxiliary.num_classes) == ('SyncBN', 150)
+        assert head.in_index == [0, 1, 2, 3]
     preprocessor = cfg.model.data_preprocessor  # ImageNet's, as the start weights were trained with
     assert (preprocessor.mean, preprocessor.std) == ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
     assert preprocessor.bgr_to_rgb
@@ -61,19 +67,22 @@ def test_recipe(family, arch):
     header = text[:text.index('_base_')]
     if row is None:
         assert 'No result is published' in header
-        return
-    assert (optimizer.lr, optimizer.weight_decay) == (row['lr'], row['weight_decay'])
-    assert backbone.get('drop_path_rate', 0.) == row['drop_path_rate']
-    assert (list(get_arch(arch).out_indices), get_arch(arch).eta) == (row['out_indices'], row['eta'])
-    figure = 'box AP {box_ap}, mask AP {mask_ap}.' if family == 'maskrcnn' else 'mIoU {miou}.'
-    assert 'Published by the authors, not measured here: ' + figure.format(**row) in header
+    else:
+        assert (optimizer.lr, optimizer.weight_decay, rate) == (
+            row['lr'], row['weight_decay'], row['drop_path_rate'])
+        assert (list(get_arch(arch).out_indices), get_arch(arch).eta) == (row['out_indices'], row['eta'])
+        figure = 'box AP {box_ap}, mask AP {mask_ap}.' if family == 'maskrcnn' else 'mIoU {miou}.'
+        assert 'Published by the authors, not measured here: ' + figure.format(**row) in header
+    size, patch = arch.rsplit('_', 1)
+    parameters = build(cfg, 'meta').backbone.parameters()
+    assert sum(p.numel() for p in parameters) == ARCHITECTURES[size]['dense_params'][patch]
 
 
 def test_there_is_a_config_for_every_published_result():
     assert set(PUBLISHED) <= set(RECIPES) and len(PUBLISHED) == 24
 
 
-def test_data_of_coco():
+def test_data_of_coco_and_ade20k():
     cfg = load_config(path_of('maskrcnn', 'small_12_p8'))
     assert cfg.model.data_preprocessor.pad_size_divisor == 32
     assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(1333, 800), keep_ratio=True)
@@ -83,16 +92,26 @@ def test_data_of_coco():
     assert choice.transforms[0][0].scales == choice.transforms[1][2].scales == multi_scale
     assert choice.transforms[1][0].scales == [(400, 1333), (500, 1333), (600, 1333)]
     assert choice.transforms[1][1].crop_size == (384, 600)
-
-
-def test_data_of_ade20k():
+    data = [cfg[f'{split}_dataloader'].dataset for split in ('train', 'val', 'test')]
+    assert [each.type for each in data] == ['CocoDataset'] * 3 and not cfg.get('classes_from_data')
+    assert cfg.val_evaluator.metric == cfg.test_evaluator.metric == ['bbox', 'segm']
+    assert cfg.train_cfg == dict(type='DenseEpochLoop', max_epochs=36, val_interval=1)
+    assert (cfg.val_cfg, cfg.test_cfg) == (dict(type='ValLoop'), dict(type='TestLoop'))
+    checkpoint = cfg.default_hooks.checkpoint
+    assert (checkpoint.interval, checkpoint.get('by_epoch', True), checkpoint.max_keep_ckpts) == (1, True, 3)
+    assert cfg.optim_wrapper.optimizer.betas == (0.9, 0.999)
+    assert (cfg.load_from, cfg.resume, cfg.runner_type, cfg.auto_scale_lr.enable) == (None, False, 'DenseRunner', False)
     cfg = load_config(path_of('upernet', 'small_12_p8'))
     _, _, resize, crop, flip, distortion, _ = cfg.train_dataloader.dataset.pipeline
     assert (resize.type, resize.scale, resize.ratio_range) == ('RandomResize', (2048, 512), (0.5, 2.0))
     assert (crop.crop_size, crop.cat_max_ratio) == ((512, 512), 0.75)
     assert (flip.prob, distortion.type) == (0.5, 'PhotoMetricDistortion')
     assert cfg.test_dataloader.dataset.pipeline[1] == dict(type='Resize', scale=(2048, 512), keep_ratio=True)
-    assert all(loader.dataset.reduce_zero_label for loader in (cfg.train_dataloader, cfg.test_dataloader))
+    data = [cfg[f'{split}_dataloader'].dataset for split in ('train', 'val', 'test')]
+    assert [(each.type, each.reduce_zero_label) for each in data] == [('ADE20KDataset', True)] * 3
+    assert cfg.val_evaluator == cfg.test_evaluator == dict(type='IoUMetric', iou_metrics=['mIoU'])
+    assert cfg.train_cfg == dict(type='DenseIterLoop', max_iters=160000, val_interval=16000)
+    assert (cfg.default_hooks.checkpoint.interval, cfg.default_hooks.checkpoint.by_epoch) == (8000, False)
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -101,30 +120,38 @@ def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family):
     model = build(cfg, 'meta')
     groups = build_optim_wrapper(model, cfg.optim_wrapper).param_groups
     spared = {id(p) for g in groups if g['weight_decay'] == 0 for p in g['params']}
-    names = {name for name, p in model.named_parameters() if id(p) in spared}
-    assert names == {f'backbone.blocks.{i}.norm{k}.{part}' for i in range(12) for k in (1, 2, 3)
-                     for part in ('weight', 'bias')}
+    assert {name for name, p in model.named_parameters() if id(p) in spared} == {
+        f'backbone.blocks.{i}.norm{k}.{part}' for i in range(12) for k in (1, 2, 3) for part in ('weight', 'bias')}
     assert {g['weight_decay'] for g in groups} == {0., cfg.optim_wrapper.optimizer.weight_decay}
 
 
-def test_warm_up_is_multiplied_into_the_running_poly():
-    cfg = load_config(path_of('semfpn', 'nano_12_p16'))
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    from mmengine.registry import PARAM_SCHEDULERS
-    optimizer = torch.optim.AdamW([parameter], lr=cfg.optim_wrapper.optimizer.lr)
-    schedulers = [PARAM_SCHEDULERS.build(dict(s, optimizer=optimizer)) for s in cfg.param_scheduler]
-    for iteration in range(1501):
-        if iteration in (0, 750, 1500):
-            warm_up = min(1e-6 + (1 - 1e-6) * iteration / 1499, 1)
-            assert optimizer.param_groups[0]['lr'] == pytest.approx(
-                6e-5 * warm_up * (1 - iteration / 79999), rel=1e-6)
-        optimizer.step()
-        for scheduler in schedulers:
-            scheduler.step()
-
-
-@pytest.mark.parametrize('family, arch', RECIPES)
-def test_whole_model_builds(family, arch):
-    model = build(load_config(path_of(family, arch), pretrained=False), 'meta')
-    size, patch = arch.rsplit('_', 1)
-    assert sum(p.numel() for p in model.backbone.parameters()) == ARCHITECTURES[size]['dense_params'][patch]
+@pytest.mark.parametrize('name', [
+    *(pytest.param(path_of(family, arch).stem, marks=pytest.mark.slow if '_24_' in arch else ())
+      for family, arch in zip(itertools.cycle(FAMILIES), arch_names(), strict=False)),  # each arch once
+    *(pytest.param(name, marks=pytest.mark.slow if any(
+        word in name for word in ('cascade', '_custom', '_fsdp', '_finetune')) else ()) for name in OTHERS)])
+def test_a_whole_model_learns_and_predicts(name):
+    """A loss, a step back, and a prediction of one small random image."""
+    cfg = load_config(name, pretrained=False)
+    if cfg.default_scope == 'mmseg':
+        cfg.model.data_preprocessor.size = (64, 96)  # or it pads to 512 x 512
+        sample = SegDataSample(metainfo=dict(img_shape=(64, 96), ori_shape=(64, 96), img_padding_size=(0, 0, 0, 0)))
+        sample.gt_sem_seg = PixelData(data=torch.randint(0, 4, (1, 64, 96)))
+        batch = dict(inputs=[torch.randint(0, 256, (3, 64, 96), dtype=torch.uint8)] * 2, data_samples=[sample] * 2)
+    else:
+        if 'roi_head' in cfg.model:
+            for proposals in (cfg.model.train_cfg.rpn_proposal, cfg.model.test_cfg.rpn):
+                proposals.update(nms_pre=100, max_per_img=50)  # for time: random weights keep all
+        batch = demo_mm_inputs(2, [(3, 64, 96)] * 2, num_items=[1, 2], num_classes=80, with_mask=True)
+    model = build(cfg)
+    losses, _ = model.parse_losses(model(**model.data_preprocessor(batch, training=True), mode='loss'))
+    losses.backward()
+    assert torch.isfinite(losses)
+    lacking = [name for name, p in model.named_parameters() if p.grad is None]
+    assert not lacking, lacking[:5]
+    with torch.no_grad():
+        found, *_ = model.eval().test_step({key: value[:1] for key, value in batch.items()})
+    if cfg.default_scope == 'mmdet':
+        assert len(found.pred_instances.bboxes) <= cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).max_per_img
+    else:
+        assert found.pred_sem_seg.data.shape == (1, 64, 96) and found.pred_sem_seg.data.max() < 150

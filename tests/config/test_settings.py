@@ -1,25 +1,30 @@
 """Settings that users change in almost every run: everything that depends on them changes too, and is logged."""
+import shutil
+
 import pytest
+from mmengine.config import Config
 from torch.utils.data import DataLoader
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE
+from helpers.refusals import stock
+from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.tools import forget_run, run_tool
+from xcit_dense.config import image_size
 from xcit_dense.config import settings as module
-from xcit_dense.config.catalog import find_config
+from xcit_dense.config.differences import differences
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.settings import Settings, apply_settings
-from xcit_dense.errors import ConfigError
+from xcit_dense.errors import ConfigError, Stopped
 
 DETECTOR, SEGMENTOR, CLASSIFIER = 'maskrcnn_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k', 'xcit_s12_p16_custom'
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 
 
 @pytest.fixture
-def said(monkeypatch):
+def said(logged):
     """What is logged."""
-    lines = []
-    monkeypatch.setattr(module, 'print_log', lambda text, **_: lines.append(text))
-    return lines
+    return logged(module)
 
 
 def changed(name, given=(), **settings):
@@ -31,24 +36,63 @@ def changed(name, given=(), **settings):
 @pytest.mark.parametrize('name', LOADABLE)
 def test_every_config_takes_them(name, said):
     """And the log has every key that changed."""
-    unit = 'epochs' if 'max_epochs' in read_config(name).train_cfg else 'iterations'
-    cfg = changed(name, image_size=448, batch_size=4, lr=0.25, workers=5, **{unit: 10})
     before = read_config(name)
-    assert cfg.train_dataloader.batch_size == 4 and cfg.optim_wrapper.optimizer.lr == 0.25
+    unit, key = ('epochs', 'max_epochs') if 'max_epochs' in before.train_cfg else ('iterations', 'max_iters')
+    cfg = changed(name, image_size=448, batch_size=4, lr=0.25, workers=5, **{unit: 10})
+    assert cfg.train_dataloader.batch_size == 4 and cfg.optim_wrapper.optimizer.lr == 0.25 and cfg.train_cfg[key] == 10
     loaders = [cfg[loader] for loader in LOADERS if cfg.get(loader)]
     assert {loader.num_workers for loader in loaders} == {5}
-    assert cfg.train_cfg['max_epochs' if unit == 'epochs' else 'max_iters'] == 10
     assert all('448' in repr(loader.dataset.pipeline) for loader in (loaders[0], loaders[-1]))
     told, = said
-    keys = [line.split()[0] for line in told.splitlines()[1:]]
-    for key in keys:  # put back
+    for line in told.splitlines()[1:]:  # put back
         node, old = cfg, before
-        *way, last = [int(part) if part.isdigit() else part for part in key.split('.')]
+        *way, last = [int(part) if part.isdigit() else part for part in line.split()[0].split('.')]
         for part in way:
             node, old = node[part], old[part]
         node[last] = old[last]
     assert {key: cfg[key] for key in cfg if key in module._PARTS} == {
         key: before[key] for key in before if key in module._PARTS}
+
+
+def test_they_are_the_same_as_changes_by_hand():
+    """Of a run that becomes too short for its warm-up."""
+    cfg = load_config(TINY_SEG_CONFIG, settings=Settings(image_size=96, iterations=3, batch_size=3, workers=0))
+    wanted = load_config(TINY_SEG_CONFIG, cfg_options={
+        **{f'{loader}.dataset.pipeline.{place}.scale': (96, 96)
+           for loader, place in zip(LOADERS, (2, 1, 1), strict=True)},
+        'train_dataloader.dataset.pipeline.3.crop_size': (64, 64), 'model.data_preprocessor.size': (64, 64),
+        'train_dataloader.batch_size': 3, 'train_cfg.max_iters': 3,
+        'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1, 'optim_wrapper.optimizer.lr': 2e-3 * 1.5,
+        'auto_scale_lr.base_batch_size': 12})
+    wanted.param_scheduler = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=2), dict(
+        type='CosineAnnealingLR', by_epoch=False, begin=0, end=525, eta_min=1e-6 * 1.5)]
+    assert {key: cfg[key] for key in module._PARTS if key in cfg} == {
+        key: wanted[key] for key in module._PARTS if key in wanted}
+
+
+@pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
+def test_configs_of_the_frameworks_take_them(framework):
+    """Each kind of schedule ends with the run, no milestone is beyond it, and the size is that of the test."""
+    if not stock(framework).is_dir():
+        pytest.skip(f'no configs of {framework}')
+    for path in stock(framework, '_base_/schedules').glob('*.py'):
+        cfg = Config.fromfile(path)
+        unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+        apply_settings(cfg, Settings(**{unit: 6}))
+        for part in cfg.param_scheduler:
+            counts = 'epochs' if part.get('by_epoch', True) else 'iterations'
+            assert counts != unit or part.get('end', 0) <= 6 and all(m < 6 for m in part.get('milestones', ())), path
+    refused = []
+    for path in stock(framework, '_base_/datasets').glob('*.py'):
+        cfg = Config.fromfile(path, import_custom_modules=False)
+        cfg.default_scope = framework
+        try:
+            apply_settings(cfg, Settings(image_size=480))
+        except ConfigError:
+            refused.append(path.stem)
+        else:
+            assert image_size.test_size_of(cfg) == [480] or not cfg.get('test_dataloader'), path
+    assert len(refused) <= 2, refused
 
 
 def test_nothing_given_changes_nothing(said):
@@ -58,47 +102,44 @@ def test_nothing_given_changes_nothing(said):
     assert same._cfg_dict == cfg._cfg_dict and len(said) == 1 and 'already' in said[0]
 
 
-@pytest.mark.parametrize('size, factor', ((8, 4), (1, 0.5)))
-def test_the_rate_follows_the_batch_size(size, factor, said):
-    cfg = changed(CLASSIFIER, batch_size=64 * factor if factor > 1 else 32)
-    assert cfg.optim_wrapper.optimizer.lr == pytest.approx(3e-5 * (factor if factor > 1 else 0.5))
-    cfg, before = changed(DETECTOR, batch_size=size), read_config(DETECTOR)
-    assert cfg.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr * factor
-    assert cfg.optim_wrapper.paramwise_cfg == before.optim_wrapper.paramwise_cfg
-    # the same as mmengine's own scaling makes of it
-    assert cfg.auto_scale_lr.base_batch_size == 16 * factor
-    assert 'optim_wrapper.optimizer.lr' in said[-1]
+def test_the_rate_follows_the_batch_size(said):
+    """Also what ends at a rate."""
+    for size, factor in ((8, 4), (1, 0.5)):
+        cfg = changed(CLASSIFIER, batch_size=int(64 * factor))
+        assert cfg.optim_wrapper.optimizer.lr == pytest.approx(3e-5 * factor)
+        cfg, before = changed(DETECTOR, batch_size=size), read_config(DETECTOR)
+        assert cfg.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr * factor
+        assert cfg.optim_wrapper.paramwise_cfg == before.optim_wrapper.paramwise_cfg
+        # the same as mmengine's own scaling makes of it
+        assert cfg.auto_scale_lr.base_batch_size == 16 * factor
+        assert 'optim_wrapper.optimizer.lr' in said[-1]
+    for settings in (dict(lr=5e-4), dict(batch_size=4)):
+        warm_up, cosine = changed('maskrcnn_xcit_n12_p16_small', **settings).param_scheduler
+        assert cosine.eta_min == pytest.approx(5e-7) and warm_up.start_factor == 0.01
 
 
-def test_what_ends_at_a_rate_follows_it(said):
-    cfg = changed('maskrcnn_xcit_n12_p16_small', lr=5e-4)
-    assert cfg.param_scheduler[1].eta_min == pytest.approx(5e-7) and cfg.param_scheduler[0].start_factor == 0.01
-    assert changed('maskrcnn_xcit_n12_p16_small', batch_size=4).param_scheduler[1].eta_min == pytest.approx(5e-7)
-
-
-@pytest.mark.parametrize('settings, given', ((dict(auto_scale_lr=True), ()), (dict(lr=1e-4), ()),
-                                             ({}, ('optim_wrapper.optimizer.lr', ))))
-def test_a_rate_is_scaled_by_nobody_or_once(settings, given, said):
+def test_a_rate_is_scaled_by_nobody_or_once(said):
     """By mmengine, or not at all if the user set it."""
-    cfg = changed(DETECTOR, given, batch_size=8, **settings)
-    assert cfg.optim_wrapper.optimizer.lr == 1e-4 and cfg.auto_scale_lr.base_batch_size == 16
-    cfg = read_config(DETECTOR)
-    cfg.auto_scale_lr.enable = True
-    apply_settings(cfg, Settings(batch_size=8, **settings), given)
-    assert cfg.optim_wrapper.optimizer.lr == 1e-4
-    assert cfg.auto_scale_lr.enable == ('lr' not in settings)
+    for settings, *given in (
+            (dict(auto_scale_lr=True), ), (dict(lr=1e-4), ), ({}, 'optim_wrapper.optimizer.lr')):
+        cfg = changed(DETECTOR, given, batch_size=8, **settings)
+        assert cfg.optim_wrapper.optimizer.lr == 1e-4 and cfg.auto_scale_lr.base_batch_size == 16
+        cfg = read_config(DETECTOR)
+        cfg.auto_scale_lr.enable = True
+        apply_settings(cfg, Settings(batch_size=8, **settings), given)
+        assert cfg.optim_wrapper.optimizer.lr == 1e-4
+        assert cfg.auto_scale_lr.enable == ('lr' not in settings)
 
 
-@pytest.mark.parametrize('by', (dict(settings=Settings(workers=0)),
-                                dict(cfg_options={f'{loader}.num_workers': 0 for loader in LOADERS})))
-def test_loaders_without_workers_have_none_of_their_settings(by, tmp_path):
+def test_loaders_without_workers_have_none_of_their_settings(own):
     """By the option and by the key alone: torch would reject the others."""
-    config = tmp_path / 'own.py'
-    config.write_text(f"_base_ = '{find_config(DETECTOR)}'\ntrain_dataloader = dict(prefetch_factor=4)\n")
-    cfg = load_config(config, **by)
-    for loader in LOADERS:
-        given = {key: cfg[loader][key] for key in cfg[loader] if 'workers' in key or 'prefetch' in key}
-        assert DataLoader(range(3), **given).num_workers == 0
+    config = own('train_dataloader = dict(prefetch_factor=4)')
+    for by in (dict(settings=Settings(workers=0)),
+               dict(cfg_options={f'{loader}.num_workers': 0 for loader in LOADERS})):
+        cfg = load_config(config, **by)
+        for loader in LOADERS:
+            given = {key: cfg[loader][key] for key in cfg[loader] if 'workers' in key or 'prefetch' in key}
+            assert DataLoader(range(3), **given).num_workers == 0
     assert all(load_config(TINY_CONFIG, settings=Settings(workers=2))[loader].persistent_workers for loader in LOADERS)
 
 
@@ -110,18 +151,15 @@ def test_a_test_has_a_batch_size_of_its_own():
     assert cfg.to_dict() == before.to_dict()
 
 
-@pytest.mark.parametrize('settings, words', (
-    (dict(image_size=[0]), '--image-size .*got 0'), (dict(image_size=[1, 2, 3]), '--image-size .*got 1 2 3'),
-    (dict(epochs=0), '--epochs .*got 0'), (dict(epochs=-3), '--epochs .*got -3'), (dict(lr=-1), '--lr .*got -1'),
-    (dict(lr=float('nan')), '--lr .*nan'), (dict(workers=-1), '--workers .*got -1'),
-    (dict(batch_size=0), '--batch-size .*got 0'), (dict(augment='much'), "light or strong, got 'much'"),
-    (dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'), (dict(iterations=50), 'counts epochs.*Use --epochs')))
-def test_values_that_cannot_be(settings, words):
-    with pytest.raises(ConfigError, match=words):
-        changed(DETECTOR, **settings)
-
-
 @pytest.mark.parametrize('change, settings, words', (
+    ({}, dict(image_size=[0]), '--image-size .*got 0'), ({}, dict(image_size=[1, 2, 3]), '--image-size .*got 1 2 3'),
+    ({}, dict(epochs=0), '--epochs .*got 0'), ({}, dict(epochs=-3), '--epochs .*got -3'),
+    ({}, dict(lr=-1), '--lr .*got -1'), ({}, dict(lr=float('nan')), '--lr .*nan'),
+    ({}, dict(workers=-1), '--workers .*got -1'), ({}, dict(batch_size=0), '--batch-size .*got 0'),
+    ({}, dict(augment='much'), "light or strong, got 'much'"),
+    ({}, dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'),
+    ({}, dict(iterations=50), 'counts epochs.*Use --epochs'),
+    # nothing is known to change
     (dict(train_cfg=dict(_delete_=True, type='Mine')), dict(epochs=2), 'train_cfg'),
     ({'train_dataloader.batch_size': None}, dict(batch_size=2), 'batch_sampler'),
     ({'optim_wrapper.optimizer.lr': None}, dict(lr=2.), 'no learning rate'),
@@ -129,7 +167,7 @@ def test_values_that_cannot_be(settings, words):
      dict(lr=2.), '3 optimizers|2 optimizers'),
     (dict.fromkeys([f'{loader}.dataset.pipeline' for loader in LOADERS], [dict(type='Mine')]), dict(image_size=64),
      'has Mine.*test_dataloader')))
-def test_where_nothing_is_known_to_change(change, settings, words):
+def test_values_that_cannot_be_and_configs_that_cannot_change(change, settings, words):
     cfg = read_config(DETECTOR)
     for key, value in change.items():
         cfg.merge_from_dict({key: value})
@@ -137,40 +175,83 @@ def test_where_nothing_is_known_to_change(change, settings, words):
         apply_settings(cfg, Settings(**settings))
 
 
-@pytest.mark.parametrize('options, settings', (
-    ({'train_cfg.max_epochs': 5}, dict(epochs=4)), ({'train_dataloader.batch_size': 5}, dict(batch_size=3)),
-    ({'train_dataloader.num_workers': 1}, dict(workers=3)), ({'optim_wrapper.optimizer.lr': 5.}, dict(lr=3.)),
-    ({'test_dataloader.dataset.pipeline.1.scale': (64, 64)}, dict(image_size=96))))
-def test_a_key_that_is_set_twice(options, settings):
-    with pytest.raises(ConfigError, match=f'{next(iter(options))}.*--{next(iter(settings)).replace("_", "-")}'):
-        load_config(TINY_CONFIG, cfg_options=options, settings=Settings(**settings))
+@pytest.mark.parametrize('key, value, settings', (
+    ('train_cfg.max_epochs', 5, dict(epochs=4)), ('train_dataloader.batch_size', 5, dict(batch_size=3)),
+    ('train_dataloader.num_workers', 1, dict(workers=3)), ('optim_wrapper.optimizer.lr', 5., dict(lr=3.)),
+    ('test_dataloader.dataset.pipeline.1.scale', (64, 64), dict(image_size=96))))
+def test_a_key_that_is_set_twice(key, value, settings):
+    with pytest.raises(ConfigError, match=f'{key}.*--{next(iter(settings)).replace("_", "-")}'):
+        load_config(TINY_CONFIG, cfg_options={key: value}, settings=Settings(**settings))
     beside = dict(cfg_options={'model.backbone.drop_path_rate': 0.1}, settings=Settings(**settings))
     assert load_config(TINY_CONFIG, **beside).model.backbone.drop_path_rate == 0.1
 
 
-def test_every_change_is_a_line_of_one_block(demo_data, said):
-    load_config(TINY_SEG_CONFIG, data_root=demo_data, settings=Settings(iterations=8, batch_size=4))
-    title, *lines = said[0].splitlines()
-    assert '--iterations 8, --batch-size 4' in title and len(said) == 1
+def test_the_log_has_a_line_for_each_change(said, monkeypatch, capsys):
+    """It is short: lists of scales are one line each, rates are rounded. One process of several logs it."""
+    load_config(TINY_SEG_CONFIG, settings=Settings(iterations=8, batch_size=4))
+    title, *lines = said.pop().splitlines()
+    assert '--iterations 8, --batch-size 4' in title and not said
     assert [line.split() for line in lines if 'max_iters' in line or '.batch_size' in line] == [
         ['train_dataloader.batch_size', '2', '->', '4'], ['train_cfg.max_iters', '4', '->', '8']]
-
-
-def test_one_process_of_several_says_it(said, monkeypatch):
+    changed(DETECTOR, image_size=640, batch_size=3)
+    lines = said.pop().splitlines()
+    assert len(lines) < 14 and all(len(line) < 260 for line in lines)
+    assert any(line.endswith('0.0001 -> 0.00015') for line in lines)
+    changed('semfpn_xcit_t12_p16_finetune', augment='strong')
+    assert '--augment strong' in said[0] and 'already' in said.pop()
+    changed('semfpn_xcit_t12_p16_finetune', auto_scale_lr=True)
     monkeypatch.setenv('RANK', '1')
     changed(DETECTOR, lr=1.)
     assert not said
 
 
+def test_differences_of_settings_by_key():
+    """One more hook moves no other, but hooks of one type are told apart by their position."""
+    before = "a = dict(b=[dict(c=1, d='x'), dict(c=2)], e={'f.g': 3}, h=[1, 2])\nk = dict()\n"
+    after = "a = dict(b=[dict(c=1, d='y')], e={'f.g': 4}, h=[1, 2])\nk = dict(l=None)\n"
+    assert differences(before, before.replace("'", '"')) == {}
+    assert differences(before, after) == {
+        'a.b.0.d': ("'x'", "'y'"), 'a.b.1.c': ('2', 'not set'), 'a.e.f.g': ('3', '4'), 'k': ('dict()', 'not set'),
+        'k.l': ('not set', 'None')}
+    for text in ('a = (', 'a = ' + '(' * 10000, 'import os\nos.abort()\n', 'a.b = 1', 'a = {**c}'):
+        assert differences(text, after) == {}
+    a, b, c = "dict(type='A', x=1)", "dict(type='B', y=1)", "dict(type='A', x=2)"
+    assert differences(f'custom_hooks = [{b}]', f'custom_hooks = [{a}, {b}]') == {
+        'custom_hooks.A.type': ('not set', "'A'"), 'custom_hooks.A.x': ('not set', '1')}
+    assert differences(f'custom_hooks = [{a}, {a}]', f'custom_hooks = [{a}, {c}]') == {
+        'custom_hooks.1.x': ('1', '2')}
 
 
-def test_the_log_is_short_and_says_where_nothing_changes(capsys):
-    """Lists of scales are one line each, rates are rounded."""
-    apply_settings(read_config('maskrcnn_xcit_s12_p16_coco'), Settings(image_size=640, batch_size=3))
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) < 14 and all(len(line) < 260 for line in said)
-    assert any(line.endswith('0.0001 -> 0.00015') for line in said)
-    apply_settings(read_config('semfpn_xcit_t12_p16_finetune'), Settings(augment='strong'))
-    assert '--augment strong' in (said := capsys.readouterr().out) and 'already' in said
-    apply_settings(read_config('semfpn_xcit_t12_p16_finetune'), Settings(auto_scale_lr=True))
-    assert not capsys.readouterr().out
+def test_a_run_goes_on_with_the_settings_and_not_without(demo_data, tmp_path, capsys):
+    """Another learning rate is an error, other data a warning that names the options."""
+    settings = dict(image_size=64, batch_size=3, lr=1e-3, iterations=3, augment='strong')
+
+    def run(name, *hooks, resume=False, **changes):
+        forget_run()
+        cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name)
+        apply_settings(cfg, Settings(**{**settings, **changes}))
+        return train(cfg, *hooks, resume=resume)
+
+    wanted = run('whole')
+    with pytest.raises(Stopped):
+        run('run', At(1, terminate))
+    with pytest.raises(ConfigError, match=r'(?s)optimizer.lr: 0.001 -> 0.002.*--lr'):
+        run('run', resume=True, lr=None, batch_size=None)
+    shutil.copytree(tmp_path / 'run', tmp_path / 'other')
+    capsys.readouterr()
+    run('other', resume=True, image_size=None, augment=None)
+    told = ''.join(capsys.readouterr()).partition('settings that differ')[2]
+    assert all(word in told for word in ('data_preprocessor.size', '--image-size', 'pipeline', '--augment'))
+    assert_same_run(run('run', resume=True), wanted)
+
+
+def test_test_needs_nothing_with_the_dumped_config_and_warns_with_another(demo_data, tmp_path):
+    """From the tool: trained at another size, tested with the run's own config and with the one that is shipped."""
+    run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--image-size', 64,
+             '--iterations', 1, '--workers', 0)
+    args = (tmp_path / 'run', '--data-root', demo_data, '--work-dir', tmp_path / 'test')
+    own = run_tool('test.py', tmp_path / 'run' / TINY_SEG_CONFIG.name, *args)
+    other = run_tool('test.py', TINY_SEG_CONFIG, *args)
+    fixed = run_tool('test.py', TINY_SEG_CONFIG, *args, '--image-size', 64)
+    assert 'Use --image-size 64' in other.stdout
+    assert 'Use --image-size' not in own.stdout + fixed.stdout

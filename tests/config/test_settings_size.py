@@ -1,40 +1,46 @@
 """Another image size, in every pipeline and everywhere else that pixels are counted."""
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 from mmengine.config import Config
 
 from xcit_dense.config.image_size import compare_test_size, set_image_size, test_size_of
 from xcit_dense.config.loading import read_config
+from xcit_dense.config.resolution import find_resolution, set_test_size
 from xcit_dense.errors import ConfigError
 
 size_of_test = test_size_of
 del test_size_of  # it is no test
+DETECTOR = 'maskrcnn_xcit_s12_p16_coco'
 
 
-def config(train, test=(), scope='mmdet', **more):
-    test = test or [dict(type='Resize', scale=(800, 800))]
-    pipelines = dict(train_dataloader=list(train), test_dataloader=list(test))
-    return Config(dict(default_scope=scope, **{name: dict(dataset=dict(type='A', pipeline=steps))
-                                               for name, steps in pipelines.items()}, **more))
+def config(train, **more):
+    return Config(dict(default_scope='mmdet', **more, **{
+        f'{name}_dataloader': dict(dataset=dict(type='A', pipeline=steps))
+        for name, steps in dict(train=list(train), test=[dict(type='Resize', scale=(800, 800))]).items()}))
 
 
-def steps_of(cfg, loader='train_dataloader'):
-    return cfg[loader].dataset.pipeline
+def steps_of(cfg, loader='train'):
+    return cfg[f'{loader}_dataloader'].dataset.pipeline
 
 
 def test_the_recipe_for_detection():
-    cfg = read_config('maskrcnn_xcit_s12_p16_coco')
+    """Loaders that share a pipeline are changed once, and nothing changes for a test but its own loader."""
+    cfg, before = read_config(DETECTOR), read_config(DETECTOR)
+    cfg.test_dataloader = cfg.val_dataloader
     set_image_size(cfg, 640)
     (large, ), (small, crop, again) = steps_of(cfg)[3].transforms
     assert large.scales == again.scales and large.scales[0] == (384, 384) and large.scales[-1] == (640, 640)
     assert small.scales == [(320, 320), (400, 400), (480, 480)] and crop.crop_size == (224, 360)
-    assert {loader: cfg[loader].dataset.pipeline[1].scale for loader in ('val_dataloader', 'test_dataloader')} == {
-        'val_dataloader': (640, 640), 'test_dataloader': (640, 640)}
-    cfg = read_config('maskrcnn_xcit_s12_p16_coco')
+    assert steps_of(cfg, 'test')[1].scale == steps_of(cfg, 'val')[1].scale == (640, 640)
+    cfg = read_config(DETECTOR)
     set_image_size(cfg, (1333, 800))
-    assert cfg._cfg_dict == read_config('maskrcnn_xcit_s12_p16_coco')._cfg_dict
+    assert cfg._cfg_dict == before._cfg_dict
+    set_image_size(cfg, 640)
+    assert steps_of(cfg, 'test')[1].scale == steps_of(cfg, 'val')[1].scale == (640, 640)
+    for name in (DETECTOR, 'upernet_xcit_s12_p16_ade20k'):
+        cfg, before = read_config(name), read_config(name)
+        set_image_size(cfg, 320, ['test_dataloader'])
+        assert size_of_test(cfg) == [320]
+        assert all(cfg[key] == before[key] for key in ('train_dataloader', 'val_dataloader', 'model'))
 
 
 @pytest.mark.parametrize('name, size, scale, crop', (
@@ -44,17 +50,17 @@ def test_the_recipe_for_detection():
 def test_the_recipes_for_segmentation(name, size, scale, crop):
     cfg = read_config(name)
     set_image_size(cfg, size)
-    assert steps_of(cfg)[2].scale == steps_of(cfg, 'test_dataloader')[1].scale == scale
+    assert steps_of(cfg)[2].scale == steps_of(cfg, 'test')[1].scale == scale
     assert steps_of(cfg)[3].crop_size == cfg.model.data_preprocessor.size == crop
 
 
 def test_classification_keeps_the_crop_ratio():
     cfg = read_config('xcit_s12_p16_custom')
-    for loader in ('val_dataloader', 'test_dataloader'):
+    for loader in ('val', 'test'):
         steps_of(cfg, loader)[1].scale = 256
     set_image_size(cfg, 384)
     assert steps_of(cfg)[1].scale == 384
-    assert [steps_of(cfg, 'test_dataloader')[1].scale, steps_of(cfg, 'test_dataloader')[2].crop_size] == [439, 384]
+    assert [steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size] == [439, 384]
     with pytest.raises(ConfigError, match='one side'):
         set_image_size(cfg, (384, 256))
 
@@ -71,50 +77,28 @@ def test_classification_keeps_the_crop_ratio():
     ([dict(type='FixShapeResize', width=640, height=640)], [dict(width=400, height=400)]),
     ([dict(type='Resize', scale_factor=1.5), dict(type='Resize', scale=(800, 800)),
       dict(type='RandomCrop', crop_type='relative', crop_size=(0.5, 0.5))],
-     [dict(scale_factor=1.5), {}, dict(crop_size=(0.5, 0.5))])))
+     [dict(scale_factor=1.5), dict(scale=(400, 400)), dict(crop_size=(0.5, 0.5))])))
 def test_steps_of_the_frameworks(steps, wanted):
     cfg = config(steps)
     set_image_size(cfg, 400)
-    for step, before, after in zip(steps_of(cfg), steps, wanted, strict=True):
-        assert step == {**before, **(after or {'scale': (400, 400)})}
+    assert steps_of(cfg) == [{**before, **after} for before, after in zip(steps, wanted, strict=True)]
 
 
-def test_preprocessors_and_windows():
+def test_preprocessors_windows_wrapped_data_sets_and_switched_pipelines():
     model = dict(type='Mine', data_preprocessor=dict(type='P', size_divisor=32, batch_augments=[
         dict(type='BatchFixedSizePad', size=(800, 800)), dict(type='BatchSyncRandomResize', interval=10,
                                                               size_divisor=32, random_size_range=(480, 800))]),
                  test_cfg=dict(mode='slide', crop_size=(800, 800), stride=(512, 512)))
-    cfg = config([dict(type='RandomResize', scale=(800, 800))], model=model)
+    resize = dict(type='Resize', scale=(800, 800))
+    cfg = config([dict(type='Mosaic', img_scale=(800, 800))], model=model, custom_hooks=[
+        dict(type='PipelineSwitchHook', switch_epoch=3, switch_pipeline=[dict(resize)])])
+    cfg.train_dataloader.dataset.dataset = dict(type='RepeatDataset', dataset=dict(type='A', pipeline=[dict(resize)]))
     set_image_size(cfg, 400)
     pad, change = cfg.model.data_preprocessor.batch_augments
     assert pad.size == (400, 400) and change.random_size_range == (256, 384) and change.size_divisor == 32
     assert cfg.model.test_cfg == dict(mode='slide', crop_size=(400, 400), stride=(256, 256))
-
-
-def test_wrapped_data_sets_and_switched_pipelines():
-    inner = dict(type='RepeatDataset', dataset=dict(type='A', pipeline=[dict(type='Resize', scale=(800, 800))]))
-    cfg = config([dict(type='Mosaic', img_scale=(800, 800))], custom_hooks=[
-        dict(type='PipelineSwitchHook', switch_epoch=3, switch_pipeline=[dict(type='Resize', scale=(800, 800))])])
-    cfg.train_dataloader.dataset.dataset = inner
-    set_image_size(cfg, 400)
     assert cfg.train_dataloader.dataset.dataset.dataset.pipeline[0].scale == (400, 400)
     assert cfg.custom_hooks[0].switch_pipeline[0].scale == steps_of(cfg)[0].img_scale == (400, 400)
-
-
-def test_loaders_that_share_a_pipeline_are_changed_once():
-    cfg = read_config('maskrcnn_xcit_s12_p16_coco')
-    cfg.test_dataloader = cfg.val_dataloader
-    set_image_size(cfg, 640)
-    assert steps_of(cfg, 'test_dataloader')[1].scale == steps_of(cfg, 'val_dataloader')[1].scale == (640, 640)
-
-
-@pytest.mark.parametrize('name', ('maskrcnn_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k'))
-def test_of_a_test_alone(name):
-    cfg, before = read_config(name), read_config(name)
-    set_image_size(cfg, 320, ['test_dataloader'])
-    assert size_of_test(cfg) == [320]
-    for key in ('train_dataloader', 'val_dataloader', 'model'):
-        assert cfg[key] == before[key]
 
 
 def test_a_checkpoint_of_another_size_is_told(capsys):
@@ -130,21 +114,28 @@ def test_a_checkpoint_of_another_size_is_told(capsys):
     assert 'run' in said and '--image-size 256' in said and '192' in said
 
 
-@pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
-def test_data_sets_of_the_frameworks(framework):
-    """Every config of theirs accepts another size for its test, and the same size changes nothing."""
-    spec = find_spec(framework)
-    root = Path(spec.submodule_search_locations[0], '.mim/configs/_base_/datasets') if spec else Path()
-    refused = []
-    for path in sorted(root.glob('*.py')):
-        cfg = Config.fromfile(path, import_custom_modules=False)
-        cfg.default_scope = framework
-        try:
-            set_image_size(cfg, 480)
-        except ConfigError:
-            refused.append(path.stem)
-        else:
-            assert size_of_test(cfg) == [480] or not cfg.get('test_dataloader'), path
-    if spec and not root.is_dir():
-        pytest.skip(f'no configs of {framework}')
-    assert len(refused) <= 2, refused
+def data(scale=80, crop_size=64, **resize):
+    """The data set of a classifier."""
+    return dict(pipeline=[dict(type='LoadImageFromFile'), dict(type='ResizeEdge', scale=scale, **resize),
+                          dict(type='mmpretrain.CenterCrop', crop_size=crop_size)])
+
+
+def test_the_resolution_of_a_classifier():
+    """A pair of equal sides is a square."""
+    for crop_size in (64, (64, 64), [64, 64]):
+        assert find_resolution(data(crop_size=crop_size)) == (64, 0.8)
+        cfg = Config(dict(test_dataloader=dict(dataset=data(crop_size=crop_size))))
+        set_test_size(cfg, 32)
+        assert (steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size) == (40, 32)
+    for dataset, words in (
+            (data(crop_size=(64, 32)), r'CenterCrop\(crop_size=\(64, 32\)\)'), (data(edge='long'), "edge='long'"),
+            (data(scale=(80, 80)), r'scale=\(80, 80\)'), (data(scale=0), 'scale=0'), (dict(pipeline=[]), 'no steps'),
+            ({}, 'no steps'), (dict(pipeline=[dict(type='Resize', scale=3)]), 'has Resize\\.')):
+        assert find_resolution(dataset) == (None, 1.) and find_resolution(dataset, 5, 0.5) == (5, 0.5)
+        with pytest.raises(ConfigError, match=words):
+            set_test_size(Config(dict(test_dataloader=dict(dataset=dataset))), 32)
+    for options, words in ((dict(size=0), 'got 0'), (dict(crop_ratio=0.), 'got 0'),
+                           (dict(crop_ratio=1.5), 'at most 1.*1.5')):
+        for dataset in (None, data()):
+            with pytest.raises(ConfigError, match=words):
+                find_resolution(dataset, **options)

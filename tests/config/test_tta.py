@@ -3,7 +3,6 @@ import copy
 
 import pytest
 import torch
-from mmengine.config import ConfigDict
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 
 from helpers.models import randomise
@@ -37,62 +36,51 @@ def test_views_of_a_detector():
     assert '0.75, 1, 1.25 x the image size' in words
 
 
-@pytest.mark.parametrize('resize, sizes', (
-    ([], [dict(type='Resize', scale_factor=ratio, keep_ratio=True) for ratio in (1., 0.75, 1.25)]),
-    ([dict(type='mmdet.Resize', scale_factor=2.)], [dict(type='mmdet.Resize', scale_factor=f) for f in (2., 1.5, 2.5)]),
-    ([dict(type='Resize', scale=64)], [dict(type='Resize', scale=scale) for scale in (64, 48, 80)]),
-    ([dict(type='ResizeToMultiple')], [dict(type='ResizeToMultiple')])))
-def test_sizes_of_any_step(resize, sizes):
-    steps, words = _augmented([LOAD, *resize, PACK], 'mmdet')
-    assert views_of(steps)[0] == sizes and steps[0] == LOAD
-    assert ('0.75' in words) == (len(sizes) > 1)
+def test_sizes_of_any_step():
+    for resize, sizes in (
+            ([], [dict(type='Resize', scale_factor=ratio, keep_ratio=True) for ratio in (1., 0.75, 1.25)]),
+            ([dict(type='mmdet.Resize', scale_factor=2.)],
+             [dict(type='mmdet.Resize', scale_factor=factor) for factor in (2., 1.5, 2.5)]),
+            ([dict(type='Resize', scale=64)], [dict(type='Resize', scale=scale) for scale in (64, 48, 80)]),
+            ([dict(type='ResizeToMultiple')], [dict(type='ResizeToMultiple')])):
+        steps, words = _augmented([LOAD, *resize, PACK], 'mmdet')
+        assert views_of(steps)[0] == sizes and steps[0] == LOAD
+        assert ('0.75' in words) == (len(sizes) > 1)
 
 
 def test_a_config_may_have_its_own(demo_data, tmp_path):
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.tta_pipeline = [LOAD, dict(type='TestTimeAug', transforms=[[PACK]])]
-    cfg.tta_model = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='soft_nms'), max_per_img=7))
-    model = copy.deepcopy(cfg.model)
-    set_tta(cfg)
+    """Otherwise boxes are merged as the model merges its own."""
+    def changed(options=None, **parts):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, **(options or {}))
+        for name, part in parts.items():
+            cfg[name] = part
+        set_tta(cfg)
+        return cfg
+
+    own = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='soft_nms'), max_per_img=7))
+    cfg = changed(tta_pipeline=[LOAD, dict(type='TestTimeAug', transforms=[[PACK]])], tta_model=own)
     assert cfg.test_dataloader.dataset.pipeline == cfg.tta_pipeline
-    assert cfg.model == dict(type='MaskTTAModel', tta_cfg=cfg.tta_model.tta_cfg, module=model)  # which merges masks too
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.tta_model = dict(type='Own')
-    set_tta(cfg)
+    model = make_config(TINY_CONFIG, demo_data, tmp_path).model
+    assert cfg.model == dict(type='MaskTTAModel', tta_cfg=own['tta_cfg'], module=model)  # which merges masks too
+    cfg = changed(tta_model=dict(type='Own'))
     assert cfg.model.type == 'Own' and views_of(cfg.test_dataloader.dataset.pipeline)
-
-
-def test_boxes_are_merged_as_the_model_merges_its_own(demo_data, tmp_path):
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.model.test_cfg.rcnn.update(max_per_img=17, nms=dict(type='nms', iou_threshold=0.31))
-    set_tta(cfg)
+    cfg = changed({'model.test_cfg.rcnn.max_per_img': 17, 'model.test_cfg.rcnn.nms.iou_threshold': 0.31})
     assert cfg.model.tta_cfg == dict(max_per_img=17, nms=dict(type='nms', iou_threshold=0.31))
     assert 'xcit_dense.for_mmdet' in cfg.custom_imports.imports and 'xcit_dense' in cfg.custom_imports.imports
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.model.test_cfg = ConfigDict(max_per_img=50)  # without NMS
-    set_tta(cfg)
+    cfg = changed({'model.test_cfg': dict(_delete_=True, max_per_img=50)})  # without NMS
     assert cfg.model.tta_cfg.nms.iou_threshold == 0.5
+    for options, words in (({'default_scope': 'other', 'model': dict(_delete_=True, type='Other')}, "'Other'"),
+                           ({'test_dataloader.dataset.pipeline': []}, 'no pipeline')):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+        cfg.merge_from_dict(options)
+        with pytest.raises(ConfigError, match=words):
+            set_tta(cfg)
 
 
-@pytest.mark.parametrize('change, words', (
-    (dict(default_scope='other', model=dict(type='Other')), "'Other'"),
-    ({'test_dataloader.dataset.pipeline': []}, 'no pipeline')))
-def test_what_cannot_be_augmented_is_named(change, words, demo_data, tmp_path):
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    for key, value in change.items():
-        if key == 'model':
-            cfg.model = ConfigDict(value)
-        else:
-            cfg.merge_from_dict({key: value}) if value else cfg.test_dataloader.dataset.update(pipeline=value)
-    with pytest.raises(ConfigError, match=words):
-        set_tta(cfg)
-
-
-def plain_views(cfg, framework):
-    """The data of each view of the first test image, from data sets without `TestTimeAug`."""
-    pipeline = cfg.test_dataloader.dataset.pipeline
+def plain_and_merged(cfg, model, ratios):
+    """The predictions of a model for each view of the first test image, without `TestTimeAug`, and the merged one."""
+    pipeline, plain = cfg.test_dataloader.dataset.pipeline, []
     place = next((place for place, step in enumerate(pipeline) if step.type == 'Resize'), len(pipeline) - 2)
-    ratios = dict(mmseg=(1, 0.5, 0.75, 1.25, 1.5, 1.75), mmpretrain=(1, ))[framework]
     for ratio in ratios:
         for prob in (0., 1.):
             steps = copy.deepcopy(pipeline)
@@ -100,9 +88,15 @@ def plain_views(cfg, framework):
                 steps[place].scale = tuple(round(side * ratio) for side in steps[place].scale)
             steps.insert(place + 1, dict(type='RandomFlip', prob=prob))
             data = DATASETS.build(dict(cfg.test_dataloader.dataset, pipeline=steps))[0]
-            yield {name: [value] for name, value in data.items()}
+            plain += model.test_step({name: [value] for name, value in data.items()})
+    set_tta(cfg)
+    data = DATASETS.build(cfg.test_dataloader.dataset)[0]
+    merged, = MODELS.build(dict(cfg.model, module=model)).test_step(
+        {name: [[value] for value in values] for name, values in data.items()})
+    return plain, merged
 
 
+@torch.no_grad()
 @pytest.mark.parametrize('mode', ('whole', 'slide'))
 def test_a_segmentor_equals_merging_by_hand(mode, demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
@@ -111,31 +105,22 @@ def test_a_segmentor_equals_merging_by_hand(mode, demo_data, tmp_path):
         cfg.model.test_cfg = dict(mode='slide', crop_size=(64, 64), stride=(64, 64))
     init_default_scope('mmseg')
     model = let_many_classes_win(randomise(MODELS.build(cfg.model)).eval())
-    with torch.no_grad():
-        scores = [model.test_step(view)[0].seg_logits.data.softmax(0) for view in plain_views(cfg, 'mmseg')]
-        assert len(scores) == 12 and not torch.equal(scores[0], scores[1])
-        set_tta(cfg)
-        outer = MODELS.build(dict(cfg.model, module=model))
-        data = DATASETS.build(cfg.test_dataloader.dataset)[0]
-        result, = outer.test_step({name: [[value] for value in values] for name, values in data.items()})
+    plain, merged = plain_and_merged(cfg, model, (1, 0.5, 0.75, 1.25, 1.5, 1.75))
+    scores = [sample.seg_logits.data.softmax(0) for sample in plain]
     wanted = torch.stack(scores).mean(0)
-    torch.testing.assert_close(result.seg_logits.data, wanted)
-    assert torch.equal(result.pred_sem_seg.data[0], result.seg_logits.data.argmax(0))
+    assert len(scores) == 12 and not torch.equal(scores[0], scores[1])
     assert (wanted - scores[0]).abs().max() > 0.01  # the views differ
+    torch.testing.assert_close(merged.seg_logits.data, wanted)
+    assert torch.equal(merged.pred_sem_seg.data[0], merged.seg_logits.data.argmax(0))
 
 
+@torch.no_grad()
 def test_a_classifier_equals_merging_by_hand(class_folders, tmp_path):
     pytest.importorskip('mmpretrain')
     cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path)
     init_default_scope('mmpretrain')
-    model = randomise(MODELS.build(cfg.model)).eval()
-    with torch.no_grad():
-        wanted = sum(model.test_step(view)[0].pred_score for view in plain_views(cfg, 'mmpretrain')) / 2
-        set_tta(cfg)
-        outer = MODELS.build(dict(cfg.model, module=model))
-        data = DATASETS.build(cfg.test_dataloader.dataset)[0]
-        result, = outer.test_step({name: [[value] for value in values] for name, values in data.items()})
-    torch.testing.assert_close(result.pred_score, wanted)
+    (first, second), merged = plain_and_merged(cfg, randomise(MODELS.build(cfg.model)).eval(), (1, ))
+    torch.testing.assert_close(merged.pred_score, (first.pred_score + second.pred_score) / 2)
 
 
 def weights_of(config, data, folder):
@@ -147,14 +132,16 @@ def weights_of(config, data, folder):
 
 
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path):
-    """Drawing, a report, bfloat16, a fused model, batches of several images, which differ in size."""
+def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, call_tool):
+    """Drawing, a report, bfloat16, a fused model, batches of images that differ in size; not of an exported file."""
     weights = weights_of(config, demo_data, tmp_path)
     done = run_tool('test.py', config, weights, '--data-root', demo_data, '--work-dir', tmp_path, '--tta',
                     '--show-dir', tmp_path / 'shown', '--report', tmp_path / 'report', '--dtype', 'bfloat16',
                     '--cfg-options', 'test_dataloader.batch_size=2')
     assert '--tta merges the predictions' in done.stdout
     assert len([*(tmp_path / 'shown').rglob('*.jpg')]) == 3
+    code, message = call_tool('test.py', config, tmp_path / 'm.onnx', '--data-root', demo_data, '--tta')
+    assert code == 1 and message.startswith('error: --tta is only for checkpoints')
 
 
 def test_a_classifier_at_several_sizes_with_flips(class_folders, tmp_path):
@@ -165,8 +152,3 @@ def test_a_classifier_at_several_sizes_with_flips(class_folders, tmp_path):
     assert (tmp_path / 'sizes.png').exists() and '48' in done.stdout.splitlines()[-1]
     run_tool(*args, '--report', tmp_path / 'report')
     assert (tmp_path / 'report/per_class.csv').exists()
-
-
-def test_an_exported_file_has_no_views(tmp_path, demo_data, call_tool):
-    code, message = call_tool('test.py', TINY_CONFIG, tmp_path / 'm.onnx', '--data-root', demo_data, '--tta')
-    assert code == 1 and message.startswith('error: --tta is only for checkpoints')

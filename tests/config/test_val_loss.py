@@ -63,32 +63,27 @@ def test_steps_of_other_configs(validation, training, wanted):
     assert loss_dataloader(detection(validation, training))['dataset']['pipeline'] == wanted
 
 
-def test_data_sets_in_others():
+def test_other_loaders():
+    """Data sets inside others, and a part of the data, which stays as large."""
     cfg = detection([IMAGE, RESIZE, BOXES, PACK], [IMAGE, MASKS, PACK])
-    inner = cfg.val_dataloader.dataset
+    inner, cfg.val_dataloader.num_batch_per_epoch = cfg.val_dataloader.dataset, 3
     cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
         inner, dict(type='RepeatDataset', times=2, dataset=copy.deepcopy(inner))])
-    first, second = loss_dataloader(cfg)['dataset']['datasets']
+    loader = loss_dataloader(cfg)
+    first, second = loader['dataset']['datasets']
     assert first['pipeline'] == second['dataset']['pipeline'] == [IMAGE, MASKS, RESIZE, PACK]
+    assert loader['num_batch_per_epoch'] == 12
 
 
-def test_a_part_of_the_data_stays_as_large():
-    cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
-    cfg.val_dataloader.num_batch_per_epoch = 3
-    assert loss_dataloader(cfg)['num_batch_per_epoch'] == 12
-
-
-def test_the_hook_comes_once():
-    cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
-    cfg.custom_hooks = [dict(type='EMAHook')]
-    for _ in range(2):
-        set_val_loss(cfg)
-        assert cfg.custom_hooks == [dict(type='EMAHook'), dict(type='ValLossHook')]
-
-
-@pytest.mark.parametrize('missing', ('val_dataloader', 'val_cfg'))
-def test_a_config_without_validation(missing):
-    cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
-    cfg[missing] = None
-    with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none: set val_dataloader'):
-        set_val_loss(cfg)
+def test_the_hook_comes_once_and_needs_validation():
+    for missing in (None, 'val_dataloader', 'val_cfg'):
+        cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
+        cfg.custom_hooks = [dict(type='EMAHook')]
+        if missing:
+            cfg[missing] = None
+            with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none: set val'):
+                set_val_loss(cfg)
+        else:
+            set_val_loss(cfg)
+            set_val_loss(cfg)
+        assert cfg.custom_hooks == [dict(type='EMAHook'), *[dict(type='ValLossHook')] * (not missing)]

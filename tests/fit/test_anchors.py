@@ -2,12 +2,10 @@
 import numpy as np
 import pytest
 
-from helpers.boxes import config_for, write_boxes
-from helpers.paths import ROOT
+from helpers.boxes import RETINA, config_for, write_boxes
 from xcit_dense.fit.anchors import fit_anchors
 from xcit_dense.fit.geometry import anchors_of, are_poor, best_ious, resize_of, zooms
 
-RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 
 
@@ -33,13 +31,11 @@ def test_the_anchors_of_a_config(tmp_path):
     assert (found.key, found.positive, found.least) == ('model.bbox_head.anchor_generator', 0.5, 0)
 
 
-@pytest.mark.parametrize('options', (
-    {'model.train_cfg.rpn.assigner.type': 'ATSSAssigner'}, {'model.rpn_head.anchor_generator.strides': None},
-    {'model.rpn_head.anchor_generator': None}))
-def test_anchors_of_other_kinds_are_not_judged(options, tmp_path):
-    cfg = config_for(write_boxes(tmp_path, (192, 192, [('a', 20, 20)])))
-    cfg.merge_from_dict(options)
-    assert anchors_of(cfg) is None
+def test_anchors_of_other_kinds_are_not_judged(tmp_path):
+    root = write_boxes(tmp_path, (192, 192, [('a', 20, 20)]))
+    for key, value in (('train_cfg__rpn__assigner__type', 'ATSSAssigner'), ('rpn_head__anchor_generator', None),
+                       ('rpn_head__anchor_generator__strides', None)):
+        assert anchors_of(config_for(root, **{f'model__{key}': value})) is None
 
 
 def test_when_anchors_are_poor():
@@ -51,34 +47,27 @@ def test_when_anchors_are_poor():
     assert are_poor(some, 0)
 
 
-@pytest.mark.parametrize('box', ((9, 9), (12, 24), (60, 20), (300, 280)))
-def test_fitted_anchors_fit(box):
-    boxes = np.array(box) * np.exp(np.random.default_rng(0).normal(scale=0.15, size=(500, 2)))
-    found = fit_anchors(boxes, dict(RPN, scales=[40]))
-    assert np.median(best_ious(boxes, found.shapes)) > 0.75
-    assert len(found.arguments['scales']) * len(found.arguments['ratios']) <= 9
-    assert fit_anchors(boxes, dict(RPN, **found.arguments)) is None
-
-
-def test_generators_that_are_not_fitted():
-    boxes = np.full((50, 2), 9.)
-    for generator in (dict(RPN, type='YOLOAnchorGenerator'), dict(RPN, base_sizes=[3, 4, 5, 6, 7]), dict(strides=[4])):
-        assert fit_anchors(boxes, generator) is None
+def test_fitted_anchors_fit():
+    for box in ((9, 9), (12, 24), (60, 20), (300, 280)):
+        boxes = np.array(box) * np.exp(np.random.default_rng(0).normal(scale=0.15, size=(500, 2)))
+        found = fit_anchors(boxes, dict(RPN, scales=[40]))
+        assert np.median(best_ious(boxes, found.shapes)) > 0.75, box
+        assert len(found.arguments['scales']) * len(found.arguments['ratios']) <= 9
+        assert fit_anchors(boxes, dict(RPN, **found.arguments)) is None
     retina = dict(type='mmdet.AnchorGenerator', octave_base_scale=4, scales_per_octave=3, ratios=[1.0],
                   strides=[(8, 8), (16, 16)])
-    assert fit_anchors(boxes, retina).arguments['octave_base_scale'] < 2
+    assert fit_anchors(np.full((50, 2), 9.), retina).arguments['octave_base_scale'] < 2
+    for other in (dict(RPN, type='YOLOAnchorGenerator'), dict(RPN, base_sizes=[3, 4, 5, 6, 7]), dict(strides=[4])):
+        assert fit_anchors(np.full((50, 2), 9.), other) is None
 
 
-@pytest.mark.parametrize('step, zoom', (
-    ({}, (1, 1)), (dict(scale_factor=0.5), (0.5, 0.5)), (dict(scale_factor=(2., 3.)), (2, 3)),
-    (dict(scale=(100, 100)), (0.5, 1)), (dict(scale=(100, 100), keep_ratio=True), (0.5, 0.5)),
-    (dict(scale=(1333, 80), keep_ratio=True), (0.8, 0.8)), (dict(scale=(80, 160), keep_ratio=True), (0.8, 0.8)),
-    (dict(scale=50), (0.25, 0.5))))
-def test_by_how_much_an_image_of_200_by_100_is_enlarged(step, zoom):
-    assert zooms(step, [[200, 100]]).tolist() == [list(map(float, zoom))]
-
-
-def test_the_step_that_resizes(tmp_path):
+def test_by_how_much_an_image_of_200_by_100_is_enlarged(tmp_path):
+    for step, zoom in (
+            ({}, [1, 1]), (dict(scale_factor=0.5), [0.5, 0.5]), (dict(scale_factor=(2., 3.)), [2, 3]),
+            (dict(scale=(100, 100)), [0.5, 1]), (dict(scale=(100, 100), keep_ratio=True), [0.5, 0.5]),
+            (dict(scale=(1333, 80), keep_ratio=True), [0.8, 0.8]),
+            (dict(scale=(80, 160), keep_ratio=True), [0.8, 0.8]), (dict(scale=50), [0.25, 0.5])):
+        assert zooms(step, [[200, 100]]).tolist() == [zoom], step
     cfg = config_for(write_boxes(tmp_path, (192, 192, [('a', 20, 20)])))
     assert resize_of(cfg)['scale'] == (192, 192)
     cfg.val_dataloader = None  # a run without validation

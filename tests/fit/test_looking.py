@@ -1,16 +1,13 @@
 """Every line of the look at data and config: data that causes it, and data that does not."""
-import numpy as np
 import pytest
 from mmengine.config import Config
 
-from helpers.boxes import config_for, write_boxes, write_maps
-from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
+from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
+from helpers.paths import SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.fit import look
 from xcit_dense.fit.looking import _look_at_length
 from xcit_dense.fit.schedules import fit_schedule
 
-SEG = ROOT / 'configs/semfpn_xcit_n12_p16_small.py'
-RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 #: Nothing is remarkable at the 192 pixels of the small config.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 12
 
@@ -27,30 +24,23 @@ def only(found, *words):
 
 
 def test_data_that_fits(tmp_path):
-    found = looked(tmp_path)
+    cfg = config_for(write_boxes(tmp_path, *USUAL))
+    found = look(cfg, 100, 8)
     assert found.warnings == []
     assert found.facts['objects'].startswith('median 40 pixels') and '2.5 tokens' in found.facts['objects']
     assert 'median 3 per image, 3 at most' in found.facts['objects'] and 'IoU of 0.7' in found.facts['anchors']
+    cfg.model.backbone = dict(type='ResNet', depth=50)
+    assert 'token' not in look(cfg, 100, 8).facts['objects']  # of another backbone they are not known
 
 
 def test_small_objects_name_the_size_that_helps(tmp_path):
-    """Twelve pixels of 384 become six: a token of sixteen needs eight."""
-    small = [(384, 384, [('a', 12, 12), ('b', 12, 12)])] * 12
-    found = looked(tmp_path, small, model__rpn_head__anchor_generator__scales=[1.5])
-    assert only(found, 'median object has 6 pixels', '0.38 tokens', '--image-size 256')
-    assert found.facts['objects'].startswith('median 6 pixels')
-
-
-def test_small_objects_of_images_that_show_no_more(tmp_path):
-    small = [(128, 128, [('a', 4, 4), ('b', 4, 4)])] * 12
-    found = looked(tmp_path, small, model__rpn_head__anchor_generator__scales=[1.5])
-    assert only(found, 'median object has 6 pixels', 'patch 8') and '--image-size' not in found.warnings[0]
-
-
-def test_tokens_of_another_backbone_are_not_known(tmp_path):
-    cfg = config_for(write_boxes(tmp_path, *USUAL))
-    cfg.model.backbone = dict(type='ResNet', depth=50)
-    assert 'token' not in look(cfg, 100, 8).facts['objects']
+    """Twelve pixels of 384 become six: a token of sixteen needs eight. Small images show no more."""
+    for side, box, *words in ((384, 12, '0.38 tokens', '--image-size 256'), (128, 4, 'patch 8')):
+        images = [(side, side, [('a', box, box), ('b', box, box)])] * 12
+        found = looked(tmp_path, images, model__rpn_head__anchor_generator__scales=[1.5])
+        assert only(found, 'median object has 6 pixels', *words)
+        assert found.facts['objects'].startswith('median 6 pixels')
+        assert ('--image-size' in found.warnings[0]) == (side == 384)
 
 
 @pytest.mark.parametrize('name, options, key', (
@@ -61,27 +51,23 @@ def test_anchors_of_other_sizes_or_shapes(name, options, key, tmp_path):
     assert only(found, 'anchors do not fit', key, '--suggest')
 
 
-@pytest.mark.parametrize('name, kept', (
-    (SMALL_CONFIG, dict(model__test_cfg__rcnn__max_per_img=29)),
-    (SMALL_CONFIG, dict(model__test_cfg__rpn__max_per_img=59)),
-    (SMALL_CONFIG, dict(model__train_cfg__rpn_proposal__max_per_img=59)),
-    (RETINA, dict(model__test_cfg__max_per_img=29))))
-@pytest.mark.parametrize('more', (0, 1))
-def test_as_many_objects_as_an_image_may_have(name, kept, more, tmp_path):
+@pytest.mark.parametrize('name, key, value', (
+    (SMALL_CONFIG, 'test_cfg__rcnn', 29), (SMALL_CONFIG, 'test_cfg__rpn', 59),
+    (SMALL_CONFIG, 'train_cfg__rpn_proposal', 59), (RETINA, 'test_cfg', 29)))
+def test_as_many_objects_as_an_image_may_have(name, key, value, tmp_path):
     """Thirty objects, and twice as many proposals."""
-    (key, value), = kept.items()
-    images = [(192, 192, [('a', 24, 24), ('b', 24, 24)] * 15)] * 12
-    found = looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value + more})
-    assert more and not found.warnings or only(found, '30 objects', f'{key.replace("__", ".")} = {value}')
+    images, key = [(192, 192, [('a', 24, 24), ('b', 24, 24)] * 15)] * 12, f'model__{key}__max_per_img'
+    assert not looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value + 1}).warnings
+    assert only(looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value}), '30 objects',
+                f'{key.replace("__", ".")} = {value}')
 
 
-@pytest.mark.parametrize('count', (100, 101))
-def test_what_cocos_map_does_not_count(count, tmp_path):
-    images = [(192, 192, [('a', 24, 24)] * count)] * 12
-    cfg = config_for(write_boxes(tmp_path, *images, classes=('a', )), model__test_cfg__rcnn__max_per_img=300,
-                     model__test_cfg__rpn__max_per_img=300, model__train_cfg__rpn_proposal__max_per_img=300)
-    found = look(cfg, 100, 8)
-    assert count == 100 and not found.warnings or only(found, 'mAP', '101')
+def test_what_cocos_map_does_not_count(tmp_path):
+    for count, words in ((100, ()), (101, ('mAP', '101'))):
+        root = write_boxes(tmp_path, *[(192, 192, [('a', 24, 24)] * count)] * 12, classes=('a', ))
+        found = look(config_for(root, model__test_cfg__rcnn__max_per_img=300, model__test_cfg__rpn__max_per_img=300,
+                                model__train_cfg__rpn_proposal__max_per_img=300), 100, 8)
+        assert only(found, *words) if words else not found.warnings
 
 
 def test_images_left_out_for_their_size(tmp_path):
@@ -89,20 +75,17 @@ def test_images_left_out_for_their_size(tmp_path):
     assert only(found, '1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1')
 
 
-@pytest.mark.parametrize('count, words', ((10, None), (9, ("'rare'", 'fewest: 9')), (0, ("'rare'", 'remove classes'))))
-def test_classes_with_few_objects(count, words, tmp_path):
-    images = [(*size, [*objects, *[('rare', 30, 30)] * (place < count)])
-              for place, (*size, objects) in enumerate(USUAL)]
-    found = look(config_for(write_boxes(tmp_path, *images, classes=('a', 'b', 'rare'))), 100, 8)
-    assert not words and not found.warnings or only(found, *words)
+def test_classes_with_few_objects(tmp_path):
+    for count, words in ((10, ()), (9, ("'rare'", 'fewest: 9')), (0, ("'rare'", 'remove classes'))):
+        images = [(*size, [*objects, *[('rare', 30, 30)] * (place < count)])
+                  for place, (*size, objects) in enumerate(USUAL)]
+        found = look(config_for(write_boxes(tmp_path, *images, classes=('a', 'b', 'rare'))), 100, 8)
+        assert only(found, *words) if words else not found.warnings
 
 
-def test_fewer_images_than_a_step_takes(tmp_path):
+def test_large_steps_and_short_runs(tmp_path):
     assert not looked(tmp_path, batch=12).warnings
     assert only(looked(tmp_path, batch=13), '13 images', 'only 12', '--batch-size 3')
-
-
-def test_short_runs(tmp_path):
     assert not looked(tmp_path, length=50, param_scheduler__0__end=50).warnings
     assert only(looked(tmp_path, length=49), '294 iterations', '--epochs 21')
 
@@ -132,21 +115,16 @@ def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, kept, conve
     assert cfg.param_scheduler[0].end == kept
 
 
-def band(width, label=1):
-    labels = np.zeros((192, 192), np.uint8)
-    labels[:, 50:50 + width] = label
-    return labels
-
-
 def test_thin_and_rare_classes_of_label_maps(tmp_path):
-    cfg = config_for(write_maps(tmp_path, *[band(20)] * 12), SEG)
+    large, small = (192, 192), [band(20, size=(192, 192))] * 9
+    cfg = config_for(write_maps(tmp_path, *small, *small[:3]), SEG)
     found = look(cfg, 12, 8)
     assert not found.warnings
     assert "'b' is 20 pixels" in found.facts['labels'] and '1.2 tokens' in found.facts['labels']
-    cfg = config_for(write_maps(tmp_path / 'thin', *[band(4)] * 12), SEG)
+    cfg = config_for(write_maps(tmp_path / 'thin', *[band(4, size=large)] * 12), SEG)
     cfg.val_dataloader.dataset.pipeline[1].scale = (96, 96)
     assert only(look(cfg, 12, 8), "'b'", '2 pixels', '--image-size 192')
-    cfg = config_for(write_maps(tmp_path / 'rare', *[band(20)] * 9, *[band(20, 0)] * 3), SEG)
+    cfg = config_for(write_maps(tmp_path / 'rare', *small, *[band(20, 0, large)] * 3), SEG)
     assert only(look(cfg, 12, 8), "'b'", 'fewer than 10 images')
     cfg.train_cfg.max_iters = 299
     cfg.param_scheduler = None

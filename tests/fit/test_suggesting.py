@@ -1,12 +1,14 @@
 """Configs that fit the data: they can be read, their changes take effect, and nothing else changes."""
 import ast
+import json
 
-import numpy as np
 import pytest
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 
-from helpers.boxes import config_for, write_boxes, write_maps
+from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
+from helpers.nuclei import make_nuclei
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
+from helpers.tools import run_process
 from xcit_dense.config.check import check_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
@@ -15,9 +17,7 @@ from xcit_dense.fit import look, suggest
 from xcit_dense.fit.schedules import fit_schedule
 from xcit_dense.fit.writing import Change, Code, write_config
 
-SEG = ROOT / 'configs/semfpn_xcit_n12_p16_small.py'
 BOXES = ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py'
-RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 #: As many images, of objects that fit, as the 6 epochs of the small config need for a thousand iterations.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 1340
 #: Stained nuclei: many small objects.
@@ -37,6 +37,9 @@ def test_nothing_changes_where_all_fits(tmp_path):
     text, cfg = suggested(tmp_path, USUAL)
     lines = [line for line in text.splitlines() if line and not line.startswith('#')]
     assert lines == [f'_base_ = {str(SMALL_CONFIG)!r}']
+    _, cfg = suggested(tmp_path, [*USUAL, (6, 90, [('a', 5, 9)])])  # small images are not left out
+    assert cfg.train_dataloader.dataset.filter_cfg.min_size == 1
+    assert cfg.train_dataloader.dataset.filter_cfg.filter_empty_gt
 
 
 def test_many_small_objects(tmp_path):
@@ -44,6 +47,7 @@ def test_many_small_objects(tmp_path):
     scales = {step.scale for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader)
               for step in loader.dataset.pipeline if step.type == 'Resize'}
     (scale, ), model = scales, cfg.model
+    assert 'requested' not in text
     assert scale[0] == scale[1] and 448 <= scale[0] <= 512
     assert model.test_cfg.rcnn.max_per_img > 90 and model.test_cfg.rpn.max_per_img > 180
     assert model.train_cfg.rpn_proposal.max_per_img > 180
@@ -89,12 +93,6 @@ def test_images_of_rare_classes_are_repeated(tmp_path):
     assert dataset.type == 'ClassBalancedDataset' and dataset.dataset.pipeline[2].scale[0] > 192
 
 
-def test_small_images_are_not_left_out(tmp_path):
-    _, cfg = suggested(tmp_path, [*USUAL, (6, 90, [('a', 5, 9)])])
-    assert cfg.train_dataloader.dataset.filter_cfg.min_size == 1
-    assert cfg.train_dataloader.dataset.filter_cfg.filter_empty_gt
-
-
 def test_images_are_not_enlarged_beyond_what_they_show(tmp_path):
     """By half at most, and not to more than seven times the pixels."""
     for side, wanted in ((160, 240), (2000, 508)):
@@ -103,14 +101,11 @@ def test_images_are_not_enlarged_beyond_what_they_show(tmp_path):
 
 
 def streets(root, width):
-    labels = np.zeros((360, 480), np.uint8)
-    labels[:, 50:50 + width] = 1
-    return write_maps(root, *[labels] * 12)
+    return write_maps(root, *[band(width, size=(360, 480))] * 12)
 
 
 def test_thin_classes_of_label_maps(tmp_path):
-    root = streets(tmp_path / 'data', 4)
-    text, cfg = suggested(tmp_path, None, SEG, root=root)
+    text, cfg = suggested(tmp_path, None, SEG, root=streets(tmp_path / 'data', 4))
     train, test = cfg.train_dataloader.dataset.pipeline, cfg.test_dataloader.dataset.pipeline
     assert test[1].scale == train[2].scale == (480, 480) and train[3].crop_size == (384, 384)
     assert cfg.model.data_preprocessor.size == (384, 384) and cfg.train_dataloader.batch_size == 2
@@ -120,13 +115,23 @@ def test_thin_classes_of_label_maps(tmp_path):
 
 
 def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
-    """As the options change the config; the text repeats all of it."""
+    """As the options change the config; the text repeats all of it, and marks what was requested."""
     options = dict(train_dataloader__batch_size=4, train_cfg__max_epochs=9)
     settings = Settings(batch_size=4, epochs=9, image_size=192, lr=1e-3)
     _, cfg = suggested(tmp_path, NUCLEI, settings=settings, **options)
     assert (cfg.train_dataloader.batch_size, cfg.train_cfg.max_epochs, cfg.optim_wrapper.optimizer.lr) == (4, 9, 1e-3)
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (192, 192)
     assert cfg.model.rpn_head.anchor_generator.scales[0] < 3
+    text, _ = suggested(tmp_path, NUCLEI, settings=Settings(lr=0.5), optim_wrapper__optimizer__lr=0.5)
+    assert '# as requested\n        lr=0.5' in text and text.count('requested') == 1
+
+
+def written(tmp_path, name, root, settings):
+    """Return a config with settings, and the one that is read from the text of its suggestion."""
+    cfg = load_config(name, data_root=str(root), settings=settings, pretrained=False)
+    (tmp_path / 'suggested.py').write_text(text := suggest(cfg, name, 'the tests', settings))
+    assert 'grows' not in text
+    return cfg, load_config(tmp_path / 'suggested.py', data_root=str(root), pretrained=False)
 
 
 @pytest.mark.parametrize('name, settings', (
@@ -137,10 +142,7 @@ def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
     """Their effects on wrappers, intervals, schedulers and rates; also images that are mixed with others."""
     settings = Settings(**settings)
     root = streets(tmp_path / 'data', 40) if name == SEG else write_boxes(tmp_path / 'data', *USUAL[:40])
-    cfg = load_config(name, data_root=str(root), settings=settings, pretrained=False)
-    (tmp_path / 'suggested.py').write_text(text := suggest(cfg, name, 'the tests', settings))
-    got = load_config(tmp_path / 'suggested.py', data_root=str(root), pretrained=False)
-    assert 'grows' not in text
+    cfg, got = written(tmp_path, name, root, settings)
     if not settings.batch_size:
         got.train_dataloader.batch_size, got.auto_scale_lr = cfg.train_dataloader.batch_size, cfg.auto_scale_lr
     if not settings.batch_size and not settings.lr:
@@ -153,44 +155,32 @@ def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
         assert got.model.data_preprocessor == cfg.model.data_preprocessor
 
 
-@pytest.mark.parametrize('start', (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), {}))
-def test_rates_for_random_weights_alone_rise(start, tmp_path):
+def test_rates_for_random_weights_alone_rise(tmp_path):
     root = write_boxes(tmp_path / 'data', *NUCLEI)
-    text = suggest(load_config(SMALL_CONFIG, data_root=str(root), **start), SMALL_CONFIG, 'the tests')
-    assert ('lr=' in text) == (not start)
-
-
-def test_reasons_are_told_where_they_are(tmp_path):
-    """What a user requested is marked as such, and what follows from a suggestion is not."""
-    text, _ = suggested(tmp_path, NUCLEI)
-    assert 'requested' not in text
-    text, _ = suggested(tmp_path, NUCLEI, settings=Settings(lr=0.5), optim_wrapper__optimizer__lr=0.5)
-    assert '# as requested\n        lr=0.5' in text and text.count('requested') == 1
+    for start in (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), {}):
+        text = suggest(load_config(SMALL_CONFIG, data_root=str(root), **start), SMALL_CONFIG, 'the tests')
+        assert ('lr=' in text) == (not start)
 
 
 def test_a_mixed_data_set_that_is_repeated(tmp_path):
     path = tmp_path / 'own.py'
     path.write_text(f'_base_ = {str(BOXES)!r}\ntrain_dataloader = dict(dataset=dict(_delete_=True, '
                     "type='RepeatDataset', times=3, dataset=_base_.train_dataloader.dataset))\n")
-    root = write_boxes(tmp_path / 'data', *USUAL[:40])
-    cfg = load_config(path, data_root=str(root), settings=Settings(augment='strong'))
-    (tmp_path / 'suggested.py').write_text(suggest(cfg, path, 'the tests', Settings(augment='strong')))
-    got = load_config(tmp_path / 'suggested.py', data_root=str(root))
+    cfg, got = written(tmp_path, path, write_boxes(tmp_path / 'data', *USUAL[:40]), Settings(augment='strong'))
     assert got.train_dataloader.dataset == cfg.train_dataloader.dataset
     assert got.train_dataloader.dataset.type == 'MultiImageMixDataset'
 
 
 def test_what_cannot_be_suggested(tmp_path, class_folders):
-    root = write_boxes(tmp_path, *NUCLEI)
-    cfg = config_for(root)
-    cfg.train_dataloader.dataset.data_root = 's3://bucket/'
-    with pytest.raises(DataError, match='on a local disk'):
-        suggest(cfg, SMALL_CONFIG, 'x')
-    cfg = config_for(root)
-    part = cfg.train_dataloader.dataset
-    cfg.train_dataloader.dataset = ConfigDict(type='ConcatDataset', datasets=[part, part])
-    with pytest.raises(ConfigError, match='one data set'):
-        suggest(cfg, SMALL_CONFIG, 'x')
+    root = write_boxes(tmp_path, *NUCLEI[:2])
+    part = config_for(root).train_dataloader.dataset
+    for dataset, error, words in (
+            (dict(part, data_root='s3://bucket/'), DataError, 'on a local disk'),
+            (dict(type='ConcatDataset', datasets=[part, part]), ConfigError, 'one data set')):
+        cfg = config_for(root)
+        cfg.train_dataloader.dataset = dataset
+        with pytest.raises(error, match=words):
+            suggest(cfg, SMALL_CONFIG, 'x')
     pytest.importorskip('mmpretrain')
     with pytest.raises(ConfigError, match='mmpretrain'):
         suggest(config_for(class_folders, TINY_CLS_CONFIG), TINY_CLS_CONFIG, 'x')
@@ -222,3 +212,28 @@ def test_the_text_of_a_config(tmp_path):
     assert all(len(line) <= 120 for line in text.splitlines())
     with pytest.raises(ConfigError, match='plain|numbers'):
         write_config('/base.py', [Change('a', [dict(type=dict)])], 'title')
+
+
+def best(work_dir):
+    lines = [json.loads(line) for path in work_dir.rglob('scalars.json') for line in path.read_text().splitlines()]
+    return max(line['coco/bbox_mAP'] for line in lines if 'coco/bbox_mAP' in line)
+
+
+@pytest.mark.slow
+def test_a_suggestion_learns_what_the_default_does_not(tmp_path):
+    """Box AP of 0.000 was measured of the default, also after 18 epochs, and 0.39 to 0.51 of suggestions.
+
+    Those were trained for 5 to 7 epochs, see docs/fitting.md.
+    """
+    data = make_nuclei(tmp_path / 'data', 48, 12)
+    config = tmp_path / 'suggested.py'
+    run_process('train.py', SMALL_CONFIG, '--data-root', data, '--suggest', config)
+    scores = {}
+    for name, path in (('default', SMALL_CONFIG), ('suggested', config)):
+        run_process('train.py', path, '--data-root', data, '--work-dir', tmp_path / name, '--cfg-options',
+                    'train_cfg.max_epochs=5', 'train_cfg.val_interval=5', 'param_scheduler.0.end=12',
+                    'param_scheduler.1.end=5', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0',
+                    'train_dataloader.persistent_workers=False', 'val_dataloader.persistent_workers=False',
+                    'randomness.seed=0', env=dict(OMP_NUM_THREADS=1))
+        scores[name] = best(tmp_path / name)
+    assert scores['default'] < 0.01 and scores['suggested'] > 0.25, scores

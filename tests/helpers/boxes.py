@@ -4,9 +4,12 @@ import json
 import numpy as np
 from PIL import Image
 
-from helpers.paths import SMALL_CONFIG
+from helpers.paths import ROOT, SMALL_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
+
+SEG = ROOT / 'configs/semfpn_xcit_n12_p16_small.py'
+RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 
 
 def write_boxes(root, *images, classes=('a', 'b')):
@@ -32,6 +35,13 @@ def write_maps(root, *maps, names=('a', 'b')):
             Image.fromarray(np.asarray(labels, np.uint8)).save(root / f'annotations/{split}/{number}.png')
     (root / 'classes.txt').write_text('\n'.join(names))
     return root
+
+
+def band(width, label=1, size=(40, 60), void=0):
+    """Return a label map of class 0 with a band of a width, and some columns without a class."""
+    labels = np.zeros(size, np.uint8)
+    labels[:, 20:20 + width], labels[:, :void] = label, 255
+    return labels
 
 
 def config_for(root, name=SMALL_CONFIG, **options):

@@ -11,13 +11,7 @@ CLASSES = ('tumour', 'lymphocyte')
 def make_nuclei(root, num_train=32, num_val=12, sides=(300, 600), most=150, seed=0) -> Path:
     """Write ``annotations/instances_{train,val}2017.json`` and the folders ``train2017`` and ``val2017``.
 
-    Args:
-        root: Folder to write into.
-        num_train: Training images.
-        num_val: Validation images.
-        sides: Shortest and longest side of an image in pixels.
-        most: Objects of an image at most; there are at least a fifth of them, on large images.
-        seed: Of the random numbers.
+    The ``sides`` of images are in pixels. They have ``most`` objects at most, and large ones at least a fifth of them.
     """
     root = Path(root)
     for stream, (split, count) in enumerate(dict(train=num_train, val=num_val).items()):
@@ -29,8 +23,11 @@ def make_nuclei(root, num_train=32, num_val=12, sides=(300, 600), most=150, seed
             cv2.imwrite(str(root / f'{split}2017' / name), picture)
             images.append(dict(id=number, file_name=name, height=picture.shape[0], width=picture.shape[1]))
             for label, outline in objects:
-                annotations.append(dict(id=len(annotations) + 1, image_id=number, category_id=label + 1, iscrowd=0,
-                                        **_describe(outline)))
+                low, high = outline.min(0), outline.max(0)
+                annotations.append(dict(
+                    id=len(annotations) + 1, image_id=number, category_id=label + 1, iscrowd=0,
+                    segmentation=[outline.ravel().tolist()], bbox=[*low.tolist(), *(high - low).tolist()],
+                    area=float(cv2.contourArea(outline.astype(np.float32)))))
         (root / 'annotations').mkdir(exist_ok=True)
         (root / f'annotations/instances_{split}2017.json').write_text(json.dumps(dict(
             images=images, annotations=annotations,
@@ -65,10 +62,3 @@ def _draw(rng, sides, most):
         objects.append((label, outline))
     picture = cv2.GaussianBlur(picture.astype(np.float32), (3, 3), 0) + rng.normal(scale=5, size=picture.shape)
     return np.clip(picture, 0, 255).astype(np.uint8), objects
-
-
-def _describe(outline):
-    """Return the fields of an annotation."""
-    low, high = outline.min(0), outline.max(0)
-    return dict(segmentation=[outline.ravel().tolist()], area=float(cv2.contourArea(outline.astype(np.float32))),
-                bbox=[*low.tolist(), *(high - low).tolist()])

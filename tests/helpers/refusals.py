@@ -1,10 +1,17 @@
 """Findings in configs of the frameworks, for a separate process, which cannot import a test module by name."""
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 #: Parts of a model that identify its family.
 _PARTS = ('type', 'neck', 'rpn_head', 'bbox_head', 'mask_head', 'roi_head', 'decode_head', 'auxiliary_head',
           'panoptic_head', 'bbox_roi_extractor')
+
+
+def stock(framework, name=''):
+    """Return a folder or file of the configs of a framework; the forks bring none."""
+    spec = find_spec(framework)
+    return Path(spec.submodule_search_locations[0] if spec else '', '.mim/configs', name)
 
 
 def look_at(path):
@@ -47,9 +54,9 @@ def _dumped(cfg):
             again = Config.fromfile(file, import_custom_modules=False)
         except SyntaxError:
             return []  # keys that are not identifiers: mmengine cannot read them either
-    known = {line.partition(' = ')[0] for line in check_top_level(cfg)}
-    lines = [] if again._cfg_dict == cfg._cfg_dict else ['it holds something else']
-    return lines + [line for line in check_top_level(again) if line.partition(' = ')[0] not in known]
+    lines, known = check_top_level(again), {line.partition(' = ')[0] for line in check_top_level(cfg)}
+    return [line for line in lines if line.partition(' = ')[0] not in known] + (
+        [] if again._cfg_dict == cfg._cfg_dict else ['it holds something else'])
 
 
 def _family(node):
@@ -62,8 +69,8 @@ def _family(node):
 
 def _put_xcit(model):
     """Insert XCiT if neck or heads accept a list of channels; return whether they do."""
-    neck, heads = model.get('neck'), [
-        head for name in ('decode_head', 'auxiliary_head') for head in _listed(model.get(name))]
+    neck, heads = model.get('neck'), [model.get(name) or [] for name in ('decode_head', 'auxiliary_head')]
+    heads = [head for part in heads for head in (part if isinstance(part, (list, tuple)) else [part])]
     if isinstance(neck, dict) and isinstance(neck.get('in_channels'), (list, tuple)) and len(neck.in_channels) <= 4:
         levels, takers = len(neck.in_channels), [neck]
     elif not neck and heads and all('in_channels' in head for head in heads):
@@ -77,7 +84,3 @@ def _put_xcit(model):
         several = isinstance(part.in_channels, (list, tuple))
         part.in_channels = type(part.in_channels)([128] * len(part.in_channels)) if several else 128
     return True
-
-
-def _listed(node):
-    return node if isinstance(node, (list, tuple)) else [node] if node else []

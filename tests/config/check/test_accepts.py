@@ -1,74 +1,51 @@
-"""Errors that are not due to the config, and what users write that the frameworks accept: no finding."""
+"""Errors that are not due to the config, and what users write that the frameworks accept: no finding.
+
+The checks run in a copy of the process, which has no lasting effects. A check that fails is only a warning.
+"""
 import functools
+import gc
+import logging
+import os
 import socket
-from importlib.util import find_spec
-from pathlib import Path
+import time
 
 import pytest
 import torch
 from mmengine.dataset import BaseDataset
 from mmengine.hooks import LoggerHook
+from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
 from mmengine.registry import DATASETS, HOOKS, MODELS, OPTIM_WRAPPERS, RUNNERS, DefaultScope
 from mmengine.runner import Runner
-from torch.utils._pytree import tree_leaves
 
+from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from xcit_dense.config.check import check_config
+from helpers.refusals import stock
+from xcit_dense.config import check
+from xcit_dense.config.check import check_config, trial
 from xcit_dense.config.check.shapes import _compare_strides
+from xcit_dense.config.check.trial import warn_of
 from xcit_dense.config.loading import load_config
-from xcit_dense.errors import ConfigError
 from xcit_dense.train.randomness import random_state
 
 
-def test_a_check_leaves_nothing_behind():
-
-    def state():
-        scope = DefaultScope.get_current_instance()
-        return [scope and scope.scope_name, *(x.tolist() if isinstance(x, torch.Tensor) else x
-                                              for x in tree_leaves(random_state()))]
-
-    cfg = load_config(TINY_CONFIG)
-    before = state()
-    check_config(cfg)
-    assert state() == before
-
-
-def test_what_is_not_the_configs_fault_is_no_finding():
+def test_what_is_not_the_configs_fault_is_no_finding(register, mistakes):
     """Constructors that miss a package, a file, the network or other processes: the run itself reports it."""
 
-    def fails(error):
+    class Fails(torch.nn.Module):
+        def __init__(self):
+            raise errors[-1]
 
-        @MODELS.register_module(name='Fails', force=True)
-        class Fails(torch.nn.Module):
-            def __init__(self):
-                raise error
-
-        cfg = load_config(TINY_CONFIG)
-        cfg.model.neck = dict(type='Fails')
+    register(Fails, MODELS)
+    cfg = load_config(TINY_CONFIG)
+    cfg.model.neck = dict(type='Fails')
+    errors = [ValueError('three are needed'), ValueError('Default process group has not been initialized'),
+              AssertionError('please install x'), RuntimeError('x'), FileNotFoundError('x'),
+              ImportError('No module named x')]
+    while len(errors) > 1:
         check_config(cfg)
-
-    try:
-        for error in (ImportError('No module named x'), FileNotFoundError('x'), RuntimeError('x'),
-                      AssertionError('please install x'), ValueError('Default process group has not been initialized')):
-            fails(error)
-        with pytest.raises(ConfigError, match='model.neck: three are needed'):
-            fails(ValueError('three are needed'))
-    finally:
-        MODELS.module_dict.pop('Fails')
-
-
-def test_a_class_that_hides_its_arguments_has_no_finding():
-
-    @HOOKS.register_module(name='HidingHook')
-    class HidingHook:
-        def __init__(self, **options):
-            self.__dict__.update(options)
-
-    try:
-        check_config(load_config(TINY_CONFIG, cfg_options=dict(custom_hooks=[dict(type='HidingHook', anything=1)])))
-    finally:
-        HOOKS.module_dict.pop('HidingHook')
+        errors.pop()
+    assert mistakes(cfg)[0].startswith('model.neck: three are needed')
 
 
 @functools.lru_cache
@@ -97,54 +74,6 @@ class ReadingNeck(SharingNeck):
         self.rates = [float(x) for x in torch.empty(4).fill_(0.1)]
 
 
-class OwnLoggerHook(LoggerHook):
-    def __init__(self, **kwargs):
-        self.own = kwargs.pop('intervals', None)
-        super().__init__(**kwargs)
-
-
-class OwnRunner(Runner):
-    """Reads ``cfg.model_wrappers_cfg``."""
-
-
-class OwnData(BaseDataset):
-    """Reads a ``filter_cfg`` and ``metainfo`` of its own."""
-
-
-class OwnWrapper(OptimWrapper):
-    """Reads a ``clip_grad`` of its own."""
-
-
-@pytest.fixture
-def registered():
-    """User-defined classes, registered for a test."""
-    kinds = ((MODELS, SharingNeck), (MODELS, ReadingNeck), (MODELS, AskingNeck), (HOOKS, OwnLoggerHook),
-             (RUNNERS, OwnRunner), (DATASETS, OwnData), (OPTIM_WRAPPERS, OwnWrapper))
-    for registry, kind in kinds:
-        registry.register_module(module=kind)
-    yield
-    for registry, kind in kinds:
-        registry.module_dict.pop(kind.__name__)
-
-
-def test_what_users_own_classes_take_is_no_finding(registered):
-    cfg = load_config(TINY_CONFIG)
-    cfg.model.neck = dict(type='SharingNeck', embed_dim=48)
-    cfg.custom_hooks = [dict(type='OwnLoggerHook', intervals=3)]
-    cfg.runner_type, cfg._cfg_dict['model_wrappers_cfg'] = 'OwnRunner', dict(a=1)
-    cfg.param_scheduler = [dict(type='LinearParamScheduler', param_name='eps', start_factor=0.5)]
-    check_config(cfg)
-    assert shared_encoder().weight.device.type == 'cpu'  # what the check builds is not what the run gets
-
-
-@pytest.mark.parametrize('neck', ('SharingNeck', 'ReadingNeck'))
-def test_shapes_are_compared_behind_users_own_classes(neck, registered):
-    cfg = load_config(TINY_CONFIG)
-    cfg.model.neck, cfg.model.rpn_head.in_channels = dict(type=neck, embed_dim=48), 32
-    with pytest.raises(ConfigError, match='model.rpn_head.in_channels = 32: the neck returns 64; set it to 64'):
-        check_config(cfg)
-
-
 class AskingNeck(SharingNeck):
     """Downloads something in its forward, as on its first call."""
 
@@ -152,29 +81,62 @@ class AskingNeck(SharingNeck):
         socket.getaddrinfo('localhost', 80)
 
 
-def test_a_forward_that_asks_the_network_hides_no_finding(registered):
-    cfg = load_config(TINY_CONFIG)
-    cfg.model.neck = dict(type='AskingNeck', embed_dim=48)
+class OwnLoggerHook(LoggerHook):
+    def __init__(self, **kwargs):
+        self.own = kwargs.pop('intervals', None)
+        super().__init__(**kwargs)
+
+
+class HidingHook:
+    def __init__(self, **options):
+        self.__dict__.update(options)
+
+
+@pytest.fixture
+def with_neck(register):
+    """A function that returns the tiny config with a user-defined neck; others read keys of their own meaning."""
+    owns = [type(f'Own{kind.__name__}', (kind, ), {}) for kind in (Runner, BaseDataset, OptimWrapper)]
+    for registry, *kinds in ((MODELS, SharingNeck, ReadingNeck, AskingNeck), (HOOKS, OwnLoggerHook, HidingHook),
+                             *zip((RUNNERS, DATASETS, OPTIM_WRAPPERS), owns, strict=True)):
+        for kind in kinds:
+            register(kind, registry)
+
+    def load(neck='SharingNeck'):
+        cfg = load_config(TINY_CONFIG)
+        cfg.model.neck = dict(type=neck, embed_dim=48)
+        return cfg
+
+    return load
+
+
+def test_what_users_own_classes_take_is_no_finding(with_neck):
+    cfg = with_neck()
+    cfg.custom_hooks = [dict(type='OwnLoggerHook', intervals=3), dict(type='HidingHook', anything=1)]
+    cfg.runner_type, cfg._cfg_dict['model_wrappers_cfg'] = 'OwnRunner', dict(a=1)
+    cfg.param_scheduler = [dict(type='LinearParamScheduler', param_name='eps', start_factor=0.5)]
     check_config(cfg)
+    assert shared_encoder().weight.device.type == 'cpu'  # what the check builds is not what the run gets
+
+
+def test_findings_behind_users_own_classes(with_neck, mistakes):
+    for neck in ('SharingNeck', 'ReadingNeck'):
+        cfg = with_neck(neck)
+        cfg.model.rpn_head.in_channels = 32
+        assert 'model.rpn_head.in_channels = 32: the neck returns 64; set it to 64' in mistakes(cfg), neck
+    check_config(cfg := with_neck('AskingNeck'))
     cfg.model.rpn_head.in_chanels = 3
-    with pytest.raises(ConfigError, match='1 mistake .*\n.*in_chanels'):
-        check_config(cfg)
+    line, = mistakes(cfg)
+    assert 'in_chanels' in line
 
 
-def test_roi_heads_on_one_map():
+def test_roi_heads_on_one_map(mistakes):
     cfg = load_config(TINY_CONFIG)
     for part in ('bbox', 'mask'):
         cfg.model.roi_head[f'{part}_roi_extractor'].featmap_strides = [4]
     check_config(cfg)
     cfg.model.roi_head.bbox_roi_extractor.featmap_strides = [8]
-    with pytest.raises(ConfigError, match='1 mistake .*\n.*bbox_roi_extractor.featmap_strides'):
-        check_config(cfg)
-
-
-def stock(framework, name):
-    """The file of a config of a framework; the forks bring none."""
-    spec = find_spec(framework)
-    return Path(spec.submodule_search_locations[0] if spec else '', '.mim/configs', name)
+    line, = mistakes(cfg)
+    assert 'bbox_roi_extractor.featmap_strides' in line
 
 
 RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
@@ -199,25 +161,22 @@ HEADS = dict(
 
 
 @pytest.mark.parametrize('case', HEADS)
-def test_heads_that_take_what_they_get(case, tmp_path, hints):
+def test_heads_that_take_what_they_get(case, own, hints):
     base, parts = HEADS[case]
     if not base.is_file():
         pytest.skip(f'there is no {base}')
-    path = tmp_path / 'mine.py'
-    path.write_text(f"_base_ = '{base}'\nmodel = dict({parts})\n")
-    check_config(load_config(path))
+    check_config(load_config(own(f'model = dict({parts})', base)))
     assert not hints
 
 
-@pytest.mark.parametrize('strides, right', (
-    ([8, 16, 32, 64, 128], True), ([4.2, 15.9, 32, 64, 70], True), ([4, 16, 32, 64, 128], False),
-    ([8, 16, 64, 64, 128], False), ([8, 16, 32, 64], False)))
-def test_strides_may_be_those_of_any_size_of_image(strides, right):
+def test_strides_may_be_those_of_any_size_of_image():
     maps = [torch.empty(1, 1, 1, 256 // stride) for stride in (8, 16, 32, 64, 128)]
-    assert bool(_compare_strides(strides, maps, 'strides', 'the neck')) != right
+    for strides, right in (([8, 16, 32, 64, 128], True), ([4.2, 15.9, 32, 64, 70], True),
+                           ([4, 16, 32, 64, 128], False), ([8, 16, 64, 64, 128], False), ([8, 16, 32, 64], False)):
+        assert bool(_compare_strides(strides, maps, 'strides', 'the neck')) != right
 
 
-def test_what_frameworks_leave_out_is_a_hint_at_most(hints, registered):
+def test_what_frameworks_leave_out_is_a_hint_at_most(hints, with_neck):
     """And what user-defined parts may read."""
     cfg = load_config(TINY_CONFIG)
     cfg.merge_from_dict({
@@ -227,16 +186,72 @@ def test_what_frameworks_leave_out_is_a_hint_at_most(hints, registered):
     assert sorted(line.partition(' = ')[0] for line in hints) == [
         'auto_scale_lr.of_mine', 'env_cfg.of_mine', 'optim_wrapper.paramwise_cfg.custom_keys.norm.wd_mult']
     hints.clear()
-    cfg = load_config(TINY_CONFIG)
-    cfg.train_dataloader.dataset = dict(type='OwnData', filter_cfg=dict(min_sizes=3), metainfo=dict(CLASSES=['a']))
-    cfg.optim_wrapper = dict(type='OwnWrapper', optimizer=dict(type='SGD', lr=1), clip_grad=dict(max_normal=3))
-    cfg.model.neck, cfg.model.test_cfg.rcnn.score_thrs = dict(type='SharingNeck', embed_dim=48), 3
+    cfg = with_neck()
+    cfg.train_dataloader.dataset = dict(type='OwnBaseDataset', filter_cfg=dict(min_sizes=3),
+                                        metainfo=dict(CLASSES=['a']))
+    cfg.optim_wrapper = dict(type='OwnOptimWrapper', optimizer=dict(type='SGD', lr=1), clip_grad=dict(max_normal=3))
+    cfg.model.test_cfg.rcnn.score_thrs = 3
     check_config(cfg)
     assert [line.partition(' = ')[0] for line in hints] == ['model.test_cfg.rcnn.score_thrs']
 
 
-def test_a_key_that_a_model_hands_on_names_who_refuses_it():
-    cfg = load_config(TINY_SEG_CONFIG)
-    cfg.model.pretrained = 'torchvision://resnet50'
-    with pytest.raises(ConfigError, match='model.pretrained = .*passes it on to XCiT, which does not accept it$'):
-        check_config(cfg)
+def fails():
+    raise ZeroDivisionError('so it is')
+
+
+def asks_the_network():
+    trial.socket.getaddrinfo('localhost', 80)
+
+
+def test_a_check_that_stops_is_told_and_has_no_findings(mistakes, monkeypatch):
+    """Findings of the other checks stay."""
+    warned = []
+    monkeypatch.setattr(trial, 'warn_of', warned.append)  # which would otherwise fail the test
+    for function, patience, *words in (
+            (fails, 60, 'ZeroDivisionError: so it is', __file__), (lambda: [lambda: None], 60, 'pickle'),
+            (asks_the_network, 60, 'NoNetwork'), (lambda: os._exit(3), 60, 'died'),
+            (lambda: time.sleep(60), 0.5, '0.5 s')):
+        monkeypatch.setattr(trial, '_PATIENCE', patience)
+        assert trial.in_child(function) == []
+        problem = warned.pop()
+        assert not warned and all(word in problem for word in words)
+    monkeypatch.setattr(check, '_check_by_building', lambda cfg: fails())
+    cfg = load_config(TINY_CONFIG)
+    check_config(cfg)
+    cfg.train_dataloader.batch_size = 0
+    line, = mistakes(cfg)
+    assert 'batch_size' in line and len(warned) == 2
+
+
+def test_the_copy_keeps_its_effects_to_itself(capfd):
+
+    def look():
+        torch.manual_seed(3)
+        os.environ['OF_THE_COPY'] = '1'
+        logging.getLogger('of the copy').addHandler(logging.NullHandler())
+        os.write(1, b'said by the copy')
+        os.write(2, b'said by the copy')
+        try:
+            trial.socket.getaddrinfo('localhost', 80)
+        except trial.NoNetwork:
+            return [os.getpid(), torch.get_num_threads(), gc.isenabled(), logging.root.manager.disable]
+        return []
+
+    cfg, scope, state = load_config(TINY_CONFIG), DefaultScope.get_current_instance(), random_state()
+    check_config(cfg)
+    assert DefaultScope.get_current_instance() is scope
+    before = torch.initial_seed(), torch.get_num_threads()
+    pid, *rest = trial.in_child(look)
+    assert pid != os.getpid() and rest == [1, False, logging.CRITICAL]
+    assert_equal(random_state(), state)
+    assert (torch.initial_seed(), torch.get_num_threads()) == before and 'OF_THE_COPY' not in os.environ
+    assert not logging.getLogger('of the copy').handlers and gc.isenabled()
+    assert trial.socket.getaddrinfo is not trial._no_network and 'said by the copy' not in ''.join(capfd.readouterr())
+
+
+def test_the_warning_names_the_problem(monkeypatch):
+    said = []
+    monkeypatch.setattr(MMLogger.get_current_instance(), 'handle', said.append)
+    warn_of('so it is')
+    record, = said
+    assert record.levelno == logging.WARNING and 'so it is' in record.getMessage()

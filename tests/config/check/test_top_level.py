@@ -1,58 +1,26 @@
-"""Names at the top level of a config: misspelt ones, names of version 2, and what a run dumps, with all variables."""
+"""Names at the top level of a config: misspelt ones, names of version 2, and variables that reach nothing."""
 import pytest
-from mmengine.config import config
 
-from helpers.paths import TINY_CONFIG
-from helpers.recipes import LOADABLE
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.check import check_config
+from xcit_dense.config.check.options import find_new_keys
 from xcit_dense.config.check.top_level import check_top_level
-from xcit_dense.config.loading import load_config
-from xcit_dense.errors import ConfigError
+from xcit_dense.config.loading import load_config, read_config
 
 
 def names_of(lines):
     return [line.partition(' = ')[0] for line in lines]
 
 
-@pytest.mark.parametrize('wrong, right', [
-    ('optim_wraper', 'optim_wrapper'), ('train_dataloder', 'train_dataloader'), ('param_schedular', 'param_scheduler'),
-    ('defualt_hooks', 'default_hooks'), ('modle', 'model'), ('resum', 'resume'), ('custom_hook', 'custom_hooks')])
-def test_misspelt_top_level_key(wrong, right, tmp_path):
-    path = tmp_path / 'mine.py'
-    path.write_text(f"_base_ = '{TINY_CONFIG}'\n{wrong} = dict(a=1)\n{right} = None\n")
-    line, = check_top_level(load_config(path))
-    assert line == f"{wrong} = {{'a': 1}}: nothing reads it; did you mean {right}?"
-    path.write_text(f"_base_ = '{TINY_CONFIG}'\n{wrong} = dict(a=1)\n")
-    with pytest.raises(ConfigError, match=f'1 mistake .*\n.*did you mean {right}'):
-        check_config(load_config(path))
-
-
-def test_names_that_differ_in_their_numbers_are_two(tmp_path):
-    path = tmp_path / 'mine.py'
-    path.write_text(f"_base_ = '{TINY_CONFIG}'\nmodel2 = dict(a=1)\n")
-    assert not check_top_level(load_config(path))
-
-
-def test_keys_of_version_2_name_their_place(tmp_path, hints):
-    path = tmp_path / 'mine.py'
-    path.write_text(f"_base_ = '{TINY_CONFIG}'\nlr_config = dict(policy='step')\nfp16 = dict(loss_scale=512.)\n"
-                    'optimizer = dict(lr=0.02)\noptim_wrapper = dict(accumulative_counts=1)\n')
-    check_config(load_config(path))
-    assert names_of(hints) == ['lr_config', 'fp16', 'optimizer']
-
-
-def test_variables_that_stand_elsewhere_too_are_no_keys(hints):
-    """An ``optimizer`` that is also in ``optim_wrapper``, as the base wrote it, is no finding; another one is."""
-    cfg = load_config(TINY_CONFIG)
-    cfg.optimizer = dict(cfg.optim_wrapper.optimizer)
-    cfg.seed, cfg.randomness = 5, dict(seed=5, deterministic=False)
-    cfg.data = [dict(type='A'), dict(type='B')]
-    cfg.my_lists = [1, [dict(inner=[dict(type='A'), dict(type='B')])]]
-    check_config(cfg)
-    assert not hints
-    cfg.optimizer.lr = 0.5
-    check_config(cfg)
-    assert names_of(hints) == ['optimizer']
+def test_misspelt_top_level_keys(own, mistakes):
+    for wrong, right in (
+            ('optim_wraper', 'optim_wrapper'), ('train_dataloder', 'train_dataloader'),
+            ('param_schedular', 'param_scheduler'), ('defualt_hooks', 'default_hooks'), ('modle', 'model'),
+            ('resum', 'resume'), ('custom_hook', 'custom_hooks')):
+        line, = check_top_level(load_config(own(f'{wrong} = dict(a=1)\n{right} = None')))
+        assert line == f"{wrong} = {{'a': 1}}: nothing reads it; did you mean {right}?"
+    assert names_of(mistakes(load_config(own('modle = dict(a=1)')))) == ['modle']
+    assert not check_top_level(load_config(own('model2 = dict(a=1)')))  # differs in its number
 
 
 VERSION_2 = (
@@ -63,62 +31,100 @@ VERSION_2 = (
     ('seed', 'randomness.seed'), ('total_epochs', 'train_cfg.max_epochs'), ('workflow', 'val_cfg'))
 
 
-def test_all_keys_of_version_2(hints):
-    places = dict(VERSION_2)
+def test_keys_of_version_2_name_their_place(own, hints):
+    """Also next to the key that replaced one of them."""
+    lines = [f"{name} = dict(name='{name}')" for name, _ in VERSION_2]
+    check_config(load_config(own('\n'.join([*lines, 'optim_wrapper = dict(accumulative_counts=1)']))))
+    assert names_of(hints) == [name for name, _ in VERSION_2]
+    assert all('version 2' in line and place in line for line, (_, place) in zip(hints, VERSION_2, strict=True))
+
+
+def test_variables_that_stand_elsewhere_too_are_no_keys(hints):
+    """An ``optimizer`` that is also in ``optim_wrapper``, as the base wrote it, is no finding; another one is."""
     cfg = load_config(TINY_CONFIG)
-    cfg.merge_from_dict({name: dict(name=name) for name in places})
+    cfg.optimizer = dict(cfg.optim_wrapper.optimizer)
+    cfg.seed, cfg.randomness = 5, dict(seed=5, deterministic=False)
+    cfg.data = [dict(type='A'), dict(type='B')]
+    cfg.my_lists = [1, [dict(inner=[dict(type='A'), dict(type='B')])]]
+    assert not check_top_level(cfg)
+    cfg.optimizer.lr = 0.5
     check_config(cfg)
-    lines = dict(zip(names_of(hints), hints, strict=True))
-    assert lines.keys() == places.keys()
-    assert all('version 2' in lines[name] and place in lines[name] for name, place in places.items())
+    assert names_of(hints) == ['optimizer']
 
 
-@pytest.fixture
-def dump(tmp_path, monkeypatch):
-    """A function that writes a config as a run does, but does not lay its lines out."""
-    monkeypatch.setattr(config, 'FormatCode', lambda text, **style: (text, True))
-
-    def write(cfg):
-        cfg.dump(tmp_path / 'dumped.py')
-        return tmp_path / 'dumped.py'
-
-    return write
-
-
-@pytest.mark.parametrize('name', LOADABLE)
-def test_what_a_config_dumps_holds_the_same(name, dump):
-    """So it passes like the config; only the text, which shows what uses a name, differs."""
-    cfg = load_config(name)
-    again = load_config(dump(cfg))
-    assert again._cfg_dict == cfg._cfg_dict and not check_top_level(again)
-
-
-@pytest.mark.parametrize('run', ('trained', 'trained_segmentor'))
-def test_the_configs_in_the_folder_of_a_run_have_no_findings(run, request, hints):
-    folder, _ = request.getfixturevalue(run)
-    files = [*folder.glob('*.py'), *folder.glob('*/vis_data/config.py')]
-    assert len(files) == 2
-    for file in files:
-        check_config(load_config(file))
+def test_the_configs_in_the_folder_of_a_run_have_no_findings(trained_segmentor, hints):
+    folder, _ = trained_segmentor
+    first, second = *folder.glob('*.py'), *folder.glob('*/vis_data/config.py')
+    check_config(load_config(first))
+    check_config(load_config(second))
     assert not hints
 
 
-def test_variables_that_a_dump_holds_are_used_up(tmp_path, dump, hints):
+def test_variables_that_a_dump_holds_are_used_up(tmp_path, own, mistakes, hints):
     """As in mmseg's configs of Swin and BiSeNet: an optimizer that another one replaced, a list of heads."""
-    base, path, based = tmp_path / 'base.py', tmp_path / 'mine.py', tmp_path / 'child.py'
-    base.write_text(f"_base_ = '{TINY_CONFIG}'\nmodels = dict(with_cp=True)\nmodel = dict(backbone=models)\n"
-                    "optimizer = dict(type='SGD', lr=0.01)\noptim_wrapper = dict(optimizer=optimizer)\n")
-    path.write_text("_base_ = 'base.py'\nmodel = dict(backbone=dict(with_cp=False))\noptim_wrapper = dict("
-                    "_delete_=True, type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4))\n")
-    cfg = load_config(path)
+    base = own("models = dict(with_cp=True)\nmodel = dict(backbone=models)\noptimizer = dict(type='SGD', lr=0.01)\n"
+               'optim_wrapper = dict(optimizer=optimizer)', name='base.py')
+    cfg = load_config(own('model = dict(backbone=dict(with_cp=False))\noptim_wrapper = dict(_delete_=True, '
+                          "type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4))", base))
     cfg.launcher, cfg.work_dir, cfg.resume, cfg.load_from = 'none', 'work_dirs/x', True, 'x.pth'
-    check_config(cfg)
-    dumped = dump(cfg)
-    check_config(load_config(dumped))
-    based.write_text(f"_base_ = '{dumped}'\nlauncher = 'pytorch'\n")
-    check_config(load_config(based))
+    assert not check_top_level(cfg)
+    cfg.dump(tmp_path / 'dumped.py')
+    assert not check_top_level(load_config(tmp_path / 'dumped.py'))
+    check_config(load_config(own("launcher = 'pytorch'", tmp_path / 'dumped.py')))
     assert not hints
-    based.write_text(f"_base_ = '{dumped}'\nfp16 = dict(loss_scale=512.)\nmodle = dict(a=1)\n")
-    with pytest.raises(ConfigError, match='1 mistake .*\n.*modle'):
-        check_config(load_config(based))
-    assert names_of(hints) == ['fp16']
+    based = own('fp16 = dict(loss_scale=512.)\nmodle = dict(a=1)', tmp_path / 'dumped.py')
+    assert 'modle' in mistakes(load_config(based))[0] and names_of(hints) == ['fp16']
+
+
+@pytest.mark.parametrize('line, old, words', (
+    ('scale = (320, 320)', '(192, 192)', ('train_dataloader.dataset.pipeline.2.scale',
+                                          'test_dataloader.dataset.pipeline.1.scale', '--image-size')),
+    ('crop_size = (96, 96)', '(160, 160)', ('model.data_preprocessor.size', '--image-size')),
+    ("data_root = 'mine/'", "'data/folders/'", ('train_dataloader.dataset.data_root', '--data-root')),
+    ('max_iters = 30', '700', ('param_scheduler.1.end', ))))
+def test_a_variable_that_reaches_nothing_is_told(line, old, words, own):
+    found, = check_top_level(load_config(own(line, TINY_SEG_CONFIG)))
+    assert found.startswith(line.partition(' ')[0]) and f'{old} stays' in found
+    assert all(word in found for word in words)
+
+
+def test_a_variable_that_is_used_or_done_by_hand_is_not(own):
+    for lines in (
+            'scale = (192, 192)',  # as it was
+            'mine = 3',
+            'max_iters = 30\nparam_scheduler = [dict(type="PolyLR", by_epoch=False, begin=0, end=max_iters)]',
+            'scale = (320, 320)\ntest_dataloader = dict(dataset=dict(serialize_data=scale == 3))',  # it knows
+            'max_iters = 30\nparam_scheduler = [dict(type="PolyLR", by_epoch=False, begin=0, end=30)]'):  # by hand
+        assert not check_top_level(load_config(own(lines, TINY_SEG_CONFIG))), lines
+    options = {'param_scheduler.1.end': 30, 'train_cfg.max_iters': 30}
+    assert not check_top_level(load_config(own('max_iters = 30', TINY_SEG_CONFIG), cfg_options=options))
+
+
+def test_what_the_base_computes_from_it_counts(own):
+    """A number in a list and in a product; and lists of steps, which the file that sets them must put in itself."""
+    base = own("num_classes = 5\nsteps = [dict(type='A')]\nmodel = dict(roi_head=dict(bbox_head=dict(num_classes="
+               'num_classes), mask_head=dict(num_classes=num_classes), note=[1, num_classes * 2]))\n'
+               'visualizer = dict(steps=steps)', name='base.py')
+    first, second = check_top_level(load_config(own("num_classes = 7\nsteps = [dict(type='B')]", base)))
+    for key in ('model.roi_head.bbox_head.num_classes', 'roi_head.note', 'visualizer.steps.0.type'):
+        assert key in first + second
+    fixed = 'num_classes = 7\nmodel = dict(roi_head=dict(bbox_head=dict(num_classes=7), mask_head=dict(num_classes=7)))'
+    found, = check_top_level(load_config(own(fixed, base)))
+    assert 'roi_head.note' in found and 'mask_head' not in found  # what is left
+
+
+def test_what_lies_above_a_framework_or_cannot_be_read_again(own):
+    """A base in an installed package stays where it is; a value that the base cannot use is no finding here."""
+    base = own('sides = (3, 4)\nwhole = sides[0] + 1\nvisualizer = dict(side=whole)', name='base.py')
+    assert not check_top_level(load_config(own('sides = None', base)))
+    path = own('max_epochs = 3', 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
+    assert not check_top_level(read_config(path))
+
+
+def test_options_for_variables_name_what_is_meant():
+    for option, value, *words in (
+            ('max_iters', 5, 'param_scheduler.1.end'), ('scale', (8, 8), 'pipeline.2.scale', '--image-size'),
+            ('lr', 0.1, '--lr'), ('batch_size', 4, '--batch-size'), ('max_epochs', 4, '--epochs'),
+            ('unheard', 1, 'no framework reads it')):
+        line = find_new_keys(read_config(TINY_SEG_CONFIG), {option: value})[option]
+        assert all(word in line for word in words), line
