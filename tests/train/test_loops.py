@@ -1,4 +1,4 @@
-"""Parts of the training loops by themselves: what is due, what is kept, what is said."""
+"""The training loops: what is due and kept; bad losses, too little memory and wrong options are told."""
 import signal
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -6,8 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from xcit_dense.train import loops
+from helpers.paths import TINY_SEG_CONFIG
+from helpers.rank_dump import PoisonHook
+from helpers.runs import At, make_config, train
+from xcit_dense.errors import ConfigError, LossError, OutOfMemory
+from xcit_dense.train import DenseCheckpointHook, loops
 from xcit_dense.train.loops import DenseEpochLoop, DenseIterLoop
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
 @pytest.mark.parametrize('loop, done, end', ((DenseEpochLoop, 'epochs', 'max_epochs'),
@@ -55,15 +60,11 @@ def test_what_a_run_sets_up_goes_with_it(error):
     assert [signal.getsignal(number) for number in numbers] == before and not vars(model)
 
 
-@pytest.mark.parametrize('batch, wanted', (
-    ({}, ['unknown']), (None, ['unknown']), (dict(data_samples=[object()]), ['unknown']),
-    (dict(data_samples=[SimpleNamespace(img_path='a.jpg'), SimpleNamespace(img_path='b.jpg')]), ['a.jpg', 'b.jpg'])))
-def test_images_of_a_batch(batch, wanted):
-    assert loops._images(batch) == wanted
-
-
 def test_too_little_memory_tells_the_batch():
     samples = [SimpleNamespace(img_path=name) for name in ('a.jpg', 'b.jpg')]
+    assert loops._images(dict(data_samples=samples)) == ['a.jpg', 'b.jpg']
+    for unknown in ({}, None, dict(data_samples=[object()])):
+        assert loops._images(unknown) == ['unknown']
     batch = dict(inputs=[torch.empty(3, 4, 5), torch.empty(3, 60, 70)], data_samples=samples)
     text = loops._describe_memory(RuntimeError('no room\nmore'), batch, 12)
     for words in ('iteration 12:', '2 images', '4x5, 60x70 pixels', 'a.jpg, b.jpg', ': no room. ', 'with_cp=True'):
@@ -74,3 +75,51 @@ def test_too_little_memory_tells_the_batch():
     for error, found in ((torch.OutOfMemoryError(), True), (RuntimeError("x can't allocate memory y"), True),
                          (RuntimeError('other'), False)):
         assert loops._is_out_of_memory(error) == found
+
+
+def test_a_loss_that_is_no_number_stops_the_run(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    with pytest.raises(LossError, match=r'iteration 3: the loss is not finite\. .*loss_ce nan.*; images: .*\.\w+, '):
+        train(cfg, PoisonHook(rank=0, iteration=3, heal=True))
+    state = read_checkpoint(newest_checkpoint(tmp_path))['state_dict']
+    assert all(value.isfinite().all() for value in state.values())
+
+
+def test_such_batches_can_be_skipped(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'skip'})
+    got = train(cfg, PoisonHook(rank=0, iteration=3, heal=True))
+    assert got['training']['loops'][0]['skipped'] == 1 and got['meta']['iter'] == 4
+    steps = {int(state['step']) for state in got['optimizer']['state'].values()}
+    assert steps == {3} and all(value.isfinite().all() for value in got['state_dict'].values())
+
+
+@pytest.mark.parametrize(('iteration', 'where', 'said'), (
+    (2, 'before_train_iter', 'iteration 2: out of memory .* 2 images .*with_cp=True'),
+    (3, 'before_val_iter', 'validation after iteration 2: .*memory.* a smaller val_dataloader.batch_size')))
+def test_out_of_memory_says_what_helps(iteration, where, said, demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+
+    def exhaust(_):
+        torch.empty(2**50)
+
+    with pytest.raises(OutOfMemory, match=said):
+        train(cfg, At(iteration, exhaust, where=where))
+
+
+def test_wrong_options_are_named(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint.save_best': 'mIou'})
+    with pytest.raises(ConfigError, match='save_best: there is no metric mIou. Metrics: aAcc, mIoU, mAcc'):
+        train(cfg)
+    with pytest.raises(ConfigError, match='bad_loss'):
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'no'}))
+    with pytest.raises(ConfigError, match='on_write_error'):
+        DenseCheckpointHook(on_write_error='no')
+    for template in ('/elsewhere/{}.pth', '../{}.pth'):
+        with pytest.raises(ConfigError, match='filename_tmpl.*--work-dir'):
+            DenseCheckpointHook(filename_tmpl=template)
+    for place in (dict(out_dir=str(tmp_path)), dict(backend_args=dict(backend='local')),
+                  dict(file_client_args=dict(backend='disk'))):
+        with pytest.raises(ConfigError, match=f'--work-dir DIR.*{next(iter(place))}'):
+            DenseCheckpointHook(**place)
+    with pytest.raises(ConfigError, match='published_keys'):
+        DenseCheckpointHook(published_keys=['state_dict'])

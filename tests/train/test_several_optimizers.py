@@ -1,5 +1,6 @@
 """Runs with several optimizers, each with its own schedulers: saved, resumed, and reported at the start."""
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,27 +9,16 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import At, assert_same_run, make_config, terminate, train
-from xcit_dense.errors import Stopped
+from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
 from xcit_dense.train import build_runner
 from xcit_dense.train.resuming import states_of
 from xcit_dense.train.startup import describe_run
-from xcit_dense.weights import newest_checkpoint, read_checkpoint
-
-
-class Scheduler:
-
-    def __init__(self, step):
-        self.step = step
-
-    def state_dict(self):
-        return dict(step=self.step)
 
 
 def test_states_are_kept_by_name_and_in_order():
-    several = [Scheduler(1), Scheduler(2)]
-    assert states_of(several) == [dict(step=1), dict(step=2)]
-    assert states_of(dict(one=several, other=[Scheduler(3)], none=[])) == dict(
+    several = [SimpleNamespace(state_dict=lambda step=step: dict(step=step)) for step in (1, 2, 3)]
+    assert states_of(several) == [dict(step=1), dict(step=2), dict(step=3)]
+    assert states_of(dict(one=several[:2], other=several[2:], none=[])) == dict(
         one=[dict(step=1), dict(step=2)], other=[dict(step=3)], none=[])
 
 
@@ -37,7 +27,7 @@ class TwoOptimizers:
     """One for the backbone, another for the rest, with other rates and states."""
 
     def __init__(self, optim_wrapper_cfg, paramwise_cfg=None):
-        self.counts = optim_wrapper_cfg.get('accumulative_counts', (1, 1))
+        self.counts = optim_wrapper_cfg['accumulative_counts']
 
     def __call__(self, model):
         parts = dict(backbone=[], rest=[])
@@ -78,10 +68,10 @@ class StepBoth(Hook):
 @pytest.fixture
 def config_of(demo_data, tmp_path):
 
-    def make(name):
-        cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name, val_cfg=None, val_dataloader=None,
-                          val_evaluator=None)
-        cfg.optim_wrapper = dict(constructor='TwoOptimizers', type='OptimWrapper', optimizer=dict(type='SGD', lr=1.))
+    def make(name, counts=(1, 1)):
+        cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name, **NO_VALIDATION)
+        cfg.optim_wrapper = dict(constructor='TwoOptimizers', type='OptimWrapper', optimizer=dict(type='SGD', lr=1.),
+                                 accumulative_counts=counts)
         cfg.param_scheduler = dict(
             backbone=[dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=3),
                       dict(type='StepLR', step_size=2, gamma=0.5, by_epoch=False)],
@@ -91,39 +81,23 @@ def config_of(demo_data, tmp_path):
     return make
 
 
-def test_both_optimizers_and_all_schedulers_go_on(config_of):
+@pytest.mark.parametrize('stop, counts, waiting', ((1, (2, 3), {True, False}), (3, (2, 1), {True})))
+def test_both_optimizers_and_all_schedulers_go_on(stop, counts, waiting, config_of):
+    """With the gradients that wait: those of both, or of the one that adds several iterations."""
     hooks = [StepBoth() for _ in range(3)]
-    wanted = train(config_of('whole'), hooks[0])
-    with pytest.raises(Stopped):
-        train(cfg := config_of('run'), hooks[1], At(2, terminate))
-    saved = read_checkpoint(newest_checkpoint(cfg.work_dir))
+    wanted = train(config_of('whole', counts), hooks[0])
+    saved = stop_after(stop, cfg := config_of('run', counts), hooks[1])
     steps = {name: [state['last_step'] for state in states] for name, states in saved['param_schedulers'].items()}
-    assert steps == dict(backbone=[2, 2], rest=[2])
-    assert saved['optimizer']['backbone']['state'] and saved['optimizer']['rest']['state']
+    assert steps == dict(backbone=[min(stop, 2), stop], rest=[stop])  # the first has an end
+    assert saved['training']['loops'][0]['steps'] == dict(backbone=stop, rest=stop)
+    assert {name.startswith('backbone.') for name in saved['training']['gradients']} == waiting
+    assert all(bool(saved['optimizer'][name]['state']) == (stop == 3) for name in ('backbone', 'rest'))
     assert_same_run(train(cfg, hooks[2], resume=True), wanted)
     assert hooks[1].rates + hooks[2].rates == hooks[0].rates
     assert [rest for _, rest in hooks[0].rates] == pytest.approx([1e-2, 5e-3, 2.5e-3, 1.25e-3])
     assert [backbone for backbone, _ in hooks[0].rates] == pytest.approx([1e-4, 5.5e-4, 5e-4, 5e-4])
-
-
-@pytest.mark.parametrize('stop, counts, waiting', ((1, (2, 3), {True, False}), (3, (2, 1), {True})))
-def test_gradients_that_wait_are_kept_for_each(stop, counts, waiting, config_of):
-    """Those of both optimizers, or of the one that adds several iterations."""
-    whole, cfg = config_of('whole'), config_of('run')
-    for each in (whole, cfg):
-        each.optim_wrapper.accumulative_counts = counts
-    wanted = train(whole, StepBoth())
-    with pytest.raises(Stopped):
-        train(cfg, StepBoth(), At(stop, terminate))
-    saved = read_checkpoint(newest_checkpoint(cfg.work_dir))['training']
-    assert saved['loops'][0]['steps'] == dict(backbone=stop, rest=stop)
-    assert {name.startswith('backbone.') for name in saved['gradients']} == waiting
-    assert_same_run(train(cfg, StepBoth(), resume=True), wanted)
-
-
-def test_the_block_at_the_start_tells_of_all(config_of):
-    train(config_of('run'), hook := StepBoth())
-    block = dict(re.split('  +', line, maxsplit=1) for line in hook.block.splitlines())
+    # the block at the start describes both
+    block = dict(re.split('  +', line, maxsplit=1) for line in hooks[0].block.splitlines())
     assert 'backbone 0.001; rest 0.01' in block['learning rate']
     assert 'LinearLR, StepLR, ExponentialLR' in block['schedule']
     trained, decayed, plain = (int(re.search(pattern, block['parameters'])[1].replace(',', '')) for pattern in (
