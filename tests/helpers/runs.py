@@ -64,19 +64,16 @@ class DrawHook(Hook):
 
 
 class Metrics(Hook):
-    """Set the results of the validations of a run, and record which best checkpoints exist at each save."""
+    """Set the results of the validations of a run."""
 
     priority = 'HIGHEST'
 
-    def __init__(self, folder, *values):
-        self.folder, self.values, self.there = folder, list(values), []
+    def __init__(self, *values):
+        self.values = list(values)
 
     def after_val_epoch(self, runner, metrics):
         metrics.clear()
         metrics['mIoU'] = self.values.pop(0)
-
-    def before_save_checkpoint(self, runner, checkpoint):
-        self.there.append([p.name for p in self.folder.glob('best_*.pth')])
 
 
 def terminate(_, number=signal.SIGTERM):

@@ -307,7 +307,7 @@ def test_patience_that_ends_goes_on_counting(workers, stop, demo_data, tmp_path)
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers, **{
         'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [
             dict(type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=2)]})
-    metrics = Metrics(tmp_path, 5., 4., 3., 2., 1., 0.)
+    metrics = Metrics(5., 4., 3., 2., 1., 0.)
     stop_after(stop, cfg, metrics)
     train(cfg, metrics, At(5, die), resume=True)
     assert metrics.values == [2., 1., 0.]
@@ -318,7 +318,7 @@ def test_the_best_score_is_that_of_before_the_stop(demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{
         'custom_hooks': [dict(type='EMAHook')], 'train_cfg.max_iters': 4, 'train_cfg.val_interval': 1,
         'default_hooks.checkpoint': dict(save_best='mIoU', rule='greater')})
-    stop_after(3, cfg, metrics := Metrics(tmp_path, 1., 3., 2., 2.))
+    stop_after(3, cfg, metrics := Metrics(1., 3., 2., 2.))
     train(cfg, metrics, resume=True)
     assert metrics.values == []
     assert [path.name for path in tmp_path.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
