@@ -15,14 +15,18 @@ from xcit_dense.train import build_runner
 VALIDATION = 'annotations/instances_val2017.json'
 
 
+def config_of(demo_data, tmp_path):
+    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
+    take_classes(cfg)
+    cfg.work_dir = str(tmp_path / 'run')
+    return cfg
+
+
 @pytest.fixture
 def evaluate(demo_data, tmp_path):
     """A function that judges nearly right predictions by the metric of a run, on an annotation file changed before."""
     content = json.loads((demo_data / VALIDATION).read_text())
-    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
-    take_classes(cfg)
-    cfg.work_dir = str(tmp_path / 'run')
-    runner = build_runner(cfg)
+    runner = build_runner(config_of(demo_data, tmp_path))
 
     def call(change, **options):
         changed = json.loads(json.dumps(content))
@@ -100,14 +104,12 @@ def test_new_ids_are_told_once_with_their_file(several, demo_data, tmp_path, cap
     ids(int)(content['annotations'])
     path = tmp_path / 'from_0.json'
     path.write_text(json.dumps(content))
-    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
-    take_classes(cfg)
-    cfg.work_dir, metric = str(tmp_path / 'run'), dict(cfg.test_evaluator, ann_file=str(path))
-    cfg.test_evaluator = [metric, dict(metric, prefix='again')] if several else metric
+    cfg = config_of(demo_data, tmp_path)
+    metric = dict(cfg.test_evaluator, ann_file=str(path))
     runner = build_runner(cfg)
     runner.build_evaluator(cfg.val_evaluator)
     assert 'pycocotools' not in ''.join(capfd.readouterr())
-    runner.test()
+    runner.build_evaluator([metric, dict(metric, prefix='again')] if several else metric)
     said = ''.join(capfd.readouterr())
     assert said.count(f'WARNING - {path}: ') == 1 and 'such as 0' in said
     assert said.count('pycocotools cannot use') == 1

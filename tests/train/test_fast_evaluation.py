@@ -12,7 +12,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from helpers.detections import evaluated, many, metric_of, sample, write_truth
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.errors import ConfigError, SetupError
 from xcit_dense.report.detection import DetectionRecorder
@@ -112,9 +112,3 @@ def test_the_tool_evaluates_with_it(trained, demo_data, tmp_path):
     figures = [line.partition('coco/')[2].partition('data_time')[0] for line in (done.stdout, run_tool(*args).stdout)
                for line in line.splitlines() if 'coco/bbox_mAP:' in line]
     assert len(figures) == 2 and figures[0] == figures[1]
-
-
-def test_a_segmentor_has_nothing_to_evaluate_with_it(trained_segmentor, demo_data, call_tool):
-    code, message = call_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data,
-                              '--coco-eval', 'hotcoco')
-    assert code == 1 and 'test_evaluator has none' in message

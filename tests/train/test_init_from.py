@@ -8,7 +8,7 @@ import torch
 from mmengine.config import Config
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import Stopped
@@ -76,69 +76,53 @@ def test_the_tool_and_what_it_says(trained, other_data, tmp_path):
     assert 'resumed at epoch 1' in said and 'start fresh' not in said
 
 
-@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_stopped_and_resumed_is_the_same(config, trained, trained_segmentor, other_data, tmp_path):
-    """With rates by depth too; the weights that the run began with may be gone."""
-    weights = shutil.copy(newest_checkpoint((trained if config == TINY_CONFIG else trained_segmentor)[0]),
-                          tmp_path / 'weights.pth')
+def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path):
+    """With rates by depth too; the weights that the run began with may be gone.
+
+    Averages begin with the model, not with those of the run before, which are of other classes.
+    """
+    old = read_checkpoint(newest_checkpoint(trained_segmentor[0]))
+    old['ema_state_dict'] = {f'module.{name}': value for name, value in old['state_dict'].items()}
+    old['ema_state_dict']['steps'] = torch.tensor(9)
+    torch.save(old, weights := tmp_path / 'weights.pth')
     changes = {'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
-               'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8}
-    wanted = train(make_config(config, other_data, tmp_path / 'whole', **changes))
-    cfg = make_config(config, other_data, tmp_path / 'run', **changes)
-    with pytest.raises(Stopped):
-        train(cfg, At(2, terminate))
+               'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8, 'custom_hooks': [dict(type='EMAHook')],
+               # weights of parts are not fetched: they would be replaced
+               'model.backbone.init_cfg': dict(type='Pretrained', checkpoint='/not/there.pth')}
+    wanted = train(make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'whole', **changes))
+    assert wanted['ema_state_dict']['steps'] == 4
+    cfg = make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'run', **changes)
+    stop_after(2, cfg)
     weights.unlink()
     got = train(cfg, resume=True)
     assert_same_run(got, wanted)
-    rates = {group['lr'] for group in got['optimizer']['param_groups']}
-    assert len(rates) == 6
+    assert len({group['lr'] for group in got['optimizer']['param_groups']}) == 6
 
 
-def test_the_random_numbers_of_a_run_are_those_without(trained, demo_data, tmp_path):
+def test_the_random_numbers_of_a_run_are_those_without(trained_segmentor, demo_data, tmp_path):
     """With the same classes it is what load_from does, to the last bit."""
-    ends = [train(make_config(TINY_CONFIG, demo_data, tmp_path / key, **{
-        key: str(newest_checkpoint(trained[0])), 'train_cfg.max_epochs': 1})) for key in ('init_from', 'load_from')]
+    ends = [train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / key, **NO_VALIDATION, **{
+        key: str(newest_checkpoint(trained_segmentor[0]))})) for key in ('init_from', 'load_from')]
     assert_same_run(*ends)
 
 
-def test_averages_begin_with_the_model(trained, other_data, tmp_path):
-    """Not with those of the run before, which are of other classes."""
-    path = newest_checkpoint(trained[0])
-    averaged = read_checkpoint(path)
-    averaged['ema_state_dict'] = {f'module.{name}': value for name, value in averaged['state_dict'].items()}
-    averaged['ema_state_dict']['steps'] = torch.tensor(9)
-    torch.save(averaged, tmp_path / 'averaged.pth')
-    done = train(make_config(TINY_CONFIG, other_data, tmp_path / 'run', init_from=str(tmp_path / 'averaged.pth'),
-                             custom_hooks=[dict(type='EMAHook')]))
-    assert done['ema_state_dict']['steps'] == 6
-
-
-def test_weights_of_parts_are_not_fetched(trained, other_data, tmp_path):
-    """The backbone's own weights would be replaced."""
-    run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from', trained[0],
-             '--cfg-options', 'model.backbone.init_cfg.type=Pretrained',
-             'model.backbone.init_cfg.checkpoint=/not/there.pth', 'train_cfg.max_epochs=1')
-
-
-def test_load_from_goes_before_the_config(trained, trained_segmentor, demo_data, tmp_path):
+def test_load_from_goes_before_the_config(trained_segmentor, demo_data, tmp_path):
     """As a user gives it with a config that has weights of its own to start from."""
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path, init_from='not_there.pth', load_from=str(trained[0]))
-    got, runner = begin(cfg)
-    assert str(trained[0]) in runner.model.weights_from
+    weights = str(trained_segmentor[0])
+    _, runner = begin(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, init_from='not_there.pth', load_from=weights))
+    assert weights in runner.model.weights_from
 
 
-@pytest.mark.parametrize('options', (
-    ['--init-from', 'b.pth', '--no-pretrained'], ['--init-from', 'b.pth', '--cfg-options', 'load_from=a.pth'],
-    ['--init-from', 'b.pth', '--cfg-options', 'init_from=a.pth'],
-    ['--no-pretrained', '--cfg-options', 'init_from=a.pth']))
-def test_two_starts_are_an_error(options, demo_data, tmp_path, call_tool):
-    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, *options)
-    assert code == 1 and options[0] in message and options[-1].partition('=')[0] in message
-
-
-def test_another_kind_of_model_is_an_error(trained_segmentor, demo_data, tmp_path, call_tool):
-    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run',
-                              '--init-from', trained_segmentor[0])
+def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_tool):
+    """As is another kind of model."""
+    args = 'train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run'
+    for options in (['--init-from', 'b.pth', '--no-pretrained'],
+                    ['--init-from', 'b.pth', '--cfg-options', 'load_from=a.pth'],
+                    ['--init-from', 'b.pth', '--cfg-options', 'init_from=a.pth'],
+                    ['--no-pretrained', '--cfg-options', 'init_from=a.pth']):
+        code, message = call_tool(*args, *options)
+        assert code == 1 and options[0] in message and options[-1].partition('=')[0] in message, options
+    code, message = call_tool(*args, '--init-from', trained_segmentor[0])
     assert code == 1 and 'decode_head' in message and 'init_cfg.checkpoint' in message
 
 

@@ -65,26 +65,19 @@ def test_other_rules_hold_beside_it():
     assert decays['backbone.blocks.3.norm1.weight'] == 0 and decays['backbone.blocks.3.gamma1'] == 0.1
 
 
-def test_frozen_blocks_keep_the_heights_of_the_others():
+def test_frozen_and_wrapped_models():
+    """Frozen blocks keep the heights of the others."""
     rates = rates_of(Detector(build(frozen_stages=2)))
     assert 'backbone.blocks.1.gamma1' not in rates and rates['backbone.blocks.2.gamma1'] == 0.25
-
-
-def test_a_wrapped_model():
-    model = Detector(build())
     outer = nn.Module()
-    outer.module = model
-    rates = [group['lr'] for group in wrapper_of(outer).optimizer.param_groups]
-    assert rates == list(rates_of(model).values())
+    outer.module = Detector(build())
+    assert [group['lr'] for group in wrapper_of(outer).optimizer.param_groups] == list(rates_of(outer.module).values())
 
 
-@pytest.mark.parametrize('rate', (0, 1.5, -1, None, '0.9', True))
-def test_rates_that_cannot_be(rate):
-    with pytest.raises(ConfigError, match='layer_decay_rate'):
-        rates_of(build(), rate)
-
-
-def test_there_must_be_an_xcit():
+def test_what_cannot_be():
+    for rate in (0, 1.5, -1, None, '0.9', True):
+        with pytest.raises(ConfigError, match='layer_decay_rate'):
+            rates_of(build(), rate)
     with pytest.raises(ConfigError, match='needs an XCiT'):
         rates_of(nn.Linear(2, 2))
 
