@@ -24,6 +24,7 @@ def other_data(tmp_path_factory):
     """Three classes, of which one has another case."""
     root = tmp_path_factory.mktemp('other')
     make_demo_data(root, num_train=6, num_val=3, size=64, classes=('star', 'disc', 'cross'))
+    (root / 'classes.txt').write_text('background\nstar\nmoon\nCross\n')
     for split in ('train', 'val'):
         path = root / f'annotations/instances_{split}2017.json'
         content = json.loads(path.read_text())
@@ -56,24 +57,29 @@ def test_a_detector_of_other_classes(trained, other_data, tmp_path):
     assert torch.equal(got[BOXES][2], old[BOXES][classes.index('cross')])  # Cross
     assert torch.equal(got[BOXES][3], old[BOXES][5])  # the background
     assert not any(torch.equal(got[BOXES][1], row) for row in old[BOXES])
+    fitted = [state['roi_head.bbox_head.fc_reg.bias'].view(-1, 4) for state in (got, old)]  # four rows a class
+    assert torch.equal(fitted[0][0], fitted[1][3]) and torch.equal(fitted[0][2], fitted[1][4])
     assert torch.equal(got['backbone.blocks.0.gamma1'], old['backbone.blocks.0.gamma1'])
     assert not runner.resumes and runner.iter == 1
 
 
-def test_the_tool_and_what_it_says(trained, other_data, tmp_path):
-    said = run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from',
-                    trained[0], '--cfg-options', 'train_cfg.max_epochs=1').stdout
-    for name in (BOXES, 'roi_head.bbox_head.fc_reg.bias', 'roi_head.mask_head.conv_logits.weight'):
-        assert re.search(rf'{name}: rows of star, Cross\b.* taken .*moon start fresh', said), name
-    assert re.search(r'\nweights .*epoch_2\.pth .*6 tensors of the classes: .*star', said)
-    dumped = Config.fromfile(tmp_path / TINY_CONFIG.name, import_custom_modules=False)
-    assert dumped.init_from == str(trained[0]) and dumped.load_from is None
+def test_the_tool_and_what_it_says(trained_segmentor, other_data, tmp_path):
+    weights, args = trained_segmentor[0], (TINY_SEG_CONFIG, '--data-root', other_data, '--work-dir', tmp_path)
+    said = run_tool('train.py', *args, '--init-from', weights, '--cfg-options', 'train_cfg.max_iters=1',
+                    # of parts are not fetched: they would be replaced
+                    'model.backbone.init_cfg.type=Pretrained',
+                    'model.backbone.init_cfg.checkpoint=/not/there.pth').stdout
+    for name in ('decode_head.conv_seg.weight', 'decode_head.conv_seg.bias'):
+        assert re.search(rf'{name}: rows of background, star, Cross\b.* taken .*moon start fresh', said), name
+    assert re.search(r'\nweights .*iter_4\.pth .*2 tensors of the classes: .*star', said)
+    dumped = Config.fromfile(tmp_path / TINY_SEG_CONFIG.name, import_custom_modules=False)
+    assert dumped.init_from == str(weights) and dumped.load_from is None
     # what was dumped is a config again, also for a test, which takes its own weights
-    run_tool('test.py', tmp_path / TINY_CONFIG.name, tmp_path, '--data-root', other_data)
+    run_tool('test.py', tmp_path / TINY_SEG_CONFIG.name, tmp_path, '--data-root', other_data)
     # and a run that goes on takes nothing from where it began
-    said = run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from',
-                    'not_there.pth', '--resume', '--cfg-options', 'train_cfg.max_epochs=2').stdout
-    assert 'resumed at epoch 1' in said and 'start fresh' not in said
+    said = run_tool('train.py', *args, '--init-from', 'not_there.pth', '--resume', '--cfg-options',
+                    'train_cfg.max_iters=2').stdout
+    assert 'iteration 1' in said and 'start fresh' not in said
 
 
 def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path):
@@ -86,9 +92,7 @@ def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path
     old['ema_state_dict']['steps'] = torch.tensor(9)
     torch.save(old, weights := tmp_path / 'weights.pth')
     changes = {'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
-               'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8, 'custom_hooks': [dict(type='EMAHook')],
-               # weights of parts are not fetched: they would be replaced
-               'model.backbone.init_cfg': dict(type='Pretrained', checkpoint='/not/there.pth')}
+               'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8, 'custom_hooks': [dict(type='EMAHook')]}
     wanted = train(make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'whole', **changes))
     assert wanted['ema_state_dict']['steps'] == 4
     cfg = make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'run', **changes)

@@ -145,7 +145,8 @@ def test_a_loop_of_a_users_own_trains_saves_and_goes_on(demo_data, tmp_path, cap
     ('epochs', 2, 2, r'on 6 images, now there are 2.* over: it was at batch 2, and now has 1 batch\.'),
     ('epochs', 2, 5, 'on 6 images, now there are 5'), ('iterations', 3, 4, 'on 6 images, now there are 4')))
 def test_another_number_of_images_is_said_and_trained_on(name, stop, count, said, demo_data, tmp_path, capfd):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{**CASES[name][2], **NO_VALIDATION})
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        **CASES[name][2], **NO_VALIDATION, 'optim_wrapper.accumulative_counts': 1})
     stop_after(stop, cfg)
     cfg.train_dataloader.dataset.indices = count
     got = train(cfg, resume=True)
