@@ -2,7 +2,6 @@
 import copy
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -272,18 +271,16 @@ def test_options_come_and_go_and_the_training_is_the_same(first, then, case, mlf
 
 @pytest.mark.parametrize('count', (1, 2))
 def test_resuming_with_another_number_of_processes_is_said(count, trained_segmentor, demo_data, tmp_path, capfd):
+    """As is that the run is over."""
     state = read_checkpoint(trained_segmentor[0] / 'iter_4.pth')
     state['training']['loops'] *= count
     torch.save(state, tmp_path / 'iter_4.pth')
-    train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION, **{'train_cfg.max_iters': 5}), resume=True)
-    said = ''.join(capfd.readouterr())
-    assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
-
-
-def test_resume_of_a_run_that_is_over_says_so(trained_segmentor, demo_data, tmp_path, capfd):
-    work_dir = shutil.copytree(trained_segmentor[0], tmp_path / 'run')
-    train(make_config(TINY_SEG_CONFIG, demo_data, work_dir), resume=True)
-    assert re.search('iter_4.pth .* 4 iterations.* nothing', ''.join(capfd.readouterr()))
+    for length in (5, 4):
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION, **{'train_cfg.max_iters': length}),
+              resume=str(tmp_path / 'iter_4.pth'))
+        said = ''.join(capfd.readouterr())
+        assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
+        assert bool(re.search('iter_4.pth .* 4 iterations.* nothing', said)) == (length == 4)
 
 
 def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path):

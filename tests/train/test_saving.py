@@ -107,22 +107,16 @@ def test_two_trainings_in_one_work_dir(demo_data, tmp_path):
     train(cfg)  # the first is over
 
 
-def test_a_disk_that_fills_up_costs_curves_and_not_the_run(demo_data, tmp_path, capfd):
+def test_a_disk_that_fills_up_costs_curves_and_not_the_run(demo_data, tmp_path, monkeypatch, capfd):
+    """But a run that cannot write at its start stops."""
     build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))  # for its log
     backend = saving.DenseVisBackend(save_dir=str(tmp_path))
     backend._init_env()
     backend._scalar_save_file = '/dev/full'
     backend.add_scalars(dict(loss=1.))
     assert 'cannot write the curves: [Errno 28]' in ''.join(capfd.readouterr())
-
-
-def test_a_run_that_cannot_write_at_its_start(demo_data, tmp_path, monkeypatch):
     (tmp_path / 'file').write_text('')
-
-    def dump(cfg, path):
-        Path('/dev/full').write_text('the config')
-
-    monkeypatch.setattr(Config, 'dump', dump)
+    monkeypatch.setattr(Config, 'dump', lambda cfg, path: Path('/dev/full').write_text('the config'))
     for place, reason in (('file/run', 'Not a directory'), ('full', 'No space left on device')):
         with pytest.raises(CheckpointError, match=f'cannot write to the work dir .*{place}: {reason}'):
             build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / place))
@@ -154,12 +148,10 @@ def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
         'False': (0, 2), 'True': (1, 1), 'given': (7, 8)}
 
 
-def steps_of(name, size):
-    """A file is flushed whole, then takes its name, then the name is flushed."""
-    return [('fsync', f'{name}.*.part', size), ('replace', f'{name}.*.part', name), ('fsync', '.')]
-
-
 def test_note_then_checkpoint_then_pointer_then_the_old_one_goes(demo_data, tmp_path, monkeypatch):
+    def steps_of(name, size):  # a file is flushed whole, then takes its name, then the name is flushed
+        return [('fsync', f'{name}.*.part', size), ('replace', f'{name}.*.part', name), ('fsync', '.')]
+
     disk = Disk(tmp_path, monkeypatch)
     train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1))
     wanted, size = [], (tmp_path / 'iter_3.pth').stat().st_size

@@ -45,10 +45,17 @@ def two(run, tmp_path):
     other = shutil.copytree(run, tmp_path / 'other')
     write_notes(other, Notes('another', read_notes(other).checkpoints))
     for path in other.glob('*.pth'):
-        state = torch.load(path, weights_only=False)
-        state['message_hub']['runtime_info']['run_id'] = 'another'
-        torch.save(state, path)
+        tell(path, run_id='another')
     return shutil.copytree(run, tmp_path / 'run'), other
+
+
+def tell(path, to=None, **infos):
+    """Change what a checkpoint says of its run, here or in a copy; None is nothing."""
+    state = torch.load(path, weights_only=False)
+    hub = state['message_hub']
+    hub['runtime_info'] = {key: value for key, value in (hub['runtime_info'] | infos).items() if value is not None}
+    hub['resumed_keys'] |= dict.fromkeys(infos, True)
+    torch.save(state, to or path)
 
 
 @pytest.mark.parametrize('start', ('file', 'folder', 'new'))
@@ -86,7 +93,7 @@ def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, 
     copied = other / 'iter_9.pth'
     shutil.copy(first / 'iter_3.pth', copied)
     if not named:
-        take_name_of_run(copied)
+        tell(copied, run_id=None)
     cfg, before = short_config(demo_data, other, 4, max_keep_ckpts=1), contents(other)
     with pytest.raises(ConfigError, match=f'iter_9.pth {"is" if named else "may be"} from a .* iter_2.pth'):
         if by_hand:
@@ -99,22 +106,21 @@ def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, 
     assert contents(other) == before
 
 
-def take_name_of_run(path):
-    state = torch.load(path, weights_only=False)
-    state['message_hub']['runtime_info'].pop('run_id')
-    torch.save(state, path)
-
-
-@pytest.mark.parametrize('source, named', (('iter_3.pth', True), ('iter_3.pth', False), ('', False)))
-def test_a_run_that_is_resumed_by_hand_goes_on_in_its_folder(source, named, run, demo_data, tmp_path):
-    """As a file or by its folder; a checkpoint that was noted needs no name of its run."""
-    folder = shutil.copytree(run, tmp_path / 'run')
+@pytest.mark.parametrize('source, named', ((None, True), ('iter_3.pth', True), ('iter_3.pth', False), ('', False)))
+def test_a_run_goes_on_in_its_folder(source, named, run, demo_data, tmp_path):
+    """Which was moved; by the option, or by hand as a file or by its folder; a noted checkpoint needs no name."""
+    folder, before = shutil.copytree(run, tmp_path / 'run'), contents(run)
     if not named:
-        take_name_of_run(folder / 'iter_3.pth')
-    runner = build_runner(short_config(demo_data, folder, 4, max_keep_ckpts=2))
-    runner.resume(str(folder / source))
-    runner.train()
+        tell(folder / 'iter_3.pth', run_id=None)
+    cfg = short_config(demo_data, folder, 4, max_keep_ckpts=2)
+    if source is None:
+        train(cfg, resume=True)
+    else:
+        runner = build_runner(cfg)
+        runner.resume(str(folder / source))
+        runner.train()
     assert sorted(contents(folder)) == ['iter_3.pth', 'iter_4.pth'] and read_notes(folder).run == read_notes(run).run
+    assert contents(run) == before
 
 
 @pytest.mark.parametrize('key, name', (('load_from', 'iter_3.pth'), ('init_from', 'iter_3.pth'), ('init_from', '')))
@@ -153,14 +159,6 @@ def test_a_start_that_is_not_there_moves_nothing(key, two, demo_data):
     assert contents(first) == before
 
 
-def test_a_folder_that_was_moved_is_gone_on_with(run, demo_data, tmp_path):
-    """Its old files go as they would have at the old place, where nothing changes."""
-    moved, before = shutil.copytree(run, tmp_path / 'moved'), contents(run)
-    train(short_config(demo_data, moved, 4, max_keep_ckpts=2), resume=True)
-    assert sorted(contents(moved)) == ['iter_3.pth', 'iter_4.pth'] and contents(run) == before
-    assert read_notes(moved).run == read_notes(run).run
-
-
 def test_a_copied_checkpoint_is_gone_on_with_and_stays(run, demo_data, tmp_path):
     """Twice, for the first time without saving anything; the copy is not the run's to delete."""
     shutil.copy(run / 'iter_2.pth', tmp_path)
@@ -174,11 +172,8 @@ def test_a_copied_checkpoint_is_gone_on_with_and_stays(run, demo_data, tmp_path)
 @pytest.mark.parametrize('info', ('kept_checkpoints', 'keep_ckpt_ids'))
 def test_lists_in_a_checkpoint_delete_nothing(info, run, demo_data, tmp_path):
     """Those of earlier versions and of mmengine's hook, which looks for its numbers in the work dir of today."""
-    state = torch.load(run / 'iter_3.pth', weights_only=False)
-    state['message_hub']['runtime_info'].pop('run_id')
-    state['message_hub']['runtime_info'][info] = [1, 2] if info == 'keep_ckpt_ids' else ['iter_1.pth', 'iter_2.pth']
-    state['message_hub']['resumed_keys'][info] = True
-    torch.save(state, tmp_path / 'iter_3.pth')
+    tell(run / 'iter_3.pth', tmp_path / 'iter_3.pth', run_id=None, **{
+        info: [1, 2] if info == 'keep_ckpt_ids' else ['iter_1.pth', 'iter_2.pth']})
     for number in (1, 2):
         (tmp_path / f'iter_{number}.pth').write_text('of a user')
     train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=1), resume=True)
@@ -302,9 +297,13 @@ def test_notes_that_cannot_be_of_a_run_are_none(tmp_path):
     assert claim_work_dir(tmp_path).checkpoints == []
     (tmp_path / 'iter_2.pth').touch()
     assert claim_work_dir(tmp_path, tmp_path / 'iter_2.pth', run='b') == Notes('b')
+    for name in ('a', 'b'):  # two moves within a second
+        (tmp_path / 'iter_1.pth').write_text(name)
+        claim_work_dir(tmp_path)
+    assert sorted(path.read_text() for path in tmp_path.glob('before_*/iter_1.pth')) == ['a', 'b']
 
 
-def test_a_refused_start_leaves_no_folder(demo_data, tmp_path):
+def test_a_refused_start_leaves_no_folder_and_no_log(run, demo_data, tmp_path):
     folder = tmp_path / 'runs/new'
     for resume in ({}, dict(resume=True, load_from=str(tmp_path / 'no.pth')), dict(resume=True)):
         for _ in range(2):
@@ -314,18 +313,8 @@ def test_a_refused_start_leaves_no_folder(demo_data, tmp_path):
             except CheckpointError as error:
                 assert resume and re.search('no.pth|nothing to resume', str(error))
             assert not folder.parent.exists()
-
-
-def test_settings_that_are_refused_leave_no_log(run, demo_data, tmp_path):
-    cfg = short_config(demo_data, tmp_path / 'new')
+    cfg = short_config(demo_data, folder)
     cfg.load_from, cfg.optim_wrapper.optimizer.lr = str(run / 'iter_3.pth'), 0.5
     with pytest.raises(ConfigError, match='optimizer.lr'):
         train(cfg, resume=True)
-    assert not (tmp_path / 'new').exists()
-
-
-def test_two_moves_within_a_second(tmp_path):
-    for name in ('a', 'b'):
-        (tmp_path / 'iter_1.pth').write_text(name)
-        claim_work_dir(tmp_path)
-    assert sorted(path.read_text() for path in tmp_path.glob('before_*/iter_1.pth')) == ['a', 'b']
+    assert not folder.parent.exists()
