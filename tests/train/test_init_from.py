@@ -7,7 +7,7 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.data.demo import make_demo_data
@@ -59,6 +59,8 @@ def test_a_detector_of_other_classes(trained, other_data, tmp_path):
     assert not any(torch.equal(got[BOXES][1], row) for row in old[BOXES])
     fitted = [state['roi_head.bbox_head.fc_reg.bias'].view(-1, 4) for state in (got, old)]  # four rows a class
     assert torch.equal(fitted[0][0], fitted[1][3]) and torch.equal(fitted[0][2], fitted[1][4])
+    masks = [state['roi_head.mask_head.conv_logits.weight'] for state in (got, old)]
+    assert torch.equal(masks[0][0], masks[1][3]) and torch.equal(masks[0][2], masks[1][4])
     assert torch.equal(got['backbone.blocks.0.gamma1'], old['backbone.blocks.0.gamma1'])
     assert not runner.resumes and runner.iter == 1
 
@@ -141,18 +143,6 @@ def test_published_models_have_known_classes(trained, other_data, tmp_path, monk
     (_, _, _, rows, old, new), = calls
     assert len(old) == 80 and old[0] == 'person' and new == ('star', 'moon', 'Cross') and len(rows) == 6
     assert 'maskrcnn_tiny_12_p16' in zoo.WEIGHTS and starting.match_classes(old, ('Person', )) == {0: 0}
-
-
-def test_a_classifier_of_other_classes(class_folders, tmp_path):
-    pytest.importorskip('mmpretrain')
-    options = ['--data-root', class_folders, '--cfg-options', 'train_cfg.max_epochs=1']
-    run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'old', *options)
-    root = shutil.copytree(class_folders, tmp_path / 'data')
-    for split in ('train', 'val'):
-        (root / split / 'red').rename(root / split / 'amber')
-    said = run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'new', '--init-from', tmp_path / 'old',
-                    '--data-root', root, '--cfg-options', 'train_cfg.max_epochs=1', 'classes_from_data=True').stdout
-    assert re.search(r'backbone.head.weight: rows of blue, green are taken .*amber start fresh', said)
 
 
 def test_class_names_that_are_numbers(trained, demo_data, tmp_path):
