@@ -83,7 +83,8 @@ def test_a_student_starts_from_other_weights(run, class_folders, tmp_path):
     checkpoint['meta']['dataset_meta']['classes'] = ('blue', 'green', 'pink')
     torch.save(checkpoint, tmp_path / 'other.pth')
     for name, options, words in (
-            ('other', ('--init-from', tmp_path / 'other.pth'), r'backbone\.head\.weight: rows of blue, green are taken .*red start fresh'),
+            ('other', ('--init-from', tmp_path / 'other.pth'),
+             r'backbone\.head\.weight: rows of blue, green are taken .*red start fresh'),
             ('same', ('--cfg-options', f'load_from={tmp_path / "same.pth"}'), 'weights  .*same.pth')):
         said = run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / name, '--epochs', 1,
                         *options).stdout

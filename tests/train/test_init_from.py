@@ -106,17 +106,11 @@ def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path
 
 
 def test_the_random_numbers_of_a_run_are_those_without(trained_segmentor, demo_data, tmp_path):
-    """With the same classes it is what load_from does, to the last bit."""
-    ends = [train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / key, **NO_VALIDATION, **{
-        key: str(newest_checkpoint(trained_segmentor[0]))})) for key in ('init_from', 'load_from')]
-    assert_same_run(*ends)
-
-
-def test_load_from_goes_before_the_config(trained_segmentor, demo_data, tmp_path):
-    """As a user gives it with a config that has weights of its own to start from."""
-    weights = str(trained_segmentor[0])
-    _, runner = begin(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, init_from='not_there.pth', load_from=weights))
-    assert weights in runner.model.weights_from
+    """With the same classes it is what load_from does, to the last bit, which goes before weights of the config."""
+    weights = str(newest_checkpoint(trained_segmentor[0]))
+    starts = dict(a=dict(init_from=weights), b=dict(load_from=weights, init_from='not_there.pth'))
+    assert_same_run(*(train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name, **start, **NO_VALIDATION))
+                      for name, start in starts.items()))
 
 
 def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_tool):

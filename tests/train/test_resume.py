@@ -299,25 +299,18 @@ def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path
 
 
 @pytest.mark.parametrize(('workers', 'stop'), ((2, 2), (0, 3)))
-def test_patience_that_ends_goes_on_counting(workers, stop, demo_data, tmp_path):
-    """The best is the first; two validations later nothing was better, and that ends the run."""
+def test_patience_and_the_best_score_are_those_of_before_the_stop(workers, stop, demo_data, tmp_path):
+    """The best is the second; two validations later nothing was better, and that ends the run.
+
+    It neither takes a worse checkpoint for the best nor forgets where the best lies.
+    """
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers, **{
-        'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [
-            dict(type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=2)]})
-    metrics = Metrics(5., 4., 3., 2., 1., 0.)
-    stop_after(stop, cfg, metrics)
-    train(cfg, metrics, At(5, die), resume=True)
-    assert metrics.values == [2., 1., 0.]
-
-
-def test_the_best_score_is_that_of_before_the_stop(demo_data, tmp_path):
-    """A resumed run neither takes a worse checkpoint for the best nor forgets where the best lies."""
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{
-        'custom_hooks': [dict(type='EMAHook')], 'train_cfg.max_iters': 4, 'train_cfg.val_interval': 1,
+        'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [dict(type='EMAHook'), dict(
+            type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=2)],
         'default_hooks.checkpoint': dict(save_best='mIoU', rule='greater')})
-    stop_after(3, cfg, metrics := Metrics(1., 3., 2., 2.))
-    train(cfg, metrics, resume=True)
-    assert metrics.values == []
+    stop_after(stop, cfg, metrics := Metrics(1., 3., 2., 2., 1., 0.))
+    train(cfg, metrics, At(5, die), resume=True)
+    assert metrics.values == [1., 0.]
     assert [path.name for path in tmp_path.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
 
 
