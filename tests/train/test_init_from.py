@@ -93,7 +93,7 @@ def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path
     old['ema_state_dict'] = {f'module.{name}': value for name, value in old['state_dict'].items()}
     old['ema_state_dict']['steps'] = torch.tensor(9)
     torch.save(old, weights := tmp_path / 'weights.pth')
-    changes = {'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
+    changes = {**NO_VALIDATION, 'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
                'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8, 'custom_hooks': [dict(type='EMAHook')]}
     wanted = train(make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'whole', **changes))
     assert wanted['ema_state_dict']['steps'] == 4

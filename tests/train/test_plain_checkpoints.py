@@ -14,7 +14,7 @@ from torchvision import tv_tensors
 
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_SEG_CONFIG
-from helpers.runs import assert_same_run, make_config, stop_after, train
+from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
 from helpers.tools import forget_run
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.plain import from_plain, to_plain
@@ -70,9 +70,11 @@ class Keeper(Hook):
 @pytest.mark.parametrize('old', (False, True))
 def test_what_hooks_keep_comes_back_and_the_curves_go_on(old, demo_data, tmp_path, capsys):
     """Also from a checkpoint of the format before, with log buffers and arrays themselves."""
-    wanted = train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole'))
+    first, second = Keeper(), Keeper()
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **NO_VALIDATION)
+    wanted = train(cfg)
     forget_run()  # runs of one second share their curves
-    cfg, first, second = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'run'), Keeper(), Keeper()
+    cfg.work_dir = str(tmp_path / 'run')
     stop_after(3, cfg, first)
     forget_run()
     assert first.resumed == {}

@@ -33,7 +33,7 @@ from helpers.runs import (
     whole_run,
 )
 from helpers.tools import as_in_a_process_of_its_own, environment
-from xcit_dense.config.loggers import LOGGERS, set_loggers
+from xcit_dense.config.loggers import set_loggers
 from xcit_dense.config.options import add_hook
 from xcit_dense.config.val_loss import set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
@@ -126,8 +126,8 @@ def test_a_validation_changes_nothing_of_a_training(case):
 def test_a_detector_whose_data_repeats_images(demo_data, tmp_path):
     """With an average that is evaluated, and gradients that wait; its batches are by shape."""
 
-    def config(folder, workers=0):
-        cfg = make_config(TINY_CONFIG, demo_data, tmp_path / folder, workers, **NO_VALIDATION, **{
+    def config(folder):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path / folder, **NO_VALIDATION, **{
             'train_cfg.max_epochs': 1, 'optim_wrapper.accumulative_counts': 2, 'custom_hooks': [dict(type='EMAHook')]})
         cfg.train_dataloader.dataset = dict(type='ClassBalancedDataset', oversample_thr=0.99,
                                             dataset=cfg.train_dataloader.dataset)
@@ -135,7 +135,7 @@ def test_a_detector_whose_data_repeats_images(demo_data, tmp_path):
 
     wanted = train(config('whole'))
     assert wanted['meta']['iter'] > 3  # some come again
-    stop_after(3, config('run', 2))
+    stop_after(3, config('run'))
     assert_same_run(train(config('run'), resume=True), wanted)
 
 
@@ -250,15 +250,13 @@ def test_an_option_that_was_left_out_is_named(option):
 
 
 @pytest.mark.parametrize(('first', 'then'), ((True, False), pytest.param(False, True, marks=pytest.mark.slow)))
-def test_options_come_and_go_and_the_training_is_the_same(first, then, case, mlflow_store, offline_wandb, monkeypatch,
-                                                          capfd):
-    """Losses on validation data, and all loggers."""
+def test_options_come_and_go_and_the_training_is_the_same(first, then, case, capfd):
+    """Losses on validation data, and a logger."""
     pytest.importorskip('tensorboard')
-    monkeypatch.setenv('MLFLOW_TRACKING_URI', mlflow_store[0])
     plain, wanted = case('iterations')
     with_all, runners = copy.deepcopy(plain), []
     set_val_loss(with_all)
-    set_loggers(with_all, LOGGERS)
+    set_loggers(with_all, ['tensorboard'])
     with as_in_a_process_of_its_own():
         stop_after(3, with_all if first else plain, At(3, runners.append))
     close_loggers(*runners)
