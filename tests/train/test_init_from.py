@@ -11,7 +11,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.data.demo import make_demo_data
-from xcit_dense.errors import Stopped
+from xcit_dense.errors import CheckpointError, Stopped
 from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint, zoo
 from xcit_dense.weights import start as starting
@@ -95,6 +95,8 @@ def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path
     torch.save(old, weights := tmp_path / 'weights.pth')
     changes = {**NO_VALIDATION, 'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
                'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8, 'custom_hooks': [dict(type='EMAHook')]}
+    with pytest.raises(CheckpointError, match='decode_head.conv_seg'):  # load_from is for the same classes
+        train(make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'strict', load_from=str(weights)))
     wanted = train(make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'whole', **changes))
     assert wanted['ema_state_dict']['steps'] == 4
     cfg = make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'run', **changes)

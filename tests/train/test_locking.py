@@ -136,11 +136,20 @@ def test_without_locks_a_run_elsewhere_counts_as_long_as_its_heart_beats(without
 
 def test_without_locks_the_heart_beats_until_the_run_ends_or_another_has_begun(without_locks, tmp_path, monkeypatch):
     is_held, path, begun = locking._is_held, tmp_path / '.running_by', threading.active_count()
+    looks = threading.Event()
+
+    def look_slowly(*mark):
+        looks.set()
+        time.sleep(0.1)
+        return is_held(*mark)
+
     monkeypatch.setattr(locking, '_BEAT', 0.01)
-    monkeypatch.setattr(locking, '_is_held', lambda *mark: (time.sleep(0.05), is_held(*mark))[1])
+    monkeypatch.setattr(locking, '_is_held', look_slowly)
     lock = lock_work_dir(tmp_path)
     os.utime(path, (1, 1))
     wait_for(lambda: path.stat().st_mtime > 1)
+    looks.clear()
+    assert looks.wait(20)
     monkeypatch.setattr(locking, '_BEAT', 20)
     lock.close()
     assert threading.active_count() == begun and not path.exists()  # it would make the file again
