@@ -53,29 +53,24 @@ def run(two_processes, class_folders, teacher_file, tmp_path):
 
 
 def test_two_processes_learn_what_one_does_with_the_joined_batch(run, teacher_file, tmp_path):
+    """Also with the student in shares (FSDP), which alone is sharded, and resumes exactly."""
     run('two', 2)
     run('one', 1)
     first, second, whole = (torch.load(tmp_path / name) for name in ('two/rank0.pt', 'two/rank1.pt', 'one/rank0.pt'))
     assert len(whole['losses']) == 6 and first['losses'] != second['losses']
     for loss, a, b in zip(whole['losses'], first['losses'], second['losses'], strict=True):
         assert (a + b) / 2 == pytest.approx(loss, rel=1e-5)
-    saved = read_checkpoint(newest_checkpoint(tmp_path / 'two'))
-    assert_equal(saved['teacher'], torch.load(teacher_file)['model'])
-
-
-def test_a_student_in_shares(run, tmp_path):
-    """FSDP: the student alone is sharded; the same updates, and exact resume."""
     sharding = f"model_wrapper_cfg = {load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg}\n"
-    run('whole', 2)
     done, _ = run('shares', 2, more=sharding)
     assert 'this process holds' in done.stdout
-    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('shares', 'whole'))
-    assert_equal(got['teacher'], wanted['teacher'])
-    a, b = (torch.cat([value.double().flatten() for value in each['state_dict'].values()]) for each in (got, wanted))
-    assert (a - b).norm() < 2e-6 * b.norm()
     stop = "dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')"
     for done in run('run', 2, hooks=stop, more=sharding, check=False):
         assert done.returncode == 128 + signal.SIGTERM
     done, _ = run('run', 2, '--resume', more=sharding)
     assert re.search(r'teacher: .* from the teacher in .*iter_3\.pth', done.stdout)
-    assert_same_run(read_checkpoint(newest_checkpoint(tmp_path / 'run')), got)
+    wanted, got, resumed = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('two', 'shares', 'run'))
+    for each in (wanted, got):
+        assert_equal(each['teacher'], torch.load(teacher_file)['model'])
+    a, b = (torch.cat([value.double().flatten() for value in each['state_dict'].values()]) for each in (got, wanted))
+    assert (a - b).norm() < 2e-6 * b.norm()
+    assert_same_run(resumed, got)

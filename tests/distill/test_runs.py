@@ -1,4 +1,5 @@
 """Trainings with a teacher: what the loss is, what stays unchanged, and exact resume."""
+import math
 import shutil
 
 import pytest
@@ -8,48 +9,69 @@ from mmpretrain.models import ImageClassifier
 from mmpretrain.structures import DataSample
 
 from helpers.models import assert_equal
-from helpers.runs import At, assert_same_run, terminate, train
+from helpers.runs import At, assert_same_run, stop_after, train
 from xcit_dense.distill.losses import hard_distillation, soft_distillation
 from xcit_dense.distill.teacher import build_teacher, load_teacher
-from xcit_dense.errors import CheckpointError, ConfigError, Stopped
+from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import AverageHook
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 
 
-@pytest.fixture(scope='module')
-def whole():
-    """The end of the run that nothing stopped, once it has been made."""
-    return {}
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(distilled, teacher_file, tmp_path):
+    """Student, average and teacher, which stays as its file has it; also when that file is gone."""
+    found = []
 
+    def look(runner):
+        average = next(hook for hook in runner.hooks if isinstance(hook, AverageHook)).ema_model
+        found.append((average.module.teacher, runner.model.teacher, average.module is runner.model))
 
-def end_of(distilled, whole, tmp_path):
-    if not whole:
-        whole.update(train(distilled(tmp_path / 'whole')))
-    return whole
-
-
-@pytest.mark.parametrize(('stop', 'workers'), ((1, 0), (4, 2)))
-def test_stopped_and_resumed_is_the_same_to_the_last_bit(stop, workers, distilled, whole, tmp_path):
-    """Student, average and teacher; also when the file of the teacher is gone."""
-    wanted = end_of(distilled, whole, tmp_path)
+    wanted = train(distilled(tmp_path / 'whole'), At(2, look))
     assert wanted['meta']['iter'] == 6 and wanted['ema_state_dict']['steps'] == 6
-    cfg = distilled(tmp_path / 'run', workers)
+    assert_equal(wanted['teacher'], torch.load(teacher_file)['model'])
+    assert not [name for part in ('state_dict', 'ema_state_dict') for name in wanted[part] if 'teacher' in name]
+    (theirs, ours, same), = found  # the average has none of its own
+    assert ours is not None and theirs is ours and not same
+    cfg = distilled(tmp_path / 'run', workers=2)
     file = shutil.copy(cfg.model.teacher.checkpoint, tmp_path / 'teacher.pth')
     cfg.model.teacher.checkpoint = str(file)
-    with pytest.raises(Stopped, match=f'iteration {stop}'):
-        train(cfg, At(stop, terminate))
+    stop_after(4, cfg)
     file.unlink()
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
     got = train(cfg, resume=True)
     assert_same_run(got, wanted)
     assert_equal(got['teacher'], wanted['teacher'])
+    # another one does not fit, which is an error and not a silent change
+    cfg.model.teacher.name = 'test_vit'
+    with pytest.raises(CheckpointError, match=r'the teacher in .*epoch_2\.pth does not fit'):
+        train(cfg, resume=True)
 
 
-def test_the_teacher_stays_as_its_file_has_it(distilled, whole, teacher_file, tmp_path):
-    wanted = torch.load(teacher_file)['model']
-    assert_equal(end_of(distilled, whole, tmp_path)['teacher'], wanted)
-    assert not [name for part in ('state_dict', 'ema_state_dict') for name in whole[part] if 'teacher' in name]
+STUDENT = [[1.5, -0.25, 0.75], [0.5, 2., -1.]]
+TEACHER = [[-1., 3., 0.5], [2.5, 0.25, 2.25]]
+
+
+def softmax(values, temperature=1.):
+    powers = [math.exp(value / temperature) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def test_the_hard_loss_by_hand():
+    """The cross-entropy with the classes 1 and 0."""
+    wanted = -(math.log(softmax(STUDENT[0])[1]) + math.log(softmax(STUDENT[1])[0])) / 2
+    assert hard_distillation(torch.tensor(STUDENT), torch.tensor(TEACHER)).item() == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize('temperature', (1., 3.))
+def test_the_soft_loss_by_hand(temperature):
+    """The divergence summed over images and classes, times the squared temperature, by the number of logits."""
+    total = 0.
+    for ours, theirs in zip(STUDENT, TEACHER, strict=True):
+        pairs = zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True)
+        total += sum(q * (math.log(q) - math.log(p)) for p, q in pairs)
+    got = soft_distillation(torch.tensor(STUDENT), torch.tensor(TEACHER), temperature)
+    assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)
+    assert soft_distillation(torch.tensor(STUDENT), torch.tensor(STUDENT), 2.).item() == 0
 
 
 @pytest.fixture
@@ -99,28 +121,6 @@ def test_the_teacher_is_frozen_and_no_part_of_the_student(model):
     assert all(p.grad is not None for p in built.parameters())
     assert all(name.startswith('backbone.') for name in built.state_dict())
     assert built.double().teacher(data['inputs'].double()).dtype == torch.float64  # it moves with the student
-
-
-def test_the_average_has_no_teacher_of_its_own(distilled, tmp_path):
-    found = []
-
-    def look(runner):
-        average = next(hook for hook in runner.hooks if isinstance(hook, AverageHook)).ema_model
-        found.append((average.module.teacher, runner.model.teacher, average.module is runner.model))
-
-    train(distilled(tmp_path, **{'train_cfg.max_epochs': 1}), At(2, look))
-    (theirs, ours, same), = found
-    assert ours is not None and theirs is ours and not same
-
-
-def test_a_resumed_run_keeps_its_teacher(distilled, tmp_path):
-    """Another one does not fit, which is an error and not a silent change."""
-    cfg = distilled(tmp_path)
-    with pytest.raises(Stopped):
-        train(cfg, At(1, terminate))
-    cfg.model.teacher.name = 'test_vit'
-    with pytest.raises(CheckpointError, match=r'the teacher in .*iter_1\.pth does not fit'):
-        train(cfg, resume=True)
 
 
 def test_a_hook_without_its_model_and_a_model_without_its_hook(distilled, tmp_path):

@@ -1,6 +1,4 @@
 """Teachers: of which library, with which weights, and which images they see."""
-import sys
-
 import pytest
 import torch
 from mmpretrain.models import ClsDataPreprocessor
@@ -9,7 +7,7 @@ from helpers.models import assert_equal, randomise
 from helpers.paths import ROOT, TINY_CLS_CONFIG
 from xcit_dense.distill.libraries import Normalisation
 from xcit_dense.distill.teacher import Teacher, TeacherOptions, build_teacher, load_teacher
-from xcit_dense.errors import CheckpointError, ConfigError, DataError, SetupError
+from xcit_dense.errors import CheckpointError, ConfigError, DataError
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 #: A config in the manner of mmpretrain: the preprocessor at the top, blue first.
@@ -52,7 +50,8 @@ def test_the_same_normalisation_changes_nothing():
     assert teacher(seen) is seen
 
 
-def test_a_teacher_of_mmpretrain_by_a_config(tmp_path):
+def test_a_teacher_of_mmpretrain_by_a_config_or_a_name(tmp_path):
+    """A name comes with the file that mmpretrain publishes."""
     (tmp_path / 'teacher.py').write_text(TINY_OF_MMPRETRAIN)
     teacher = build_teacher(TeacherOptions('mmpretrain', str(tmp_path / 'teacher.py')), 7, students()).eval()
     randomise(teacher.model)
@@ -61,10 +60,6 @@ def test_a_teacher_of_mmpretrain_by_a_config(tmp_path):
     wanted = teacher.model.head(teacher.model.extract_feat(seen))
     got = teacher(students()(dict(inputs=images()))['inputs'])
     assert got.shape == (2, 7) and (got - wanted).abs().max() < 1e-5 * wanted.abs().max()
-
-
-def test_a_teacher_of_mmpretrain_by_its_name():
-    """With the file that mmpretrain publishes."""
     options = TeacherOptions('mmpretrain', 'resnet18_8xb32_in1k')
     assert options.find().weights.endswith('resnet18_8xb32_in1k_20210831-fbbb1da6.pth')
     assert build_teacher(options, 9, students()).eval()(images()).shape == (2, 9)
@@ -79,14 +74,9 @@ def test_a_teacher_of_this_package():
     assert named.model.backbone.arch.depth == 12
 
 
-@pytest.fixture
-def timm_teacher(teacher_file):
+def test_weights_load_strictly(teacher_file, tmp_path):
     teacher = build_teacher(TeacherOptions('timm', 'test_resnet'), 3, students())
-    return teacher, torch.load(teacher_file)['model']
-
-
-def test_weights_load_strictly(timm_teacher, teacher_file, tmp_path):
-    teacher, state = timm_teacher
+    state = torch.load(teacher_file)['model']
     load_teacher(teacher, teacher_file, 3)
     assert_equal(teacher.model.state_dict(), state)
     before = {name: value.clone() for name, value in state.items()}
@@ -106,61 +96,49 @@ def test_the_default_teacher_has_the_names_of_its_file():
             's3.b11.conv3.bn.weight', 'head.fc.weight'} <= names
 
 
-@pytest.mark.parametrize(('num_classes', 'names', 'words'), (
-    (4, (), ('has 3 classes', 'student has 4', 'teacher.pth')),
-    (3, ('blue', 'red', 'green'), ("class 1 is 'green', not 'red'", 'order', 'teacher.pth')),
-    (3, ('blue', 'green', 'pink'), ("without 'pink' and with 'red'", 'teacher.pth'))))
-def test_a_teacher_of_other_classes(num_classes, names, words, teacher_file, tmp_path):
-    pytest.importorskip('timm')
+def test_a_teacher_of_other_classes(teacher_file, tmp_path):
     content = dict(state_dict=torch.load(teacher_file)['model'],
                    meta=dict(dataset_meta=dict(classes=['blue', 'green', 'red'])))
     torch.save(content, tmp_path / 'teacher.pth')
-    teacher = build_teacher(TeacherOptions('timm', 'test_resnet'), num_classes, students())
-    with pytest.raises(DataError) as error:
-        load_teacher(teacher, tmp_path / 'teacher.pth', num_classes, names)
-    assert all(word in str(error.value) for word in words), error.value
-    if num_classes == 3:
-        load_teacher(teacher, tmp_path / 'teacher.pth', 3, ('blue', 'green', 'red'))
+    for num_classes, names, *words in (
+            (4, (), 'has 3 classes', 'student has 4'),
+            (3, ('blue', 'red', 'green'), "class 1 is 'green', not 'red'", 'order'),
+            (3, ('blue', 'green', 'pink'), "without 'pink' and with 'red'")):
+        teacher = build_teacher(TeacherOptions('timm', 'test_resnet'), num_classes, students())
+        with pytest.raises(DataError) as error:
+            load_teacher(teacher, tmp_path / 'teacher.pth', num_classes, names)
+        assert all(word in str(error.value) for word in (*words, 'teacher.pth')), error.value
+    load_teacher(teacher, tmp_path / 'teacher.pth', 3, ('blue', 'green', 'red'))
 
 
-@pytest.mark.parametrize(('library', 'name', 'words'), (
-    ('timm', 'regnety160', ('regnety160', 'did you mean', 'regnety_160')),
-    ('timm', 'regnety_160.deit_in1', ('did you mean regnety_160.deit_in1k', )),
-    ('timm', 'hf-hub:someone/model', ('timm has no model', )),
-    ('mmpretrain', 'resnet18_8xb32_in1', ('did you mean', 'resnet18_8xb32_in1k')),
-    ('xcit_dense', 'xcit_m24_p16_custm', ('model.teacher.name', 'did you mean xcit_m24_p16_custom')),
-    ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', ('is not a classifier', )),
-    ('xcit_dense', 'xcit_n12_p16_dino_small', ('is not a classifier', ))))
-def test_no_such_classifier(library, name, words):
-    if library == 'timm':
-        pytest.importorskip('timm')
-    with pytest.raises(ConfigError) as error:
-        TeacherOptions(library, name).find().build(3)
-    assert all(word in str(error.value) for word in words), error.value
-
-
-def test_images_of_other_channels():
+def test_no_such_classifier():
+    """Nor one for images of other channels."""
     pytest.importorskip('timm')
+    for library, name, *words in (
+            ('timm', 'regnety160', 'regnety160', 'did you mean', 'regnety_160'),
+            ('timm', 'regnety_160.deit_in1', 'did you mean regnety_160.deit_in1k'),
+            ('timm', 'hf-hub:someone/model', 'timm has no model'),
+            ('mmpretrain', 'resnet18_8xb32_in1', 'did you mean', 'resnet18_8xb32_in1k'),
+            ('xcit_dense', 'xcit_m24_p16_custm', 'model.teacher.name', 'did you mean xcit_m24_p16_custom'),
+            ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', 'is not a classifier'),
+            ('xcit_dense', 'xcit_n12_p16_dino_small', 'is not a classifier')):
+        with pytest.raises(ConfigError) as error:
+            TeacherOptions(library, name).find().build(3)
+        assert all(word in str(error.value) for word in words), error.value
     with pytest.raises(ConfigError, match='images of 3 channels, but the student has 1 channel '):
         build_teacher(TeacherOptions('timm', 'test_resnet'), 3, students(mean=[100], std=[50]))
 
 
-@pytest.mark.parametrize(('checkpoint', 'kind', 'words'), (
-    (None, ConfigError, ('checkpoint is missing', 'test_resnet of timm')),
-    ('gone.pth', CheckpointError, ('model.teacher.checkpoint: there is no file', 'gone.pth')),
-    ('https://127.0.0.1:9/teacher.pth', CheckpointError, ('cannot fetch', 'put the file at'))))
-def test_no_file(checkpoint, kind, words, tmp_path, monkeypatch):
+def test_no_file(tmp_path, monkeypatch):
     pytest.importorskip('timm')
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
-    with pytest.raises(kind) as error:
-        TeacherOptions('timm', 'test_resnet', checkpoint).fetch()
-    assert all(word in str(error.value) for word in words) and 'no-pretrained' not in str(error.value)
-
-
-def test_without_timm_the_command_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'timm', None)
-    with pytest.raises(SetupError, match='pip install timm'):
-        TeacherOptions('timm', 'regnety_160').find()
+    for checkpoint, kind, *words in (
+            (None, ConfigError, 'checkpoint is missing', 'test_resnet of timm'),
+            ('gone.pth', CheckpointError, 'model.teacher.checkpoint: there is no file', 'gone.pth'),
+            ('https://127.0.0.1:9/teacher.pth', CheckpointError, 'cannot fetch', 'put the file at')):
+        with pytest.raises(kind) as error:
+            TeacherOptions('timm', 'test_resnet', checkpoint).fetch()
+        assert all(word in str(error.value) for word in words) and 'no-pretrained' not in str(error.value)
 
 
 def test_the_config_names_the_published_teacher():

@@ -115,15 +115,3 @@ class PoisonHook(Hook):
         if self.heal and self.kept is not None:
             next(runner.model.parameters()).data.copy_(self.kept)
             self.kept = None
-
-
-@HOOKS.register_module()
-class DieHook(Hook):
-    """Ends the process after an iteration, as an error would."""
-
-    def __init__(self, iteration):
-        self.iteration = iteration
-
-    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        if runner.iter + 1 == self.iteration:
-            raise RuntimeError('killed by the test')

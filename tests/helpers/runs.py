@@ -1,19 +1,44 @@
 """Trainings of the tiny configs: started, interrupted, compared."""
 import copy
 import os
+import random
 import signal
 
+import numpy as np
+import pytest
+import torch
 from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
 
+import helpers.rank_dump  # noqa: F401  registers hooks
 from helpers.models import assert_equal
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
+from xcit_dense.errors import Stopped
 from xcit_dense.processes import end_workers
 from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 DROPPING = dict(drop_path_rate=0.3, attn_drop_rate=0.1)
+NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
+#: What draws from a generator of its own, or from what it keeps: both normals are drawn in pairs, one of them kept.
+SOURCES = dict(python=random.random, python_gauss=lambda: random.gauss(0, 1), numpy=np.random.rand,
+               numpy_gauss=np.random.randn, torch=lambda: torch.rand(()).item(),
+               torch_normal=lambda: torch.randn(()).item())
+
+
+def draw():
+    """One number of every source."""
+    return {name: float(source()) for name, source in SOURCES.items()}
+
+
+def disturb():
+    """Leave every generator with another state, at another position, with another number kept."""
+    random.seed(99)
+    np.random.seed(99)
+    torch.manual_seed(99)
+    draw()
 
 
 class At(Hook):
@@ -28,36 +53,27 @@ class At(Hook):
             self.action(runner)
 
 
-class Poison(At):
-    """Make the loss of one iteration infinite."""
-
-    def __init__(self, iteration):
-        super().__init__(iteration, self.poison, where='before_train_iter')
-
-    def poison(self, runner):
-        self.parameter = runner.model.backbone.patch_embed.proj[0][0].weight  # in front of all norms
-        self.kept = self.parameter.detach().clone()
-        self.parameter.data.fill_(float('nan'))
+@HOOKS.register_module()
+class DrawHook(Hook):
+    """Draws from every generator at every iteration and in validations, as a model or a hook of a user's might."""
 
     def after_train_iter(self, runner, *_, **__):
-        if runner.iter + 1 == self.iteration:
-            self.parameter.data.copy_(self.kept)
+        draw()
+
+    after_val_iter = after_train_iter
 
 
 class Metrics(Hook):
-    """Set the results of the validations of a run, and record which best checkpoints exist at each save."""
+    """Set the results of the validations of a run."""
 
     priority = 'HIGHEST'
 
-    def __init__(self, folder, *values):
-        self.folder, self.values, self.there = folder, list(values), []
+    def __init__(self, *values):
+        self.values = list(values)
 
     def after_val_epoch(self, runner, metrics):
         metrics.clear()
         metrics['mIoU'] = self.values.pop(0)
-
-    def before_save_checkpoint(self, runner, checkpoint):
-        self.there.append([p.name for p in self.folder.glob('best_*.pth')])
 
 
 def terminate(_, number=signal.SIGTERM):
@@ -75,7 +91,15 @@ def make_config(config, data_root, work_dir, workers=0, **changes):
     cfg.randomness = dict(seed=3)
     cfg.model.backbone.update(DROPPING if cfg.model.backbone.type == 'XCiT' else dict(drop_path_rate=0.3))
     cfg.train_dataloader.update(num_workers=workers, persistent_workers=workers > 0)
-    cfg.merge_from_dict(changes)
+    cfg.merge_from_dict(copy.deepcopy(changes))
+    return cfg
+
+
+def short_config(demo_data, work_dir, iterations=2, **checkpoint):
+    """Return the config of a segmentor that saves every iteration and validates nothing."""
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, work_dir, **NO_VALIDATION,
+                      **{'default_hooks.checkpoint': dict(interval=1, **checkpoint)})
+    cfg.train_cfg.update(max_iters=iterations, val_interval=100)
     return cfg
 
 
@@ -100,18 +124,31 @@ def assert_same_run(got, wanted):
     assert got['meta']['iter'] == wanted['meta']['iter'] and got['meta']['epoch'] == wanted['meta']['epoch']
 
 
+def stop_after(iteration, cfg, *hooks, **options):
+    """Train until SIGTERM stops the run after an iteration; return the content of the checkpoint."""
+    with pytest.raises(Stopped, match=rf'SIGTERM after iteration {iteration}\. Saved .*/iter_{iteration}\.pth'):
+        train(cfg, *hooks, At(iteration, terminate), **options)
+    return read_checkpoint(newest_checkpoint(cfg.work_dir))
+
+
+_SUMMED = {'optim_wrapper.accumulative_counts': 2}
+#: By name: config, workers, changes.
 CASES = dict(
-    epochs=(TINY_CONFIG, 0, {}),
-    epochs_workers=(TINY_CONFIG, 2, {}),
-    epochs_ema=(TINY_CONFIG, 0, dict(custom_hooks=[dict(type='EMAHook')])),
-    epochs_accumulation=(TINY_CONFIG, 0, {'optim_wrapper.accumulative_counts': 2}),
-    epochs_average=(TINY_CONFIG, 0, dict(custom_hooks=[dict(type='AverageHook', momentum=0.1)])),
     iterations=(TINY_SEG_CONFIG, 0, {}),
-    iterations_workers=(TINY_SEG_CONFIG, 2, {}),
-    iterations_ema=(TINY_SEG_CONFIG, 0, dict(custom_hooks=[dict(type='EMAHook')])),
-    iterations_early_stopping=(TINY_SEG_CONFIG, 0, dict(custom_hooks=[
-        dict(type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=5)])),
-    iterations_finite_sampler=(TINY_SEG_CONFIG, 0, {'train_dataloader.sampler.type': 'DefaultSampler'}))
+    # much of what has a state, in one run
+    iterations_loaded=(TINY_SEG_CONFIG, 0, {
+        **_SUMMED, 'optim_wrapper.clip_grad': dict(max_norm=0.1), 'train_dataloader.sampler.type': 'DefaultSampler',
+        'custom_hooks': [dict(type='EMAHook'), dict(type='DrawHook'), dict(
+            type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=5)]}),
+    iterations_skipping=(TINY_SEG_CONFIG, 0, {
+        **_SUMMED, 'train_cfg.bad_loss': 'skip', 'train_cfg.max_iters': 6,
+        'custom_hooks': [dict(type='PoisonHook', rank=0, iteration=2, heal=True)]}),
+    epochs=(TINY_SEG_CONFIG, 0, {
+        **_SUMMED, 'train_cfg': dict(_delete_=True, type='DenseEpochLoop', max_epochs=2),
+        'train_dataloader.sampler': dict(_delete_=True, type='DefaultSampler', shuffle=True),
+        'log_processor.by_epoch': True, 'default_hooks.checkpoint': dict(by_epoch=True, interval=1),
+        'custom_hooks': [dict(type='AverageHook', momentum=0.1), dict(type='DrawHook')]}),
+    epochs_workers=(TINY_CONFIG, 2, {}))
 _WHOLE = {}
 
 

@@ -12,14 +12,24 @@ from helpers.runs import assert_same_run
 from helpers.tools import run_process, run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
+from xcit_dense.weights.files import damage
 
 
-def write_config(path, base, *hooks, more=''):
+def write_config(path, *hooks, more='', base=TINY_SEG_CONFIG):
     hooks = ', '.join(f'dict(type={hook})' for hook in hooks)
     imports = "'xcit_dense', 'xcit_dense.for_mmseg', 'helpers.rank_dump'"
     path.write_text(f"_base_ = '{base}'\ncustom_imports = dict(imports=[{imports}])\n"
                     f'custom_hooks = [{hooks}]\n{more}')
     return path
+
+
+def sharding(more=''):
+    return f"{more}model_wrapper_cfg = {load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg}\n"
+
+
+def ends_of(folder, *names):
+    """Return the newest checkpoints of some runs."""
+    return [read_checkpoint(newest_checkpoint(folder / name)) for name in names]
 
 
 @pytest.fixture
@@ -39,7 +49,8 @@ def launch(demo_data, tmp_path):
 
     def run(config, *options, check=True):
         return run_process('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--launcher',
-                           'pytorch', *options, check=check, env=dict(OMP_NUM_THREADS=1, LONG_WAITS=1), python=(
+                           'pytorch', '--no-pretrained', *options, check=check, env=dict(
+                               OMP_NUM_THREADS=1, LONG_WAITS=1), python=(
                                '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2'))
 
     return run
@@ -47,7 +58,7 @@ def launch(demo_data, tmp_path):
 
 @pytest.mark.integration
 def test_two_cpu_processes_train_one_model(launch, tmp_path):
-    config = write_config(tmp_path / 'config.py', TINY_CONFIG, "'RankDumpHook'")
+    config = write_config(tmp_path / 'config.py', "'RankDumpHook'", base=TINY_CONFIG)
     done = launch(config, '--auto-scale-lr', '--cfg-options', 'train_cfg.max_epochs=1',
                   'train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
     assert 'the current batch size is 4' in done.stdout
@@ -63,7 +74,7 @@ def test_two_cpu_processes_train_one_model(launch, tmp_path):
 
 @pytest.mark.integration
 def test_a_killed_process_ends_the_run(launch, tmp_path):
-    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG,
+    config = write_config(tmp_path / 'config.py',
                           "'SignalHook', rank=1, iteration=3, number='SIGKILL'", more='randomness = dict(seed=1)\n')
     done = launch(config, check=False)
     assert done.returncode and time.time() - (tmp_path / 'run/killed').stat().st_mtime < 60
@@ -72,7 +83,7 @@ def test_a_killed_process_ends_the_run(launch, tmp_path):
 
 
 def test_two_processes_learn_what_one_does_with_the_joined_batch(train, demo_data, tmp_path):
-    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'RankDumpHook'", "'EvalNormsHook'", more=(
+    config = write_config(tmp_path / 'config.py', "'RankDumpHook'", "'EvalNormsHook'", more=(
         'randomness = dict(seed=1)\n'
         'model = dict(backbone=dict(drop_path_rate=0.), decode_head=dict(dropout_ratio=0.))\n'
         "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01))\nval_cfg = None\n"
@@ -93,32 +104,31 @@ def test_two_processes_learn_what_one_does_with_the_joined_batch(train, demo_dat
 def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tmp_path):
     """Between two iterations whose gradients are added; they and random numbers differ from process to process."""
     more = 'randomness = dict(seed=1, diff_rank_seed=True)\noptim_wrapper = dict(accumulative_counts=2)\n'
-    plain = write_config(tmp_path / 'plain.py', TINY_SEG_CONFIG, more=more)
-    stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
+    plain = write_config(tmp_path / 'plain.py', more=more)
+    stopping = write_config(tmp_path / 'stopping.py',
                             "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=more)
     train(plain, tmp_path / 'whole')
     for done in train(stopping, tmp_path / 'run', check=False):
         assert done.returncode == 128 + signal.SIGTERM and 'after iteration 3. Saved' in done.stdout
     assert newest_checkpoint(tmp_path / 'run').name == 'iter_3.pth'
     train(plain, tmp_path / 'run', '--resume')
-    assert_same_run(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
+    assert_same_run(*ends_of(tmp_path, 'run', 'whole'))
 
 
 def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_path):
     """The same updates as without sharding, exact resuming, and checkpoints that a plain run goes on from."""
     more = 'randomness = dict(seed=1)\n'
-    whole = write_config(tmp_path / 'whole.py', TINY_SEG_CONFIG, more=more)
-    sharding = f"{more}model_wrapper_cfg = {load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg}\n"
+    whole = write_config(tmp_path / 'whole.py', more=more)
     # a batch of one size in the first process, of two sizes in the second
     batches = 'val_dataloader = dict(batch_size=2, dataset=dict(indices=[0, 1, 0, 2]))\n'
-    shares = write_config(tmp_path / 'shares.py', TINY_SEG_CONFIG, more=sharding + batches)
-    stopping = write_config(tmp_path / 'stopping.py', TINY_SEG_CONFIG,
-                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=sharding)
+    shares = write_config(tmp_path / 'shares.py', more=sharding(more) + batches)
+    stopping = write_config(tmp_path / 'stopping.py',
+                            "'SignalHook', rank=1, iteration=3, number='SIGTERM'", more=sharding(more))
     train(whole, tmp_path / 'whole')
     done, _ = train(shares, tmp_path / 'shares')
     assert 'this process holds' in done.stdout and 'mIoU' in done.stdout
     assert '4 iterations, 2.67 times the data;' in done.stdout  # 6 images, 4 a step
-    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('shares', 'whole'))
+    got, wanted = ends_of(tmp_path, 'shares', 'whole')
     for part in (lambda c: c['state_dict'], lambda c: {i: s['exp_avg'] for i, s in c['optimizer']['state'].items()}):
         assert part(got).keys() == part(wanted).keys()
         a, b = (torch.cat([part(c)[name].double().flatten() for name in part(wanted)]) for c in (got, wanted))
@@ -128,7 +138,7 @@ def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_pa
     plain.mkdir()
     shutil.copy(tmp_path / 'run/iter_3.pth', plain)
     train(shares, tmp_path / 'run', '--resume')
-    assert_same_run(read_checkpoint(newest_checkpoint(tmp_path / 'run')), got)
+    assert_same_run(*ends_of(tmp_path, 'run'), got)
     done = run_tool('train.py', whole, '--data-root', demo_data, '--work-dir', plain, '--resume')
     assert 'Iter(train) [4/4]' in done.stdout
 
@@ -137,8 +147,7 @@ def test_a_model_in_shares_starts_from_one_of_other_classes(train, trained_segme
     old = read_checkpoint(newest_checkpoint(trained_segmentor[0]))
     old['meta']['dataset_meta']['classes'] = (*old['meta']['dataset_meta']['classes'][:-1], 'pear')
     torch.save(old, tmp_path / 'old.pth')
-    wrapper = load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg
-    shares = write_config(tmp_path / 'shares.py', TINY_SEG_CONFIG, more=f'model_wrapper_cfg = {wrapper}\n')
+    shares = write_config(tmp_path / 'shares.py', more=sharding())
     done, _ = train(shares, tmp_path / 'run', '--init-from', tmp_path / 'old.pth', '--cfg-options',
                     'train_cfg.max_iters=2')
     assert 'this process holds' in done.stdout
@@ -147,7 +156,7 @@ def test_a_model_in_shares_starts_from_one_of_other_classes(train, trained_segme
 
 
 def test_what_does_not_go_with_shares_is_refused(train, tmp_path):
-    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'EMAHook'", more=(
+    config = write_config(tmp_path / 'config.py', "'EMAHook'", more=(
         "model_wrapper_cfg = dict(type='MMFullyShardedDataParallel')\nmodel = dict(test_cfg=dict(mode='slide'))\n"
         'optim_wrapper = dict(accumulative_counts=2, clip_grad=dict(error_if_nonfinite=True), paramwise_cfg=dict(\n'
         "    custom_keys={'blocks.1.norm1': dict(decay_mult=0.)}))\n"))
@@ -158,7 +167,7 @@ def test_what_does_not_go_with_shares_is_refused(train, tmp_path):
 
 
 def test_a_bad_loss_in_one_process_ends_all_and_names_its_images(train, tmp_path):
-    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'PoisonHook', rank=1, iteration=2")
+    config = write_config(tmp_path / 'config.py', "'PoisonHook', rank=1, iteration=2")
     for done in train(config, tmp_path / 'run', check=False):
         assert done.returncode == 1
         assert re.search(r'iteration 2: .* not finite. process 1: .*; images: \S+/images/training/', done.message)
@@ -166,10 +175,10 @@ def test_a_bad_loss_in_one_process_ends_all_and_names_its_images(train, tmp_path
 
 
 def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
-    config = write_config(tmp_path / 'config.py', TINY_SEG_CONFIG, "'PoisonHook', rank=1, iteration=2, heal=True",
+    config = write_config(tmp_path / 'config.py', "'PoisonHook', rank=1, iteration=2, heal=True",
                           more="train_cfg = dict(bad_loss='skip')\n")
     train(config, tmp_path / 'run')
-    state = read_checkpoint(newest_checkpoint(tmp_path / 'run'))
+    state, = ends_of(tmp_path, 'run')
     assert [loop['skipped'] for loop in state['training']['loops']] == [1, 1]
     assert {int(each['step']) for each in state['optimizer']['state'].values()} == {3}
 
@@ -181,3 +190,56 @@ def test_each_image_counts_once(two_processes, trained_segmentor, demo_data, tmp
     two, _ = two_processes.run_tool('test.py', *args, tmp_path / 'two')
     found = [re.findall(r'aAcc: ([\d.]+)  mIoU: ([\d.]+)  mAcc: ([\d.]+)', done.stdout)[-1] for done in (one, two)]
     assert found[0] == found[1]
+
+
+SUMMED = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
+
+
+def checkpoints(folder):
+    """Return the names of the checkpoints, which must all be complete, and of half-written files next to them."""
+    files = sorted(folder.glob('*.pth'))
+    assert not any(map(damage, files)) and read_checkpoint(newest_checkpoint(folder))
+    return [path.name for path in files], len(list(folder.glob('*.part')))
+
+
+def test_other_numbers_of_processes(two_processes, demo_data, tmp_path):
+    """One stopped and gone on with by two, and these by one, between two iterations whose gradients are added."""
+
+    def stopping(iteration):
+        return write_config(tmp_path / 'stop.py', f"'SignalHook', rank=0, iteration={iteration}, number='SIGTERM'",
+                            more=SUMMED)
+
+    args = ['--data-root', demo_data, '--work-dir', tmp_path / 'run', '--no-pretrained']
+    assert run_tool('train.py', stopping(1), *args, check=False).returncode == 143
+    both = two_processes.run_tool('train.py', stopping(3), *args, '--resume', check=False)
+    assert [done.returncode for done in both] == [143, 143]
+    assert re.search('random states of 1 process, this run has 2', both[0].stdout)
+    assert checkpoints(tmp_path / 'run') == (['iter_2.pth', 'iter_3.pth'], 0)  # the last two stay
+    done = run_tool('train.py', write_config(tmp_path / 'plain.py', more=SUMMED), *args, '--resume')
+    assert re.search('random states of 2 processes, this run has 1', done.stdout)
+    assert checkpoints(tmp_path / 'run') == (['iter_3.pth', 'iter_4.pth'], 0)
+    state = read_checkpoint(tmp_path / 'run/iter_4.pth')
+    assert len(state['training']['loops']) == 1
+    assert {int(each['step']) for each in state['optimizer']['state'].values()} == {2}
+
+
+@pytest.mark.integration
+def test_killed_while_saving_while_starting_and_in_a_validation(two_processes, launch, demo_data, tmp_path):
+    """With kill -9, one process alone; in the end the run is that which nothing stopped, to the last bit."""
+    folder, kill = tmp_path / 'run', "'SignalHook', rank=1, number='SIGKILL', "
+    options = ['--data-root', demo_data, '--no-pretrained', '--work-dir']
+    for name, hook, resume, wanted in (
+            ('saving', "'KillInWritingHook', iteration=4", [], (['iter_2.pth'], 1)),
+            ('starting', f"{kill}iteration=3, where='before_train'", ['--resume'], (['iter_2.pth'], 0)),
+            ('validation', f"{kill}iteration=5, where='after_val_iter'", ['--resume'],
+             (['iter_2.pth', 'iter_4.pth'], 0))):
+        done = launch(write_config(tmp_path / f'{name}.py', hook, more=SUMMED), *resume, check=False)
+        assert done.returncode and 'SIGKILL' in done.stdout, done.stdout[-3000:]
+        assert checkpoints(folder) == wanted, name
+    plain, alone = write_config(tmp_path / 'plain.py', more=SUMMED), shutil.copytree(folder, tmp_path / 'alone')
+    two_processes.run_tool('train.py', plain, *options, tmp_path / 'whole')
+    done, _ = two_processes.run_tool('train.py', plain, *options, folder, '--resume')
+    assert 'Iter(val)' in done.stdout  # the validation that was cut off
+    assert_same_run(*ends_of(tmp_path, 'run', 'whole'))
+    assert 'Iter(val)' in run_tool('train.py', plain, *options, alone, '--resume').stdout
+    assert checkpoints(folder) == checkpoints(alone) == (['iter_2.pth', 'iter_4.pth'], 0)

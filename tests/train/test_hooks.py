@@ -1,4 +1,4 @@
-"""The hooks that fuse and compile."""
+"""The hooks that fuse, compile and average."""
 import copy
 
 import pytest
@@ -6,39 +6,31 @@ import torch
 from mmengine.hooks import EMAHook, Hook
 
 from helpers.models import assert_equal
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import At, make_config, terminate, train
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import make_config, stop_after, train
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import add_hook
-from xcit_dense.data.classes import take_classes
-from xcit_dense.errors import Stopped
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.train import CompileHook, build_runner
 
 
-@pytest.mark.parametrize('ema', (False, True))
-def test_the_test_tool_fuses(demo_data, tmp_path, ema):
-    """Through the hook, as tools/test.py sets it; with an average of parameters to swap it must not."""
-    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
-    cfg.work_dir = str(tmp_path)
-    cfg.custom_hooks = [dict(type='FuseHook'), *([dict(type='EMAHook')] if ema else [])]
+@pytest.mark.parametrize('config, average', (
+    (TINY_SEG_CONFIG, None), (TINY_SEG_CONFIG, 'EMAHook'), (TINY_SEG_CONFIG, 'AverageHook'), (TINY_CLS_CONFIG, None)))
+def test_a_test_fuses(config, average, demo_data, class_folders, tmp_path):
+    """With an average of parameters to swap it must not; one beside the model may be missing in the weights."""
+    if config == TINY_CLS_CONFIG:
+        pytest.importorskip('mmpretrain')
+    cfg = make_config(config, class_folders if config == TINY_CLS_CONFIG else demo_data, tmp_path, custom_hooks=[
+        dict(type='FuseHook'), *([dict(type=average)] if average else [])])
     runner = build_runner(cfg)
-    assert any(isinstance(hook, EMAHook) for hook in runner.hooks) == ema
-    runner.call_hook('before_test')
-    assert runner.model.backbone.is_fused != ema
-
-
-def test_an_average_beside_the_model_does_not_keep_it_from_being_fused(demo_data, tmp_path):
-    """Nor does it need the average, in weights that have none and no name for the model's own."""
-    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
-    cfg.work_dir, cfg.custom_hooks = str(tmp_path), [dict(type='FuseHook'), dict(type='AverageHook')]
-    runner = build_runner(cfg)
+    assert any(isinstance(hook, EMAHook) for hook in runner.hooks) == bool(average)
     torch.save(dict(model=runner.model.state_dict()), tmp_path / 'weights.pth')
     runner.call_hook('before_run')
-    runner.load_checkpoint(str(tmp_path / 'weights.pth'))
+    if average != 'EMAHook':
+        runner.load_checkpoint(str(tmp_path / 'weights.pth'))
     runner.call_hook('before_test')
     runner.call_hook('before_test_epoch')
-    assert runner.model.backbone.is_fused
+    assert runner.model.backbone.is_fused == (average != 'EMAHook')
 
 
 def test_the_average_changes_nothing_but_itself(demo_data, tmp_path):
@@ -68,18 +60,15 @@ def test_the_average_changes_nothing_but_itself(demo_data, tmp_path):
 
 def test_an_average_that_begins_at_a_resume_is_told(demo_data, tmp_path, capfd):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(Stopped):
-        train(cfg, At(2, terminate))
+    stop_after(2, cfg)
     cfg.custom_hooks = [dict(type='AverageHook')]
     assert train(cfg, resume=True)['ema_state_dict']['steps'] == 2
     assert 'no average' in ''.join(capfd.readouterr())
 
 
 def test_compile_hook(tmp_path, demo_data):
-    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     add_hook(cfg, 'CompileHook')
-    take_classes(cfg)
-    cfg.work_dir = str(tmp_path)
     runner = build_runner(cfg)
     backbone, names = runner.model.backbone, list(runner.model.state_dict())
     assert backbone._compiled_call_impl is None

@@ -7,11 +7,11 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.data.demo import make_demo_data
-from xcit_dense.errors import Stopped
+from xcit_dense.errors import CheckpointError, Stopped
 from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint, zoo
 from xcit_dense.weights import start as starting
@@ -24,6 +24,7 @@ def other_data(tmp_path_factory):
     """Three classes, of which one has another case."""
     root = tmp_path_factory.mktemp('other')
     make_demo_data(root, num_train=6, num_val=3, size=64, classes=('star', 'disc', 'cross'))
+    (root / 'classes.txt').write_text('background\nstar\nmoon\nCross\n')
     for split in ('train', 'val'):
         path = root / f'annotations/instances_{split}2017.json'
         content = json.loads(path.read_text())
@@ -56,89 +57,74 @@ def test_a_detector_of_other_classes(trained, other_data, tmp_path):
     assert torch.equal(got[BOXES][2], old[BOXES][classes.index('cross')])  # Cross
     assert torch.equal(got[BOXES][3], old[BOXES][5])  # the background
     assert not any(torch.equal(got[BOXES][1], row) for row in old[BOXES])
+    fitted = [state['roi_head.bbox_head.fc_reg.bias'].view(-1, 4) for state in (got, old)]  # four rows a class
+    assert torch.equal(fitted[0][0], fitted[1][3]) and torch.equal(fitted[0][2], fitted[1][4])
+    masks = [state['roi_head.mask_head.conv_logits.weight'] for state in (got, old)]
+    assert torch.equal(masks[0][0], masks[1][3]) and torch.equal(masks[0][2], masks[1][4])
     assert torch.equal(got['backbone.blocks.0.gamma1'], old['backbone.blocks.0.gamma1'])
     assert not runner.resumes and runner.iter == 1
 
 
-def test_the_tool_and_what_it_says(trained, other_data, tmp_path):
-    said = run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from',
-                    trained[0], '--cfg-options', 'train_cfg.max_epochs=1').stdout
-    for name in (BOXES, 'roi_head.bbox_head.fc_reg.bias', 'roi_head.mask_head.conv_logits.weight'):
-        assert re.search(rf'{name}: rows of star, Cross\b.* taken .*moon start fresh', said), name
-    assert re.search(r'\nweights .*epoch_2\.pth .*6 tensors of the classes: .*star', said)
-    dumped = Config.fromfile(tmp_path / TINY_CONFIG.name, import_custom_modules=False)
-    assert dumped.init_from == str(trained[0]) and dumped.load_from is None
+def test_the_tool_and_what_it_says(trained_segmentor, other_data, tmp_path):
+    weights, args = trained_segmentor[0], (TINY_SEG_CONFIG, '--data-root', other_data, '--work-dir', tmp_path)
+    said = run_tool('train.py', *args, '--init-from', weights, '--cfg-options', 'train_cfg.max_iters=1',
+                    # of parts are not fetched: they would be replaced
+                    'model.backbone.init_cfg.type=Pretrained',
+                    'model.backbone.init_cfg.checkpoint=/not/there.pth').stdout
+    for name in ('decode_head.conv_seg.weight', 'decode_head.conv_seg.bias'):
+        assert re.search(rf'{name}: rows of background, star, Cross\b.* taken .*moon start fresh', said), name
+    assert re.search(r'\nweights .*iter_4\.pth .*2 tensors of the classes: .*star', said)
+    dumped = Config.fromfile(tmp_path / TINY_SEG_CONFIG.name, import_custom_modules=False)
+    assert dumped.init_from == str(weights) and dumped.load_from is None
     # what was dumped is a config again, also for a test, which takes its own weights
-    run_tool('test.py', tmp_path / TINY_CONFIG.name, tmp_path, '--data-root', other_data)
+    run_tool('test.py', tmp_path / TINY_SEG_CONFIG.name, tmp_path, '--data-root', other_data)
     # and a run that goes on takes nothing from where it began
-    said = run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from',
-                    'not_there.pth', '--resume', '--cfg-options', 'train_cfg.max_epochs=2').stdout
-    assert 'resumed at epoch 1' in said and 'start fresh' not in said
+    said = run_tool('train.py', *args, '--init-from', 'not_there.pth', '--resume', '--cfg-options',
+                    'train_cfg.max_iters=2').stdout
+    assert 'iteration 1' in said and 'start fresh' not in said
 
 
-@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_stopped_and_resumed_is_the_same(config, trained, trained_segmentor, other_data, tmp_path):
-    """With rates by depth too; the weights that the run began with may be gone."""
-    weights = shutil.copy(newest_checkpoint((trained if config == TINY_CONFIG else trained_segmentor)[0]),
-                          tmp_path / 'weights.pth')
-    changes = {'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
-               'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8}
-    wanted = train(make_config(config, other_data, tmp_path / 'whole', **changes))
-    cfg = make_config(config, other_data, tmp_path / 'run', **changes)
-    with pytest.raises(Stopped):
-        train(cfg, At(2, terminate))
+def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path):
+    """With rates by depth too; the weights that the run began with may be gone.
+
+    Averages begin with the model, not with those of the run before, which are of other classes.
+    """
+    old = read_checkpoint(newest_checkpoint(trained_segmentor[0]))
+    old['ema_state_dict'] = {f'module.{name}': value for name, value in old['state_dict'].items()}
+    old['ema_state_dict']['steps'] = torch.tensor(9)
+    torch.save(old, weights := tmp_path / 'weights.pth')
+    changes = {**NO_VALIDATION, 'init_from': str(weights), 'optim_wrapper.constructor': 'LayerDecayConstructor',
+               'optim_wrapper.paramwise_cfg.layer_decay_rate': 0.8, 'custom_hooks': [dict(type='EMAHook')]}
+    with pytest.raises(CheckpointError, match='decode_head.conv_seg'):  # load_from is for the same classes
+        train(make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'strict', load_from=str(weights)))
+    wanted = train(make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'whole', **changes))
+    assert wanted['ema_state_dict']['steps'] == 4
+    cfg = make_config(TINY_SEG_CONFIG, other_data, tmp_path / 'run', **changes)
+    stop_after(2, cfg)
     weights.unlink()
     got = train(cfg, resume=True)
     assert_same_run(got, wanted)
-    rates = {group['lr'] for group in got['optimizer']['param_groups']}
-    assert len(rates) == 6
+    assert len({group['lr'] for group in got['optimizer']['param_groups']}) == 6
 
 
-def test_the_random_numbers_of_a_run_are_those_without(trained, demo_data, tmp_path):
-    """With the same classes it is what load_from does, to the last bit."""
-    ends = [train(make_config(TINY_CONFIG, demo_data, tmp_path / key, **{
-        key: str(newest_checkpoint(trained[0])), 'train_cfg.max_epochs': 1})) for key in ('init_from', 'load_from')]
-    assert_same_run(*ends)
+def test_the_random_numbers_of_a_run_are_those_without(trained_segmentor, demo_data, tmp_path):
+    """With the same classes it is what load_from does, to the last bit, which goes before weights of the config."""
+    weights = str(newest_checkpoint(trained_segmentor[0]))
+    starts = dict(a=dict(init_from=weights), b=dict(load_from=weights, init_from='not_there.pth'))
+    assert_same_run(*(train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name, **start, **NO_VALIDATION))
+                      for name, start in starts.items()))
 
 
-def test_averages_begin_with_the_model(trained, other_data, tmp_path):
-    """Not with those of the run before, which are of other classes."""
-    path = newest_checkpoint(trained[0])
-    averaged = read_checkpoint(path)
-    averaged['ema_state_dict'] = {f'module.{name}': value for name, value in averaged['state_dict'].items()}
-    averaged['ema_state_dict']['steps'] = torch.tensor(9)
-    torch.save(averaged, tmp_path / 'averaged.pth')
-    done = train(make_config(TINY_CONFIG, other_data, tmp_path / 'run', init_from=str(tmp_path / 'averaged.pth'),
-                             custom_hooks=[dict(type='EMAHook')]))
-    assert done['ema_state_dict']['steps'] == 6
-
-
-def test_weights_of_parts_are_not_fetched(trained, other_data, tmp_path):
-    """The backbone's own weights would be replaced."""
-    run_tool('train.py', TINY_CONFIG, '--data-root', other_data, '--work-dir', tmp_path, '--init-from', trained[0],
-             '--cfg-options', 'model.backbone.init_cfg.type=Pretrained',
-             'model.backbone.init_cfg.checkpoint=/not/there.pth', 'train_cfg.max_epochs=1')
-
-
-def test_load_from_goes_before_the_config(trained, trained_segmentor, demo_data, tmp_path):
-    """As a user gives it with a config that has weights of its own to start from."""
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path, init_from='not_there.pth', load_from=str(trained[0]))
-    got, runner = begin(cfg)
-    assert str(trained[0]) in runner.model.weights_from
-
-
-@pytest.mark.parametrize('options', (
-    ['--init-from', 'b.pth', '--no-pretrained'], ['--init-from', 'b.pth', '--cfg-options', 'load_from=a.pth'],
-    ['--init-from', 'b.pth', '--cfg-options', 'init_from=a.pth'],
-    ['--no-pretrained', '--cfg-options', 'init_from=a.pth']))
-def test_two_starts_are_an_error(options, demo_data, tmp_path, call_tool):
-    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, *options)
-    assert code == 1 and options[0] in message and options[-1].partition('=')[0] in message
-
-
-def test_another_kind_of_model_is_an_error(trained_segmentor, demo_data, tmp_path, call_tool):
-    code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run',
-                              '--init-from', trained_segmentor[0])
+def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_tool):
+    """As is another kind of model."""
+    args = 'train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run'
+    for options in (['--init-from', 'b.pth', '--no-pretrained'],
+                    ['--init-from', 'b.pth', '--cfg-options', 'load_from=a.pth'],
+                    ['--init-from', 'b.pth', '--cfg-options', 'init_from=a.pth'],
+                    ['--no-pretrained', '--cfg-options', 'init_from=a.pth']):
+        code, message = call_tool(*args, *options)
+        assert code == 1 and options[0] in message and options[-1].partition('=')[0] in message, options
+    code, message = call_tool(*args, '--init-from', trained_segmentor[0])
     assert code == 1 and 'decode_head' in message and 'init_cfg.checkpoint' in message
 
 
@@ -153,18 +139,6 @@ def test_published_models_have_known_classes(trained, other_data, tmp_path, monk
     (_, _, _, rows, old, new), = calls
     assert len(old) == 80 and old[0] == 'person' and new == ('star', 'moon', 'Cross') and len(rows) == 6
     assert 'maskrcnn_tiny_12_p16' in zoo.WEIGHTS and starting.match_classes(old, ('Person', )) == {0: 0}
-
-
-def test_a_classifier_of_other_classes(class_folders, tmp_path):
-    pytest.importorskip('mmpretrain')
-    options = ['--data-root', class_folders, '--cfg-options', 'train_cfg.max_epochs=1']
-    run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'old', *options)
-    root = shutil.copytree(class_folders, tmp_path / 'data')
-    for split in ('train', 'val'):
-        (root / split / 'red').rename(root / split / 'amber')
-    said = run_tool('train.py', TINY_CLS_CONFIG, '--work-dir', tmp_path / 'new', '--init-from', tmp_path / 'old',
-                    '--data-root', root, '--cfg-options', 'train_cfg.max_epochs=1', 'classes_from_data=True').stdout
-    assert re.search(r'backbone.head.weight: rows of blue, green are taken .*amber start fresh', said)
 
 
 def test_class_names_that_are_numbers(trained, demo_data, tmp_path):

@@ -22,19 +22,22 @@ from xcit_dense.train import build_runner, loaders
 from xcit_dense.train.loaders import NamedErrors, ResumableLoader, bind_workers, explain
 
 
-def test_hooks_reach_the_data_set_through_the_loader(demo_data, tmp_path):
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    loader = build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
-    loader.dataset.pipeline = lambda data: 'switched'
-    assert loader.dataset.inner.pipeline(None) == loader.dataset.pipeline(None) == 'switched'
+@pytest.fixture
+def loader_of(demo_data, tmp_path):
+    """A function that returns the loader of a training with some workers."""
+
+    def build(config, workers=0, **changes):
+        cfg = make_config(config, demo_data, tmp_path, workers, **changes)
+        return build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
+
+    return build
 
 
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_batches_do_not_depend_on_the_number_of_workers(config, demo_data, tmp_path):
+def test_batches_do_not_depend_on_the_number_of_workers(config, loader_of):
     seen = []
     for workers in (0, 2, 3):
-        cfg = make_config(config, demo_data, tmp_path / str(workers), workers)
-        loader = iter(build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader)
+        loader = iter(loader_of(config, workers))
         seen.append([next(loader) for _ in range(3)])
     for other in seen[1:]:
         for got, wanted in zip(other, seen[0], strict=True):
@@ -43,33 +46,14 @@ def test_batches_do_not_depend_on_the_number_of_workers(config, demo_data, tmp_p
     assert not torch.equal(first['inputs'][0], second['inputs'][0])
 
 
-def test_passes_differ_in_order_and_augmentation(demo_data, tmp_path):
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    loader = build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
+def test_passes_differ_in_order_and_augmentation(loader_of):
+    loader = loader_of(TINY_CONFIG)
     passes = [[(s.img_path, s.flip) for batch in loader for s in batch['data_samples']] for _ in range(4)]
     assert len({tuple(name for name, _ in p) for p in passes}) == 4
     assert len({tuple(flip for _, flip in p) for p in passes}) == 4
     assert len({frozenset(name for name, _ in p) for p in passes}) == 1
-
-
-@pytest.mark.parametrize('size', (1, 3, 4))
-def test_another_batch_size_leaves_out_no_image(size, demo_data, tmp_path):
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-
-    def loader_of(size):
-        cfg.train_dataloader.update(batch_size=size, sampler=dict(type='DefaultSampler', shuffle=True),
-                                    batch_sampler=None)
-        return build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
-
-    def images(batches):
-        return [sample.img_id for batch in batches for sample in batch['data_samples']]
-
-    first, second = loader_of(2), loader_of(size)
-    batches = iter(first)
-    seen = images(next(batches) for _ in range(2))
-    second.load_state_dict(first.state_dict())
-    rest = images(second)
-    assert sorted({*seen, *rest}) == sorted(images(loader_of(2))) and len(seen) + len(rest) < 6 + size
+    loader.dataset.pipeline = lambda data: 'switched'  # hooks reach the data set through the loader
+    assert loader.dataset.inner.pipeline(None) == loader.dataset.pipeline(None) == 'switched'
 
 
 @pytest.mark.parametrize('workers', (0, 2))
@@ -96,8 +80,8 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
 @pytest.mark.parametrize(('loader', 'delay'), (('train', 0), ('train', 0.5), ('val', 0)))
 def test_a_dead_worker_names_its_file(loader, delay, demo_data, tmp_path):
     """Independent of what the main process does meanwhile."""
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{'val_dataloader.num_workers': 2})
-    runner = build_runner(cfg)
+    runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{
+        'val_dataloader.num_workers': 2}))
     folder, last = ('training', 4) if loader == 'train' else ('validation', 1)
 
     class Killer(Hook):
@@ -151,23 +135,14 @@ def test_a_loader_keeps_what_the_config_asks_for():
     kept = {name: getattr(loader, name) for name in options}
     assert kept.pop('worker_init_fn').args[0] is options.pop('worker_init_fn') and kept == options
     assert len(loader) == 4
-
-
-def test_less_data_than_a_batch_is_named():
     with pytest.raises(DataError, match='has 7 images, less than a batch of 9 for each process.*smaller --batch-size'):
         len(ResumableLoader(DataLoader(Numbers(), batch_size=9, drop_last=True), 3))
     assert len(ResumableLoader(DataLoader(Numbers(), batch_size=9), 3)) == 1
 
 
-def test_a_loader_draws_nothing_from_the_numbers_of_the_training():
-    before = torch.get_rng_state()
-    assert len(list(ResumableLoader(DataLoader(Numbers(), batch_size=2), 3))) == 4
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_positions_count_batches_and_passes():
     loader = ResumableLoader(DataLoader(Numbers(), batch_size=2, collate_fn=list), 3)
-    states = [loader.state_dict()]
+    states, random = [loader.state_dict()], torch.get_rng_state()
     for _ in range(2):
         for batch in loader:
             states.append(loader.state_dict())
@@ -177,6 +152,7 @@ def test_positions_count_batches_and_passes():
     assert loader.state_dict() == dict(passes=2, batches=0, images=2)
     loader.load_state_dict(dict(passes=5, batches=3, images=2))
     assert list(loader) == [[6]] and (loader.passes, loader.batches) == (6, 0)
+    assert torch.equal(torch.get_rng_state(), random)  # of the training
 
 
 @pytest.mark.parametrize('before, now, processes, batches', (

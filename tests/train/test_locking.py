@@ -3,6 +3,7 @@ import errno
 import fcntl
 import json
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -30,6 +31,13 @@ def without_locks(monkeypatch):
     return said
 
 
+def refused(who):
+    return pytest.raises(ConfigError, match=rf'another training \({who}.*\) runs in \S+\. Stop it, or .*--work-dir')
+
+
+ME = f'process {os.getpid()}'
+
+
 def test_a_locked_folder(tmp_path):
     folder = tmp_path / 'run'
     folder.mkdir()
@@ -39,59 +47,69 @@ def test_a_locked_folder(tmp_path):
     assert sorted(p.name for p in folder.iterdir()) == ['.running', 'film.mp4.part', 'iter_1.pth', 'parts']
     assert (folder / '.running').read_text() == str(os.getpid())
     for _ in range(2):
-        with pytest.raises(ConfigError, match=rf'process {os.getpid()}. runs in {folder}\.'):
+        with refused(ME):
             lock_work_dir(folder)
+    with refused(ME):
+        check_work_dir(Config(dict(work_dir=str(folder))), overwrite=True)
     lock.close()
     lock_work_dir(folder).close()
     assert (folder / '.running').read_text() == str(os.getpid())  # not that of the one before too
     lock_work_dir(tmp_path / 'new/run').close()
+    (tmp_path / 'file').touch()
+    with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
+        lock_work_dir(tmp_path / 'file/run')
 
 
 def test_a_worker_that_outlives_its_run_locks_nobody_out(tmp_path):
-    (runs, started), (ends, end) = os.pipe(), os.pipe()
+    context = multiprocessing.get_context('fork')
+    runs, ends = context.Event(), context.Event()
     with lock_work_dir(tmp_path):
-        worker = os.fork()
-        if not worker:
-            os.close(end)
-            os.write(started, b'.')
-            os.read(ends, 1)
-            os._exit(0)
-        assert os.read(runs, 1)
-    try:
-        lock_work_dir(tmp_path).close()
-    finally:
-        for descriptor in (runs, started, ends, end):
-            os.close(descriptor)
-        os.waitpid(worker, 0)
-
-
-def test_a_run_that_was_told_to_wait_is_told_again_by_the_check(tmp_path):
-    with lock_work_dir(tmp_path), pytest.raises(ConfigError, match='another training'):
-        check_work_dir(Config(dict(work_dir=str(tmp_path))), overwrite=True)
+        worker = context.Process(target=lambda: (runs.set(), ends.wait(60)))
+        worker.start()
+        assert runs.wait(20)
+    lock_work_dir(tmp_path).close()
+    ends.set()
+    worker.join()
 
 
 def test_without_locks_a_file_keeps_others_out(without_locks, tmp_path):
-    with lock_work_dir(tmp_path):
-        assert len(without_locks) == 1 and str(tmp_path / '.running_by') in without_locks[0][0]
-        assert without_locks[0][1] == logging.WARNING
-        with pytest.raises(ConfigError, match=rf'process {os.getpid()} on \S+ runs in {tmp_path}.*--work-dir'):
+    """Also where it was deleted meanwhile."""
+    path = tmp_path / '.running_by'
+    with lock_work_dir(tmp_path) as lock:
+        (said, level), = without_locks
+        assert str(path) in said and level == logging.WARNING
+        with refused(rf'{ME} on \S+'):
             lock_work_dir(tmp_path)
-    assert not (tmp_path / '.running_by').exists()
+        path.unlink()
+        lock.check()
+        path.write_text('')
+        lock.check()  # the heart is making it again
+        path.unlink()
+        lock.check()
+        with refused(f'{ME} on '):
+            lock_work_dir(tmp_path)
+    lock.check()
+    assert not path.exists()
     lock_work_dir(tmp_path).close()
 
 
-def test_without_locks_a_killed_run_of_this_machine_keeps_nobody_out(without_locks, tmp_path, monkeypatch):
-    path = tmp_path / '.running_by'
-    killed = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
-    other = dict(locking._process(), pid=killed.pid, start=locking._start_of(killed.pid))
-    path.write_text(json.dumps(other))
-    with pytest.raises(ConfigError, match=f'process {killed.pid} on '):
+@pytest.fixture
+def other():
+    """Another process that waits, and what it would write into its file."""
+    process = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
+    yield process, dict(locking._process(), pid=process.pid, start=locking._start_of(process.pid))
+    process.communicate()
+
+
+def test_without_locks_a_killed_run_of_this_machine_keeps_nobody_out(without_locks, other, tmp_path, monkeypatch):
+    path, (killed, mark) = tmp_path / '.running_by', other
+    path.write_text(json.dumps(mark))
+    with refused(f'process {killed.pid} on '):
         lock_work_dir(tmp_path)
     killed.kill()
     os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # ended, and not asked how yet
     lock_work_dir(tmp_path).close()
-    killed.communicate()
-    path.write_text(json.dumps(dict(other, pid=os.getpid())))  # its number has been given to another
+    path.write_text(json.dumps(dict(mark, pid=os.getpid())))  # its number has been given to another
     with lock_work_dir(tmp_path):
         assert json.loads(path.read_text()) == locking._process()
     with monkeypatch.context() as patch:  # in another container, where numbers are those of other processes
@@ -101,54 +119,50 @@ def test_without_locks_a_killed_run_of_this_machine_keeps_nobody_out(without_loc
         lock_work_dir(tmp_path)
 
 
-@pytest.mark.parametrize('text', ('', '[]', '{"pid": 1}', json.dumps(dict(host='far', pid=7, machine='x', start='1'))))
-def test_without_locks_a_run_elsewhere_counts_as_long_as_its_heart_beats(text, without_locks, tmp_path):
+def test_without_locks_a_run_elsewhere_counts_as_long_as_its_heart_beats(without_locks, tmp_path):
     """Also what was cut off while it was written."""
     path = tmp_path / '.running_by'
-    path.write_text(text)
-    who = 'process 7 on far' if 'far' in text else 'unknown'
-    for silent in (0, locking._SILENCE / 2):  # some beats may be missed
-        os.utime(path, (time.time() - silent, ) * 2)
-        with pytest.raises(ConfigError, match=f'{who}, last sign of life .* or delete {path}'):
-            lock_work_dir(tmp_path)
-    os.utime(path, (time.time() - locking._SILENCE - 1, ) * 2)
-    os.utime(tmp_path / '.running', (1, 1))  # as the last start left it: the time of now counts
-    lock_work_dir(tmp_path).close()
+    for text in ('', '[]', '{"pid": 1}', json.dumps(dict(host='far', pid=7, machine='x', start='1'))):
+        path.write_text(text)
+        who = 'process 7 on far' if 'far' in text else 'unknown'
+        for silent in (0, locking._SILENCE / 2):  # some beats may be missed
+            os.utime(path, (time.time() - silent, ) * 2)
+            with pytest.raises(ConfigError, match=f'{who}, last sign of life .* or delete {path}'):
+                lock_work_dir(tmp_path)
+        os.utime(path, (time.time() - locking._SILENCE - 1, ) * 2)
+        os.utime(tmp_path / '.running', (1, 1))  # as the last start left it: the time of now counts
+        lock_work_dir(tmp_path).close()
 
 
-def test_without_locks_the_heart_beats_until_another_run_has_begun(without_locks, tmp_path, monkeypatch):
+def test_without_locks_the_heart_beats_until_the_run_ends_or_another_has_begun(without_locks, tmp_path, monkeypatch):
+    is_held, path, begun = locking._is_held, tmp_path / '.running_by', threading.active_count()
+    looks = threading.Event()
+
+    def look_slowly(*mark):
+        looks.set()
+        time.sleep(0.1)
+        return is_held(*mark)
+
     monkeypatch.setattr(locking, '_BEAT', 0.01)
-    path, begun = tmp_path / '.running_by', threads()
+    monkeypatch.setattr(locking, '_is_held', look_slowly)
+    lock = lock_work_dir(tmp_path)
+    os.utime(path, (1, 1))
+    wait_for(lambda: path.stat().st_mtime > 1)
+    looks.clear()
+    assert looks.wait(20)
+    monkeypatch.setattr(locking, '_BEAT', 20)
+    lock.close()
+    assert threading.active_count() == begun and not path.exists()  # it would make the file again
+    monkeypatch.setattr(locking, '_BEAT', 0.01)
     with lock_work_dir(tmp_path):
-        os.utime(path, (1, 1))
-        wait_for(lambda: path.stat().st_mtime > 1)
         path.write_text('of another')  # deleted by hand and begun again
-        wait_for(lambda: threads() == begun)
+        wait_for(lambda: threading.active_count() == begun)
         assert 'another training has started' in without_locks[-1][0] and without_locks[-1][1] == logging.ERROR
     assert path.read_text() == 'of another'
 
 
-def test_without_locks_a_heart_that_beats_while_the_run_ends_leaves_no_file(without_locks, tmp_path, monkeypatch):
-    monkeypatch.setattr(locking, '_BEAT', 0.01)
-    is_held, begun, beats, ends = locking._is_held, threads(), threading.Event(), threading.Event()
-
-    def beat_slowly(*mark):
-        beats.set()
-        ends.wait(0.2)  # longer if the file goes before the heart has stopped
-        return is_held(*mark)
-
-    monkeypatch.setattr(locking, '_is_held', beat_slowly)
-    lock = lock_work_dir(tmp_path)
-    assert beats.wait(20)
-    monkeypatch.setattr(locking, '_BEAT', 20)
-    lock.close()
-    ends.set()
-    wait_for(lambda: threads() == begun)
-    assert not (tmp_path / '.running_by').exists()
-
-
 def test_without_locks_the_first_of_two_starts_at_once_gets_in(without_locks, tmp_path, monkeypatch):
-    """The other has made its file just before."""
+    """The other has made its file just before; or taken its own away, and the folder is free."""
     path, take_away = tmp_path / '.running_by', locking._take_away
 
     def take_away_and_be_late(*args):
@@ -156,18 +170,28 @@ def test_without_locks_the_first_of_two_starts_at_once_gets_in(without_locks, tm
         path.write_text('of another')
 
     monkeypatch.setattr(locking, '_take_away', take_away_and_be_late)
-    with pytest.raises(ConfigError, match='another training .just started. runs in'):
+    with refused('just started'):
         lock_work_dir(tmp_path)
     assert path.read_text() == 'of another'
+    monkeypatch.setattr(locking, '_take_away', take_away)
+    path.write_text('')
+    read = locking._read
+
+    def read_and_end(of):
+        text = read(of)
+        if of == path and text == '':
+            path.unlink()
+        return text
+
+    monkeypatch.setattr(locking, '_read', read_and_end)
+    lock_work_dir(tmp_path).close()
 
 
-def test_without_locks_one_of_two_starts_over_a_dead_run_gets_in(without_locks, tmp_path, monkeypatch):
+def test_without_locks_one_of_two_starts_over_a_dead_run_gets_in(without_locks, other, tmp_path, monkeypatch):
     """The second comes and goes in while the first has judged the file, and not yet taken it away."""
     path = tmp_path / '.running_by'
     path.write_text(json.dumps(dict(locking._process(), start='1')))
-    check, second = locking._check_dead, subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
-    process = dict(locking._process(), pid=second.pid, start=locking._start_of(second.pid))
-    entered = []
+    check, (second, process), entered = locking._check_dead, other, []
 
     def check_and_wait(*args):
         check(*args)
@@ -177,26 +201,11 @@ def test_without_locks_one_of_two_starts_over_a_dead_run_gets_in(without_locks, 
             entered.append(lock_work_dir(tmp_path))
 
     monkeypatch.setattr(locking, '_check_dead', check_and_wait)
-    with pytest.raises(ConfigError, match=f'process {second.pid} on '):
+    with refused(f'process {second.pid} on '):
         lock_work_dir(tmp_path)
     assert json.loads(path.read_text()) == process and not list(tmp_path.glob('.running_by.*'))
     entered[0].check()
     entered[0].close()
-    second.communicate()
-    lock_work_dir(tmp_path).close()
-
-
-def test_without_locks_a_file_that_goes_while_it_is_judged_is_free(without_locks, tmp_path, monkeypatch):
-    path, read = tmp_path / '.running_by', locking._read
-    path.write_text('')
-
-    def read_and_end(of):
-        text = read(of)
-        if of == path and text == '':
-            path.unlink()
-        return text
-
-    monkeypatch.setattr(locking, '_read', read_and_end)
     lock_work_dir(tmp_path).close()
 
 
@@ -218,20 +227,6 @@ def test_without_locks_a_run_saves_nothing_where_another_has_begun(options, with
     assert (tmp_path / 'iter_1.pth').is_file() != bool(options)
 
 
-def test_without_locks_a_file_that_was_deleted_is_made_again(without_locks, tmp_path):
-    with lock_work_dir(tmp_path) as lock:
-        (tmp_path / '.running_by').unlink()
-        lock.check()
-        (tmp_path / '.running_by').write_text('')
-        lock.check()  # the heart is making it again
-        (tmp_path / '.running_by').unlink()
-        lock.check()
-        with pytest.raises(ConfigError, match=f'process {os.getpid()} on '):
-            lock_work_dir(tmp_path)
-    lock.check()
-    assert not (tmp_path / '.running_by').exists()
-
-
 @pytest.mark.parametrize('is_replaced', (False, True))
 def test_a_lock_on_a_file_that_has_just_gone_is_none(is_replaced, tmp_path, monkeypatch):
     """Taken away by a start that gave up, between opening and locking; the next start may have made its own."""
@@ -245,33 +240,23 @@ def test_a_lock_on_a_file_that_has_just_gone_is_none(is_replaced, tmp_path, monk
         flock(*args)
 
     monkeypatch.setattr(fcntl, 'flock', go_and_lock)
-    with lock_work_dir(tmp_path), pytest.raises(ConfigError, match='another training'):
+    with lock_work_dir(tmp_path), refused(ME):
         lock_work_dir(tmp_path)
 
 
 def test_a_start_that_gives_up_takes_its_file_away_while_it_has_the_lock(tmp_path, monkeypatch):
-    unlink, refused = Path.unlink, []
+    unlink, seen = Path.unlink, []
 
     def unlink_and_look(path, **options):
         if path.name == '.running':
-            with pytest.raises(ConfigError, match='another training'):
+            with refused(ME):
                 lock_work_dir(path.parent)
-            refused.append(path)
+            seen.append(path)
         unlink(path, **options)
 
     monkeypatch.setattr(Path, 'unlink', unlink_and_look)
     check_work_dir(Config(dict(work_dir=str(tmp_path / 'new/run'))))
-    assert refused and not (tmp_path / 'new').exists()
-
-
-def test_a_folder_that_cannot_be_written(without_locks, tmp_path, monkeypatch):
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
-        lock_work_dir(tmp_path / 'file/run')
-
-
-def threads():
-    return threading.active_count()
+    assert seen and not (tmp_path / 'new').exists()
 
 
 def wait_for(condition):

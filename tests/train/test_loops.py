@@ -1,13 +1,20 @@
-"""Parts of the training loops by themselves: what is due, what is kept, what is said."""
+"""The training loops: what is due; their random numbers; bad losses, too little memory and wrong options are told."""
 import signal
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.hooks import Hook
 
-from xcit_dense.train import loops
+from helpers.models import assert_equal
+from helpers.paths import TINY_SEG_CONFIG
+from helpers.rank_dump import PoisonHook
+from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config, stop_after, train
+from xcit_dense.errors import ConfigError, DataError, LossError, OutOfMemory
+from xcit_dense.train import DenseCheckpointHook, build_runner, loops
 from xcit_dense.train.loops import DenseEpochLoop, DenseIterLoop
+from xcit_dense.train.randomness import isolated_random_state, random_state, set_random_state
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
 @pytest.mark.parametrize('loop, done, end', ((DenseEpochLoop, 'epochs', 'max_epochs'),
@@ -22,48 +29,21 @@ def test_validation_is_due(loop, done, end, begin, interval, last, wanted):
     assert due == wanted
 
 
-class Model:
-
-    def parse_losses(self, losses):
-        return sum(losses.values()), dict(losses, extra=torch.tensor(1.))
-
-
-@pytest.mark.parametrize('error', (None, ValueError, KeyboardInterrupt))
-def test_what_a_run_sets_up_goes_with_it(error):
-    """The handlers of signals, and the look at the loss; before it losses that are no number pass."""
-    model, seen = Model(), []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.getsignal(number) for number in numbers]
-
-    def run():
-        seen.extend(signal.getsignal(number) for number in numbers)
-        loss, terms = model.parse_losses(dict(a=torch.tensor(2.), b=torch.tensor(3.)))
-        assert loss == 5 and set(terms) == {'a', 'b', 'extra'}
-        for value in (float('nan'), float('inf'), -float('inf')):
-            with pytest.raises(loops._BadLoss) as bad:
-                model.parse_losses(dict(a=torch.tensor(value)))
-            assert bad.value.terms == pytest.approx(dict(a=value, extra=1.), nan_ok=True)
-        if error:
-            raise error
-        return 'done'
-
-    loop = SimpleNamespace(runner=SimpleNamespace(model=model), _steps=None, _run=run, update_val_interval=lambda: None,
-                           _note_signal=lambda *_: None)
-    with pytest.raises(error) if error else nullcontext():
-        assert DenseIterLoop.run(loop) == 'done'
-    assert seen == [loop._note_signal] * 2
-    assert [signal.getsignal(number) for number in numbers] == before and not vars(model)
-
-
-@pytest.mark.parametrize('batch, wanted', (
-    ({}, ['unknown']), (None, ['unknown']), (dict(data_samples=[object()]), ['unknown']),
-    (dict(data_samples=[SimpleNamespace(img_path='a.jpg'), SimpleNamespace(img_path='b.jpg')]), ['a.jpg', 'b.jpg'])))
-def test_images_of_a_batch(batch, wanted):
-    assert loops._images(batch) == wanted
+@pytest.mark.parametrize('value', (float('nan'), float('inf'), -float('inf')))
+def test_losses_that_are_no_number_are_found(value):
+    parse = loops._checked(lambda losses: (sum(losses.values()), dict(losses, extra=torch.tensor(1.))))
+    loss, terms = parse(dict(a=torch.tensor(2.), b=torch.tensor(3.)))
+    assert loss == 5 and set(terms) == {'a', 'b', 'extra'}
+    with pytest.raises(loops._BadLoss) as bad:
+        parse(dict(a=torch.tensor(value)))
+    assert bad.value.terms == pytest.approx(dict(a=value, extra=1.), nan_ok=True)
 
 
 def test_too_little_memory_tells_the_batch():
     samples = [SimpleNamespace(img_path=name) for name in ('a.jpg', 'b.jpg')]
+    assert loops._images(dict(data_samples=samples)) == ['a.jpg', 'b.jpg']
+    for unknown in ({}, None, dict(data_samples=[object()])):
+        assert loops._images(unknown) == ['unknown']
     batch = dict(inputs=[torch.empty(3, 4, 5), torch.empty(3, 60, 70)], data_samples=samples)
     text = loops._describe_memory(RuntimeError('no room\nmore'), batch, 12)
     for words in ('iteration 12:', '2 images', '4x5, 60x70 pixels', 'a.jpg, b.jpg', ': no room. ', 'with_cp=True'):
@@ -74,3 +54,155 @@ def test_too_little_memory_tells_the_batch():
     for error, found in ((torch.OutOfMemoryError(), True), (RuntimeError("x can't allocate memory y"), True),
                          (RuntimeError('other'), False)):
         assert loops._is_out_of_memory(error) == found
+
+
+def test_a_loss_that_is_no_number_stops_the_run(demo_data, tmp_path):
+    """And what the run set up goes with it: the handlers of signals, and the look at the loss."""
+    runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))
+    before, seen = handlers(), []
+    for hook in (PoisonHook(rank=0, iteration=3, heal=True), At(1, lambda _: seen.extend(handlers()))):
+        runner.register_hook(hook)
+    with pytest.raises(LossError, match=r'iteration 3: the loss is not finite\. .*loss_ce nan.*; images: .*\.\w+, '):
+        runner.train()
+    assert seen == [runner.train_loop._note_signal] * 2 and handlers() == before
+    assert 'parse_losses' not in vars(runner.model)
+    state = read_checkpoint(newest_checkpoint(tmp_path))['state_dict']
+    assert all(value.isfinite().all() for value in state.values())
+
+
+def handlers():
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_such_batches_can_be_skipped(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'skip'})
+    got = train(cfg, PoisonHook(rank=0, iteration=3, heal=True))
+    assert got['training']['loops'][0]['skipped'] == 1 and got['meta']['iter'] == 4
+    steps = {int(state['step']) for state in got['optimizer']['state'].values()}
+    assert steps == {3} and all(value.isfinite().all() for value in got['state_dict'].values())
+
+
+@pytest.mark.parametrize(('iteration', 'where', 'said'), (
+    (2, 'before_train_iter', 'iteration 2: out of memory .* 2 images .*with_cp=True'),
+    (3, 'before_val_iter', 'validation after iteration 2: .*memory.* a smaller val_dataloader.batch_size')))
+def test_out_of_memory_says_what_helps(iteration, where, said, demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+
+    def exhaust(_):
+        torch.empty(2**50)
+
+    with pytest.raises(OutOfMemory, match=said):
+        train(cfg, At(iteration, exhaust, where=where))
+
+
+def test_wrong_options_are_named(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint.save_best': 'mIou'})
+    with pytest.raises(ConfigError, match='save_best: there is no metric mIou. Metrics: aAcc, mIoU, mAcc'):
+        train(cfg)
+    with pytest.raises(ConfigError, match='bad_loss'):
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'no'}))
+    with pytest.raises(ConfigError, match='on_write_error'):
+        DenseCheckpointHook(on_write_error='no')
+    for template in ('/elsewhere/{}.pth', '../{}.pth'):
+        with pytest.raises(ConfigError, match='filename_tmpl.*--work-dir'):
+            DenseCheckpointHook(filename_tmpl=template)
+    for place in (dict(out_dir=str(tmp_path)), dict(backend_args=dict(backend='local')),
+                  dict(file_client_args=dict(backend='disk'))):
+        with pytest.raises(ConfigError, match=f'--work-dir DIR.*{next(iter(place))}'):
+            DenseCheckpointHook(**place)
+    with pytest.raises(ConfigError, match='published_keys'):
+        DenseCheckpointHook(published_keys=['state_dict'])
+
+
+@pytest.mark.parametrize('drawn', (0, 1, 2))  # of 1 a normal number is kept
+def test_states_go_round(drawn, tmp_path):
+    """Through a file that is read without pickles too."""
+    for _ in range(drawn):
+        draw()
+    state = random_state()
+    assert state['numpy']['has_gauss'] == drawn % 2 == int(state['python']['gauss'] is not None)
+    wanted = [draw() for _ in range(3)]
+    assert len({tuple(numbers.values()) for numbers in wanted}) == 3
+    torch.save(state, tmp_path / 'state.pth')
+    for back in (state, torch.load(tmp_path / 'state.pth', weights_only=True)):
+        disturb()
+        set_random_state(back)
+        assert [draw() for _ in range(3)] == wanted
+    for _ in range(700):  # both Mersenne twisters turn over, and the state that was returned is not theirs
+        draw()
+    set_random_state(state)
+    assert draw() == wanted[0]
+
+
+@pytest.mark.parametrize('drawn', (0, 1))
+@pytest.mark.parametrize('fails', (False, True))
+def test_isolated_numbers_change_nothing_outside(drawn, fails):
+    for _ in range(drawn):
+        draw()
+    state = random_state()
+    wanted = [draw() for _ in range(3)]
+    set_random_state(state)
+    try:
+        with isolated_random_state(1, 2, 3):
+            disturb()
+            assert not fails, 'to see what an error leaves'
+    except AssertionError:
+        assert fails
+    assert [draw() for _ in range(3)] == wanted
+
+
+def test_isolated_numbers_depend_on_every_seed_number_alone():
+
+    def inside(*seed):
+        with isolated_random_state(*seed):
+            return draw()
+
+    first = inside(1, 2, 3)
+    disturb()
+    assert inside(1, 2, 3) == first  # a normal number that was kept outside is none inside
+    others = [inside(*seed) for seed in ((0, 2, 3), (1, 0, 3), (1, 2, 0), (3, 2, 1), (1, 2, 2**40))]
+    for name in SOURCES:
+        assert len({numbers[name] for numbers in (first, *others)}) == 1 + len(others), name
+
+
+@pytest.mark.parametrize('resumed', (False, True))
+def test_what_hooks_save_in_validation_is_where_the_training_stands(resumed, demo_data, tmp_path):
+    """With the random numbers of before, and not to be validated again."""
+    states, cfg = {}, make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.max_iters': 2})
+
+    class Save(Hook):
+
+        def before_val(self, runner):
+            states['before'] = random_state()
+            disturb()
+
+        def after_val_epoch(self, runner, metrics):
+            states['saved'] = runner.train_loop.state_dict()
+
+    if resumed:
+        kept = stop_after(2, cfg)['training']['loops'][0]
+        assert kept['validated'] is None
+        disturb()
+    train(cfg, Save(), resume=resumed)
+    assert_equal(states['saved']['random'], kept['random'] if resumed else states['before'], 'random')
+    assert states['saved']['validated'] == 2
+
+
+def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path):
+    """Its first image cannot be read: the random numbers are those of the checkpoint still."""
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
+    kept = stop_after(1, cfg)['training']['loops'][0]
+    path = newest_checkpoint(tmp_path)
+    path.rename(tmp_path / 'kept.pth')
+
+    class Unreadable(Hook):
+
+        def before_train(self, runner):
+            dataset = runner.train_dataloader.dataset.inner.inner
+            dataset.__class__ = type('Unreadable', (type(dataset), ), {})  # has no items
+            type(dataset).__getitem__ = None
+            disturb()
+
+    with pytest.raises(DataError, match='Saved .*iter_1.pth'):
+        train(cfg, Unreadable(), resume=True)
+    assert_equal(read_checkpoint(path)['training']['loops'][0], kept, 'training')

@@ -1,5 +1,6 @@
 """Data sets and loops that are not the frameworks' own: streams, batched reading, changed data, a user's loop."""
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,13 +8,11 @@ from mmengine.registry import DATASETS, LOOPS
 from mmengine.runner.loops import BaseLoop
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import At, make_config, terminate, train
-from xcit_dense.errors import ConfigError, DataError, Stopped
+from helpers.paths import TINY_SEG_CONFIG
+from helpers.runs import CASES, NO_VALIDATION, At, make_config, stop_after, train
+from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.train.loaders import NamedErrors, ResumableLoader
-from xcit_dense.weights import newest_checkpoint
-
-NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
+from xcit_dense.train.resuming import compare_data
 
 
 class Drawn(Dataset):
@@ -86,8 +85,7 @@ def stream_config(kind, demo_data, work_dir, **changes):
 
 def test_a_stream_trains_and_begins_anew_when_resumed(demo_data, tmp_path, capfd):
     cfg = stream_config('CountedStream', demo_data, tmp_path)
-    with pytest.raises(Stopped):
-        train(cfg, At(2, terminate))
+    stop_after(2, cfg)
     assert re.search('validation data +none', told := ''.join(capfd.readouterr()))
     assert '6 images of 6 classes' in told and '; no validation' in told
     given = []
@@ -96,14 +94,11 @@ def test_a_stream_trains_and_begins_anew_when_resumed(demo_data, tmp_path, capfd
     assert re.search(r'is a stream .* repeats 2 batches', ''.join(capfd.readouterr()))
 
 
-@pytest.mark.parametrize('changes', ({}, {'param_scheduler': None}))
-def test_a_stream_of_unknown_length_cannot_be_counted(changes, demo_data, tmp_path):
-    """Neither by schedules nor by mmengine's hook for the log."""
-    with pytest.raises(ConfigError, match='Stream is a stream of unknown length.*__len__'):
-        train(stream_config('Stream', demo_data, tmp_path, **changes))
-
-
-def test_a_stream_takes_no_sampler(demo_data, tmp_path):
+def test_a_stream_needs_a_length_and_takes_no_sampler(demo_data, tmp_path):
+    """Schedules count it, and mmengine's hook for the log."""
+    for changes in ({}, {'param_scheduler': None}):
+        with pytest.raises(ConfigError, match='Stream is a stream of unknown length.*__len__'):
+            train(stream_config('Stream', demo_data, tmp_path, **changes))
     cfg = stream_config('Stream', demo_data, tmp_path)
     cfg.train_dataloader.sampler = dict(type='InfiniteSampler')
     with pytest.raises(ConfigError, match='Stream is a stream.* sampler=None'):
@@ -146,30 +141,21 @@ def test_a_loop_of_a_users_own_trains_saves_and_goes_on(demo_data, tmp_path, cap
     assert train(cfg, resume=True)['meta']['iter'] == 3
 
 
-@pytest.mark.parametrize('config, stop, count, said', (
-    (TINY_CONFIG, 2, 2, r'on 6 images, now there are 2.* over: it was at batch 2, and now has 1 batch\.'),
-    (TINY_CONFIG, 2, 5, 'on 6 images, now there are 5'), (TINY_SEG_CONFIG, 3, 4, 'on 6 images, now there are 4')))
-def test_another_number_of_images_is_said_and_trained_on(config, stop, count, said, demo_data, tmp_path, capfd):
-    cfg = make_config(config, demo_data, tmp_path, **NO_VALIDATION)
-    with pytest.raises(Stopped):
-        train(cfg, At(stop, terminate))
+@pytest.mark.parametrize('name, stop, count, said', (
+    ('epochs', 2, 2, r'on 6 images, now there are 2.* over: it was at batch 2, and now has 1 batch\.'),
+    ('epochs', 2, 5, 'on 6 images, now there are 5'), ('iterations', 3, 4, 'on 6 images, now there are 4')))
+def test_another_number_of_images_is_said_and_trained_on(name, stop, count, said, demo_data, tmp_path, capfd):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        **CASES[name][2], **NO_VALIDATION, 'optim_wrapper.accumulative_counts': 1})
+    stop_after(stop, cfg)
     cfg.train_dataloader.dataset.indices = count
     got = train(cfg, resume=True)
     told = ''.join(capfd.readouterr())
     assert re.search(said, told) and 'nothing is left' not in told
     assert ('is over' in told) == ('over' in said)
     assert got['training']['samples'] == count
-    assert (got['meta']['epoch'] if config == TINY_CONFIG else got['meta']['iter']) in (2, 4)
-
-
-def test_a_checkpoint_that_tells_no_number_of_images_is_gone_on_with(demo_data, tmp_path, capfd):
-    """One of an earlier version."""
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
-    with pytest.raises(Stopped):
-        train(cfg, At(3, terminate))
-    path = newest_checkpoint(tmp_path)
-    state = torch.load(path, weights_only=False)
-    del state['training']['samples']
-    torch.save(state, path)
-    train(cfg, resume=True)
-    assert 'images, now there are' not in ''.join(capfd.readouterr())
+    assert (got['meta']['epoch'] if name == 'epochs' else got['meta']['iter']) in (2, 4)
+    # a checkpoint of an earlier version tells no number; nor is anything said of the same one
+    runner = SimpleNamespace(train_dataloader=SimpleNamespace(dataset=range(count)), train_loop=None)
+    compare_data(runner, {}, '')
+    compare_data(runner, dict(samples=count), '')

@@ -14,9 +14,8 @@ from torchvision import tv_tensors
 
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_SEG_CONFIG
-from helpers.runs import At, assert_same_run, make_config, terminate, train, whole_run
+from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
 from helpers.tools import forget_run
-from xcit_dense.errors import Stopped
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.plain import from_plain, to_plain
 
@@ -41,17 +40,16 @@ def load(path):
     return torch.load(path, weights_only=True)
 
 
-@pytest.mark.parametrize('hooks', ([], [dict(type='EMAHook')], [dict(type='AverageHook')]))
-def test_torch_reads_all_checkpoints_of_a_run(hooks, demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, custom_hooks=hooks, **{
-        'default_hooks.checkpoint.save_best': 'mIoU'})
-    train(cfg)
+def test_torch_reads_all_checkpoints_of_a_run(trained_segmentor, demo_data, tmp_path):
+    train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, custom_hooks=[dict(type='EMAHook')], **{
+        'default_hooks.checkpoint.save_best': 'mIoU'}))
     files = sorted(tmp_path.glob('*.pth'))
     assert {path.name.split('_')[0] for path in files} == {'best', 'iter'}
-    for path in files:
+    for path in (*files, trained_segmentor[0] / 'iter_4.pth'):
         checkpoint = load(path)
         assert checkpoint['meta']['dataset_meta']['classes'][0] == 'background'
-        assert ('ema_state_dict' in checkpoint) == bool(hooks)
+        assert ('ema_state_dict' in checkpoint) == (path in files)
+        assert ('optimizer' in checkpoint) == ('best' not in path.name)
         assert type(checkpoint['message_hub']['runtime_info']['eta']) is float
 
 
@@ -69,49 +67,36 @@ class Keeper(Hook):
             runner.message_hub.update_info(key, value)
 
 
-def test_what_hooks_keep_comes_back(demo_data, tmp_path, capsys):
-    cfg, first, second = make_config(TINY_SEG_CONFIG, demo_data, tmp_path), Keeper(), Keeper()
-    with pytest.raises(Stopped):
-        train(cfg, first, At(2, terminate))
+@pytest.mark.parametrize('old', (False, True))
+def test_what_hooks_keep_comes_back_and_the_curves_go_on(old, demo_data, tmp_path, capsys):
+    """Also from a checkpoint of the format before, with log buffers and arrays themselves."""
+    first, second = Keeper(), Keeper()
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **NO_VALIDATION)
+    wanted = train(cfg)
+    forget_run()  # runs of one second share their curves
+    cfg.work_dir = str(tmp_path / 'run')
+    stop_after(3, cfg, first)
+    forget_run()
     assert first.resumed == {}
-    infos = load(newest_checkpoint(tmp_path))['message_hub']['runtime_info']
+    path = newest_checkpoint(tmp_path / 'run')
+    infos = load(path)['message_hub']['runtime_info']
     assert 'own' not in infos and 'message_hub.runtime_info.own' in (said := capsys.readouterr().out)
     assert 'test_plain_checkpoints.Own' in said
-    train(cfg, second, resume=True)
-    got = second.resumed
+    if old:
+        torch.save(from_plain(read_checkpoint(path)), path)
+        assert any('HistoryBuffer' in name for name in get_unsafe_globals_in_checkpoint(path))
+    end, got = train(cfg, second, resume=True), second.resumed
     assert (got['array'] == Keeper.values['array']).all() and got['array'].dtype == np.float32
     assert got['number'] == float(np.float32(0.1)) and got['names'] == {'a', 'b'} and got['path'] == 'a/b'
     assert got['colour'] == 'red'
     (array, buffer), = (part['x'] for part in got['deep'])
     assert array.dtype == bool and type(buffer) is HistoryBuffer and buffer.mean() == 1.5
-
-
-def test_the_curves_go_on(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(Stopped):
-        train(cfg, At(3, terminate))
-    forget_run()  # runs of one second share their curves
-    got = train(cfg, resume=True)
-    forget_run()
-    wanted = train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole'))
-    scalars = [run['message_hub']['log_scalars'] for run in (got, wanted)]
+    assert_same_run(end, wanted)
+    scalars = [run['message_hub']['log_scalars'] for run in (end, wanted)]
     assert list(scalars[0]) == list(scalars[1])
     for name in ('train/loss', 'train/lr'):
         assert_equal(*(run[name] for run in scalars), name)
         assert len(scalars[0][name]['_log_history']) == 4
-
-
-def test_a_checkpoint_of_the_format_before_is_resumed(demo_data, tmp_path, tmp_path_factory):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(Stopped):
-        train(cfg, At(3, terminate))
-    path = newest_checkpoint(tmp_path)
-    torch.save(from_plain(read_checkpoint(path)), path)  # log buffers and arrays themselves
-    assert any('HistoryBuffer' in name for name in get_unsafe_globals_in_checkpoint(path))
-    forget_run()
-    got, wanted = train(cfg, resume=True), whole_run('iterations', demo_data, tmp_path_factory)
-    assert_same_run(got, wanted)
-    assert len(got['message_hub']['log_scalars']['train/loss']['_log_history']) == 4
 
 
 def test_a_file_of_the_first_version_is_as_it_was():
@@ -124,13 +109,17 @@ def test_a_file_of_the_first_version_is_as_it_was():
         assert all((vars(buffer)[key] == vars(before[name])[key]).all() for key in ('_log_history', '_count_history'))
 
 
+def stored(value, path):
+    torch.save(to_plain(dict(a=value)), path / 'a.pth')
+    return load(path / 'a.pth')['a']
+
+
 @pytest.mark.parametrize('value, plain', (
     (np.int64(3), 3), (np.float64(0.1), 0.1), (np.bool_(True), True), (np.str_('x'), 'x'), (Path('a'), 'a'),
     (ConfigDict(a=(1, [2])), dict(a=(1, [2]))), (OrderedDict(a=1), OrderedDict(a=1)),
     (torch.Size([1]), torch.Size([1])), (torch.float16, torch.float16), ({np.int64(1): 2}, {1: 2})))
 def test_a_plain_form(value, plain, tmp_path):
-    torch.save(to_plain(dict(a=value)), tmp_path / 'a.pth')
-    got = load(tmp_path / 'a.pth')['a']
+    got = stored(value, tmp_path)
     assert got == plain and type(got) is type(plain)
 
 
@@ -140,27 +129,21 @@ def test_what_the_frameworks_read_is_readable():
         palette=[[1, 2, 3]], names=['a'], ids=[1, 2])
 
 
-@pytest.mark.parametrize('array', (np.arange(3, dtype='>i4'), np.arange(4)[::-1], np.zeros((0, 2), np.uint16),
-                                   np.array(3.), np.array([1j])))
-def test_an_array_of_any_form_comes_back(array, tmp_path):
-    torch.save(to_plain(dict(a=array)), tmp_path / 'a.pth')
-    got = from_plain(load(tmp_path / 'a.pth'))['a']
-    assert got.dtype == array.dtype.newbyteorder('=') and got.shape == array.shape and (got == array).all()
-
-
-def test_tensors_with_a_type_of_their_own_become_plain(tmp_path):
-    boxes = tv_tensors.BoundingBoxes(torch.ones(1, 4), format='XYXY', canvas_size=(3, 3))
-    torch.save(to_plain(dict(boxes=boxes, weight=torch.nn.Parameter(torch.ones(1)))), tmp_path / 'a.pth')
-    got = load(tmp_path / 'a.pth')
-    assert type(got['boxes']) is torch.Tensor and torch.equal(got['boxes'], torch.ones(1, 4))
-    assert type(got['weight']) is torch.nn.Parameter
+def test_arrays_and_tensors_of_any_form_come_back(tmp_path):
+    """Tensors with a type of their own become plain."""
+    for array in (np.arange(3, dtype='>i4'), np.arange(4)[::-1], np.zeros((0, 2), np.uint16), np.array(3.),
+                  np.array([1j])):
+        got = from_plain(stored(array, tmp_path))
+        assert got.dtype == array.dtype.newbyteorder('=') and got.shape == array.shape and (got == array).all()
+    boxes = stored(tv_tensors.BoundingBoxes(torch.ones(1, 4), format='XYXY', canvas_size=(3, 3)), tmp_path)
+    assert type(boxes) is torch.Tensor and torch.equal(boxes, torch.ones(1, 4))
+    assert type(stored(torch.nn.Parameter(torch.ones(1)), tmp_path)) is torch.nn.Parameter
 
 
 @pytest.mark.parametrize('value', (Own(), print, np.array(['a']), np.longdouble(1), [Own()], (1, {Own()}), {Own(): 1},
                                    np.ma.masked_array([1, 2], [0, 1])))
 def test_what_has_no_plain_form_is_left_out(value, tmp_path, capsys):
-    torch.save(to_plain(dict(a=dict(b=value, c=1))), tmp_path / 'a.pth')
-    left = load(tmp_path / 'a.pth')['a']
+    left = stored(dict(b=value, c=1), tmp_path)
     assert left.pop('c') == 1 and not left.get('b') and 'a.b' in capsys.readouterr().out
 
 

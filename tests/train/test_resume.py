@@ -2,7 +2,6 @@
 import copy
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,26 +12,55 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.hooks import Hook
 
+from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import CASES, DROPPING, At, assert_same_run, die, make_config, terminate, train, whole_run
-from helpers.tools import environment
+from helpers.runs import (
+    CASES,
+    DROPPING,
+    NO_VALIDATION,
+    At,
+    Metrics,
+    assert_same_run,
+    die,
+    disturb,
+    make_config,
+    stop_after,
+    terminate,
+    train,
+    whole_run,
+)
+from helpers.tools import as_in_a_process_of_its_own, environment
+from xcit_dense.config.loggers import set_loggers
+from xcit_dense.config.options import add_hook
+from xcit_dense.config.val_loss import set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
+from xcit_dense.report.loggers_hook import close_loggers
+from xcit_dense.train.resuming import changed_settings
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
-@pytest.mark.parametrize(('name', 'stop'), [
-    ('epochs', 4), ('epochs_workers', 2), ('epochs_ema', 2), ('epochs_average', 2),
-    ('iterations_workers', 3), ('iterations_ema', 3), ('iterations_finite_sampler', 3),
-    ('iterations_early_stopping', 3),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-        ('epochs', 3), ('iterations', 2), ('epochs_accumulation', 1)))])
-def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, demo_data, tmp_path, tmp_path_factory):
-    wanted = whole_run(name, demo_data, tmp_path_factory)
-    config, workers, changes = CASES[name]
-    cfg = make_config(config, demo_data, tmp_path, workers, **changes)
-    validated = []
+@pytest.fixture
+def case(demo_data, tmp_path, tmp_path_factory):
+    """A function that returns the config of one of `CASES` and the end of a run of it that nothing stopped."""
+
+    def find(name, workers=0):
+        config, _, changes = CASES[name]
+        return make_config(config, demo_data, tmp_path, workers, **changes), whole_run(name, demo_data,
+                                                                                       tmp_path_factory)
+
+    return find
+
+
+@pytest.mark.parametrize(('name', 'workers', 'stop'), (
+    ('iterations', 2, 3), ('iterations_loaded', 0, 1), ('iterations_loaded', 2, 3),
+    ('iterations_skipping', 0, 2), ('iterations_skipping', 0, 3),  # iterations and steps of the optimizer part
+    ('epochs', 0, 2), ('epochs', 2, 3), ('epochs', 0, 4)))  # the second with a validation due
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, case):
+    cfg, wanted = case(name, workers)
+    validated, skips = [], name == 'iterations_skipping'
 
     class Note(Hook):
 
@@ -40,46 +68,30 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, demo_data, 
             validated.append(runner.iter)
 
         def after_train_iter(self, runner, batch_idx, *_, **__):
-            assert batch_idx == (runner.iter % 3 if config == TINY_CONFIG else runner.iter)
+            assert batch_idx == (runner.iter % 3 if name == 'epochs' else runner.iter)
 
-    with pytest.raises(Stopped, match=f'SIGTERM after iteration {stop}. Saved .*iter_{stop}.pth'):
-        train(cfg, At(stop, terminate), Note())
+    saved = stop_after(stop, cfg, Note())['training']
+    steps = stop - skips
+    assert saved['loops'][0]['skipped'] == skips and saved['loops'][0]['steps'] == steps
+    waiting = saved['gradients']  # between two iterations whose gradients are added
+    assert bool(waiting) == (name != 'iterations' and steps % 2 == 1)
+    assert all(value[0].isfinite().all() for value in waiting.values())
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
+    disturb()
     assert_same_run(train(cfg, Note(), resume=True), wanted)
-    assert validated == ([3, 6] if config == TINY_CONFIG else [2, 4])
+    assert validated == ([3, 6] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
 
 
-@pytest.mark.parametrize('name', ('epochs', 'iterations'))
-def test_resumed_after_a_sudden_death_is_the_same(name, demo_data, tmp_path, tmp_path_factory):
-    config, _, changes = CASES[name]
-    cfg = make_config(config, demo_data, tmp_path, **changes)
+@pytest.mark.parametrize('name', ('epochs', 'iterations_loaded'))
+def test_resumed_after_a_sudden_death_is_the_same(name, case):
+    cfg, wanted = case(name)
     with pytest.raises(RuntimeError, match='killed by the test'):
         train(cfg, At(4, die))
-    assert_same_run(train(cfg, resume=True), whole_run(name, demo_data, tmp_path_factory))
+    assert_same_run(train(cfg, resume=True), wanted)
 
 
-def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(demo_data, tmp_path, tmp_path_factory):
-    """It has no position in the data, but its epoch."""
-    state = dict(whole_run('epochs', demo_data, tmp_path_factory))
-    del state['training']
-    torch.save(state, tmp_path / 'epoch_2.pth')
-    passes = []
-
-    def look(runner):
-        passes.append(runner.train_loop.dataloader.passes)
-        die(runner)
-
-    with pytest.raises(RuntimeError, match='killed by the test'):
-        train(make_config(TINY_CONFIG, demo_data, tmp_path, **{'train_cfg.max_epochs': 3}),
-              At(7, look, where='before_train'), resume=True)
-    assert passes == [2]
-
-
-@pytest.mark.parametrize('ema', ([], [dict(type='EMAHook')]))
-def test_stopped_during_a_validation_and_after_it(ema, demo_data, tmp_path):
-    config = TINY_SEG_CONFIG
-    wanted = train(make_config(config, demo_data, tmp_path / 'whole', custom_hooks=ema))
-    cfg = make_config(config, demo_data, tmp_path / 'stopped', custom_hooks=ema)
+def test_stopped_during_a_validation_and_after_it(case):
+    cfg, wanted = case('iterations_loaded')
     calls = []
 
     class StopInValidation(Hook):
@@ -103,14 +115,57 @@ def test_stopped_during_a_validation_and_after_it(ema, demo_data, tmp_path):
     assert calls[5:] == [4, 4, 4]  # a whole one is not repeated
 
 
-@pytest.mark.parametrize('number', (signal.SIGINT, signal.SIGTERM))
-def test_a_signal_saves_where_the_run_stands(number, demo_data, tmp_path, capfd):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(Stopped, match=f'{number.name} after iteration 1. Saved'):
-        train(cfg, At(1, partial(terminate, number=number)))
+def test_a_validation_changes_nothing_of_a_training(case):
+    cfg, wanted = case('iterations_loaded')
+    cfg.merge_from_dict(NO_VALIDATION)
+    got = train(cfg)
+    assert_equal(got['state_dict'], wanted['state_dict'])
+    assert_equal(got['training']['loops'][0]['random'], wanted['training']['loops'][0]['random'])
+
+
+def test_a_detector_whose_data_repeats_images(demo_data, tmp_path):
+    """With an average that is evaluated, and gradients that wait; its batches are by shape."""
+
+    def config(folder):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path / folder, **NO_VALIDATION, **{
+            'train_cfg.max_epochs': 1, 'optim_wrapper.accumulative_counts': 2, 'custom_hooks': [dict(type='EMAHook')]})
+        cfg.train_dataloader.dataset = dict(type='ClassBalancedDataset', oversample_thr=0.99,
+                                            dataset=cfg.train_dataloader.dataset)
+        return cfg
+
+    wanted = train(config('whole'))
+    assert wanted['meta']['iter'] > 3  # some come again
+    stop_after(3, config('run'))
+    assert_same_run(train(config('run'), resume=True), wanted)
+
+
+def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(case, tmp_path):
+    """It has no position in the data, but its epoch."""
+    cfg, end = case('epochs')
+    torch.save({key: value for key, value in end.items() if key != 'training'}, tmp_path / 'epoch_2.pth')
+    cfg.train_cfg.max_epochs = 3
+    passes = []
+
+    def look(runner):
+        passes.append(runner.train_loop.dataloader.passes)
+        die(runner)
+
+    with pytest.raises(RuntimeError, match='killed by the test'):
+        train(cfg, At(7, look, where='before_train'), resume=True)
+    assert passes == [2]
+
+
+@pytest.mark.parametrize('numbers', ([signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]))
+def test_a_signal_saves_where_the_run_stands(numbers, demo_data, tmp_path, capfd):
+    """torch's launcher sends SIGTERM to processes that had one already, while they save too."""
+    hooks = [At(1, partial(terminate, number=number)) for number in numbers]
+    if len(numbers) == 2:
+        hooks.append(At(2, terminate, where='before_save_checkpoint'))  # the first iteration has been counted
+    with pytest.raises(Stopped, match=f'{numbers[0].name} after iteration 1. Saved .*iter_1.pth'):
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), *hooks)
     assert newest_checkpoint(tmp_path).name == 'iter_1.pth'
     # what the second one does is said to whom it concerns
-    assert ('Ctrl-C again' in capfd.readouterr().err) == (number == signal.SIGINT)
+    assert ('Ctrl-C again' in capfd.readouterr().err) == (numbers == [signal.SIGINT])
 
 
 def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
@@ -124,23 +179,6 @@ def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_launchers_may_repeat_themselves(demo_data, tmp_path):
-    """torch's launcher sends SIGTERM to processes that had one already, while they save too."""
-
-    class Again(Hook):
-
-        def before_save_checkpoint(self, runner, checkpoint):
-            terminate(runner)
-
-    def twice(runner):
-        terminate(runner)
-        terminate(runner)
-
-    with pytest.raises(Stopped, match='Saved .*iter_1.pth'):
-        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(1, twice), Again())
-    assert newest_checkpoint(tmp_path).name == 'iter_1.pth'
-
-
 def test_a_run_in_a_thread_trains(demo_data, tmp_path):
     found = []
     thread = threading.Thread(target=lambda: found.append(train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))))
@@ -150,9 +188,8 @@ def test_a_run_in_a_thread_trains(demo_data, tmp_path):
 
 
 def test_nothing_is_read_that_was_trained(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(Stopped):
-        train(cfg, At(3, terminate))
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
+    stop_after(3, cfg)
     reads = []
 
     class Count(Hook):
@@ -168,9 +205,8 @@ def test_nothing_is_read_that_was_trained(demo_data, tmp_path):
 
 
 def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(Stopped):
-        train(cfg, At(3, terminate))
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
+    stop_after(3, cfg)
     other = copy.deepcopy(cfg)
     classes = other.train_dataloader.dataset.metainfo['classes']
     other.train_dataloader.dataset.metainfo['classes'] = (classes[1], classes[0], *classes[2:])
@@ -189,38 +225,91 @@ def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd
         train(cfg, resume=True)
 
 
-def test_best_checkpoints_are_not_resumed(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='mIoU')})
-    train(cfg)
-    best, = tmp_path.glob('best_*.pth')
-    cfg.load_from = str(best)
-    with pytest.raises(CheckpointError, match='no state .*resume'):
-        train(cfg, resume=True)
+#: The hook and its arguments that an option of the tool adds.
+OPTIONS = {'--compile': ('CompileHook', {}), '--val-loss': ('ValLossHook', {}),
+           '--log': ('LoggersHook', dict(loggers=['tensorboard']))}
+
+
+@pytest.mark.parametrize('option', OPTIONS)
+def test_an_option_that_was_left_out_is_named(option):
+    """And one that was added is not asked for again."""
+
+    def text(*options):
+        cfg = Config(dict(custom_hooks=[dict(type='Own', x=1)], seed=3))
+        for name in options:
+            add_hook(cfg, OPTIONS[name][0], **OPTIONS[name][1])
+        return cfg
+
+    kind, arguments = OPTIONS[option]
+    *lines, again = changed_settings(text(*(name for name in OPTIONS if name != option)), text(*OPTIONS).pretty_text,
+                                     None).splitlines()
+    assert f"  custom_hooks.{kind}.type: '{kind}' -> not set" in lines and len(lines) == 1 + len(arguments)
+    assert again == f' if the previous run had {option}, give it again'
+    lines = changed_settings(text(option), text().pretty_text, None).splitlines()
+    assert f"  custom_hooks.{kind}.type: not set -> '{kind}'" in lines and len(lines) == 1 + len(arguments)
+
+
+@pytest.mark.parametrize(('first', 'then'), ((True, False), pytest.param(False, True, marks=pytest.mark.slow)))
+def test_options_come_and_go_and_the_training_is_the_same(first, then, case, capfd):
+    """Losses on validation data, and a logger."""
+    pytest.importorskip('tensorboard')
+    plain, wanted = case('iterations')
+    with_all, runners = copy.deepcopy(plain), []
+    set_val_loss(with_all)
+    set_loggers(with_all, ['tensorboard'])
+    with as_in_a_process_of_its_own():
+        stop_after(3, with_all if first else plain, At(3, runners.append))
+    close_loggers(*runners)
+    with as_in_a_process_of_its_own():
+        assert_same_run(train(with_all if then else plain, resume=True), wanted)
+    said = ''.join(capfd.readouterr())
+    assert 'failed' not in said and 'custom_hooks.ValLossHook' in said
+    assert (' if the previous run had --log, --val-loss, give it again' in said) == first
 
 
 @pytest.mark.parametrize('count', (1, 2))
 def test_resuming_with_another_number_of_processes_is_said(count, trained_segmentor, demo_data, tmp_path, capfd):
+    """As is that the run is over."""
     state = read_checkpoint(trained_segmentor[0] / 'iter_4.pth')
     state['training']['loops'] *= count
     torch.save(state, tmp_path / 'iter_4.pth')
-    train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.max_iters': 5}), resume=True)
-    said = ''.join(capfd.readouterr())
-    assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
+    for length in (5, 4):
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION, **{'train_cfg.max_iters': length}),
+              resume=str(tmp_path / 'iter_4.pth'))
+        said = ''.join(capfd.readouterr())
+        assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
+        assert bool(re.search('iter_4.pth .* 4 iterations.* nothing', said)) == (length == 4)
 
 
-def test_resume_of_a_run_that_is_over_says_so(trained_segmentor, demo_data, tmp_path, capfd):
-    work_dir = shutil.copytree(trained_segmentor[0], tmp_path / 'run')
-    train(make_config(TINY_SEG_CONFIG, demo_data, work_dir), resume=True)
-    assert re.search('iter_4.pth .* 4 iterations.* nothing', ''.join(capfd.readouterr()))
-
-
-def test_resume_never_starts_from_scratch(demo_data, tmp_path):
+def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     with pytest.raises(CheckpointError, match='nothing to resume'):
         train(cfg, resume=True)
     (tmp_path / 'iter_2.pth').write_bytes(b'PK\3\4 cut off')
     with pytest.raises(CheckpointError, match='no intact checkpoint'):
         train(cfg, resume=True)
+    best = read_checkpoint(trained_segmentor[0] / 'iter_4.pth')
+    del best['optimizer']
+    torch.save(best, tmp_path / 'best_mIoU_iter_4.pth')
+    cfg.load_from = str(tmp_path / 'best_mIoU_iter_4.pth')
+    with pytest.raises(CheckpointError, match='no state .*resume'):
+        train(cfg, resume=True)
+
+
+@pytest.mark.parametrize(('workers', 'stop'), ((2, 2), (0, 3)))
+def test_patience_and_the_best_score_are_those_of_before_the_stop(workers, stop, demo_data, tmp_path):
+    """The best is the second; two validations later nothing was better, and that ends the run.
+
+    It neither takes a worse checkpoint for the best nor forgets where the best lies.
+    """
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers, **{
+        'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [dict(type='EMAHook'), dict(
+            type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=2)],
+        'default_hooks.checkpoint': dict(save_best='mIoU', rule='greater')})
+    stop_after(stop, cfg, metrics := Metrics(1., 3., 2., 2., 1., 0.))
+    train(cfg, metrics, At(5, die), resume=True)
+    assert metrics.values == [1., 0.]
+    assert [path.name for path in tmp_path.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
 
 
 @pytest.mark.slow

@@ -1,63 +1,38 @@
-"""Checkpoints among full disks, damaged files and second runs: nothing is lost."""
+"""Checkpoints among full disks, damaged files, second runs, and power that fails between two steps: nothing is lost."""
+import errno
 import os
 import re
 import resource
 import shutil
-from contextlib import contextmanager
+from itertools import dropwhile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mmengine.config import Config
-from mmengine.hooks import Hook
 
+from helpers.disk import Disk
 from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import (
-    At,
-    Metrics,
-    assert_same_run,
-    die,
-    make_config,
-    train,
-    whole_run,
-)
-from helpers.tools import run_tool
+from helpers.runs import At, Metrics, assert_same_run, die, make_config, short_config, train, whole_run
 from xcit_dense.errors import CheckpointError, ConfigError
-from xcit_dense.train import build_runner
-from xcit_dense.train.saving import DenseVisBackend
+from xcit_dense.train import build_runner, saving
+from xcit_dense.train.work_dirs import move_old_checkpoints
+from xcit_dense.train.writing import write_checkpoint
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import damage
+from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes
 
 
-def small_files(_):
-    """Let the system reject files of more than 100 kB, as with a full disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
-
-@contextmanager
-def limits_back():
-    """The limit goes with what is in here: it would hold for the report of the tests too."""
+def test_a_checkpoint_that_cannot_be_written(demo_data, tmp_path):
+    """The system rejects files of more than 100 kB, as with a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        yield
-    finally:
+        with pytest.raises(CheckpointError, match='cannot write .*iter_2.pth: File too large'):
+            train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=1), At(2, lambda _: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (100_000, before[1]))))
+    finally:  # the limit would hold for the report of the tests too
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.parametrize('on_write_error', ('stop', 'continue'))
-def test_a_checkpoint_that_cannot_be_written(on_write_error, demo_data, tmp_path, capfd):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(
-        interval=1, max_keep_ckpts=1, on_write_error=on_write_error)})
-    runner = build_runner(cfg)
-    runner.register_hook(At(2, small_files))
-    if on_write_error == 'stop':
-        with limits_back(), pytest.raises(CheckpointError, match='cannot write .*iter_2.pth: File too large'):
-            runner.train()
-    else:
-        with limits_back():
-            runner.train()
-        assert runner.iter == 4 and 'The training continues' in ''.join(capfd.readouterr())
     assert [p.name for p in tmp_path.glob('*.p*t*')] == ['iter_1.pth']
     assert newest_checkpoint(tmp_path).name == 'iter_1.pth' and damage(tmp_path / 'iter_1.pth') is None
 
@@ -112,76 +87,30 @@ def test_two_trainings_in_one_work_dir(demo_data, tmp_path):
     train(cfg)  # the first is over
 
 
-def test_a_disk_that_fills_up_costs_curves_and_not_the_run(demo_data, tmp_path, capfd):
+def test_a_disk_that_fills_up_costs_curves_and_not_the_run(demo_data, tmp_path, monkeypatch, capfd):
+    """But a run that cannot write at its start stops."""
     build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))  # for its log
-    backend = DenseVisBackend(save_dir=str(tmp_path))
+    backend = saving.DenseVisBackend(save_dir=str(tmp_path))
     backend._init_env()
     backend._scalar_save_file = '/dev/full'
     backend.add_scalars(dict(loss=1.))
     assert 'cannot write the curves: [Errno 28]' in ''.join(capfd.readouterr())
-
-
-def test_a_run_that_cannot_write_at_its_start(demo_data, tmp_path, monkeypatch):
     (tmp_path / 'file').write_text('')
-
-    def dump(cfg, path):
-        Path('/dev/full').write_text('the config')
-
-    monkeypatch.setattr(Config, 'dump', dump)
+    monkeypatch.setattr(Config, 'dump', lambda cfg, path: Path('/dev/full').write_text('the config'))
     for place, reason in (('file/run', 'Not a directory'), ('full', 'No space left on device')):
         with pytest.raises(CheckpointError, match=f'cannot write to the work dir .*{place}: {reason}'):
             build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / place))
 
 
-def test_overwrite_puts_the_earlier_checkpoints_aside(trained_segmentor, demo_data, tmp_path):
-    """A new run that dies before its first checkpoint must not be resumed from the run before it."""
+def test_a_new_run_that_dies_at_once_leaves_nothing_to_resume(trained_segmentor, demo_data, tmp_path):
+    """Not the run before it, whose checkpoints were moved."""
     work_dir = shutil.copytree(trained_segmentor[0], tmp_path / 'run')
-    before = sorted(path.name for path in work_dir.glob('*.pth'))
-    config = tmp_path / 'config.py'
-    config.write_text(f"_base_ = '{TINY_SEG_CONFIG}'\n"
-                      "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmseg', 'helpers.rank_dump'])\n"
-                      "custom_hooks = [dict(type='DieHook', iteration=1)]\n")
-    options = (config, '--data-root', demo_data, '--work-dir', work_dir, '--no-pretrained')
-    done = run_tool('train.py', *options, check=False)
-    assert done.returncode == 1 and 'earlier run' in done.stdout
-    assert 'killed by the test' in run_tool('train.py', *options, '--overwrite', check=False).stdout
-    aside, = work_dir.glob('before_*')
-    assert sorted(path.name for path in aside.glob('*.pth')) == before and (aside / 'last_checkpoint').is_file()
-    done = run_tool('train.py', *options, '--resume', check=False)
-    assert done.returncode == 1 and 'nothing to resume' in done.stdout
-
-
-def test_old_checkpoints_go_after_the_new_one_is_there(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(
-        interval=1, max_keep_ckpts=2)})
-    there = []
-
-    class Watch(Hook):
-        priority = 'LOWEST'
-
-        def before_save_checkpoint(self, runner, checkpoint):
-            there.append(sorted(p.name for p in tmp_path.glob('*.pth')))
-
-    train(cfg, Watch())
-    assert there[2] == ['iter_1.pth', 'iter_2.pth']  # nothing is gone while the third is written
-    assert sorted(p.name for p in tmp_path.glob('*.pth')) == ['iter_3.pth', 'iter_4.pth']
-    assert not list(tmp_path.glob('*.part'))
-
-
-@pytest.mark.parametrize('save_best', ('mIoU', 'auto'))
-def test_the_best_checkpoint_is_replaced_after_it_was_written(save_best, demo_data, tmp_path):
-    """Also by a resumed run, which leaves that of the run before alone where it lies elsewhere."""
-    changes = {'default_hooks.checkpoint': dict(save_best=save_best, rule='greater'), 'train_cfg.val_interval': 1}
-    first = tmp_path / 'first'
-    metrics = Metrics(first, 1., 3., 2., 2.)
-    train(make_config(TINY_SEG_CONFIG, demo_data, first, **changes), metrics)
-    assert [p.name for p in first.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
-    assert ['best_mIoU_iter_1.pth'] in metrics.there  # while the second is written
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'second', **changes, **{'train_cfg.max_iters': 6})
-    cfg.load_from = str(first / 'iter_4.pth')
-    train(cfg, Metrics(tmp_path, 2., 2., 4., 4.), resume=True)
-    assert [p.name for p in first.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
-    assert [p.name for p in (tmp_path / 'second').glob('best_*.pth')] == ['best_mIoU_iter_6.pth']
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, work_dir)
+    with pytest.raises(RuntimeError, match='killed by the test'):
+        train(cfg, At(1, die))
+    assert [path.name for path in work_dir.glob('before_*/iter_4.pth')] == ['iter_4.pth']
+    with pytest.raises(CheckpointError, match='nothing to resume'):
+        train(cfg, resume=True)
 
 
 def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
@@ -197,3 +126,166 @@ def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
     places = {path.stem: read_checkpoint(path)['meta'] for path in folder.iterdir()}
     assert {name: (meta['epoch'], meta['iter']) for name, meta in places.items()} == {
         'False': (0, 2), 'True': (1, 1), 'given': (7, 8)}
+
+
+def test_note_then_checkpoint_then_pointer_then_the_old_one_goes(demo_data, tmp_path, monkeypatch):
+    def steps_of(name, size):  # a file is flushed whole, then takes its name, then the name is flushed
+        return [('fsync', f'{name}.*.part', size), ('replace', f'{name}.*.part', name), ('fsync', '.')]
+
+    disk = Disk(tmp_path, monkeypatch)
+    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1))
+    wanted, size = [], (tmp_path / 'iter_3.pth').stat().st_size
+    for i in (1, 2, 3):
+        # noted before it is there: what a killed run leaves is known to be its own
+        wanted += steps_of('.checkpoints', None) + steps_of(f'iter_{i}.pth', None)
+        wanted += steps_of('last_checkpoint', len(str(tmp_path / f'iter_{i}.pth')))
+        wanted += [('unlink', f'iter_{i - 1}.pth')] if i > 1 else []
+    calls = [call for call in disk.calls if re.match(r'iter|last_checkpoint|\.checkpoints|\.$', call[1])]
+    calls = list(dropwhile(lambda call: call[1] == '.', calls))  # of the config
+    sizes = [call[2] for call in calls if call[0] == 'fsync' and 'iter' in call[1]]
+    assert sizes[-1] == size  # nothing is written after the flush
+    assert [call[:2] + (None, ) if call[0] == 'fsync' and re.match(r'iter|\.checkpoints', call[1]) else call
+            for call in calls] == wanted
+    assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'iter_3.pth')
+
+
+def test_all_old_ones_go_and_none_that_is_kept(demo_data, tmp_path, monkeypatch):
+    """A resumed run that is to keep fewer."""
+    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=-1))
+    assert sorted(p.name for p in tmp_path.glob('*.pth')) == ['iter_1.pth', 'iter_2.pth', 'iter_3.pth']
+    disk = Disk(tmp_path, monkeypatch)
+    train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=2), resume=True)
+    assert sorted(p.name for p in tmp_path.glob('*.pth')) == ['iter_3.pth', 'iter_4.pth']
+    gone = [call[1] for call in disk.calls if call[0] == 'unlink' and call[1].endswith('.pth')]
+    assert sorted(gone) == ['iter_1.pth', 'iter_2.pth']
+    first = disk.calls.index(('unlink', gone[0]))
+    assert first > max(i for i, call in enumerate(disk.calls) if call[0] == 'replace')
+
+
+@pytest.mark.parametrize('failing, call', (('iter_2.pth', 'fsync'), ('iter_2.pth', 'replace'),
+                                           ('last_checkpoint', 'replace')))
+def test_what_fails_leaves_the_checkpoint_before(failing, call, demo_data, tmp_path, monkeypatch):
+    """Of the pair too that is written second: the new checkpoint may be there, the old one must be."""
+    disk, kept = Disk(tmp_path, monkeypatch), []
+
+    def break_disk(_):
+        disk.failing[(call, f'{failing}.*.part')] = OSError(errno.EIO, 'broken')
+
+    with pytest.raises(CheckpointError, match=f'cannot write {tmp_path / failing}: {os.strerror(errno.EIO)}'):
+        train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1), At(2, break_disk))
+    disk.failing.clear()
+    assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'iter_1.pth')
+    assert (tmp_path / 'iter_1.pth').is_file() and not list(tmp_path.glob('*.part'))
+    assert (tmp_path / 'iter_2.pth').is_file() == (failing == 'last_checkpoint')
+    # what a run that goes on takes to be there
+    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1), At(3, lambda _: kept.append(
+        [path.name for path in tmp_path.glob('*.pth')]), where='before_train_iter'), resume=True)
+    assert kept == [['iter_2.pth']]
+
+
+def test_a_failure_that_the_run_survives_takes_back_what_it_noted(demo_data, tmp_path, monkeypatch, capfd):
+    """Else the next checkpoint would delete the last good one for a file that never was."""
+    disk, noted = Disk(tmp_path, monkeypatch), {}
+
+    def break_disk(_):
+        disk.failing[('replace', 'iter_2.pth.*.part')] = OSError(errno.EIO, 'broken')
+
+    def look(runner):
+        noted['last_ckpt'] = runner.message_hub.get_info('last_ckpt')
+        hook = next(hook for hook in runner.hooks if isinstance(hook, saving.DenseCheckpointHook))
+        noted['hook'] = hook.last_ckpt
+
+    got = train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=2, on_write_error='continue'),
+                At(2, break_disk), At(3, look, where='before_train_iter'))
+    assert 'The training continues' in ''.join(capfd.readouterr())
+    first = str(tmp_path / 'iter_1.pth')
+    assert noted == dict(last_ckpt=first, hook=first)
+    assert sorted(p.name for p in tmp_path.glob('*.pth')) == ['iter_3.pth', 'iter_4.pth']
+    assert read_notes(tmp_path).checkpoints[-2:] == ['iter_3.pth', 'iter_4.pth']
+    assert got['message_hub']['runtime_info']['run_id'] == read_notes(tmp_path).run
+
+
+def test_a_checkpoint_without_its_pointer_is_among_those_that_go(demo_data, tmp_path, monkeypatch):
+    disk, there = Disk(tmp_path, monkeypatch), []
+    broken = {('replace', 'last_checkpoint.*.part'): OSError(errno.EIO, 'broken')}
+    hooks = [At(2, lambda _: disk.failing.update(broken)),
+             At(3, lambda _: (disk.failing.clear(), there.extend(p.name for p in tmp_path.glob('*.pth'))),
+                where='before_train_iter')]
+    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, on_write_error='continue'), *hooks)
+    assert sorted(there) == ['iter_1.pth', 'iter_2.pth']
+    assert [p.name for p in tmp_path.glob('*.pth')] == ['iter_3.pth']
+
+
+def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_data, tmp_path, monkeypatch):
+    """Neither the first one, without which there is none, nor a later one."""
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 5, 'default_hooks.checkpoint': dict(
+            interval=10, save_last=False, save_best='mIoU', rule='greater', on_write_error='continue')})
+    disk = Disk(tmp_path, monkeypatch)
+    for number in (1, 3):
+        disk.failing[('replace', f'best_mIoU_iter_{number}.pth.*.part')] = OSError(errno.EIO, 'broken')
+    runner = build_runner(cfg)
+    found = []
+    for hook in (Metrics(5., 1., 4., 2., 1.), At(2, lambda runner: found.append(
+            set(runner.message_hub.runtime_info)), where='before_train_iter')):
+        runner.register_hook(hook)
+    runner.train()
+    assert not any(name.startswith('best_') for name in found[0])
+    assert [path.name for path in tmp_path.glob('best_*')] == ['best_mIoU_iter_4.pth']
+    assert runner.message_hub.get_info('best_score') == 2.
+
+
+def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_path, monkeypatch):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 3,
+        'default_hooks.checkpoint': dict(interval=10, save_last=False, save_best='mIoU', rule='greater')})
+    disk = Disk(tmp_path, monkeypatch)
+    train(cfg, Metrics(1., 1., 2.))
+    first, second = (f'best_mIoU_iter_{i}.pth' for i in (1, 3))  # as good is no better
+    calls = [call[:2] for call in disk.calls if 'best' in call[1] or call == ('fsync', '.')]
+    calls = list(dropwhile(lambda call: call[1] == '.', calls))  # of the config
+    assert calls == [(call, name) for best in (first, second) for call, name in (
+        ('fsync', f'{best}.*.part'), ('replace', f'{best}.*.part'), ('fsync', '.'), ('fsync', '.'))  # and the note
+        ] + [('unlink', first)]
+
+
+def test_errors_of_writing_name_the_file_and_others_stay(tmp_path):
+
+    def save(error):
+        def fail(checkpoint, file):
+            file.write(b'hal')
+            raise error
+        return fail
+
+    path = tmp_path / 'a.pth'
+    for number in (errno.ENOSPC, errno.EROFS):
+        with pytest.raises(CheckpointError, match=f'cannot write {path}: {os.strerror(number)}'):
+            write_checkpoint({}, path, save(OSError(number, 'x')))
+    with pytest.raises(RuntimeError, match='a mistake') as found:
+        write_checkpoint({}, path, save(RuntimeError('a mistake')))
+    assert not isinstance(found.value, CheckpointError) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('cut_off', (None, 'last_checkpoint', 'ep2.pt', 'ep3.pt', '.checkpoints'))
+def test_the_pointer_moves_before_what_it_points_to_and_the_notes_at_last(cut_off, tmp_path, monkeypatch):
+    """Cut off in between, nothing may point at a checkpoint that is gone, and none that is left may be unknown."""
+    names = ('ep2.pt', 'ep3.pt')
+    for name in (*names, 'config.py', 'last_checkpoint'):
+        (tmp_path / name).write_text(f'{tmp_path}/ep3.pt')
+    write_notes(tmp_path, Notes('a', list(names)))
+    disk = Disk(tmp_path, monkeypatch)
+    if cut_off:
+        disk.failing[('rename', cut_off)] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            move_old_checkpoints(tmp_path)
+        assert [path.name for path in checkpoints_in(tmp_path)] == [
+            name for name in names if (tmp_path / name).exists()]
+        assert cut_off == 'last_checkpoint' or not (tmp_path / 'last_checkpoint').exists()
+        return
+    move_old_checkpoints(tmp_path)
+    aside, = tmp_path.glob('before_*')
+    assert disk.calls == [('rename', name, f'{aside.name}/{name}')
+                          for name in ('last_checkpoint', *names, '.checkpoints')]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [aside.name, 'config.py']
+    move_old_checkpoints(tmp_path)  # nothing is left to move
+    assert [p.name for p in tmp_path.glob('before_*')] == [aside.name]

@@ -6,42 +6,46 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import mmengine
+import numpy as np
 import pytest
 import torch
-from mmengine.hooks import Hook
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
 
 from helpers.models import official_state, save
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At, die
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import add_hook
 from xcit_dense.data.classes import take_classes
+from xcit_dense.data.unlabelled import UnlabelledImages
 from xcit_dense.train import build_runner, startup
 from xcit_dense.train.startup import StartupHook, describe_run
 
 
-class _Started(Exception):
-    pass
+@pytest.fixture
+def started(demo_data, tmp_path):
+    """A function that begins a training; returns its runner, the lines of its block by their names, and its log."""
+
+    def start(path=TINY_SEG_CONFIG, work_dir=tmp_path / 'run', hook=None, **options):
+        cfg = load_config(path, data_root=str(demo_data),
+                          cfg_options={key.replace('__', '.'): value for key, value in options.items()})
+        cfg.work_dir = str(work_dir)
+        if hook:
+            add_hook(cfg, hook)
+        take_classes(cfg)
+        runner = build_runner(cfg)
+        runner.register_hook(At(7 if 'resume' in options else 1, die, where='before_train'), 'LOWEST')
+        with pytest.raises(RuntimeError, match='killed by the test'):
+            runner.train()
+        log, = Path(runner.log_dir).glob('*.log')
+        return runner, lines_of(runner), log.read_text()
+
+    return start
 
 
-class _StopHook(Hook):
-    """Ends a training before its first iteration, after the hooks before it."""
-    priority = 'LOWEST'
-
-    def before_train(self, runner):
-        raise _Started
-
-
-def started(path, demo_data, work_dir, **options):
-    """Begin a training and return its runner and the lines of its block by their names."""
-    cfg = load_config(path, data_root=str(demo_data),
-                      cfg_options={key.replace('__', '.'): value for key, value in options.items()})
-    cfg.work_dir = str(work_dir)
-    take_classes(cfg)
-    runner = build_runner(cfg)
-    runner.register_hook(_StopHook())
-    with pytest.raises(_Started):
-        runner.train()
-    return runner, dict(re.split('  +', line, maxsplit=1) for line in describe_run(runner).splitlines())
+def lines_of(runner):
+    return dict(re.split('  +', line, maxsplit=1) for line in describe_run(runner).splitlines())
 
 
 def tells(text, *words):
@@ -50,37 +54,36 @@ def tells(text, *words):
     return True
 
 
-@pytest.mark.parametrize('count, words', ((1, '1 process'), (2, '2 processes')))
-def test_processes_are_counted(count, words):
-    assert startup._device(SimpleNamespace(world_size=count)).endswith(f'; {words}')
-
-
-def test_detector(demo_data, tmp_path):
-    runner, block = started(TINY_CONFIG, demo_data, tmp_path, randomness__seed=5)
+def test_detector(started, demo_data):
+    runner, block, _ = started(TINY_CONFIG, randomness__seed=5)
     assert f'torch {torch.__version__}' in block['versions'] and f'mmengine {mmengine.__version__}' in block['versions']
     assert 'xcit_dense ' in block['versions'] and 'mmdet 3' in block['versions']
     assert block['device'].endswith('; 1 process') and block['precision'] == 'float32' and block['compile'] == 'nothing'
+    assert startup._device(SimpleNamespace(world_size=2)).endswith('; 2 processes')
     assert block['model'] == 'MaskRCNN with XCiT' and block['weights'] == 'all random'
     assert tells(block['batch'], '2 images', '2 per process x 1 process x 1 accumulated')
     assert tells(block['learning rate'], '0.001;', 'not scaled', '8 images', '--auto-scale-lr')
     assert tells(block['schedule'], '2 epochs', ' 3 iterations', '6 in total', 'LinearLR, Cosine', 'every epoch')
     for part, count in (('training data', 6), ('validation data', 3)):
         assert tells(block[part], f'{count} images', '5 classes', str(demo_data))
-    assert block['seed'] == '5' and block['work dir'] == str(tmp_path)
-    assert tells(block['checkpoints'], 'every epoch ', str(tmp_path), 'newest 2')
-    assert '--resume' in block['resume'] and str(tmp_path) in block['resume']
+    assert block['seed'] == '5' and block['work dir'] == runner.work_dir
+    assert tells(block['checkpoints'], 'every epoch ', runner.work_dir, 'newest 2')
+    assert '--resume' in block['resume'] and runner.work_dir in block['resume']
 
 
-def test_segmentor(demo_data, tmp_path):
-    _, block = started(TINY_SEG_CONFIG, demo_data, tmp_path, val_evaluator=None, val_dataloader=None, val_cfg=None,
-                       default_hooks__checkpoint__interval=-1)
+def test_segmentor_without_validation_and_checkpoints(started):
+    _, block, _ = started(val_evaluator=None, val_dataloader=None, val_cfg=None,
+                          default_hooks__checkpoint__interval=-1)
     assert 'mmseg 1' in block['versions'] and block['validation data'] == 'none' and block['checkpoints'] == 'none'
     assert block['schedule'].startswith('4 iterations, 1.33 times the data; LinearLR')
     assert block['training data'].startswith('6 images of ')
 
 
-def test_parameters_by_decay_and_frozen_ones(demo_data, tmp_path):
-    runner, block = started(TINY_CONFIG, demo_data, tmp_path, model__backbone__frozen_stages=2)
+def test_parameters_batch_and_learning_rate(started):
+    """Some parameters are frozen, some have no decay, some other rates; batches are accumulated, rates scaled."""
+    runner, block, _ = started(
+        model__backbone__frozen_stages=2, optim_wrapper__accumulative_counts=3, auto_scale_lr__enable=True,
+        optim_wrapper__paramwise_cfg=dict(custom_keys=dict(neck=dict(lr_mult=0.1), norm=dict(decay_mult=0.))))
     parameters = dict(runner.model.named_parameters())
     trained = {name: p.numel() for name, p in parameters.items() if p.requires_grad}
     plain = sum(count for name, count in trained.items() if 'norm' in name)
@@ -88,96 +91,81 @@ def test_parameters_by_decay_and_frozen_ones(demo_data, tmp_path):
     assert 0 < plain < count < total
     assert tells(block['parameters'], f'{total:,}:', f' {count:,} trained', f' {count - plain:,} of them with',
                  f' {plain:,} without', f' {total - count:,} frozen')
-
-
-def test_batch_and_learning_rate(demo_data, tmp_path):
-    _, block = started(
-        TINY_CONFIG, demo_data, tmp_path, optim_wrapper__accumulative_counts=3, auto_scale_lr__enable=True,
-        optim_wrapper__paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.1))))
     assert tells(block['batch'], '6 images', '2 per process x 1 process x 3 accumulated')
-    assert tells(block['learning rate'], '2.5e-05 to 0.00025 ', 'scaled by 0.25', '2 images', 'for 8')
+    assert tells(block['learning rate'], '5e-05 to 0.0005 ', 'scaled by 0.25', '2 images', 'for 8')
     assert 'not scaled' not in block['learning rate']
 
 
 @pytest.mark.parametrize('options, words', (
-    (dict(interval=3, max_keep_ckpts=5), ('every 3 epochs', 'newest 5')),
-    (dict(interval=1, max_keep_ckpts=-1, save_best=['coco/bbox_mAP', 'coco/segm_mAP']),
-     ('every epoch ', 'best by coco/bbox_mAP, coco/segm_mAP')),
+    (dict(interval=3, max_keep_ckpts=5, by_epoch=True), ('every 3 epochs', 'newest 5')),
+    (dict(interval=1, max_keep_ckpts=-1, save_best=['mIoU', 'aAcc']), ('every iteration ', 'best by mIoU, aAcc')),
     (dict(interval=2, max_keep_ckpts=1, by_epoch=False), ('every 2 iterations', 'newest 1'))))
-def test_checkpoints(options, words, demo_data, tmp_path):
-    _, block = started(TINY_CONFIG, demo_data, tmp_path,
-                       **{f'default_hooks__checkpoint__{name}': value for name, value in options.items()})
+def test_checkpoints(options, words, started):
+    _, block, _ = started(**{f'default_hooks__checkpoint__{name}': value for name, value in options.items()})
     assert tells(block['checkpoints'], *words)
     assert ('newest' in block['checkpoints']) == (options['max_keep_ckpts'] > 0)
     assert ('best' in block['checkpoints']) == ('save_best' in options)
 
 
-def test_weights_with_their_number(demo_data, tmp_path):
+def test_weights_with_their_number(started, tmp_path):
     path = save(tmp_path / 'start.pth', official_state(16))
-    runner, block = started(TINY_CONFIG, demo_data, tmp_path / 'run',
-                            model__backbone__init_cfg=dict(type='Pretrained', checkpoint=str(path)))
+    runner, block, _ = started(model__backbone__init_cfg=dict(type='Pretrained', checkpoint=str(path)))
     wanted = runner.model.backbone.state_dict()
     found = sum(not name.startswith('fpn') for name in wanted)
     assert block['weights'].startswith(f'backbone: {found} of {len(wanted)} tensors from {path}')
     assert block['weights'].endswith('the rest random')
 
 
-def test_weights_of_a_resumed_run(trained, demo_data, tmp_path):
+def test_weights_of_a_resumed_run(trained, started, tmp_path):
     work_dir = shutil.copytree(trained[0], tmp_path / 'run')
-    runner, block = started(TINY_CONFIG, demo_data, work_dir, resume=True, train_cfg__max_epochs=3)
+    shutil.rmtree(next(path for path in work_dir.iterdir() if path.is_dir()))  # its log
+    runner, block, _ = started(TINY_CONFIG, work_dir, resume=True, train_cfg__max_epochs=3)
     count = len(runner.model.state_dict())
     assert block['weights'].startswith(f'{count} of {count} tensors from {work_dir}')
     assert block['weights'].endswith('resumed at epoch 2, iteration 6')
 
 
-def test_images_are_counted_after_filtering(demo_data, tmp_path):
+def test_images_are_counted_after_filtering(started, demo_data, tmp_path):
     content = json.loads(Path(demo_data, 'annotations/instances_train2017.json').read_text())
     first = content['images'][0]['id']
     content['annotations'] = [a for a in content['annotations'] if a['image_id'] != first]
     path = tmp_path / 'fewer.json'
     path.write_text(json.dumps(content))
-    _, block = started(TINY_CONFIG, demo_data, tmp_path / 'run', train_dataloader__dataset__ann_file=str(path))
+    _, block, _ = started(TINY_CONFIG, train_dataloader__dataset__ann_file=str(path))
     assert block['training data'].startswith('5 images of 5 classes, after filtering')
 
 
-def test_hook_logs_it_once_and_on_the_first_process_only(demo_data, tmp_path, monkeypatch):
-    cfg = load_config(TINY_CONFIG, data_root=str(demo_data))
-    cfg.work_dir = str(tmp_path)
-    take_classes(cfg)
-    cfg.custom_hooks = []
-    add_hook(cfg, 'CompileHook')
-    runner = build_runner(cfg)
-    runner.register_hook(_StopHook())
-    with pytest.raises(_Started):
-        runner.train()
-    log, = tmp_path.glob('*/*.log')
-    text = log.read_text()
-    assert text.count('\nversions ') == 1 and re.search(r'\ncompile +the backbone\n', text)
+def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):
+    """Neither the scope nor the batch sampler need be known."""
+    runner, _, log = started(hook='CompileHook')
+    assert log.count('\nversions ') == 1 and re.search(r'\ncompile +the backbone\n', log)
+    runner.default_scope = SimpleNamespace(scope_name='theirs')
+    del runner.train_dataloader.batch_sampler.batch_size
+    lines = lines_of(runner)
+    assert 'theirs' not in lines['versions'] and 'batch sampler' in lines['batch']
     monkeypatch.setattr(startup, 'is_first_process', lambda: False)
     StartupHook().before_train(None)  # looks at nothing
 
 
-def test_a_look_that_fails_stops_no_training(demo_data, tmp_path, monkeypatch):
+def test_a_look_that_fails_stops_no_training(started, monkeypatch):
     """Data of the user's own kind may lead it to anything."""
     monkeypatch.setattr(startup, 'look', lambda *args: 1 / 0)
-    started(TINY_CONFIG, demo_data, tmp_path)
-    log, = tmp_path.glob('*/*.log')
-    text = log.read_text()
-    assert 'division by zero' in text and '\nversions ' in text and '\nobjects ' not in text
-
-
-def test_a_scope_and_a_batch_sampler_of_the_users_own(demo_data, tmp_path):
-    runner, _ = started(TINY_CONFIG, demo_data, tmp_path)
-    runner.default_scope = SimpleNamespace(scope_name='theirs')
-    del runner.train_dataloader.batch_sampler.batch_size
-    lines = dict(re.split('  +', line, maxsplit=1) for line in describe_run(runner).splitlines())
-    assert 'theirs' not in lines['versions'] and 'batch sampler' in lines['batch']
+    _, _, log = started()
+    assert 'division by zero' in log and '\nversions ' in log and '\nlabels ' not in log
 
 
 def test_a_loop_of_the_users_own_may_have_no_epochs_and_no_validation():
+    assert startup._schedule(SimpleNamespace(train_loop=object(), param_schedulers=None, val_loop=object())) == (
+        'length set by object; a constant learning rate')
 
-    class OwnLoop:
-        pass
 
-    assert startup._schedule(SimpleNamespace(train_loop=OwnLoop(), param_schedulers=None, val_loop=object())) == (
-        'length set by OwnLoop; a constant learning rate')
+def test_backbone_head_and_views_of_a_training_without_labels(tmp_path):
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / 'a.png')
+    cfg = load_config('xcit_n12_p16_dino_small', data_root=tmp_path, work_dir=tmp_path / 'work')
+    init_default_scope(cfg.default_scope)
+    assert startup._model(MODELS.build(cfg.model)) == (
+        'DINO, student and teacher: XCiTClassifier with 128 channels, DINOHead with 64 prototypes')
+    dataset = {key: value for key, value in cfg.train_dataloader.dataset.items() if key != 'type'}
+    assert startup._views(SimpleNamespace(dataset=UnlabelledImages(**dataset))) == dict(
+        views='2 of 64 x 64 pixels and 4 of 32 x 32')
+    assert startup._views(SimpleNamespace(dataset=UnlabelledImages(data_root=str(tmp_path), pipeline=[]))) == {}

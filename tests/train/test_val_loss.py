@@ -16,10 +16,10 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from mmseg.models.decode_heads import FPNHead
 from torch.nn import functional as F
-from torch.utils.data import IterableDataset
+from torch.utils.data import ChainDataset
 
 from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.runs import At, assert_same_run, die, make_config, stop_after, terminate, train
 from helpers.tools import as_in_a_process_of_its_own, run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.val_loss import set_val_loss
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings('ignore')
 #: Samplers that take all candidates, so that the losses by hand need no random numbers.
 TAKE_ALL = {f'model.train_cfg.{part}.sampler': dict(type='RandomSampler', num=10**6, pos_fraction=1.0, neg_pos_ub=-1,
                                                     add_gt_as_proposals=part == 'rcnn') for part in ('rpn', 'rcnn')}
+EMA = dict(custom_hooks=[dict(type='EMAHook', momentum=0.5)])
 
 
 def validated(config, data, work_dir, *hooks, **changes):
@@ -59,7 +60,7 @@ def lines_of(work_dir):
 class Measured(Hook):
     """What a function returns for the model that is validated."""
 
-    priority = 'VERY_HIGH'
+    priority = 'LOWEST'  # an average takes the place of the weights
 
     def __init__(self, function):
         self.function, self.results = function, []
@@ -77,21 +78,23 @@ def dataset_with(runner, pipeline):
     return loader.dataset
 
 
-def means(found):
-    return {name: np.mean([float(terms[name]) for terms in found]) for name in found[0]}
-
-
 def assert_logged(lines, wanted):
-    assert len(lines) == len(wanted)
-    for line, terms in zip(lines, wanted, strict=True):
+    """Compare the lines of validations with losses by hand, which are means over images."""
+    for line, found in zip(lines, wanted, strict=True):
+        terms = {name: np.mean([float(each[name]) for each in found]) for name in found[0]}
         assert {name for name in line if name.startswith('val/')} == {'val/loss', *(f'val/{name}' for name in terms)}
         for name, value in terms.items():
             assert line[f'val/{name}'] == pytest.approx(value, rel=1e-5), name
         assert line['val/loss'] == pytest.approx(sum(terms.values()), rel=1e-5)
 
 
-def test_losses_of_a_detector_are_those_of_the_training_pipeline(demo_data, tmp_path):
-    """In a batch of three images; the boxes are those of the resized images, and nothing is drawn at random."""
+def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path):
+    """Of images of which one has no objects; boxes are those of the resized images, and nothing is drawn at random."""
+    path = root / 'annotations/instances_val2017.json'
+    content = json.loads(path.read_text())
+    first = content['images'][0]['id']
+    content['annotations'] = [a for a in content['annotations'] if a['image_id'] != first]
+    path.write_text(json.dumps(content))
 
     def by_hand(runner, model):
         dataset, found = dataset_with(runner, [
@@ -104,17 +107,20 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(demo_data, tmp_
             losses = model.loss(data['inputs'], data['data_samples'])
             found.append({name: sum(value) if isinstance(value, list) else value for name, value in losses.items()
                           if 'loss' in name})
-        return means(found)
+        return found
 
     hand = Measured(by_hand)
-    lines, _ = validated(TINY_CONFIG, demo_data, tmp_path, hand, **TAKE_ALL)
-    assert set(hand.results[0]) == {'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'}
+    lines, _ = validated(TINY_CONFIG, root, tmp_path / 'run', hand, **TAKE_ALL, **{'train_cfg.max_epochs': 1})
+    assert set(hand.results[0][0]) == {'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'}
     assert_logged(lines, hand.results)
 
 
 @pytest.mark.parametrize('padding', ({}, {'model.data_preprocessor.test_cfg': dict(size_divisor=256)}))
 def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
-    """The map is resized with the image and padded like it; labels are lowered by one, and some pixels are ignored."""
+    """And of the averaged weights that are evaluated.
+
+    The map is resized with the image and padded like it; labels are lowered by one, and some pixels are ignored.
+    """
     for path in sorted((root / 'annotations/validation').iterdir()):
         labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
         labels[:20] = 255
@@ -137,11 +143,11 @@ def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
             scores = F.interpolate(model.decode_head(model.extract_feat(image[None])), labels.shape, mode='bilinear')
             losses = F.cross_entropy(scores, labels[None], ignore_index=255, reduction='none')
             found.append({'decode.loss_ce': losses.mean()})
-        return means(found)
+        return found
 
     hand = Measured(by_hand)
     lines, _ = validated(TINY_SEG_CONFIG, root, tmp_path, hand, **{
-        f'{name}_dataloader.dataset.reduce_zero_label': True for name in ('train', 'val', 'test')}, **padding)
+        f'{name}_dataloader.dataset.reduce_zero_label': True for name in ('train', 'val', 'test')}, **padding, **EMA)
     assert_logged(lines, hand.results)
 
 
@@ -194,12 +200,10 @@ class CountingHead(FPNHead):
 COUNTING = {'model.decode_head.type': 'CountingHead'}
 
 
-@pytest.mark.parametrize(('config', 'changes'), [
-    (TINY_CONFIG, {'custom_hooks': [dict(type='EMAHook')]}),
-    (TINY_SEG_CONFIG, COUNTING | {'model.decode_head.remembers': True, 'val_dataloader.num_workers': 2})])
-def test_the_training_and_the_metrics_do_not_notice_them(config, changes, demo_data, tmp_path):
-    wanted = train_alone(make_config(config, demo_data, tmp_path / 'without', **changes))
-    lines, got = validated(config, demo_data, tmp_path / 'with', **changes)
+def test_the_training_and_the_metrics_do_not_notice_them(demo_data, tmp_path):
+    changes = COUNTING | EMA | {'model.decode_head.remembers': True, 'val_dataloader.num_workers': 1}
+    wanted = train_alone(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'without', **changes))
+    lines, got = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'with', **changes)
     assert len(lines) == 2
     assert_same_run(got, wanted)
     curves = [read_curves(tmp_path / name) for name in ('with', 'without')]
@@ -208,82 +212,66 @@ def test_the_training_and_the_metrics_do_not_notice_them(config, changes, demo_d
     assert {'val/loss'} < curves[0].keys() - curves[1].keys()
 
 
-def test_an_image_draws_the_same_numbers_in_every_validation(demo_data, tmp_path):
+def counted_config(data, work_dir):
+    cfg = make_config(TINY_SEG_CONFIG, data, work_dir, **COUNTING, **EMA, **{
+        'default_hooks.checkpoint': dict(save_best='val/loss')})
+    set_val_loss(cfg)
+    return cfg
+
+
+@pytest.fixture(scope='module')
+def whole(demo_data, tmp_path_factory):
+    """Work dir and last checkpoint of a run with a counting head that nothing stopped."""
+    folder = tmp_path_factory.mktemp('whole')
+    return folder, train_alone(counted_config(demo_data, folder))
+
+
+def test_an_image_draws_the_same_numbers_in_every_validation(whole):
     """They depend on the image only; what a loss counts in a validation, the training and the next do not see."""
-    lines, _ = validated(TINY_SEG_CONFIG, demo_data, tmp_path, **COUNTING)
-    noise = []
+    lines, noise = lines_of(whole[0]), []
     for number in range(3):
         with isolated_random_state(0, number):
             noise.append(float(torch.rand(())) + float(np.random.rand()))
     for line, trained in zip(lines, (2, 4), strict=True):
         wanted = np.mean([(trained + place) * value for place, value in enumerate(noise, 1)])
         assert line['val/decode.loss_noise'] == pytest.approx(wanted, rel=1e-6)
+    losses = {line['step']: line['val/loss'] for line in lines}  # by which the best checkpoint is chosen
+    assert [path.name for path in whole[0].glob('best_*')] == [f'best_val_loss_iter_{min(losses, key=losses.get)}.pth']
 
 
-@pytest.mark.parametrize('ema', ([], [dict(type='EMAHook')]))
-@pytest.mark.parametrize('where', (1, 3))
-def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, ema, demo_data, tmp_path, monkeypatch):
-    wanted = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', custom_hooks=list(ema), **COUNTING)
-    compute, calls = ValLossHook._terms, []
+@pytest.mark.parametrize('where', (1, 3, None))
+def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, whole, demo_data, tmp_path, monkeypatch):
+    """At the first and the last image; and between two validations."""
+    compute, calls, cfg = ValLossHook._terms, [], counted_config(demo_data, tmp_path)
 
     def stop(*args):
         calls.append(1)
-        if len(calls) == 1 + where:  # the first is before the training
+        if where and len(calls) == 1 + where:  # the first is before the training
             terminate(None)
         return compute(*args)
 
     monkeypatch.setattr(ValLossHook, '_terms', stop)
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', custom_hooks=list(ema), **COUNTING)
-    set_val_loss(cfg)
-    with pytest.raises(Stopped, match='after iteration 2. Saved'):
-        train_alone(cfg)
-    assert len(calls) == 1 + where
-    assert_same_run(train_alone(cfg, resume=True), wanted[1])
-    for line, whole in zip(lines_of(tmp_path / 'run'), wanted[0], strict=True):
+    with as_in_a_process_of_its_own():
+        if where:
+            with pytest.raises(Stopped, match='after iteration 2. Saved'):
+                train(cfg)
+            assert len(calls) == 1 + where
+        else:
+            stop_after(3, cfg)
+    assert_same_run(train_alone(cfg, resume=True), whole[1])
+    for line, wanted in zip(lines_of(tmp_path), lines_of(whole[0]), strict=True):
         assert {name: line[name] for name in line if 'time' not in name} == {
-            name: whole[name] for name in whole if 'time' not in name}
+            name: wanted[name] for name in wanted if 'time' not in name}
 
 
-def test_a_run_stopped_between_validations_and_resumed_is_the_same(demo_data, tmp_path):
-    _, wanted = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **COUNTING)
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', workers=2, **COUNTING)
-    set_val_loss(cfg)
-    with pytest.raises(Stopped):
-        train_alone(cfg, At(3, terminate))
-    assert_same_run(train_alone(cfg, resume=True), wanted)
-
-
-def test_they_are_those_of_the_weights_that_are_evaluated(demo_data, tmp_path, monkeypatch):
-    compute, seen = ValLossHook._terms, []
-
-    def look(self, runner, model, *args):
-        seen.append(model.decode_head.conv_seg.weight.detach().clone())
-        return compute(self, runner, model, *args)
-
-    class Look(Hook):
-
-        def after_val_iter(self, runner, *_, **__):
-            evaluated.append(runner.model.decode_head.conv_seg.weight.detach().clone())
-
-        def after_train_iter(self, runner, *_, **__):
-            trained.append(runner.model.decode_head.conv_seg.weight.detach().clone())
-
-    evaluated, trained = [], []
-    monkeypatch.setattr(ValLossHook, '_terms', look)
-    validated(TINY_SEG_CONFIG, demo_data, tmp_path, Look(), custom_hooks=[dict(type='EMAHook')])
-    assert torch.equal(torch.stack(seen[1:]), torch.stack(evaluated))
-    assert not torch.equal(evaluated[0], trained[1])
+def spoiled(data, work_dir, **attributes):
+    """Like `validated`, with a head whose losses of some images cannot be used once the training has begun."""
+    return validated(TINY_SEG_CONFIG, data, work_dir, At(1, lambda runner: vars(
+        runner.model.decode_head).update(attributes)), **COUNTING)
 
 
 def test_a_loss_that_is_not_finite_is_told_and_the_training_goes_on(demo_data, tmp_path, capfd):
-
-    class Spoil(Hook):
-
-        def after_train_iter(self, runner, *_, **__):
-            runner.model.decode_head.poison = '000000000002.jpg',
-
-    lines, checkpoint = validated(TINY_SEG_CONFIG, demo_data, tmp_path, Spoil(), **COUNTING, **{
-        'default_hooks.checkpoint': dict(save_best='val/loss')})
+    lines, checkpoint = spoiled(demo_data, tmp_path, poison=['000000000002.jpg'])
     assert checkpoint['meta']['iter'] == 4
     assert all(np.isnan(line['val/loss']) and line['val/decode.loss_ce'] > 0 for line in lines)
     told = re.findall(r'WARNING - the validation loss after iteration [24] is not finite: (.*)\. The training',
@@ -294,23 +282,11 @@ def test_a_loss_that_is_not_finite_is_told_and_the_training_goes_on(demo_data, t
 
 @pytest.mark.parametrize('count', (1, 3))
 def test_images_without_a_loss_are_left_out_with_one_warning(count, demo_data, tmp_path, capfd):
-
-    class Spoil(Hook):
-
-        def after_train_iter(self, runner, *_, **__):
-            runner.model.decode_head.fails = [f'00000000000{i + 1}.jpg' for i in range(count)]
-
-    lines, checkpoint = validated(TINY_SEG_CONFIG, demo_data, tmp_path, Spoil(), **COUNTING)
+    lines, checkpoint = spoiled(demo_data, tmp_path, fails=[f'00000000000{i + 1}.jpg' for i in range(count)])
     assert checkpoint['meta']['iter'] == 4 and len(lines) == 2
     assert [np.isnan(line['val/loss']) for line in lines] == [count == 3] * 2
     told = re.findall(r'WARNING - (the validation loss misses .*)', ''.join(capfd.readouterr()))
     assert len(told) == 1 and 'images/validation/000000000001.jpg' in told[0] and 'no pixels' in told[0]
-
-
-class Fail(Hook):
-
-    def before_train_iter(self, runner, *_, **__):
-        raise AssertionError('the training has started')
 
 
 def test_what_cannot_work_is_an_error_before_the_training(root, tmp_path):
@@ -322,47 +298,36 @@ def test_what_cannot_work_is_an_error_before_the_training(root, tmp_path):
     set_val_loss(cfg)
     runner = build_runner(cfg)
     runner.model.decode_head.fails = '000000000001.jpg',
-    runner.register_hook(Fail())
+    runner.register_hook(At(1, die, where='before_train_iter'))
     with pytest.raises(ConfigError, match='--val-loss: .*validation/000000000001.jpg cannot .* ZeroDivisionError'):
         runner.train()
     runner.model.decode_head.fails = None
     with pytest.raises(ConfigError, match='--val-loss: .*EncoderDecoder returns no losses in eval mode'):
         runner.train()
-
-
-def test_a_stream_is_an_error_before_the_training():
-
-    class Frames(IterableDataset):
-
-        def __iter__(self):
-            yield {}
-
-    runner = SimpleNamespace(val_dataloader=SimpleNamespace(dataset=Frames()))
-    with pytest.raises(ConfigError, match='--val-loss: Frames is a stream'):
+    runner = SimpleNamespace(val_dataloader=SimpleNamespace(dataset=ChainDataset([])))
+    with pytest.raises(ConfigError, match='--val-loss: ChainDataset is a stream'):
         ValLossHook().before_train(runner)
 
 
-def test_images_without_objects_have_losses(root, tmp_path):
-    path = root / 'annotations/instances_val2017.json'
-    content = json.loads(path.read_text())
-    first = content['images'][0]['id']
-    content['annotations'] = [a for a in content['annotations'] if a['image_id'] != first]
-    path.write_text(json.dumps(content))
-    lines, _ = validated(TINY_CONFIG, root, tmp_path / 'run')
-    assert np.isfinite(lines[-1]['val/loss']) and lines[-1]['val/loss_mask'] > 0
+def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='val/loss')})
+    with pytest.raises(ConfigError, match='save_best=val/loss needs losses on the validation data: add --val-loss'):
+        train_alone(cfg)
 
 
 def test_wrapped_data_sets(demo_data, tmp_path):
-    """Means over all images of all data sets, however often."""
-    plain, _ = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'plain')
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'wrapped')
-    inner = cfg.val_dataloader.dataset
-    cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
-        dict(type='RepeatDataset', times=2, dataset=inner), copy.deepcopy(inner)])
-    set_val_loss(cfg)
-    train_alone(cfg)
-    for line, wanted in zip(lines_of(tmp_path / 'wrapped'), plain, strict=True):
-        assert line['val/loss'] == pytest.approx(wanted['val/loss'], rel=1e-6)
+    """Means over all images of all data sets, however often; here in a validation without a training."""
+    found = []
+    for wrapped in (False, True):
+        cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+        inner = cfg.val_dataloader.dataset
+        if wrapped:
+            cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
+                dict(type='RepeatDataset', times=2, dataset=inner), copy.deepcopy(inner)])
+        set_val_loss(cfg)
+        with as_in_a_process_of_its_own():
+            found.append(build_runner(cfg).val())
+    assert found[1]['val/loss'] == pytest.approx(found[0]['val/loss'], rel=1e-6)
 
 
 @pytest.mark.parametrize(('config', 'length', 'wrapper'), (
@@ -385,16 +350,3 @@ def test_two_processes_measure_what_one_does(config, length, wrapper, two_proces
         for name in one:
             if name.startswith('val/'):
                 assert two[name] == pytest.approx(one[name], rel=1e-5), name
-
-
-def test_the_best_checkpoint_by_validation_loss(demo_data, tmp_path):
-    lines, _ = validated(TINY_SEG_CONFIG, demo_data, tmp_path, **{
-        'default_hooks.checkpoint': dict(save_best='val/loss')})
-    losses = {line['step']: line['val/loss'] for line in lines}
-    assert [path.name for path in tmp_path.glob('best_*')] == [f'best_val_loss_iter_{min(losses, key=losses.get)}.pth']
-
-
-def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='val/loss')})
-    with pytest.raises(ConfigError, match='save_best=val/loss needs losses on the validation data: add --val-loss'):
-        train_alone(cfg)

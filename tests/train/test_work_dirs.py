@@ -12,22 +12,13 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import At, Metrics, die, make_config, train
+from helpers.runs import At, Metrics, die, make_config, short_config, train
 from helpers.tools import run_tool
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import DenseCheckpointHook, build_runner
 from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir
 from xcit_dense.weights import fetch, newest_checkpoint, read_checkpoint
 from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes
-
-NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
-
-
-def short_config(demo_data, work_dir, iterations=2, **checkpoint):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, work_dir, **NO_VALIDATION,
-                      **{'default_hooks.checkpoint': dict(interval=1, **checkpoint)})
-    cfg.train_cfg.update(max_iters=iterations, val_interval=100)
-    return cfg
 
 
 def contents(folder):
@@ -44,6 +35,7 @@ def run(demo_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp('run')
     train(short_config(demo_data, folder, 3, max_keep_ckpts=2))
     assert sorted(contents(folder)) == ['iter_2.pth', 'iter_3.pth']
+    assert read_checkpoint(folder / 'iter_3.pth')['message_hub']['runtime_info']['run_id'] == read_notes(folder).run
     return folder
 
 
@@ -53,10 +45,17 @@ def two(run, tmp_path):
     other = shutil.copytree(run, tmp_path / 'other')
     write_notes(other, Notes('another', read_notes(other).checkpoints))
     for path in other.glob('*.pth'):
-        state = torch.load(path, weights_only=False)
-        state['message_hub']['runtime_info']['run_id'] = 'another'
-        torch.save(state, path)
+        tell(path, run_id='another')
     return shutil.copytree(run, tmp_path / 'run'), other
+
+
+def tell(path, to=None, **infos):
+    """Change what a checkpoint says of its run, here or in a copy; None is nothing."""
+    state = torch.load(path, weights_only=False)
+    hub = state['message_hub']
+    hub['runtime_info'] = {key: value for key, value in (hub['runtime_info'] | infos).items() if value is not None}
+    hub['resumed_keys'] |= dict.fromkeys(infos, True)
+    torch.save(state, to or path)
 
 
 @pytest.mark.parametrize('start', ('file', 'folder', 'new'))
@@ -72,21 +71,18 @@ def test_a_run_in_the_folder_of_another_moves_its_files(start, two, demo_data):
     assert sorted(contents(first)) == ['iter_2.pth', 'iter_3.pth']
 
 
-@pytest.mark.parametrize('options', (['--resume', '{}/iter_3.pth'], ['--resume', '{}'], [],
-                                     ['--cfg-options', 'resume=True', 'load_from={}/iter_3.pth']))
-def test_the_tool_refuses_the_folder_of_another_run(options, two, demo_data):
+def test_the_tool_refuses_the_folder_of_another_run(two, demo_data):
     first, other = two
     before = contents(other)
-    done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', other, '--no-pretrained',
-                    *(option.format(first) for option in options), check=False)
-    assert done.returncode == 1 and re.search(f'{other} has checkpoints .*iter_2.pth.*--overwrite', done.message)
+    for options in (['--resume', f'{first}/iter_3.pth'], ['--resume', first], [],
+                    ['--cfg-options', 'resume=True', f'load_from={first}/iter_3.pth']):
+        done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', other, '--no-pretrained',
+                        *options, check=False)
+        assert done.returncode == 1 and re.search(f'{other} has checkpoints .*iter_2.pth.*--overwrite', done.message)
     assert contents(other) == before
-
-
-def test_a_config_that_resumes_is_as_good_as_the_option(run):
-    check_work_dir(Config(dict(work_dir=str(run), resume=True)))
+    check_work_dir(Config(dict(work_dir=str(first), resume=True)))  # as good as the option
     with pytest.raises(ConfigError, match='earlier run'):
-        check_work_dir(Config(dict(work_dir=str(run), resume=False)))
+        check_work_dir(Config(dict(work_dir=str(first), resume=False)))
 
 
 @pytest.mark.parametrize('named', (True, False))
@@ -97,7 +93,7 @@ def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, 
     copied = other / 'iter_9.pth'
     shutil.copy(first / 'iter_3.pth', copied)
     if not named:
-        take_name_of_run(copied)
+        tell(copied, run_id=None)
     cfg, before = short_config(demo_data, other, 4, max_keep_ckpts=1), contents(other)
     with pytest.raises(ConfigError, match=f'iter_9.pth {"is" if named else "may be"} from a .* iter_2.pth'):
         if by_hand:
@@ -110,30 +106,33 @@ def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, 
     assert contents(other) == before
 
 
-def take_name_of_run(path):
-    state = torch.load(path, weights_only=False)
-    state['message_hub']['runtime_info'].pop('run_id')
-    torch.save(state, path)
-
-
-@pytest.mark.parametrize('source', ('iter_3.pth', ''))
-def test_a_checkpoint_that_was_noted_needs_no_name_of_its_run(source, run, demo_data, tmp_path):
-    """Resumed by hand, as a file or by its folder."""
-    folder = shutil.copytree(run, tmp_path / 'run')
-    take_name_of_run(folder / 'iter_3.pth')
-    runner = build_runner(short_config(demo_data, folder, 4, max_keep_ckpts=2))
-    runner.resume(str(folder / source))
-    runner.train()
+@pytest.mark.parametrize('source, named', ((None, True), ('iter_3.pth', True), ('iter_3.pth', False), ('', False)))
+def test_a_run_goes_on_in_its_folder(source, named, run, demo_data, tmp_path):
+    """Which was moved; by the option, or by hand as a file or by its folder; a noted checkpoint needs no name."""
+    folder, before = shutil.copytree(run, tmp_path / 'run'), contents(run)
+    if not named:
+        tell(folder / 'iter_3.pth', run_id=None)
+    cfg = short_config(demo_data, folder, 4, max_keep_ckpts=2)
+    if source is None:
+        train(cfg, resume=True)
+    else:
+        runner = build_runner(cfg)
+        runner.resume(str(folder / source))
+        runner.train()
     assert sorted(contents(folder)) == ['iter_3.pth', 'iter_4.pth'] and read_notes(folder).run == read_notes(run).run
+    assert contents(run) == before
 
 
-@pytest.mark.parametrize('key, name', (('load_from', 'iter_3.pth'), ('init_from', 'iter_3.pth'), ('init_from', '')))
+@pytest.mark.parametrize('key, name', (('load_from', 'iter_3.pth'), ('init_from', 'iter_3.pth'), ('init_from', ''),
+                                       ('load_from', 'iter_33.pth'), ('init_from', 'iter_33.pth')))
 def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, demo_data):
+    """Nor does a start that is not there move anything."""
     first, _ = two
-    cfg, before = short_config(demo_data, first), contents(first)
+    cfg, before, config = short_config(demo_data, first), contents(first), config_in(first)
     cfg[key] = str(first / name)
-    config = config_in(first)
-    with pytest.raises(ConfigError, match=f'{cfg[key]}, which is in its own work dir'):
+    error, said = ((CheckpointError, 'iter_33.pth') if '33' in name else
+                   (ConfigError, f'{cfg[key]}, which is in its own work dir'))
+    with pytest.raises(error, match=said):
         build_runner(cfg).train()
     assert contents(first) == before and config_in(first) == config
 
@@ -153,32 +152,6 @@ def test_the_config_of_a_resumed_run_is_one_for_new_runs(resume, load_from, kept
     assert found.model.backbone.init_cfg.checkpoint == 'absent.pth'
 
 
-@pytest.mark.parametrize('key', ('load_from', 'init_from'))
-def test_a_start_that_is_not_there_moves_nothing(key, two, demo_data):
-    first, _ = two
-    cfg, before = short_config(demo_data, first), contents(first)
-    cfg[key] = str(first / 'iter_33.pth')
-    with pytest.raises(CheckpointError, match='iter_33.pth'):
-        build_runner(cfg).train()
-    assert contents(first) == before
-
-
-def test_a_folder_that_was_moved_is_gone_on_with(run, demo_data, tmp_path):
-    """Its old files go as they would have at the old place, where nothing changes."""
-    moved, before = shutil.copytree(run, tmp_path / 'moved'), contents(run)
-    train(short_config(demo_data, moved, 4, max_keep_ckpts=2), resume=True)
-    assert sorted(contents(moved)) == ['iter_3.pth', 'iter_4.pth'] and contents(run) == before
-    assert read_notes(moved).run == read_notes(run).run
-
-
-def test_a_run_that_is_resumed_by_hand_goes_on_in_its_folder(run, demo_data, tmp_path):
-    folder = shutil.copytree(run, tmp_path / 'run')
-    runner = build_runner(short_config(demo_data, folder, 4, max_keep_ckpts=2))
-    runner.resume(str(folder / 'iter_3.pth'))
-    runner.train()
-    assert sorted(contents(folder)) == ['iter_3.pth', 'iter_4.pth']
-
-
 def test_a_copied_checkpoint_is_gone_on_with_and_stays(run, demo_data, tmp_path):
     """Twice, for the first time without saving anything; the copy is not the run's to delete."""
     shutil.copy(run / 'iter_2.pth', tmp_path)
@@ -192,29 +165,27 @@ def test_a_copied_checkpoint_is_gone_on_with_and_stays(run, demo_data, tmp_path)
 @pytest.mark.parametrize('info', ('kept_checkpoints', 'keep_ckpt_ids'))
 def test_lists_in_a_checkpoint_delete_nothing(info, run, demo_data, tmp_path):
     """Those of earlier versions and of mmengine's hook, which looks for its numbers in the work dir of today."""
-    state = torch.load(run / 'iter_3.pth', weights_only=False)
-    state['message_hub']['runtime_info'].pop('run_id')
-    state['message_hub']['runtime_info'][info] = [1, 2] if info == 'keep_ckpt_ids' else ['iter_1.pth', 'iter_2.pth']
-    state['message_hub']['resumed_keys'][info] = True
-    torch.save(state, tmp_path / 'iter_3.pth')
+    tell(run / 'iter_3.pth', tmp_path / 'iter_3.pth', run_id=None, **{
+        info: [1, 2] if info == 'keep_ckpt_ids' else ['iter_1.pth', 'iter_2.pth']})
     for number in (1, 2):
         (tmp_path / f'iter_{number}.pth').write_text('of a user')
     train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=1), resume=True)
     assert sorted(contents(tmp_path)) == ['iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'iter_4.pth']
 
 
-def test_the_best_of_another_run_stays(demo_data, tmp_path):
+@pytest.mark.parametrize('save_best', ('mIoU', 'auto'))
+def test_the_best_of_another_run_stays(save_best, demo_data, tmp_path):
     """Also where a file of its name lies here."""
-    changes = {'default_hooks.checkpoint': dict(save_best='mIoU', rule='greater'), 'train_cfg.val_interval': 1}
+    changes = {'default_hooks.checkpoint': dict(save_best=save_best, rule='greater'), 'train_cfg.val_interval': 1}
     first, second = tmp_path / 'first', tmp_path / 'second'
-    train(make_config(TINY_SEG_CONFIG, demo_data, first, **changes), Metrics(first, 1., 3., 2., 2.))
+    train(make_config(TINY_SEG_CONFIG, demo_data, first, **changes), Metrics(1., 3., 2., 2.))
     cfg = make_config(TINY_SEG_CONFIG, demo_data, second, **changes, **{'train_cfg.max_iters': 6})
     cfg.load_from = str(first / 'iter_4.pth')
 
     def place(_):
         (second / 'best_mIoU_iter_2.pth').write_text('of a user')
 
-    train(cfg, Metrics(second, 2., 2., 4.), At(5, place, where='before_train_iter'), resume=True)
+    train(cfg, Metrics(2., 2., 4.), At(5, place, where='before_train_iter'), resume=True)
     assert [path.name for path in first.glob('best_*')] == ['best_mIoU_iter_2.pth']
     assert sorted(path.name for path in second.glob('best_*')) == ['best_mIoU_iter_2.pth', 'best_mIoU_iter_6.pth']
     assert read_notes(second).best == ['best_mIoU_iter_6.pth']
@@ -233,7 +204,7 @@ def test_paths_in_a_checkpoint_are_those_of_the_folder_of_today(own, tmp_path):
     assert hub.runtime_info.get('last_ckpt') == (str(tmp_path / 'iter_4.pth') if own else None)
 
 
-@pytest.mark.parametrize('template', ('ep{}.pt', 'kept/ep{}.ckpt', 'best_{}.pth'))
+@pytest.mark.parametrize('template', ('kept/ep{}.ckpt', 'best_{}.pth'))
 def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data, tmp_path):
     cfg = short_config(demo_data, tmp_path, 2, max_keep_ckpts=2, filename_tmpl=template)
     train(cfg)
@@ -252,19 +223,19 @@ def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data
     assert [aside / name for name in names[1:]] == checkpoints_in(aside)
 
 
-@pytest.mark.parametrize('pointer', ('/gone/run/ep2.pt', 'work_dirs/run/ep2.pt', '/gone/run/ep7.pt'))
-def test_checkpoints_of_mmengine_are_found_by_the_pointer(pointer, tmp_path):
+def test_checkpoints_of_mmengine_are_found_by_the_pointer(tmp_path):
     """Also in a folder that was moved, and where the newest was deleted."""
     for name in ('ep1.pt', 'ep2.pt', 'notes.txt'):
         torch.save({}, tmp_path / name)
-    (tmp_path / 'last_checkpoint').write_text(pointer)
     os.utime(tmp_path / 'ep1.pt', (1, 1))  # times of files have steps
-    assert checkpoints_in(tmp_path) == [tmp_path / 'ep1.pt', tmp_path / 'ep2.pt']
-    assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt'
+    for pointer in ('/gone/run/ep2.pt', 'work_dirs/run/ep2.pt', '/gone/run/ep7.pt'):
+        (tmp_path / 'last_checkpoint').write_text(pointer)
+        assert checkpoints_in(tmp_path) == [tmp_path / 'ep1.pt', tmp_path / 'ep2.pt'], pointer
+        assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt', pointer
 
 
-@pytest.mark.parametrize('placed', ('before', 'within', 'resumed'))
-@pytest.mark.parametrize('template', ('ep{}.pt', 'kept/{}.pth'))
+@pytest.mark.parametrize('template, placed', (('kept/{}.pth', 'before'), ('ep{}.pt', 'within'), ('ep{}.pt', 'resumed'),
+                                             ('kept/{}.pth', 'resumed')))
 def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, placed, demo_data, tmp_path, capfd):
     """Found by no pointer, or new since the run began; neither is it deleted later as one of the run's."""
     theirs = tmp_path / template.format(2)
@@ -302,7 +273,7 @@ def test_a_best_file_that_the_run_did_not_write_is_moved_and_not_replaced(save_b
             super().after_val_epoch(runner, metrics)
             metrics['aAcc'] = metrics['mIoU']
 
-    train(cfg, Both(tmp_path, 1., 2.), At(2, place, where='before_train_iter'))
+    train(cfg, Both(1., 2.), At(2, place, where='before_train_iter'))
     names = sorted(path.name for path in theirs)
     asides = [path for aside in tmp_path.glob('before_*') for path in aside.iterdir()]
     assert sorted(path.name for path in asides) == names and {path.read_text() for path in asides} == {'of a user'}
@@ -310,27 +281,22 @@ def test_a_best_file_that_the_run_did_not_write_is_moved_and_not_replaced(save_b
     assert all(path.stat().st_size > 1000 for path in theirs)
 
 
-@pytest.mark.parametrize('template', ('/elsewhere/{}.pth', '../{}.pth'))
-def test_a_name_that_leads_out_of_the_work_dir_is_refused(template):
-    with pytest.raises(ConfigError, match='filename_tmpl.*--work-dir'):
-        DenseCheckpointHook(filename_tmpl=template)
-
-
-@pytest.mark.parametrize('text', ('', '[]', '{"run": 1, "more": 2}', '{"run": "a", "checkpoints": ["../a.pth"]}',
-                                  '{"run": "a", "best": ["/a.pth"]}', '{"run": "a", "best": [1]}'))
-def test_notes_that_cannot_be_of_a_run_are_none(text, tmp_path):
-    (tmp_path / '.checkpoints').write_text(text)
-    assert read_notes(tmp_path) is None and checkpoints_in(tmp_path) == []
-
-
-def test_notes_of_files_that_are_gone_bind_nobody(tmp_path):
-    write_notes(tmp_path, Notes('a', ['iter_1.pth']))
+def test_notes_that_cannot_be_of_a_run_are_none(tmp_path):
+    for text in ('', '[]', '{"run": 1, "more": 2}', '{"run": "a", "checkpoints": ["../a.pth"]}',
+                 '{"run": "a", "best": ["/a.pth"]}', '{"run": "a", "best": [1]}'):
+        (tmp_path / '.checkpoints').write_text(text)
+        assert read_notes(tmp_path) is None and checkpoints_in(tmp_path) == [], text
+    write_notes(tmp_path, Notes('a', ['iter_1.pth']))  # those of files that are gone bind nobody
     assert claim_work_dir(tmp_path).checkpoints == []
     (tmp_path / 'iter_2.pth').touch()
     assert claim_work_dir(tmp_path, tmp_path / 'iter_2.pth', run='b') == Notes('b')
+    for name in ('a', 'b'):  # two moves within a second
+        (tmp_path / 'iter_1.pth').write_text(name)
+        claim_work_dir(tmp_path)
+    assert sorted(path.read_text() for path in tmp_path.glob('before_*/iter_1.pth')) == ['a', 'b']
 
 
-def test_a_refused_start_leaves_no_folder(demo_data, tmp_path):
+def test_a_refused_start_leaves_no_folder_and_no_log(run, demo_data, tmp_path):
     folder = tmp_path / 'runs/new'
     for resume in ({}, dict(resume=True, load_from=str(tmp_path / 'no.pth')), dict(resume=True)):
         for _ in range(2):
@@ -340,22 +306,8 @@ def test_a_refused_start_leaves_no_folder(demo_data, tmp_path):
             except CheckpointError as error:
                 assert resume and re.search('no.pth|nothing to resume', str(error))
             assert not folder.parent.exists()
-
-
-def test_settings_that_are_refused_leave_no_log(run, demo_data, tmp_path):
-    cfg = short_config(demo_data, tmp_path / 'new')
+    cfg = short_config(demo_data, folder)
     cfg.load_from, cfg.optim_wrapper.optimizer.lr = str(run / 'iter_3.pth'), 0.5
     with pytest.raises(ConfigError, match='optimizer.lr'):
         train(cfg, resume=True)
-    assert not (tmp_path / 'new').exists()
-
-
-def test_two_moves_within_a_second(tmp_path):
-    for name in ('a', 'b'):
-        (tmp_path / 'iter_1.pth').write_text(name)
-        claim_work_dir(tmp_path)
-    assert sorted(path.read_text() for path in tmp_path.glob('before_*/iter_1.pth')) == ['a', 'b']
-
-
-def test_the_run_that_goes_on_is_told_in_its_checkpoints(run):
-    assert read_checkpoint(run / 'iter_3.pth')['message_hub']['runtime_info']['run_id'] == read_notes(run).run
+    assert not folder.parent.exists()
