@@ -84,74 +84,59 @@ def near(colour, wanted, most):
     return np.abs(colour - np.array(wanted)).max() <= most
 
 
-@pytest.mark.parametrize('ids', ((7, 90, 3, 0, 10**12), (11, 12, 13, 14, 16)))
-def test_results_of_known_objects(trained, tmp_path, ids):
+def test_results_of_known_objects(trained, tmp_path):
     """Boxes become [x, y, width, height]; masks stay as they are; ids and names are those of the label."""
     masks = corner(4, 6, 40, 20), corner(20, 60, 30, 33), corner(1, 0, 12, 70)
     first = detected([[6, 4, 26, 44], [60, 20, 93.5, 50.25]], [4, 0], [0.875, 0.125], masks[:2])
     second = detected([[0, 1, 70, 13]], [2], [0.5], masks[2:])
     predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, first, second, detected(masks=[]),
-                               category_ids=ids)
+                               category_ids=(7, 90, 3, 0, 10**12))
     paths = images(tmp_path, 'deep/0090.png', '7.jpg', '11.bmp')
     words = predict_files(predictor, tmp_path / 'images', paths, tmp_path / 'out')
     assert words.startswith('3 pictures and 3 objects')
     records = json.loads((tmp_path / 'out/results.json').read_text())
     found = [mask_api.decode(record.pop('segmentation')).astype(bool) for record in records]
     assert records == [
-        dict(image_id=90, file_name='deep/0090.png', category_id=ids[4], category_name='cross', score=0.875,
+        dict(image_id=90, file_name='deep/0090.png', category_id=10**12, category_name='cross', score=0.875,
              bbox=[6, 4, 20, 40]),
-        dict(image_id=90, file_name='deep/0090.png', category_id=ids[0], category_name='disc', score=0.125,
+        dict(image_id=90, file_name='deep/0090.png', category_id=7, category_name='disc', score=0.125,
              bbox=[60, 20, 33.5, 30.25]),
-        dict(image_id=7, file_name='7.jpg', category_id=ids[2], category_name='triangle', score=0.5,
-             bbox=[0, 1, 70, 12])]
+        dict(image_id=7, file_name='7.jpg', category_id=3, category_name='triangle', score=0.5, bbox=[0, 1, 70, 12])]
     assert [mask.shape for mask in found] == [(HEIGHT, WIDTH)] * 3
     assert all((mask == wanted).all() for mask, wanted in zip(found, masks, strict=True))
     assert sorted(path.relative_to(tmp_path / 'out').as_posix() for path in (tmp_path / 'out').rglob('*.jpg')) == [
         '11.jpg', '7.jpg', 'deep/0090.jpg']
 
 
-@pytest.mark.parametrize('names, ids', (
-    (('7.png', '0012.png'), [7, 12]), (('0.png', '5.png'), [0, 5]), (('7.png', 'a.png'), [1, 2]),
-    (('a/7.png', 'b/07.png'), [1, 2]), (('a/7.png', 'b/7.png'), [1, 2]), (('9.png', '-8.png'), [1, 2])))
-def test_ids_of_images(trained, tmp_path, names, ids):
-    """The numbers in the names where all have one and no two the same, else the places from 1 on; no mask, none."""
+@pytest.mark.parametrize('names, listed, ids', (
+    (('7.png', '0012.png'), (), [7, 12]), (('0.png', '5.png'), (), [0, 5]), (('7.png', 'a.png'), (), [1, 2]),
+    (('a/7.png', 'b/07.png'), (), [1, 2]), (('9.png', '-8.png'), (), [1, 2]),
+    (('7.png', 'deep/0012.png'), ('7.png', 'deep/0012.png', 'other.png'), [1000, 1001]),
+    (('7.png', 'deep/0012.png'), ('7.png', ), [7, 12])))
+def test_ids_of_images(trained, tmp_path, names, listed, ids):
+    """Those of the annotation file of the data if it lists all; otherwise the numbers in the names if all have one and
+    no two are equal, otherwise the positions from 1."""
+    dataset = {}
+    if listed:
+        (tmp_path / 'a.json').write_text(json.dumps(dict(annotations=[], categories=[], images=[
+            dict(id=1000 + i, file_name=name) for i, name in enumerate(listed)])))
+        dataset = dict(data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='images/'))
     objects = [detected([[1, 2, 3, 4]], [0], [0.5]) for _ in names]
-    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, *objects)
+    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, *objects, dataset=dataset)
     predict_files(predictor, tmp_path / 'images', images(tmp_path, *names), tmp_path / 'out')
     records = json.loads((tmp_path / 'out/results.json').read_text())
     assert [record['image_id'] for record in records] == ids and not any('segmentation' in r for r in records)
     assert [data['data_samples'][0].img_id for data in predictor.model.asked] == ids
 
 
-@pytest.mark.parametrize('listed', (('7.png', 'deep/0012.png', 'other.png'), ('7.png', )))
-def test_ids_of_images_are_those_of_the_data(trained, tmp_path, listed):
-    """Where its annotation file has all of them."""
-    names = '7.png', 'deep/0012.png'
-    objects = [detected([[1, 2, 3, 4]], [0], [0.5]) for _ in names]
-    (tmp_path / 'a.json').write_text(json.dumps(dict(
-        images=[dict(id=1000 + i, file_name=name) for i, name in enumerate(listed)], annotations=[], categories=[])))
-    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, *objects, dataset=dict(
-        data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='images/')))
-    predict_files(predictor, tmp_path / 'images', images(tmp_path, *names), tmp_path / 'out')
-    records = json.loads((tmp_path / 'out/results.json').read_text())
-    assert [record['image_id'] for record in records] == ([1000, 1001] if len(listed) == 3 else [7, 12])
-
-
-def test_an_image_that_the_model_or_the_drawing_fails_on_ends_nothing(trained, tmp_path):
-    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, None, *[detected([[1, 2, 3, 4]], [0], [0.5])] * 2)
-    with pytest.raises(DataError, match='1 of 3 images could not be predicted(.|\n)*a.png: AttributeError'):
-        predict_files(predictor, tmp_path / 'images', images(tmp_path, 'a.png', 'b.png', 'c.png'), tmp_path / 'out')
-    assert len(json.loads((tmp_path / 'out/results.json').read_text())) == 2
-
-
-def test_an_image_that_cannot_be_read_keeps_its_place(trained, tmp_path):
-    paths = images(tmp_path, 'a.png', 'b.png', 'c.png')
+def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(trained, tmp_path):
+    paths = images(tmp_path, 'a.png', 'b.png', 'c.png', 'd.png')
     paths[1].write_bytes(b'no image')
-    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, *[detected([[1, 2, 3, 4]], [0], [0.5])] * 2)
-    with pytest.raises(DataError, match='1 of 3 images'):
+    predictor = make_predictor(TINY_CONFIG, trained[0], tmp_path, None, *[detected([[1, 2, 3, 4]], [0], [0.5])] * 2)
+    with pytest.raises(DataError, match='2 of 4 images could not be predicted(.|\n)*a.png: AttributeError(.|\n)*b.png'):
         predict_files(predictor, tmp_path / 'images', paths, tmp_path / 'out')
     records = json.loads((tmp_path / 'out/results.json').read_text())
-    assert [(r['image_id'], r['file_name']) for r in records] == [(1, 'a.png'), (3, 'c.png')]
+    assert [(r['image_id'], r['file_name']) for r in records] == [(3, 'c.png'), (4, 'd.png')]
 
 
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG), ids=('det', 'seg'))
@@ -201,15 +186,13 @@ def halves():
     return (rows // 20 * 2 + columns // 48).astype(np.int64)
 
 
-@pytest.mark.parametrize('meta, dataset, first', (
-    (dict(reduce_zero_label=False), {}, 0), (dict(reduce_zero_label=True), {}, 1),
-    (dict(reduce_zero_label=False), dict(reduce_zero_label=True), 0),  # the checkpoint knows better
-    (dict(reduce_zero_label=True), dict(reduce_zero_label=False), 1)))
-def test_label_maps_of_known_labels(trained_segmentor, tmp_path, meta, dataset, first):
+@pytest.mark.parametrize('first', (0, 1))
+def test_label_maps_of_known_labels(trained_segmentor, tmp_path, first):
     """Every pixel has the number of its class in the data: from 0, or from 1 where 0 is unlabelled."""
     other = halves()[::-1].copy()
     predictor = make_predictor(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path, segmented(halves()), segmented(other),
-                               dataset=dataset, **meta)
+                               dataset=dict(reduce_zero_label=not first),  # the checkpoint knows better
+                               reduce_zero_label=bool(first))
     words = predict_files(predictor, tmp_path / 'images', images(tmp_path, 'x/a.jpg', 'b.png'), tmp_path / 'out')
     assert words.startswith('2 pictures and 2 label maps')
     for name, wanted in (('x/a', halves()), ('b', other)):
@@ -218,26 +201,6 @@ def test_label_maps_of_known_labels(trained_segmentor, tmp_path, meta, dataset, 
     written = json.loads((tmp_path / 'out/classes.json').read_text())
     names = predictor.classes.names
     assert written['classes'] == {str(first + i): name for i, name in enumerate(names)} and len(names) == 6
-
-
-def test_first_label_is_the_data_sets_where_the_checkpoint_does_not_say(trained_segmentor, tmp_path):
-    checkpoint = torch.load(trained_segmentor[0] / 'iter_4.pth', weights_only=False)
-    checkpoint['meta']['dataset_meta'].pop('reduce_zero_label', None)
-    torch.save(checkpoint, tmp_path / 'known.pth')
-    for first in (0, 1):
-        cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
-        cfg.test_dataloader.dataset.reduce_zero_label = bool(first)
-        assert build_predictor(cfg, tmp_path / 'known.pth').classes.numbers[0] == first
-
-
-@pytest.mark.parametrize('highest, mode', ((254, 'L'), (255, 'I;16'), (256, 'I;16'), (299, 'I;16')))
-def test_label_maps_of_many_classes_do_not_wrap(trained_segmentor, tmp_path, highest, mode):
-    labels = np.zeros((HEIGHT, WIDTH), np.int64)
-    labels[3, 5], labels[-1, -1] = highest, 1
-    predictor = make_predictor(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path, segmented(labels))
-    predict_files(predictor, tmp_path / 'images', images(tmp_path, 'a.png'), tmp_path / 'out')
-    written = Image.open(tmp_path / 'out/labels/a.png')
-    assert written.mode == mode and (np.asarray(written) == labels).all()
 
 
 def test_pictures_of_label_maps_have_their_colours(trained_segmentor, tmp_path):
