@@ -41,9 +41,9 @@ def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photo
     assert picture.dtype == np.uint8 and picture.shape == (*wanted['ori_shape'], 3)
     array = np.asarray(Image.open(path))
     Image.fromarray(array).save(plain)  # without the EXIF tag
-    for got, wanted in ((loaded, wanted), (reader.load_array(array, 0), reader.load(plain, 0))):
-        assert np.array_equal(got['img'], wanted['img']) and got['img'].dtype == wanted['img'].dtype
-        assert got['img_shape'] == wanted['img_shape'] and got['ori_shape'] == wanted['ori_shape']
+    for got, by_loader in ((loaded, wanted), (reader.load_array(array, 0), reader.load(plain, 0))):
+        assert np.array_equal(got['img'], by_loader['img']) and got['img'].dtype == by_loader['img'].dtype
+        assert got['img_shape'] == by_loader['img_shape'] and got['ori_shape'] == by_loader['ori_shape']
 
 
 class Before(BaseTransform):
