@@ -63,7 +63,8 @@ def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
     """COCO's names are for as many classes as COCO has; its ids have the gaps of the file of 2017."""
     found = classes_of_objects(detector(tmp_path), {}, CHECKPOINT)
     assert found.names == ('0', '1', '2', '3', '4') and 'metainfo.classes' in found.names_from
-    found = classes_of_objects(detector(tmp_path, num_classes=3, metainfo=dict(classes=('a', 'b', 'c'))), {}, CHECKPOINT)
+    cfg = detector(tmp_path, num_classes=3, metainfo=dict(classes=('a', 'b', 'c')))
+    found = classes_of_objects(cfg, {}, CHECKPOINT)
     assert found[:3] == (('a', 'b', 'c'), (1, 2, 3), CONFIG)
     found = classes_of_objects(detector(tmp_path, num_classes=80), {}, CHECKPOINT)
     assert found.names == CocoDataset.METAINFO['classes']
