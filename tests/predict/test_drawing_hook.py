@@ -11,7 +11,9 @@ from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import HOOKS, init_default_scope
-from mmengine.structures import InstanceData
+from mmengine.structures import InstanceData, PixelData
+from mmseg.structures import SegDataSample
+from mmseg.visualization import SegLocalVisualizer
 from PIL import Image
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -116,6 +118,16 @@ def test_truth_is_left_and_the_prediction_above_the_threshold_right(threshold, i
     green, red = ((drawn == colour).all(2) for colour in ((20, 200, 20), (200, 20, 20)))
     assert red[:, :60].any() and red[:, 60:].any()
     assert green[:, :60].any() and green[:, 60:].any() == (threshold is None)
+
+
+def test_label_maps_are_drawn_too_and_nothing_if_not_asked_for(image, tmp_path):
+    sample = SegDataSample(**{name: PixelData(data=torch.full((1, 50, 60), label))
+                              for name, label in (('gt_sem_seg', 0), ('pred_sem_seg', 1))})
+    drawn = drawn_by(SegDrawingHook, visualizer_of(SegLocalVisualizer), image, sample)
+    for column, colour in zip((2, 62), Images.METAINFO['palette'], strict=True):
+        assert np.abs(drawn[2, column] - (0.4 * np.array(PAPER) + 0.6 * np.array(colour))).max() <= 2
+    SegDrawingHook(False, str(tmp_path / 'none')).after_test_iter(None, 0, None, [sample])
+    assert not (tmp_path / 'none').exists()
 
 
 class OwnVisualizer(DetLocalVisualizer):
