@@ -16,7 +16,7 @@ from xcit_dense.data.imagenet import imagenet_classes
 from xcit_dense.errors import CheckpointError, ConfigError, DataError
 from xcit_dense.predict import classify, opening
 from xcit_dense.predict.attention import Attention
-from xcit_dense.predict.classifying import Classifier, _published_size, middle_of
+from xcit_dense.predict.classifying import Classifier, middle_of
 from xcit_dense.predict.opening import open_model, read_picture
 from xcit_dense.weights.convert import convert
 
@@ -151,24 +151,35 @@ def test_a_file_that_is_no_image(content, opened, tmp_path):
         opened('few')(tmp_path / 'a.jpg')
 
 
-@pytest.mark.parametrize('name, size', (
-    ('few', 224), ('xcit_nano_12_p16_384_dist', 384), ('xcit_nano_12_p16_384.fb_dist_in1k', 384), ('a_384_dist', 224),
-    ('xcit_nano_12_p16_224_dist', 224), ('epoch_384', 224),
-    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b', 384),
-    ('xcit_384.v2/my_224', 224), ('xcit_s12_384_dist/epoch_3', 224)))
-def test_the_size_of_the_published_files(name, size):
-    assert _published_size(f'some/{name}.pth') == size
-
-
 @pytest.mark.parametrize('source, size', (
+    ('few.pth', 224), ('xcit_nano_12_p16_384_dist.pth', 384), ('xcit_nano_12_p16_384.fb_dist_in1k.pth', 384),
+    ('a_384_dist.pth', 224), ('xcit_nano_12_p16_224_dist.pth', 224), ('epoch_384.pth', 224),
+    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b.pth', 384),
+    ('xcit_384.v2/my_224.pth', 224), ('xcit_s12_384_dist/epoch_3.pth', 224),
     ('nano_12_p16_224', 224), ('nano_12_p16_384_dist', 384), ('xcit://nano_12_p16_384_dist', 384),
     ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384), ('xcit_s12_384_dist', 224)))
-def test_the_size_of_published_names(source, size, files, tmp_path, monkeypatch):
+def test_the_size_of_published_files(source, size, files, tmp_path, monkeypatch):
     """A work dir of such a name is no published file."""
     monkeypatch.setattr(opening, 'fetch', lambda source: files / 'few.pth')  # no internet
+    monkeypatch.setattr(opening, '_published', str)
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'xcit_s12_384_dist').mkdir()
     assert resolution(source) == (size, 1.)
+
+
+INPUTS = dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
+SMALL = dict(embed_dims=32, depth=2, num_heads=4, patch_size=16, tokens_norm=False)
+PIPELINE = [dict(type='ResizeEdge', scale=80), dict(type='CenterCrop', crop_size=(64, 64))]
+
+
+def config_of(backbone, inputs=INPUTS, pipeline=PIPELINE, **more):
+    return dict(model=dict(backbone=backbone, data_preprocessor=inputs),
+                test_dataloader=dict(dataset=dict(type='CustomDataset', pipeline=pipeline)), **more)
+
+
+def write_config(folder, *args, **options):
+    (folder / 'config.py').write_text(Config(config_of(*args, **options)).pretty_text)
+    return folder / 'config.py'
 
 
 def resolution(*args, **options):
@@ -176,22 +187,14 @@ def resolution(*args, **options):
     return classifier.size, classifier.crop_ratio
 
 
-CONFIG = '''
-model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', arch='nano_12_p16', num_classes=4),
-             data_preprocessor=dict(mean=[1., 2., 3.], std=[4., 5., 6.], to_rgb=True))
-test_dataloader = dict(dataset=dict(type='CustomDataset', pipeline=[
-    dict(type='LoadImageFromFile'), {steps} dict(type='PackInputs')]))
-'''
-STEPS = "dict(type='ResizeEdge', scale=80), dict(type='mmpretrain.CenterCrop', crop_size={}), "
-
-
 @pytest.mark.parametrize('crop, size, ratio, wanted', (
     (64, None, None, (64, 0.8)), (64, 32, None, (32, 0.8)),
-    (64, None, 1., (64, 1.)), (64, 32, 0.5, (32, 0.5)), (None, 32, None, (32, 1.)), ('(64, 32)', 48, None, (48, 1.)),
-    ('(64, 64)', None, None, (64, 0.8)), (None, None, None, None), ('(64, 32)', None, None, None)))
+    (64, None, 1., (64, 1.)), (64, 32, 0.5, (32, 0.5)), (None, 32, None, (32, 1.)), ((64, 32), 48, None, (48, 1.)),
+    ((64, 64), None, None, (64, 0.8)), (None, None, None, None), ((64, 32), None, None, None)))
 def test_the_config_of_the_training_tells_the_size(crop, size, ratio, wanted, files, tmp_path):
-    config = tmp_path / 'config.py'
-    config.write_text(CONFIG.format(steps=STEPS.format(crop) if crop else ''))
+    steps = [PIPELINE[0], dict(type='mmpretrain.CenterCrop', crop_size=crop)] if crop else []
+    config = write_config(tmp_path, dict(type='XCiTClassifier', arch=ARCH, num_classes=4), pipeline=[
+        dict(type='LoadImageFromFile'), *steps, dict(type='PackInputs')])
     if wanted:
         assert resolution(files / 'few.pth', size, ratio, config) == wanted
     else:
@@ -206,22 +209,12 @@ def test_options_that_cannot_be(options, words):
         Classifier('any', **options)
 
 
-INPUTS = dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
-SMALL = dict(embed_dims=32, depth=2, num_heads=4, patch_size=16, tokens_norm=False)
-PIPELINE = [dict(type='ResizeEdge', scale=80), dict(type='CenterCrop', crop_size=(64, 64))]
-
-
 def save(path, model, cfg, **meta):
     """Write what a run writes: weights, and its config as text."""
     text = cfg if isinstance(cfg, str) else Config(cfg).pretty_text
     torch.save(dict(meta=dict(cfg=text, mmengine_version='0.10.7', **meta),
                     state_dict=prefixed(randomise(model).state_dict(), 'backbone.')), path)
     return path
-
-
-def config_of(backbone, inputs=INPUTS, pipeline=PIPELINE, **more):
-    return dict(model=dict(backbone=backbone, data_preprocessor=inputs),
-                test_dataloader=dict(dataset=dict(type='CustomDataset', pipeline=pipeline)), **more)
 
 
 def classifier(arch=SMALL):
@@ -251,9 +244,9 @@ def test_size_and_normalisation_are_those_of_the_run(picture, tmp_path):
     assert (found.size, found.crop_ratio) == (64, 0.8) and resolution(path, 32, 0.5) == (32, 0.5)
     opened = open_model(path)
     assert (opened.mean, opened.std) == ((1, 2, 3), (4, 5, 6))
-    (tmp_path / 'other.py').write_text(Config(config_of(
-        backbone, dict(INPUTS, mean=[7., 8., 9.]), [PIPELINE[0], dict(PIPELINE[1], crop_size=48)])).pretty_text)
-    other = Classifier(path, config=tmp_path / 'other.py')  # goes before it
+    config = write_config(tmp_path, backbone, dict(INPUTS, mean=[7., 8., 9.]),
+                          [PIPELINE[0], dict(PIPELINE[1], crop_size=48)])
+    other = Classifier(path, config=config)  # goes before it
     assert other.size == 48 and not torch.allclose(other.logits(picture), found.logits(picture))
 
 
@@ -331,9 +324,9 @@ def test_a_model_of_ones_own_is_imported_by_the_config(tmp_path, monkeypatch):
         'from mmengine.registry import MODELS\nfrom xcit_dense import XCiTClassifier\n'
         '@MODELS.register_module(force=True)\nclass ToldXCiT(XCiTClassifier):\n    pass\n')
     monkeypatch.syspath_prepend(tmp_path)
-    cfg = config_of(dict(type='ToldXCiT', arch=SMALL), custom_imports=dict(imports=['module_of_a_model']))
-    (tmp_path / 'config.py').write_text(Config(cfg).pretty_text)
-    found = open_model(save(tmp_path / 'a.pth', classifier(), cfg), tmp_path / 'config.py').model
+    config = write_config(tmp_path, dict(type='ToldXCiT', arch=SMALL),
+                          custom_imports=dict(imports=['module_of_a_model']))
+    found = open_model(save(tmp_path / 'a.pth', classifier(), config.read_text()), config).model
     assert type(found).__name__ == 'ToldXCiT'
 
 
