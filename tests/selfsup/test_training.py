@@ -147,38 +147,21 @@ def test_an_alarm_is_repeated_only_after_the_bound_was_left(stop, config, capfd)
 CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, average=dict(custom_hooks=[
     dict(type='DINOHook', momentum=(0.9, 1.), **HEALTHY), dict(type='CollapseHook'),
     dict(type='AverageHook', momentum=0.1, update_buffers=True)]))
-_WHOLE = {}
 
 
-def whole(name, config):
-    """Return the end of the run that nothing stopped."""
-    if name not in _WHOLE:
-        cfg = config(**CASES[name])
-        cfg.work_dir += '/whole'
-        _WHOLE[name] = train(cfg)
-    return _WHOLE[name]
-
-
-@pytest.mark.parametrize('name, stop, workers', (('plain', 3, 0), ('plain', 4, 2), ('accumulation', 5, 0),
-                                                 ('average', 10, 0)))
+@pytest.mark.parametrize('name, stop, workers', (('plain', 4, 2), ('accumulation', 3, 0), ('average', 10, 0)))
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, workers, config):
     """In an epoch, at its end, while the prototypes are frozen or not, between summed gradients, with the average."""
-    wanted, cfg = whole(name, config), config(workers, **CASES[name])
+    wanted, cfg = train(config(**CASES[name])), config(workers, **CASES[name])
+    cfg.work_dir += '/stopped'
     with pytest.raises(Stopped, match=f'iteration {stop}'):
         train(cfg, At(stop, terminate))
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
     assert_same_run(train(cfg, resume=True), wanted)
-
-
-def test_a_checkpoint_holds_student_teacher_centre_and_schedules(config):
-    state = whole('plain', config)
-    weights = state['state_dict']
+    weights = wanted['state_dict']
+    assert weights['teacher.centre'].any() and {name.split('.')[0] for name in weights} == {'student', 'teacher'}
     for part in ('backbone.blocks.0.attn.qkv.weight', 'head.last_layer.weight_v'):
         assert not torch.equal(weights[f'student.{part}'], weights[f'teacher.{part}'])
-    assert weights['teacher.centre'].any() and {name.split('.')[0] for name in weights} == {'student', 'teacher'}
-    assert len(state['param_schedulers']) == 3
-    decays = {group['weight_decay'] for group in state['optimizer']['param_groups']}
-    assert len(decays) == 2 and 0. in decays and 0.39 < max(decays) <= 0.4
 
 
 #: Views without chance, so that an image has the same in every process, and batch norms with fixed statistics: on CPUs
