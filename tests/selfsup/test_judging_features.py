@@ -9,6 +9,7 @@ import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
 
+from helpers.models import prefixed
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT, XCiTClassifier
@@ -115,18 +116,15 @@ def test_any_file_with_a_class_token(form, backbone, data, wanted, tmp_path):
     state = backbone.state_dict()
     other = {name: torch.randn_like(value) if value.is_floating_point() else value for name, value in state.items()}
     head = {'head.weight': torch.randn(7, 32), 'head.bias': torch.randn(7)}
-    if form == 'DINO run':
-        model = DINO(dict(type='XCiTClassifier', arch=ARCH, num_classes=0),
-                     dict(type=DINOHead, num_prototypes=16, hidden_channels=8, bottleneck_channels=4))
-        model.teacher.backbone.load_state_dict(state)
-        content = dict(state_dict=model.state_dict(), meta=dict(epoch=1))
-    else:
-        content = {
-            'classifier': dict(model={**state, **head}),
-            'training': dict(state_dict={f'backbone.{name}': value for name, value in {**state, **head}.items()},
-                             meta=dict(dataset_meta=dict(classes=tuple('abcdefg')))),
-            'published checkpoint': {part: {f'module.backbone.{name}': value for name, value in tensors.items()}
-                                     for part, tensors in (('student', other), ('teacher', state))}}[form]
+    dino = DINO(dict(type='XCiTClassifier', arch=ARCH, num_classes=0),
+                dict(type=DINOHead, num_prototypes=16, hidden_channels=8, bottleneck_channels=4))
+    dino.teacher.backbone.load_state_dict(state)
+    content = {
+        'classifier': dict(model={**state, **head}), 'DINO run': dict(state_dict=dino.state_dict(), meta=dict(epoch=1)),
+        'training': dict(state_dict=prefixed({**state, **head}, 'backbone.'),
+                         meta=dict(dataset_meta=dict(classes=tuple('abcdefg')))),
+        'published checkpoint': {part: prefixed(tensors, 'module.backbone.')
+                                 for part, tensors in (('student', other), ('teacher', state))}}[form]
     torch.save(content, tmp_path / 'any.pth')
     done = judge(tmp_path / 'any.pth', data, tmp_path, '--knn', 5, '--tta' if form == 'classifier' else '--knn=5')
     assert len(accuracies(done)) == 2 if form == 'classifier' else accuracies(done) == wanted
@@ -154,10 +152,8 @@ def layers(monkeypatch):
 
 
 def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, layers, tmp_path):
-    shutil.copytree(data / 'train', tmp_path / 'other/train')
-    for path in (data / 'val').glob('*/*.png'):
-        (tmp_path / 'other/val' / path.parent.name).mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(tmp_path / 'other/val' / path.parent.name / path.name), np.zeros((32, 32, 3), np.uint8))
+    for path in shutil.copytree(data, tmp_path / 'other').glob('val/*/*.png'):
+        cv2.imwrite(str(path), np.zeros((32, 32, 3), np.uint8))
     options = '--linear', 1, '--cfg-options', 'train_dataloader.batch_size=16'
     seen = [accuracies(judge(weights, root, tmp_path, *options)) for root in (data, data, tmp_path / 'other')]
     assert seen[0] == seen[1] and torch.equal(layers[0], layers[1]) and torch.equal(layers[0], layers[2])
@@ -182,48 +178,52 @@ def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tm
 
 def dense_file(folder, data):
     state = XCiT(dict(ARCH, depth=4)).state_dict()
-    torch.save(dict(state_dict={f'backbone.{name}': value for name, value in state.items()}), folder / 'dense.pth')
+    torch.save(dict(state_dict=prefixed(state, 'backbone.')), folder / 'dino.pth')
 
 
 PREPARE = dict(dense=dense_file, broken=lambda folder, data: (data / 'train/green/03.png').write_bytes(b''),
                renamed=lambda folder, data: (data / 'train/red').rename(data / 'train/crimson'),
-               empty=lambda folder, data: shutil.rmtree(data / 'train'))
+               empty=lambda folder, data: shutil.rmtree(data / 'train'),
+               listed=lambda folder, data: (folder / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n'))
 
 
-@pytest.mark.parametrize('config, weights, option, prepare, words', (
-    (TINY_CLS_CONFIG, 'dense.pth', '--knn', 'dense', ('dense.pth', 'class token')),
-    (TINY_CONFIG, 'dino.pth', '--linear', None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
-    ('xcit_s12_p16_dino', 'dino.pth', '--knn', None, ('labelled', 'such as xcit_s12_p16_custom')),
-    ('xcit_n12_p16_dino_small', 'dino.pth', '--linear', None, ('labelled', 'such as xcit_n12_p8_small')),
-    ('xcit_n12_p16_dino_small', 'dino.pth', '--size=64', None, ('such as xcit_n12_p8_small', '--knn or --linear')),
-    (TINY_CLS_CONFIG, 'a.onnx', '--knn', None, ('--knn', 'checkpoints')),
-    (TINY_CLS_CONFIG, 'dino.pth', '--knn', 'broken', ('green/03.png', )),
-    (TINY_CLS_CONFIG, 'dino.pth', '--linear=1', 'broken', ('green/03.png', )),
-    (TINY_CLS_CONFIG, 'dino.pth', '--knn', 'renamed', ("'crimson'", "'red'", 'different classes')),
-    (TINY_CLS_CONFIG, 'dino.pth', '--knn', 'empty', ('missing', '/train'))))
-def test_what_cannot_be_judged_is_one_message(config, weights, option, prepare, words, backbone, data, demo_data,
-                                              tmp_path):
-    torch.save(backbone.state_dict(), tmp_path / 'dino.pth')
+def with_option(option, change):
+    return option, '--cfg-options', change
+
+
+@pytest.mark.parametrize('config, options, prepare, words', (
+    (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'class token')),
+    (TINY_CONFIG, ('--linear', ), None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
+    ('xcit_s12_p16_dino', ('--knn', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
+    ('xcit_n12_p16_dino_small', ('--linear', ), None, ('labelled', 'such as xcit_n12_p8_small')),
+    ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_n12_p8_small', '--knn or --linear')),
+    (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
+    (TINY_CLS_CONFIG, ('--linear=1', ), 'broken', ('green/03.png', )),
+    (TINY_CLS_CONFIG, ('--knn', ), 'renamed', ("'crimson'", "'red'", 'different classes')),
+    (TINY_CLS_CONFIG, ('--knn', ), 'empty', ('missing', '/train')),
+    (TINY_CLS_CONFIG, ('--knn', '--sizes', '32', '48'), None, ('--knn', '--size ')),
+    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.with_label=False'), None,
+     ('without labels', '/train')),
+    (TINY_CLS_CONFIG, with_option('--knn', 'model.backbone.num_classes=2'), None, ('3 class folders', '2 classes')),
+    (TINY_CLS_CONFIG, with_option('--linear', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
+     ('--linear', 'ResizeEdge')),
+    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
+     ('line 2 has the label 7', ))))
+def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
+    """Before anything runs, except where an image is damaged."""
+    file = shutil.copy(weights, tmp_path)
     root = demo_data if config == TINY_CONFIG else shutil.copytree(data, tmp_path / 'data')
     if prepare:
         PREPARE[prepare](tmp_path, root)
-    done = run_tool('test.py', config, tmp_path / weights, '--data-root', root, '--work-dir', tmp_path / 'run', option,
-                    check=False)
+    done = run_tool('test.py', config, file, '--data-root', root, '--work-dir', tmp_path / 'run',
+                    *(option.format(tmp_path) for option in options), check=False)
     assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
+    assert prepare == 'broken' or ' loaded ' not in done.stdout
 
 
-@pytest.mark.parametrize('options, words', (
-    (('--knn', '--sizes', 32, 48), ('--knn', '--size ')),
-    (('--knn', '--cfg-options', 'train_dataloader.dataset.with_label=False'), ('without labels', '/train')),
-    (('--knn', '--cfg-options', 'model.backbone.num_classes=2'), ('3 class folders', '2 classes')),
-    (('--linear', '--cfg-options', 'test_dataloader.dataset.pipeline.1.edge=long'), ('--linear', 'ResizeEdge')),
-    (('--knn', '--cfg-options', 'train_dataloader.dataset.ann_file={}/list.txt'), ('line 2 has the label 7', ))))
-def test_options_that_exclude_it_are_one_message(options, words, data, weights, tmp_path):
-    """Before anything runs."""
-    (tmp_path / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n')
-    done = judge(weights, data, tmp_path, *(str(option).format(tmp_path) for option in options), check=False)
-    assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
-    assert ' loaded ' not in done.stdout
+def test_exported_files_have_no_features_to_judge(data, tmp_path):
+    done = judge(tmp_path / 'a.onnx', data, tmp_path, '--knn', check=False)
+    assert done.returncode == 1 and '--knn' in done.message and 'checkpoints' in done.message
 
 
 @pytest.mark.integration
