@@ -6,10 +6,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from mmdet.apis import inference_detector, init_detector
 from mmdet.structures import DetDataSample
 from mmengine.registry import MODELS, init_default_scope
-from mmseg.apis import inference_model, init_model
 
 import xcit_dense
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -70,18 +68,13 @@ def test_five_channels_all_the_way(task, suffix, data, tmp_path):
     drawn = sorted((tmp_path / 'out').glob('*.jpg'))
     assert len(drawn) == 3 and cv2.imread(str(drawn[0])).std() > 20
     model, file = xcit_dense.load(config, run), sorted(images.glob(f'*{suffix}'))[0]
-    dumped = [str(run / name) for name in ('five.py', (run / 'last_checkpoint').read_text().rpartition('/')[2])]
     if task == 'det':
         records = json.loads((tmp_path / 'out/results.json').read_text())
         assert {record['file_name'].rpartition('.')[2] for record in records} == {suffix[1:]}
         array = np.stack(cv2.imreadmulti(str(file), flags=-1)[1], -1)
         assert np.array_equal(model(array, threshold=0).boxes, model(file, threshold=0).boxes)
-        theirs, = inference_detector(init_detector(*dumped, device='cpu'), [str(file)])
-        assert len(theirs.pred_instances) == len(model(file, threshold=0))
     else:
         assert np.array_equal(model(np.load(file)).labels, model(file).labels)
-        theirs, = inference_model(init_model(*dumped, device='cpu'), [str(file)])
-        assert np.array_equal(theirs.pred_sem_seg.data[0].numpy(), model(file).labels)
 
 
 @pytest.mark.parametrize('channels, words', ((4, '(H, W, 4)'), (None, 'LoadImageChannels')))
