@@ -36,6 +36,7 @@ def files(tmp_path_factory):
     content = dict(
         imagenet=state, few=few, dino=none, own=dict(meta=meta, state_dict=few),
         wrong=dict(meta=dict(dataset_meta=dict(classes=('a', 'b'))), state_dict=few),
+        many=dict(meta=dict(dataset_meta=dict(classes=tuple('abcde'))), state_dict=few),
         run=dict(meta=meta, state_dict={f'backbone.{name}': value for name, value in few.items()}),
         dense=XCiT(ARCH, **BN).state_dict(),
         grey={**few, stem: few[stem].sum(1, keepdim=True)}, wide={**few, stem: few[stem].repeat(1, 2, 1, 1)})
@@ -67,7 +68,7 @@ def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture,
 
 @pytest.mark.parametrize('name, names, words', (
     ('own', 'abcd', 'checkpoint'), ('run', 'abcd', 'checkpoint'), ('few', '0123', 'no names'),
-    ('wrong', '0123', 'has 2 names')))
+    ('wrong', '0123', 'has 2 names'), ('many', '0123', 'has 5 names')))
 def test_names_of_ones_own_classes(name, names, words, opened, picture):
     classifier = opened(name)
     assert classifier.names == tuple(names) and words in classifier.names_from
