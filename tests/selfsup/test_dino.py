@@ -105,6 +105,7 @@ def test_a_loss_needs_two_views_of_each_image(views, got):
         build(num_classes=7)
 
 
+@pytest.mark.slow
 def test_the_passes_are_compiled():
     """What `CompileHook` compiles is what runs, for each size."""
     model, views, graphs = build(arch=dict(ARCH, depth=1)).eval(), views_of(32, 16), []
