@@ -1,4 +1,4 @@
-"""The benchmark on tiny models."""
+"""The benchmark on tiny models: its numbers, what is compared, and runtimes with our exported model."""
 import copy
 import gc
 import json
@@ -10,16 +10,17 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
+from mmengine.model import BaseModel
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
-from xcit_dense.benchmark import cells, detector, growth, models, segmentor
+from xcit_dense.benchmark import cells, detector, growth, models, runtimes, segmentor
 from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.benchmark.measure import cut_data
-from xcit_dense.errors import ConfigError
+from xcit_dense.errors import ConfigError, SetupError
 from xcit_dense.for_mmseg import ImageFolderDataset
 from xcit_dense.machine import has_bfloat16
 
@@ -28,9 +29,9 @@ ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
 on_a_cpu = pytest.mark.skipif(get_device() != 'cpu', reason='there is a GPU')
 
 
-@pytest.mark.parametrize('training', (False, True))
-@pytest.mark.parametrize('name, size', (('small_12_p8', (200, 333)), ('nano_12_p16', (65, 64))))
-@pytest.mark.parametrize('classes', (None, 1000))
+@pytest.mark.parametrize('name, size, training, classes', (
+    ('small_12_p8', (200, 333), False, None), ('small_12_p8', (200, 333), True, 1000),
+    ('nano_12_p16', (65, 64), True, None), ('nano_12_p16', (65, 64), False, 1000)))
 def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, training, classes):
     counter = FlopCounterMode(display=False)
     with torch.device('meta'), torch.set_grad_enabled(training), counter, set_fast(False):
@@ -55,6 +56,9 @@ def test_multiply_adds_take_the_form_with_fewer():
 
 
 def test_saved_bytes_are_storages_that_are_neither_given_nor_counted_before():
+    """What was saved is not kept after it was counted: an operator's own output must not refer to itself."""
+    outputs = []
+
     class Model(torch.nn.Module):
 
         def __init__(self):
@@ -63,30 +67,18 @@ def test_saved_bytes_are_storages_that_are_neither_given_nor_counted_before():
 
         def forward(self, x):
             x = x * self.weight  # both factors are given
-            return (x.exp().view(-1) * x.view(-1).exp(), )  # two results of exp, each also a factor
+            y = x.exp()
+            outputs.append(weakref.ref(y))
+            return (y.view(-1) * x.view(-1).exp(), )  # two results of exp, each also a factor
 
     images = torch.randn(4, 3, 8, 8)
     assert cells.saved_bytes(Model(), images, 'float32') == 2 * images.nbytes
-
-
-def test_what_a_forward_pass_saves_is_not_kept_after_it_was_counted():
-    """An operator saves its own output, which must not refer to itself."""
-    class Model(torch.nn.Module):
-
-        def forward(self, x):
-            y = (x * self.weight).exp()
-            outputs.append(weakref.ref(y))
-            return (y * y, )
-
-    model, outputs = Model(), []
-    model.weight = torch.nn.Parameter(torch.ones(8))
-    cells.saved_bytes(model, torch.randn(2, 8), 'float32')
     gc.collect()
     assert outputs[0]() is None
 
 
 @pytest.mark.parametrize('mode, dtype', (('inference', 'float32'), ('training', 'float32'), ('training', 'bfloat16'),
-                                          ('training', 'float16')))
+                                         ('training', 'float16')))
 def test_cell_compares_models_of_the_same_parameters(mode, dtype):
     cell = cells.measure_cell(ARCH, (64, 80), batch=2, dtype=dtype, mode=mode, names=['ours', 'plain'], runs=2,
                                   rates=dict(matrix=1e9, copy=1e9))
@@ -106,24 +98,22 @@ def test_cell_compares_models_of_the_same_parameters(mode, dtype):
         assert plain['saved_bytes'] > 4 * 20 * 32 * 20 * (2 if dtype == 'float32' else 1)
 
 
-def test_a_wrong_model_shows_in_the_error(monkeypatch):
-    monkeypatch.setattr(ReferenceXCiT, 'load_state_dict', lambda self, state: None)
-    cell = cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode='inference', names=['ours', 'plain'],
-                                  runs=1)
-    assert cell['rows'][0]['error'] > 1e-2
-
-
-def test_models_that_do_not_fit_are_left_out(monkeypatch):
+def test_a_wrong_model_shows_in_the_error_and_one_that_does_not_fit_is_left_out(monkeypatch):
     class TooLarge(ReferenceXCiT):
 
         def forward(self, x):
             raise torch.OutOfMemoryError
 
+    def rows(mode):
+        return cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode=mode, names=['ours', 'plain'],
+                                  runs=1)['rows']
+
+    monkeypatch.setattr(ReferenceXCiT, 'load_state_dict', lambda self, state: None)
+    assert rows('inference')[0]['error'] > 1e-2
     monkeypatch.setitem(models.RIVALS, 'plain', lambda arch: TooLarge(arch, **BN))
-    cell = cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode='training', names=['ours', 'plain'],
-                                  runs=1)
-    assert cell['rows'][1] == dict(name='plain', failed='out of memory')
-    assert cell['rows'][0]['seconds'] > 0 and 'times_as_fast' not in cell['rows'][0]
+    ours, plain = rows('training')
+    assert plain == dict(name='plain', failed='out of memory')
+    assert ours['seconds'] > 0 and 'times_as_fast' not in ours
 
 
 def test_steps_are_interleaved_and_warm_up_is_not_counted():
@@ -143,11 +133,6 @@ def test_rivals_run(name):
     assert len(maps) == (1 if name == 'timm' else 4)
 
 
-@pytest.mark.parametrize('seconds, text', ((0, '0:00 min'), (59.9, '0:59 min'), (60, '1:00 min'), (3661, '61:01 min')))
-def test_minutes(seconds, text):
-    assert cells._minutes(seconds) == text
-
-
 def test_what_is_left_is_told_by_cost(monkeypatch):
     """After a minute for a tenth of the work nine are left."""
     now, lines = [0.], []
@@ -155,18 +140,14 @@ def test_what_is_left_is_told_by_cost(monkeypatch):
 
     def work(seconds):
         now[0] += seconds
+        return seconds
 
     jobs = [('a', 1, lambda: work(60)), ('b', 4, lambda: work(200)), ('c', 5, lambda: work(1))]
-    list(cells.run_jobs(jobs, lines.append))
-    assert [line.partition('(')[2] for line in lines] == [
-        '0:00 min passed)', '1:00 min passed, 9:00 min left)', '4:20 min passed, 4:20 min left)']
-
-
-def test_jobs_say_how_far_they_are():
-    lines = []
-    jobs = [(label, cost, lambda label=label: label * 2) for label, cost in (('a', 1), ('b', 3))]
-    assert list(cells.run_jobs(jobs, lines.append)) == ['aa', 'bb']
-    assert lines[0] == '[1/2] a (0:00 min passed)' and lines[1].startswith('[2/2] b (0:00 min passed, 0:0')
+    assert list(cells.run_jobs(jobs, lines.append)) == [60, 200, 1]
+    assert lines == ['[1/3] a (0:00 min passed)', '[2/3] b (1:00 min passed, 9:00 min left)',
+                     '[3/3] c (4:20 min passed, 4:20 min left)']
+    assert [cells._minutes(seconds) for seconds in (0, 59.9, 60, 3661)] == ['0:00 min', '0:59 min', '1:00 min',
+                                                                            '61:01 min']
 
 
 @pytest.mark.parametrize('patch_size', (8, 16))
@@ -235,10 +216,11 @@ def test_detectors_train():
     assert not torch.equal(model.backbone.blocks[0].mlp.fc1.weight, before['blocks.0.mlp.fc1.weight'])
 
 
-@pytest.mark.parametrize('name', ('ours small_12_p16', 'swin_t', 'resnet50'))
+@pytest.mark.parametrize('name', ('ours small_12_p16', pytest.param('swin_t', marks=pytest.mark.slow),
+                                  pytest.param('resnet50', marks=pytest.mark.slow)))
 def test_segmentors_train(name):
     model, optimizer = segmentor.build_segmentor(*segmentor.UPERNET.backbones[name])
-    data = segmentor.make_label_maps(2, (64, 96))
+    data = segmentor.make_label_maps(2, (32, 64))
     losses = model(**model.data_preprocessor(data, training=True), mode='loss')
     assert {'decode.loss_ce', 'aux.loss_ce'} <= losses.keys()
     before = copy.deepcopy(model.backbone.state_dict())
@@ -247,10 +229,32 @@ def test_segmentors_train(name):
     assert any(not torch.equal(after[key], value) for key, value in before.items() if key.endswith('weight'))
 
 
+class Tiny(BaseModel):
+    """A model of one number."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(start))
+
+    def forward(self, inputs, data_samples, mode):
+        assert mode == 'loss' and len(inputs) == len(data_samples) == 2
+        return dict(loss=(torch.stack(inputs).float() * self.weight).mean())
+
+
 def test_a_task_is_measured_without_the_search():
-    row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=2, dtype='float32', runs=1,
-                                      task=segmentor.UPERNET, search=False)
-    assert row['images_per_second'] == 2 / row['seconds'] and 'largest_batch' not in row
+    built = []
+
+    def build(*args):
+        built.append(Tiny(*args))
+        return built[-1], torch.optim.SGD(built[-1].parameters(), 0.1)
+
+    task = detector.Task(dict(a=(1., ), b=(2., )), build, segmentor.make_label_maps)
+    rows = detector.measure_detectors(['b', 'a'], image=(64, 96), batch=2, dtype='float32', runs=3, task=task,
+                                      search=False)
+    assert [row['name'] for row in rows] == ['b', 'a'] and built[0].weight != 2 and built[1].weight != 1
+    for row in rows:
+        assert (row['image'], row['batch'], row['dtype']) == ([64, 96], 2, 'float32') and 'largest_batch' not in row
+        assert row['images_per_second'] == 2 / row['seconds'] and row['fastest'] <= row['seconds'] <= row['slowest']
 
 
 @on_a_cpu
@@ -284,10 +288,53 @@ def test_tool_writes_numbers_tables_and_pictures(tmp_path):
     (('--images', '8x8'), ('32x32', "'8x8'")),
     (('--runs', '0'), ('at least 1', "'0'")),
     (('--sizes', 'huge_12'), ('huge_12', 'small_12')),
+    (('--runtimes', 'tensorflow', '--modes', 'inference'), ('tensorflow', 'onnxruntime_int8')),
+    (('--runtimes', 'onnxruntime'), ('--modes inference', )),
+    (('--runtimes', '--modes', 'inference', '--dtype', 'bfloat16'), ('float32', )),
 ))
-def test_tool_says_what_it_takes(call_tool, capsys, options, words):
-    code, message = call_tool('benchmark.py', *options)
-    assert code == 2 and all(word in message for word in words), message
+def test_tool_says_what_it_takes(call_tool, tmp_path, options, words):
+    code, message = call_tool('benchmark.py', *options, '--out', tmp_path)
+    assert code == (1 if '--runtimes' in options else 2) and all(word in message for word in words), message
+    assert not list(tmp_path.iterdir())
+
+
+def measured(names):
+    """Rows by name, with those of our model and the plain one."""
+    cell = cells.measure_cell(ARCH, (64, 80), batch=1, dtype='float32', mode='inference',
+                              names=['ours', 'plain', *names], runs=2)
+    return {row['name']: row for row in cell['rows']}
+
+
+@on_a_cpu
+def test_eager_in_bfloat16():
+    rows = measured(['eager_bf16'])
+    row = rows['eager_bf16']
+    assert 1e-4 < row['error'] < 5e-2 and row['times_ours'] == rows['ours']['seconds'] / row['seconds']
+    assert 'file_bytes' not in row and 'times_ours' not in rows['plain']
+
+
+@on_a_cpu
+def test_a_missing_package_is_named(monkeypatch):
+    def open_file(files, model, shape):
+        import no_such_runtime  # noqa: F401
+
+    monkeypatch.setitem(runtimes.RUNTIMES, 'onnxruntime', open_file)
+    with pytest.raises(SetupError, match='pip install.*onnxruntime'):
+        models.build_models(ARCH, 'inference', ['ours', 'onnxruntime'])
+
+
+@on_a_cpu
+@pytest.mark.slow
+def test_every_runtime_gives_our_maps():
+    pytest.importorskip('onnxruntime')
+    pytest.importorskip('openvino')
+    rows = measured(list(runtimes.RUNTIMES))
+    for name in runtimes.RUNTIMES:
+        row = rows[name]
+        exact = name in ('onnxruntime', 'openvino', 'openvino_fixed')
+        assert (0 if exact else 1e-4) < row['error'] < (1e-5 if exact else 0.1), name
+        assert (row.get('file_bytes', 0) > 10_000) == (name != 'eager_bf16')
+    assert rows['openvino_int8']['file_bytes'] < rows['openvino']['file_bytes']
 
 
 class MasksDataset(ImageFolderDataset):

@@ -55,8 +55,10 @@ def test_rates_of_the_machine():
 
 
 def test_cells_in_their_units():
-    text = report.markdown(result_of(cells=[cell('training', OURS, PLAIN), cell('inference', dict(
-        name='ours', seconds=1., fastest=1., slowest=1., multiply_adds=None, saved_bytes=0))]))
+    """Runtimes have the size of their file and are next to ours."""
+    runtime = dict(name='onnxruntime', seconds=1., fastest=1., slowest=1., multiply_adds=None, saved_bytes=0,
+                   times_ours=2.25, file_bytes=47e6)
+    text = report.markdown(result_of(cells=[cell('training', OURS, PLAIN), cell('inference', runtime)]))
     assert text.index('## Inference') < text.index('## Training')
     (inference, ), (ours, plain) = tables(text)
     assert ours == {
@@ -67,6 +69,7 @@ def test_cells_in_their_units():
     assert plain['model'] == 'plain' and plain['seconds'] == 'out of memory'
     assert not any(plain[name] for name in ('peak, GiB', 'error', 'share', "times plain's speed"))
     assert inference['saved, GiB'] == '0' and inference['seconds'] == '1 (1 to 1)'  # nothing saved is a number
+    assert inference['times ours'] == '2.25' and inference['file, MB'] == '47'
     assert not {'multiply-adds, G', 'peak, GiB', 'error'} & inference.keys()  # nobody measured them
 
 
@@ -84,8 +87,8 @@ def test_growths_are_kept_apart():
     points = growth()
     points[1]['dtype'], points[2]['mode'] = 'bfloat16', 'training'
     assert {key: len(cells) for key, cells in report.growths(result_of(growth=points)).items()} == {
-        ('nano_12_p16', 'inference', 'float32'): 1, ('nano_12_p16', 'inference', 'bfloat16'): 1,
-        ('nano_12_p16', 'training', 'float32'): 1}
+        ('nano_12_p16', *kind): 1 for kind in (('inference', 'float32'), ('inference', 'bfloat16'),
+                                               ('training', 'float32'))}
 
 
 def test_detectors_in_their_units():
@@ -101,6 +104,8 @@ def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
     drawn = []
     monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
     path, = report.plot(result_of(growth=growth()), tmp_path)
+    assert [report._tick(value, None) for value in (0.5, 9999, 10_000, 400_000, 12_500)] == [
+        '0.5', '9999', '10k', '400k', '12.5k']
     assert path == tmp_path / 'growth_nano_12_p16_inference_float32.png'
     for axes, unit, values, power in zip(drawn[0].axes, ('s', 'GiB'), ([1.024, 4.096, 16.384], [1, 16, 256]),
                                          ('1.00', '2.00'), strict=True):
@@ -115,24 +120,8 @@ def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
         assert 'pixels' in top.get_xlabel()
 
 
-@pytest.mark.parametrize('value, text', ((0.5, '0.5'), (9999, '9999'), (10_000, '10k'), (400_000, '400k'),
-                                         (12_500, '12.5k')))
-def test_ticks(value, text):
-    assert report._tick(value, None) == text
-
-
 def test_saved_is_what_is_shown(tmp_path):
     result = result_of(cells=[cell('training', OURS)])
     report.save(result, tmp_path)
     assert json.loads((tmp_path / 'benchmark.json').read_text()) == result
     assert (tmp_path / 'benchmark.md').read_text() == report.markdown(result)
-
-
-def test_runtimes_have_the_size_of_their_file_and_are_beside_ours():
-    runtime = dict(name='onnxruntime', seconds=0.125, fastest=0.125, slowest=0.25, times_ours=2.25, file_bytes=47e6)
-    tables = report.markdown(dict(machine=MACHINE, cells=[cell('inference', OURS, runtime)], growth=[], detectors=[]))
-    header, _, ours, row = (line.split('|') for line in tables.splitlines() if line.startswith('|'))
-    columns = {name.strip(): value.strip() for name, value in zip(header, row, strict=True)}
-    assert columns['times ours'] == '2.25' and columns['file, MB'] == '47'
-    assert 'file, MB' not in report.markdown(dict(machine=MACHINE, cells=[cell('inference', OURS)], growth=[],
-                                                  detectors=[]))

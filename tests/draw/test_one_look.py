@@ -40,6 +40,7 @@ def names(root):
     return tuple(category['name'] for category in content['categories'])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('palette', (None, PALETTE))
 def test_a_class_has_one_colour_in_every_tool(palette, names, root, drawn, tmp_path):
     pytest.importorskip('tensorboard')

@@ -1,15 +1,20 @@
 """What the attention tool writes of an image: arrays that are the model's own, and a picture in the same places."""
+import re
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
 import torch
 
-from helpers.models import build, prefixed, randomise
+from helpers.models import build, prefixed, randomise, relative_error
+from helpers.tools import peak_of_tool
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, principal_components
 from xcit_dense.data.datasets import find_images
-from xcit_dense.errors import CheckpointError, ConfigError
-from xcit_dense.predict import attention_pictures
+from xcit_dense.errors import ConfigError
+from xcit_dense.predict import attention_pictures, components
 from xcit_dense.predict.attention import Attention, Picture, PictureReader
+from xcit_dense.predict.attention_pictures import WIDTH, Panel, colours_of, draw
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.opening import normalised
 
@@ -43,8 +48,7 @@ def image(tmp_path):
 
 def show(file, image, out, **options):
     """Run over an image; give its arrays and its picture, RGB."""
-    root = image.parent.parent
-    words = predict_files(Attention(file, **options), *find_images(root), out)
+    words = predict_files(Attention(file, **options), *find_images(image.parent.parent), out)
     assert words.startswith('1 picture and ')
     with np.load(out / 'deep/a.npz') as arrays:
         return dict(arrays), cv2.imread(str(out / 'deep/a.png'))[..., ::-1]
@@ -54,18 +58,27 @@ def seen(image, size=None):
     return normalised(PictureReader(size).read(image).seen)
 
 
-@pytest.mark.parametrize('kind, patch, blocks', (('classifier', 8, None), ('dino', 16, None), ('classifier', 8, [2])))
-def test_attention_of_a_classifier(kind, patch, blocks, files, image, tmp_path):
+@pytest.mark.parametrize('kind, patch, blocks, size, input_size', (
+    ('classifier', 8, None, None, [51, 75]), ('classifier', 8, [2], None, [51, 75]),
+    ('dino', 16, None, 102, [102, 150])))
+def test_attention_of_a_classifier(kind, patch, blocks, size, input_size, files, image, tmp_path):
     file, model = files[kind]
-    arrays, picture = show(file, image, tmp_path / 'out', blocks=blocks)
-    wanted = attention_maps(model, seen(image))[0].numpy()
-    wanted = wanted[[block - 1 for block in blocks or (1, 2)]]
+    arrays, picture = show(file, image, tmp_path / 'out', blocks=blocks, size=size)
+    wanted = attention_maps(model, seen(image, size))[0].numpy()[[block - 1 for block in blocks or (1, 2)]]
     assert arrays['attention'].dtype == np.float32 and arrays['attention'].shape == wanted.shape
-    assert wanted.shape[1:] == (4, -(-51 // patch), -(-75 // patch))
+    assert wanted.shape[1:] == (4, *(-(-side // patch) for side in input_size))
     assert np.abs(arrays['attention'] - wanted).max() < 1e-5 * wanted.max()
     assert arrays['blocks'].tolist() == (blocks or [1, 2]) and arrays['patch'] == patch
-    assert arrays['image_size'].tolist() == arrays['input_size'].tolist() == [51, 75]
+    assert arrays['image_size'].tolist() == [51, 75] and arrays['input_size'].tolist() == input_size
     assert 1400 < picture.shape[1] <= 1600
+
+
+@pytest.mark.parametrize('sides, size, wanted', (
+    ((51, 75), 20, (20, 29)), ((51, 75), None, (51, 75)), ((1, 300), 2, (2, 600)), ((600, 1), 1, (600, 1))))
+def test_the_shorter_side_is_resized(sides, size, wanted, tmp_path):
+    cv2.imwrite(str(tmp_path / 'a.png'), np.zeros((*sides, 3), np.uint8))
+    read = PictureReader(size).read(tmp_path / 'a.png')
+    assert read.seen.shape[:2] == wanted and read.original.shape[:2] == sides
 
 
 @pytest.mark.parametrize('size, heads, columns', (
@@ -97,20 +110,16 @@ def test_components_and_levels_of_a_dense_model(files, image, tmp_path):
         assert arrays[f'level_{stride}_explained'].shape == (3, )
 
 
-@pytest.mark.parametrize('kind, options, names', (
-    ('dense', dict(show='levels'), {'level_4_norm', 'level_32_components'}),
-    ('dense', dict(show='components'), {'components', 'explained', 'blocks'}),
-    ('dense', dict(blocks=[3, 1, 3]), {'components', 'level_4_norm'}),
-    ('backbone', {}, {'components'}), ('classifier', dict(show='components'), {'components'}),
-    ('classifier', dict(show='components', blocks=[12]), {'components'})))
-def test_what_is_shown_can_be_chosen(kind, options, names, files, image, tmp_path):
+@pytest.mark.parametrize('kind, options, shows, blocks', (
+    ('dense', dict(show='levels'), {'level'}, []), ('dense', dict(show='components'), {'components'}, [1, 2, 3, 4]),
+    ('dense', dict(blocks=[3, 1, 3]), {'components', 'level'}, [1, 3]),
+    ('backbone', {}, {'components'}, [4, 6, 8, 12]),
+    ('classifier', dict(show='components'), {'components'}, [4, 6, 8, 12]),
+    ('classifier', dict(show='components', blocks=[12]), {'components'}, [12])))
+def test_what_is_shown_can_be_chosen(kind, options, shows, blocks, files, image, tmp_path):
     arrays, _ = show(files[kind][0], image, tmp_path / 'out', **options)
-    assert names <= set(arrays) and ('attention' in arrays) is False
-    assert ('components' in arrays) == ('components' in names)
-    assert any(name.startswith('level') for name in arrays) == any(name.startswith('level') for name in names)
-    if 'components' in names:
-        wanted = sorted(set(options.get('blocks', ()))) or ([1, 2, 3, 4] if kind == 'dense' else [4, 6, 8, 12])
-        assert arrays['blocks'].tolist() == wanted and len(arrays['components']) == len(wanted)
+    assert {name.partition('_')[0] for name in arrays} & {'attention', 'components', 'level'} == shows
+    assert arrays.get('blocks', np.array([])).tolist() == blocks and len(arrays.get('components', ())) == len(blocks)
 
 
 @pytest.mark.parametrize('kind, options, words', (
@@ -126,35 +135,14 @@ def test_what_a_model_cannot_show(kind, options, words, files):
         Attention(files[kind][0], **options)
 
 
-def test_a_model_of_other_channels_shows_no_pictures(tmp_path):
-    model = XCiTClassifier('nano_12_p16', in_channels=4, norm_cfg=dict(type='BN'))
-    torch.save(dict(model=model.state_dict()), tmp_path / 'w.pth')
-    with pytest.raises(CheckpointError, match='4 channels'):
-        Attention(tmp_path / 'w.pth')
-
-
-@pytest.mark.parametrize('size, wanted', ((20, (20, 29)), (102, (102, 150)), (51, (51, 75))))
-def test_the_shorter_side_is_resized(size, wanted, files, image, tmp_path):
-    arrays, _ = show(files['dino'][0], image, tmp_path / 'out', size=size)
-    assert tuple(arrays['input_size']) == wanted and tuple(arrays['image_size']) == (51, 75)
-    assert arrays['attention'].shape[2:] == tuple(-(-side // 16) for side in wanted)
-
-
-def test_sides_stay_a_pixel(tmp_path):
-    cv2.imwrite(str(tmp_path / 'a.png'), np.zeros((1, 300, 3), np.uint8))
-    assert PictureReader(2).read(tmp_path / 'a.png').seen.shape == (2, 600, 3)
-
-
-@pytest.mark.parametrize('place', ((1, 8), (4, 1), (2, 6)))
+@pytest.mark.parametrize('place', ((1, 8), (4, 1)))
 def test_a_patch_that_differs_is_the_token_that_differs(place, files, image, tmp_path):
     """In a model whose tokens stay where they are: the grid is not transposed and not mirrored."""
     pixels = np.full((96, 160, 3), 128, np.uint8)
     pixels[16 * place[0]:16 * place[0] + 16, 16 * place[1]:16 * place[1] + 16] = 255, 0, 0
     cv2.imwrite(str(image), pixels)
-    state = {name: value.clone() for name, value in files['dense'][1].state_dict().items()}
-    for name, value in state.items():
-        if 'gamma' in name or 'token_projection' in name:
-            value.zero_()
+    state = {name: value * (not re.search('gamma|token_projection', name))
+             for name, value in files['dense'][1].state_dict().items()}
     torch.save(dict(state_dict=prefixed(state, 'backbone.')), tmp_path / 'still.pth')
     arrays, _ = show(tmp_path / 'still.pth', image, tmp_path / 'out', show='components', blocks=[1])
     found = arrays['components'][0]
@@ -164,24 +152,192 @@ def test_a_patch_that_differs_is_the_token_that_differs(place, files, image, tmp
     assert (row + 1, column + 1) in {(place[0] + i, place[1] + j) for i in (0, 1) for j in (0, 1)}
 
 
+@pytest.fixture
+def whole_range(monkeypatch):
+    """Colours from the lowest to the highest value: a hot token is no outlier to cut."""
+    monkeypatch.setattr(attention_pictures, 'LOW', 0)
+    monkeypatch.setattr(attention_pictures, 'HIGH', 100)
+
+
 @pytest.mark.parametrize('place', ((0, 9), (6, 0), (2, 6)))
-def test_a_token_that_differs_lies_there_in_every_panel(place, files, image, tmp_path, monkeypatch):
+def test_a_token_that_differs_lies_there_in_every_panel(place, files, image, tmp_path, whole_range):
     height, width = 51, 75
     maps = torch.rand(1, 2, 4, 7, 10) * 0.1
     maps[..., place[0], place[1]] = 1
     shown = Attention(files['classifier'][0])
-    monkeypatch.setattr(shown.model, 'attention_maps', lambda x: maps)
-    monkeypatch.setattr(attention_pictures, 'HIGH', 100)
+    shown.model.attention_maps = lambda x: maps
     shown.write(PictureReader().read(image), 'a.png', tmp_path)
     picture = cv2.imread(str(tmp_path / 'a.png'))[..., ::-1].astype(int)
     wide = (1600 - 12) // 4 - 12
     high = round(height * wide / width)
-    cells = [(0, 1), (0, 2)] + [(row, column) for row in (1, 2) for column in range(4)]
-    for row, column in cells:
+    for row, column in [(0, 1), (0, 2)] + [(row, column) for row in (1, 2) for column in range(4)]:
         top, left = 26 + row * (high + 26), 12 + column * (wide + 12)
         panel = picture[top:top + high, left:left + wide]
         # bright yellow, the end of the colours
         rows, columns = np.nonzero(panel[..., 0] + panel[..., 1] - panel[..., 2] > 250)
         y, x = np.median(rows) / high * height, np.median(columns) / wide * width
         # half a patch ahead, for it sees the pixels around the upper left corner of its patch
-        assert (int((y + 4) // 8), int((x + 4) // 8)) == place, (row, column)
+        assert np.abs([(y + 4) / 8 - place[0] - 0.5, (x + 4) / 8 - place[1] - 0.5]).max() < 0.3, (row, column)
+
+
+def hot(shape, place, *channels):
+    values = np.zeros((*shape, *channels), np.float32)
+    values[place] = 1
+    return values
+
+
+def lit(colours):
+    """First and last row and column of what is brighter than the rest."""
+    rows, columns = np.nonzero(colours.max(2) > 100)
+    return rows.min(), rows.max(), columns.min(), columns.max()
+
+
+@pytest.mark.parametrize('channels', ((), (3, )))
+@pytest.mark.parametrize('place, wanted, ahead', (
+    ((0, 0), (0, 15, 0, 15), (0, 7, 0, 7)), ((2, 1), (32, 47, 16, 31), (24, 39, 8, 23)),
+    ((3, 6), (48, 63, 96, 111), (40, 63, 88, 111))))
+def test_a_token_lies_over_its_patch(place, wanted, ahead, channels, whole_range):
+    """If that is not whole, too. Of a map that begins half a cell ahead, the last cells reach to the end."""
+    for height, width in ((64, 112), (57, 100)):
+        panel = Panel('', hot((4, 7), place, *channels), (height / 16, width / 16))
+        top, bottom, left, right = wanted
+        assert lit(colours_of(panel, np.zeros((height, width, 3), np.uint8))) == (
+            top, min(bottom, height - 1), left, min(right, width - 1))
+    panel = Panel('', hot((4, 7), place, *channels), (4, 7), 0.5)
+    assert lit(colours_of(panel, np.zeros((64, 112, 3), np.uint8))) == ahead
+
+
+@pytest.mark.parametrize('place', ((0, 0), (80, 40), (99, 149), (20, 130)))
+def test_a_token_smaller_than_a_pixel_lies_there_too(place, whole_range):
+    """An image of 797 x 1199 in 40 x 60 pixels."""
+    panel = Panel('', hot((100, 150), place), (797 / 8, 1199 / 8))
+    colours = colours_of(panel, np.zeros((40, 60, 3), np.uint8)).max(2)
+    row, column = np.unravel_index(colours.argmax(), colours.shape)
+    assert abs(row - place[0] / 100 * 40) <= 1 and abs(column - place[1] / 150 * 60) <= 1
+
+
+def test_a_map_that_ends_early_leaves_white():
+    """Levels that are pooled lose odd rows and columns."""
+    panel = Panel('', np.random.rand(2, 3).astype(np.float32), (2.5, 3.5))
+    colours = colours_of(panel, np.zeros((50, 70, 3), np.uint8))
+    assert (colours[40:] == 255).all() and (colours[:, 60:] == 255).all()
+    assert (colours[:40, :60].min(2) < 255).all()
+
+
+@pytest.mark.filterwarnings('error')  # of 0 / 0
+def test_colours_go_from_percentile_to_percentile():
+    """A flat map is dark."""
+    values = np.linspace(5, 6, 1001, dtype=np.float32)[:, None].repeat(2, 1)
+    values[0], values[-1] = -1000, 1000
+    grey = colours_of(Panel('', values[..., None].repeat(3, 2), (1001, 2)), np.zeros((1001, 2, 3), np.uint8))[:, 0, 0]
+    assert (grey[:10] == 0).all() and (grey[991:] == 255).all() and grey[500] in (127, 128)
+    assert (np.diff(grey.astype(int)) >= 0).all() and 0 < grey[30] < grey[900] < 255
+    assert '1st' in attention_pictures.RULE and '99th' in attention_pictures.RULE
+    for channels in ((), (3, )):
+        flat = Panel('', np.full((2, 2, *channels), 7, np.float32), (2, 2))
+        assert colours_of(flat, np.zeros((8, 8, 3), np.uint8)).max() < 10
+
+
+def test_the_image_shows_through_an_overlay():
+    image, values = np.zeros((8, 8, 3), np.uint8), np.zeros((1, 1), np.float32)
+    image[:, 4:] = 255
+    assert np.array_equal(colours_of(Panel('', None), image), image)
+    over = colours_of(Panel('', values, (1, 1), over_image=True), image).astype(int)
+    assert (over[:, 4:] > over[:, :4] + 80).all()
+    assert np.ptp(colours_of(Panel('', values, (1, 1)), image), axis=(0, 1)).max() == 0
+
+
+@pytest.mark.parametrize('size', ((30, 45), (900, 600), (4, 3000), (3000, 4), (1, 1)))
+def test_pictures_of_any_shape_are_at_most_so_wide(size, tmp_path):
+    """Each panel has its drawing, pixel by pixel."""
+    image = np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
+    panel = Panel('block 12: 33 + 22 + 11%', np.random.rand(2, 3), (2, 3))
+    draw(image, [[Panel('image'), panel], [None, panel, panel, panel]], 'What it is.', tmp_path / 'a.part')
+    picture = cv2.imread(str(tmp_path / 'a.part'))[..., ::-1]
+    assert picture.shape[1] <= WIDTH and picture.shape[0] < 1300
+    height, width = attention_pictures._panel_size(image, 4)
+    left = attention_pictures.GAP + (max(width, attention_pictures.COLUMN) - width) // 2
+    wanted = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    assert np.array_equal(picture[attention_pictures.TITLE:][:height, left:left + width], wanted)
+    assert (picture[:attention_pictures.TITLE].min() < 100)  # the titles
+
+
+def by_decomposition(tokens, count):
+    """Scores of tokens (N, C) on their first directions, and the shares of the variance."""
+    centred = tokens.double() - tokens.double().mean(0)
+    _, singular, directions = torch.linalg.svd(centred, full_matrices=False)
+    return centred @ directions[:count].mT, singular[:count].square() / singular.square().sum()
+
+
+@pytest.mark.parametrize('chunk_floats', (components.CHUNK_FLOATS, 100, 1))
+def test_components_are_those_of_a_decomposition(chunk_floats, monkeypatch):
+    """In any layout and type of float."""
+    monkeypatch.setattr(components, 'CHUNK_FLOATS', chunk_floats)
+    maps = (torch.randn(2, 6, 5, 9) * torch.tensor([9., 1, 7, 3, 5, 2]).view(-1, 1, 1) + 40).half().float()
+    found, shares = principal_components(maps.requires_grad_())
+    assert found.shape == (2, 3, 5, 9) and found.dtype == torch.float32 and shares.shape == (2, 3)
+    for tokens, got, share in zip(maps.detach().flatten(2).mT, found.flatten(2).mT, shares, strict=True):
+        wanted, wanted_shares = by_decomposition(tokens, 3)
+        signs = (got * wanted).sum(0).sign()
+        assert relative_error(got, (wanted * signs).float()) < 1e-6
+        assert torch.allclose(share, wanted_shares, rtol=1e-9, atol=0)
+    assert (shares.diff(dim=1) < 0).all() and not found.requires_grad
+    for other in (maps.half(), maps.contiguous(memory_format=torch.channels_last)):
+        assert torch.equal(principal_components(other)[0], found)
+
+
+def test_the_sign_is_that_of_the_largest_weight():
+    """Tokens that are alike have components of zero."""
+    line = torch.linspace(-1, 1, 12).view(3, 4)
+    maps = torch.stack((0.2 * line, -2 * line, line))[None]
+    for sign in (1, -1):
+        found, shares = principal_components(sign * maps, count=1)
+        # the second channel has the largest weight, and it counts positive
+        assert torch.allclose(found[0, 0] / found[0, 0].abs().max(), -sign * line, atol=1e-6)
+        assert shares[0, 0] == pytest.approx(1)
+    for size in ((1, 1), (4, 3)):
+        found, shares = principal_components(torch.full((1, 4, *size), 3.))
+        assert not found.any() and not shares.any() and found.shape == (1, 3, *size)
+
+
+@pytest.mark.parametrize('shape, count', (((6, 5, 9), 3), ((1, 2, 5, 9), 3), ((1, 4, 5, 9), 0)))
+def test_maps_without_such_components(shape, count):
+    with pytest.raises(ValueError, match=str(shape[-1])):
+        principal_components(torch.randn(shape), count)
+
+
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_token_maps_are_what_levels_are_made_of(patch_size):
+    model = randomise(build(patch_size)).eval()
+    plain = build(patch_size, out_strides=None, out_indices=(0, 2)).eval()
+    plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
+    x = torch.randn(1, 3, 70, 90)
+    ran = []
+    model.blocks[3].register_forward_hook(lambda *_: ran.append(True))
+    with torch.no_grad():
+        for got, wanted in zip(model.token_maps(x, (0, 2)), plain(x), strict=True):
+            assert torch.equal(got, wanted)
+        assert not ran  # no block behind the last
+        levels = model.pyramid(model.token_maps(x, model.out_indices))
+        assert all(map(torch.equal, levels, model(x)))
+    for blocks in ((), (2, 0), (0, 4), (-1, ), 1):
+        with pytest.raises(ValueError, match='blocks .* 0 to 3'):
+            model.token_maps(x, blocks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('height, width, limit', ((2000, 3000, 3), (4000, 6000, 12)))  # in GiB
+def test_a_large_picture_takes_so_much_memory(height, width, limit, tmp_path):
+    """Of the whole tool, with reading and drawing."""
+    available = int(re.search(r'MemAvailable: *(\d+) kB', Path('/proc/meminfo').read_text())[1]) / 2**20
+    if available < limit:
+        pytest.skip(f'needs {limit} GiB')
+    model = XCiTClassifier('small_12_p8', norm_cfg=dict(type='BN'))
+    torch.save(dict(model=model.state_dict()), tmp_path / 'w.pth')
+    coarse = np.random.default_rng(0).integers(0, 255, (height // 50, width // 50, 3), np.uint8)
+    cv2.imwrite(str(tmp_path / 'a.jpg'), cv2.resize(coarse, (width, height)))
+    peak = peak_of_tool('attention', 'w.pth', 'a.jpg', '--out', 'out', cwd=tmp_path)
+    print(f'{height} x {width}: {peak:.1f} GiB')
+    assert peak < limit
+    assert np.load(tmp_path / 'out/a.npz')['attention'].shape == (2, 8, height // 8, width // 8)
+    assert cv2.imread(str(tmp_path / 'out/a.png')).shape[1] <= 1600

@@ -13,6 +13,8 @@ from xcit_dense.predict import classes
 from xcit_dense.predict.classes import classes_of_objects, classes_of_pixels
 
 SHAPES = ('disc', 'square', 'triangle', 'star', 'cross')
+FEW, LISTED = ('disc', 'square', 'star'), ('star', 'disc', 'other', 'cross', 'square')
+FILE, CONFIG, CHECKPOINT = 'annotations/instances_val2017.json', 'the config', 'w.pth'
 
 
 def detector(tmp_path, ids=None, names=SHAPES, num_classes=5, **dataset):
@@ -36,56 +38,46 @@ def segmentor(num_classes=150, **dataset):
     return cfg
 
 
-@pytest.mark.parametrize('meta', (dict(classes=SHAPES), dict(classes=SHAPES, category_ids=(1, 2, 3, 4, 5)), {}))
-def test_category_ids_are_those_of_the_annotation_file(tmp_path, meta):
-    found = classes_of_objects(detector(tmp_path, (7, 90, 3, 0, 10**12)), meta, 'w.pth')
-    assert found.names == SHAPES and found.numbers == (7, 90, 3, 0, 10**12)
-    assert found.numbers_from.endswith('.json')
-    assert found.names_from == 'w.pth' if meta else found.names_from.endswith('.json')
-
-
-def test_ids_are_found_by_name(tmp_path):
-    """In the order of the file, by which mmdet numbers classes, unless the checkpoint says its own ids."""
-    ids, names = (5, 6, 7, 8, 9), ('star', 'disc', 'other', 'cross', 'square')
-    few = ('disc', 'square', 'star')
-    found = classes_of_objects(detector(tmp_path, ids, names), dict(classes=few), 'w.pth')
-    assert found[:2] == (('star', 'disc', 'square'), (5, 6, 9)) and found.names_from == 'w.pth'
-    found = classes_of_objects(detector(tmp_path, ids, names), dict(classes=few, category_ids=(1, 2, 3)), 'w.pth')
-    assert found[:2] == (few, (6, 9, 5))
-    found = classes_of_objects(detector(tmp_path, ids, names, metainfo=dict(classes=few)), {}, 'w.pth')
-    assert found[:2] == (('star', 'disc', 'square'), (5, 6, 9)) and found.names_from == 'the config'
-
-
-def test_an_annotation_file_of_other_classes_says_nothing(tmp_path):
-    cfg = detector(tmp_path, (7, 8), ('cat', 'dog'))
-    found = classes_of_objects(cfg, dict(classes=SHAPES, category_ids=(10, 20, 30, 40, 50)), 'w.pth')
-    assert found == (SHAPES, (10, 20, 30, 40, 50), 'w.pth', 'w.pth')
-    found = classes_of_objects(cfg, dict(classes=SHAPES), 'w.pth')
-    assert found.numbers == (1, 2, 3, 4, 5) and 'counted' in found.numbers_from
+@pytest.mark.parametrize('file, config, meta, wanted', (
+    ((SHAPES, (7, 90, 3, 0, 10**12)), {}, dict(classes=SHAPES), (SHAPES, (7, 90, 3, 0, 10**12), CHECKPOINT, FILE)),
+    ((SHAPES, (7, 90, 3, 0, 8)), {}, dict(classes=SHAPES, category_ids=(1, 2, 3, 4, 5)),
+     (SHAPES, (7, 90, 3, 0, 8), CHECKPOINT, FILE)),
+    ((SHAPES, (7, 90, 3, 0, 8)), {}, {}, (SHAPES, (7, 90, 3, 0, 8), FILE, FILE)),
+    # by name, in the order of the file, by which mmdet numbers classes, unless the checkpoint says its own ids
+    ((LISTED, (5, 6, 7, 8, 9)), {}, dict(classes=FEW), (('star', 'disc', 'square'), (5, 6, 9), CHECKPOINT, FILE)),
+    ((LISTED, (5, 6, 7, 8, 9)), {}, dict(classes=FEW, category_ids=(1, 2, 3)), (FEW, (6, 9, 5), CHECKPOINT, FILE)),
+    ((LISTED, (5, 6, 7, 8, 9)), dict(metainfo=dict(classes=FEW)), {},
+     (('star', 'disc', 'square'), (5, 6, 9), CONFIG, FILE)),
+    # a file of other classes says nothing
+    ((('cat', 'dog'), (7, 8)), {}, dict(classes=SHAPES, category_ids=(10, 20, 30, 40, 50)),
+     (SHAPES, (10, 20, 30, 40, 50), CHECKPOINT, CHECKPOINT)),
+    ((('cat', 'dog'), (7, 8)), {}, dict(classes=SHAPES), (SHAPES, (1, 2, 3, 4, 5), CHECKPOINT, 'counted'))))
+def test_category_ids_are_those_of_the_annotation_file(file, config, meta, wanted, tmp_path):
+    found = classes_of_objects(detector(tmp_path, *file[::-1], **config), meta, CHECKPOINT)
+    assert found[:2] == wanted[:2]
+    for origin, words in zip(found[2:], wanted[2:], strict=True):
+        assert origin == words or words in (FILE, 'counted') and words in origin
 
 
 def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
-    """COCO's names are for as many classes as COCO has."""
-    found = classes_of_objects(detector(tmp_path, num_classes=5), {}, 'w.pth')
+    """COCO's names are for as many classes as COCO has; its ids have the gaps of the file of 2017."""
+    found = classes_of_objects(detector(tmp_path), {}, CHECKPOINT)
     assert found.names == ('0', '1', '2', '3', '4') and 'metainfo.classes' in found.names_from
-    found = classes_of_objects(detector(tmp_path, num_classes=80), {}, 'w.pth')
-    assert found.names == CocoDataset.METAINFO['classes'] and found.names_from == 'CocoDataset'
-    found = classes_of_objects(detector(tmp_path, num_classes=3, metainfo=dict(classes=('a', 'b', 'c'))), {}, 'w.pth')
-    assert found[:3] == (('a', 'b', 'c'), (1, 2, 3), 'the config')
-
-
-def test_ids_of_coco(tmp_path):
-    """COCO's own for COCO's classes, with the gaps of the file of 2017."""
-    found = classes_of_objects(detector(tmp_path, num_classes=80), {}, 'w.pth')
+    cfg = detector(tmp_path, num_classes=3, metainfo=dict(classes=('a', 'b', 'c')))
+    found = classes_of_objects(cfg, {}, CHECKPOINT)
+    assert found[:3] == (('a', 'b', 'c'), (1, 2, 3), CONFIG)
+    found = classes_of_objects(detector(tmp_path, num_classes=80), {}, CHECKPOINT)
+    assert found.names == CocoDataset.METAINFO['classes']
+    assert (found.names_from, found.numbers_from) == ('CocoDataset', 'COCO 2017')
     ids = dict(zip(found.names, found.numbers, strict=True))
     # some at both sides of each gap, as instances_val2017.json has them
     wanted = {
         'person': 1, 'fire hydrant': 11, 'stop sign': 13, 'zebra': 24, 'giraffe': 25, 'backpack': 27, 'umbrella': 28,
         'handbag': 31, 'bottle': 44, 'wine glass': 46, 'cup': 47, 'bed': 65, 'dining table': 67, 'toilet': 70,
         'tv': 72, 'refrigerator': 82, 'book': 84, 'toothbrush': 90}
-    assert {name: ids[name] for name in wanted} == wanted and found.numbers_from == 'COCO 2017'
+    assert {name: ids[name] for name in wanted} == wanted
     other = dict(classes=CocoDataset.METAINFO['classes'][::-1])
-    assert classes_of_objects(detector(tmp_path), other, 'w.pth').numbers == tuple(range(1, 81))
+    assert classes_of_objects(detector(tmp_path), other, CHECKPOINT).numbers == tuple(range(1, 81))
 
 
 @pytest.mark.parametrize('kind, dataset, meta, first', (
@@ -99,33 +91,31 @@ def test_ids_of_coco(tmp_path):
 def test_the_first_label_is_that_of_the_data(kind, dataset, meta, first):
     cfg = segmentor(type=kind, **dataset)
     assert issubclass(type_of(cfg.test_dataloader.dataset), BaseSegDataset)
-    found = classes_of_pixels(cfg, dict(meta, classes=('a', 'b', 'c')), 'w.pth')
+    found = classes_of_pixels(cfg, dict(meta, classes=('a', 'b', 'c')), CHECKPOINT)
     assert found.numbers == (first, first + 1, first + 2)
-    assert (found.numbers_from == 'w.pth') == bool(meta)
+    assert (found.numbers_from == CHECKPOINT) == bool(meta)
 
 
 def test_names_of_pixels(tmp_path):
-    found = classes_of_pixels(segmentor(type='ADE20KDataset'), {}, 'w.pth')
+    found = classes_of_pixels(segmentor(type='ADE20KDataset'), {}, CHECKPOINT)
     assert found.names == ADE20KDataset.METAINFO['classes'] and found.names_from == 'ADE20KDataset'
-    cfg = segmentor(2, type='ADE20KDataset')
-    assert classes_of_pixels(cfg, {}, 'w.pth').names == ('0', '1')
-    cfg.test_dataloader.dataset.metainfo = dict(classes=('road', 'rest'))
-    assert classes_of_pixels(cfg, {}, 'w.pth').names == ('road', 'rest')
-    cfg = segmentor(2, type='ImageFolderDataset')
-    cfg.test_dataloader.dataset.data_root = str(tmp_path)
     (tmp_path / 'classes.txt').write_text('sky\nsea\n')
-    found = classes_of_pixels(cfg, {}, 'w.pth')
-    assert found.names == ('sky', 'sea') and found.names_from.endswith('classes.txt')
+    for dataset, names, origin in ((dict(type='ADE20KDataset'), ('0', '1'), 'metainfo.classes'),
+                                   (dict(metainfo=dict(classes=('road', 'rest'))), ('road', 'rest'), CONFIG),
+                                   (dict(data_root=str(tmp_path)), ('sky', 'sea'), 'classes.txt')):
+        cfg = segmentor(2, type='ImageFolderDataset')
+        cfg.test_dataloader.dataset.update(dataset)
+        found = classes_of_pixels(cfg, {}, CHECKPOINT)
+        assert found.names == names and origin in found.names_from
 
 
 def test_no_more_files_are_read_than_need_be(tmp_path, monkeypatch):
     """The annotations of a training are large."""
     read = []
     monkeypatch.setattr(classes, 'classes_of_data', lambda dataset: read.append(dataset) or classes_of_data(dataset))
-    cfg = detector(tmp_path, (7, 90, 3, 0, 8))
-    cfg.train_dataloader.dataset.ann_file = 'annotations/train.json'
-    (tmp_path / 'annotations/train.json').write_text('no JSON')
-    assert classes_of_objects(cfg, dict(classes=SHAPES), 'w.pth').numbers == (7, 90, 3, 0, 8) and len(read) == 1
-    cfg = detector(tmp_path, (7, 90, 3, 0, 8), ('a', 'b', 'c', 'd', 'e'))
-    cfg.train_dataloader.dataset.ann_file = 'annotations/train.json'
-    assert classes_of_objects(cfg, dict(classes=SHAPES), 'w.pth').numbers_from.startswith('counted') and len(read) == 3
+    for names, numbers, count in ((SHAPES, (7, 90, 3, 0, 8), 1), ('abcde', (1, 2, 3, 4, 5), 2)):
+        cfg = detector(tmp_path, (7, 90, 3, 0, 8), names)
+        cfg.train_dataloader.dataset.ann_file = 'annotations/train.json'
+        (tmp_path / 'annotations/train.json').write_text('no JSON')
+        read.clear()
+        assert classes_of_objects(cfg, dict(classes=SHAPES), CHECKPOINT).numbers == numbers and len(read) == count

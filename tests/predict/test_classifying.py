@@ -1,20 +1,27 @@
-"""What a classifier out of a weight file says of an image."""
+"""What a classifier out of a weight file says of an image, and what its checkpoint or a config tells of a model."""
+import sys
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from PIL import Image
 
-from helpers.models import randomise
+from helpers.models import prefixed, randomise
+from helpers.paths import TINY_CLS_CONFIG
 from xcit_dense import XCiT, XCiTClassifier
+from xcit_dense.config.loading import read_config
 from xcit_dense.data.imagenet import imagenet_classes
 from xcit_dense.errors import CheckpointError, ConfigError, DataError
 from xcit_dense.predict import classify, opening
+from xcit_dense.predict.attention import Attention
 from xcit_dense.predict.classifying import Classifier, middle_of
-from xcit_dense.predict.opening import read_picture
+from xcit_dense.predict.opening import open_model, read_picture
+from xcit_dense.weights.convert import convert
 
 ARCH = 'nano_12_p16'
+BN = dict(norm_cfg=dict(type='BN'))
 
 
 @pytest.fixture(scope='module')
@@ -22,17 +29,17 @@ def files(tmp_path_factory):
     """By what they hold: files of small models."""
     folder = tmp_path_factory.mktemp('weights')
     torch.manual_seed(1)
-    state = randomise(XCiTClassifier(ARCH, num_classes=1000, norm_cfg=dict(type='BN'))).state_dict()
+    state = randomise(XCiTClassifier(ARCH, num_classes=1000, **BN)).state_dict()
     few = {name: value[:4] if name.startswith('head.') else value for name, value in state.items()}
     none = {name: value for name, value in state.items() if not name.startswith('head.')}
-    meta = dict(dataset_meta=dict(classes=('a', 'b', 'c', 'd')))
+    meta, stem = dict(dataset_meta=dict(classes=('a', 'b', 'c', 'd'))), 'patch_embed.proj.0.0.weight'
     content = dict(
         imagenet=state, few=few, dino=none, own=dict(meta=meta, state_dict=few),
         wrong=dict(meta=dict(dataset_meta=dict(classes=('a', 'b'))), state_dict=few),
+        many=dict(meta=dict(dataset_meta=dict(classes=tuple('abcde'))), state_dict=few),
         run=dict(meta=meta, state_dict={f'backbone.{name}': value for name, value in few.items()}),
-        dense=XCiT(ARCH, norm_cfg=dict(type='BN')).state_dict(),
-        grey={name: value.sum(1, keepdim=True) if name == 'patch_embed.proj.0.0.weight' else value
-              for name, value in few.items()})
+        dense=XCiT(ARCH, **BN).state_dict(),
+        grey={**few, stem: few[stem].sum(1, keepdim=True)}, wide={**few, stem: few[stem].repeat(1, 2, 1, 1)})
     for name, tensors in content.items():
         torch.save(tensors, folder / f'{name}.pth')
     return folder
@@ -49,14 +56,9 @@ def picture():
     return np.random.default_rng(3).integers(0, 256, (61, 97, 3), dtype=np.uint8)
 
 
-def save(picture, path, **options):
-    Image.fromarray(picture).save(path, **options)
-    return path
-
-
 def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture, tmp_path):
-    path = save(picture, tmp_path / 'a.png')
-    guesses, again = classify(files / 'imagenet.pth', path, picture, top=3, size=64)
+    Image.fromarray(picture).save(tmp_path / 'a.png')
+    guesses, again = classify(files / 'imagenet.pth', tmp_path / 'a.png', picture, top=3, size=64)
     assert guesses == again and len(guesses) == 3
     wanted = opened('imagenet').logits(picture).softmax(0)
     assert [g.index for g in guesses] == wanted.argsort(descending=True)[:3].tolist()
@@ -66,7 +68,7 @@ def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture,
 
 @pytest.mark.parametrize('name, names, words', (
     ('own', 'abcd', 'checkpoint'), ('run', 'abcd', 'checkpoint'), ('few', '0123', 'no names'),
-    ('wrong', '0123', 'has 2 names')))
+    ('wrong', '0123', 'has 2 names'), ('many', '0123', 'has 5 names')))
 def test_names_of_ones_own_classes(name, names, words, opened, picture):
     classifier = opened(name)
     assert classifier.names == tuple(names) and words in classifier.names_from
@@ -74,7 +76,16 @@ def test_names_of_ones_own_classes(name, names, words, opened, picture):
     assert sum(guess.probability for guess in classifier(picture)) == pytest.approx(1)
 
 
-@pytest.mark.parametrize('name, words', (('dino', 'attention'), ('dense', 'predict CONFIG'), ('grey', '1 channel')))
+def test_a_run_on_imagenet_has_the_short_names_too(files, tmp_path):
+    """mmpretrain's data set has all synonyms."""
+    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
+    state = torch.load(files / 'imagenet.pth')
+    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=categories))), tmp_path / 'run.pth')
+    assert Classifier(tmp_path / 'run.pth').names[:2] == ('tench', 'goldfish')
+
+
+@pytest.mark.parametrize('name, words', (('dino', 'attention'), ('dense', 'predict CONFIG'), ('grey', '1 channel'),
+                                         ('wide', '6 channels')))
 def test_files_that_name_no_classes_say_what_does(name, words, files):
     with pytest.raises(CheckpointError, match=words):
         Classifier(files / f'{name}.pth')
@@ -93,43 +104,31 @@ def test_images_are_prepared_as_by_mmpretrain(height, width, size, ratio):
     np.testing.assert_array_equal(middle_of(picture, size, ratio), wanted['img'])
 
 
-@pytest.mark.parametrize('name', ('a.jpg', 'turned.jpg', 'grey.png', 'alpha.png', 'deep.png', 'colours.png'))
-def test_logits_are_those_of_mmpretrains_pipeline(name, files, opened, picture, tmp_path):
+@pytest.mark.parametrize('kind', ('jpg', 'turned', 'grey', 'alpha', 'deep', 'colours'))
+def test_logits_are_those_of_mmpretrains_pipeline(kind, files, opened, picture, photograph, tmp_path):
     pytest.importorskip('mmpretrain')
     from mmengine.dataset import Compose
     from mmengine.registry import init_default_scope
     from mmpretrain.models import ClsDataPreprocessor
     init_default_scope('mmpretrain')
-    path = save_as(name, picture, tmp_path)
+    path = photograph(tmp_path / 'a.jpg', picture)
+    if kind != 'turned':
+        path = tmp_path / ('a.jpg' if kind == 'jpg' else 'a.png')
+        image = Image.fromarray(dict(grey=picture[..., 0], alpha=np.dstack([picture, picture[..., :1]]),
+                                     deep=picture[..., 0].astype(np.uint16) * 257).get(kind, picture))
+        (image.quantize(16) if kind == 'colours' else image).save(path)
     steps = [dict(type='LoadImageFromFile'),
              dict(type='ResizeEdge', scale=64, edge='short', backend='pillow', interpolation='bicubic'),
              dict(type='CenterCrop', crop_size=64), dict(type='PackInputs')]
     data = Compose(steps)(dict(img_path=str(path), gt_label=0))
-    preprocess = ClsDataPreprocessor(
-        mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
+    preprocess = ClsDataPreprocessor(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
     batch = preprocess(dict(inputs=[data['inputs']], data_samples=[data['data_samples']]))['inputs']
-    model = XCiTClassifier(ARCH, num_classes=4, norm_cfg=dict(type='BN')).eval()
+    model = XCiTClassifier(ARCH, num_classes=4, **BN).eval()
     model.load_weights(files / 'few.pth')
     with torch.no_grad():
         wanted = model(batch)[0]
     logits = opened('few').logits(read_picture(path))
     torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-5)
-
-
-def save_as(name, picture, folder):
-    """Write a picture in one of the ways that there are."""
-    path = folder / name
-    if name == 'turned.jpg':
-        exif = Image.Exif()
-        exif[0x0112] = 6
-        return save(picture, path, exif=exif)
-    if name == 'deep.png':
-        return save(picture[..., 0].astype(np.uint16) * 257, path)
-    if name == 'colours.png':
-        Image.fromarray(picture).quantize(16).save(path)
-        return path
-    return save(picture[..., 0] if name == 'grey.png' else
-                np.dstack([picture, picture[..., :1]]) if name == 'alpha.png' else picture, path)
 
 
 @pytest.mark.parametrize('shape', ((1, 1), (1, 30000), (30000, 2)))
@@ -153,31 +152,35 @@ def test_a_file_that_is_no_image(content, opened, tmp_path):
         opened('few')(tmp_path / 'a.jpg')
 
 
-@pytest.mark.parametrize('name, size', (
-    ('few', 224), ('xcit_nano_12_p16_384_dist', 384), ('xcit_nano_12_p16_384.fb_dist_in1k', 384), ('a_384_dist', 224),
-    ('xcit_nano_12_p16_224_dist', 224), ('epoch_384', 224),
-    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b', 384),
-    ('xcit_384.v2/my_224', 224), ('xcit_s12_384_dist/epoch_3', 224)))
-def test_the_size_of_the_published_files(name, size, files, tmp_path):
-    path = tmp_path / f'{name}.pth'
-    path.parent.mkdir(exist_ok=True)
-    path.symlink_to(files / 'few.pth')
-    assert resolution(path) == (size, 1.) and resolution(path, 96, 0.5) == (96, 0.5)
-
-
 @pytest.mark.parametrize('source, size', (
+    ('few.pth', 224), ('xcit_nano_12_p16_384_dist.pth', 384), ('xcit_nano_12_p16_384.fb_dist_in1k.pth', 384),
+    ('a_384_dist.pth', 224), ('xcit_nano_12_p16_224_dist.pth', 224), ('epoch_384.pth', 224),
+    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b.pth', 384),
+    ('xcit_384.v2/my_224.pth', 224), ('xcit_s12_384_dist/epoch_3.pth', 224),
     ('nano_12_p16_224', 224), ('nano_12_p16_384_dist', 384), ('xcit://nano_12_p16_384_dist', 384),
-    ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384)))
-def test_the_size_of_published_names(source, size, files, monkeypatch):
+    ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384), ('xcit_s12_384_dist', 224)))
+def test_the_size_of_published_files(source, size, files, tmp_path, monkeypatch):
+    """A work dir of such a name is no published file."""
     monkeypatch.setattr(opening, 'fetch', lambda source: files / 'few.pth')  # no internet
+    monkeypatch.setattr(opening, '_published', str)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'xcit_s12_384_dist').mkdir()
     assert resolution(source) == (size, 1.)
 
 
-def test_a_work_dir_is_no_published_file(files, tmp_path):
-    folder = tmp_path / 'xcit_s12_384_dist'
-    folder.mkdir()
-    (folder / 'epoch_1.pth').symlink_to(files / 'few.pth')
-    assert resolution(folder) == (224, 1.)
+INPUTS = dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
+SMALL = dict(embed_dims=32, depth=2, num_heads=4, patch_size=16, tokens_norm=False)
+PIPELINE = [dict(type='ResizeEdge', scale=80), dict(type='CenterCrop', crop_size=(64, 64))]
+
+
+def config_of(backbone, inputs=INPUTS, pipeline=PIPELINE, **more):
+    return dict(model=dict(backbone=backbone, data_preprocessor=inputs),
+                test_dataloader=dict(dataset=dict(type='CustomDataset', pipeline=pipeline)), **more)
+
+
+def write_config(folder, *args, **options):
+    (folder / 'config.py').write_text(Config(config_of(*args, **options)).pretty_text)
+    return folder / 'config.py'
 
 
 def resolution(*args, **options):
@@ -185,33 +188,19 @@ def resolution(*args, **options):
     return classifier.size, classifier.crop_ratio
 
 
-CONFIG = '''
-model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', arch='nano_12_p16', num_classes=4),
-             data_preprocessor=dict(mean=[1., 2., 3.], std=[4., 5., 6.], to_rgb=True))
-test_dataloader = dict(dataset=dict(type='CustomDataset', pipeline=[
-    dict(type='LoadImageFromFile'), {steps} dict(type='PackInputs')]))
-'''
-STEPS = "dict(type='ResizeEdge', scale=80), dict(type='mmpretrain.CenterCrop', crop_size={}), "
-
-
 @pytest.mark.parametrize('crop, size, ratio, wanted', (
     (64, None, None, (64, 0.8)), (64, 32, None, (32, 0.8)),
-    (64, None, 1., (64, 1.)), (64, 32, 0.5, (32, 0.5)), (None, 32, None, (32, 1.)), ('(64, 32)', 48, None, (48, 1.)),
-    ('(64, 64)', None, None, (64, 0.8)), (None, None, None, None), ('(64, 32)', None, None, None)))
+    (64, None, 1., (64, 1.)), (64, 32, 0.5, (32, 0.5)), (None, 32, None, (32, 1.)), ((64, 32), 48, None, (48, 1.)),
+    ((64, 64), None, None, (64, 0.8)), (None, None, None, None), ((64, 32), None, None, None)))
 def test_the_config_of_the_training_tells_the_size(crop, size, ratio, wanted, files, tmp_path):
-    config = tmp_path / 'config.py'
-    config.write_text(CONFIG.format(steps=STEPS.format(crop) if crop else ''))
+    steps = [PIPELINE[0], dict(type='mmpretrain.CenterCrop', crop_size=crop)] if crop else []
+    config = write_config(tmp_path, dict(type='XCiTClassifier', arch=ARCH, num_classes=4), pipeline=[
+        dict(type='LoadImageFromFile'), *steps, dict(type='PackInputs')])
     if wanted:
         assert resolution(files / 'few.pth', size, ratio, config) == wanted
     else:
         with pytest.raises(ConfigError, match='--size'):
             resolution(files / 'few.pth', size, ratio, config)
-
-
-def test_the_config_of_the_training_tells_the_normalisation(files, opened, picture, tmp_path):
-    (tmp_path / 'config.py').write_text(CONFIG.format(steps=STEPS.format(80)).replace('scale=80', 'scale=64'))
-    classifier = Classifier(files / 'few.pth', 64, config=tmp_path / 'config.py')
-    assert classifier.size == 64 and not torch.allclose(classifier.logits(picture), opened('few').logits(picture))
 
 
 @pytest.mark.parametrize('options, words', ((dict(size=0), 'got 0'), (dict(crop_ratio=0.), 'got 0'),
@@ -221,9 +210,131 @@ def test_options_that_cannot_be(options, words):
         Classifier('any', **options)
 
 
-def test_a_run_on_imagenet_has_the_short_names_too(tmp_path):
-    """mmpretrain's data set has all synonyms."""
-    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
-    state = XCiTClassifier('nano_12_p16', norm_cfg=dict(type='BN')).state_dict()
-    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=categories))), tmp_path / 'run.pth')
-    assert Classifier(tmp_path / 'run.pth').names[:2] == ('tench', 'goldfish')
+def save(path, model, cfg, **meta):
+    """Write what a run writes: weights, and its config as text."""
+    text = cfg if isinstance(cfg, str) else Config(cfg).pretty_text
+    torch.save(dict(meta=dict(cfg=text, mmengine_version='0.10.7', **meta),
+                    state_dict=prefixed(randomise(model).state_dict(), 'backbone.')), path)
+    return path
+
+
+def classifier(arch=SMALL):
+    return XCiTClassifier(arch, num_classes=3, **BN)
+
+
+def small(**options):
+    return dict(type='XCiTClassifier', arch=SMALL, **options)
+
+
+def test_a_classifier_is_that_of_its_run(picture, tmp_path):
+    """Of no published size, and with the weights of two models: norm over every token or one."""
+    cfg, logits = read_config(TINY_CLS_CONFIG), []
+    for tokens_norm in (False, True):
+        cfg.model.backbone.arch.tokens_norm = tokens_norm
+        torch.manual_seed(0)
+        found = Classifier(save(tmp_path / 'a.pth', classifier(cfg.model.backbone.arch), cfg.pretty_text))
+        assert (found.size, found.crop_ratio) == (32, 1.) and found.model.arch.tokens_norm is tokens_norm
+        logits.append(found.logits(picture))
+    assert not torch.allclose(*logits)
+
+
+def test_size_and_normalisation_are_those_of_the_run(picture, tmp_path):
+    backbone = small(num_classes=3, drop_path_rate=0.1, with_cp=True)
+    path = save(tmp_path / 'xcit_384_dist.pth', classifier(), config_of(backbone))
+    found = Classifier(path)
+    assert (found.size, found.crop_ratio) == (64, 0.8) and resolution(path, 32, 0.5) == (32, 0.5)
+    opened = open_model(path)
+    assert (opened.mean, opened.std) == ((1, 2, 3), (4, 5, 6))
+    config = write_config(tmp_path, backbone, dict(INPUTS, mean=[7., 8., 9.]),
+                          [PIPELINE[0], dict(PIPELINE[1], crop_size=48)])
+    other = Classifier(path, config=config)  # goes before it
+    assert other.size == 48 and not torch.allclose(other.logits(picture), found.logits(picture))
+
+
+@pytest.mark.parametrize('scope, options', (
+    ('', dict(out_indices=(2, 5, 8, 11))), ('mmdet.', dict(norm_cfg=dict(type='GN', num_groups=2))),
+    ('xcit_dense.models.backbone.', dict(out_strides=(8, 16), out_indices=(5, 11))),
+    ('', dict(norm_cfg=dict(type='SyncBN', eps=0.1)))))
+def test_a_dense_model_is_that_of_its_run(options, scope, tmp_path):
+    model = XCiT(ARCH, **{**BN, **options})
+    path = save(tmp_path / 'a.pth', model, config_of(dict(type=f'{scope}XCiT', arch=ARCH, **options)))
+    found, images = open_model(path).model, torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        for level, wanted in zip(found(images), model.eval()(images), strict=True):
+            assert torch.equal(level, wanted)
+    assert Attention(path).blocks == tuple(i + 1 for i in model.out_indices)
+
+
+@pytest.mark.parametrize('cfg, words', (
+    (config_of(dict(type='MyXCiT', arch=SMALL)), "MyXCiT.*--config"),
+    (config_of(dict(type='mine.XCiTClassifier', arch=SMALL)), 'mine.XCiTClassifier.*--config'),
+    (config_of(small(norm_cfg=dict(type='mine.Norm'))), 'mine.Norm.*--config'),
+    (config_of(small(norm_cfg=dict(type='Conv2d'))), 'Conv2d.*--config'),
+    (config_of(small(norm_cfg=3)), 'norm_cfg.*--config'),
+    (config_of(dict(type='XCiTClassifier', arch=dict(SMALL, depth='x'))), 'arch.depth.*--config'),
+    (config_of(dict(type='XCiTClassifier', arch=dict(SMALL, width=1))), 'width.*--config'),
+    (config_of(dict(type='XCiT', arch=SMALL)), 'does not fit the XCiT of the config in it.*--config')))
+def test_models_that_need_the_config(cfg, words, tmp_path, monkeypatch):
+    (tmp_path / 'mine.py').write_text('raise SystemExit("what a file names was imported")')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(CheckpointError, match=f'(?s)a.pth.*{words}'):
+        open_model(save(tmp_path / 'a.pth', classifier(), cfg))
+
+
+@pytest.mark.parametrize('inputs, words', (
+    (dict(mean=[1, 2, 3]), 'BGR'), (dict(INPUTS, mean='abc'), 'abc'), (dict(INPUTS, std=[1, 2]), 'three')))
+def test_images_that_cannot_be_read_for_it(inputs, words, tmp_path):
+    with pytest.raises(ConfigError, match=f'a.pth.*{words}'):
+        open_model(save(tmp_path / 'a.pth', classifier(), config_of(small(), inputs)))
+
+
+@pytest.mark.parametrize('text, says', (
+    ('no config', True), ('model = 3\ndata_preprocessor = [4]\ntest_dataloader = "x"', True),
+    ('model = dict(backbone=[])\ntest_dataloader = dict(dataset=dict(dataset=None))', True),
+    ('test_dataloader = dict(dataset=dict(type="X", pipeline=[dict(type="ResizeEdge", scale="x")]))', True),
+    ('data_preprocessor = dict(to_rgb=True)', False)))
+def test_what_tells_nothing_is_taken_for_a_published_model(text, says, tmp_path, capsys):
+    found = Classifier(save(tmp_path / 'a.pth', classifier(ARCH), text))
+    assert (found.size, found.crop_ratio) == (224, 1.)
+    assert ('WARNING' in (output := capsys.readouterr().out) and '--config' in output) is says
+
+
+def test_mmpretrains_own_model_is_told_by_its_tensors(tmp_path):
+    """It has the name of the dense model, and other arguments."""
+    model = classifier(ARCH)
+    torch.save(model.state_dict(), tmp_path / 'plain.pth')
+    convert(tmp_path / 'plain.pth', tmp_path / 'mmpretrain.pth', 'mmpretrain')
+    state = torch.load(tmp_path / 'mmpretrain.pth', weights_only=True)['state_dict']
+    text = Config(config_of(dict(type='XCiT', patch_size=16, embed_dims=128))).pretty_text
+    torch.save(dict(meta=dict(cfg=text), state_dict=state), tmp_path / 'run.pth')
+    found = Classifier(tmp_path / 'run.pth')
+    assert found.size == 64 and torch.equal(found.model.cls_token.cpu(), model.cls_token)
+
+
+def test_a_config_needs_no_framework(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'mmpretrain', None)
+    monkeypatch.setitem(sys.modules, 'xcit_dense.for_mmpretrain', None)
+    path = tmp_path / 'a.pth'
+    torch.save(XCiTClassifier(read_config(TINY_CLS_CONFIG).model.backbone.arch, num_classes=3).state_dict(), path)
+    assert Classifier(path, config=TINY_CLS_CONFIG).size == 32
+    assert Attention(path, config=TINY_CLS_CONFIG).model.arch.patch_size == 8
+
+
+def test_a_model_of_ones_own_is_imported_by_the_config(tmp_path, monkeypatch):
+    (tmp_path / 'module_of_a_model.py').write_text(
+        'from mmengine.registry import MODELS\nfrom xcit_dense import XCiTClassifier\n'
+        '@MODELS.register_module(force=True)\nclass ToldXCiT(XCiTClassifier):\n    pass\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    config = write_config(tmp_path, dict(type='ToldXCiT', arch=SMALL),
+                          custom_imports=dict(imports=['module_of_a_model']))
+    found = open_model(save(tmp_path / 'a.pth', classifier(), config.read_text()), config).model
+    assert type(found).__name__ == 'ToldXCiT'
+
+
+@pytest.mark.parametrize('text, words', (
+    ('model = dict(\n', 'line 1'), ('model = dict(backbone=dict(type="ResNet"))', 'ResNet'), ('x = 1', 'None'),
+    (Config(config_of(dict(type='XCiTClassifier', width=3))).pretty_text, 'width')))
+def test_a_config_that_does_not_do_is_named(text, words, tmp_path):
+    (tmp_path / 'config.py').write_text(text)
+    with pytest.raises(ConfigError, match=f'config.py.*{words}'):
+        open_model(save(tmp_path / 'a.pth', classifier(), 'x = 1'), tmp_path / 'config.py')

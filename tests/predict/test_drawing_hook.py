@@ -11,7 +11,9 @@ from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import HOOKS, init_default_scope
-from mmengine.structures import InstanceData
+from mmengine.structures import InstanceData, PixelData
+from mmseg.structures import SegDataSample
+from mmseg.visualization import SegLocalVisualizer
 from PIL import Image
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -32,13 +34,23 @@ class Images(BaseDataset):
         return [dict(img_path='a.png')]
 
 
-def config(**loading):
-    dataset = dict(type='CocoDataset', pipeline=[dict(type='LoadImageFromFile', **loading)])
-    return Config(dict(test_dataloader=dict(dataset=dataset)))
+@pytest.fixture
+def image(tmp_path):
+    """The file of an image of 60 x 50."""
+    path = tmp_path / 'images/deep/a.png'
+    path.parent.mkdir(parents=True)
+    Image.new('RGB', (60, 50), PAPER).save(path)
+    return path
 
 
-def runner_of(dataset, cfg=None, **more):
-    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=dataset), cfg=cfg or config(), **more)
+def images_in(folder, **prefix):
+    return Images(data_root=str(folder), data_prefix=prefix or dict(img_path='images'))
+
+
+def runner_of(dataset, loading={}, **more):
+    cfg = dict(type='CocoDataset', pipeline=[dict(type='LoadImageFromFile', **loading)])
+    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=dataset),
+                           cfg=Config(dict(test_dataloader=dict(dataset=cfg))), **more)
 
 
 def sample_of(path):
@@ -47,13 +59,16 @@ def sample_of(path):
     return DetDataSample(metainfo=dict(img_path=str(path)), gt_instances=boxes, pred_instances=found)
 
 
-def images_in(folder, **prefix):
-    return Images(data_root=str(folder), data_prefix=prefix or dict(img_path='images'))
+def visualizer_of(kind=DetLocalVisualizer, save_dir=None, **settings):
+    if save_dir:
+        settings.update(vis_backends=[dict(type='LocalVisBackend')], save_dir=str(save_dir))
+    visualizer = kind.get_instance('test', **settings)
+    visualizer.dataset_meta = Images.METAINFO
+    return visualizer
 
 
-def path_of(dataset, image, folder='out'):
-    found = DrawingHook(True, folder).path_of(runner_of(dataset), SimpleNamespace(img_path=str(image)))
-    return found.as_posix()
+def path_of(dataset, image):
+    return DrawingHook(True, 'out').path_of(runner_of(dataset), SimpleNamespace(img_path=str(image))).as_posix()
 
 
 @pytest.mark.parametrize('prefix, image, wanted', (
@@ -65,34 +80,28 @@ def path_of(dataset, image, folder='out'):
 ))
 def test_pictures_are_named_below_the_folder_of_the_images(prefix, image, wanted, tmp_path):
     dataset = images_in(tmp_path, **prefix)
-    assert path_of(dataset, tmp_path / image) == f'out/{wanted}'
-    assert path_of(RepeatDataset(dataset, 2), tmp_path / image) == f'out/{wanted}'
-    assert path_of(ConcatDataset([dataset, dataset]), tmp_path / image) == f'out/{wanted}'
+    for each in (dataset, RepeatDataset(dataset, 2), ConcatDataset([dataset, dataset])):
+        assert path_of(each, tmp_path / image) == f'out/{wanted}'
 
 
-def test_images_of_one_name_in_several_data_sets_have_a_picture_each(tmp_path):
+def test_images_of_any_place_have_a_picture_each_below_the_folder(tmp_path, monkeypatch):
+    """Data sets may have images of one name, or know no folder; a list may name files with `..` or from the root on."""
+    monkeypatch.chdir(tmp_path)
+    here, dataset = tmp_path.as_posix(), images_in(tmp_path)
     both = ConcatDataset([images_in(tmp_path / part) for part in 'xy'])
     assert [path_of(both, tmp_path / part / 'images/a.png') for part in 'xy'] == [
         f'out/{part}/images/a.png' for part in 'xy']
-
-
-def test_images_of_any_other_place_have_pictures_below_the_folder(tmp_path, monkeypatch):
-    """A list may name files with `..` or from the root on; a data set may know no folder."""
-    monkeypatch.chdir(tmp_path)
-    here = tmp_path.as_posix()
-    dataset = images_in(tmp_path)
     assert path_of(dataset, tmp_path / 'images/../other/a.png') == f'out{here}/other/a.png'
     assert path_of(dataset, '/b/a.png') == 'out/b/a.png'
     assert path_of([], 'a.png') == f'out{here}/a.png'
     assert path_of(images_in('', img_path='images'), 'images/deep/a.png') == 'out/deep/a.png'  # relative paths
 
 
-def drawn_by(kind, visualizer, folder, sample=None, **options):
-    """The picture of a hook, of an image of 60 x 50."""
-    image = folder / 'images/deep/a.png'
-    image.parent.mkdir(parents=True, exist_ok=True)
-    Image.new('RGB', (60, 50), PAPER).save(image)
-    runner = runner_of(images_in(folder, img='images'), visualizer=visualizer, work_dir=str(folder), timestamp='now')
+def drawn_by(kind, visualizer, image, sample=None, loading={}, **options):
+    """The picture that a hook draws of an image."""
+    folder = image.parents[2]
+    runner = runner_of(images_in(folder, img='images'), loading, visualizer=visualizer, work_dir=str(folder),
+                       timestamp='now')
     np.random.seed(0)
     hook = kind(draw=True, test_out_dir=str(folder / kind.__name__), **options)
     sample = sample or sample_of(image)
@@ -101,20 +110,24 @@ def drawn_by(kind, visualizer, folder, sample=None, **options):
     return np.asarray(Image.open(folder / kind.__name__ / ('deep/a.png' if kind is DrawingHook else 'a.png')))
 
 
-def visualizer_of(name, kind=DetLocalVisualizer, **settings):
-    visualizer = kind.get_instance(f'{name} {settings}', **settings)
-    visualizer.dataset_meta = Images.METAINFO
-    return visualizer
-
-
 @pytest.mark.parametrize('threshold', (None, 0.5))
-def test_truth_is_left_and_the_prediction_above_the_threshold_right(threshold, tmp_path):
+def test_truth_is_left_and_the_prediction_above_the_threshold_right(threshold, image):
     options = {} if threshold is None else dict(score_thr=threshold)
-    drawn = drawn_by(DrawingHook, visualizer_of('plain'), tmp_path, **options)
+    drawn = drawn_by(DrawingHook, visualizer_of(), image, **options)
     assert drawn.shape == (50, 120, 3)
     green, red = ((drawn == colour).all(2) for colour in ((20, 200, 20), (200, 20, 20)))
     assert red[:, :60].any() and red[:, 60:].any()
     assert green[:, :60].any() and green[:, 60:].any() == (threshold is None)
+
+
+def test_label_maps_are_drawn_too_and_nothing_if_not_asked_for(image, tmp_path):
+    sample = SegDataSample(**{name: PixelData(data=torch.full((1, 50, 60), label))
+                              for name, label in (('gt_sem_seg', 0), ('pred_sem_seg', 1))})
+    drawn = drawn_by(SegDrawingHook, visualizer_of(SegLocalVisualizer), image, sample)
+    for column, colour in zip((2, 62), Images.METAINFO['palette'], strict=True):
+        assert np.abs(drawn[2, column] - (0.4 * np.array(PAPER) + 0.6 * np.array(colour))).max() <= 2
+    SegDrawingHook(False, str(tmp_path / 'none')).after_test_iter(None, 0, None, [sample])
+    assert not (tmp_path / 'none').exists()
 
 
 class OwnVisualizer(DetLocalVisualizer):
@@ -123,61 +136,44 @@ class OwnVisualizer(DetLocalVisualizer):
 
 @pytest.mark.parametrize('settings', (dict(alpha=0.7), dict(line_width=1), dict(bbox_color='red'),
                                       dict(text_color=(9, 99, 199)), dict(mask_color='green'),
-                                      dict(kind=OwnVisualizer)), ids=str)
-def test_changed_visualizers_draw_as_with_the_hook_of_mmdet(settings, tmp_path):
-    visualizer = visualizer_of('changed', **settings)
-    ours, theirs = (drawn_by(kind, visualizer, tmp_path) for kind in (DrawingHook, DetVisualizationHook))
+                                      dict(kind=OwnVisualizer), dict(open=True)), ids=str)
+def test_changed_visualizers_draw_as_with_the_hook_of_mmdet(settings, image):
+    """So do others what only they can draw: names of an open vocabulary."""
+    sample, settings = sample_of(image), dict(settings)
+    if settings.pop('open', False):
+        sample.pred_instances.label_names = ['an open', 'vocabulary']
+    visualizer = visualizer_of(**settings)
+    ours, theirs = (drawn_by(kind, visualizer, image, sample) for kind in (DrawingHook, DetVisualizationHook))
     assert ours.shape == (50, 120, 3) and (ours == theirs).all()
 
 
-def test_what_only_a_visualizer_can_draw_is_left_to_it(tmp_path):
-    sample = sample_of('')
-    sample.pred_instances.label_names = ['an open', 'vocabulary']
-    ours, theirs = (drawn_by(kind, visualizer_of('open'), tmp_path, sample)
-                    for kind in (DrawingHook, DetVisualizationHook))
-    assert (ours == theirs).all()
-
-
-def test_masks_of_any_kind_are_drawn(tmp_path):
+def test_masks_of_any_kind_are_drawn(image):
     """Polygons and bitmaps of the ground truth, tensors of predictions; also where there are only masks."""
-    mask = np.zeros((2, 50, 60), np.uint8)
+    mask, boxes = np.zeros((2, 50, 60), np.uint8), torch.tensor([[10., 10, 25, 30], [30, 20, 50, 40]])
     mask[0, 10:30, 10:25], mask[1, 20:40, 30:50] = 1, 1
-    polygons = [[np.array([x1, y1, x2, y1, x2, y2, x1, y2], float)]
-                for x1, y1, x2, y2 in ((10, 10, 25, 30), (30, 20, 50, 40))]
+    polygons = [[np.array([x1, y1, x2, y1, x2, y2, x1, y2], float)] for x1, y1, x2, y2 in boxes.tolist()]
     pictures = []
     for masks in (BitmapMasks(mask, 50, 60), PolygonMasks(polygons, 50, 60), torch.from_numpy(mask).bool()):
-        boxes = torch.tensor([[10., 10, 25, 30], [30, 20, 50, 40]])
         for given in (boxes, boxes * 0):
             truth = InstanceData(bboxes=given, labels=torch.tensor([0, 1]), masks=masks)
             sample = DetDataSample(gt_instances=truth)
-            pictures.append(drawn_by(DrawingHook, visualizer_of('masks'), tmp_path, sample)[:, :59].astype(int))
+            pictures.append(drawn_by(DrawingHook, visualizer_of(), image, sample)[:, :59].astype(int))
     assert all(np.abs(picture - pictures[0]).max(2).astype(bool).mean() < 0.05 for picture in pictures)
     wanted = 0.57 * np.array(PAPER) + 0.43 * np.array([20, 200, 20])
     assert np.abs(pictures[0][32:37, 36:46] - wanted).max() <= 1
 
 
-def test_without_a_folder_pictures_go_to_the_visualizer(tmp_path):
-    image = tmp_path / 'a.png'
-    Image.new('RGB', (60, 50)).save(image)
-    visualizer = DetLocalVisualizer('kept', vis_backends=[dict(type='LocalVisBackend')], save_dir=str(tmp_path))
-    visualizer.dataset_meta = Images.METAINFO
+def test_without_a_folder_pictures_go_to_the_visualizer_as_by_mmdet(image, tmp_path):
+    """Configs built on these say `interval` and the like of mmdet's hook for the validation."""
+    runner = runner_of(images_in(tmp_path), iter=6, visualizer=visualizer_of(save_dir=tmp_path / 'shown'))
     hook = DrawingHook(True)
     for _ in range(2):
-        hook.after_test_iter(runner_of(images_in(tmp_path), visualizer=visualizer), 0, None, [sample_of(image)])
+        hook.after_test_iter(runner, 0, None, [sample_of(image)])
     assert len(list(tmp_path.rglob('test_img_*.png'))) == 2
-
-
-def test_pictures_of_a_validation_as_by_mmdet(tmp_path):
-    """Configs built on these say `interval` and the like of mmdet's hook."""
-    image = tmp_path / 'a.png'
-    Image.new('RGB', (60, 50)).save(image)
-    visualizer = DetLocalVisualizer.get_instance('val', vis_backends=[dict(type='LocalVisBackend')],
-                                                 save_dir=str(tmp_path))
-    visualizer.dataset_meta = Images.METAINFO
     for kind in (DetVisualizationHook, DrawingHook):
         hook = kind(draw=True, interval=3, show=False, wait_time=1, backend_args=dict(backend='local'))
         for batch in range(4):
-            hook.after_val_iter(runner_of(None, iter=6, visualizer=visualizer), batch, None, [sample_of(image)])
+            hook.after_val_iter(runner, batch, None, [sample_of(image)])
         pictures = list(tmp_path.rglob('val_img_*.png'))
         assert sorted(path.name for path in pictures) == ['val_img_6.png', 'val_img_9.png']
         for path in pictures:
@@ -193,39 +189,25 @@ def test_both_frameworks_have_the_hook_and_older_configs_their_name():
         assert type(HOOKS.build(dict(type=name))) is DrawingHook is SegDrawingHook
 
 
-@pytest.mark.parametrize('loading, size', (({}, (30, 20)), (dict(color_type='color_ignore_orientation'), (20, 30))))
-def test_a_picture_is_of_the_image_as_the_data_set_reads_it(loading, size, tmp_path):
+@pytest.mark.parametrize('loading, size', (({}, (40, 24)), (dict(color_type='color_ignore_orientation'), (24, 40))))
+def test_a_picture_is_of_the_image_as_the_data_set_reads_it(loading, size, image, photograph):
     """Not rotated if the model has not seen it rotated: the boxes would be next to the objects."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new('RGB', (30, 20)).save(tmp_path / 'a.png', exif=exif)
-    visualizer = DetLocalVisualizer.get_instance('turned')
-    visualizer.dataset_meta = Images.METAINFO
-    hook = DrawingHook(True, str(tmp_path / 'out'))
-    sample = DetDataSample(metainfo=dict(img_path=str(tmp_path / 'a.png')), gt_instances=InstanceData())
-    runner = runner_of(images_in(tmp_path, img=''), config(**loading), visualizer=visualizer)
-    hook.after_test_iter(runner, 0, None, [sample])
-    height, width = size
-    assert Image.open(tmp_path / 'out/a.png').size == (2 * width, height)  # side by side
+    sample = DetDataSample(gt_instances=InstanceData())
+    drawn = drawn_by(DrawingHook, visualizer_of(), photograph(image), sample, loading)
+    assert drawn.shape == (size[0], 2 * size[1], 3)  # side by side
 
 
-class OwnImages:
-    """A data set that tells of its images one by one."""
-
-
-def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(tmp_path):
-    Image.new('RGB', (60, 50)).save(tmp_path / 'a.png')
-    visualizer = DetLocalVisualizer.get_instance('own')
-    visualizer.dataset_meta = Images.METAINFO
-    runner = runner_of(OwnImages(), visualizer=visualizer)
+def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(image, tmp_path):
+    """They tell of their images one by one."""
+    runner = runner_of(SimpleNamespace(), visualizer=visualizer_of())
     hook = DrawingHook(True, str(tmp_path / 'out'))
     hook.before_test(runner)
     for _ in range(2):
-        hook.after_test_iter(runner, 0, None, [sample_of(tmp_path / 'a.png')])
+        hook.after_test_iter(runner, 0, None, [sample_of(image)])
     hook.after_test(runner)
     picture, = (tmp_path / 'out').rglob('a.png')
-    DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(tmp_path / 'a.png')])
+    DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(image)])
     picture.write_text('mine')
     with pytest.raises(OutputError, match='a.png'):
-        DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(tmp_path / 'a.png')])
+        DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(image)])
     assert picture.read_text() == 'mine'

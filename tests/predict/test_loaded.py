@@ -8,35 +8,18 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from mmdet.structures import DetDataSample
 from mmengine.config import Config
-from mmengine.structures import InstanceData
 from PIL import Image
 from pycocotools import mask as mask_api
 
 import xcit_dense
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, DataError, SetupError
 from xcit_dense.predict.loaded import _scores
 
 pytestmark = pytest.mark.filterwarnings('ignore')
-
-
-@pytest.fixture(scope='module')
-def detector(trained):
-    return xcit_dense.load(trained[0], threshold=0)
-
-
-@pytest.fixture(scope='module')
-def segmentor(trained_segmentor):
-    return xcit_dense.load(TINY_SEG_CONFIG, trained_segmentor[0])
-
-
-@pytest.fixture
-def path(demo_data):
-    return demo_data / 'val2017/000000000001.jpg'
+TILES = pytest.mark.parametrize('tiles', ({}, dict(tile=40, overlap=0.4)), ids=('whole', 'tiles'))
 
 
 @pytest.fixture
@@ -48,74 +31,62 @@ def same(a, b):
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ('boxes', 'scores', 'labels', 'masks'))
 
 
-def test_objects_are_those_of_the_tool(detector, trained, demo_data, tmp_path):
-    run_tool('predict.py', TINY_CONFIG, trained[0], demo_data / 'val2017', '--out', tmp_path)
-    records = json.loads((tmp_path / 'results.json').read_text())
-    paths = sorted((demo_data / 'val2017').iterdir())
-    for path, found in zip(paths, detector(paths), strict=True):
-        wanted = [record for record in records if record['file_name'] == path.name]
-        assert len(found) == len(wanted) > 0
-        corners = found.boxes.astype(float)
-        assert [record['bbox'] for record in wanted] == [
-            [x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in corners.tolist()]
-        assert [record['score'] for record in wanted] == found.scores.tolist()
-        assert [record['category_name'] for record in wanted] == list(found.names)
-        assert all((mask_api.decode(record['segmentation']) == mask).all()
-                   for record, mask in zip(wanted, found.masks, strict=True))
+def predict(*args, **tiles):
+    run_tool('predict.py', *args, *(word for name, value in tiles.items() for word in (f'--{name}', value)))
 
 
-def test_labels_are_those_of_the_tool(segmentor, trained_segmentor, demo_data, tmp_path):
-    folder = demo_data / 'images/validation'
-    run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], folder, '--out', tmp_path)
-    for path in sorted(folder.iterdir()):
-        written = cv2.imread(str(tmp_path / 'labels' / f'{path.stem}.png'), cv2.IMREAD_UNCHANGED)
-        assert np.array_equal(segmentor(path).labels, written)
+@TILES
+def test_objects_are_those_of_the_tool(tiles, detector, trained, path, tmp_path):
+    predict(TINY_CONFIG, trained[0], path, '--out', tmp_path, '--score-thr', 0, **tiles)
+    found, wanted = detector(path, **tiles), json.loads((tmp_path / 'results.json').read_text())
+    assert len(found) == len(wanted) > 0
+    corners = found.boxes.astype(float).tolist()
+    assert [record['bbox'] for record in wanted] == [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in corners]
+    assert [record['score'] for record in wanted] == found.scores.tolist()
+    assert [record['category_name'] for record in wanted] == list(found.names)
+    assert all((mask_api.decode(record['segmentation']) == mask).all()
+               for record, mask in zip(wanted, found.masks, strict=True))
+    drawn = cv2.imread(str(tmp_path / path.name))
+    assert drawn.shape == (*found.masks.shape[1:], 3) and (drawn != cv2.imread(str(path))).any()
 
 
-def test_what_a_detector_gives(detector, path, array):
-    found = detector(path)
+@TILES
+def test_labels_are_those_of_the_tool(tiles, segmentor, trained_segmentor, path, tmp_path):
+    predict(TINY_SEG_CONFIG, trained_segmentor[0], path, '--out', tmp_path, **tiles)
+    written = cv2.imread(str(tmp_path / f'labels/{path.stem}.png'), cv2.IMREAD_UNCHANGED)
+    assert written.dtype == np.uint8 and np.array_equal(segmentor(path, **tiles).labels, written)
+    assert cv2.imread(str(tmp_path / path.name)).shape == (*written.shape, 3)
+
+
+@TILES
+def test_what_a_model_gives(tiles, detector, segmentor, path, array):
+    found, regions = detector(path, **tiles), segmentor(path, **tiles)
     assert detector.classes == ('disc', 'square', 'triangle', 'star', 'cross')
     assert found.boxes.shape == (len(found), 4) and found.boxes.dtype == found.scores.dtype == np.float32
     assert found.masks.shape == (len(found), *array.shape[:2]) and found.masks.dtype == bool
     assert found.names == tuple(detector.classes[label] for label in found.labels)
-    assert (np.diff(found.scores) <= 0).all()
-    drawn = found.draw()
-    assert drawn.shape == array.shape and drawn.dtype == np.uint8 and (drawn != array).any()
-
-
-def test_what_a_segmentor_gives(segmentor, path, array):
-    found = segmentor(path)
-    assert found.labels.shape == found.scores.shape == array.shape[:2] and found.labels.dtype == np.int64
-    assert 1 / 6 <= found.scores.min() <= found.scores.max() <= 1
-    assert segmentor.classes[:2] == ('background', 'disc') and segmentor(path, scores=False).scores is None
-    drawn = found.draw()
-    assert drawn.shape == array.shape and drawn.dtype == np.uint8 and (drawn != array).any()
+    assert (np.diff(found.scores) <= 0).all() and len(found) > 0
+    assert segmentor.classes[:2] == ('background', 'disc') and segmentor(path, scores=False, **tiles).scores is None
+    assert regions.labels.shape == regions.scores.shape == array.shape[:2] and regions.labels.dtype == np.int64
+    assert 1 / 6 <= regions.scores.min() <= regions.scores.max() <= 1
+    for result in (found, regions):
+        drawn = result.draw()
+        assert drawn.shape == array.shape and drawn.dtype == np.uint8 and (drawn != array).any()
 
 
 def test_scores_are_the_softmax(segmentor, path):
+    """Those of a single output are its probabilities, by a sigmoid in mmseg."""
     found = segmentor(path)
     sample = segmentor._predictor.samples([segmentor._predictor.reader.read(path, 0)])[0]
     wanted = sample.seg_logits.data.softmax(0).max(0)
     assert np.array_equal(found.labels, wanted.indices.numpy())
     assert np.allclose(found.scores, wanted.values.numpy(), rtol=1e-6)
-
-
-def test_the_scores_of_a_single_output():
-    """mmseg gives its probability, by a sigmoid, as the scores."""
     logits, labels = torch.tensor([[[0.2, 0.9]]]), torch.tensor([[[0, 1]]])
     assert np.allclose(_scores(logits, labels), [[0.8, 0.9]])
 
 
-def test_a_detector_without_masks(detector, array):
-    found = InstanceData(bboxes=torch.tensor([[1., 2, 30, 40], [0, 0, 5, 5]]), labels=torch.tensor([1, 0]),
-                         scores=torch.tensor([0.9, 0.1]))
-    got = detector._to_result(0.5, array, DetDataSample(pred_instances=found))
-    assert got.masks is None and got.names == ('square', ) and len(got) == 1 and got.draw().shape == array.shape
-    assert got.to_supervision().mask is None
-
-
 @pytest.mark.parametrize('kind', ('text', 'array', 'view', 'pil', 'png', 'grey', 'grey array', 'alpha', 'exif'))
-def test_an_image_in_any_form_is_the_file(kind, detector, segmentor, path, array, tmp_path):
+def test_an_image_in_any_form_is_the_file(kind, detector, segmentor, array, photograph, tmp_path):
     """RGB, with channels that are not alike, so that another order would show."""
     file = tmp_path / 'image.png'
     picture = Image.fromarray(np.ascontiguousarray(array))
@@ -123,27 +94,15 @@ def test_an_image_in_any_form_is_the_file(kind, detector, segmentor, path, array
         picture = picture.convert('L')
     elif kind == 'alpha':
         picture.putalpha(Image.fromarray(array[..., 0].copy()))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    picture.save(file, **(dict(exif=exif) if kind == 'exif' else {}))
+    if kind == 'exif':
+        photograph(file, array)
+        assert segmentor(file).labels.shape == array.shape[1::-1]
+    else:
+        picture.save(file)
     given = {'text': str(file), 'array': np.ascontiguousarray(array), 'view': array, 'png': Image.open(file),
              'exif': Image.open(file), 'grey array': np.asarray(picture)}.get(kind, picture)
     assert same(detector(given), detector(file))
     assert np.array_equal(segmentor(given).labels, segmentor(file).labels)
-    if kind == 'exif':
-        assert segmentor(file).labels.shape == array.shape[1::-1]
-
-
-@pytest.mark.parametrize('step', (dict(color_type='grayscale'), dict(imdecode_backend='pillow'), dict(to_float32=True),
-                                  dict(color_type='unchanged'), dict(color_type='color_ignore_orientation')))
-def test_arrays_come_as_the_loader_of_the_config_reads_files(step, trained, array, tmp_path):
-    cfg = load_config(TINY_CONFIG, pretrained=False)
-    cfg.test_dataloader.dataset.pipeline[0].update(step)
-    reader = xcit_dense.load(cfg, trained[0])._predictor.reader
-    cv2.imwrite(str(tmp_path / 'a.png'), array[..., ::-1])
-    wanted, got = reader.load(tmp_path / 'a.png', 0), reader.load_array(array, 0)
-    assert np.array_equal(got['img'], wanted['img']) and got['img'].dtype == wanted['img'].dtype
-    assert got['img_shape'] == wanted['img_shape'] and got['ori_shape'] == wanted['ori_shape']
 
 
 def test_lists_batches_and_thresholds(detector, path, array):
@@ -152,19 +111,17 @@ def test_lists_batches_and_thresholds(detector, path, array):
     assert detector([]) == []
     for found, wanted in zip(several, (alone, detector(strip), alone), strict=True):
         assert len(found) == len(wanted) and np.abs(found.scores - wanted.scores).max() < 1e-5
-    middle = float(np.median(alone.scores))
+    middle = float(alone.scores[len(alone) // 2])
     fewer = detector(path, threshold=middle)
-    with pytest.raises(ConfigError, match='nan'):
-        detector(path, threshold=float('nan'))
     assert (fewer.scores >= middle).all() and len(fewer) == (alone.scores >= middle).sum() < len(alone)
     none = detector(path, threshold=1.1)
     assert len(none) == 0 and none.boxes.shape == (0, 4) and none.names == () and none.draw().shape == array.shape
-    with pytest.raises(ConfigError, match='batch_size'):
-        detector(path, batch_size=0)
+    for options, words in ((dict(threshold=float('nan')), 'nan'), (dict(batch_size=0), 'batch_size')):
+        with pytest.raises(ConfigError, match=words):
+            detector(path, **options)
 
 
-def test_two_models_draw_with_classes_of_their_own(trained, path, tmp_path):
-    detector = xcit_dense.load(TINY_CONFIG, trained[0], threshold=0)
+def test_two_models_draw_with_classes_of_their_own(detector, trained, path, tmp_path):
     state = torch.load(trained[0] / 'epoch_2.pth', weights_only=True)
     state['meta']['dataset_meta'].update(classes=['a', 'b', 'c', 'd', 'e'], palette=[(0, 0, 0)] * 5)
     torch.save(state, tmp_path / 'other.pth')
@@ -181,23 +138,20 @@ def test_to_supervision(detector, path, monkeypatch):
     assert list(theirs.data['class_name']) == list(found.names) and np.array_equal(theirs.class_id, found.labels)
     assert len(theirs[theirs.confidence > found.scores[0]]) == 0
     assert len(detector(path, threshold=1.1).to_supervision()) == 0
+    assert detector(path, tile=40).to_supervision().mask.shape[1:] == found.masks.shape[1:]
     monkeypatch.setitem(sys.modules, 'supervision', None)
     with pytest.raises(SetupError, match='pip install supervision'):
         found.to_supervision()
 
 
-def test_drawn_twice_it_is_one_picture(detector, segmentor, path):
-    """The colours of masks are no others each time, and the random numbers of the caller stay."""
+def test_results_and_models_in_threads(detector, segmentor, path):
+    """Drawn again a result is the same picture, and the random numbers of the caller stay."""
     np.random.seed(3)
     state = np.random.get_state()[2]
-    for found in (detector(path), segmentor(path)):
-        assert np.array_equal(found.draw(), found.draw())
-    assert np.random.get_state()[2] == state
-
-
-def test_results_and_models_in_threads(detector, path):
-    wanted = detector(path)
+    wanted, regions = detector(path), segmentor(path)
     picture = wanted.draw()
+    assert np.array_equal(regions.draw(), regions.draw())
+    assert np.array_equal(wanted.draw(), picture) and np.random.get_state()[2] == state
     with ThreadPoolExecutor(3) as pool:
         for found, drawn in pool.map(lambda _: (detector(path), wanted.draw()), range(6)):
             assert same(found, wanted) and np.array_equal(drawn, picture)
@@ -205,7 +159,8 @@ def test_results_and_models_in_threads(detector, path):
 
 def test_results_travel_without_the_model(detector, segmentor, path):
     """As to another process; and they draw there."""
-    for found, arrays in ((detector(path), ('boxes', 'masks')), (segmentor(path), ('labels', 'scores'))):
+    for found, arrays in ((detector(path), ('boxes', 'masks')), (segmentor(path), ('labels', 'scores')),
+                          (detector(path, tile=40), ('boxes', 'masks'))):
         data = pickle.dumps(found)
         assert b'XCiT' not in data and b'backbone' not in data
         there = pickle.loads(data)
@@ -241,18 +196,7 @@ def test_files_that_are_no_images_are_named(content, detector, tmp_path):
         detector([tmp_path / 'a.jpg'])
 
 
-@pytest.mark.parametrize('device', ('cuda:99', 'gpu'))
-def test_a_device_that_is_not_there(device, trained):
-    with pytest.raises(ConfigError, match=device):
-        xcit_dense.load(trained[0], device=device)
-
-
-def test_a_segmentor_has_no_threshold(trained_segmentor):
-    with pytest.raises(ConfigError, match='threshold'):
-        xcit_dense.load(trained_segmentor[0], threshold=0.5)
-
-
-def test_a_config_in_any_form(trained, path, tmp_path, detector):
+def test_a_config_in_any_form(trained, path, detector):
     work_dir, wanted = trained[0], detector(path)
     cfg = Config.fromfile(work_dir / 'maskrcnn_xcit_tiny.py')
     for config in (work_dir / 'maskrcnn_xcit_tiny.py', str(work_dir), cfg):
@@ -261,6 +205,12 @@ def test_a_config_in_any_form(trained, path, tmp_path, detector):
     assert [len(xcit_dense.load(config, work_dir, threshold=0, cfg_options=options)(path))
             for config in (TINY_CONFIG, cfg)] == [2, 2]
     assert cfg.model.test_cfg.rcnn.max_per_img == 50
+
+
+@pytest.mark.parametrize('device', ('cuda:99', 'gpu'))
+def test_a_device_that_is_not_there(device, trained):
+    with pytest.raises(ConfigError, match=device):
+        xcit_dense.load(trained[0], device=device)
 
 
 @pytest.mark.parametrize('config, words', (
@@ -274,3 +224,10 @@ def test_what_cannot_be_loaded(config, words, trained, tmp_path, monkeypatch):
         (tmp_path / 'two' / f'{name}.py').write_text('')
     with pytest.raises(ConfigError, match=words):
         xcit_dense.load(config, *([trained[0]] if 'no work' not in words else []))
+
+
+def test_options_that_a_model_does_not_have(trained, trained_segmentor):
+    for run, options in ((trained_segmentor, dict(threshold=0.5)), (trained, dict(dtype='float16')),
+                         (trained, dict(runtime='openvino'))):
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            xcit_dense.load(run[0], **options)

@@ -1,14 +1,23 @@
-"""Large images, some classes at a time."""
+"""Large images, some classes at a time, with every decode head of mmseg; and merging the views of an image."""
+import copy
+
 import pytest
 import torch
+from mmdet.models import DetTTAModel
+from mmdet.structures import DetDataSample
+from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
+from mmengine.structures import InstanceData, PixelData
+from mmseg.models import EncoderDecoder, SegTTAModel, decode_heads
 from mmseg.registry import MODELS
 from mmseg.structures import SegDataSample
+from torch import nn
 from torch.nn.functional import interpolate
 
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.for_mmseg import LowMemoryEncoderDecoder
+from xcit_dense.for_mmdet import MaskTTAModel
+from xcit_dense.for_mmseg import LowMemoryEncoderDecoder, LowMemorySegTTAModel
 from xcit_dense.predict.low_memory import _parts
 
 SIZE = (64, 96)
@@ -26,52 +35,28 @@ def sample_of(shape=SIZE, **meta):
     return SegDataSample(metainfo=dict(dict(ori_shape=shape, img_shape=SIZE, pad_shape=SIZE), **meta))
 
 
-def predict(model, images, *samples):
+def predict(model, images, *samples, kind=LowMemoryEncoderDecoder):
+    """Predict with the code of a class; some heads draw random numbers."""
+    torch.manual_seed(0)
     with torch.no_grad():
-        return model.predict(images, list(samples))
+        return kind.predict(model, images, list(samples))
 
 
-@pytest.mark.parametrize('align_corners', (False, True))
-def test_large_images_are_predicted_with_some_classes_at_a_time(align_corners, monkeypatch):
-    """The same labels as mmseg's, through padding, a flip and both resizes."""
-    model = segmentor(align_corners=align_corners)
-    assert isinstance(model, LowMemoryEncoderDecoder) and model.decode_head.out_channels == 24
-    images = torch.randn(2, 3, *SIZE)
-    torch.nn.init.normal_(model.decode_head.conv_seg.weight)
-    with torch.no_grad():  # every class's mean score is 0, so that several win with any random numbers
-        model.decode_head.conv_seg.bias -= model.encode_decode(images, [dict(img_shape=SIZE)]).mean((0, 2, 3))
-
-    def both():
-        return predict(model, images, *(
-            sample_of(shape, img_shape=(60, 90), img_padding_size=(0, 6, 0, 4), flip=flip, flip_direction='horizontal')
-            for shape, flip in (((120, 181), True), ((40, 60), False))))
-
-    wanted = both()
+@pytest.fixture
+def split(monkeypatch):
+    """Images of more than a thousand scores are split."""
     monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
-    got = both()
-    for a, b in zip(got, wanted, strict=True):
-        assert 'seg_logits' in b and 'seg_logits' not in a
-        assert len(b.pred_sem_seg.data.unique()) > 1
-        assert torch.equal(a.pred_sem_seg.data, b.pred_sem_seg.data)
 
 
-@pytest.mark.parametrize('mode, scores, split', (
+@pytest.mark.parametrize('mode, scores, is_split', (
     ('whole', 24 * 64 * 96, False), ('whole', 24 * 64 * 96 - 1, True), ('slide', 1000, False)))
-def test_only_large_images_that_are_predicted_whole_are_split(mode, scores, split, monkeypatch):
+def test_only_large_images_that_are_predicted_whole_are_split(mode, scores, is_split, monkeypatch):
     """Others are mmseg's, with their scores: what fits, and windows, whose scores are summed up."""
     model = segmentor()
     model.test_cfg.update(mode=mode, crop_size=(32, 32), stride=(32, 32))
     monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', scores)
     found, = predict(model, torch.randn(1, 3, *SIZE), sample_of((60, 90)))
-    assert ('seg_logits' in found) != split and found.pred_sem_seg.data.shape == (1, 60, 90)
-
-
-def test_a_mode_that_mmseg_does_not_know_is_refused_by_it(monkeypatch):
-    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
-    model = segmentor()
-    model.test_cfg.mode = 'hole'
-    with pytest.raises(AssertionError, match='hole'):
-        predict(model, torch.randn(1, 3, *SIZE), sample_of())
+    assert ('seg_logits' in found) != is_split and found.pred_sem_seg.data.shape == (1, 60, 90)
 
 
 @pytest.mark.parametrize('layout', (torch.contiguous_format, torch.channels_last))
@@ -109,9 +94,8 @@ def test_the_first_of_the_highest_scores_wins_as_in_mmseg(values, label, monkeyp
 @pytest.mark.parametrize('owner, name', (
     ('head', 'predict'), ('head', 'predict_by_feat'), ('model', 'encode_decode'), ('model', 'whole_inference'),
     ('model', 'inference'), ('model', 'postprocess_result')))
-def test_what_somebody_replaced_is_called_as_by_mmseg(owner, name, monkeypatch):
+def test_what_somebody_replaced_is_called_as_by_mmseg(owner, name, split):
     """In a subclass or on the object: then all is left to mmseg."""
-    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
     model = segmentor()
     changed = model.decode_head if owner == 'head' else model
     theirs, calls = getattr(type(changed), name), []
@@ -125,8 +109,7 @@ def test_what_somebody_replaced_is_called_as_by_mmseg(owner, name, monkeypatch):
     assert calls == [name] and 'seg_logits' in found
 
 
-def test_one_score_for_a_foreground_is_left_to_mmseg(monkeypatch):
-    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
+def test_one_score_for_a_foreground_is_left_to_mmseg(split):
     model = segmentor(2, out_channels=1, threshold=0.4)
     model.decode_head.forward = lambda maps: torch.linspace(-2, 2, 24).expand(1, 1, 16, 24)
     found, = predict(model, torch.randn(1, 3, *SIZE), sample_of())
@@ -134,14 +117,188 @@ def test_one_score_for_a_foreground_is_left_to_mmseg(monkeypatch):
     assert torch.equal(found.pred_sem_seg.data, (found.seg_logits.data > 0.4).float())
 
 
-def test_test_time_augmentation_has_the_scores_that_it_merges(monkeypatch):
+def test_test_time_augmentation_has_the_scores_that_it_merges(split):
     """Also of large images, of a model inside that was built before or is built with it."""
-    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
-    images = [torch.randint(0, 256, (3, *SIZE), dtype=torch.uint8)]
-    model = segmentor()
+    images, model = [torch.randint(0, 256, (3, *SIZE), dtype=torch.uint8)], segmentor()
     outer = MODELS.build(dict(type='SegTTAModel', module=model))
     data = dict(inputs=[images, images], data_samples=[[sample_of(img_path='a')], [sample_of(img_path='a')]])
     with torch.no_grad():
         merged, = outer.test_step(data)
     assert merged.pred_sem_seg.data.shape[-2:] == SIZE
     assert model.keeps_scores and not segmentor().keeps_scores
+
+
+CLASSES, SHAPES = 41, ((80, 121), (57, 80))
+ONE = dict(in_channels=32, in_index=3, channels=16, num_classes=CLASSES)
+FOUR = dict(in_channels=[32] * 4, in_index=[0, 1, 2, 3], channels=16, num_classes=CLASSES)
+DILATED = dict(ONE, dilations=(1, 2))
+#: Of mmdet's heads for masks: layers of attention.
+LAYER = dict(self_attn_cfg=dict(embed_dims=32, num_heads=2), cross_attn_cfg=dict(embed_dims=32, num_heads=2),
+             ffn_cfg=dict(embed_dims=32, feedforward_channels=32))
+MASKS = dict(num_classes=CLASSES, in_channels=[32] * 4, feat_channels=32, out_channels=32, num_queries=9,
+             positional_encoding=dict(num_feats=16, normalize=True), transformer_decoder=dict(
+                 return_intermediate=True, num_layers=1, layer_cfg=LAYER),
+             loss_cls=dict(type='mmdet.CrossEntropyLoss', class_weight=[1.] * (CLASSES + 1)),
+             loss_mask=dict(type='mmdet.FocalLoss'), loss_dice=dict(type='mmdet.DiceLoss'))
+UPDATE = dict(type='KernelUpdateHead', num_classes=CLASSES, in_channels=16, out_channels=16, num_heads=2, num_ffn_fcs=2,
+              feedforward_channels=16, num_mask_fcs=1, conv_kernel_size=1, kernel_updator_cfg=dict(
+                  type='KernelUpdator', in_channels=16, feat_channels=16, out_channels=16))
+HEADS = dict(
+    **dict.fromkeys(('APCHead', 'CCHead', 'DDRHead', 'DMHead', 'DNLHead', 'DepthwiseSeparableFCNHead', 'FCNHead',
+                     'GCHead', 'NLHead', 'PIDHead', 'PSPHead', 'SETRUPHead', 'STDCHead'), ONE),
+    **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
+    ANNHead=dict(FOUR, in_channels=[32, 32], in_index=[2, 3], project_channels=8),
+    ASPPHead=DILATED,
+    DAHead=dict(ONE, pam_channels=8),
+    DPTHead=dict(FOUR, input_transform='multiple_select', embed_dims=32, post_process_channels=[8] * 4),
+    DepthwiseSeparableASPPHead=dict(DILATED, c1_in_channels=32, c1_channels=8),
+    EMAHead=dict(ONE, ema_channels=16, num_bases=4, num_stages=2),
+    EncHead=dict(FOUR, num_codes=4),
+    FPNHead=dict(FOUR, feature_strides=[4, 8, 16, 32]),
+    **{'FPNHead with aligned corners': dict(FOUR, feature_strides=[4, 8, 16, 32], align_corners=True)},
+    ISAHead=dict(ONE, isa_channels=8),
+    IterativeDecodeHead=dict(num_stages=1, kernel_update_head=[UPDATE], kernel_generate_head=dict(
+        ONE, type='FCNHead')),
+    LRASPPHead=dict(FOUR, in_channels=[32] * 3, in_index=[0, 0, 0], input_transform='multiple_select',
+                    branch_channels=(8, 8)),
+    LightHamHead=dict(FOUR, ham_channels=16, ham_kwargs=dict(MD_R=4)),
+    Mask2FormerHead=dict(
+        MASKS, strides=[4, 8, 16, 32], num_transformer_feat_level=3, enforce_decoder_input_project=False,
+        pixel_decoder=dict(
+            type='mmdet.MSDeformAttnPixelDecoder', num_outs=3, norm_cfg=dict(type='GN', num_groups=4),
+            positional_encoding=dict(num_feats=16, normalize=True), encoder=dict(num_layers=1, layer_cfg=dict(
+                self_attn_cfg=dict(embed_dims=32, num_heads=2, num_levels=3), ffn_cfg=LAYER['ffn_cfg'])))),
+    MaskFormerHead=dict(MASKS, pixel_decoder=dict(type='mmdet.PixelDecoder', norm_cfg=dict(type='GN', num_groups=4))),
+    SETRMLAHead=dict(FOUR, in_index=[2] * 4, channels=32, mla_channels=8),
+    SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16),
+)
+#: Heads that do not take the four maps of a pyramid as they are.
+MAPS = dict(
+    DDRHead=lambda maps: maps[-1],
+    DMHead=lambda maps: [x.contiguous() for x in maps],
+    DPTHead=lambda maps: [(maps[2], None)] * 4,
+    LRASPPHead=lambda maps: [interpolate(maps[0], scale_factor=4)],
+    PIDHead=lambda maps: maps[-1],
+)
+#: Those that mmseg's EncoderDecoder does not take alone, or that need mmcv's compiled ops, such as PSAHead.
+LEFT_OUT = {'KernelUpdateHead', 'KernelUpdator', 'OCRHead', 'PSAHead', 'PointHead', 'SideAdapterCLIPHead',
+            'VPDDepthHead'}
+#: Those with a prediction of their own.
+WHOLE = ('DAHead', 'EncHead', 'Mask2FormerHead', 'MaskFormerHead')
+
+
+@pytest.fixture(scope='module')
+def model():
+    """The tiny segmentor without its neck."""
+    cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
+    init_default_scope('mmseg')
+    cfg.model.update(neck=None, auxiliary_head=None)
+    return MODELS.build(cfg.model).eval()
+
+
+@pytest.mark.filterwarnings('ignore:torch.meshgrid')
+@pytest.mark.parametrize('name', HEADS)
+def test_every_head_predicts_as_in_mmseg(name, model, monkeypatch):
+    """The labels of large images, some classes at a time, through padding, a flip and both resizes."""
+    assert {key.split()[0] for key in HEADS} | LEFT_OUT == set(decode_heads.__all__)
+    init_default_scope('mmseg')
+    head = model.decode_head = MODELS.build(ConfigDict(HEADS[name], type=name.split()[0])).eval()
+    model.out_channels, model.align_corners = head.out_channels, head.align_corners
+    model.extract_feat = lambda images: MAPS.get(name, list)(EncoderDecoder.extract_feat(model, images))
+    images = torch.randn(2, 3, *SIZE)
+    if hasattr(head, 'conv_seg'):  # give every class the same mean score, so that many win
+        nn.init.normal_(head.conv_seg.weight)
+        with torch.no_grad():
+            scores = head.predict(model.extract_feat(images), [dict(img_shape=SIZE)], None)
+            head.conv_seg.bias -= scores.mean((0, 2, 3))
+
+    def predicted(kind):
+        return predict(model, images, *(sample_of(shape, img_shape=(60, 90), img_padding_size=(0, 6, 0, 4), flip=flip,
+                                                  flip_direction='horizontal')
+                                        for shape, flip in zip(SHAPES, (False, True), strict=True)), kind=kind)
+
+    wanted = predicted(EncoderDecoder)
+    if hasattr(head, 'conv_seg'):
+        assert len(torch.cat([sample.pred_sem_seg.data.view(-1) for sample in wanted]).unique()) > 1
+    assert isinstance(model, LowMemoryEncoderDecoder)
+    for at_a_time in (1, 20, CLASSES):
+        monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', at_a_time * 2 * SHAPES[0][0] * SHAPES[0][1])
+        for a, b in zip(predicted(LowMemoryEncoderDecoder), wanted, strict=True):
+            assert ('seg_logits' in a) == (at_a_time == CLASSES or name in WHOLE)
+            assert torch.equal(a.pred_sem_seg.data, b.pred_sem_seg.data)
+            assert a.pred_sem_seg.data.dtype == b.pred_sem_seg.data.dtype
+
+
+HEIGHT, WIDTH = 12, 20
+TTA_CFG = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=3)
+
+
+class Given(nn.Module):
+    """A model that returns samples that it was given, view by view."""
+    out_channels = 3
+
+    def __init__(self, *views):
+        super().__init__()
+        self.views, self.decode_head = list(views), ConfigDict(threshold=0.4)
+
+    def test_step(self, data):
+        return copy.deepcopy(self.views[data['inputs']])
+
+
+def merged(kind, *views, **options):
+    with torch.no_grad():
+        return kind(module=Given(*views), **options).test_step(
+            dict(inputs=list(range(len(views))), data_samples=[None] * len(views)))
+
+
+def detected(flip, *objects, masks=True):
+    """A view of one image with objects: box, score, label, as they stand in the view; a mask fills its box."""
+    sample = DetDataSample(metainfo=dict(ori_shape=(HEIGHT, WIDTH), flip=flip,
+                                         flip_direction='horizontal' if flip else None))
+    boxes = torch.tensor([box for box, *_ in objects], dtype=torch.float).reshape(-1, 4)
+    sample.pred_instances = InstanceData(bboxes=boxes, scores=torch.tensor([score for _, score, _ in objects]),
+                                         labels=torch.tensor([label for *_, label in objects], dtype=torch.long))
+    if masks:
+        sample.pred_instances.masks = torch.zeros(len(objects), HEIGHT, WIDTH, dtype=torch.bool)
+        for mask, (x1, y1, x2, y2) in zip(sample.pred_instances.masks, boxes.int().tolist(), strict=True):
+            mask[y1:y2, x1:x2] = True
+    return [sample]
+
+
+A, B, C = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9)
+FLIPPED_A, FLIPPED_C = (14, 1, 19, 6), (2, 2, 8, 9)
+VIEWS = ((False, (A, 0.6, 0), (B, 0.3, 1)), (True, (FLIPPED_A, 0.9, 0), (FLIPPED_C, 0.5, 0)), (False, ),
+         (True, (FLIPPED_A, 0.8, 1), (FLIPPED_C, 0.1, 0)))
+
+
+def test_objects_of_all_views_are_merged():
+    """The better of two boxes stays, in the place that it has in the image; so does its mask. Boxes are as mmdet's."""
+    result, = merged(MaskTTAModel, *(detected(*view) for view in VIEWS), tta_cfg=TTA_CFG)
+    found = result.pred_instances
+    assert found.bboxes.tolist() == [list(A), list(A), list(C)] and found.labels.tolist() == [0, 1, 0]
+    assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.5])  # three at most
+    for mask, (x1, y1, x2, y2) in zip(found.masks, found.bboxes.int().tolist(), strict=True):
+        assert mask.sum() == mask[y1:y2, x1:x2].sum() == (x2 - x1) * (y2 - y1)
+    (ours, ), (theirs, ) = (merged(kind, *(detected(*view, masks=False) for view in VIEWS), tta_cfg=TTA_CFG)
+                            for kind in (MaskTTAModel, DetTTAModel))
+    for name in ('bboxes', 'scores', 'labels'):
+        assert torch.equal(ours.pred_instances[name], theirs.pred_instances[name])
+    assert 'masks' not in ours.pred_instances and len(ours.pred_instances) == 3
+    result, = merged(MaskTTAModel, detected(False), detected(True), tta_cfg=TTA_CFG)
+    assert len(result.pred_instances) == 0 and result.pred_instances.masks.shape == (0, HEIGHT, WIDTH)
+
+
+@pytest.mark.parametrize('channels', (3, 1))
+def test_scores_of_views_are_merged_as_in_mmseg(channels, monkeypatch):
+    """To the last bit, with the ground truth of the first view."""
+    monkeypatch.setattr(Given, 'out_channels', channels)
+    truth = PixelData(data=torch.randint(0, 3, (1, HEIGHT, WIDTH)))
+    seen = [[SegDataSample(metainfo=dict(img_path=f'{image}.png', flip=bool(view)),
+                           seg_logits=PixelData(data=torch.randn(channels, HEIGHT, WIDTH)),
+                           **dict(gt_sem_seg=truth) if not view else {}) for image in range(2)] for view in range(4)]
+    ours, theirs = (merged(kind, *seen) for kind in (LowMemorySegTTAModel, SegTTAModel))
+    for image, (got, wanted) in enumerate(zip(ours, theirs, strict=True)):
+        assert torch.equal(got.pred_sem_seg.data.squeeze().float(), wanted.pred_sem_seg.data.squeeze().float())
+        assert got.gt_sem_seg.data is not None and got.img_path == wanted.img_path == f'{image}.png'
+        assert len(got.pred_sem_seg.data.unique()) == (channels if channels > 1 else 2)
+        assert not got.flip  # what is drawn and judged is the image as it is

@@ -1,13 +1,16 @@
-"""Objects of a picture out of those that a perfect detector would find in its tiles."""
+"""Objects of an image out of those that a perfect detector would find in its tiles, and their masks in memory."""
 import cv2
 import numpy as np
 import pytest
+from pycocotools import mask as mask_api
 
+from xcit_dense.predict.cut_masks import CutMask, CutMasks
 from xcit_dense.predict.merging import finds_in, merge
 from xcit_dense.predict.tiling import Span, Tiling
 
 SIZE = 200, 300
 MARGIN = 2
+WITH_MASKS = pytest.mark.parametrize('masks', (True, False), ids=('masks', 'boxes'))
 
 
 def rectangle(top, left, bottom, right, label=0):
@@ -20,24 +23,22 @@ def ring(y, x, radius, label=0):
     return label, cv2.circle(np.zeros(SIZE, np.uint8), (x, y), radius, 1, radius // 3).astype(bool)
 
 
+def box_of(mask):
+    ys, xs = np.nonzero(mask)
+    return xs.min(), ys.min(), xs.max() + 1, ys.max() + 1
+
+
 def seen(objects, tiling, masks=True, change=None, least=8):
-    """What is found in each tile: all that lies in it of each object, where that has some pixels; the score is the
-    share that does."""
+    """What is found in each tile: the part of each object in it, if that has some pixels; its score is its share."""
     finds = {}
     for tile in tiling.tiles(*SIZE):
-        boxes, scores, labels, parts = [], [], [], []
-        for number, (label, mask) in enumerate(objects):
-            part = mask[slice(*tile.y), slice(*tile.x)]
-            if part.sum() < least:
-                continue
-            ys, xs = np.nonzero(part)
-            boxes.append([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
-            scores.append(part.sum() / mask.sum() - number / 1000)
-            labels.append(label)
-            parts.append(part)
-        found = dict(bboxes=np.array(boxes, np.float32).reshape(-1, 4), scores=np.array(scores), labels=labels)
+        parts = [(label, mask[slice(*tile.y), slice(*tile.x)], mask.sum()) for label, mask in objects]
+        there = [i for i, (_, part, _) in enumerate(parts) if part.sum() >= least]
+        found = dict(bboxes=np.array([box_of(parts[i][1]) for i in there], np.float32).reshape(-1, 4),
+                     scores=np.array([parts[i][1].sum() / parts[i][2] - i / 1000 for i in there]),
+                     labels=[parts[i][0] for i in there])
         if masks:
-            found.update(masks=parts)
+            found.update(masks=[parts[i][1] for i in there])
         if change:
             change(tile, found)
         finds[tile] = finds_in(tile, found, SIZE, MARGIN)
@@ -48,12 +49,8 @@ def check(objects, finds, masks=True):
     """The objects are found once each, whole."""
     found = merge(finds, MARGIN)
     assert [find.score for find in found] == sorted((find.score for find in found), reverse=True)
-    wanted, got = {}, {}
-    for label, mask in objects:
-        ys, xs = np.nonzero(mask)
-        wanted[label, xs.min(), ys.min(), xs.max() + 1, ys.max() + 1] = mask
-    for find in found:
-        got[(find.label, *find.box.astype(int))] = find.mask
+    wanted = {(label, *box_of(mask)): mask for label, mask in objects}
+    got = {(find.label, *find.box.astype(int)): find.mask for find in found}
     assert got.keys() == wanted.keys() and len(found) == len(objects)
     for key in wanted if masks else ():
         assert (got[key].within(Span(0, SIZE[0]), Span(0, SIZE[1])) == wanted[key]).all()
@@ -66,17 +63,18 @@ HARD = dict(
     in_the_overlap=[rectangle(20, 88, 40, 98)],
     larger_than_a_tile=[rectangle(10, 20, 190, 280)],
     a_ring_larger_than_a_tile=[ring(100, 150, 95)],
-    over_the_whole_picture=[rectangle(0, 0, 200, 300)],
+    over_the_whole_image=[rectangle(0, 0, 200, 300)],
     a_long_one=[rectangle(90, 5, 105, 295)],
     side_by_side=[rectangle(20, 70, 60, 95), rectangle(20, 95, 60, 130)],
     side_by_side_over_four_tiles=[rectangle(60, 60, 100, 99), rectangle(60, 99, 100, 140), rectangle(100, 60, 140, 99),
                                   rectangle(100, 99, 140, 140)],
     one_above_the_other=[rectangle(70, 80, 92, 120), rectangle(92, 80, 130, 120)],
     two_classes_in_one_place=[rectangle(80, 80, 120, 120, 0), rectangle(80, 80, 120, 120, 1)],
-    many_small=[rectangle(y, x, y + 9, x + 9) for y in range(70, 190, 10) for x in range(70, 190, 10)])
+    many_small=[rectangle(y, x, y + 9, x + 9) for y in range(70, 190, 20) for x in range(70, 190, 20)],
+    one_in_another=[rectangle(10, 10, 30, 30), rectangle(12, 12, 20, 20)])
 
 
-@pytest.mark.parametrize('masks', (True, False), ids=('masks', 'boxes'))
+@WITH_MASKS
 @pytest.mark.parametrize('overlap', (0, 0.2, 0.5, 0.7))
 @pytest.mark.parametrize('name', HARD)
 def test_each_object_is_there_once(name, overlap, masks):
@@ -87,9 +85,9 @@ def test_each_object_is_there_once(name, overlap, masks):
     check(HARD[name], seen(HARD[name], Tiling(100, overlap), masks), masks)
 
 
-@pytest.mark.parametrize('masks', (True, False), ids=('masks', 'boxes'))
+@WITH_MASKS
 def test_finds_that_are_not_quite_alike(masks):
-    """As of a real model: the boxes and masks of tiles differ by some pixels, and the surest stays as it is."""
+    """As of a real model: the boxes and masks of tiles differ by some pixels."""
     noise = np.random.default_rng(0)
 
     def shake(tile, found):
@@ -99,25 +97,26 @@ def test_finds_that_are_not_quite_alike(masks):
 
     objects = [rectangle(20, 80, 50, 97), rectangle(20, 97, 50, 130), rectangle(100, 10, 190, 290), ring(60, 200, 30)]
     assert len(merge(seen(objects, Tiling(100, 0.3), masks, shake, 60), MARGIN)) == len(objects)
+    assert merge(seen([], Tiling(100), masks), MARGIN) == [] and merge({}, MARGIN) == []
 
 
-def test_the_surest_of_whole_finds_stays_as_it_is():
-    """Where both tiles see an object whole nothing is put together."""
-    objects = [rectangle(20, 86, 40, 98)]
-    first, *_ = tiles = Tiling(100, 0.2).tiles(*SIZE)
+@pytest.mark.parametrize('columns, grown, box', (
+    ((86, 98), 1, [85, 19, 99, 41]), ((86, 98), 0, [86, 20, 98, 40]),  # both tiles see it whole: the surer one counts
+    ((75, 112), 0, [75, 20, 112, 40])))  # the first tile cuts it
+@pytest.mark.parametrize('scores', ((0.9, 0.8), (0.8, 0.9)))
+def test_what_two_tiles_find_is_whole_and_as_sure_as_the_surer(columns, grown, box, scores):
+    def change(tile, found):
+        found['scores'][:] = scores[min(tile.column, 1)]
+        if scores[min(tile.column, 1)] == 0.9:
+            found['bboxes'] += np.array([-1, -1, 1, 1], np.float32) * grown
 
-    def grow(tile, found):
-        for i in range(len(found['bboxes'])):
-            found['bboxes'][i] += (-1, -1, 1, 1) if tile == first else 0
-            found['scores'][i] = 0.9 if tile == first else 0.8
-
-    finds = seen(objects, Tiling(100, 0.2), change=grow)
-    assert sum(map(len, finds.values())) == 2 and len(tiles) > 2
+    finds = seen([rectangle(20, columns[0], 40, columns[1])], Tiling(100, 0.2), change=change)
+    assert sum(map(len, finds.values())) == 2
     found, = merge(finds, MARGIN)
-    assert found.box.tolist() == [85, 19, 99, 41] and found.score == 0.9
+    assert found.box.tolist() == box and not found.cut and found.score == 0.9
 
 
-def test_a_find_is_cut_where_its_tile_ends_and_the_picture_does_not():
+def test_a_find_is_cut_where_its_tile_ends_and_the_image_does_not():
     """Of finds at the left, upper, right and lower border of each tile, within the margin and just outside."""
     tiles = Tiling(100, 0.2).tiles(*SIZE)
     for apart in (MARGIN, MARGIN + 1):
@@ -130,16 +129,7 @@ def test_a_find_is_cut_where_its_tile_ends_and_the_picture_does_not():
     assert len(tiles) == 12
 
 
-@pytest.mark.parametrize('scores', ((0.9, 0.8), (0.8, 0.9)))
-def test_what_one_tile_cuts_and_another_sees_whole_is_whole(scores):
-    def set_score(tile, found):
-        found['scores'][:] = scores[min(tile.column, 1)]
-
-    found, = merge(seen([rectangle(20, 75, 40, 112)], Tiling(100, 0.2), change=set_score), MARGIN)
-    assert found.box.tolist() == [75, 20, 112, 40] and not found.cut and found.score == 0.9
-
-
-@pytest.mark.parametrize('masks', (True, False), ids=('masks', 'boxes'))
+@WITH_MASKS
 @pytest.mark.parametrize('beside, part, whole, count', (
     ('right', (22, 88, 35, 100), (20, 92, 45, 130), 1), ('right', (20, 92, 80, 100), (20, 92, 45, 130), 2),
     ('below', (88, 22, 100, 35), (92, 20, 130, 45), 1), ('below', (92, 20, 100, 80), (92, 20, 130, 45), 2)))
@@ -153,18 +143,41 @@ def test_a_cut_find_that_is_mostly_within_one_of_another_tile_is_left_out(beside
 
 
 def test_what_the_model_finds_twice_in_a_tile_it_finds_twice():
-    """One object within another is the model's own affair."""
-    check(HARD['inside'] + [rectangle(12, 12, 20, 20)],
-          seen(HARD['inside'] + [rectangle(12, 12, 20, 20)], Tiling(100, 0.2)))
-    nested = [rectangle(30, 20, 90, 99), rectangle(50, 80, 70, 99)]  # both cut by the first tile
-    tile = Tiling(99, 0).tiles(*SIZE)[0]
-    finds = {tile: seen(nested, Tiling(99, 0), masks=False)[tile]}
-    assert len(merge(finds, MARGIN)) == 2
-    first, second = Tiling(100, 0.2).tiles(*SIZE)[:2]  # the outer one goes on in the second tile
-    finds = {first: seen([rectangle(30, 20, 90, 160), rectangle(50, 80, 70, 100)], Tiling(100, 0.2))[first],
-             second: seen([rectangle(30, 20, 90, 160)], Tiling(100, 0.2))[second]}
+    """One object within another is the model's own affair, also if the tile cuts both or the outer one goes on."""
+    tiling = Tiling(99, 0)
+    nested, tile = [rectangle(30, 20, 90, 99), rectangle(50, 80, 70, 99)], tiling.tiles(*SIZE)[0]
+    assert len(merge({tile: seen(nested, tiling, masks=False)[tile]}, MARGIN)) == 2
+    tiling, outer = Tiling(100, 0.2), rectangle(30, 20, 90, 160)
+    first, second = tiling.tiles(*SIZE)[:2]
+    finds = {first: seen([outer, rectangle(50, 80, 70, 100)], tiling)[first], second: seen([outer], tiling)[second]}
     assert [find.box.tolist() for find in merge(finds, MARGIN)] == [[80, 50, 100, 70], [20, 30, 160, 90]]
 
 
-def test_nothing_is_found():
-    assert merge(seen([], Tiling(100)), MARGIN) == [] and merge({}, MARGIN) == []
+def test_cut_masks_are_those_of_the_whole_image():
+    """Run lengths, parts, samples and unions of masks of all kinds: empty, full, of whole columns, of single pixels."""
+    noise = np.random.default_rng(0)
+    for _ in range(300):
+        height, width = noise.integers(1, 9, 2)
+        mask, other = np.zeros((height, width), bool), noise.random((height, width)) < 0.3
+        rows, columns = (slice(*np.sort(noise.integers(0, side + 1, 2))) for side in mask.shape)
+        mask[rows, columns] = noise.random(mask[rows, columns].shape) < noise.choice([0.3, 0.8, 1])
+        cut = CutMask.of(mask)
+        assert cut.rle(height, width) == mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
+        top, left = noise.integers(-3, 3, 2).tolist()
+        padded = np.pad(mask, 9)[9 + top:, 9 + left:][:7, :8]
+        assert (cut.within(Span(top, top + 7), Span(left, left + 8)) == padded).all()
+        rows, columns = np.arange(0, height, 2), np.arange(0, width, 3)
+        assert (cut.sampled(rows, columns) == mask[np.ix_(rows, columns)]).all()
+        assert (CutMasks([cut | CutMask.of(other)], height, width)[0] == mask | other).all()
+    assert CutMask.of(np.ones((2, 3), bool), 10, 20)[:4] == (10, 20, 2, 3)  # in a tile
+
+
+def test_cut_masks_are_used_as_an_array():
+    whole = np.zeros((3, 5, 6), bool)
+    whole[0, 1:3, 2:4] = whole[2, 4] = True
+    found = CutMasks([CutMask.of(mask) for mask in whole], 5, 6)
+    assert found.shape == whole.shape and found.dtype == bool and len(found) == 3
+    assert (np.asarray(found) == whole).all() and all((a == b).all() for a, b in zip(found, whole, strict=True))
+    assert (np.asarray(found[1:]) == whole[1:]).all() and (found[-1] == whole[-1]).all()
+    with pytest.raises(IndexError):
+        found[3]

@@ -26,59 +26,51 @@ from xcit_dense.predict.predictor import DetectionPredictor, SegmentationPredict
 from xcit_dense.predict.reading import ImageReader, picture_of
 
 
-@pytest.fixture
-def scope():
-    init_default_scope('mmseg')
-
-
-def photograph(path, turn=6):
-    """An image of 40 x 24 pixels whose EXIF mark asks for a turn."""
-    pixels = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
-    exif = Image.Exif()
-    exif[0x0112] = turn
-    Image.fromarray(pixels).save(path, exif=exif)
-    return path
-
-
 @pytest.mark.parametrize('options', (
     {}, dict(color_type='color_ignore_orientation'), dict(color_type='unchanged'), dict(color_type='grayscale'),
     dict(imdecode_backend='pillow'), dict(to_float32=True)), ids=str)
-def test_an_image_is_what_the_loader_of_the_config_gives(options, scope, tmp_path):
-    path = photograph(tmp_path / 'a.png')
+def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photograph, tmp_path):
+    init_default_scope('mmseg')
+    path, plain = photograph(tmp_path / 'a.png'), tmp_path / 'plain.png'
     step = dict(type='LoadImageFromFile', **options)
     wanted = Compose([step])(dict(img_path=str(path)))
-    loaded = ImageReader(dict(pipeline=[step, dict(type='PackSegInputs')])).load(path, 7)
-    assert loaded['img'].dtype == wanted['img'].dtype and (loaded['img'] == wanted['img']).all()
+    reader = ImageReader(dict(pipeline=[step, dict(type='PackSegInputs')]))
+    loaded = reader.load(path, 7)
     assert loaded['ori_shape'] == wanted['ori_shape'] and loaded['img_id'] == 7
     picture = picture_of(loaded)
     assert picture.dtype == np.uint8 and picture.shape == (*wanted['ori_shape'], 3)
+    array = np.asarray(Image.open(path))
+    Image.fromarray(array).save(plain)  # without the EXIF tag
+    for got, by_loader in ((loaded, wanted), (reader.load_array(array, 0), reader.load(plain, 0))):
+        assert np.array_equal(got['img'], by_loader['img']) and got['img'].dtype == by_loader['img'].dtype
+        assert got['img_shape'] == by_loader['img_shape'] and got['ori_shape'] == by_loader['ori_shape']
 
 
-def test_annotations_are_not_read_and_backends_are_those_of_the_data_set(scope, tmp_path):
-    class Mine(BaseTransform):
-        def transform(self, results):
-            return dict(results, mine=True)
+class Before(BaseTransform):
+    def transform(self, results):
+        return dict(results, before=True)
 
-    class MineToo(LoadImageFromFile):
-        def transform(self, results):
-            assert results.pop('before')
-            return super().transform(results)
 
-    class Before(BaseTransform):
-        def transform(self, results):
-            return dict(results, before=True)
+class Loader(LoadImageFromFile):
+    def transform(self, results):
+        assert results.pop('before')
+        return super().transform(results)
 
-    TRANSFORMS.register_module(module=Mine, force=True)
-    try:
-        reader = ImageReader(dict(pipeline=[
-            dict(type=Before), dict(type=MineToo, backend_args=dict(backend='petrel')),
-            dict(type='mmseg.LoadAnnotations'),
-            dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type='mmcv.LoadAnnotations'),
-            dict(type='LoadDepthAnnotation'), dict(type='Mine')]))
-        read = reader.read(photograph(tmp_path / 'a.png'), 1)
-        assert read.data['mine'] and read.id == 1 and read.picture.shape == (40, 24, 3)
-    finally:
-        TRANSFORMS.module_dict.pop('Mine')
+
+class Mine(BaseTransform):
+    def transform(self, results):
+        return dict(results, mine=True)
+
+
+def test_annotations_are_not_read_and_backends_are_those_of_the_data_set(photograph, tmp_path, monkeypatch):
+    init_default_scope('mmseg')
+    monkeypatch.setitem(TRANSFORMS.module_dict, 'Mine', Mine)
+    reader = ImageReader(dict(pipeline=[
+        dict(type=Before), dict(type=Loader, backend_args=dict(backend='petrel')), dict(type='mmseg.LoadAnnotations'),
+        dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type='mmcv.LoadAnnotations'),
+        dict(type='LoadDepthAnnotation'), dict(type='Mine')]))
+    read = reader.read(photograph(tmp_path / 'a.png'), 1)
+    assert read.data['mine'] and read.id == 1 and read.picture.shape == (40, 24, 3)
 
 
 @pytest.mark.parametrize('shape, kind', (((5, 7), np.uint8), ((5, 7, 1), np.uint16), ((5, 7, 3), np.float32),
@@ -93,20 +85,17 @@ def test_pictures_of_any_array(shape, kind):
     assert scaled.dtype == np.uint8 and scaled.min() < 5 and scaled.max() > 200
 
 
-def test_a_grey_model_gets_grey_images(trained_segmentor, tmp_path):
+def test_a_grey_model_gets_grey_images(photograph, tmp_path):
     cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
     cfg.test_dataloader.dataset.pipeline[0].update(color_type='grayscale')
     cfg.model.data_preprocessor.update(mean=[127.], std=[60.], bgr_to_rgb=False)
     cfg.model.backbone.in_channels = 1
     set_classes(cfg, list('abcdef'))
     init_default_scope('mmseg')
-    model = MODELS.build(cfg.model)
-    torch.save(dict(state_dict=model.state_dict(), meta=dict(dataset_meta=dict(classes=list('abcdef')))),
-               tmp_path / 'grey.pth')
-    folder = tmp_path / 'images'
-    folder.mkdir()
-    predictor = build_predictor(cfg, tmp_path / 'grey.pth')
-    predict_files(predictor, folder, [photograph(folder / 'a.png')], tmp_path / 'out')
+    torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(),
+                    meta=dict(dataset_meta=dict(classes=list('abcdef')))), tmp_path / 'grey.pth')
+    path = photograph(tmp_path / 'a.png')
+    predict_files(build_predictor(cfg, tmp_path / 'grey.pth'), tmp_path, [path], tmp_path / 'out')
     assert cv2.imread(str(tmp_path / 'out/a.jpg')).shape == (40, 24, 3)  # turned
 
 
@@ -120,7 +109,7 @@ def huge(path):
     return path
 
 
-def test_an_image_that_opencv_or_the_pipeline_does_not_take_ends_nothing(trained, tmp_path):
+def test_an_image_that_opencv_or_the_pipeline_does_not_take_ends_nothing(trained, photograph, tmp_path):
     predictor = build_predictor(load_config(TINY_CONFIG, pretrained=False), trained[0])
     Image.new('RGB', (9000, 1)).save(tmp_path / '0.png')  # resized, it has no height
     paths = [tmp_path / '0.png', huge(tmp_path / '1.png'), photograph(tmp_path / '2.png')]
@@ -129,30 +118,25 @@ def test_an_image_that_opencv_or_the_pipeline_does_not_take_ends_nothing(trained
     assert (tmp_path / 'out/2.jpg').is_file()
 
 
-def with_classes(node):
-    """A config as a pure-Python one has it: classes in the place of their names."""
+def changed(node, change):
+    """A copy of a config in which every ``type`` is what a function returns for it."""
     if isinstance(node, dict):
-        node = {key: with_classes(value) for key, value in node.items()}
-        if isinstance(node.get('type'), str):
-            node['type'] = next(filter(None, (class_of(node['type'], root) for root in (
-                registry.MODELS, registry.DATASETS, registry.TRANSFORMS, registry.VISUALIZERS, registry.TASK_UTILS))),
-                node['type'])
-    elif isinstance(node, (list, tuple)):
-        node = type(node)(with_classes(part) for part in node)
-    return node
-
-
-def scoped(node):
-    if isinstance(node, dict):
-        return {key: ('mmcv.LoadImageFromFile' if value == 'LoadImageFromFile' else
-                      'mmdet.LoadAnnotations' if value == 'LoadAnnotations' else scoped(value))
+        return {key: change(value) if key == 'type' and isinstance(value, str) else changed(value, change)
                 for key, value in node.items()}
-    return type(node)(map(scoped, node)) if isinstance(node, (list, tuple)) else node
+    return type(node)(changed(part, change) for part in node) if isinstance(node, (list, tuple)) else node
 
 
+def as_class(name):
+    """The class of a name, as pure-Python configs have it."""
+    found = (class_of(name, root) for root in (
+        registry.MODELS, registry.DATASETS, registry.TRANSFORMS, registry.VISUALIZERS, registry.TASK_UTILS))
+    return next(filter(None, found), name)
+
+
+SCOPED = dict(LoadImageFromFile='mmcv.LoadImageFromFile', LoadAnnotations='mmdet.LoadAnnotations')
 FORMS = dict(
-    classes=lambda cfg: Config(dict(with_classes(cfg.to_dict()), default_scope=None)),
-    scoped=lambda cfg: Config(scoped(cfg.to_dict())),
+    classes=lambda cfg: Config(dict(changed(cfg.to_dict(), as_class), default_scope=None)),
+    scoped=lambda cfg: Config(changed(cfg.to_dict(), lambda name: SCOPED.get(name, name))),
     concatenated=lambda cfg: cfg.test_dataloader.merge(dict(dataset=dict(
         _delete_=True, type='ConcatDataset', datasets=[cfg.test_dataloader.dataset] * 2))),
     without_test_data=lambda cfg: cfg.merge_from_dict(dict(test_dataloader=None, test_evaluator=None, test_cfg=None,
@@ -160,29 +144,23 @@ FORMS = dict(
 
 
 @pytest.mark.parametrize('form', FORMS)
-@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG), ids=('det', 'seg'))
-def test_configs_of_every_form(config, form, trained, trained_segmentor, demo_data, tmp_path):
+@pytest.mark.parametrize('kind', (DetectionPredictor, SegmentationPredictor))
+def test_configs_of_every_form(kind, form, trained, trained_segmentor, path, tmp_path):
     """The predictions are the same, to the byte."""
-    detector = config == TINY_CONFIG
-    work_dir = (trained if detector else trained_segmentor)[0]
-    plain = load_config(config, pretrained=False)
-    init_default_scope('mmdet' if detector else 'mmseg')
-    other = FORMS[form](load_config(config, pretrained=False)) or load_config(config, pretrained=False)
-    if form in ('concatenated', 'without_test_data'):
-        FORMS[form](other)
-    root = demo_data / 'val2017'
-    for name, cfg in (('plain', plain), ('other', other)):
+    detects = kind is DetectionPredictor
+    config, work_dir = (TINY_CONFIG, trained[0]) if detects else (TINY_SEG_CONFIG, trained_segmentor[0])
+    init_default_scope('mmdet' if detects else 'mmseg')
+    other, results = load_config(config, pretrained=False), []
+    for cfg in (load_config(config, pretrained=False), FORMS[form](other) or other):
         cfg.model.test_cfg.get('rcnn', {})['score_thr'] = 0
         predictor = build_predictor(cfg, work_dir)
-        assert isinstance(predictor, DetectionPredictor if detector else SegmentationPredictor)
-        predict_files(predictor, root, sorted(root.iterdir())[:1], tmp_path / name)
-    names = {path.relative_to(tmp_path / 'plain') for path in (tmp_path / 'plain').rglob('*.[jp]*')}
-    assert len(names) >= 3
-    for name in names:
-        if name.suffix in ('.json', '.png') and name.name[0] != '.':
-            assert (tmp_path / 'plain' / name).read_bytes() == (tmp_path / 'other' / name).read_bytes()
-    if detector:
-        assert json.loads((tmp_path / 'plain/results.json').read_text())
+        assert type(predictor) is kind
+        predict_files(predictor, path.parent, [path], tmp_path / f'{len(results)}')
+        results.append({file.name: file.read_bytes() for file in (tmp_path / f'{len(results)}').rglob('*.[jp]*')
+                        if file.suffix in ('.json', '.png') and file.name[0] != '.'})
+    assert results[0] == results[1] and results[0].keys() == (
+        {'results.json', 'classes.json'} if detects else {f'{path.stem}.png', 'classes.json'})
+    assert not detects or json.loads(results[0]['results.json'])
 
 
 def test_a_config_without_data_to_test_says_so(trained, demo_data, tmp_path):

@@ -1,17 +1,25 @@
 """test --knn and --linear: the features of a backbone, judged on labelled images."""
 import re
 import shutil
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS, init_default_scope
 
+from helpers.models import prefixed
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT, XCiTClassifier
-from xcit_dense.selfsup.head import DINOHead  # noqa: F401  registers it
+from xcit_dense.config.features import set_knn, set_linear
+from xcit_dense.config.loading import load_config
+from xcit_dense.config.resolution import set_test_size
+from xcit_dense.errors import DataError
+from xcit_dense.selfsup.features import Features, seed_of
+from xcit_dense.selfsup.head import DINOHead
+from xcit_dense.train.runner import DenseRunner
 
 pytest.importorskip('mmpretrain')
 
@@ -66,11 +74,10 @@ def accuracies(done):
     return [float(value) for value in re.findall(r'accuracy/top\d: ([\d.]+)', done.stdout)]
 
 
-def features_of(backbone, folder, size=None):
+def features_of(backbone, folder, size=(32, 32)):
     """Features of length 1 and classes of the images of a folder, without the package's data code."""
     files = sorted(folder.glob('*/*.png'))
-    images = [cv2.imread(str(path)) for path in files]
-    pixels = torch.from_numpy(np.stack([cv2.resize(image, size) if size else image for image in images])[
+    pixels = torch.from_numpy(np.stack([cv2.resize(cv2.imread(str(path)), size) for path in files])[
         ..., ::-1].copy()).float()
     with torch.no_grad():
         found = backbone.features(((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)).numpy()
@@ -109,20 +116,15 @@ def test_any_file_with_a_class_token(form, backbone, data, wanted, tmp_path):
     state = backbone.state_dict()
     other = {name: torch.randn_like(value) if value.is_floating_point() else value for name, value in state.items()}
     head = {'head.weight': torch.randn(7, 32), 'head.bias': torch.randn(7)}
-    if form == 'DINO run':
-        with DefaultScope.overwrite_default_scope('mmpretrain'):
-            model = MODELS.build(dict(
-                type=DINO, backbone=dict(type='XCiTClassifier', arch=ARCH, num_classes=0),
-                head=dict(type='DINOHead', num_prototypes=16, hidden_channels=8, bottleneck_channels=4)))
-        model.teacher.backbone.load_state_dict(state)
-        content = dict(state_dict=model.state_dict(), meta=dict(epoch=1))
-    else:
-        content = {
-            'classifier': dict(model={**state, **head}),
-            'training': dict(state_dict={f'backbone.{name}': value for name, value in {**state, **head}.items()},
-                             meta=dict(dataset_meta=dict(classes=tuple('abcdefg')))),
-            'published checkpoint': {part: {f'module.backbone.{name}': value for name, value in tensors.items()}
-                                     for part, tensors in (('student', other), ('teacher', state))}}[form]
+    dino = DINO(dict(type='XCiTClassifier', arch=ARCH, num_classes=0),
+                dict(type=DINOHead, num_prototypes=16, hidden_channels=8, bottleneck_channels=4))
+    dino.teacher.backbone.load_state_dict(state)
+    content = {
+        'classifier': dict(model={**state, **head}), 'DINO run': dict(state_dict=dino.state_dict(), meta=dict(epoch=1)),
+        'training': dict(state_dict=prefixed({**state, **head}, 'backbone.'),
+                         meta=dict(dataset_meta=dict(classes=tuple('abcdefg')))),
+        'published checkpoint': {part: prefixed(tensors, 'module.backbone.')
+                                 for part, tensors in (('student', other), ('teacher', state))}}[form]
     torch.save(content, tmp_path / 'any.pth')
     done = judge(tmp_path / 'any.pth', data, tmp_path, '--knn', 5, '--tta' if form == 'classifier' else '--knn=5')
     assert len(accuracies(done)) == 2 if form == 'classifier' else accuracies(done) == wanted
@@ -150,10 +152,8 @@ def layers(monkeypatch):
 
 
 def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, layers, tmp_path):
-    shutil.copytree(data / 'train', tmp_path / 'other/train')
-    for path in (data / 'val').glob('*/*.png'):
-        (tmp_path / 'other/val' / path.parent.name).mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(tmp_path / 'other/val' / path.parent.name / path.name), np.zeros((32, 32, 3), np.uint8))
+    for path in shutil.copytree(data, tmp_path / 'other').glob('val/*/*.png'):
+        cv2.imwrite(str(path), np.zeros((32, 32, 3), np.uint8))
     options = '--linear', 1, '--cfg-options', 'train_dataloader.batch_size=16'
     seen = [accuracies(judge(weights, root, tmp_path, *options)) for root in (data, data, tmp_path / 'other')]
     assert seen[0] == seen[1] and torch.equal(layers[0], layers[1]) and torch.equal(layers[0], layers[2])
@@ -163,7 +163,7 @@ def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, laye
 
 def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tmp_path):
     """The norm takes away what the features of all images share, which is most of those of random weights."""
-    state, (found, _) = dict(backbone.state_dict()), features_of(backbone, class_folders / 'train', (32, 32))
+    state, (found, _) = dict(backbone.state_dict()), features_of(backbone, class_folders / 'train')
     found *= 32**0.5  # the length that the norm gives all features
     scale = 1 / found.std(0)
     state.update({'norm.weight': torch.from_numpy(scale), 'norm.bias': torch.from_numpy(-scale * found.mean(0))})
@@ -177,59 +177,53 @@ def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tm
 
 
 def dense_file(folder, data):
-    torch.save(dict(state_dict={f'backbone.{name}': value for name, value in XCiT(
-        dict(ARCH, depth=4)).state_dict().items()}), folder / 'dense.pth')
+    state = XCiT(dict(ARCH, depth=4)).state_dict()
+    torch.save(dict(state_dict=prefixed(state, 'backbone.')), folder / 'dino.pth')
 
 
-def broken_image(folder, data):
-    (data / 'train/green/03.png').write_bytes(b'')
+PREPARE = dict(dense=dense_file, broken=lambda folder, data: (data / 'train/green/03.png').write_bytes(b''),
+               renamed=lambda folder, data: (data / 'train/red').rename(data / 'train/crimson'),
+               empty=lambda folder, data: shutil.rmtree(data / 'train'),
+               listed=lambda folder, data: (folder / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n'))
 
 
-def other_folders(folder, data):
-    (data / 'train/red').rename(data / 'train/crimson')
+def with_option(option, change):
+    return option, '--cfg-options', change
 
 
-def no_training_images(folder, data):
-    shutil.rmtree(data / 'train')
-
-
-@pytest.mark.parametrize('config, weights, option, prepare, words', (
-    (TINY_CLS_CONFIG, 'dense.pth', '--knn', dense_file, ('dense.pth', 'class token')),
-    (TINY_CONFIG, 'dino.pth', '--linear', None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
-    ('xcit_s12_p16_dino', 'dino.pth', '--knn', None, ('labelled', 'such as xcit_s12_p16_custom')),
-    ('xcit_n12_p16_dino_small', 'dino.pth', '--linear', None, ('labelled', 'such as xcit_n12_p8_small')),
-    ('xcit_n12_p16_dino_small', 'dino.pth', '--size=64', None, ('such as xcit_n12_p8_small', '--knn or --linear')),
-    (TINY_CLS_CONFIG, 'a.onnx', '--knn', None, ('--knn', 'checkpoints')),
-    (TINY_CLS_CONFIG, 'dino.pth', '--knn', broken_image, ('green/03.png', )),
-    (TINY_CLS_CONFIG, 'dino.pth', '--linear=1', broken_image, ('green/03.png', )),
-    (TINY_CLS_CONFIG, 'dino.pth', '--knn', other_folders, ("'crimson'", "'red'", 'different classes')),
-    (TINY_CLS_CONFIG, 'dino.pth', '--knn', no_training_images, ('missing', '/train'))))
-def test_what_cannot_be_judged_is_one_message(config, weights, option, prepare, words, backbone, data, demo_data,
-                                              tmp_path):
-    torch.save(backbone.state_dict(), tmp_path / 'dino.pth')
+@pytest.mark.parametrize('config, options, prepare, words', (
+    (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'class token')),
+    (TINY_CONFIG, ('--linear', ), None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
+    ('xcit_s12_p16_dino', ('--knn', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
+    ('xcit_n12_p16_dino_small', ('--linear', ), None, ('labelled', 'such as xcit_n12_p8_small')),
+    ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_n12_p8_small', '--knn or --linear')),
+    (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
+    (TINY_CLS_CONFIG, ('--linear=1', ), 'broken', ('green/03.png', )),
+    (TINY_CLS_CONFIG, ('--knn', ), 'renamed', ("'crimson'", "'red'", 'different classes')),
+    (TINY_CLS_CONFIG, ('--knn', ), 'empty', ('missing', '/train')),
+    (TINY_CLS_CONFIG, ('--knn', '--sizes', '32', '48'), None, ('--knn', '--size ')),
+    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.with_label=False'), None,
+     ('without labels', '/train')),
+    (TINY_CLS_CONFIG, with_option('--knn', 'model.backbone.num_classes=2'), None, ('3 class folders', '2 classes')),
+    (TINY_CLS_CONFIG, with_option('--linear', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
+     ('--linear', 'ResizeEdge')),
+    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
+     ('line 2 has the label 7', ))))
+def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
+    """Before anything runs, except where an image is damaged."""
+    file = shutil.copy(weights, tmp_path)
     root = demo_data if config == TINY_CONFIG else shutil.copytree(data, tmp_path / 'data')
     if prepare:
-        prepare(tmp_path, root)
-    done = run_tool('test.py', config, tmp_path / weights, '--data-root', root, '--work-dir', tmp_path / 'run', option,
-                    check=False)
+        PREPARE[prepare](tmp_path, root)
+    done = run_tool('test.py', config, file, '--data-root', root, '--work-dir', tmp_path / 'run',
+                    *(option.format(tmp_path) for option in options), check=False)
     assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
+    assert prepare == 'broken' or ' loaded ' not in done.stdout
 
 
-@pytest.mark.parametrize('options, words', (
-    (('--knn', '--sizes', 32, 48), ('--knn', '--size ')),
-    (('--knn', '--cfg-options', 'train_dataloader.dataset.with_label=False'), ('without labels', '/train')),
-    (('--knn', '--cfg-options', 'model.backbone.num_classes=2'), ('3 class folders', '2 classes')),
-    (('--linear', '--cfg-options', 'test_dataloader.dataset.pipeline.1.edge=long'), ('--linear', 'ResizeEdge'))))
-def test_options_that_exclude_it_are_one_message(options, words, data, weights, tmp_path):
-    done = judge(weights, data, tmp_path, *options, check=False)
-    assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
-
-
-def test_labels_of_training_images_are_checked_before_anything_runs(data, weights, tmp_path):
-    (tmp_path / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n')
-    done = judge(weights, data, tmp_path, '--knn', '--cfg-options',
-                 f'train_dataloader.dataset.ann_file={tmp_path}/list.txt', check=False)
-    assert done.returncode == 1 and 'line 2 has the label 7' in done.message and ' loaded ' not in done.stdout
+def test_exported_files_have_no_features_to_judge(data, tmp_path):
+    done = judge(tmp_path / 'a.onnx', data, tmp_path, '--knn', check=False)
+    assert done.returncode == 1 and '--knn' in done.message and 'checkpoints' in done.message
 
 
 @pytest.mark.integration
@@ -242,3 +236,92 @@ def test_two_processes_find_what_one_finds(two_processes, data, weights, wanted,
     assert accuracies(one) == accuracies(two)
     rates = [re.search(r'classified by a linear.*', done.stdout)[0] for done in (one, two)]
     assert rates[0] == rates[1] and '3 images of them were held out' in rates[0]
+
+
+@pytest.fixture
+def cfg(class_folders):
+    """The tiny config for 12 training and 6 test images of three classes, in order."""
+    return load_config(TINY_CLS_CONFIG, data_root=class_folders)
+
+
+def hook_of(cfg):
+    return cfg.custom_hooks[-1]
+
+
+def features(cfg, loader, num_classes=3, **options):
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    runner = SimpleNamespace(model=MODELS.build(cfg.model), build_dataloader=DenseRunner.build_dataloader)
+    return Features(runner, loader, num_classes, **options)
+
+
+def joined(batches):
+    return [torch.cat(parts) for parts in zip(*batches, strict=True)]
+
+
+def test_each_image_counts_once_in_order(cfg):
+    """Though a wrapper repeats the first data set, and images that are not cropped differ in size."""
+    both = load_config(TINY_CLS_CONFIG)
+    for each in (cfg, both):
+        del each.test_dataloader.dataset.pipeline[2]
+    first, second = cfg.train_dataloader.dataset.copy(), cfg.test_dataloader.dataset
+    both.train_dataloader.dataset = dict(type='ConcatDataset', datasets=[
+        dict(type='RepeatDataset', times=3, dataset=first), second])
+    set_knn(cfg, 5)
+    loader = hook_of(cfg).loader
+    found, labels, numbers = joined(features(cfg, loader))
+    assert numbers.tolist() == list(range(12)) and labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert found.shape == (12, 32) and found.dtype == torch.float32
+    alone, *_ = joined(features(cfg, dict(loader, batch_size=1)))
+    torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
+    set_knn(both, 5)
+    more, labels, numbers = joined(features(both, hook_of(both).loader))
+    assert numbers.tolist() == list(range(18)) and labels[12:].tolist() == [0, 0, 1, 1, 2, 2]
+    torch.testing.assert_close(more[:12], found)
+
+
+def test_passes_are_augmented_anew_and_the_same_with_the_same_seed(cfg):
+    set_linear(cfg, 2)
+    first, again, other = ([joined(batches) for _ in range(2)] for batches in (
+        features(cfg, hook_of(cfg).loader, seed=seed) for seed in (1, 1, 5)))
+    for (a, labels, numbers), (b, *_) in zip(first, again, strict=True):
+        assert torch.equal(a, b) and sorted(numbers.tolist()) == list(range(12))
+        assert torch.equal(labels, numbers // 4)
+    assert len({tuple(numbers.tolist()) for *_, numbers in (*first, *other)}) == 4
+    assert not torch.allclose(*(found[numbers.argsort()] for found, _, numbers in first), atol=1e-3)
+
+
+def test_every_tenth_image_is_held_out_as_it_is_in_the_test(cfg):
+    set_linear(cfg, 2)
+    (found, labels, numbers), = features(cfg, hook_of(cfg).held_out_loader, step=10)
+    assert numbers.tolist() == [0, 10] and labels.tolist() == [0, 2]
+    set_knn(cfg, 5)
+    whole, *_ = joined(features(cfg, hook_of(cfg).loader))
+    torch.testing.assert_close(found, whole[[0, 10]])
+
+
+def test_a_label_without_a_class_names_the_image(cfg, class_folders):
+    set_knn(cfg, 5)
+    with pytest.raises(DataError, match=f'{class_folders}/train/red/0.png has the label .2.*from 0 to 1'):
+        list(features(cfg, hook_of(cfg).loader, num_classes=2, step=2))
+
+
+def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
+    set_test_size(cfg, 48, 0.875)
+    set_linear(cfg, 7)
+    steps = hook_of(cfg).loader.dataset.pipeline
+    assert [step.type for step in steps] == ['LoadImageFromFile', 'RandomResizedCrop', 'RandomFlip', 'PackInputs']
+    assert (steps[1].scale, steps[1].interpolation, steps[2].prob, hook_of(cfg).epochs) == (48, 'bicubic', 0.5, 7)
+    held_out = hook_of(cfg).held_out_loader.dataset.pipeline
+    assert (held_out[1].scale, held_out[2].crop_size) == (55, 48)
+    assert cfg.test_dataloader.dataset.pipeline[2].crop_size == 48  # the test itself does not change
+
+
+def test_the_model_has_neither_a_head_of_its_own_nor_what_only_a_training_needs(cfg):
+    """Without a seed the layer is always the same."""
+    cfg.model.backbone.drop_path_rate = 0.3
+    set_knn(cfg, 5)
+    assert cfg.model.backbone.num_classes == 0 and not cfg.model.backbone.drop_path_rate
+    assert cfg.model.head == dict(type='KNNHead', num_classes=3) and 'train_cfg' not in cfg.model
+    for randomness, seed in ((None, 0), (dict(seed=None), 0), (dict(seed=4), 4)):
+        assert seed_of(SimpleNamespace(cfg=dict(randomness=randomness))) == seed

@@ -1,18 +1,19 @@
-"""Objects in pictures: what is drawn, where, and what stays visible."""
+"""What is drawn into images: objects, label maps and names; where, in which colours, and what stays visible."""
+import colorsys
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
 
-from xcit_dense.draw import class_colours, draw_objects
+from xcit_dense.draw import class_colours, draw_map, draw_objects
 from xcit_dense.draw import names as names_module
-from xcit_dense.draw.colours import ALARM
+from xcit_dense.draw.colours import ALARM, BLACK, WHITE, ink_on
 from xcit_dense.draw.names import chip, fit_text, font_of, legible, text_size
 from xcit_dense.draw.places import place
 
-NAMES = ('disc', 'square')
-COLOURS = class_colours(NAMES)
+NAMES, AREAS = ('disc', 'square'), ('background', 'disc', 'square')
+COLOURS, AREA_COLOURS = class_colours(NAMES), class_colours(AREAS)
 
 
 def paper(height=240, width=320):
@@ -27,34 +28,89 @@ def area_of(drawn, colour):
     return int((drawn == colour).all(2).sum())
 
 
-def test_a_mask_is_blended_and_its_name_is_outside():
-    picture, mask = paper(), np.zeros((240, 320), bool)
-    mask[100:150, 100:180] = True
-    kept = picture.copy()
-    drawn = draw_objects(picture, [[100, 100, 180, 150]], [1], NAMES, COLOURS, mask[None])
-    assert (picture == kept).all()
-    inner = drawn[104:146, 104:176]
-    assert np.ptp(inner.reshape(-1, 3), 0).max() == 0 and (inner[0, 0] != picture[0, 0]).any()
-    found = chip('square', text_size(picture), COLOURS[1], 320)
-    height, width = found.shape[:2]
-    assert (drawn[100 - height:98, 104:100 + width] == found[:-2, 4:]).all()  # above its box
-    mask[:] = False
-    assert draw_objects(picture, [[100, 100, 180, 150]], [1], NAMES, COLOURS, mask[None]).shape == picture.shape
-
-
 def box_mask(left, top, right, bottom):
     mask = np.zeros((240, 320), bool)
     mask[top:bottom, left:right] = True
     return mask
 
 
+def draw(boxes, labels, masks=None, scores=None, marks=None):
+    return draw_objects(paper(), boxes, labels, NAMES, COLOURS, masks, scores, marks)
+
+
+def test_classes_have_the_colours_of_a_palette_that_has_all_or_their_own():
+    """The same in a detector and in a segmentor; of twenty, no two have nearly the same hue and tone."""
+    palette = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+    assert class_colours('ab', palette) == [(1, 2, 3), (4, 5, 6)]
+    assert all(type(value) is int for colour in class_colours('ab', palette) for value in colour)
+    for missing in (None, [], palette[:1], 'random'):
+        assert class_colours('ab', missing) == class_colours('ab')
+    assert AREA_COLOURS[1:] == COLOURS == class_colours(['disc', 'square', 'cross'])[:2]
+    colours = class_colours([str(i) for i in range(20)])
+    assert min(np.abs(np.subtract(a, b)).sum() for i, a in enumerate(colours) for b in colours[:i]) > 50
+    assert len({round(colorsys.rgb_to_hsv(*colour)[1], 1) for colour in colours}) > 1
+
+
+@pytest.mark.parametrize('colour, ink', (((255, 255, 0), BLACK), ((0, 0, 142), WHITE), ((250, 250, 248), BLACK),
+                                         ((176, 0, 32), WHITE), ((0, 220, 0), WHITE)))
+def test_text_is_dark_on_light_colours(colour, ink):
+    assert ink_on(colour) == ink
+
+
+@pytest.mark.parametrize('kind', (np.uint8, np.int64, np.uint16))
+def test_each_label_has_its_colour(kind):
+    labels = np.repeat(np.array([0, 1, 2, 255], kind), 80)[None].repeat(240, 0)
+    drawn = draw_map(paper(), labels, AREAS, AREA_COLOURS, named=False)
+    for i, colour in enumerate(AREA_COLOURS):
+        assert np.abs(drawn[100, 80 * i + 40] - (0.4 * paper()[0, 0] + 0.6 * np.array(colour))).max() <= 1
+    assert np.abs(drawn[100, 280] - 0.25 * paper()[0, 0]).max() <= 1
+
+
+def test_labels_without_a_class_are_striped():
+    drawn = draw_map(paper(), np.full((240, 320), 9), AREAS, AREA_COLOURS, named=False)
+    assert 0.4 < (drawn == ALARM).all(2).mean() < 0.6
+    drawn = draw_map(paper(), np.full((240, 320), 255), [str(i) for i in range(300)], class_colours('a' * 300), ())
+    assert not area_of(drawn, ALARM)  # 255 is a class here
+
+
+def shows(drawn, name, colour):
+    """Whether the name of a class is anywhere in a picture."""
+    found = chip(name, text_size(drawn), colour, drawn.shape[1])
+    windows = np.lib.stride_tricks.sliding_window_view(drawn[..., 0], found.shape[:2])
+    return bool((windows == found[..., 0]).all((2, 3)).any())
+
+
+def test_every_class_has_its_name_in_its_region():
+    """That of a small region is next to it; images of any size can be drawn."""
+    labels = np.zeros((240, 320), np.uint8)
+    labels[20:220, 20:150], labels[180:200, 250:270] = 1, 2
+    drawn = draw_map(paper(), labels, AREAS, AREA_COLOURS)
+    assert all(shows(drawn, name, colour) for name, colour in zip(AREAS, AREA_COLOURS, strict=True))
+    assert shows(drawn[20:220, 20:150].copy(), 'disc', COLOURS[0]) or shows(drawn[:, :160], 'disc', COLOURS[0])
+    small = np.abs(drawn[184:196, 254:266] - (0.4 * paper()[0, 0] + 0.6 * np.array(COLOURS[1])))
+    assert (small <= 1).mean() > 0.9
+    for size in ((1, 1), (1, 500), (40, 30)):
+        assert draw_map(paper(*size), np.ones(size, int), AREAS, AREA_COLOURS).shape == (*size, 3)
+
+
+def test_a_mask_is_blended_and_its_name_is_outside():
+    picture, box = paper(), [100, 100, 180, 150]
+    drawn = draw_objects(picture, [box], [1], NAMES, COLOURS, box_mask(*box)[None])
+    assert (picture == paper()).all()
+    inner = drawn[104:146, 104:176]
+    assert np.ptp(inner.reshape(-1, 3), 0).max() == 0 and (inner[0, 0] != picture[0, 0]).any()
+    found = chip('square', text_size(picture), COLOURS[1], 320)
+    height, width = found.shape[:2]
+    assert (drawn[100 - height:98, 104:100 + width] == found[:-2, 4:]).all()  # above its box
+    assert draw([box], [1], np.zeros((1, 240, 320), bool)).shape == picture.shape
+
+
 @pytest.mark.parametrize('scores', (None, (0.5, 0.5)))
 def test_without_a_better_one_large_objects_do_not_hide_small_ones(scores):
     boxes = [[100, 100, 140, 140], [10, 10, 310, 230]]
-    masks = np.array([box_mask(*box) for box in boxes])
-    first = draw_objects(paper(), boxes, [0, 1], NAMES, COLOURS, masks, scores)
-    second = draw_objects(paper(), boxes[::-1], [1, 0], NAMES, COLOURS, masks[::-1], scores)
-    alone = draw_objects(paper(), boxes[:1], [0], NAMES, COLOURS, masks[:1], scores and scores[:1])
+    masks = [box_mask(*box) for box in boxes]
+    first, second = draw(boxes, [0, 1], masks, scores), draw(boxes[::-1], [1, 0], masks[::-1], scores)
+    alone = draw(boxes[:1], [0], masks[:1], scores and scores[:1])
     assert (first == second).all() and (first[100:140, 100:140] == alone[100:140, 100:140]).all()
 
 
@@ -69,9 +125,9 @@ def test_duplicates_change_no_pixel_of_the_best(order):
     masks = np.array([box_mask(*box) for box in TWICE])
     masks[:, 95:105, 120:150] = False  # a hole, in which others are visible
     far = [10, 190, 60, 230]  # what is elsewhere is named as without them
-    alone = draw_objects(paper(), [TWICE[2], far], [0, 1], NAMES, COLOURS, [masks[2], box_mask(*far)], [0.94, 0.2])
-    drawn = draw_objects(paper(), [*(TWICE[i] for i in order), far], [*(GUESSES[i] for i in order), 1], NAMES, COLOURS,
-                         [*(masks[i] for i in order), box_mask(*far)], [*(OFTEN[i] for i in order), 0.2])
+    alone = draw([TWICE[2], far], [0, 1], [masks[2], box_mask(*far)], [0.94, 0.2])
+    drawn = draw([*(TWICE[i] for i in order), far], [*(GUESSES[i] for i in order), 1],
+                 [*(masks[i] for i in order), box_mask(*far)], [*(OFTEN[i] for i in order), 0.2])
     same = (drawn == alone).all(2)
     assert same[masks[2]].all() and same[180:, :80].all()
     assert not same[68:170, 94:192].all()  # larger duplicates are visible around it
@@ -79,8 +135,8 @@ def test_duplicates_change_no_pixel_of_the_best(order):
 
 def test_among_boxes_alone_the_best_has_its_lines_and_its_name():
     """The lines of others cross it, and nothing else of them is in it."""
-    alone, drawn = (draw_objects(paper(), [TWICE[i] for i in part], [GUESSES[i] for i in part], NAMES, COLOURS,
-                                 scores=[OFTEN[i] for i in part]) for part in ([2], [2, 1, 0, 3, 4]))
+    alone, drawn = (draw([TWICE[i] for i in part], [GUESSES[i] for i in part], scores=[OFTEN[i] for i in part])
+                    for part in ([2], [2, 1, 0, 3, 4]))
     x1, y1, x2, y2 = TWICE[2]
     own, lines = changed(paper(), alone), np.zeros((240, 320), bool)
     own[:, x2:] = own[y2:] = False  # there names of others touch it
@@ -94,59 +150,48 @@ def test_among_boxes_alone_the_best_has_its_lines_and_its_name():
 
 def test_a_worse_object_within_a_better_one_keeps_its_box():
     """A tie on a person: a part is no duplicate."""
-    boxes, scores = [[20, 20, 300, 220], [150, 100, 170, 140]], [0.95, 0.4]
-    drawn = draw_objects(paper(), boxes, [0, 1], NAMES, COLOURS, [box_mask(*box) for box in boxes], scores)
+    boxes = [[20, 20, 300, 220], [150, 100, 170, 140]]
+    drawn = draw(boxes, [0, 1], [box_mask(*box) for box in boxes], [0.95, 0.4])
     assert area_of(drawn[95:145, 145:175], COLOURS[1]) >= 2 * (20 + 40) - 4
 
 
-def test_marked_objects_are_visible_under_better_ones():
+def test_marked_objects_stand_out_also_under_better_ones():
+    boxes = [[60, 60, 120, 120], [180, 60, 240, 120]]
+    plain, drawn = draw(boxes, [1, 1]), draw(boxes, [1, 1], marks=['', 'missed'])
+    assert not area_of(plain, ALARM) and not area_of(drawn[:, :150], ALARM) and area_of(drawn[:, 150:], ALARM) > 800
     boxes, masks = [[60, 60, 160, 160]] * 2, [box_mask(60, 60, 160, 160)] * 2
-    drawn = draw_objects(paper(), boxes, [1, 1], NAMES, COLOURS, masks, [0.9, 0.5], ['', 'duplicate'])
-    alarm = (drawn == ALARM).all(2)
+    alarm = (draw(boxes, [1, 1], masks, [0.9, 0.5], ['', 'duplicate']) == ALARM).all(2)
     assert alarm[100, 50:62].any() and alarm[100, 158:170].any() and alarm[158:170, 100].any()
     boxes[0] = [50, 40, 170, 180]  # and not only their chips, where the better mask is larger
-    masks[0] = box_mask(*boxes[0])
-    drawn = draw_objects(paper(), boxes, [1, 1], NAMES, COLOURS, masks, [0.9, 0.5], ['', 'duplicate'])
+    drawn = draw(boxes, [1, 1], [box_mask(*boxes[0]), masks[1]], [0.9, 0.5], ['', 'duplicate'])
     assert (drawn[120:130, 55:65] == ALARM).all(2).any(1).all()
 
 
 @pytest.mark.parametrize('box', ((0, 0, 30, 30), (290, 210, 320, 240), (150, 0, 170, 240), (-50, -50, 400, 400),
                                  (10, 10, 10, 10), (float('nan'), 0, float('inf'), 9), (500, 500, 600, 600)))
 def test_any_box_can_be_drawn_and_names_are_inside_the_picture(box):
-    drawn = draw_objects(paper(), [box], [0], NAMES, COLOURS, scores=[0.5])
+    drawn = draw([box], [0], scores=[0.5])
     text = chip('disc', text_size(drawn), COLOURS[0], 320, '0.50')
     ink = int((text == text[text.shape[0] // 2, 0]).all(2).sum())
     assert area_of(drawn, COLOURS[0]) >= 0.9 * ink
 
 
 def test_objects_of_classes_without_a_name_and_no_objects():
-    picture = paper()
-    assert changed(picture, draw_objects(picture, [[9, 50, 99, 99]], [7], NAMES, COLOURS)).any()
-    assert (draw_objects(picture, [], [], NAMES, COLOURS, scores=[], marks=[]) == picture).all()
-    assert (draw_objects(picture, np.zeros((0, 4)), [], NAMES, COLOURS, masks=np.zeros((0, 240, 320))) == picture).all()
-
-
-def test_marked_objects_stand_out():
-    boxes = [[60, 60, 120, 120], [180, 60, 240, 120]]
-    plain = draw_objects(paper(), boxes, [1, 1], NAMES, COLOURS)
-    drawn = draw_objects(paper(), boxes, [1, 1], NAMES, COLOURS, marks=['', 'missed'])
-    assert not area_of(plain, ALARM) and not area_of(drawn[:, :150], ALARM) and area_of(drawn[:, 150:], ALARM) > 800
+    assert changed(paper(), draw([[9, 50, 99, 99]], [7])).any()
+    assert (draw([], [], scores=[], marks=[]) == paper()).all()
+    assert (draw(np.zeros((0, 4)), [], np.zeros((0, 240, 320))) == paper()).all()
 
 
 def test_names_do_not_bury_a_crowded_picture():
     rng = np.random.default_rng(0)
     corners = rng.uniform(0, (300, 220), (200, 2))
     boxes = np.hstack([corners, corners + 16])
-    picture = paper()
-    drawn = draw_objects(picture, boxes, [0] * 200, ['a long name'], COLOURS, scores=rng.random(200))
-    sizes = [(60, 11)] * 200
-    corners = place(boxes, sizes, picture.shape)
-    chips = [(x, y, x + 60, y + 11) for x, y in filter(None, corners)]
+    assert draw(boxes, [0] * 200, scores=rng.random(200)).shape == paper().shape
+    chips = [(x, y, x + 60, y + 11) for x, y in filter(None, place(boxes, [(60, 11)] * 200, (240, 320, 3)))]
     assert len(chips) >= 1 and len(chips) * 660 <= 0.15 * 240 * 320
     for i, (x1, y1, x2, y2) in enumerate(chips):
         assert all(min(x2, c) - max(x1, a) <= 3 or min(y2, d) - max(y1, b) <= 1 for a, b, c, d in chips[:i])
         assert x1 >= 0 and y1 >= 0 and x2 <= 320 and y2 <= 240
-    assert drawn.shape == picture.shape
 
 
 def test_small_objects_are_not_under_names():

@@ -1,0 +1,218 @@
+"""Trainings of DINO: when the teacher follows, the alarm for a collapse, stopped and resumed, in two processes."""
+import re
+
+import pytest
+import torch
+from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapper
+from mmengine.registry import MODELS, OPTIM_WRAPPERS, init_default_scope
+
+from helpers.models import randomise
+from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_DINO_CONFIG
+from helpers.runs import At, assert_same_run, make_config, terminate, train
+from helpers.tools import run_tool
+from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError, Stopped
+from xcit_dense.selfsup.hooks import DINOHook
+from xcit_dense.train import build_runner
+
+pytest.importorskip('mmpretrain')
+
+
+@pytest.fixture
+def config(class_folders, tmp_path):
+    """A function that returns the tiny config with changes."""
+    return lambda workers=0, **changes: make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, workers,
+                                                    **changes)
+
+
+class Watch(Hook):
+    """Note after each iteration which parts of the model have changed."""
+
+    def before_train(self, runner):
+        self.parts, self.last = [], self._now(runner)
+
+    def after_train_iter(self, runner, *_, **__):
+        now = self._now(runner)
+        self.parts.append({name for name in now if not torch.equal(now[name], self.last[name])})
+        self.last = now
+
+    def _now(self, runner):
+        parts = dict(student=runner.model.student, teacher=runner.model.teacher)
+        parts['prototypes'] = parts['student'].head.last_layer
+        return {name: torch.cat([p.detach().flatten() for p in part.parameters()]) for name, part in parts.items()}
+
+
+class ScalingOptimWrapper(OptimWrapper):
+    """Does on a CPU what `AmpOptimWrapper` does on a GPU; the first scale is too large."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.scaler = torch.amp.GradScaler('cpu', init_scale=2.**127, backoff_factor=2.**-120)
+
+    def backward(self, loss):
+        self.scaler.scale(loss).backward()
+        self._inner_count += 1
+
+    def step(self):
+        self.scaler.unscale_(self.optimizer)
+        self._clip_grad()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def test_the_teacher_follows_the_steps_of_the_optimizer(config):
+    """Not the iterations whose gradients wait; prototypes learn from the second epoch."""
+    train(config(**{'optim_wrapper.accumulative_counts': 2}), watch := Watch())
+    assert watch.parts == [set(), {'student', 'teacher'}] * 2 + [set(), {'student', 'teacher', 'prototypes'}] * 4
+
+
+def test_the_teacher_stays_if_a_step_is_skipped(config, monkeypatch):
+    """As in mixed precision, if gradients are infinite."""
+    monkeypatch.setitem(OPTIM_WRAPPERS.module_dict, 'ScalingOptimWrapper', ScalingOptimWrapper)
+    train(config(**{'optim_wrapper.type': 'ScalingOptimWrapper', 'train_cfg.max_epochs': 1}), watch := Watch())
+    assert watch.parts == [set(), *[{'student', 'teacher'}] * 3]
+
+
+def test_gradients_may_be_limited_by_value(config):
+    cfg = config(**{'optim_wrapper.clip_grad': dict(_delete_=True, type='value', clip_value=0.)})
+    cfg.optim_wrapper.optimizer.weight_decay = 0.
+    train(cfg, watch := Watch())
+    assert len(watch.parts) == 12 and not any('student' in parts for parts in watch.parts)
+
+
+def test_other_models_and_wrong_numbers_are_refused(class_folders, config, tmp_path):
+    for base, hooks, words in (
+            (TINY_CLS_CONFIG, ['DINOHook'], 'DINOHook is for a DINO model, but this one is a ImageClassifier'),
+            (TINY_CLS_CONFIG, ['CollapseHook'], 'CollapseHook is for a DINO model, but this one is a ImageClassifier'),
+            (TINY_DINO_CONFIG, [], 'needs .*DINOHook.* in custom_hooks')):
+        root = class_folders if base == TINY_CLS_CONFIG else class_folders / 'train'
+        cfg = make_config(base, root, tmp_path, custom_hooks=[dict(type=hook) for hook in hooks])
+        with pytest.raises(ConfigError, match=words):
+            build_runner(cfg).train()
+    for name, value, wanted in (('momentum', (0.9, 1.1), 'from 0 to 1'), ('momentum', (-0.1, 1.), 'from 0 to 1'),
+                                ('teacher_temperature', (0., 0.07), 'above 0')):
+        with pytest.raises(ValueError, match=f'{name} must be two numbers {wanted}, got {re.escape(str(value))}'):
+            DINOHook(**{name: value})
+
+
+@pytest.mark.parametrize('name, value, wanted', (
+    ('student_temperature', 0., 'above 0'), ('centre_momentum', 1.5, 'from 0 to 1'),
+    ('global_views', 0, 'at least 1'), ('global_views', 1.5, 'at least 1')))
+def test_wrong_numbers_of_the_model_are_refused(name, value, wanted, class_folders):
+    with pytest.raises(ConfigError, match=f'model.{name}.*must be .*{wanted}, got {value}'):
+        load_config(TINY_DINO_CONFIG, cfg_options={f'model.{name}': value}, data_root=str(class_folders), check=True)
+
+
+HEALTHY = dict(teacher_temperature=(0.04, 0.07), warmup=2)
+
+
+@pytest.mark.parametrize('hook, centre_momentum, wanted', (
+    (HEALTHY, 0.9, []),
+    (dict(teacher_temperature=(50., 50.)), 0.9, ['same for every prototype.*teacher .* upper bound.* lower DINOHook']),
+    (dict(teacher_temperature=(5e-5, 5e-5)), 1., ['one prototype.*teacher .* lower bound of 0.* higher DINOHook'])))
+def test_a_collapse_is_a_warning(hook, centre_momentum, wanted, config, capfd):
+    """Of targets that are too flat, and of centring that does nothing; once, as it goes on."""
+    train(config(custom_hooks=[dict(type='DINOHook', **hook), dict(type='CollapseHook', patience=4, begin=1)], **{
+        'model.centre_momentum': centre_momentum, 'model.head.batch_norm': False}))  # with these, the student too
+    warnings = [line for line in ''.join(capfd.readouterr()).splitlines() if 'collapses' in line]
+    assert len(warnings) == len(wanted), warnings
+    for line, pattern in zip(warnings, wanted, strict=True):
+        assert 'WARNING' in line and re.search(pattern, line)
+        assert f'iteration {8 if "upper" in pattern else 4}: ' in line  # uniform outputs are normal in the first epoch
+
+
+class Entropies(Hook):
+    """Replace the entropies of the student by given ones."""
+    priority = 'HIGHEST'
+    shares = [1, 1, 1, .99, 1, .9, 1, 1, 1, 0.01, 0.01, 0.01]
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        outputs['student_entropy'] = torch.tensor(self.shares[runner.iter] * 2.7725887)  # log 16
+
+
+@pytest.mark.parametrize('stop', (None, 8))
+def test_an_alarm_is_repeated_only_after_the_bound_was_left(stop, config, capfd):
+    """Also in a run that is stopped while it counts, and resumed."""
+    cfg = config(custom_hooks=[dict(type='DINOHook', **HEALTHY), dict(type='CollapseHook', patience=3, begin=0)])
+    if stop:
+        with pytest.raises(Stopped):
+            train(cfg, Entropies(), At(stop, terminate))
+    train(cfg, Entropies(), resume=bool(stop))
+    lines = re.findall(r'iteration (\d+): the training collapses: .* student .* (upper|lower) bound',
+                       ''.join(capfd.readouterr()))
+    assert lines == [('3', 'upper'), ('9', 'upper'), ('12', 'lower')]
+
+
+CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, average=dict(custom_hooks=[
+    dict(type='DINOHook', momentum=(0.9, 1.), **HEALTHY), dict(type='CollapseHook'),
+    dict(type='AverageHook', momentum=0.1, update_buffers=True)]))
+
+
+@pytest.mark.parametrize('name, stop, workers', (('plain', 4, 2), ('accumulation', 3, 0), ('average', 6, 0)))
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, workers, config):
+    """In an epoch, at its end, while the prototypes are frozen or not, between summed gradients, with the average."""
+    changes = {'train_cfg.max_epochs': 2, **CASES[name]}
+    wanted, cfg = train(config(**changes)), config(workers, **changes)
+    cfg.work_dir += '/stopped'
+    with pytest.raises(Stopped, match=f'iteration {stop}'):
+        train(cfg, At(stop, terminate))
+    cfg.randomness = dict(seed=None)  # it is the checkpoint's
+    assert_same_run(train(cfg, resume=True), wanted)
+    weights = wanted['state_dict']
+    assert weights['teacher.centre'].any() and {name.split('.')[0] for name in weights} == {'student', 'teacher'}
+    for part in ('backbone.blocks.0.attn.qkv.weight', 'head.last_layer.weight_v'):
+        assert not torch.equal(weights[f'student.{part}'], weights[f'teacher.{part}'])
+
+
+#: Views without chance, so that an image has the same in every process, and batch norms with fixed statistics: on CPUs
+#: each process has its own, as there is no SyncBN.
+SAME = '''
+custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])
+randomness = dict(seed=1)
+model = dict(backbone=dict(drop_path_rate=0., norm_eval=True), head=dict(batch_norm=False))
+_flip = dict(type='RandomFlip', prob=1., direction='horizontal')
+train_dataloader = dict(dataset=dict(pipeline=[
+    dict(type='LoadImageFromFile'),
+    dict(type='MultiView', num_views=[1, 1, 1], transforms=[
+        [dict(type='Resize', scale=(32, 32))], [dict(type='Resize', scale=(32, 32)), _flip],
+        [dict(type='CenterCrop', crop_size=24), dict(type='Resize', scale=(16, 16))]]),
+    dict(type='PackInputs')]))
+optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.01, weight_decay=0.01))
+'''
+
+
+def arguments(tmp_path, class_folders, text):
+    (tmp_path / 'config.py').write_text(f"_base_ = '{TINY_DINO_CONFIG}'\n{text}")
+    return 'train.py', tmp_path / 'config.py', '--data-root', class_folders / 'train', '--work-dir'
+
+
+def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, tmp_path):
+    """The centre is that of the images of both; with random weights their outputs are far apart."""
+    init_default_scope('mmpretrain')
+    cfg = load_config(TINY_DINO_CONFIG, cfg_options={'model.head.batch_norm': False})
+    torch.save(randomise(MODELS.build(cfg.model), noise=0.5).state_dict(), tmp_path / 'random.pth')
+    args = arguments(tmp_path, class_folders, f"{SAME}load_from = '{tmp_path}/random.pth'\ncustom_hooks = [dict("
+                     "type='RankDumpHook'), dict(type='DINOHook', momentum=(0.9, 1.), warmup=2)]\n")
+    two_processes.run_tool(*args, tmp_path / 'two')
+    run_tool(*args, tmp_path / 'one', '--cfg-options', 'train_dataloader.batch_size=6')
+    first, second = (torch.load(tmp_path / f'two/rank{rank}.pt') for rank in (0, 1))
+    whole = torch.load(tmp_path / 'one/rank0.pt')
+    assert len(whole['losses']) == 6 and first['losses'] != second['losses']
+    for loss, a, b in zip(whole['losses'], first['losses'], second['losses'], strict=True):
+        assert (a + b) / 2 == pytest.approx(loss, rel=1e-5)
+    centres = [run['buffers'][f'{prefix}teacher.centre'] for run, prefix in (
+        (first, 'module.'), (second, 'module.'), (whole, ''))]
+    assert torch.equal(centres[0], centres[1]) and centres[0].any()
+    assert (centres[0] - centres[2]).norm() < 1e-5 * centres[2].norm()
+    for name, value in whole['parameters'].items():
+        a, b = (run['parameters'][f'module.{name}'] for run in (first, second))
+        assert torch.equal(a, b), name
+        assert (a - value).norm() < 1e-5 * value.norm() + 1e-7, name
+
+
+def test_a_model_in_shares_is_refused(two_processes, class_folders, tmp_path):
+    wrapper = load_config(ROOT / 'configs/_base_/fsdp.py').model_wrapper_cfg
+    args = arguments(tmp_path, class_folders, f'model_wrapper_cfg = {wrapper}\n')
+    for done in two_processes.run_tool(*args, tmp_path / 'run', check=False):
+        assert done.returncode == 1 and 'FSDP' in done.message and 'the model DINO' in done.message
