@@ -12,6 +12,7 @@ import xcit_dense
 from helpers.paths import ROOT
 from helpers.tools import python, run_tool
 from xcit_dense import models
+from xcit_dense.weights import read_checkpoint
 
 NANO = dict(arch='nano_12_p8')
 
@@ -75,9 +76,10 @@ def test_old_names_can_be_imported():
 
 def test_a_run_of_version_0_1_goes_on_from_its_dumped_config_and_checkpoint(demo_data, tmp_path):
     """Written by commit 0324f58, which also ran on without the stop: its losses are those below."""
-    golden = ROOT / 'tests/golden'
-    done = run_tool('train.py', golden / 'run_of_0_1.py', '--resume', golden / 'run_of_0_1.pth', '--data-root',
-                    demo_data, '--work-dir', 'run', '--cfg-options', 'train_cfg.max_iters=4', cwd=tmp_path)
+    checkpoint = ROOT / 'tests/golden/run_of_0_1.pth'
+    (tmp_path / 'dumped.py').write_text(read_checkpoint(checkpoint)['meta']['cfg'])
+    done = run_tool('train.py', 'dumped.py', '--resume', checkpoint, '--data-root', demo_data, '--work-dir', 'run',
+                    '--cfg-options', 'train_cfg.max_iters=4', cwd=tmp_path)
     assert 'Failed to search registry' not in done.stdout
     file, = tmp_path.glob('run/*/vis_data/scalars.json')
     losses = {line['step']: line['loss'] for line in map(json.loads, file.read_text().splitlines()) if 'loss' in line}
