@@ -7,7 +7,8 @@ import torch.distributed as dist
 from mmengine.dist import get_rank
 from torch import nn
 
-from helpers.models import randomise
+from helpers.models import randomise, relative_error
+from xcit_dense.models import reference
 from xcit_dense.models.fast import ffn, layers, lpi, norms, ops, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
@@ -31,6 +32,15 @@ def cut_as(cutting, monkeypatch, floats=500):
 
 def choose_form(monkeypatch, gram):
     monkeypatch.setattr(xca, 'is_cheaper', lambda x: gram)
+
+
+def released_block(block, x, height, width, keep=None):
+    """A block in the release's lines; ``keep`` are the factors of stochastic depth for the samples."""
+    for gamma, branch in ((block.gamma1, reference._attend), (block.gamma3, reference._mix_locally),
+                          (block.gamma2, reference._feed)):
+        y = gamma * branch(block, x, height, width)
+        x = x + (y if keep is None else y * keep.view(-1, 1, 1))
+    return x
 
 
 class Branch(nn.Module):
@@ -57,6 +67,12 @@ class Branch(nn.Module):
         y = self.branch(self.norm(x), *args)
         y = y if self.gamma is None else self.gamma * y
         return x + (y if keep is None else keep.view(-1, 1, 1) * y)
+
+
+def assert_close(got, wanted, tolerance, case=''):
+    """Compare tensors one by one by their relative error; ``case`` is for the message."""
+    for place, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
 
 
 def assert_same(got, wanted, tolerance=1e-10):
