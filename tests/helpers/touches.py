@@ -5,14 +5,15 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from helpers.models import build, randomise
+from xcit_dense import XCABlock
+from xcit_dense.models.stem import ConvPatchEmbed
 
 #: Grids of patch 8 below and above the threshold of the Gram form, 1.5 to 1.7 times 32 channels.
 SIZES = ((48, 56), (88, 72))
 
 
 def make(**options):
-    options = dict(out_indices=(0, 1), out_strides=(4, 16)) | options
-    return randomise(build(8, **options))
+    return randomise(build(8, **dict(out_indices=(0, 1), out_strides=(4, 16)) | options))
 
 
 def replaced(module, name, make):
@@ -73,7 +74,7 @@ def lora_of_peft(model):
 
 
 def on_layer(name, touch):
-    """A change of one layer of every block."""
+    """A change of one layer of every block, or of the block."""
 
     def run(model):
         for block in model.blocks:
@@ -83,17 +84,38 @@ def on_layer(name, touch):
 
 
 def in_place_of(name, make):
-    def run(model):
-        for block in model.blocks:
-            replaced(block, name, make)
+    return on_layer('', lambda block: replaced(block, name, make))
 
-    return run
+
+def of_class(kind):
+    return lambda module: setattr(module, '__class__', kind)
 
 
 def buffer_for_bias(layer):
     bias = layer.bias.detach() + 0.5
     del layer.bias
     layer.register_buffer('bias', bias)
+
+
+class OwnBatchNorm(nn.BatchNorm2d):
+    def forward(self, x):
+        return super().forward(x) + 0.5
+
+
+class OwnBlock(XCABlock):
+    """A user's block with its own forward: the FFN first."""
+
+    def forward(self, x, height, width):
+        x = x + self.gamma2 * self.mlp(self.norm2(x))
+        x = x + self.gamma1 * self.attn(self.norm1(x))
+        return x + self.gamma3 * self.local_mp(self.norm3(x), height, width)
+
+
+class OwnStem(ConvPatchEmbed):
+    """Reads its own norm."""
+
+    def forward(self, x):
+        return super().forward(x) * self.proj[0][1].weight.sum()
 
 
 class Marked(torch.Tensor):
@@ -112,6 +134,25 @@ def circular(conv):
 
 def dilated(conv):
     conv.dilation = conv.padding = (2, 2)
+
+
+def half(block, args):
+    block.gamma2.data.fill_(0.5)
+
+
+def functions(block):
+    del block.drop_path, block.norm2
+    block.drop_path, block.norm2 = torch.abs, torch.tanh
+
+
+def attention_alone(block):
+    block.forward = lambda x, height, width: x + block.norm1(block.gamma1 * block.attn(x))
+
+
+def quantisation_aware(layer):
+    from torch.ao.nn.qat import Linear
+    layer.qconfig = torch.ao.quantization.get_default_qat_qconfig('x86')
+    return Linear.from_float(layer)
 
 
 def method(layer):
@@ -152,11 +193,20 @@ TOUCHES = {
     'another attention': in_place_of('attn', lambda _: MeanAttention()),
     'another LPI': in_place_of('local_mp', lambda _: Shift()),
     'another norm': in_place_of('norm2', lambda _: nn.RMSNorm(32)),
+    'a quantisation-aware layer': in_place_of('mlp.fc1', quantisation_aware),
     'one temperature': on_layer(
         'attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.full((1, 1, 1), 2.)))),
     'LayerScale of one number': on_layer('', lambda block: setattr(block, 'gamma2', nn.Parameter(torch.tensor(0.3)))),
-    'another stem': lambda model: replaced(
+    'LayerScale set by a hook before the block': on_layer('', lambda block: block.register_forward_pre_hook(half)),
+    'functions for stochastic depth and a norm': on_layer('', functions),
+    'a forward put into a block': on_layer('', attention_alone),
+    'a subclass of the block': on_layer('', of_class(OwnBlock)),
+    'a subclass of the batch norm': on_layer('local_mp.bn', of_class(OwnBatchNorm)),
+    'a subclass of the stem': lambda model: of_class(OwnStem)(model.patch_embed),
+    'a convolution for the stem': lambda model: replaced(model, 'patch_embed', lambda _: nn.Conv2d(3, 32, 8, 8)),
+    'a norm in the stem': lambda model: replaced(
         model, 'patch_embed.proj.0.1', lambda norm: nn.Sequential(norm, nn.Tanh())),
+    'a subclass of the batch norm in the stem': lambda model: of_class(OwnBatchNorm)(model.patch_embed.proj[0][1]),
     'another activation in the stem': lambda model: replaced(model, 'patch_embed.proj.1', lambda _: nn.ReLU()),
     'another projection of positions': lambda model: replaced(model, 'pos_embeder.token_projection', Doubled),
     'another level': lambda model: replaced(model, 'fpn1.0', Doubled),
@@ -164,7 +214,7 @@ TOUCHES = {
 TOUCHES |= {f'hooks of {name}': on_layer(name, hooks) for name in ('attn', 'local_mp', 'mlp', 'norm1')}
 
 
-def touched(touch, training=True, **options):
+def touched(touch=lambda model: None, training=True, **options):
     """Return a changed model, the same at every call; it is built each time, as not every change can be copied."""
     torch.manual_seed(1)
     model = make(**options)
