@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from helpers.forms import CUTTINGS, Branch, assert_close, choose_form, cut_as, released_block
 from helpers.models import build, randomise, relative_error
@@ -164,24 +163,27 @@ def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring, mo
 @pytest.mark.parametrize('cutting', CUTTINGS)
 @pytest.mark.parametrize('keep', (None, [0, 1.25]))
 @pytest.mark.parametrize('kind, training, options', (
-    *((kind, True, options) for kind in (XCA, FFN) for options in ({}, dict(gamma=False, affine=False))),
-    (LPI, True, {}), (LPI, False, {}),
+    *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(gamma=False, affine=False))),
+    (LPI, False, {}),
     (LPI, True, dict(gamma=False, affine=False, norm=lambda channels: nn.BatchNorm2d(channels, affine=False)))))
-def test_gradients_of_branches(kind, training, options, keep, cutting, monkeypatch):
-    """By finite differences. LPI with the statistics of the batch, and of its buffers."""
-    cut_as(cutting, monkeypatch, floats=17)
+def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options, keep, cutting, monkeypatch):
+    """Of tokens and for gradients in any layout of memory. LPI with statistics of the batch, and of its buffers."""
+    cut_as(cutting, monkeypatch)
     choose_form(monkeypatch, True)
-    branch = Branch(kind, **options).double().train(training)
-    names = [name for name, _ in branch.named_parameters()]
-    keep = None if keep is None else torch.tensor(keep).double()
-    x = torch.randn(2, 10, 4).double().requires_grad_()
-
-    def run(x, *parameters):
-        return functional_call(branch, dict(zip(names, parameters, strict=True)), (x, keep, (5, 2)))
-
-    parameters = [p.detach().clone().requires_grad_() for p in branch.parameters()]
-    assert torch.autograd.gradcheck(run, (x, *parameters))
-    assert relative_error(run(x, *parameters), branch.in_parts(x, keep, (5, 2))) < 1e-12
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
+        branch, draw = Branch(kind, 32, **options).to(dtype).train(training), partial(torch.randn, dtype=dtype)
+        factors = None if keep is None else torch.tensor(keep, dtype=dtype)
+        for x in (draw(2, 63, 32), draw(2, 32, 63).mT):
+            leaves = [x.requires_grad_(), *branch.parameters()]
+            out, plain = branch(x, factors, (9, 7)), branch.in_parts(x, factors, (9, 7))
+            assert relative_error(out, plain) < tolerance
+            for grad in (draw(2, 1, 1).expand(2, 63, 32), draw(1, 1, 32).expand(2, 63, 32), draw(2, 32, 63).mT,
+                         draw(63, 2, 64)[..., ::2].transpose(0, 1)):
+                got = torch.autograd.grad(out, leaves, grad, retain_graph=True)
+                for a, b in zip(got, torch.autograd.grad(plain, leaves, grad, retain_graph=True), strict=True):
+                    assert (a - b).norm() < tolerance * b.norm().clamp_min(1)
+            alone = torch.autograd.grad(branch(x.detach(), factors, (9, 7)), leaves[1:], grad)
+            assert all(torch.equal(a, b) for a, b in zip(alone, got[1:], strict=True))
 
 
 @pytest.mark.parametrize('transposed', (False, True))
@@ -221,27 +223,6 @@ def test_strided_convolutions_have_a_gradient_of_our_own_where_it_gains(transpos
     assert backward() == backward(dtype=torch.float64) == own
     assert own not in (backward(channels=15), backward(trains=False), backward(dtype=torch.bfloat16),
                        backward(autocast=True))
-
-
-@pytest.mark.parametrize('cutting', CUTTINGS)
-@pytest.mark.parametrize('kind', (XCA, FFN, LPI))
-@pytest.mark.parametrize('dtype, tolerance', ((torch.float64, 1e-10), (torch.float32, 1e-4)))
-def test_tokens_and_gradients_that_are_no_plain_block_of_memory(dtype, tolerance, kind, cutting, monkeypatch):
-    cut_as(cutting, monkeypatch)
-    choose_form(monkeypatch, True)
-    branch, draw = Branch(kind, 32).to(dtype), partial(torch.randn, dtype=dtype)
-    plain = draw(2, 63, 32).requires_grad_()
-    for x in (plain, plain.detach().mT.contiguous().mT.requires_grad_()):
-        out, out_in_parts, leaves = branch(x, None, (9, 7)), branch.in_parts(x, None, (9, 7)), [x, *branch.parameters()]
-        assert relative_error(out, out_in_parts) < tolerance
-        for grad in (draw(2, 1, 1).expand(2, 63, 32), draw(1, 1, 32).expand(2, 63, 32), draw(2, 32, 63).mT,
-                     draw(63, 2, 64)[..., ::2].transpose(0, 1)):
-            assert not grad.is_contiguous()
-            got = torch.autograd.grad(out, leaves, grad, retain_graph=True)
-            for a, b in zip(got, torch.autograd.grad(out_in_parts, leaves, grad, retain_graph=True), strict=True):
-                assert (a - b).norm() < tolerance * b.norm().clamp_min(1)
-        of_parameters = torch.autograd.grad(branch(x.detach(), None, (9, 7)), leaves[1:], grad)
-        assert all(torch.equal(a, b) for a, b in zip(of_parameters, got[1:], strict=True))
 
 
 @pytest.mark.parametrize('grid', ((1, 1), (1, 7), (7, 1), (2, 3), (9, 5), (17, 3)))
