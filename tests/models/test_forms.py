@@ -186,6 +186,33 @@ def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options,
             assert all(torch.equal(a, b) for a, b in zip(alone, got[1:], strict=True))
 
 
+@pytest.mark.parametrize('without', ((), ('mask', 'qkv_bias'), ('mask', 'gamma')), ids=lambda names: ' '.join(names))
+@pytest.mark.parametrize('samples', (1, 3))
+def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, without):
+    """With one query and one key too short to be divided by their length, whose lengths have no gradient."""
+    C, N, heads, draw = 24, 50, 4, partial(torch.randn, dtype=torch.float64)
+    tokens = draw(samples, N, C)
+    mean, centred = tokens.mean(1).requires_grad_(), tokens - tokens.mean(1, keepdim=True)
+    gram = (centred.mT @ centred).requires_grad_()
+    shapes = dict(qkv_weight=(3 * C, C), qkv_bias=(3 * C, ), temperature=(heads, 1, 1), proj_weight=(C, C),
+                  proj_bias=(C, ), gamma=(C, ))
+    parameters = [None if name in without else draw(*shape).requires_grad_() for name, shape in shapes.items()]
+    mask = None if 'mask' in without else torch.randint(0, 3, (samples, heads, C // heads, C // heads)).double()
+    with torch.no_grad():
+        for values in parameters[:1 if parameters[1] is None else 2]:
+            values[[3, C + 5]] *= 1e-15
+    matrix, offset, kept = mix.mix(mean, gram, N, mask, heads, *parameters)
+    grads = torch.randn_like(matrix), torch.randn_like(offset)
+    leaves = [mean, gram, *(p for p in parameters if p is not None)]
+    wanted = torch.autograd.grad((matrix, offset), leaves, grads)
+    with torch.no_grad():
+        grad_mean, grad_gram, found = mix.mix_backward(*grads, kept, mean, N, mask, heads, *parameters)
+    assert [p is None for p in found] == [p is None for p in parameters]
+    found = [grad_mean, grad_gram + grad_gram.mT, *(p for p in found if p is not None)]
+    wanted = [wanted[0], wanted[1] + wanted[1].mT, *wanted[2:]]  # a Gram matrix is symmetric, so only this sum counts
+    assert_close(found, wanted, 1e-9)
+
+
 @pytest.mark.parametrize('transposed', (False, True))
 def test_gradients_of_strided_convolutions(transposed, monkeypatch):
     cut_as('chunks', monkeypatch, floats=9)
