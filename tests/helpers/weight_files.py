@@ -16,12 +16,18 @@ def values(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
+def assert_same_tensors(got, wanted):
+    """Compare by name, in any order."""
+    assert got.keys() == wanted.keys()
+    assert_equal({name: got[name] for name in wanted}, wanted)
+
+
 @contextmanager
 def rejects(*words, model=None):
     """Expect a `CheckpointError` with all the words, after which a model is as before."""
     before = model and values(model)
     with pytest.raises(CheckpointError) as caught:
-        yield
+        yield caught
     assert all(str(word) in str(caught.value) for word in words), caught.value
     if model:
         assert_equal(values(model), before)
