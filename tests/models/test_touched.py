@@ -10,7 +10,7 @@ from time import perf_counter
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import prune
 
 from helpers.forms import assert_close
 from helpers.models import relative_error
@@ -122,35 +122,6 @@ def test_convolutions_that_fast_forms_know(accepts, kind, own, others):
     assert accepts(layer(kind)) and accepts(layer(kind, bias=False))
     assert not any(accepts(layer(kind, **{name: value})) for name, value in others.items())
     assert not accepts(layer(Own)) and not accepts(nn.Identity())
-
-
-@pytest.mark.parametrize('make_norm', (nn.utils.weight_norm, nn.utils.spectral_norm, parametrizations.weight_norm,
-                                       parametrizations.spectral_norm))
-def test_norms_of_weights_train_after_loading(make_norm):
-    """Two steps after `load_state_dict`, which leaves the old weight in the layer until it is called."""
-
-    def build_model():
-        return touched(on_layer('', lambda block: [
-            make_norm(layer) for layer in (block.mlp.fc1, block.attn.proj, block.local_mp.conv1)]))
-
-    state = {name: value.clone() for name, value in build_model().state_dict().items()}
-    for name, value in state.items():
-        if value.is_floating_point() and 'blocks' in name and not name.endswith(('_u', '_v', 'running_var')):
-            value += 0.1 * torch.randn(value.shape, generator=torch.Generator().manual_seed(len(name)))
-    for size in SIZES:
-        x, results = torch.randn(2, 3, *size), []
-        for is_on in (True, False):
-            model = build_model()
-            model.load_state_dict(state)
-            optimizer = torch.optim.SGD(model.parameters(), 1e-4)
-            with set_fast(is_on):
-                for _ in range(2):
-                    optimizer.zero_grad()
-                    sum(out.square().mean() for out in model(x)).backward()
-                    optimizer.step()
-                results.append([*model.eval()(x), *model.state_dict().values()])
-        for a, b in zip(*results, strict=True):
-            assert relative_error(a, b) < 2e-5 or (a - b).norm() < 1e-6
 
 
 def test_pruning_made_permanent_is_fast_again():

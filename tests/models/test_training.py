@@ -137,27 +137,6 @@ def test_options_of_recipes_together_are_the_released_form(options, patch_size, 
         assert (grad is None) == fixed, name
 
 
-@pytest.mark.parametrize('cutting', CUTTINGS)
-@pytest.mark.parametrize('gram', (False, True))
-def test_dropped_samples(gram, cutting, monkeypatch):
-    """A sample that every branch drops leaves the block as it came; without any other, gradients are 0, not None."""
-    cut_as(cutting, monkeypatch)
-    choose_form(monkeypatch, gram)
-    block = build_pair(drop_path_rate=0.2)[0].train().blocks[0]
-    x = torch.randn(2, 63, 32).double().requires_grad_()
-    for first, second in ((0, 1.25), (0, 0)):
-        keep = torch.tensor([first, second]).double()
-        monkeypatch.setattr(DropPath, 'draw', lambda self, x, keep=keep: keep)
-        out = block(x, 9, 7)
-        assert torch.equal(out[0], x[0]) and torch.equal(out[1], x[1]) == (second == 0)
-    block.zero_grad()
-    grad = torch.randn_like(out)
-    out.backward(grad)
-    assert torch.equal(x.grad, grad)
-    for name, parameter in block.named_parameters():
-        assert parameter.grad is not None and not parameter.grad.any(), name
-
-
 @pytest.mark.parametrize('norm_eval, gradient', ((False, True), (True, True), (False, False), (True, False)))
 def test_stochastic_depth_needs_training_not_gradients(gradient, norm_eval, monkeypatch):
     """A training forward without gradients drops as one with them does."""
