@@ -75,6 +75,30 @@ def assert_close(got, wanted, tolerance, case=''):
         assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
 
 
+def papers_code(height, width, frequencies=16):
+    """The position code (4 frequencies, height, width) in float64, by its definition."""
+    wave = 10000**(torch.arange(0, 2 * frequencies, 2).double() / (2 * frequencies))
+    codes = []
+    for length in (height, width):
+        angle = 2 * torch.pi * torch.arange(1, length + 1).double()[:, None] / (length + 1e-6) / wave
+        codes.append(torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1).t())
+    return torch.cat((codes[0][:, :, None].expand(-1, -1, width), codes[1][:, None].expand(-1, height, -1)))
+
+
+def errors_of(names, ours, theirs, exact):
+    """Return the root mean squares, over draws, of the relative errors of two forms, by name of the tensor.
+
+    Args:
+        names: Of the tensors.
+        ours: Their values in one form, for each draw.
+        theirs: In the other form.
+        exact: The right ones.
+    """
+    found = [[[relative_error(value, right) for value, right in zip(values, rights, strict=True)]
+              for values, rights in zip(form, exact, strict=True)] for form in (ours, theirs)]
+    return dict(zip(names, torch.tensor(found).square().mean(1).sqrt().t().tolist(), strict=True))
+
+
 def assert_same(got, wanted, tolerance=1e-10):
     """Compare all tensors of two dicts. Norms count as 1 or more: biases before a batch norm have gradients of 0."""
     assert got.keys() == wanted.keys()

@@ -4,7 +4,7 @@ import copy
 import pytest
 import torch
 
-from helpers.forms import assert_close
+from helpers.forms import assert_close, papers_code
 from helpers.models import TINY, build, build_golden, loss_of, randomise, relative_error
 from xcit_dense import XCiT, arch_names, set_fast
 from xcit_dense.models.positions import FourierPositions
@@ -131,27 +131,17 @@ def test_half_types_survive_long_rows_and_dead_channels(dtype):
 
 
 def test_positions_are_the_papers_code():
-    """Against the definition written out, on a grid that is neither square nor small."""
-    positions = FourierPositions(16).double()
-    height, width = 37, 211
-    y = torch.arange(1, height + 1).double() / (height + 1e-6) * 2 * torch.pi
-    x = torch.arange(1, width + 1).double() / (width + 1e-6) * 2 * torch.pi
-    grid = torch.zeros(64, height, width, dtype=torch.float64)
-    for channel in range(32):
-        wave = 10000**(2 * (channel // 2) / 32)
-        turn = torch.sin if channel % 2 == 0 else torch.cos
-        grid[channel] = turn(y / wave)[:, None]
-        grid[32 + channel] = turn(x / wave)[None]
-    x = torch.empty(1, 16, height, width, dtype=torch.float64)
-    assert relative_error(positions(x), positions.token_projection(grid[None])) < 1e-12
+    """On a grid that is neither square nor small. Half types count to large ones too.
 
-
-@pytest.mark.parametrize('dtype, tolerance', ((torch.float16, 5e-4), (torch.bfloat16, 3.5e-3)))
-def test_positions_in_half_types_count_to_large_grids(dtype, tolerance):
-    """70,000 is beyond float16; a bfloat16 counts by 256 there. What is left is the rounding of the code."""
-    positions, x = FourierPositions(16), torch.empty(1, 16, 70000, 5)
+    70,000 is beyond float16; a bfloat16 counts by 256 there. What is left is the rounding of the code.
+    """
+    positions, x = FourierPositions(16), torch.empty(1, 16, 37, 211)
+    exact = copy.deepcopy(positions).double()
+    assert relative_error(exact(x.double()), exact.token_projection(papers_code(37, 211)[None])) < 1e-12
     with torch.no_grad():
-        assert relative_error(copy.deepcopy(positions).to(dtype)(x.to(dtype)), positions(x)) < tolerance
+        for dtype, tolerance in ((torch.float16, 5e-4), (torch.bfloat16, 3.5e-3)):
+            x = torch.empty(1, 16, 70000, 5)
+            assert relative_error(copy.deepcopy(positions).to(dtype)(x.to(dtype)), positions(x)) < tolerance
 
 
 def test_fresh_weights_follow_the_release():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.forms import CUTTINGS, Branch, assert_close, choose_form, cut_as, released_block
+from helpers.forms import CUTTINGS, Branch, assert_close, choose_form, cut_as, errors_of, released_block
 from helpers.models import build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast
@@ -69,32 +69,29 @@ def test_gram_form_under_autocast_is_as_exact_as_the_token_form(residual, dtype,
     groups of eight draws no mean was above 1.12 times the token form's.
     """
     choose_form(monkeypatch, True)
-    errors = {}
+
+    def run(model, x, weights, gram):
+        x = x.clone().requires_grad_()
+        if residual:
+            out = (model.forward if gram else model.in_parts)(x, None, None)
+        else:
+            out = xca.gram_form(model, x) if gram else model(x)
+        return [out, *gradients(out, weights, x, *model.parameters())]
+
+    gram, token, exact = [], [], []
     for seed in range(8):
         torch.manual_seed(seed)
         model = Branch(XCA, 32, 4) if residual else randomise(XCA(32, 4))
-        x, weights = torch.randn(2, 299, 32) + common * torch.randn(1, 1, 32), torch.randn(2, 299, 32)
-
-        def run(gram, model=model, x=x, weights=weights):
-            x = x.clone().requires_grad_()
-            if residual:
-                out = (model.forward if gram else model.in_parts)(x, None, None)
-            else:
-                out = xca.gram_form(model, x) if gram else model(x)
-            return [out, *gradients(out, weights, x, *model.parameters())]
-
-        wanted = run(False, copy.deepcopy(model).double(), x.double(), weights.double())
+        args = torch.randn(2, 299, 32) + common * torch.randn(1, 1, 32), torch.randn(2, 299, 32)
+        exact.append(run(copy.deepcopy(model).double(), *(arg.double() for arg in args), False))
         with torch.autocast('cpu', dtype=dtype):
-            gram, token = run(True), run(False)
-        names = ['out', 'x', *dict(model.named_parameters())]
-        for name, *values, exact in zip(names, gram, token, wanted, strict=True):
-            errors.setdefault(name, []).append([relative_error(value, exact) for value in values])
-    for name, pairs in errors.items():
-        gram, token = torch.tensor(pairs).square().mean(0).sqrt().tolist()
+            gram.append(run(model, *args, True))
+            token.append(run(model, *args, False))
+    for name, (ours, theirs) in errors_of(['out', 'x', *dict(model.named_parameters())], gram, token, exact).items():
         limit = 1 if name in ('out', 'x') else 1.2
         if name == 'x' and common == 100 and not residual:
             limit = 0.15  # measured 0.09; 0.22 and more where tokens are rounded before they are centred
-        assert gram <= token * limit, name
+        assert ours <= theirs * limit, name
 
 
 @pytest.mark.parametrize('gradient', (True, False))

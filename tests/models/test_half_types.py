@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from helpers.forms import assert_close, choose_form, cut_as, released_block
+from helpers.forms import assert_close, choose_form, cut_as, errors_of, released_block
 from helpers.models import TINY, build, randomise, relative_error
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models import fast, reference
@@ -42,46 +42,38 @@ def test_whole_block_under_autocast_is_as_exact_as_the_released_form(keep, dtype
 
     Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of.
     """
-    found = {}
+    ours, theirs, exact = [], [], []
     for seed in range(6):
         torch.manual_seed(seed)
         block = make_block(gamma)
-        x, weights = torch.randn(2, TOKENS, 32), torch.randn(2, TOKENS, 32)
-        exact = copy.deepcopy(block).double()
-        wanted = step(partial(released_block, exact, keep=keep), exact, x.double(), weights.double())
+        x, weights, double = torch.randn(2, TOKENS, 32), torch.randn(2, TOKENS, 32), copy.deepcopy(block).double()
+        exact.append(step(partial(released_block, double, keep=keep), double, x.double(), weights.double()))
         block.drop_path.draw = lambda x: keep
         with torch.autocast('cpu', dtype=dtype):
-            ours = step(block, block, x, weights, scale)
-            theirs = step(partial(released_block, block, keep=keep), block, x, weights, scale)
-        names = ['out', 'x', *dict(block.named_parameters())]
-        for name, *values, right in zip(names, ours, theirs, wanted, strict=True):
-            found.setdefault(name, []).append([relative_error(value, right) for value in values])
-    for name, pairs in found.items():
-        ours, theirs = torch.tensor(pairs).square().mean(0).sqrt().tolist()
-        assert ours < 1.5 * theirs + slack, name
+            ours.append(step(block, block, x, weights, scale))
+            theirs.append(step(partial(released_block, block, keep=keep), block, x, weights, scale))
+    for name, (a, b) in errors_of(['out', 'x', *dict(block.named_parameters())], ours, theirs, exact).items():
+        assert a < 1.5 * b + slack, name
 
 
 def test_a_model_in_chunks_in_bfloat16_is_as_exact_as_the_released_form(monkeypatch):
     """On a CPU, where sums of chunks and statistics of maps have forms of their own: maps, and all gradients."""
     cut_as('chunks', monkeypatch, floats=2000)
-    found = []
+    forms = (True, torch.bfloat16), (False, torch.bfloat16), (False, torch.float64)
+    found = [[] for _ in forms]
     for seed in range(4):
         torch.manual_seed(seed)
         model, x = randomise(build(8)).train(), torch.randn(2, 3, 104, 120)
         heads = [torch.randn_like(level) for level in model(x)]
-        seen = []
-        for is_fast, dtype in ((True, torch.bfloat16), (False, torch.bfloat16), (False, torch.float64)):
+        for seen, (is_fast, dtype) in zip(found, forms, strict=True):
             copied = copy.deepcopy(model).to(torch.promote_types(dtype, torch.float32))
-            exact = dtype == torch.float64
-            with set_fast(is_fast), torch.autocast('cpu', torch.bfloat16, enabled=not exact):
-                levels = copied(x.double() if exact else x)
+            with set_fast(is_fast), torch.autocast('cpu', torch.bfloat16, enabled=dtype != torch.float64):
+                levels = copied(x.to(copied.blocks[0].gamma1.dtype))
             sum((level * head).sum() for level, head in zip(levels, heads, strict=True)).backward()
             seen.append([torch.cat([t.detach().double().flatten() for t in tensors])
                          for tensors in (levels, [p.grad for p in copied.parameters()])])
-        found.append([[relative_error(value, right) for value, right in zip(each, seen[2], strict=True)]
-                      for each in seen[:2]])
-    ours, theirs = torch.tensor(found).square().mean(0).sqrt().tolist()
-    assert all(0 < a < 1.5 * b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
+    for name, (ours, theirs) in errors_of(('levels', 'gradients'), *found).items():
+        assert 0 < ours < 1.5 * theirs, name
 
 
 @pytest.mark.parametrize('scale', (2.**-50, 2.**50))

@@ -7,7 +7,7 @@ from itertools import cycle
 import pytest
 import torch
 
-from helpers.forms import CUTTINGS, assert_close, assert_same, choose_form, cut_as
+from helpers.forms import CUTTINGS, assert_close, assert_same, choose_form, cut_as, papers_code
 from helpers.models import TINY, randomise, relative_error
 from xcit_dense import ReferenceXCiT, XCiT
 from xcit_dense.models import fast, reference
@@ -22,13 +22,7 @@ def _code_in_float64(monkeypatch):
     """The release computes its position code in float32, which would hide smaller differences."""
 
     def code(self, height, width):
-        wave = 10000**(torch.arange(0, 32, 2).double() / 32)
-        codes = []
-        for length in (height, width):
-            angle = 2 * torch.pi * torch.arange(1, length + 1).double()[:, None] / (length + 1e-6) / wave
-            codes.append(torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1).t())
-        rows, columns = codes[0][:, :, None].expand(-1, -1, width), codes[1][:, None].expand(-1, height, -1)
-        return torch.cat((rows, columns))[None].to(self.pos_embeder.token_projection.weight.dtype)
+        return papers_code(height, width)[None].to(self.pos_embeder.token_projection.weight.dtype)
 
     monkeypatch.setattr(ReferenceXCiT, '_code', code)
 

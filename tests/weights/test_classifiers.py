@@ -1,6 +1,7 @@
 """Weights of classifiers: every published file, every layout, strictly."""
 import pickle
 import re
+from functools import lru_cache
 
 import pytest
 import torch
@@ -18,26 +19,18 @@ from xcit_dense.weights.zoo import WEIGHTS
 PUBLISHED = [name for name, weights in WEIGHTS.items() if {'top1', 'knn'} & weights.published.keys()]
 
 
-@pytest.fixture(scope='module')
-def skeleton():
-    """A function that returns a classifier whose parameters were never filled."""
-    made = {}
-
-    def make(arch, num_classes):
-        if (arch, num_classes) not in made:
-            made.clear()  # one at a time
-            with torch.device('meta'):
-                model = XCiTClassifier(arch, num_classes=num_classes)
-            made[arch, num_classes] = model.to_empty(device='cpu')
-        return made[arch, num_classes]
-
-    return make
+@lru_cache(1)
+def skeleton(arch, num_classes):
+    """A classifier whose parameters were never filled; one at a time."""
+    with torch.device('meta'):
+        model = XCiTClassifier(arch, num_classes=num_classes)
+    return model.to_empty(device='cpu')
 
 
 @pytest.mark.parametrize('name', [
     pytest.param(name, marks=pytest.mark.slow if name.startswith(('small_24', 'medium', 'large')) else ())
     for name in sorted(PUBLISHED, key=lambda name: WEIGHTS[name].arch)])
-def test_every_published_file_loads_strictly(name, skeleton, tmp_path, monkeypatch):
+def test_every_published_file_loads_strictly(name, tmp_path, monkeypatch):
     """A file of its layout, at the place of the published one; DINO's have no head."""
     monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path))
     weights = WEIGHTS[name]

@@ -4,10 +4,9 @@ import torch
 
 from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.tools import run_tool
-from helpers.weight_files import branch, classifier, dino, rejects, without
+from helpers.weight_files import branch, classifier, dino, passl_state, rejects, without
 from xcit_dense.weights import find_state_dict, load_backbone, read_checkpoint
 from xcit_dense.weights.convert import convert, inspect
-from xcit_dense.weights.layouts import LAYOUTS, from_official
 
 REGNET = {'model.stem.conv.weight': torch.ones(2, 3, 3, 3), 'model.head.fc.weight': torch.ones(5, 2)}
 
@@ -21,9 +20,8 @@ def meta(*hooks):
 
 
 def passl(state):
-    renamed, _ = from_official(state, {}, LAYOUTS['PASSL'])
-    linear = ('qkv.weight', 'attn.proj.weight', 'fc1.weight', 'fc2.weight', 'head.fc_cls.weight')
-    return {n: v.t().contiguous() if n.endswith(linear) else v for n, v in renamed.items()}
+    counters = {name: value for name, value in state.items() if name.endswith('num_batches_tracked')}
+    return {name: torch.from_numpy(value) for name, value in passl_state(state).items()} | prefixed(counters, 'backbone.')
 
 
 #: Each: a file from three models, and which of them is there by which name; the first is the default.
