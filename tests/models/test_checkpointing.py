@@ -31,44 +31,42 @@ def assert_the_same(run, patch_size=8, **options):
     return results[0]
 
 
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN')))
-def test_checkpointing_changes_nothing_but_memory(norm_cfg):
-    x, saved = torch.randn(3, 3, 50, 66), []
+def test_checkpointing_saves_memory():
+    saved = []
 
     def run(model):
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-            loss = loss_of(model(x))
+            loss = loss_of(model(torch.randn(3, 3, 50, 66)))
         loss.backward()
         saved.append(sum(sizes))
 
-    assert_the_same(run, 16, norm_cfg=norm_cfg)
+    assert_the_same(run, 16)
     assert saved[0] < saved[1] / 2  # stem and weights remain
 
 
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='BN', track_running_stats=False),
-                                      dict(type='IN', affine=True, track_running_stats=True)))
-def test_checkpointing_bears_several_backwards(norm_cfg):
-    """Two losses of one graph, one after the other; statistics are counted once all the same."""
-    x = torch.randn(3, 3, 50, 66)
-
-    def run(model):
-        first, *_, last = model(x)
-        first.square().mean().backward(retain_graph=True)
-        last.mean().backward()
-
-    assert_the_same(run, 16, norm_cfg=norm_cfg)
+def two_losses(model):
+    """Of one graph, one after the other."""
+    first, *_, last = model(torch.randn(3, 3, 50, 66))
+    first.square().mean().backward(retain_graph=True)
+    last.mean().backward()
 
 
-@pytest.mark.parametrize('patch_size, options', (
-    (8, dict(norm_cfg=dict(type='BN'))),
-    (16, dict(norm_cfg=dict(type='SyncBN'), frozen_stages=1)),
-    (8, dict(norm_cfg=dict(type='SyncBN'), norm_eval=True, frozen_stages=2)),
-    (16, dict(norm_cfg=dict(type='BN', momentum=None)))), ids=str)
-def test_two_forward_passes_before_a_backward_count_both(patch_size, options):
+def two_passes(model):
+    (loss_of(model(torch.randn(2, 3, 72, 56))) + loss_of(model(torch.randn(2, 3, 72, 56)))).backward()
+
+
+@pytest.mark.parametrize('run, patch_size, options', (
+    (two_losses, 16, dict(norm_cfg=dict(type='BN'))),
+    (two_losses, 16, dict(norm_cfg=dict(type='BN', track_running_stats=False))),
+    (two_losses, 16, dict(norm_cfg=dict(type='IN', affine=True, track_running_stats=True))),
+    (two_passes, 8, dict(norm_cfg=dict(type='BN'))),
+    (two_passes, 16, dict(norm_cfg=dict(type='SyncBN'), frozen_stages=1)),
+    (two_passes, 8, dict(norm_cfg=dict(type='SyncBN'), norm_eval=True, frozen_stages=2)),
+    (two_passes, 16, dict(norm_cfg=dict(type='BN', momentum=None)))))
+def test_several_passes_count_every_batch_once(run, patch_size, options):
     """What the repetition of a block counts is undone, and the buffers stay the same objects."""
-    x = torch.randn(2, 2, 3, 72, 56)
-    assert_the_same(lambda model: (loss_of(model(x[0])) + loss_of(model(x[1]))).backward(), patch_size, **options)
+    assert_the_same(run, patch_size, **options)
 
 
 @contextmanager
@@ -108,11 +106,10 @@ def counted(model):
     (nullcontext, plain), (plain_with_power_iterations, nullcontext)))
 def test_checkpointing_repeats_what_ran_whatever_changed_since(forward, backward):
     """Hooks that were put on or taken off, a counter of operations, or the switch."""
-    x = torch.randn(2, 3, 72, 80)
 
     def run(model):
         with forward(model):
-            loss = loss_of(model(x))
+            loss = loss_of(model(torch.randn(2, 3, 72, 80)))
         with backward(model):
             loss.backward()
 

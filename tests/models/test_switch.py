@@ -8,7 +8,6 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
-from torchvision.models.feature_extraction import create_feature_extractor
 
 from helpers.forms import assert_close
 from helpers.models import TINY, relative_error
@@ -125,22 +124,6 @@ def test_transforms_of_torch(size, is_on):
     alone = torch.autograd.grad(loss(parameters, x[1]), list(parameters.values()), allow_unused=True)
     for (name, value), gradient in zip(each.items(), alone, strict=True):
         assert gradient is None or (value[1] - gradient).norm() < 1e-4 * gradient.norm().clamp_min(1e-2), name
-
-
-@pytest.mark.parametrize('size', SIZES)
-def test_feature_extraction_of_torchvision(size):
-    model, x, seen = make(drop_path_rate=0.3).eval(), images(size=size), {}
-    names = ('blocks.1.attn.qkv', 'blocks.0.mlp.act', 'blocks.1.local_mp.bn', 'patch_embed.proj.1')
-    extractor = create_feature_extractor(model, list(names))
-    for name in names:
-        model.get_submodule(name).register_forward_hook(lambda module, args, out, name=name: seen.update({name: out}))
-    wanted = model(x)
-    got = extractor(x)
-    assert set(seen) == set(names)
-    assert_close([got[name] for name in names], [seen[name] for name in names], 5e-6)
-    levels = create_feature_extractor(make(norm_cfg=dict(type='SyncBN')).eval(), ['fpn1.0'])  # the default norm
-    assert levels(x)['fpn1.0'].shape == wanted[0].shape
-    extractor.train()(x)['blocks.1.attn.qkv'].sum().backward()
 
 
 @pytest.mark.parametrize('size', SIZES)

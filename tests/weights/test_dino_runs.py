@@ -145,21 +145,6 @@ def test_a_run_begins_with_a_full_checkpoint_of_dino(run):
     assert_equal(model.state_dict(), {n: source[n] for n in model.state_dict()})
 
 
-def test_a_run_starts_from_another_one(run, images, tmp_path):
-    """As a whole, with the first epoch ahead, as by --init-from; without a learning rate, it stays the same."""
-    with as_in_a_process_of_its_own():
-        cfg = config_of_run(images, tmp_path, **{'optim_wrapper.optimizer.lr': 0.})
-        cfg.init_from = str(run)
-        runner = build_runner(cfg)
-        runner.train()
-    old, new = (read_checkpoint(folder)['state_dict'] for folder in (run, tmp_path))
-    for name, value in new.items():
-        if name.startswith('student') and 'running' not in name and 'tracked' not in name:
-            assert torch.equal(value, old[name]), name
-    assert not runner.resumes and runner.iter == 1
-    assert f'tensors from {newest_checkpoint(run)}' in runner.model.weights_from
-
-
 def test_tools_read_it(run, halves, images, tmp_path):
     said = run_tool('convert_checkpoint.py', run, '--inspect').stdout
     assert all(f'\n{half}: weights in the official ImageNet layout of XCiT (32 channels, 4 blocks, 4 heads, patch 16) '
