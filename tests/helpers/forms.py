@@ -75,6 +75,25 @@ def assert_close(got, wanted, tolerance, case=''):
         assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
 
 
+def assert_gradients(model, tensors, tolerance, by_layer=False):
+    """Compare with those of a golden file, by tensor, or by layer: its weight and bias as one vector.
+
+    A bias before a batch norm has the gradient 0, and float32 leaves 1e-9 of rounding. norm3 counts with the LPI that
+    it feeds: most of its gradient cancels in the batch norm there, and the order of summation, which changes with the
+    threads, decides what is left.
+    """
+    parts = {}
+    for name, parameter in model.named_parameters():
+        part = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1') if by_layer else name
+        parts.setdefault(part, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
+    for name, gradients in parts.items():
+        got, wanted = (torch.cat(each) for each in zip(*gradients, strict=True))
+        if wanted.norm() < 1e-12:  # exactly 0 but for rounding: the bias between two layers under a batch norm
+            assert name == 'fpn1.0.bias' and got.norm() < 1e-12
+        else:
+            assert relative_error(got, wanted) < tolerance, name
+
+
 def papers_code(height, width, frequencies=16):
     """The position code (4 frequencies, height, width) in float64, by its definition."""
     wave = 10000**(torch.arange(0, 2 * frequencies, 2).double() / (2 * frequencies))

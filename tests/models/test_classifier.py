@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import symbolic_trace
 from torch.nn.utils import prune
 
-from helpers.forms import assert_close
+from helpers.forms import assert_close, assert_gradients
 from helpers.models import randomise, relative_error, save
 from helpers.paths import ROOT
 from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
@@ -75,7 +75,7 @@ def test_evaluation_equals_the_release(classifier, is_fast):
 @pytest.mark.parametrize('is_fast', (True, False))
 @pytest.mark.parametrize('with_cp', (True, False))
 def test_training_equals_the_release(classifier, is_fast, with_cp):
-    """In float32 layer by layer, for the reason that test_release.py gives; in float64 tensor by tensor."""
+    """In float32 layer by layer, in float64 tensor by tensor."""
     model, tensors = classifier
     model.with_cp = with_cp
     for dtype, tolerance in ((torch.float32, TOLERANCE), (torch.float64, 5e-7)):
@@ -86,15 +86,7 @@ def test_training_equals_the_release(classifier, is_fast, with_cp):
             loss.backward()
         assert relative_error(logits, tensors['train/logits']) < tolerance
         assert relative_error(loss, tensors['train/loss'][0]) < tolerance
-        layers = {}
-        for name, parameter in copied.named_parameters():
-            layer = name
-            if dtype == torch.float32:
-                layer = name.rpartition('.')[0].replace('norm3', 'local_mp').replace('local_mp.conv1', 'local_mp')
-            layers.setdefault(layer, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
-        for name, gradients in layers.items():
-            got, wanted = (torch.cat(parts) for parts in zip(*gradients, strict=True))
-            assert relative_error(got, wanted) < tolerance, name
+        assert_gradients(copied, tensors, tolerance, by_layer=dtype == torch.float32)
 
 
 def timm_model(name):
