@@ -41,19 +41,6 @@ def test_tensors_that_share_memory_become_safetensors(tmp_path):
     assert_same_tensors(read_checkpoint(tmp_path / 'out.safetensors'), state)
 
 
-@pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
-def test_dense_files_keep_pyramid_heads_and_classes(tmp_path, suffix):
-    state = {**prefixed(dense_state(), 'backbone.'), **NECK}
-    source = save(tmp_path / 'old.pth', {'state_dict': state, 'optimizer': {},
-                                           'meta': {'CLASSES': ('cat', 'dog'), 'PALETTE': np.array([[1, 2, 3]] * 2)}})
-    lines = convert(source, tmp_path / f'new{suffix}', 'dense')
-    new = read_checkpoint(tmp_path / f'new{suffix}')
-    assert_same_tensors(new['state_dict'], state)
-    assert classes_of_checkpoint(new, 'x') == ('cat', 'dog')
-    assert np.array_equal(get_dataset_meta(new)['palette'], [[1, 2, 3]] * 2)
-    assert len(lines) == 2  # nothing was left out
-
-
 @pytest.mark.parametrize('target', TARGETS)
 def test_what_a_layout_has_no_room_for_is_said(tmp_path, target):
     whole = {'state_dict': {**prefixed(dense_state(), 'backbone.'), **NECK}}
@@ -152,19 +139,23 @@ def test_inspect_shows_the_classes_and_leaves_out_what_no_terminal_should_print(
     assert not any('note' in line for line in lines)
 
 
+@pytest.mark.parametrize('meta', (
+    {'CLASSES': ('cat', ), 'PALETTE': np.array([[1, 2, 3]])},
+    {'dataset_meta': {'classes': {'cat'}, 'palette': torch.tensor([[1, 2, 3]]), 'ids': np.array([5])}}))
 @pytest.mark.parametrize('target', TARGETS)
 @pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
-def test_classes_stay_only_in_dense_files(tmp_path, suffix, target):
+def test_pyramid_heads_and_classes_stay_only_in_dense_files(tmp_path, suffix, target, meta):
     """Names and colours in any container of Python, NumPy or torch."""
-    meta = {'classes': {'cat'}, 'palette': torch.tensor([[1, 2, 3]]), 'ids': np.array([5])}
-    source = save(tmp_path / 'run.pth', {'state_dict': prefixed(dense_state(), 'backbone.'),
-                                         'meta': {'dataset_meta': meta}})
-    convert(source, tmp_path / f'out{suffix}', target)
+    state = {**prefixed(dense_state(), 'backbone.'), **NECK}
+    source = save(tmp_path / 'run.pth', {'state_dict': state, 'optimizer': {}, 'meta': meta})
+    lines = convert(source, tmp_path / f'out{suffix}', target)
     out = read_checkpoint(tmp_path / f'out{suffix}')
     if target == 'dense':
         assert set(out) == {'state_dict', 'meta'} and classes_of_checkpoint(out, 'x') == ('cat', )
+        assert_same_tensors(out['state_dict'], state)
         found = get_dataset_meta(out)
-        assert np.array_equal(found['palette'], [[1, 2, 3]]) and list(found['ids']) == [5]
+        assert np.array_equal(found['palette'], [[1, 2, 3]]) and list(found.get('ids', [5])) == [5]
+        assert len(lines) == 2  # nothing was left out
     else:
         assert 'meta' not in out and get_dataset_meta(out) == {}
 

@@ -166,9 +166,3 @@ def test_a_prefix_that_names_no_model_is_a_part_of_names(tmp_path):
     path = save(tmp_path / 'dino.pth', {'state_dict': dino(official_state(), official_state())})
     with rejects('the student of ', ' tensors such as ', ' under the prefix head; expected'):
         starts(path, 'student.head')
-
-
-def test_other_keys_of_a_file_are_chosen_in_upper_or_lower_case():
-    content = {'Net': official_state(), 'model': official_state()}
-    assert_equal(find_state_dict(content, 'x', 'NET'), content['Net'])
-    assert_equal(find_state_dict(content, 'x'), content['model'])
