@@ -7,7 +7,8 @@ import torch.distributed as dist
 from mmengine.dist import get_rank
 from torch import nn
 
-from helpers.models import randomise
+from helpers.models import randomise, relative_error
+from xcit_dense.models import reference
 from xcit_dense.models.fast import ffn, layers, lpi, norms, ops, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
@@ -31,6 +32,15 @@ def cut_as(cutting, monkeypatch, floats=500):
 
 def choose_form(monkeypatch, gram):
     monkeypatch.setattr(xca, 'is_cheaper', lambda x: gram)
+
+
+def released_block(block, x, height, width, keep=None):
+    """A block in the release's lines; ``keep`` are the factors of stochastic depth for the samples."""
+    for gamma, branch in ((block.gamma1, reference._attend), (block.gamma3, reference._mix_locally),
+                          (block.gamma2, reference._feed)):
+        y = gamma * branch(block, x, height, width)
+        x = x + (y if keep is None else y * keep.view(-1, 1, 1))
+    return x
 
 
 class Branch(nn.Module):
@@ -57,6 +67,55 @@ class Branch(nn.Module):
         y = self.branch(self.norm(x), *args)
         y = y if self.gamma is None else self.gamma * y
         return x + (y if keep is None else keep.view(-1, 1, 1) * y)
+
+
+def assert_close(got, wanted, tolerance, case=''):
+    """Compare tensors one by one by their relative error; ``case`` is for the message."""
+    for place, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
+
+
+def assert_gradients(model, tensors, tolerance, by_layer=False):
+    """Compare with those of a golden file, by tensor, or by layer: its weight and bias as one vector.
+
+    A bias before a batch norm has the gradient 0, and float32 leaves 1e-9 of rounding. norm3 counts with the LPI that
+    it feeds: most of its gradient cancels in the batch norm there, and the order of summation, which changes with the
+    threads, decides what is left.
+    """
+    parts = {}
+    for name, parameter in model.named_parameters():
+        part = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1') if by_layer else name
+        parts.setdefault(part, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
+    for name, gradients in parts.items():
+        got, wanted = (torch.cat(each) for each in zip(*gradients, strict=True))
+        if wanted.norm() < 1e-12:  # exactly 0 but for rounding: the bias between two layers under a batch norm
+            assert name == 'fpn1.0.bias' and got.norm() < 1e-12
+        else:
+            assert relative_error(got, wanted) < tolerance, name
+
+
+def papers_code(height, width, frequencies=16):
+    """The position code (4 frequencies, height, width) in float64, by its definition."""
+    wave = 10000**(torch.arange(0, 2 * frequencies, 2).double() / (2 * frequencies))
+    codes = []
+    for length in (height, width):
+        angle = 2 * torch.pi * torch.arange(1, length + 1).double()[:, None] / (length + 1e-6) / wave
+        codes.append(torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1).t())
+    return torch.cat((codes[0][:, :, None].expand(-1, -1, width), codes[1][:, None].expand(-1, height, -1)))
+
+
+def errors_of(names, ours, theirs, exact):
+    """Return the root mean squares, over draws, of the relative errors of two forms, by name of the tensor.
+
+    Args:
+        names: Of the tensors.
+        ours: Their values in one form, for each draw.
+        theirs: In the other form.
+        exact: The right ones.
+    """
+    found = [[[relative_error(value, right) for value, right in zip(values, rights, strict=True)]
+              for values, rights in zip(form, exact, strict=True)] for form in (ours, theirs)]
+    return dict(zip(names, torch.tensor(found).square().mean(1).sqrt().t().tolist(), strict=True))
 
 
 def assert_same(got, wanted, tolerance=1e-10):

@@ -1,18 +1,18 @@
 """Changes that users make to a model: wrapping, replacing, pruning, parametrising, hooking layers."""
-import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from helpers.models import build, randomise
+from xcit_dense import XCABlock
+from xcit_dense.models.stem import ConvPatchEmbed
 
 #: Grids of patch 8 below and above the threshold of the Gram form, 1.5 to 1.7 times 32 channels.
 SIZES = ((48, 56), (88, 72))
 
 
 def make(**options):
-    options = dict(out_indices=(0, 1), out_strides=(4, 16)) | options
-    return randomise(build(8, **options))
+    return randomise(build(8, **dict(out_indices=(0, 1), out_strides=(4, 16)) | options))
 
 
 def replaced(module, name, make):
@@ -38,34 +38,6 @@ class OwnLinear(nn.Linear):
         return super().forward(x) * 1.5
 
 
-class MeanAttention(nn.Module):
-    def __init__(self, channels=32):
-        super().__init__()
-        self.linear = nn.Linear(channels, channels)
-
-    def forward(self, x):
-        return self.linear(x.mean(1, keepdim=True)).expand_as(x)
-
-
-class Shift(nn.Module):
-    """An LPI as users write it."""
-
-    def forward(self, x, height, width):
-        return x.unflatten(1, (height, width)).roll((1, 2), (1, 2)).flatten(1, 2)
-
-
-def lora(model):
-    """LoRA as in mmpretrain."""
-    pytest.importorskip('mmpretrain', reason='it has no fork')
-    from mmpretrain.models.peft.lora import LoRALinear
-    for block in model.blocks:
-        for name in ('attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2'):
-            replaced(block, name, lambda layer: LoRALinear(layer, alpha=2, rank=2))
-    for name, parameter in model.named_parameters():
-        if 'lora_' in name:
-            nn.init.normal_(parameter, std=0.2)
-
-
 def lora_of_peft(model):
     from peft import LoraConfig, inject_adapter_in_model
     config = LoraConfig(r=2, target_modules=['attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2'], init_lora_weights=False)
@@ -73,7 +45,7 @@ def lora_of_peft(model):
 
 
 def on_layer(name, touch):
-    """A change of one layer of every block."""
+    """A change of one layer of every block, or of the block."""
 
     def run(model):
         for block in model.blocks:
@@ -83,17 +55,38 @@ def on_layer(name, touch):
 
 
 def in_place_of(name, make):
-    def run(model):
-        for block in model.blocks:
-            replaced(block, name, make)
+    return on_layer('', lambda block: replaced(block, name, make))
 
-    return run
+
+def of_class(kind):
+    return lambda module: setattr(module, '__class__', kind)
 
 
 def buffer_for_bias(layer):
     bias = layer.bias.detach() + 0.5
     del layer.bias
     layer.register_buffer('bias', bias)
+
+
+class OwnBatchNorm(nn.BatchNorm2d):
+    def forward(self, x):
+        return super().forward(x) + 0.5
+
+
+class OwnBlock(XCABlock):
+    """A user's block with its own forward: the FFN first."""
+
+    def forward(self, x, height, width):
+        x = x + self.gamma2 * self.mlp(self.norm2(x))
+        x = x + self.gamma1 * self.attn(self.norm1(x))
+        return x + self.gamma3 * self.local_mp(self.norm3(x), height, width)
+
+
+class OwnStem(ConvPatchEmbed):
+    """Reads its own norm."""
+
+    def forward(self, x):
+        return super().forward(x) * self.proj[0][1].weight.sum()
 
 
 class Marked(torch.Tensor):
@@ -114,6 +107,25 @@ def dilated(conv):
     conv.dilation = conv.padding = (2, 2)
 
 
+def half(block, args):
+    block.gamma2.data.fill_(0.5)
+
+
+def functions(block):
+    del block.drop_path, block.norm2
+    block.drop_path, block.norm2 = torch.abs, torch.tanh
+
+
+def attention_alone(block):
+    block.forward = lambda x, height, width: x + block.norm1(block.gamma1 * block.attn(x))
+
+
+def quantisation_aware(layer):
+    from torch.ao.nn.qat import Linear
+    layer.qconfig = torch.ao.quantization.get_default_qat_qconfig('x86')
+    return Linear.from_float(layer)
+
+
 def method(layer):
     layer.forward = lambda x, run=layer.forward: 1.5 * run(x)
 
@@ -128,7 +140,6 @@ LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_
           'local_mp.bn', 'local_mp.conv2', 'norm2', 'mlp', 'mlp.fc1', 'mlp.act', 'mlp.fc2', 'drop_path')
 #: Changes that affect the output of the model.
 TOUCHES = {
-    'LoRA of mmpretrain': lora,
     'LoRA of peft': lora_of_peft,
     'pruning': on_layer('mlp.fc1', lambda layer: prune.l1_unstructured(layer, 'weight', 0.7)),
     'pruning of a convolution': on_layer('local_mp.conv2', lambda layer: prune.l1_unstructured(layer, 'weight', 0.7)),
@@ -147,16 +158,23 @@ TOUCHES = {
     'weight norm of LayerScale': on_layer('', lambda block: parametrize.register_parametrization(
         block, 'gamma3', Doubled(nn.Identity()))),
     'a convolution in a sequence': in_place_of('local_mp.conv2', lambda conv: nn.Sequential(conv, nn.Tanh())),
-    'a subclass of Linear': in_place_of('attn.proj', lambda _: OwnLinear(32, 32)),
+    'a subclass of Linear': on_layer('attn.proj', of_class(OwnLinear)),
     'a method in its place': on_layer('mlp.fc1', method),
-    'another attention': in_place_of('attn', lambda _: MeanAttention()),
-    'another LPI': in_place_of('local_mp', lambda _: Shift()),
     'another norm': in_place_of('norm2', lambda _: nn.RMSNorm(32)),
+    'a quantisation-aware layer': in_place_of('mlp.fc1', quantisation_aware),
     'one temperature': on_layer(
         'attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.full((1, 1, 1), 2.)))),
     'LayerScale of one number': on_layer('', lambda block: setattr(block, 'gamma2', nn.Parameter(torch.tensor(0.3)))),
-    'another stem': lambda model: replaced(
+    'LayerScale set by a hook before the block': on_layer('', lambda block: block.register_forward_pre_hook(half)),
+    'functions for stochastic depth and a norm': on_layer('', functions),
+    'a forward put into a block': on_layer('', attention_alone),
+    'a subclass of the block': on_layer('', of_class(OwnBlock)),
+    'a subclass of the batch norm': on_layer('local_mp.bn', of_class(OwnBatchNorm)),
+    'a subclass of the stem': lambda model: of_class(OwnStem)(model.patch_embed),
+    'a convolution for the stem': lambda model: replaced(model, 'patch_embed', lambda _: nn.Conv2d(3, 32, 8, 8)),
+    'a norm in the stem': lambda model: replaced(
         model, 'patch_embed.proj.0.1', lambda norm: nn.Sequential(norm, nn.Tanh())),
+    'a subclass of the batch norm in the stem': lambda model: of_class(OwnBatchNorm)(model.patch_embed.proj[0][1]),
     'another activation in the stem': lambda model: replaced(model, 'patch_embed.proj.1', lambda _: nn.ReLU()),
     'another projection of positions': lambda model: replaced(model, 'pos_embeder.token_projection', Doubled),
     'another level': lambda model: replaced(model, 'fpn1.0', Doubled),
@@ -164,7 +182,7 @@ TOUCHES = {
 TOUCHES |= {f'hooks of {name}': on_layer(name, hooks) for name in ('attn', 'local_mp', 'mlp', 'norm1')}
 
 
-def touched(touch, training=True, **options):
+def touched(touch=lambda model: None, training=True, **options):
     """Return a changed model, the same at every call; it is built each time, as not every change can be copied."""
     torch.manual_seed(1)
     model = make(**options)

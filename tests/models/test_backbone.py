@@ -4,6 +4,7 @@ import copy
 import pytest
 import torch
 
+from helpers.forms import assert_close, papers_code
 from helpers.models import TINY, build, build_golden, loss_of, randomise, relative_error
 from xcit_dense import XCiT, arch_names, set_fast
 from xcit_dense.models.positions import FourierPositions
@@ -36,14 +37,11 @@ def test_levels_of_the_pyramid_are_chosen_by_stride(patch_size):
     assert torch.equal(plain[1 if patch_size == 8 else 2], wanted[1 if patch_size == 8 else 2])
 
 
-@pytest.mark.parametrize('depth, wanted', ((24, (7, 11, 15, 23)), (12, (3, 5, 7, 11)), (6, (0, 2, 3, 5))))
-def test_records_of_any_depth_build_all_their_blocks(depth, wanted):
-    model = XCiT(dict(embed_dims=32, depth=depth, num_heads=4))
-    assert len(model.blocks) == depth and model.out_indices == wanted
-
-
 def test_every_field_of_a_record_reaches_the_blocks():
     """With values that no published size has, and that are no whole numbers where they need not be."""
+    for depth, wanted in ((24, (7, 11, 15, 23)), (12, (3, 5, 7, 11)), (6, (0, 2, 3, 5))):
+        model = XCiT(dict(embed_dims=32, depth=depth, num_heads=4))
+        assert len(model.blocks) == depth and model.out_indices == wanted
     model = XCiT(dict(embed_dims=48, depth=2, num_heads=3, patch_size=8, eta=0.3, mlp_ratio=2.7, qkv_bias=False,
                       out_indices=[1]), out_strides=None, attn_drop_rate=0.1, drop_path_rate=0.2)
     assert len(model.blocks) == 2 and model.out_indices == (1, ) and len(model.patch_embed.proj) == 5
@@ -56,25 +54,23 @@ def test_every_field_of_a_record_reaches_the_blocks():
     assert 'rate=0.2' in str(model)
 
 
-def test_blocks_behind_the_last_map_are_not_built():
-    model = build(out_indices=(1, ), out_strides=(16, ))
+@pytest.mark.parametrize('channels', (1, 4))
+def test_blocks_behind_the_last_map_are_not_built(channels):
+    model = build(out_indices=(1, ), out_strides=(16, ), in_channels=channels)
     assert len(model.blocks) == 2
-    model(torch.randn(1, 3, 33, 33))[0].sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
+    level, = model(torch.randn(1, channels, 33, 33))
+    level.sum().backward()
+    assert level.shape == (1, 32, 3, 3) and all(p.grad is not None for p in model.parameters())
 
 
-@pytest.mark.parametrize('name', arch_names())
+@pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * name.startswith(('medium', 'large')))
+                                  for name in arch_names()])
 def test_every_arch_runs_and_gradients_reach_every_parameter(name):
     model = XCiT(name, norm_cfg=dict(type='BN')).train()
     levels = model(torch.randn(2, 3, 33, 41))
     assert all(torch.isfinite(x).all() for x in levels)
     sum(x.square().mean() for x in levels).backward()
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
-
-
-@pytest.mark.parametrize('channels', (1, 4))
-def test_in_channels(channels):
-    assert build(in_channels=channels)(torch.randn(2, channels, 40, 40))[0].shape == (2, 32, 12, 12)
 
 
 def test_tokens_that_are_no_grid_are_refused():
@@ -103,37 +99,22 @@ def test_an_empty_batch_gives_empty_maps(patch_size, mode):
         assert torch.equal(value, before[name]) or name.endswith('num_batches_tracked'), name
 
 
-def test_stochastic_depth_skips_whole_branches_of_single_samples():
-    model = randomise(build(drop_path_rate=0.5, norm_eval=True)).train()
-    block, x = model.blocks[0], torch.randn(64, 9, 32)
-    kept = [(block(x, 3, 3) - x).flatten(1).abs().amax(1) == 0 for _ in range(4)]
-    share = torch.stack(kept).float().mean().item()
-    assert 0.05 < share < 0.22  # all three branches skipped: 1/8
-    model.eval()
-    assert torch.equal(block(x, 3, 3), block(x, 3, 3))
-
-
-@pytest.mark.parametrize('dtype, tolerance', ((torch.float64, 1e-6), (torch.bfloat16, 5e-2), (torch.float16, 5e-3)))
-def test_other_types(golden, dtype, tolerance):
+@pytest.mark.parametrize('dtype, tolerance, of_autocast', (
+    (torch.float64, 1e-6, 1e-5), (torch.bfloat16, 5e-2, 5e-2), (torch.float16, 5e-3, 1e-2)))
+def test_other_types(golden, dtype, tolerance, of_autocast):
+    """In evaluation, and half types under autocast in training."""
     patch_size, tensors = golden
+    model = build_golden(patch_size, tensors)
+    with torch.autocast('cpu', dtype=dtype, enabled=dtype != torch.float64):
+        levels = model.train()(tensors['input'])
+    loss_of([x.float() for x in levels]).backward()
+    assert_close(levels, [tensors[f'train/level{i}'] for i in range(1, 5)], of_autocast)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
     model = build_golden(patch_size, tensors).eval().to(dtype)
     with torch.no_grad():
         levels = model(tensors['input'].to(dtype))
-    for i, out in enumerate(levels, start=1):
-        assert out.dtype == dtype
-        assert relative_error(out, tensors[f'eval/level{i}']) < tolerance
-
-
-@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
-def test_autocast_trains(golden, dtype):
-    patch_size, tensors = golden
-    model = build_golden(patch_size, tensors).train()
-    with torch.autocast('cpu', dtype=dtype):
-        levels = model(tensors['input'])
-    loss_of([x.float() for x in levels]).backward()
-    for i, out in enumerate(levels, start=1):
-        assert relative_error(out, tensors[f'train/level{i}']) < (5e-2 if dtype == torch.bfloat16 else 1e-2)
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+    assert_close(levels, [tensors[f'eval/level{i}'] for i in range(1, 5)], tolerance)
+    assert {level.dtype for level in levels} == {dtype}
 
 
 @pytest.mark.parametrize('dtype', (torch.float16, torch.bfloat16))
@@ -150,27 +131,17 @@ def test_half_types_survive_long_rows_and_dead_channels(dtype):
 
 
 def test_positions_are_the_papers_code():
-    """Against the definition written out, on a grid that is neither square nor small."""
-    positions = FourierPositions(16).double()
-    height, width = 37, 211
-    y = torch.arange(1, height + 1).double() / (height + 1e-6) * 2 * torch.pi
-    x = torch.arange(1, width + 1).double() / (width + 1e-6) * 2 * torch.pi
-    grid = torch.zeros(64, height, width, dtype=torch.float64)
-    for channel in range(32):
-        wave = 10000**(2 * (channel // 2) / 32)
-        turn = torch.sin if channel % 2 == 0 else torch.cos
-        grid[channel] = turn(y / wave)[:, None]
-        grid[32 + channel] = turn(x / wave)[None]
-    x = torch.empty(1, 16, height, width, dtype=torch.float64)
-    assert relative_error(positions(x), positions.token_projection(grid[None])) < 1e-12
+    """On a grid that is neither square nor small. Half types count to large ones too.
 
-
-@pytest.mark.parametrize('dtype, tolerance', ((torch.float16, 5e-4), (torch.bfloat16, 3.5e-3)))
-def test_positions_in_half_types_count_to_large_grids(dtype, tolerance):
-    """70,000 is beyond float16; a bfloat16 counts by 256 there. What is left is the rounding of the code."""
-    positions, x = FourierPositions(16), torch.empty(1, 16, 70000, 5)
+    70,000 is beyond float16; a bfloat16 counts by 256 there. What is left is the rounding of the code.
+    """
+    positions, x = FourierPositions(16), torch.empty(1, 16, 37, 211)
+    exact = copy.deepcopy(positions).double()
+    assert relative_error(exact(x.double()), exact.token_projection(papers_code(37, 211)[None])) < 1e-12
     with torch.no_grad():
-        assert relative_error(copy.deepcopy(positions).to(dtype)(x.to(dtype)), positions(x)) < tolerance
+        for dtype, tolerance in ((torch.float16, 5e-4), (torch.bfloat16, 3.5e-3)):
+            x = torch.empty(1, 16, 70000, 5)
+            assert relative_error(copy.deepcopy(positions).to(dtype)(x.to(dtype)), positions(x)) < tolerance
 
 
 def test_fresh_weights_follow_the_release():
@@ -186,56 +157,36 @@ def test_fresh_weights_follow_the_release():
     assert all(torch.equal(v, state[n]) for n, v in model.state_dict().items())
 
 
-@pytest.mark.parametrize('arch, words', (
-    ('small_12_p12', ('small_12_p12', 'small_12_p8')),
-    ('huge_12_p8', ('huge_12_p8', )),
-    (dict(TINY, patch_size=12), ('12', '(8, 16)')),
-    (dict(TINY, num_heads=5), ('32', '5')),
-    (dict(TINY, eta='1e-5'), ('eta', "'1e-5'")),
-    (dict(TINY, eta=0), ('eta', '0')),
-    (dict(TINY, depth=0), ('depth', '0')),
-    (dict(TINY, embed_dims=32.0), ('embed_dims', '32.0')),
-    (dict(TINY, out_indices=(0, 4)), ('0 to 3', '(0, 4)')),
-    (dict(TINY, width=3), ('width', )),
-    (dict(depth=4, num_heads=4), ('embed_dims', )),
-    (7, ('7', )),
-))
-def test_wrong_arch(arch, words):
-    with pytest.raises(ValueError) as caught:
-        XCiT(arch)
-    assert all(word in str(caught.value) for word in words), caught.value
+WRONG_ARCHS = (
+    ('small_12_p12', 'small_12_p12', 'small_12_p8'), ('huge_12_p8', 'huge_12_p8'), (7, '7'),
+    (dict(TINY, patch_size=12), '12', '(8, 16)'), (dict(TINY, num_heads=5), '32', '5'),
+    (dict(TINY, eta='1e-5'), 'eta', "'1e-5'"), (dict(TINY, eta=0), 'eta', '0'), (dict(TINY, depth=0), 'depth', '0'),
+    (dict(TINY, embed_dims=32.0), 'embed_dims', '32.0'), (dict(TINY, out_indices=(0, 4)), '0 to 3', '(0, 4)'),
+    (dict(TINY, width=3), 'width'), (dict(depth=4, num_heads=4), 'embed_dims'))
+WRONG_OPTIONS = (
+    (dict(out_indices=(0, 1, 2, 4)), '0 to 3', '(0, 1, 2, 4)'), (dict(out_indices=(0, 1, 1, 2)), '(0, 1, 1, 2)'),
+    (dict(out_indices=(2, 1, 0, 3)), 'ascending'), (dict(out_indices=()), '()'),
+    (dict(out_indices=(1, 3)), 'out_strides', '(4, 8, 16, 32)'),
+    (dict(out_strides=(4, 8, 16, 64)), '64', '(4, 8, 16, 32)'), (dict(out_strides=(8, 4, 16, 32)), 'ascending'),
+    (dict(drop_path_rate=1.), 'drop_path_rate', '1.0', '[0, 1)'), (dict(drop_path_rate=-0.1), '-0.1'),
+    (dict(drop_path_rate='0.1'), "'0.1'"), (dict(drop_path_rate=False), 'drop_path_rate', 'False'),
+    (dict(attn_drop_rate=1.), 'attn_drop_rate', '1.0', '[0, 1)'), (dict(in_channels=0), 'in_channels', '0'),
+    (dict(in_channels=True), 'in_channels', 'True'), (dict(in_channels=3.), 'in_channels', '3.0'),
+    (dict(frozen_stages=True), 'frozen_stages', 'True'), (dict(frozen_stages=5), 'frozen_stages', '5', '4'),
+    (dict(frozen_stages=-2), '-2'), (dict(norm_cfg='BN'), "'BN'", 'type'),
+    (dict(norm_cfg=dict(type='BatchNrom')), 'BatchNrom', 'BN'),
+    (dict(norm_cfg=dict(type='LN')), "'LN'", '(B, C, H, W)'),
+    (dict(norm_cfg=dict(type='GN', num_groups=3)), "'num_groups': 3", '4 channels'),
+    (dict(norm_cfg=dict(type='BN', momentumm=1)), 'momentumm'), (dict(with_cp='False'), 'with_cp', "'False'"),
+    (dict(norm_eval=1), 'norm_eval', '1'))
 
 
-@pytest.mark.parametrize('options, words', (
-    (dict(out_indices=(0, 1, 2, 4)), ('0 to 3', '(0, 1, 2, 4)')),
-    (dict(out_indices=(0, 1, 1, 2)), ('(0, 1, 1, 2)', )),
-    (dict(out_indices=(2, 1, 0, 3)), ('ascending', )),
-    (dict(out_indices=()), ('()', )),
-    (dict(out_indices=(1, 3)), ('out_strides', '(4, 8, 16, 32)')),
-    (dict(out_strides=(4, 8, 16, 64)), ('64', '(4, 8, 16, 32)')),
-    (dict(out_strides=(8, 4, 16, 32)), ('ascending', )),
-    (dict(drop_path_rate=1.), ('drop_path_rate', '1.0', '[0, 1)')),
-    (dict(drop_path_rate=-0.1), ('-0.1', )),
-    (dict(drop_path_rate='0.1'), ("'0.1'", )),
-    (dict(in_channels=0), ('in_channels', '0')),
-    (dict(in_channels=True), ('in_channels', 'True')),
-    (dict(in_channels=3.), ('in_channels', '3.0')),
-    (dict(drop_path_rate=False), ('drop_path_rate', 'False')),
-    (dict(attn_drop_rate=1.), ('attn_drop_rate', '1.0', '[0, 1)')),
-    (dict(frozen_stages=True), ('frozen_stages', 'True')),
-    (dict(frozen_stages=5), ('frozen_stages', '5', '4')),
-    (dict(frozen_stages=-2), ('-2', )),
-    (dict(norm_cfg='BN'), ("'BN'", 'type')),
-    (dict(norm_cfg=dict(type='BatchNrom')), ('BatchNrom', 'BN')),
-    (dict(norm_cfg=dict(type='LN')), ("'LN'", '(B, C, H, W)')),
-    (dict(norm_cfg=dict(type='GN', num_groups=3)), ("'num_groups': 3", '4 channels')),
-    (dict(norm_cfg=dict(type='BN', momentumm=1)), ('momentumm', )),
-    (dict(with_cp='False'), ('with_cp', "'False'")),
-    (dict(norm_eval=1), ('norm_eval', '1')),
-))
-def test_wrong_options(options, words):
+@pytest.mark.parametrize('make, value, words', [
+    *((XCiT, arch, words) for arch, *words in WRONG_ARCHS),
+    *((lambda options: build(**options), options, words) for options, *words in WRONG_OPTIONS)])
+def test_wrong_archs_and_options(make, value, words):
     with pytest.raises(ValueError) as caught:
-        build(**options)
+        make(value)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
@@ -245,8 +196,7 @@ def test_wrong_options(options, words):
     (16, torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
     (16, torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
     (16, torch.zeros(3, 40, 40), ('(B, 3, H, W)', '(3, 40, 40)')),
-    (16, torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)')),
-))
+    (16, torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)'))))
 def test_wrong_images(patch_size, image, words):
     with pytest.raises(ValueError) as caught:
         build(patch_size)(image)

@@ -8,89 +8,112 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.models import build, loss_of, randomise, relative_error
+from helpers.forms import assert_close
+from helpers.models import build, loss_of, randomise
 from xcit_dense import set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.fast import routes
 
 
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN')))
-def test_checkpointing_changes_nothing_but_memory(norm_cfg):
-    plain = randomise(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
-    other = copy.deepcopy(plain)
-    other.with_cp = True
-    x = torch.randn(3, 3, 50, 66)
-    saved = []
-    for model in (plain, other):
-        torch.manual_seed(7)
-        total = 0
-
-        def count(tensor):
-            nonlocal total
-            total += tensor.numel()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
-            loss = loss_of(model(x))
-        loss.backward()
-        saved.append(total)
-    assert saved[1] < saved[0] / 2  # stem and weights remain
-    for (name, a), b in zip(plain.named_parameters(), other.parameters(), strict=True):
-        assert torch.equal(a.grad, b.grad), name
-    for (name, a), b in zip(plain.named_buffers(), other.buffers(), strict=True):
-        assert torch.equal(a, b), name  # running statistics are counted once
-
-
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='BN', track_running_stats=False),
-                                      dict(type='IN', affine=True, track_running_stats=True)))
-def test_checkpointing_bears_several_backwards(norm_cfg):
-    """Two losses of one graph, one after the other; statistics are counted once all the same."""
-    plain = randomise(build(drop_path_rate=0.3, norm_cfg=norm_cfg)).train()
-    other = copy.deepcopy(plain)
-    other.with_cp = True
-    x, results = torch.randn(3, 3, 50, 66), []
-    for model in (plain, other):
-        torch.manual_seed(7)
-        first, *_, last = model(x)
-        first.square().mean().backward(retain_graph=True)
-        last.mean().backward()
-        results.append([*(p.grad for p in model.parameters() if p.grad is not None), *model.buffers()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-@pytest.mark.parametrize('options', (
-    dict(norm_cfg=dict(type='BN')),
-    dict(norm_cfg=dict(type='SyncBN'), frozen_stages=1),
-    dict(norm_cfg=dict(type='SyncBN'), norm_eval=True, frozen_stages=2),
-    dict(norm_cfg=dict(type='BN', momentum=None)),
-), ids=str)
-@pytest.mark.parametrize('patch_size', (8, 16))
-def test_two_forward_passes_before_a_backward_count_both(patch_size, options):
-    """What the repetition of a block counts is undone, and the buffers stay the same objects."""
-    x, results = torch.randn(2, 2, 3, 72, 56), []
+def assert_the_same(run, patch_size=8, **options):
+    """Let ``run(model)`` train with checkpointing and without: gradients and statistics are the same to the bit."""
+    results = []
     for with_cp in (True, False):
         torch.manual_seed(5)
         model = randomise(build(patch_size, with_cp=with_cp, drop_path_rate=0.3, **options)).train()
         held = dict(model.named_buffers())
-        (loss_of(model(x[0])) + loss_of(model(x[1]))).backward()
-        assert all(value is held[name] for name, value in model.named_buffers())
-        results.append([*(p.grad for p in model.parameters() if p.requires_grad), *model.buffers()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+        run(model)
+        assert all(value is held[name] for name, value in model.named_buffers() if name in held)
+        results.append({**{name: p.grad for name, p in model.named_parameters()}, **dict(model.named_buffers())})
+    for name, value in results[0].items():
+        wanted = results[1][name]
+        assert value is wanted is None or torch.equal(value, wanted), name
+    return results[0]
 
 
-def test_checkpointing_runs_again_what_ran():
-    """With the switch as it was in the forward pass, and power iterations from where they were."""
-    x, results = torch.randn(2, 3, 72, 80), []
-    for with_cp in (True, False):
-        torch.manual_seed(5)
-        each = randomise(build(8, with_cp=with_cp, out_strides=None))
-        for block in each.blocks:
-            torch.nn.utils.spectral_norm(block.mlp.fc1)
-        with set_fast(False):
-            loss = loss_of(each.train()(x))
+def test_checkpointing_saves_memory():
+    saved = []
+
+    def run(model):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+            loss = loss_of(model(torch.randn(3, 3, 50, 66)))
         loss.backward()
-        results.append([*(p.grad for p in each.parameters()), *each.buffers()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+        saved.append(sum(sizes))
+
+    assert_the_same(run, 16)
+    assert saved[0] < saved[1] / 2  # stem and weights remain
+
+
+def two_losses(model):
+    """Of one graph, one after the other."""
+    first, *_, last = model(torch.randn(3, 3, 50, 66))
+    first.square().mean().backward(retain_graph=True)
+    last.mean().backward()
+
+
+def two_passes(model):
+    (loss_of(model(torch.randn(2, 3, 72, 56))) + loss_of(model(torch.randn(2, 3, 72, 56)))).backward()
+
+
+@pytest.mark.parametrize('run, patch_size, options', (
+    (two_losses, 16, dict(norm_cfg=dict(type='BN'))),
+    (two_losses, 16, dict(norm_cfg=dict(type='BN', track_running_stats=False))),
+    (two_losses, 16, dict(norm_cfg=dict(type='IN', affine=True, track_running_stats=True))),
+    (two_passes, 8, dict(norm_cfg=dict(type='BN'))),
+    (two_passes, 16, dict(norm_cfg=dict(type='SyncBN'), frozen_stages=1)),
+    (two_passes, 8, dict(norm_cfg=dict(type='SyncBN'), norm_eval=True, frozen_stages=2)),
+    (two_passes, 16, dict(norm_cfg=dict(type='BN', momentum=None)))))
+def test_several_passes_count_every_batch_once(run, patch_size, options):
+    """What the repetition of a block counts is undone, and the buffers stay the same objects."""
+    assert_the_same(run, patch_size, **options)
+
+
+@contextmanager
+def hooked(model):
+    handles = [block.mlp.fc1.register_forward_hook(lambda *_: None) for block in model.blocks]
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+@contextmanager
+def all_hooked(model):
+    handle = register_module_forward_hook(lambda *_: None)
+    yield
+    handle.remove()
+
+
+@contextmanager
+def plain_with_power_iterations(model):
+    """These must start from where they were."""
+    for block in model.blocks:
+        torch.nn.utils.spectral_norm(block.mlp.fc1)
+    with set_fast(False):
+        yield
+
+
+def plain(model):
+    return set_fast(False)
+
+
+def counted(model):
+    return FlopCounterMode(display=False)
+
+
+@pytest.mark.parametrize('forward, backward', (
+    (hooked, nullcontext), (nullcontext, hooked), (nullcontext, all_hooked), (nullcontext, counted),
+    (nullcontext, plain), (plain_with_power_iterations, nullcontext)))
+def test_checkpointing_repeats_what_ran_whatever_changed_since(forward, backward):
+    """Hooks that were put on or taken off, a counter of operations, or the switch."""
+
+    def run(model):
+        with forward(model):
+            loss = loss_of(model(torch.randn(2, 3, 72, 80)))
+        with backward(model):
+            loss.backward()
+
+    assert_the_same(run, out_strides=None)
 
 
 @pytest.mark.parametrize('options', (dict(drop_path_rate=0.5), dict(attn_drop_rate=0.5),
@@ -113,7 +136,7 @@ def test_random_numbers_are_the_same_whichever_form_runs(options):
         gradients.append([p.grad for p in each.parameters() if p.grad is not None])
     assert torch.equal(states[0], states[1]) and torch.equal(states[0], states[2])
     assert all(torch.equal(a, b) for a, b in zip(*gradients[:2], strict=True))
-    assert all(relative_error(a, b) < 1e-5 for a, b in zip(outs[0], outs[2], strict=True))
+    assert_close(outs[0], outs[2], 1e-5)
 
 
 def ignore_where_tokens_vary_most(block):
@@ -176,48 +199,3 @@ def test_threads_that_train_one_model_count_every_batch():
     for name, buffer in model.named_buffers():
         assert buffer is held[name][0], name
         assert not name.endswith('tracked') or buffer == held[name][1] + 2, name
-
-
-@contextmanager
-def global_hook():
-    handle = register_module_forward_hook(lambda *_: None)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@pytest.mark.parametrize('watch', (lambda: FlopCounterMode(display=False), lambda: set_fast(False), global_hook))
-def test_a_repetition_runs_as_at_first_whatever_watches_it(watch):
-    """A counter of operations, a hook on all modules, or the switch, in the backward pass only."""
-    model = randomise(build(8, with_cp=True, out_indices=(0, ), out_strides=None, drop_path_rate=0.3)).train()
-    x, found = torch.randn(2, 3, 72, 80), []
-    for context in (nullcontext, watch):
-        model.zero_grad()
-        torch.manual_seed(3)
-        loss = loss_of(model(x))
-        with context():
-            loss.backward()
-        found.append([p.grad for p in model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-
-
-@pytest.mark.parametrize('when', ('taken off', 'put on'))
-def test_checkpointing_repeats_what_ran_whatever_hooks_did_since(when):
-    x, results = torch.randn(2, 3, 72, 80), []
-    for with_cp in (True, False):
-        torch.manual_seed(5)
-        model = randomise(build(8, with_cp=with_cp, out_strides=None, drop_path_rate=0.3)).train()
-
-        def hook(model=model):
-            return [block.mlp.fc1.register_forward_hook(lambda *args: None) for block in model.blocks]
-
-        handles = hook() if when == 'taken off' else []
-        loss = loss_of(model(x))
-        for handle in handles:
-            handle.remove()
-        if when == 'put on':
-            hook()
-        loss.backward()
-        results.append([*(p.grad for p in model.parameters()), *model.buffers()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

@@ -11,9 +11,10 @@ from torch import nn
 from torch.fx import symbolic_trace
 from torch.nn.utils import prune
 
+from helpers.forms import assert_close, assert_gradients
 from helpers.models import randomise, relative_error, save
 from helpers.paths import ROOT
-from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, replaced
+from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
 from xcit_dense import XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.class_attention import ClassAttention
@@ -61,16 +62,20 @@ def test_evaluation_equals_the_release(classifier, is_fast):
             weights = model.cls_attn_blocks[i].weights(before)
             assert relative_error(weights, tensors[f'eval/class_attention{i}']) < TOLERANCE
         maps = model.attention_maps(x)
+        fused = copy.deepcopy(model).fuse()
+        assert relative_error(fused(x), tensors['eval/logits']) < 1e-5
     p = model.arch.patch_size
     assert maps.shape == (len(x), 2, 4, -(-x.shape[2] // p), -(-x.shape[3] // p))
     for i in range(2):
         assert relative_error(maps[:, i].flatten(2), tensors[f'eval/class_attention{i}'][..., 1:]) < TOLERANCE
+    with pytest.raises(ValueError, match='XCiTClassifier is fused'):
+        fused.train()
 
 
 @pytest.mark.parametrize('is_fast', (True, False))
 @pytest.mark.parametrize('with_cp', (True, False))
 def test_training_equals_the_release(classifier, is_fast, with_cp):
-    """In float32 layer by layer, for the reason that test_release.py gives; in float64 tensor by tensor."""
+    """In float32 layer by layer, in float64 tensor by tensor."""
     model, tensors = classifier
     model.with_cp = with_cp
     for dtype, tolerance in ((torch.float32, TOLERANCE), (torch.float64, 5e-7)):
@@ -81,15 +86,7 @@ def test_training_equals_the_release(classifier, is_fast, with_cp):
             loss.backward()
         assert relative_error(logits, tensors['train/logits']) < tolerance
         assert relative_error(loss, tensors['train/loss'][0]) < tolerance
-        layers = {}
-        for name, parameter in copied.named_parameters():
-            layer = name.rpartition('.')[0] if dtype == torch.float32 else name
-            if dtype == torch.float32:
-                layer = layer.replace('norm3', 'local_mp').replace('local_mp.conv1', 'local_mp')
-            layers.setdefault(layer, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
-        for name, gradients in layers.items():
-            got, wanted = (torch.cat(parts) for parts in zip(*gradients, strict=True))
-            assert relative_error(got, wanted) < tolerance, name
+        assert_gradients(copied, tensors, tolerance, by_layer=dtype == torch.float32)
 
 
 def timm_model(name):
@@ -124,61 +121,39 @@ def test_every_size_computes_what_theirs_does(tmp_path, make, name):
         if make is timm_model:
             assert relative_error(ours.features(x), theirs.forward_features(x)[:, 0]) < TOLERANCE
     assert relative_error(got, wanted) < TOLERANCE
-    assert relative_error(build_fused(ours)(x), wanted) < 1e-5
+    assert relative_error(fuse_backbones(nn.Sequential(ours))(x), wanted) < 1e-5
 
 
-def build_fused(model):
-    return fuse_backbones(nn.Sequential(model))
-
-
-@pytest.mark.parametrize('tokens_norm', (True, False))
-@pytest.mark.parametrize('patch_size', (8, 16))
-def test_both_norms_with_both_patches_train_in_both_forms(patch_size, tokens_norm):
-    """The release cannot train without tokens_norm: it writes the class token in place."""
-    model = randomise(build(patch_size, tokens_norm, drop_path_rate=0.3)).double().train()
-    x, steps = torch.randn(2, 3, 88, 72, dtype=torch.float64), []
-    for is_fast in (True, False):
-        copied = copy.deepcopy(model)
-        torch.manual_seed(0)
-        with set_fast(is_fast):
-            out = copied(x)
-            F.cross_entropy(out, torch.tensor([0, 3])).backward()
-        steps.append([out, *(p.grad for p in copied.parameters())])
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in copied.parameters())
-    assert all(relative_error(a, b) < 1e-9 or b.norm() < 1e-12 for a, b in zip(*steps, strict=True))
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """How often the form without keys and values ran."""
-    seen = []
+def test_keys_and_values_are_not_built(monkeypatch):
+    calls = []
     for name in ('gather', 'weights'):
         form = getattr(class_attention, name)
-        monkeypatch.setattr(class_attention, name, lambda attn, x, form=form, name=name: (
-            seen.append(name), form(attn, x))[1])
-    return seen
-
-
-def test_keys_and_values_are_not_built(calls):
-    model = randomise(build()).eval()
+        monkeypatch.setattr(class_attention, name,
+                            lambda attn, x, form=form, name=name: calls.append(name) or form(attn, x))
+    model, x = randomise(build()).eval(), torch.randn(1, 3, 64, 64)
     with torch.no_grad():
-        x = torch.randn(1, 3, 64, 64)
         model(x)
         assert calls.count('gather') == 2
         model.attention_maps(x)
         assert calls.count('weights') == 2 + 4
-        before = len(calls)
+        calls.clear()
         with set_fast(False):
             model(x), model.attention_maps(x)
-        assert len(calls) == before
+    assert not calls
+
+
+class OwnAttention(ClassAttention):
+    def forward(self, x):
+        return 2 * super().forward(x)
 
 
 TOUCHES = {
-    'a subclass of Linear': lambda attn: replaced(attn, 'qkv', lambda layer: Doubled(layer)),
+    'a wrapper of Linear': lambda attn: replaced(attn, 'qkv', lambda layer: Doubled(layer)),
     'pruning': lambda attn: prune.l1_unstructured(attn.qkv, 'weight', 0.7),
     'hooks': lambda attn: hooks(attn.qkv),
     'a method': lambda attn: method(attn.qkv),
     'a method of the whole': lambda attn: method(attn),
+    'a subclass': of_class(OwnAttention),
     'a hooked projection': lambda attn: hooks(attn.proj),
     'a buffer for a bias': lambda attn: buffer_for_bias(attn.qkv),
     'no bias': lambda attn: setattr(attn.qkv, 'bias', None),
@@ -190,37 +165,20 @@ TOUCHES = {
 @pytest.mark.parametrize('name', TOUCHES)
 @pytest.mark.parametrize('training', (True, False))
 def test_a_touch_takes_effect(name, training):
-    def touched():
+    def touched(touch=TOUCHES[name]):
         torch.manual_seed(5)
         model = randomise(build(8)).train(training)
         for block in model.cls_attn_blocks:
-            TOUCHES[name](block.attn)
+            touch(block.attn)
         return model
 
-    torch.manual_seed(5)
-    before = randomise(build(8)).train(training)
-    x = torch.randn(2, 3, 48, 56)
-    got = touched()(x)
-    with set_fast(False):
-        wanted = touched()(x)
-    assert relative_error(got, wanted) < TOLERANCE
-    assert relative_error(got, before(x)) > 5e-5
-    maps = touched().attention_maps(x)
-    with set_fast(False):
-        assert relative_error(maps, touched().attention_maps(x)) < TOLERANCE
-
-
-def test_attention_of_ones_own(monkeypatch):
-    class Own(ClassAttention):
-        def forward(self, x):
-            return 2 * super().forward(x)
-
-    model = randomise(build()).eval()
-    x = torch.randn(1, 3, 64, 64)
-    before = model(x)
-    for block in model.cls_attn_blocks:
-        block.attn.__class__ = Own
-    assert relative_error(model(x), before) > 1e-3
+    before, x = touched(lambda attn: None), torch.randn(2, 3, 48, 56)
+    found = []
+    for is_on in (True, False):
+        with set_fast(is_on):
+            found.append((touched()(x), touched().attention_maps(x)))
+    assert_close(*found, TOLERANCE)
+    assert relative_error(found[0][0], before(x)) > 5e-5
 
 
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
@@ -243,15 +201,17 @@ def test_half_types_are_as_exact_as_plain(dtype, autocast):
     assert (errors[:, 0] < 1.5 * errors[:, 1]).all() and errors.max() / 8 < 0.02
 
 
-def test_fused_equals_unfused(classifier):
-    model, tensors = classifier
-    fused = copy.deepcopy(model).eval().fuse()
+def test_a_compiler_gets_one_graph_of_class_attention():
+    """For every number of images and tokens."""
+    torch._dynamo.reset()
+    block, x = randomise(ClassAttentionBlock(get_arch(dict(ARCH, patch_size=16)))).eval(), torch.randn(3, 99, 32)
+    compiled = torch.compile(block, fullgraph=True, dynamic=True, backend='eager')
     with torch.no_grad():
-        assert relative_error(fused(tensors['input']), tensors['eval/logits']) < 1e-5
-    with pytest.raises(ValueError, match='XCiTClassifier is fused'):
-        fused.train()
+        for part in (x[:2, :50], x):
+            assert relative_error(compiled(part), block(part)) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('is_fast', (True, False))
 def test_compilers_and_exporters_get_one_graph_for_every_size(classifier, is_fast):
     """And for every batch: they see 2 images, and run on 3 of another size."""
@@ -285,16 +245,15 @@ def test_the_public_function_finds_the_classifier_and_leaves_its_mode(classifier
         attention_maps(nn.Linear(2, 2), tensors['input'])
 
 
-@pytest.mark.parametrize('size', ((1, 1), (15, 300), (130, 7)))
-def test_any_size(size):
-    out = randomise(build()).eval()(torch.randn(1, 3, *size))
-    assert out.shape == (1, 5) and out.isfinite().all()
+def test_any_size():
+    for size in ((1, 1), (15, 300), (130, 7)):
+        out = randomise(build()).eval()(torch.randn(1, 3, *size))
+        assert out.shape == (1, 5) and out.isfinite().all()
 
 
 @pytest.mark.parametrize('options, words', (
-    (dict(num_classes=-1), 'num_classes must be an integer of at least 0, got -1'),
-    (dict(num_classes=2.5), '2.5'), (dict(drop_path_rate=1), 'drop_path_rate'),
-    (dict(frozen_stages=3), 'frozen_stages'),
+    (dict(num_classes=-1), 'num_classes must be an integer of at least 0, got -1'), (dict(num_classes=2.5), '2.5'),
+    (dict(drop_path_rate=1), 'drop_path_rate'), (dict(frozen_stages=3), 'frozen_stages'),
     (dict(arch='small_12_p4'), 'small_12_p4'), (dict(norm_cfg=dict(type='Nope')), 'Nope'),
     (dict(init_cfg=dict(type='Pretrained')), 'init_cfg')))
 def test_wrong_options_are_named(options, words):

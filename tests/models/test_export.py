@@ -1,77 +1,138 @@
-"""Export, compilation and tracing of the backbone."""
+"""Export and compilation of the backbone, and its exported form: the same numbers, and modified layers stay."""
 import copy
 
 import pytest
 import torch
 
+from helpers.forms import assert_close
 from helpers.models import build, build_golden, loss_of, randomise, relative_error
+from helpers.touches import Doubled, replaced
 from xcit_dense import XCiT, set_fast
+from xcit_dense.models import exported_form as exported
+from xcit_dense.models.exported_form import to_exported_form
 
+SIZES = ((64, 64), (65, 97), (33, 130), (128, 160), (200, 111))
 TOLERANCE = 5e-6
+EXACT = 1e-5
+FREE = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
 
 
-def test_export_with_dynamic_height_and_width(golden):
+@pytest.mark.slow
+@pytest.mark.parametrize('fused', (False, True))
+def test_export_with_dynamic_height_and_width(golden, fused):
     patch_size, tensors = golden
     model = build_golden(patch_size, tensors, norm_cfg=dict(type='SyncBN')).eval()  # the default
     height, width = torch.export.Dim('height', min=64, max=2048), torch.export.Dim('width', min=64, max=2048)
-    program = torch.export.export(model, (torch.randn(1, 3, 128, 160), ), dynamic_shapes={'x': {2: height, 3: width}})
-    x = tensors['input'][:1]
-    for out, i in zip(program.module()(x), range(1, 5), strict=True):
-        assert relative_error(out, tensors[f'eval/level{i}'][:1]) < TOLERANCE
+    program = torch.export.export(model.fuse() if fused else model, (torch.randn(1, 3, 128, 160), ),
+                                  dynamic_shapes={'x': {2: height, 3: width}})
+    wanted = [tensors[f'eval/level{i}'][:1] for i in range(1, 5)]
+    assert_close(program.module()(tensors['input'][:1]), wanted, EXACT if fused else TOLERANCE)
 
 
-@pytest.mark.parametrize('is_fast', (True, False))
-@pytest.mark.parametrize('training', (True, False))
+@pytest.mark.parametrize('is_fast, training', (
+    (True, True), (False, False), pytest.param(True, False, marks=pytest.mark.slow),
+    pytest.param(False, True, marks=pytest.mark.slow)))
 def test_compilers_get_one_graph(is_fast, training):
     """For every size and either state of the switch; with the Gram form where it is cheaper and on."""
     torch._dynamo.reset()
     graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph
-
     model = randomise(build(8, out_indices=(0, ), out_strides=(4, ), drop_path_rate=0.3)).train(training)
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    compiled = torch.compile(model, fullgraph=True, dynamic=True,
+                             backend=lambda graph, inputs: graphs.append(graph) or graph)
     with set_fast(is_fast):
         for size in ((96, 112), (120, 88)):
-            x = torch.randn(2, 3, *size)
-            torch.manual_seed(3)
-            got = compiled(x)
-            torch.manual_seed(3)
-            assert relative_error(got[0], model(x)[0]) < TOLERANCE
+            x, found = torch.randn(2, 3, *size), []
+            for run in (compiled, model):
+                torch.manual_seed(3)
+                found.append(run(x))
+            assert_close(*found, TOLERANCE)
     assert len(graphs) == 1
     # the Gram form alone takes the mean over the tokens
     assert ('.mean(1)' in graphs[0].code) == is_fast
 
 
 @pytest.mark.slow
-def test_compile_with_dynamic_height_and_width():
-    """With checkpointed blocks; the stage right of gpu_report does it without."""
+@pytest.mark.parametrize('with_cp', (False, True))
+def test_compile_with_dynamic_height_and_width(with_cp):
     torch._dynamo.reset()
     arch = dict(embed_dims=32, depth=1, num_heads=4, patch_size=16)
-    model = randomise(XCiT(arch, out_strides=(4, ), with_cp=True)).train()
+    model = randomise(XCiT(arch, out_strides=(4, ), with_cp=with_cp)).train()
     plain = copy.deepcopy(model)
     compiled = torch.compile(model, dynamic=True)
     for size in ((133, 77), (200, 222)):
         x = torch.randn(2, 3, *size)
         for run in (compiled, plain):
             loss_of(run(x)).backward()
-    for (name, a), b in zip(model.named_parameters(), plain.named_parameters(), strict=True):
-        assert torch.allclose(a.grad, b[1].grad, rtol=1e-4, atol=1e-5), name
-    for (name, a), b in zip(model.named_buffers(), plain.buffers(), strict=True):
-        assert relative_error(a.float(), b.float()) < TOLERANCE, name
+    for (name, a), b in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-4, atol=1e-5), name
+    assert_close([a.float() for a in model.buffers()], [b.float() for b in plain.buffers()], TOLERANCE)
 
 
-EXACT = 1e-5
+def program_of(model):
+    """What an exporter gets, of any batch and size."""
+    return torch.export.export(model, (torch.randn(2, 3, 96, 128), ), dynamic_shapes=(FREE, ))
 
 
-def test_export_of_a_fused_model_with_dynamic_sizes():
-    model = randomise(build(8)).eval()
-    fused = copy.deepcopy(model).fuse()
-    sizes = {2: torch.export.Dim('height', min=64, max=2048), 3: torch.export.Dim('width', min=64, max=2048)}
-    program = torch.export.export(fused, (torch.randn(1, 3, 128, 160), ), dynamic_shapes={'x': sizes})
-    x = torch.randn(1, 3, 100, 171)
+@pytest.mark.parametrize('patch_size, blocks, fused', (
+    (8, 4, True), (16, 4, True), (8, 1, False), pytest.param(8, 4, False, marks=pytest.mark.slow),
+    pytest.param(16, 4, False, marks=pytest.mark.slow)))
+def test_exported_form_has_the_levels_of_the_model(patch_size, blocks, fused):
+    model = randomise(build(patch_size, **dict(out_indices=(0, ), out_strides=(4, )) if blocks == 1 else {})).eval()
+    given = copy.deepcopy(model).fuse() if fused else model
+    before = copy.deepcopy(given.state_dict())
+    form = to_exported_form(given)
+    program = form if fused else program_of(form)  # from here on both are one
     with torch.no_grad():
-        for got, wanted in zip(program.module()(x), model(x), strict=True):
-            assert relative_error(got, wanted) < EXACT
+        for i, size in enumerate(SIZES):
+            x = torch.randn(3 if i % 2 else 1, 3, *size)
+            wanted = model(x)
+            assert_close(form(x), wanted, EXACT)
+            assert_close(form(x) if fused else program.module(check_guards=False)(x), wanted, EXACT)
+    assert {n: v.tolist() for n, v in before.items()} == {n: v.tolist() for n, v in given.state_dict().items()}
+    assert all(type(block) is not exported._Block for block in given.blocks)
+    if not fused:  # what runtimes are fast at
+        calls = [str(node.target) for node in program.graph.nodes]
+        assert sum('batch_norm' in call for call in calls) == blocks  # of LPI: what follows it pads with zeros
+        assert not any('conv_transpose' in call for call in calls)
+        assert sum('layer_norm' in call for call in calls) == 3 * blocks
+
+
+@pytest.mark.parametrize('options', (
+    dict(out_strides=None), dict(out_indices=(1, 3), out_strides=(4, 32)), dict(norm_cfg=dict(type='GN', num_groups=4)),
+    dict(norm_cfg=dict(type='SyncBN')), dict(frozen_stages=2, drop_path_rate=0.5)))
+def test_a_model_with_any_options_is_exported_in_evaluation(options):
+    model, x = randomise(build(16, **options)).train(), torch.randn(2, 3, 65, 97)
+    form = to_exported_form(model)
+    assert model.training and not form.training
+    with torch.no_grad():
+        assert_close(form(x), model.eval()(x), EXACT)
+
+
+@pytest.mark.parametrize('name, touch', (
+    ('blocks.1.local_mp', Doubled), ('fpn1.0', Doubled), ('fpn2', Doubled), ('blocks.0.local_mp', 'hook'),
+    ('fpn1.3', 'hook'), ('blocks.2.drop_path', 'hook')))
+def test_what_somebody_changed_stays_in_the_exported_form(name, touch):
+    plain = randomise(build(16)).eval()
+    model, x = copy.deepcopy(plain), torch.randn(1, 3, 70, 90)
+    if touch == 'hook':
+        model.get_submodule(name).register_forward_hook(lambda module, args, y: 3 * y)
+    else:
+        replaced(model, name, touch)
+    with torch.no_grad():
+        wanted = model(x)
+        assert max(relative_error(a, b) for a, b in zip(wanted, plain(x), strict=True)) > 1e-3
+        assert_close(to_exported_form(model)(x), wanted, EXACT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('patch_size', (8, 16))
+def test_onnxruntime_gives_the_levels(patch_size, tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    model, file = randomise(build(patch_size)).eval(), str(tmp_path / 'model.onnx')
+    torch.onnx.export(to_exported_form(model), (torch.randn(2, 3, 96, 128), ), file, dynamo=True, external_data=False,
+                      dynamic_shapes=(FREE, ), input_names=['images'], verbose=False)
+    session = onnxruntime.InferenceSession(file, providers=['CPUExecutionProvider'])
+    for i, size in enumerate(SIZES):
+        x = torch.randn(3 if i % 2 else 1, 3, *size)
+        with torch.no_grad():
+            assert_close(map(torch.as_tensor, session.run(None, {'images': x.numpy()})), model(x), EXACT)

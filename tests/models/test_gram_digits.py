@@ -1,16 +1,14 @@
 """The digits that the Gram form loses: the table of docs/design.md."""
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from helpers.models import relative_error
+from helpers.paths import ROOT
 from xcit_dense.models.fast import xca
 from xcit_dense.models.xca import XCA
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def documented():

@@ -1,45 +1,100 @@
-"""Norms: of any kind, frozen, in evaluation, changed after they were built."""
+"""Norms of any kind, and what learns and counts: frozen_stages and norm_eval, alone and with other options."""
 import copy
 
 import pytest
 import torch
+from mmengine.registry import MODELS
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from helpers.forms import Branch, assert_close, assert_same, lpi_step, lpi_steps
 from helpers.models import TINY, build, loss_of, randomise, relative_error
+from helpers.touches import OwnBatchNorm
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models.fast import norms
+from xcit_dense.models.lpi import LPI
 
 TOLERANCE = 5e-6
+#: The parts with parameters of a model of each patch size, without its blocks.
+PYRAMID = {8: {'fpn1'}, 16: {'fpn1', 'fpn2'}}
+BLOCKS = [f'blocks.{i}' for i in range(TINY['depth'])]
 
 
-@pytest.mark.parametrize('norm_cfg, kind', (
-    (dict(type='BN'), nn.BatchNorm2d),
-    (dict(type='SyncBN'), nn.SyncBatchNorm),
-    (dict(type='GN', num_groups=2), nn.GroupNorm),
-))
+@pytest.mark.parametrize('kind, norm_cfg', (
+    (nn.BatchNorm2d, dict(type='BN')), (nn.SyncBatchNorm, dict(type='SyncBN')),
+    (nn.GroupNorm, dict(type='GN', num_groups=2)), (OwnBatchNorm, dict(type='Own'))))
 @pytest.mark.parametrize('patch_size', (8, 16))
-def test_norm_cfg_reaches_every_batch_norm(norm_cfg, kind, patch_size):
-    model = build(patch_size, norm_cfg=norm_cfg)
-    norms = [m for m in model.modules() if isinstance(m, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm))]
+def test_norm_cfg_reaches_every_batch_norm(patch_size, kind, norm_cfg, monkeypatch):
+    """Also with a norm that a user registered."""
+    monkeypatch.setitem(MODELS.module_dict, 'Own', OwnBatchNorm)
+    model, x = build(patch_size, norm_cfg=norm_cfg), torch.randn(2, 3, 64, 64)
+    every = [type(m) for m in model.modules() if isinstance(m, (_BatchNorm, nn.GroupNorm))]
     stem, pyramid = (3, 0) if patch_size == 8 else (4, 1)
-    assert len(norms) == stem + TINY['depth'] + pyramid
-    assert all(isinstance(m, kind) for m in norms)
-    model(torch.randn(2, 3, 64, 64))
+    assert every == [kind] * (stem + TINY['depth'] + pyramid)
+    found = model(x)
+    with set_fast(False):
+        assert_close(found, model(x), TOLERANCE)
 
 
-def test_default_norm_is_a_plain_batch_norm_on_one_cpu():
-    plain, default = build(), XCiT(dict(TINY, patch_size=16))
-    assert isinstance(default.blocks[0].local_mp.bn, nn.SyncBatchNorm)
-    default.load_state_dict(plain.state_dict())
-    x = torch.randn(2, 3, 48, 48)
-    for a, b in zip(plain(x), default(x), strict=True):
-        assert torch.equal(a, b)
+def test_the_default_is_a_synchronised_batch_norm():
+    assert isinstance(XCiT(dict(TINY, patch_size=16)).blocks[0].local_mp.bn, nn.SyncBatchNorm)
 
 
-def test_requires_grad_of_norm_cfg_is_heeded():
-    model = build(norm_cfg=dict(type='BN', requires_grad=False))
-    assert not model.patch_embed.proj[0][1].weight.requires_grad
-    assert model.blocks[0].norm1.weight.requires_grad
+def part_of(name):
+    """``blocks.2`` of ``blocks.2.attn.qkv.weight``, ``fpn1`` of ``fpn1.0.bias``."""
+    return '.'.join(name.split('.')[:2 if name.startswith('blocks.') else 1])
+
+
+def learning_parts(frozen_stages, pyramid):
+    """Written for each value, so that the rule is not tested against itself."""
+    blocks = {-1: BLOCKS, 0: BLOCKS, 1: BLOCKS[1:], 2: BLOCKS[2:], 3: BLOCKS[3:], 4: []}[frozen_stages]
+    return {*blocks, *pyramid, *(('patch_embed', 'pos_embeder') if frozen_stages < 0 else ())}
+
+
+@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN')), ids=lambda cfg: cfg['type'])
+@pytest.mark.parametrize('patch_size, with_cp, half', ((8, False, False), (8, True, True), (16, True, False),
+                                                       (16, False, True)))
+@pytest.mark.parametrize('frozen_stages, norm_eval, levels', (
+    (-1, False, True), (-1, True, False), (0, True, True), (0, False, False), (1, False, False), (2, False, True),
+    (2, True, True), (3, True, False), (4, False, True), (4, True, False)))
+def test_frozen_stages_and_norm_eval_in_pairs(frozen_stages, norm_eval, levels, patch_size, with_cp, half, norm_cfg):
+    """With either batch norm, checkpointing, autocast and stochastic depth: modes, gradients, and each count."""
+    model = randomise(build(patch_size, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
+                            norm_cfg=norm_cfg, drop_path_rate=0.3, **{} if levels else dict(out_strides=None)))
+    pyramid = PYRAMID[patch_size] if levels else set()
+    every, learning = (learning_parts(stages, pyramid) for stages in (-1, frozen_stages))
+    assert every == {part_of(name) for name, _ in model.named_parameters()}
+
+    def trains(name, module):
+        return part_of(name) not in every - learning and not (norm_eval and isinstance(module, _BatchNorm))
+
+    norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
+    for switches in ((True, ), (True, True), (False, True)):  # a loop calls train() at every epoch
+        for mode in switches:
+            model.train(mode)
+        for name, module in model.named_modules():
+            assert module.training == trains(name, module), name
+    before = copy.deepcopy(dict(model.named_buffers()))
+    with torch.autocast('cpu', dtype=torch.bfloat16, enabled=half):
+        loss = loss_of([level.float() for level in model(torch.randn(3, 3, 88, 104))])
+    assert loss.requires_grad == bool(learning)
+    if learning:
+        loss.backward()
+    for name, p in model.named_parameters():
+        assert (p.grad is not None) == p.requires_grad == (part_of(name) in learning), name
+    for name, module in norms.items():
+        is_counted = trains(name, module)
+        assert module.num_batches_tracked == before[f'{name}.num_batches_tracked'] + is_counted, name
+        for statistic in ('running_mean', 'running_var'):
+            same = torch.equal(getattr(module, statistic), before[f'{name}.{statistic}'])
+            assert same == (not is_counted), (name, statistic)
+    assert not any(module.training for module in model.eval().modules())
+
+
+def test_frozen_stages_go_no_further_than_the_blocks_that_are_built():
+    with pytest.raises(ValueError, match=r'frozen_stages.* 2\b.*\b3\b'):
+        build(out_indices=(0, 1), out_strides=None, frozen_stages=3)
+    assert not any(p.requires_grad for p in build(out_indices=(0, 1), out_strides=None, frozen_stages=2).parameters())
 
 
 def test_an_evaluation_and_a_training_in_one_backward():
@@ -75,8 +130,7 @@ def test_batch_norms_whose_attributes_were_changed(monkeypatch):
             with set_fast(is_fast):
                 outs = [*model(torch.randn(2, 3, 72, 80)), *model.eval()(torch.ones(2, 3, 72, 80))]
             results.append([*outs, *model.buffers()])
-        for a, b in zip(*results, strict=True):
-            assert relative_error(a.float(), b.float()) < TOLERANCE, change
+        assert_close(*results, TOLERANCE, change)
 
 
 @pytest.mark.parametrize('batch', (1, 2))
@@ -106,30 +160,6 @@ def test_instance_norm_has_right_gradients(batch):
         assert (a.grad - b.grad).norm() < 1e-9 * b.grad.norm().clamp_min(1), name
 
 
-@pytest.mark.parametrize('frozen_stages', (-1, 0, 2))
-def test_frozen_stages_neither_learn_nor_count(frozen_stages):
-    model = build(frozen_stages=frozen_stages, drop_path_rate=0.5).train()
-    before = copy.deepcopy(model.state_dict())
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.)
-    loss_of(model(torch.randn(2, 3, 64, 64))).backward()
-    optimizer.step()
-    frozen = () if frozen_stages < 0 else ('patch_embed', 'pos_embeder',
-                                           *(f'blocks.{i}.' for i in range(frozen_stages)))
-    for name, value in model.state_dict().items():
-        if name.startswith(frozen) and frozen:
-            assert torch.equal(value, before[name]), name
-    moved = {name.split('.')[0] for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
-    assert 'blocks' in moved and ('patch_embed' in moved) == (frozen_stages < 0)
-
-
-def test_norm_eval_keeps_statistics():
-    model = build(norm_eval=True).train()
-    before = copy.deepcopy(dict(model.named_buffers()))
-    model(torch.randn(2, 3, 64, 64))
-    assert all(torch.equal(v, before[n]) for n, v in model.named_buffers())
-    assert model.blocks[0].training
-
-
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
 def test_sums_of_half_types_are_float32(dtype):
     """The gradients of weight and bias, over more places than a half type counts to."""
@@ -142,3 +172,18 @@ def test_sums_of_half_types_are_float32(dtype):
     exact = (exact - exact.mean((0, 2, 3), keepdim=True)) / deviation
     for value, wanted in zip(got, ((grad * exact).sum((0, 2, 3)), grad.double().sum((0, 2, 3))), strict=True):
         assert value.dtype == torch.float32 and relative_error(value, wanted) < 1e-5
+
+
+def test_statistics_over_processes_are_those_of_the_whole_batch(two_processes, tmp_path):
+    """Half a batch in each of two processes, one sample and three, one value in one process, one in each."""
+    branch = Branch(LPI, 8, norm=nn.SyncBatchNorm).double().train()
+    batches = [([torch.randn(count, grid[0] * grid[1], 8).double() + 3 * rank for rank, count in enumerate(samples)],
+                grid) for samples, grid in (((2, 2), (5, 3)), ((1, 3), (5, 3)), ((1, 3), (1, 1)), ((1, 1), (1, 1)))]
+    torch.save((branch, batches), tmp_path / 'branch.pt')
+    ranks = two_processes.in_group(lpi_steps, tmp_path)
+    for (parts, grid), *both in zip(batches, *ranks, strict=True):
+        tokens, grads, buffers = lpi_step(copy.deepcopy(branch), torch.cat(parts), grid)
+        assert_same({name: torch.cat([of[0][name] for of in both]) for name in tokens}, tokens)
+        assert_same({name: sum(of[1][name] for of in both) for name in grads}, grads)
+        for of in both:
+            assert_same(of[2], buffers)

@@ -1,10 +1,12 @@
-"""XCiT and its plain form against the authors' release."""
+"""XCiT and its plain form against the authors' release, and models that version 0.1 of this package pickled."""
+import copy
 import json
+import pickle
 
 import pytest
 import torch
 
-from helpers.forms import assert_close
+from helpers.forms import assert_close, assert_gradients
 from helpers.models import TINY, build_golden, loss_of, relative_error
 from helpers.paths import ROOT
 from xcit_dense import ReferenceXCiT, XCiT, arch_names, get_arch, set_fast
@@ -55,17 +57,7 @@ def test_training_equals_the_release_to_every_gradient(golden, kind, is_fast, wi
     loss = loss_of(levels)
     assert relative_error(loss, tensors['train/loss'][0]) < TOLERANCE
     loss.backward()
-    # By layer, its weight and bias as one vector: a bias before a batch norm has the gradient 0, and float32
-    # leaves 1e-9 of rounding. norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch
-    # norm there, and the order of summation, which changes with the threads, decides what is left. Tensor by
-    # tensor in float64 below.
-    layers = {}
-    for name, parameter in model.named_parameters():
-        layer = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1')
-        layers.setdefault(layer, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
-    for name, gradients in layers.items():
-        got, wanted = (torch.cat(parts) for parts in zip(*gradients, strict=True))
-        assert relative_error(got, wanted) < TOLERANCE, name
+    assert_gradients(model, tensors, TOLERANCE, by_layer=True)
 
 
 @pytest.mark.parametrize('kind, is_fast', ((XCiT, True), (XCiT, False), (ReferenceXCiT, True)))
@@ -76,12 +68,7 @@ def test_float64_equals_the_release_tensor_by_tensor(golden, kind, is_fast):
         levels = model(tensors['input'].double())
     assert_close(levels, levels_of(tensors, 'train'), 5e-7)
     loss_of(levels).backward()
-    for name, parameter in model.named_parameters():
-        wanted = tensors[f'grad/{name}']
-        if wanted.norm() < 1e-12:  # exactly 0 but for rounding: the bias between two layers under a batch norm
-            assert name == 'fpn1.0.bias' and parameter.grad.norm() < 1e-12
-        else:
-            assert relative_error(parameter.grad, wanted) < 5e-7, name
+    assert_gradients(model, tensors, 5e-7)
 
 
 def test_plain_skips_branches_of_single_samples_and_makes_up_for_them():
@@ -97,3 +84,24 @@ def test_plain_skips_branches_of_single_samples_and_makes_up_for_them():
     model.with_cp = True
     with pytest.raises(ValueError, match='with_cp'):
         model(image)
+
+
+@pytest.mark.parametrize('is_fast', (True, False))
+@pytest.mark.parametrize('name', ('model', 'fused'))
+def test_models_of_version_0_1_are_models_of_today(name, is_fast):
+    """They compute what they did, keep nothing that only version 0.1 had, and can be pickled again.
+
+    In this process; `tests/compat` loads them in a separate one.
+    """
+    file = torch.load(ROOT / 'tests/golden/models_of_0_1.pt', weights_only=False)
+    model = file[name]
+    for each in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        with torch.no_grad(), set_fast(is_fast):
+            level, = each(file['image'])
+        assert relative_error(level, file['level']) < 5e-6 and not each.training
+        assert '_codes' not in vars(each.pos_embeder)
+        for block in each.blocks:
+            assert 'drop_path_rate' not in vars(block) and block.drop_path.rate == 0.1
+            assert not block.drop_path.training and not hasattr(block.local_mp, 'taps1')
+    if name == 'model':
+        assert model.train().blocks[0].drop_path.training

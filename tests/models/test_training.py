@@ -7,7 +7,7 @@ from itertools import cycle
 import pytest
 import torch
 
-from helpers.forms import CUTTINGS, assert_same, choose_form, cut_as
+from helpers.forms import CUTTINGS, assert_close, assert_same, choose_form, cut_as, papers_code
 from helpers.models import TINY, randomise, relative_error
 from xcit_dense import ReferenceXCiT, XCiT
 from xcit_dense.models import fast, reference
@@ -22,13 +22,7 @@ def _code_in_float64(monkeypatch):
     """The release computes its position code in float32, which would hide smaller differences."""
 
     def code(self, height, width):
-        wave = 10000**(torch.arange(0, 32, 2).double() / 32)
-        codes = []
-        for length in (height, width):
-            angle = 2 * torch.pi * torch.arange(1, length + 1).double()[:, None] / (length + 1e-6) / wave
-            codes.append(torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1).t())
-        rows, columns = codes[0][:, :, None].expand(-1, -1, width), codes[1][:, None].expand(-1, height, -1)
-        return torch.cat((rows, columns))[None].to(self.pos_embeder.token_projection.weight.dtype)
+        return papers_code(height, width)[None].to(self.pos_embeder.token_projection.weight.dtype)
 
     monkeypatch.setattr(ReferenceXCiT, '_code', code)
 
@@ -61,31 +55,14 @@ def assert_same_step(fast, slow, x, tolerance=1e-10):
     return grads
 
 
-def draw_as(keep, fast, monkeypatch):
-    """Give both models the same draws: row 3 i + j of ``keep`` for branch j of block i, also where it is recomputed."""
-    draws = {id(block.drop_path): cycle(keep[3 * i:3 * i + 3]) for i, block in enumerate(fast.blocks)}
-    monkeypatch.setattr(DropPath, 'draw', lambda self, x: next(draws[id(self)]))
-    plain_draws = cycle(keep)
-    monkeypatch.setattr(reference, '_drop_path', lambda x, rate, training: x * next(plain_draws).view(-1, 1, 1))
-
-
 @pytest.mark.parametrize('cutting', CUTTINGS)
 @pytest.mark.parametrize('options', (
-    {},
-    dict(patch_size=16),
-    dict(norm_eval=True),
-    dict(with_cp=True),
-    dict(with_cp=True, norm_eval=True),
-    dict(frozen_stages=0),
-    dict(frozen_stages=1),
-    dict(norm_cfg=dict(type='SyncBN')),
+    {}, dict(patch_size=16), dict(norm_eval=True), dict(with_cp=True), dict(with_cp=True, norm_eval=True),
+    dict(frozen_stages=0), dict(frozen_stages=1), dict(norm_cfg=dict(type='SyncBN')),
     dict(norm_cfg=dict(type='GN', num_groups=2)),
-    dict(norm_cfg=dict(type='BN', momentum=None)),
-    dict(norm_cfg=dict(type='BN', momentum=0.3, eps=0.1)),
-    dict(norm_cfg=dict(type='BN', affine=False)),
-    dict(norm_cfg=dict(type='BN', requires_grad=False)),
-    dict(norm_cfg=dict(type='BN', track_running_stats=False)),
-), ids=str)
+    *(dict(norm_cfg=dict(type='BN', **options)) for options in (
+        dict(momentum=None), dict(momentum=0.3, eps=0.1), dict(affine=False), dict(requires_grad=False),
+        dict(track_running_stats=False)))), ids=str)
 def test_training_is_the_released_form(options, cutting, monkeypatch):
     cut_as(cutting, monkeypatch)
     fast, slow = (model.train() for model in build_pair(**options))
@@ -108,7 +85,7 @@ def test_training_is_the_released_form_in_float32(cutting, monkeypatch):
     fast, slow = build_pair()
     x = torch.randn(2, 3, *IMAGE)
     (outs, grads), (wanted, wanted_grads) = step(fast.float().train(), x), step(slow.train(), x.double())
-    assert all(relative_error(a, b) < 5e-6 for a, b in zip(outs, wanted, strict=True))
+    assert_close(outs, wanted, 5e-6)
     got, wanted = (torch.cat([g.flatten() for g in of.values()]) for of in (grads, wanted_grads))
     assert relative_error(got, wanted) < 5e-6
 
@@ -124,34 +101,28 @@ def test_autocast_keeps_the_types_of_the_released_form(dtype):
         assert [out.dtype for out in outs] == [out.dtype for out in wanted] == [torch.float32] * 2
 
 
-@pytest.mark.parametrize('cutting', CUTTINGS)
-@pytest.mark.parametrize('with_cp', (False, True))
-@pytest.mark.parametrize('norm', ('BN', 'GN'))
-def test_stochastic_depth_is_the_released_form(norm, with_cp, cutting, monkeypatch):
-    cut_as(cutting, monkeypatch)
-    norm_cfg = dict(type='BN') if norm == 'BN' else dict(type='GN', num_groups=2)
-    fast, slow = (model.train() for model in build_pair(drop_path_rate=0.2, with_cp=with_cp, norm_cfg=norm_cfg))
-    kept = torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 1], [0, 0, 0], [1, 1, 1]])
-    draw_as(kept.double() * 1.25, fast, monkeypatch)
-    assert_same_step(fast, slow, torch.randn(3, 3, *IMAGE).double())
-
-
+@pytest.mark.parametrize('cutting, patch_size, gram', (
+    ('chunks', 8, True), ('whole', 8, True), ('chunks', 16, False), ('chunks', 16, True)))
 @pytest.mark.parametrize('options', (
+    dict(),
+    dict(with_cp=True, norm_cfg=dict(type='GN', num_groups=2)),
     dict(with_cp=True, norm_eval=True, frozen_stages=1),
     dict(with_cp=True, frozen_stages=0, out_strides=None),
     dict(norm_eval=True, frozen_stages=1, norm_cfg=dict(type='BN')),
-    dict(with_cp=True, norm_eval=True, norm_cfg=dict(type='BN', requires_grad=False)),
-), ids=str)
-@pytest.mark.parametrize('patch_size, gram', ((8, True), (16, False), (16, True)))
-def test_options_of_recipes_together_are_the_released_form(patch_size, gram, options, monkeypatch):
-    """Stochastic depth with checkpointing, frozen stages and norms in evaluation; the default norm except for two."""
+    dict(with_cp=True, norm_eval=True, norm_cfg=dict(type='BN', requires_grad=False))), ids=str)
+def test_options_of_recipes_together_are_the_released_form(options, patch_size, gram, cutting, monkeypatch):
+    """Stochastic depth with checkpointing, frozen stages and norms in evaluation."""
+    cut_as(cutting, monkeypatch)
     choose_form(monkeypatch, gram)
     options = dict(norm_cfg=dict(type='SyncBN'), drop_path_rate=0.2) | options
     fast, slow = (model.train() for model in build_pair(patch_size, **options))
-    kept = torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 1], [0, 0, 0], [1, 1, 1]])
-    draw_as(kept.double() * 1.25, fast, monkeypatch)
-    x = torch.randn(3, 3, *(side * patch_size // 8 for side in IMAGE)).double()
-    grads = assert_same_step(fast, slow, x)
+    # the same draws for both: row 3 i + j for branch j of block i, also where it is recomputed
+    keep = 1.25 * torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 1], [0, 0, 0], [1, 1, 1]]).double()
+    draws = {id(block.drop_path): cycle(keep[3 * i:3 * i + 3]) for i, block in enumerate(fast.blocks)}
+    monkeypatch.setattr(DropPath, 'draw', lambda self, x: next(draws[id(self)]))
+    plain_draws = cycle(keep)
+    monkeypatch.setattr(reference, '_drop_path', lambda x, rate, training: x * next(plain_draws).view(-1, 1, 1))
+    grads = assert_same_step(fast, slow, torch.randn(3, 3, *(side * patch_size // 8 for side in IMAGE)).double())
     frozen = 'patch_embed', 'pos_embeder', *(f'blocks.{i}.' for i in range(options.get('frozen_stages', 0)))
     for name, grad in grads.items():
         of_norm = 'local_mp.bn' in name or 'patch_embed.proj' in name and '.1.' in name or name.startswith('fpn1.1')
@@ -160,53 +131,24 @@ def test_options_of_recipes_together_are_the_released_form(patch_size, gram, opt
         assert (grad is None) == fixed, name
 
 
-@pytest.mark.parametrize('cutting', CUTTINGS)
-@pytest.mark.parametrize('gram', (False, True))
-def test_dropped_samples(gram, cutting, monkeypatch):
-    """A sample that every branch drops leaves the block as it came; without any other, gradients are 0, not None."""
-    cut_as(cutting, monkeypatch)
-    choose_form(monkeypatch, gram)
-    block = build_pair(drop_path_rate=0.2)[0].train().blocks[0]
-    x = torch.randn(2, 63, 32).double().requires_grad_()
-    for first, second in ((0, 1.25), (0, 0)):
-        keep = torch.tensor([first, second]).double()
-        monkeypatch.setattr(DropPath, 'draw', lambda self, x, keep=keep: keep)
-        out = block(x, 9, 7)
-        assert torch.equal(out[0], x[0]) and torch.equal(out[1], x[1]) == (second == 0)
-    block.zero_grad()
-    grad = torch.randn_like(out)
-    out.backward(grad)
-    assert torch.equal(x.grad, grad)
-    for name, parameter in block.named_parameters():
-        assert parameter.grad is not None and not parameter.grad.any(), name
-
-
-@pytest.mark.parametrize('norm_eval', (False, True))
-@pytest.mark.parametrize('gradient', (True, False))
+@pytest.mark.parametrize('norm_eval, gradient', ((False, True), (True, True), (False, False), (True, False)))
 def test_stochastic_depth_needs_training_not_gradients(gradient, norm_eval, monkeypatch):
     """A training forward without gradients drops as one with them does."""
-    model = build_pair(drop_path_rate=0.5, norm_eval=norm_eval, out_strides=None)[0].train()
-    x = torch.randn(64, 64, 32).double()
-    block = model.blocks[0]
+    model = build_pair(drop_path_rate=0.2, norm_eval=norm_eval, out_strides=None)[0].train()
+    block, x = model.blocks[0], torch.randn(64, 64, 32).double()
+    drop_path = block.drop_path
     for run in (fast.attend, partial(fast.mix_neighbours, height=8, width=8), fast.feed_forward):
-        keep = block.drop_path.draw(x)
-        assert set(keep.tolist()) == {0., 2.}
-        monkeypatch.setattr(block.drop_path, 'draw', lambda x, keep=keep: keep)
-        with torch.set_grad_enabled(gradient):
+        keep = drop_path.draw(x)
+        with torch.set_grad_enabled(gradient), monkeypatch.context() as patch:
+            patch.setattr(drop_path, 'draw', lambda x, keep=keep: keep)
             out = run(block, x)
         assert torch.equal((out == x).flatten(1).all(1), keep == 0), run
-        monkeypatch.undo()
-
-
-def test_draws_of_stochastic_depth():
-    drop_path = build_pair(drop_path_rate=0.2)[0].train().blocks[0].drop_path
     keep = drop_path.draw(torch.empty(4000, 1, 1))
     assert keep.unique().tolist() == [0., 1.25] and abs((keep == 0).double().mean() - 0.2) < 0.03
     assert drop_path.eval().draw(torch.empty(4, 1, 1)) is None
 
 
-@pytest.mark.parametrize('cutting', CUTTINGS)
-@pytest.mark.parametrize('gram', (False, True))
+@pytest.mark.parametrize('cutting, gram', (('chunks', False), ('chunks', True), ('whole', True)))
 @pytest.mark.parametrize('grid', ((1, 1), (1, 6), (5, 1), (2, 2), (3, 2)))
 def test_least_grids(grid, gram, cutting, monkeypatch):
     cut_as(cutting, monkeypatch, floats=32)

@@ -1,16 +1,22 @@
-"""Weights of every project: against timm's and mmpretrain's own models, and PASSL's files."""
+"""Weights of every project and layout, strictly: other projects' own models, PASSL's files, published files."""
 import pickle
+import re
+from functools import lru_cache
 
 import numpy as np
 import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from helpers.models import Bomb, assert_equal, build, official_state, prefixed, randomise, relative_error, save
-from xcit_dense.errors import CheckpointError
-from xcit_dense.weights import load_backbone, read_checkpoint
+from helpers.models import assert_equal, build, official_state, prefixed, randomise, relative_error, save
+from helpers.paths import ROOT
+from helpers.weight_files import assert_same_tensors, classifier, passl_state, rejects, values, without
+from xcit_dense import XCiTClassifier, get_arch
+from xcit_dense.archs import SIZES
+from xcit_dense.weights import load_backbone, load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert
-from xcit_dense.weights.safe import _ArrayReader
+from xcit_dense.weights.describe import Contents
+from xcit_dense.weights.zoo import WEIGHTS
 
 TOLERANCE = 5e-6
 
@@ -30,33 +36,7 @@ def mmpretrain_model(patch_size):
         return randomise(models.ImageClassifier(backbone=backbone, head=head)).eval()
 
 
-def timm_blocks(model, images):
-    return model.forward_intermediates(images, intermediates_only=True)
-
-
-def mmpretrain_blocks(model, images):
-    backbone = model.backbone
-    backbone.out_type, backbone.out_indices = 'featmap', (0, 1, 2, 3)
-    return backbone(images)
-
-
-OTHERS = pytest.mark.parametrize('make, blocks', ((timm_model, timm_blocks), (mmpretrain_model, mmpretrain_blocks)),
-                                 ids=('timm', 'mmpretrain'))
-
-
-@pytest.mark.parametrize('patch_size', (8, 16))
-@OTHERS
-def test_weights_of_other_projects_compute_the_same_block_by_block(tmp_path, make, blocks, patch_size):
-    theirs, ours = make(patch_size), build(patch_size, out_strides=None).eval()
-    load_backbone(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
-    images = torch.randn(2, 3, 75, 101)
-    with torch.no_grad():
-        for got, wanted in zip(ours(images), blocks(theirs, images), strict=True):
-            assert got.shape == wanted.shape and relative_error(got, wanted) < TOLERANCE
-
-
-@pytest.mark.parametrize('patch_size', (8, 16))
-@pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
+@pytest.mark.parametrize('patch_size, suffix', ((8, '.pth'), (16, '.safetensors')))
 def test_one_classifier_in_timm_and_in_mmpretrain(tmp_path, patch_size, suffix):
     """Our files load into their models strictly, and both compute the same classes: the whole classifier is right."""
     timm, mmpretrain = timm_model(patch_size), mmpretrain_model(patch_size)
@@ -78,22 +58,7 @@ def test_their_files_come_back_bit_for_bit(tmp_path, make, target):
     convert(source, tmp_path / 'official.pth', 'official')
     convert(tmp_path / 'official.pth', tmp_path / 'again.pth', target)
     again = read_checkpoint(tmp_path / 'again.pth')
-    again = again.get('state_dict', again)
-    assert again.keys() == state.keys() and all(torch.equal(again[n], v) for n, v in state.items())
-
-
-def passl_state(state):
-    """The authors' tensors in PaddlePaddle's form: transposed linear weights, other names."""
-    linear = ('qkv.weight', 'attn.proj.weight', 'fc1.weight', 'fc2.weight', 'head.weight')
-    renamed = {}
-    for name, value in state.items():
-        if name.endswith('num_batches_tracked'):
-            continue
-        value = value.numpy().T if name.endswith(linear) else value.numpy()
-        name = name.replace('running_mean', '_mean').replace('running_var', '_variance')
-        name = name.replace('head.', 'head.fc_cls.') if name.startswith('head.') else f'backbone.{name}'
-        renamed[name] = np.ascontiguousarray(value)
-    return renamed
+    assert_same_tensors(again.get('state_dict', again), state)
 
 
 class PaddleTensor:
@@ -126,35 +91,104 @@ def test_passl_files(tmp_path, wrap, protocol):
                  {n: v for n, v in state.items() if not n.endswith('num_batches_tracked')})
 
 
-@pytest.mark.parametrize('content', (
-    lambda trace: Bomb(trace),
-    lambda trace: np.array([object], dtype=object),
-    lambda trace: np.array(['text']),
-    lambda trace: np.dtype([('a', 'f4')]),
-    lambda trace: print,
-), ids=('bomb', 'objects', 'text', 'fields', 'function'))
-@pytest.mark.parametrize('protocol', (2, 4))
-def test_pickles_hold_numbers_or_are_refused(tmp_path, content, protocol):
-    path, trace = tmp_path / 'x.pdparams', tmp_path / 'trace'
-    path.write_bytes(pickle.dumps({'a': np.zeros(3), 'x': content(trace)}, protocol))
-    with pytest.raises(CheckpointError, match='not allowed to hold'):
-        read_checkpoint(path)
-    assert not trace.exists()
-
-
-@pytest.mark.parametrize('state', ((None, {'__defaults__': (1, )}), {'__defaults__': (1, )}), ids=('slots', 'dict'))
-@pytest.mark.parametrize('name', _ArrayReader._KNOWN)
-def test_pickles_cannot_change_the_reader(tmp_path, name, state):
-    """Opcodes by hand: set an attribute of the object that a name refers to."""
-    path, (module, _, inner) = tmp_path / 'x.pdparams', name.rpartition('.')
-    path.write_bytes(b'\x80\x02c%b\n%b\n' % (module.encode(), inner.encode()) + pickle.dumps(state, 2)[2:-1] + b'b.')
-    with pytest.raises(CheckpointError, match='cannot read'):
-        read_checkpoint(path)
-
-
 def test_a_weight_of_too_many_dimensions_is_of_another_shape_not_turned(tmp_path):
     state = passl_state(official_state()) | {'backbone.blocks.0.mlp.fc1.weight': np.zeros((2, 3, 4), np.float32)}
     path = tmp_path / 'xcit.pdparams'
     path.write_bytes(pickle.dumps(state))
-    with pytest.raises(CheckpointError, match=r'blocks\.0\.mlp\.fc1\.weight \(2, 3, 4\).*\(128, 32\)'):
+    with rejects('blocks.0.mlp.fc1.weight (2, 3, 4)', '(128, 32)'):
         load_backbone(build(), path)
+
+
+PUBLISHED = [name for name, weights in WEIGHTS.items() if {'top1', 'knn'} & weights.published.keys()]
+
+
+@lru_cache(1)
+def skeleton(arch, num_classes):
+    """A classifier whose parameters were never filled; one at a time."""
+    with torch.device('meta'):
+        model = XCiTClassifier(arch, num_classes=num_classes)
+    return model.to_empty(device='cpu')
+
+
+@pytest.mark.parametrize('name', [
+    pytest.param(name, marks=pytest.mark.slow if name.startswith(('small_24', 'medium', 'large')) else ())
+    for name in sorted(PUBLISHED, key=lambda name: WEIGHTS[name].arch)])
+def test_every_published_file_loads_strictly(name, tmp_path, monkeypatch):
+    """A file of its layout, at the place of the published one; DINO's have no head."""
+    monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path))
+    weights = WEIGHTS[name]
+    has_head = not name.endswith('dino')
+    model = skeleton(weights.arch, 1000 if has_head else 0)
+    state = {name: torch.tensor(0.5).expand(value.shape) if value.is_floating_point() else torch.tensor(7)
+             for name, value in model.state_dict().items()}  # each takes the memory of one number
+    (tmp_path / 'checkpoints').mkdir()
+    torch.save({'model': state} if has_head else state, tmp_path / 'checkpoints' / weights.url.rpartition('/')[2])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    load_classifier(model, f'xcit://{name}')
+    assert all((parameter == 0.5).all() for parameter in model.parameters())
+    found = Contents.of(state, name)
+    assert found.arch == get_arch(weights.arch) and found.num_classes == (1000 if has_head else None)
+
+
+def test_there_are_46_published_files():
+    assert len(PUBLISHED) == 46 and sum(name.endswith('dino') for name in PUBLISHED) == 4
+
+
+@pytest.mark.parametrize('target', ('official', 'timm', 'mmpretrain', 'PASSL'))
+def test_every_layout_loads(tmp_path, target):
+    """Into a classifier, and into the whole model of a test."""
+    state, path = official_state(), tmp_path / 'other.pth'
+    if target == 'PASSL':
+        path.write_bytes(pickle.dumps(passl_state(state)))
+    else:
+        convert(save(tmp_path / 'in1k.pth', {'model': state}), path, target)
+    model, whole = classifier(), torch.nn.Module()
+    whole.backbone = classifier()
+    load_classifier(model, path)
+    load_model(whole, read_checkpoint(path), 'other.pth')
+    for found in (model, whole.backbone):
+        assert all(torch.equal(value, state[name]) for name, value in found.state_dict().items()
+                   if target != 'PASSL' or not name.endswith('num_batches_tracked'))
+
+
+def test_a_run_gives_a_start(tmp_path):
+    """With the same classes, with others, for a model without a head, and from a file without one."""
+    state = official_state(num_classes=10)
+    run = save(tmp_path / 'epoch_1.pth', {'state_dict': prefixed(state, 'backbone.'), 'meta': {}})
+    headless = save(tmp_path / 'dino.pth', without(state, 'head.'))
+    for path, classes, takes_head in ((run, 10, True), (run, 3, False), (run, 0, False), (headless, 10, False),
+                                      (headless, 0, False)):
+        model = classifier(classes, init_cfg=dict(type='Pretrained', checkpoint=str(path)))
+        before = values(model)
+        model.init_weights()
+        assert_equal(values(model), {name: state[name] if takes_head or not name.startswith('head.') else before[name]
+                                     for name in before})
+        assert ('start fresh: head' in model.weights_from) == (classes > 0 and not takes_head)
+
+
+@pytest.mark.parametrize('size', SIZES)
+def test_parameters_are_passls_in_millions(size):
+    """To the two digits that PASSL publishes."""
+    published = {
+        'nano_12': (3.05, 3.05), 'tiny_12': (6.71, 6.72), 'tiny_24': (12.11, 12.12), 'small_12': (26.21, 26.25),
+        'small_24': (47.63, 47.67), 'medium_24': (84.32, 84.40), 'large_24': (188.93, 189.10)}
+    for patch, wanted in zip((8, 16), published[size], strict=True):
+        with torch.device('meta'):
+            model = XCiTClassifier(f'{size}_p{patch}', num_classes=1000)
+        assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == wanted
+
+
+def test_figures_of_passl_are_those_of_the_reference():
+    """If the reference is next to the checkout."""
+    file = ROOT.parent / 'shared/reference/classifier.md'
+    if not file.is_file():
+        pytest.skip('there is no reference')
+    rows = re.findall(r'^\| (\w+ \d+) \| ([\d./ ]+) \| ([\d./ ]+) \|$', file.read_text(), re.M)
+    assert {row[0].replace(' ', '_') for row in rows} == SIZES.keys()
+    for size, *columns in rows:
+        for patch, column in zip((8, 16), columns, strict=True):
+            top1, top5, _ = map(float, column.split('/'))
+            published = WEIGHTS[f'{size.replace(" ", "_")}_p{patch}_224'].published
+            assert (published['passl_top1'], published['passl_top5']) == (top1, top5)

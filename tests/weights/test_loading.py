@@ -1,12 +1,11 @@
 """Load weights into a model: all of them, or an error that shows what does not fit."""
 import argparse
-import logging
 import sys
+from fractions import Fraction
 from functools import partial
 
 import pytest
 import torch
-from mmengine.logging import MMLogger
 from mmengine.model import BaseModule
 from mmengine.model.weight_init import PretrainedInit
 from mmengine.registry import MODELS, DefaultScope
@@ -14,42 +13,20 @@ from safetensors.torch import save_file
 
 from helpers.models import TINY, assert_equal, build, dense_state, official_state, prefixed, randomise, save
 from helpers.paths import ROOT, TINY_CONFIG
+from helpers.weight_files import classifier, dino, logged, rejects, values
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
-from xcit_dense.weights import (
-    classes_of_checkpoint,
-    load_backbone,
-    load_model,
-    read_checkpoint,
-)
+from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert
-
-
-def values(model):
-    return {n: v.clone() for n, v in model.state_dict().items()}
-
-
-@pytest.fixture
-def log():
-    """What is written to mmengine's log."""
-    lines = []
-
-    class Handler(logging.Handler):
-
-        def emit(self, record):
-            lines.append(record.getMessage())
-
-    logger, handler = MMLogger.get_current_instance(), Handler()
-    logger.addHandler(handler)
-    yield lines
-    logger.removeHandler(handler)
+from xcit_dense.weights.layouts import LAYOUTS, from_official
 
 
 @pytest.mark.parametrize('patch_size, said', ((8, '128 of 130 tensors'), (16, '134 of 145 tensors')))
-def test_official_classifier_fills_all_but_the_pyramid(tmp_path, log, patch_size, said):
+def test_official_classifier_fills_all_but_the_pyramid(tmp_path, patch_size, said):
     model, state = build(patch_size), official_state(patch_size)
     fresh = values(model)
-    load_backbone(model, save(tmp_path / 'in1k.pth', {'model': state}))
+    with logged() as log:
+        load_backbone(model, save(tmp_path / 'in1k.pth', {'model': state}))
     assert_equal(values(model), {n: fresh[n] if n.startswith('fpn') else state[n] for n in fresh})
     line = log[-1]
     assert said in line and 'start fresh: fpn1' in line and '33 of the file are not used' in line
@@ -70,13 +47,20 @@ def test_official_classifier_fills_all_but_the_pyramid(tmp_path, log, patch_size
                'ema_state_dict': prefixed(dense_state(), 'module.backbone.')},
     lambda s: {'model': s, 'model_ema': dense_state(), 'optimizer': {'state': {}, 'param_groups': []}},
     lambda s: prefixed(s, 'teacher.backbone.') | prefixed(dense_state(), 'student.backbone.'),
+    *(lambda s, other=other: prefixed(dense_state(), other) | prefixed(s, 'backbone.')
+      for other in ('', 'ema.backbone.', 'a.')),
 ), ids=('bare', 'detector', 'module', 'module backbone', 'dino', 'ema alone', 'swa', 'encoder', 'averaged', 'deit',
-        'halves'))
-def test_wrapped_files_fill_everything(tmp_path, log, wrap):
+        'halves', 'next to a bare one', 'next to an average', 'next to another'))
+def test_wrapped_files_fill_everything(tmp_path, wrap):
+    """And models of fewer levels and blocks take their part."""
     state, model = dense_state(), build()
-    load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
+    with logged() as log:
+        load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
     assert_equal(values(model), state)
     assert '145 of 145 tensors' in log[-1] and 'fresh' not in log[-1]
+    fewer = build(out_indices=(0, 1), out_strides=(8, 16))
+    load_backbone(fewer, tmp_path / 'dense.pth')
+    assert_equal(values(fewer), {n: state[n] for n in fewer.state_dict()})
 
 
 def test_safetensors_load_and_say_what_is_missing_without_the_package(tmp_path, monkeypatch):
@@ -89,40 +73,33 @@ def test_safetensors_load_and_say_what_is_missing_without_the_package(tmp_path, 
         read_checkpoint(path)
 
 
-@pytest.mark.parametrize('length', (0x80, 0x180, 0xa880))
-def test_safetensors_are_known_whatever_the_length_of_their_header(length, tmp_path):
+def test_safetensors_are_known_whatever_the_length_of_their_header(tmp_path):
     """A pickle begins with 0x80 too."""
     path = tmp_path / 'a.safetensors'
     save_file({'a': torch.arange(3.)}, path)
     content = path.read_bytes()
     start = 8 + int.from_bytes(content[:8], 'little')
-    path.write_bytes(length.to_bytes(8, 'little') + content[8:start].ljust(length) + content[start:])
-    assert torch.equal(read_checkpoint(path)['a'], torch.arange(3.))
+    for length in (0x80, 0x180, 0xa880):
+        path.write_bytes(length.to_bytes(8, 'little') + content[8:start].ljust(length) + content[start:])
+        assert torch.equal(read_checkpoint(path)['a'], torch.arange(3.)), length
 
 
 @pytest.mark.parametrize('kind', ('Pretrained', 'mmengine.Pretrained', PretrainedInit))
 @pytest.mark.parametrize('wrap', (lambda cfg: cfg, lambda cfg: [cfg]), ids=('dict', 'list'))
-def test_init_cfg_loads_strictly_through_init_weights(tmp_path, kind, wrap):
-    path = save(tmp_path / 'in1k.pth', {'model': official_state()})
-    model = build(init_cfg=wrap(dict(type=kind, checkpoint=str(path))))
-    model.init_weights()
-    assert torch.equal(model.blocks[2].gamma1, read_checkpoint(path)['model']['blocks.2.gamma1'])
-    wrong = build(8, init_cfg=wrap(dict(type=kind, checkpoint=str(path))))
-    with pytest.raises(CheckpointError, match='does not fit'):
-        wrong.init_weights()
-
-
-def test_a_backbone_that_is_loaded_is_not_loaded_again_by_its_detector(tmp_path):
+def test_init_cfg_loads_strictly_and_once(tmp_path, kind, wrap):
     """A detector initialises its parts one after the other, and skips those that are initialised already."""
-    model = build(init_cfg=dict(type='Pretrained', checkpoint=str(save(tmp_path / 'in1k.pth', dense_state()))))
+    state = official_state()
+    init_cfg = wrap(dict(type=kind, checkpoint=str(save(tmp_path / 'in1k.pth', {'model': state}))))
     detector = BaseModule()
-    detector.backbone = model
+    detector.backbone = model = build(init_cfg=init_cfg)
     assert not model.is_init
     model.init_weights()
-    assert model.is_init
+    assert model.is_init and torch.equal(model.blocks[2].gamma1, state['blocks.2.gamma1'])
     torch.nn.init.zeros_(model.blocks[0].gamma1)
     detector.init_weights()
     assert not model.blocks[0].gamma1.any()
+    with rejects('does not fit'):
+        build(8, init_cfg=init_cfg).init_weights()
 
 
 def test_prefix_chooses_among_several_models(tmp_path):
@@ -136,13 +113,6 @@ def test_prefix_chooses_among_several_models(tmp_path):
         load_backbone(model, path, 'c')
     with pytest.raises(CheckpointError, match=r"two\.pth holds several XCiT .* a\.net\., b\.net\.\. .*prefix='a\."):
         load_backbone(model, path)
-
-
-@pytest.mark.parametrize('other', ('', 'ema.backbone.', 'a.'))
-def test_of_several_models_the_backbone_is_meant(tmp_path, other):
-    state, model = dense_state(), build()
-    load_backbone(model, save(tmp_path / 'two.pth', prefixed(dense_state(), other) | prefixed(state, 'backbone.')))
-    assert_equal(values(model), state)
 
 
 @pytest.mark.parametrize('init_cfg', (
@@ -161,30 +131,6 @@ def test_other_initialisers_stay_mmengines():
     model = build(init_cfg=[dict(type='Constant', layer='Linear', val=0.5)])
     model.init_weights()
     assert (model.blocks[0].mlp.fc1.weight == 0.5).all()
-
-
-def test_fewer_levels_and_blocks_take_their_part_of_a_dense_file(tmp_path):
-    state = dense_state()
-    model = build(out_indices=(0, 1), out_strides=(8, 16))
-    load_backbone(model, save(tmp_path / 'dense.pth', {'state_dict': state}))
-    assert_equal(values(model), {n: state[n] for n in model.state_dict()})
-
-
-@pytest.mark.parametrize('change, words', (
-    (lambda s: s.pop('blocks.3.gamma2'), ('1 missing', 'blocks.3.gamma2')),
-    (lambda s: s.update({'blocks.4.gamma1': torch.zeros(32)}), ('1 unknown', 'blocks.4.gamma1', '5 blocks')),
-    (lambda s: s.update({'blocks.0.mlp.fc1.bias': torch.zeros(48)}), ('1 of another shape', '(48,)', '(128,)')),
-    (lambda s: s.update(extra=torch.zeros(1)), ('unknown', 'extra')),
-    (lambda s: s.update({'fpn2.0.weight': torch.zeros(32, 32, 2, 2)}), ('missing', 'fpn1.0.weight')),
-), ids=('missing', 'deeper', 'wider', 'foreign', 'half a pyramid'))
-def test_files_of_another_model_are_rejected(tmp_path, change, words):
-    model, state = build(), official_state()
-    change(state)
-    before = values(model)
-    with pytest.raises(CheckpointError) as caught:
-        load_backbone(model, save(tmp_path / 'other.pth', {'model': state}))
-    assert all(word in str(caught.value) for word in (*words, 'other.pth')), caught.value
-    assert_equal(values(model), before)
 
 
 def test_weights_and_models_after_fuse_are_named(tmp_path):
@@ -232,7 +178,7 @@ def whole_model(scope):
 
 
 @pytest.mark.parametrize('scope', OLD_NAMES)
-def test_whole_models_of_old_frameworks_load_by_name(tmp_path, log, scope):
+def test_whole_models_of_old_frameworks_load_by_name(tmp_path, scope):
     model = whole_model(scope)
     state = values(randomise(whole_model(scope)))
     assert set(OLD_NAMES[scope]) <= set(state)
@@ -240,7 +186,8 @@ def test_whole_models_of_old_frameworks_load_by_name(tmp_path, log, scope):
         'meta': {'CLASSES': ('cat', 'dog'), 'PALETTE': [[0, 0, 0], [1, 1, 1]], 'config': 'raise SystemExit\n'},
         'state_dict': prefixed(state, 'module.'), 'optimizer': {'state': {}, 'param_groups': []}})
     checkpoint = read_checkpoint(path)
-    load_model(model, checkpoint, path)
+    with logged() as log:
+        load_model(model, checkpoint, path)
     assert_equal(values(model), state)
     assert f'{len(state)} of {len(state)} tensors' in log[-1]
     assert classes_of_checkpoint(checkpoint, path) == ('cat', 'dog')
@@ -257,17 +204,15 @@ def test_whole_models_reject_other_files_by_their_content(content, words):
         load_model(whole_model('mmdet'), content(), 'some.pth')
 
 
-@pytest.mark.parametrize('beside', ('other.weight', 'weight'))
-def test_no_tensor_next_to_module_is_lost(beside):
-    state = {'module.weight': torch.zeros(2, 3), 'module.bias': torch.zeros(2), beside: torch.zeros(2, 3)}
-    with pytest.raises(CheckpointError, match=r'1 unknown to the model .*weight'):
-        load_model(torch.nn.Linear(3, 2), {'state_dict': state}, 'some.pth')
-
-
-def test_whole_models_load_strictly(tmp_path):
-    model = torch.nn.Linear(3, 2)
-    with pytest.raises(CheckpointError, match='1 missing in the file .bias.*1 unknown to the model .scale'):
-        load_model(model, {'state_dict': {'weight': torch.zeros(2, 3), 'scale': torch.zeros(2)}}, 'some.pth')
+@pytest.mark.parametrize('names, words', (
+    (('weight', 'scale'), '1 missing in the file .bias.*1 unknown to the model .scale'),
+    # no tensor next to `module.` is lost
+    *((('module.weight', 'module.bias', other), r'1 unknown to the model .*weight')
+      for other in ('other.weight', 'weight'))))
+def test_whole_models_load_strictly(names, words):
+    with pytest.raises(CheckpointError, match=words):
+        load_model(torch.nn.Linear(3, 2), {'state_dict': {
+            name: torch.zeros(2) if name.endswith('bias') else torch.zeros(2, 3) for name in names}}, 'some.pth')
 
 
 def test_classes_of_checkpoint():
@@ -275,3 +220,144 @@ def test_classes_of_checkpoint():
     assert classes_of_checkpoint({'meta': {'CLASSES': 'cat'}}, 'x') == ('cat', )  # of mmdet 2, where there is one
     with pytest.raises(CheckpointError, match='class names'):
         classes_of_checkpoint({'meta': {}}, 'x')
+
+
+def load_whole(model, path):
+    load_model(model, read_checkpoint(path), path)
+
+
+@pytest.mark.parametrize('change, words', (
+    (lambda v: v.long(), 'int64'),
+    (lambda v: v > 0, 'bool'),
+    (lambda v: v.to(torch.complex64), 'complex'),
+    (lambda v: v.to(torch.bfloat16).view(torch.uint16), 'uint16, which is how PaddlePaddle stores bfloat16'),
+    (lambda v: v * float('nan'), 'NaN'),
+    (lambda v: v.index_fill(0, torch.tensor([1]), float('nan')), 'NaN'),
+    (lambda v: v.index_fill(0, torch.tensor([1]), -float('inf')), 'infinite'),
+    (lambda v: v.to_sparse(), 'sparse'),
+    (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), 'quantised'),
+    (lambda v: v.to('meta'), 'without data'),
+    (lambda v: v.to_sparse_csr() if v.dim() == 2 else v.to_sparse(), 'sparse'),
+    (lambda v: torch.nested.nested_tensor([v, v]), 'nested'),
+))
+@pytest.mark.parametrize('load', (load_backbone, load_whole))
+def test_tensors_that_are_no_weights_change_nothing(load, change, words, tmp_path):
+    """The last tensor of the file, so that all others would have been loaded before it."""
+    state = {n: v for n, v in dense_state().items() if v.dtype == torch.float32}
+    name = list(state)[-1]
+    path, model = save(tmp_path / 'odd.pth', {**state, name: change(state[name])}), build()
+    with rejects(path, f'{name}: {words}', model=model):
+        load(model, path)
+
+
+def remove(name):
+    return lambda state: state.pop(name)
+
+
+def put(name, *shape):
+    return lambda state: state.update({name: torch.zeros(shape)})
+
+
+BACKBONE, CLASSIFIER, DINO = (build, load_backbone, None), (classifier, load_classifier, None), (
+    (build, load_backbone, ''), (build, load_backbone, 'student'), (classifier, load_classifier, 'teacher.backbone'))
+
+
+@pytest.mark.parametrize('kind, load, prefix, change, words', [(*way, *row) for ways, *row in (
+    ((BACKBONE, *DINO), remove('blocks.3.gamma2'), ('1 missing', 'blocks.3.gamma2')),
+    ((BACKBONE, *DINO), put('blocks.4.gamma1', 32), ('1 unknown', 'blocks.4.gamma1')),
+    ((BACKBONE, *DINO), put('blocks.0.mlp.fc1.bias', 48), ('1 of another shape', '(48,)', '(128,)')),
+    ((BACKBONE, ), put('blocks.4.gamma1', 32), ('5 blocks', )),
+    ((BACKBONE, ), put('extra', 1), ('unknown', 'extra')),
+    ((BACKBONE, ), put('fpn2.0.weight', 32, 32, 2, 2), ('missing', 'fpn1.0.weight')),
+    (DINO, lambda s: s['blocks.0.gamma1'].fill_(torch.nan), ('blocks.0.gamma1: NaN', )),
+    (DINO, lambda s: s.update({'blocks.0.gamma1': torch.zeros(32).to_sparse()}), ('blocks.0.gamma1: sparse', )),
+    ((CLASSIFIER, ), remove('cls_token'), ('1 missing', 'cls_token')),
+    ((CLASSIFIER, ), remove('norm.weight'), ('norm.weight', )),
+    ((CLASSIFIER, ), remove('head.weight'), ('1 missing', 'head.weight')),
+    ((CLASSIFIER, ), put('head.weight', 10, 31), ('head.weight (10, 31)', '(10, 32)')),
+    ((CLASSIFIER, ), put('cls_token', 1, 1, 31), ('cls_token (1, 1, 31)', )),
+    ((CLASSIFIER, ), lambda s: s['cls_token'].fill_(torch.nan), ('cls_token: NaN', )),
+    ((CLASSIFIER, ), put('cls_attn_blocks.2.gamma1', 32), ('1 unknown', 'cls_attn_blocks.2.gamma1')),
+    ((CLASSIFIER, ), lambda s: [s.pop(n) for n in list(s) if n.startswith(('cls', 'norm', 'head'))],
+     ('the dense layout', 'cls_token', 'with classifier'))) for way in ways])
+def test_files_of_another_model_are_rejected(kind, load, prefix, change, words, tmp_path):
+    """Also one of the two models of a run of DINO. The model stays as it was."""
+    states, model = (official_state(), official_state()), kind()
+    for state in states:
+        change(state)
+    path = save(tmp_path / 'odd.pth', {'model': states[0]} if prefix is None else {'state_dict': dino(*states)})
+    title = '' if prefix is None else f'the {(prefix or "teacher").partition(".")[0]} of '
+    with rejects(f'{title}{path}', *words, model=model):
+        load(model, path, prefix)
+
+
+def test_floating_types_convert(tmp_path):
+    """Counters too, which some tools save with the rest."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.float8_e4m3fn):
+        state, model = {n: v.to(dtype) for n, v in dense_state().items()}, build()
+        load_backbone(model, save(tmp_path / 'other.pth', state))
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, state[name].to(value.dtype)), (dtype, name)
+
+
+def test_infinite_buffers_and_large_weights_are_loaded():
+    model = torch.nn.Linear(2, 2)
+    model.register_buffer('mask', torch.zeros(2))
+    large = torch.full((2, 2), 3e38)  # the sum is infinite
+    load_model(model, {'mask': torch.tensor([0, -float('inf')]), 'weight': large, 'bias': large[0]}, 'file')
+    assert model.mask.isinf().any() and torch.equal(model.weight, large)
+
+
+def test_a_parameter_of_two_names_is_one_under_both():
+    model = torch.nn.Module()
+    model.first = model.second = torch.nn.Linear(2, 2, bias=False)
+    with rejects('second.weight: infinite', model=model):
+        load_model(model, {'first.weight': torch.zeros(2, 2), 'second.weight': torch.full((2, 2), torch.inf)}, 'file')
+
+
+@pytest.mark.parametrize('kind, value, words', (
+    ('num_batches_tracked', float('nan'), 'not finite'), ('running_var', -1e-3, 'negative'),
+    ('running_var', float('inf'), 'infinite'), ('running_mean', -float('inf'), 'infinite')))
+def test_statistics_are_possible(tmp_path, kind, value, words):
+    state = dense_state()
+    name = [name for name in state if name.endswith(kind)][-1]
+    path = save(tmp_path / 'odd.pth', {**state, name: state[name].float().index_fill(-1, torch.tensor([0]), value)})
+    for load in (load_backbone, load_whole):
+        with rejects(f'{name}: {words}'):
+            load(build(), path)
+
+
+@pytest.mark.parametrize('name', ('blocks.0.mlp.fc1.weight', 'head.weight'))
+def test_sparse_tensors_of_layouts_that_transpose(name, tmp_path):
+    state, _ = from_official(official_state(), {}, LAYOUTS['dense'])
+    state |= {n: v for n, v in official_state().items() if n.startswith('head')}
+    path = save(tmp_path / 'odd.pth', {n.replace('running_mean', '_mean'): v.to_sparse() if n.endswith(name) else v
+                                       for n, v in state.items()})
+    with rejects(f'{name}: sparse'):
+        load_backbone(build(), path)
+
+
+@pytest.mark.parametrize('layout, doubled', (
+    ('timm', ('pos_embeder.token_projection.weight', 'pos_embed.token_projection.weight')),
+    ('mmpretrain', ('xca_layers.0.ffn.layers.1.bias', 'xca_layers.0.mlp.fc2.bias')),
+))
+def test_two_names_of_one_tensor_are_refused(layout, doubled, tmp_path):
+    state, _ = from_official(dense_state(), {}, LAYOUTS[layout])
+    state = {n.removeprefix('backbone.'): v for n, v in state.items()}
+    present = next(name for name in doubled if name in state)
+    state |= {name: state[present] + 1 for name in doubled if name != present}
+    with rejects(*doubled, 'two.pth'):
+        load_backbone(build(), save(tmp_path / 'two.pth', state))
+
+
+def test_what_a_user_allows_torch_to_read_stays_allowed(tmp_path):
+    """By class, and by the names of this package's own stand-ins."""
+    allowed = [argparse.Namespace, (dict, 'mmengine.logging.history_buffer.HistoryBuffer'), Fraction]
+    path = save(tmp_path / 'own.pth', {**dense_state(), 'note': argparse.Namespace(lr=1)})
+    with torch.serialization.safe_globals(allowed):
+        before = torch.serialization.get_safe_globals()
+        read_checkpoint(path)
+        assert set(torch.serialization.get_safe_globals()) == set(before)
+        with rejects():
+            read_checkpoint(save(tmp_path / 'code.pth', {'x': save}))
+        assert set(torch.serialization.get_safe_globals()) == set(before)

@@ -1,0 +1,78 @@
+"""Weight files: what they hold, models to fill, and errors that leave a model as it was."""
+import logging
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import MMLogger
+
+from helpers.models import assert_equal, prefixed
+from xcit_dense import XCiTClassifier
+from xcit_dense.errors import CheckpointError
+
+
+def values(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def assert_same_tensors(got, wanted):
+    """Compare by name, in any order."""
+    assert got.keys() == wanted.keys()
+    assert_equal({name: got[name] for name in wanted}, wanted)
+
+
+@contextmanager
+def rejects(*words, model=None):
+    """Expect a `CheckpointError` with all the words, after which a model is as before."""
+    before = model and values(model)
+    with pytest.raises(CheckpointError) as caught:
+        yield caught
+    assert all(str(word) in str(caught.value) for word in words), caught.value
+    if model:
+        assert_equal(values(model), before)
+
+
+@contextmanager
+def logged():
+    """Lines that are written to mmengine's log meanwhile."""
+    lines, handler = [], logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = MMLogger.get_current_instance()
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)
+
+
+def classifier(num_classes=10, **options):
+    arch = dict(embed_dims=32, depth=4, num_heads=4)
+    return XCiTClassifier(arch, num_classes=num_classes, **dict(norm_cfg=dict(type='BN')) | options)
+
+
+def without(state, *starts):
+    return {name: value for name, value in state.items() if not name.startswith(starts)}
+
+
+def dino(teacher, student):
+    """The content of a run of DINO: backbones without classes, and projection heads."""
+    return prefixed(branch(student), 'student.') | prefixed(branch(teacher) | {'centre': torch.randn(6)}, 'teacher.')
+
+
+def branch(state):
+    return prefixed(without(state, 'head.'), 'backbone.') | {
+        'head.mlp.0.weight': torch.randn(8, 32), 'head.last_layer.weight_g': torch.ones(6, 1),
+        'head.last_layer.weight_v': torch.randn(6, 8)}
+
+
+def passl_state(state):
+    """The authors' tensors in PaddlePaddle's form: transposed linear weights, other names."""
+    linear = ('qkv.weight', 'attn.proj.weight', 'fc1.weight', 'fc2.weight', 'head.weight')
+    renamed = {}
+    for name, value in state.items():
+        if name.endswith('num_batches_tracked'):
+            continue
+        value = value.numpy().T if name.endswith(linear) else value.numpy()
+        name = name.replace('running_mean', '_mean').replace('running_var', '_variance')
+        name = name.replace('head.', 'head.fc_cls.') if name.startswith('head.') else f'backbone.{name}'
+        renamed[name] = np.ascontiguousarray(value)
+    return renamed
