@@ -1,18 +1,32 @@
 """From an export to a model: the tools, with --data-root and nothing else of the data."""
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers import exports
-from helpers.paths import ROOT, TINY_CONFIG
+from helpers import exports, exports_segmentation
+from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, assert_same_run, die, train
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 
 LONG = '--cfg-options', 'train_cfg.max_epochs=1'
+_MASKS = (exports.roboflow, exports.cvat, exports.label_studio, exports.fiftyone, exports.one_file)
+_FORMS = (partial(exports.yolo, form=form, polygons=True) for form in ('ultralytics', 'roboflow', 'bare'))
+_MAPS = (exports_segmentation.camvid, exports_segmentation.camvid_colours, exports_segmentation.voc,
+         exports_segmentation.cvat, exports_segmentation.label_studio, exports_segmentation.roboflow)
+
+
+@pytest.mark.parametrize('config, make', [*((TINY_CONFIG, make) for make in (*_MASKS, *_FORMS)),
+                                          *((TINY_SEG_CONFIG, make) for make in _MAPS)])
+def test_each_documented_layout_passes_the_check(config, make, tmp_path):
+    """As its tool exports it: docs/own_data.md."""
+    root = make(tmp_path / 'data')
+    done = run_tool('check_data.py', config, '--data-root', root, '--out', tmp_path / 'out')
+    assert f'in {root}' in done.stdout and '0 errors' in done.stdout
 
 
 @pytest.fixture
@@ -33,8 +47,6 @@ def test_from_roboflow_to_predictions(tmp_path):
     run_tool('predict.py', TINY_CONFIG, run, root / 'test', '--out', tmp_path / 'out', '--score-thr', '0.01')
     found = json.loads((tmp_path / 'out/results.json').read_text())
     assert found and {result['category_id'] for result in found} <= {1, 2, 3}
-    done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')
-    assert '0 errors' in done.stdout
 
 
 def test_boxes_without_masks(boxes_config, tmp_path, call_tool):
@@ -43,8 +55,7 @@ def test_boxes_without_masks(boxes_config, tmp_path, call_tool):
     options = '--data-root', root, '--work-dir', tmp_path / 'run', '--no-pretrained', *LONG
     code, text = call_tool('train.py', TINY_CONFIG, *options)
     assert code == 1 and 'fasterrcnn_xcit_n12_p16_small' in text and 'no segmentation' in text
-    code, text = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')
-    assert code == 1
+    assert call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')[0] == 1
     run_tool('train.py', boxes_config, *options)
     done = run_tool('test.py', boxes_config, tmp_path / 'run', '--data-root', root, '--work-dir', tmp_path / 'tested')
     assert 'coco/bbox_mAP' in done.stdout and 'segm' not in done.stdout
@@ -63,18 +74,6 @@ def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(boxes_
     assert 'training    3 images' in done.stdout
     assert (run / 'data/val.json').read_bytes() == held_out
     assert not (tmp_path / 'tested/data').exists() and not (tmp_path / 'on/data').exists()
-
-
-def test_a_work_dir_that_was_moved(tmp_path):
-    """The config that it holds names files where they were; with --data-root they are found again."""
-    root = exports.one_file(tmp_path / 'data', 6)
-    _config(root, tmp_path / 'run').dump(tmp_path / 'run/config.py')
-    (tmp_path / 'run').rename(tmp_path / 'moved')
-    held_out = (tmp_path / 'moved/data/val.json').read_bytes()
-    cfg = load_config(tmp_path / 'moved/config.py', data_root=root, work_dir=tmp_path / 'moved', pretrained=False)
-    for part in (cfg.val_dataloader.dataset, cfg.val_evaluator):
-        assert Path(part.ann_file) == tmp_path / 'moved/data/val.json'
-    assert (tmp_path / 'moved/data/val.json').read_bytes() == held_out
 
 
 def test_it_is_measured_without_a_trace(tmp_path):
@@ -102,3 +101,15 @@ def test_a_run_on_divided_images_goes_on_exactly(tmp_path):
     for name in ('train', 'val'):
         files = [tmp_path / run / f'data/{name}.json' for run in ('whole', 'cut')]
         assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_work_dir_that_was_moved(tmp_path):
+    """The config that it holds names files where they were; with --data-root they are found again."""
+    root = exports.one_file(tmp_path / 'data', 6)
+    _config(root, tmp_path / 'run').dump(tmp_path / 'run/config.py')
+    (tmp_path / 'run').rename(tmp_path / 'moved')
+    held_out = (tmp_path / 'moved/data/val.json').read_bytes()
+    cfg = load_config(tmp_path / 'moved/config.py', data_root=root, work_dir=tmp_path / 'moved', pretrained=False)
+    for part in (cfg.val_dataloader.dataset, cfg.val_evaluator):
+        assert Path(part.ann_file) == tmp_path / 'moved/data/val.json'
+    assert (tmp_path / 'moved/data/val.json').read_bytes() == held_out
