@@ -42,7 +42,8 @@ def test_images_are_turned_as_the_step_says():
             (dict(type='LoadImageFromFile'), True),
             (dict(type='mmcv.LoadImageFromFile', color_type='unchanged'), False),
             (dict(type=LoadImageFromFile, color_type='color_ignore_orientation'), False),
-            (dict(type='RandomChoice', transforms=[[dict(type=LoadImageFromFile, imdecode_backend='tifffile')]]), False),
+            (dict(type='RandomChoice', transforms=[[dict(type=LoadImageFromFile, imdecode_backend='tifffile')]]),
+             False),
             (dict(type='LoadAnnotations'), True)):
         assert turns_images(coco('x', pipeline=[dict(type='RandomFlip'), step])) == turned, step
 

@@ -221,6 +221,9 @@ def test_global_views_come_first_and_keep_more_of_the_image():
         assert {view.dtype for view in views} == {np.dtype(np.uint8)}
         spreads.append([float(np.ptp(view)) for view in views])
     assert np.mean(spreads, 0)[:2].min() > 2 * np.mean(spreads, 0)[2:].max()
+    for image in (np.zeros((9, 9), np.uint8), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3))):
+        with pytest.raises(DataError, match='three channels of bytes, as LoadImageFromFile reads them; got the shape'):
+            step(dict(img=image))
 
 
 def test_the_views_see_the_channels_in_the_order_of_pil_and_return_them_in_that_of_opencv():
@@ -254,12 +257,6 @@ def test_without_blurs_no_view_is_blurred_and_with_them_the_first_always_is():
                         for _ in range(20)])
 
     assert sharpness(True) < 0.7 * sharpness(False)
-
-
-@pytest.mark.parametrize('image', [np.zeros((9, 9), np.uint8), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3))])
-def test_other_images_are_an_error_that_says_what_is_needed(image):
-    with pytest.raises(DataError, match='three channels of bytes, as LoadImageFromFile reads them; got the shape'):
-        MultiCrop()(dict(img=image))
 
 
 def test_a_resumed_run_draws_the_same_views_with_and_without_workers(tmp_path):

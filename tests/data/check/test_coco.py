@@ -52,6 +52,11 @@ def test_file_that_is_not_coco(root):
         assert finding.severity == 'error' and finding.sentence.startswith(str(root / ANNOTATIONS)), content[:50]
     (root / ANNOTATIONS).unlink()
     only(check_data_set(coco(root)), 'not-there')
+    (root / ANNOTATIONS).write_bytes(whole)  # as COCO's image_info_test-dev2017.json
+    rewrite(root, lambda content: content.pop('annotations'))
+    report = check_data_set(coco(root, test_mode=True))
+    assert report.findings == [] and report.counts['images'] == 6
+    assert 'annotations' in only(check_data_set(coco(root)), 'not-coco')[0].sentence
 
 
 def rle(counts, size=None):

@@ -70,20 +70,6 @@ def test_a_list_from_windows(root):
     assert len(missing) == 2 and '/\\ufefftraining' in missing[0].sentence
 
 
-def test_links_are_read_as_the_frameworks_read_them(root):
-    """A file for itself and a whole folder, as Hugging Face's cache, DVC and ``ln -s`` leave them."""
-    for path in image_and_map(root):
-        (root.parent / path.name).write_bytes(path.read_bytes())
-        path.unlink()
-        path.symlink_to(root.parent / path.name)
-    for folder in ('images', 'annotations'):
-        (root / folder / 'training').rename(root.parent / folder)
-        (root / folder / 'training').symlink_to(root.parent / folder)
-    for kind in ('ImageFolderDataset', 'BaseSegDataset'):
-        report = check_data_set(folders(root, type=kind))
-        assert report.findings == [] and report.counts['images'] == 6, kind
-
-
 @pytest.mark.parametrize('zero, ignored, classes', (
     (False, 255, [('a', 2, 11), ('b', 1, 2), ('c', 1, 4), ('(ignored)', 1, 3)]),
     (True, 255, [('a', 1, 2), ('b', 1, 4), ('c', 0, 0), ('(ignored)', 2, 14)]),

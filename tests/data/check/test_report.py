@@ -23,7 +23,6 @@ from helpers.faulty_data import (
 )
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data import check as data_check
 from xcit_dense.data.check import (
     KINDS,
     Finding,
@@ -98,21 +97,6 @@ def test_a_training_stops_at_every_error_and_at_no_warning(demo_data, monkeypatc
         assert said and kind in said[0], kind
 
 
-def test_the_tool_ends_with_1_for_errors_and_with_strict_for_warnings(demo_data, tmp_path, monkeypatch, call_tool):
-    for kinds, strict, code, numbers in (
-            ((), True, 0, '0 errors and 0 warnings'), (WARNINGS, False, 0, f'0 errors and {len(WARNINGS)} warnings'),
-            ({'box-empty'}, True, 1, '0 errors and 1 warning'), ({'rle-size'}, False, 1, '1 error and 0 warnings'),
-            (KINDS, False, 1, f'{len(ERRORS)} errors and {len(WARNINGS)} warnings')):
-        monkeypatch.setattr(data_check, 'check_data_sets', lambda cfg, use_cache, kinds=kinds: dict(
-            train_dataloader=of_kinds(kinds)))
-        got = call_tool('check_data.py', TINY_CONFIG, '--data-root', demo_data, '--out', tmp_path, '--overwrite',
-                        *['--strict'] * strict)
-        assert got[0] == code and numbers in got[1]
-        written = json.loads((tmp_path / 'findings.json').read_text())
-        assert {f['kind']: f['severity'] for f in written} == {
-            kind: 'error' if kind in ERRORS else 'warning' for kind in kinds}
-
-
 def test_what_is_dropped(root, tmp_path):
     """The record with the finding and no other, of a file; the image with it, of folders."""
     before = json.loads((root / ANNOTATIONS).read_text())
@@ -160,25 +144,21 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, said):
     check_before_training(cfg)
 
 
-@pytest.mark.parametrize('count, more', ((3, 0), (4, 1), (10, 7), (11, 8)))
-def test_no_more_are_counted_than_there_are(root, count, more):
-    """Beyond the ten that an error shows, and the three of a kind that a report shows."""
-    endless(root, *range(1, count + 1))
-    message, summary = stopped(root), check_data_set(coco(root)).summary()
-    assert message.count('[0, 0, inf') == min(count, 10) and ('and 1 more' in message) == (count == 11)
-    assert summary.count('[0, 0, inf') == 3 and (f'and {more} more' in summary) == (more > 0)
-    assert summary.count(' more') == (more > 0)
-
-
-@pytest.mark.parametrize('count', (2, 468))
-def test_equal_faults_are_one_line(root, count):
-    """In the report and in the error of a training, for every kind; the file of findings has all."""
-    endless(root, *[5] * count, 6)
-    report = check_data_set(coco(root))
-    assert len(report.findings) == count + 1
-    for text in (report.summary(), stopped(root)):
-        assert text.count('[0, 0, inf, 5]') == 1 and f'{count:,} times, for example: ' in text
-        assert text.count('[0, 0, inf, 6]') == 1 and ' more' not in text
+def test_equal_faults_are_one_line(root):
+    """In the report, which shows three of a kind, and in the error of a training, which shows ten."""
+    for count, more in ((3, 0), (4, 1), (10, 7), (11, 8)):
+        endless(root, *range(1, count + 1))
+        message, summary = stopped(root), check_data_set(coco(root)).summary()
+        assert message.count('[0, 0, inf') == min(count, 10) and ('and 1 more' in message) == (count == 11)
+        assert summary.count('[0, 0, inf') == 3 and (f'and {more} more' in summary) == (more > 0)
+        assert summary.count(' more') == (more > 0)
+    for count in (2, 468):
+        endless(root, *[5] * count, 6)
+        report = check_data_set(coco(root))
+        assert len(report.findings) == count + 1
+        for text in (report.summary(), stopped(root)):
+            assert text.count('[0, 0, inf, 5]') == 1 and f'{count:,} times, for example: ' in text
+            assert text.count('[0, 0, inf, 6]') == 1 and ' more' not in text
 
 
 def test_first_lines_have_a_fault_of_every_kind_and_drop_where_it_helps(root):

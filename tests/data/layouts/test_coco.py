@@ -8,7 +8,7 @@ import pytest
 from helpers import exports
 from helpers.faulty_data import fields, rewrite
 from helpers.placing import detector, files_in, numbers, placed, read
-from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check import check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data
 from xcit_dense.data.layouts.source import Source, without_parents
 from xcit_dense.errors import DataError
@@ -41,6 +41,7 @@ def test_exports(make, options, wanted, name, folder, tmp_path, capfd):
     before = files_in(root)
     cfg = placed(root, folder)
     assert numbers(cfg) == (wanted, NAMES)
+    assert not any(report.errors for report in check_data_sets(cfg, use_cache=False).values())
     said = capfd.readouterr().out
     assert said.count(f'data        {name}') == 1 and '3: disc, square, triangle' in said
     assert all(f'{words}' in said for words in ('training  ', 'validation  ', 'test  '))

@@ -1,32 +1,18 @@
 """From an export to a model: the tools, with --data-root and nothing else of the data."""
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers import exports, exports_segmentation
-from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers import exports
+from helpers.paths import ROOT, TINY_CONFIG
 from helpers.runs import At, assert_same_run, die, train
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 
 LONG = '--cfg-options', 'train_cfg.max_epochs=1'
-_MASKS = (exports.roboflow, exports.cvat, exports.label_studio, exports.fiftyone, exports.one_file)
-_FORMS = (partial(exports.yolo, form=form, polygons=True) for form in ('ultralytics', 'roboflow', 'bare'))
-_MAPS = (exports_segmentation.camvid, exports_segmentation.camvid_colours, exports_segmentation.voc,
-         exports_segmentation.cvat, exports_segmentation.label_studio, exports_segmentation.roboflow)
-
-
-@pytest.mark.parametrize('config, make', [*((TINY_CONFIG, make) for make in (*_MASKS, *_FORMS)),
-                                          *((TINY_SEG_CONFIG, make) for make in _MAPS)])
-def test_each_documented_layout_passes_the_check(config, make, tmp_path):
-    """As its tool exports it: docs/own_data.md."""
-    root = make(tmp_path / 'data')
-    done = run_tool('check_data.py', config, '--data-root', root, '--out', tmp_path / 'out')
-    assert f'in {root}' in done.stdout and '0 errors' in done.stdout
 
 
 @pytest.fixture
@@ -47,6 +33,8 @@ def test_from_roboflow_to_predictions(tmp_path):
     run_tool('predict.py', TINY_CONFIG, run, root / 'test', '--out', tmp_path / 'out', '--score-thr', '0.01')
     found = json.loads((tmp_path / 'out/results.json').read_text())
     assert found and {result['category_id'] for result in found} <= {1, 2, 3}
+    done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')
+    assert f'in {root}' in done.stdout and '0 errors' in done.stdout
 
 
 def test_boxes_without_masks(boxes_config, tmp_path, call_tool):

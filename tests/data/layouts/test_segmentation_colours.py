@@ -12,7 +12,7 @@ from helpers.placing import files_in, segmentor
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.layouts import DataOptions
 from xcit_dense.data.layouts.palettes import names_beside, read_palette
-from xcit_dense.errors import DataError, OutputError
+from xcit_dense.errors import DataError
 from xcit_dense.files import RECORD
 
 TWO = dict(road=(128, 64, 128), sky=(0, 0, 255))
@@ -101,16 +101,6 @@ def test_another_palette_leaves_the_maps_of_a_training_unless_it_trains(tmp_path
     load(run, 'class_dict.csv', replaces=True)  # as at first, and so are the maps
     files.pop(run / 'data' / RECORD)
     assert files.items() <= files_in(run).items()
-
-
-def test_a_file_of_somebody_else_is_not_replaced(tmp_path):
-    root = exports.camvid_colours(tmp_path / 'data')
-    other = tmp_path / 'run/data/maps/train/train000.png'
-    other.parent.mkdir(parents=True)
-    other.write_bytes(b'mine')
-    with pytest.raises(OutputError, match='train000.png'):
-        segmentor(root, tmp_path / 'run')
-    assert other.read_bytes() == b'mine'
 
 
 def test_colours_without_a_class_without_a_palette_or_ignored(tmp_path):

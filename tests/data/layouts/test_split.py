@@ -181,19 +181,14 @@ def test_another_process_was_faster(tmp_path, monkeypatch):
     with Made(folder, tmp_path) as made:
         made.write_json('a.json', [1])
     assert calls and json.loads((folder / 'a.json').read_text()) == [1]
-
-
-def test_several_processes_write_the_same_files(tmp_path):
-    """Each finds what the others wrote and have not noted yet."""
-    with Made(tmp_path / 'data', tmp_path) as first, Made(tmp_path / 'data', tmp_path) as second:
-        for made in (first, second):
-            made.write('maps/a.png', b'same')
-        second.write('b.txt', b'b')
-        first.write('b.txt', b'b')
-    with Made(tmp_path / 'data', tmp_path) as later:
+    # each finds what the others wrote and have not noted yet
+    with Made(folder, tmp_path) as first, Made(folder, tmp_path) as second:
+        for made, name in ((first, 'maps/a.png'), (second, 'maps/a.png'), (second, 'b.txt'), (first, 'b.txt')):
+            made.write(name, b'same')
+    with Made(folder, tmp_path) as later:
         assert later.write('maps/a.png', b'new').read_bytes() == b'new'
-    (tmp_path / 'data/b.txt').write_bytes(b'by hand')
-    with Made(tmp_path / 'data', tmp_path) as later, pytest.raises(OutputError, match='b.txt'):
+    (folder / 'b.txt').write_bytes(b'by hand')
+    with Made(folder, tmp_path) as later, pytest.raises(OutputError, match='b.txt'):
         later.write('b.txt', b'new')
 
 

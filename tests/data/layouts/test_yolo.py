@@ -10,6 +10,7 @@ from PIL import Image
 
 from helpers import exports
 from helpers.placing import detector, numbers, placed
+from xcit_dense.data.check import check_data_sets
 from xcit_dense.data.layouts.yolo import read_yolo
 from xcit_dense.errors import DataError
 
@@ -38,7 +39,9 @@ def one(tmp_path):
 def test_forms(form, polygons, folder, tmp_path, capfd):
     root = exports.yolo(tmp_path / 'data', form=form, polygons=polygons)
     before = sorted(root.rglob('*'))
-    assert numbers(placed(root, folder)) == (dict(train=(8, 24), val=(4, 12), test=(4, 12)), NAMES)
+    cfg = placed(root, folder, detector(root, with_mask=True))
+    assert numbers(cfg) == (dict(train=(8, 24), val=(4, 12), test=(4, 12)), NAMES)
+    assert any(report.errors for report in check_data_sets(cfg, use_cache=False).values()) != polygons  # of masks
     said = capfd.readouterr().out
     assert 'YOLO' in said and ('polygons' if polygons else 'boxes') in said
     assert sorted(root.rglob('*')) == before
