@@ -102,26 +102,21 @@ def test_what_is_not_there_is_named(root):
     check_data(config(dict(type='CIFAR10', data_root=str(root), data_prefix='none')))  # it would fetch them
 
 
-def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch, root):
-    asked = []
+def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch):
+    asked = set()
     monkeypatch.setattr('xcit_dense.data.datasets.import_module',
-                        lambda name: asked.append(name.partition('.')[0]) or __import__(name, fromlist=['*']))
-
-    def ask(kind, **dataset):
+                        lambda name: asked.add(name.partition('.')[0]) or __import__(name, fromlist=['*']))
+    for kind in ('CustomDataset', 'ImageNet', 'mmpretrain.CUB', 'CUB'):
         asked.clear()
-        found = class_of(dict(type=kind, **dataset), 'TRANSFORMS', 'RandomErasing') if dataset.pop(
-            'step', False) else type_of(dict(type=kind, **dataset))
-        return found and found.__module__.partition('.')[0], set(asked)
-
-    for kind in ('CustomDataset', 'ImageNet', 'mmpretrain.CUB'):
-        assert ask(kind) == ('mmpretrain', {'mmpretrain'})
-    assert ask('CustomDataset', step=True) == ('mmpretrain', {'mmpretrain'})
-    assert ask('CUB')[0] == 'mmpretrain'
+        found = type_of(dict(type=kind)), class_of(dict(type=kind), 'TRANSFORMS', 'RandomErasing')
+        assert {each.__module__.partition('.')[0] for each in found} == {'mmpretrain'}
+        assert asked == {'mmpretrain'} or kind == 'CUB'
+    asked.clear()
     for kind, prefix in (('CocoDataset', 'img'), ('ADE20KDataset', 'img_path')):
-        assert 'mmpretrain' not in ask(kind, data_prefix={prefix: 'x'})[1]
-        assert 'mmpretrain' not in ask(kind, data_prefix={prefix: 'x'}, step=True)[1]
-        class_of(dict(type=kind, data_prefix={prefix: 'x'}), 'TRANSFORMS', 'NoSuchStep')
-        assert 'mmpretrain' not in asked
+        dataset = dict(type=kind, data_prefix={prefix: 'x'})
+        assert type_of(dataset) and class_of(dataset, 'TRANSFORMS', 'NoSuchStep') is None
+        class_of(dataset, 'TRANSFORMS', 'RandomErasing')
+    assert asked and 'mmpretrain' not in asked
 
 
 def test_data_sets_of_others_are_unknown(monkeypatch, root):
