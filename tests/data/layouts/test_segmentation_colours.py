@@ -41,6 +41,8 @@ def test_a_palette_in_any_of_its_forms(tmp_path):
         path.write_text(text)
         with pytest.raises(DataError, match=words):
             read_palette(path)
+    path.write_text('\n'.join(f'c{i} {i} 0 0' for i in range(255)))
+    assert len(read_palette(path)) == 255
     with pytest.raises(DataError, match='palette .* does not exist'):
         read_palette(tmp_path / 'b.txt')
 
