@@ -9,8 +9,6 @@ import pytest
 from xcit_dense.data.channels import LoadImageChannels, decode, stretched
 from xcit_dense.errors import ConfigError, DataError
 
-WITHOUT_TIFFFILE = pytest.mark.usefixtures('without_tifffile')
-
 
 @pytest.fixture
 def without_tifffile(monkeypatch):
@@ -34,62 +32,56 @@ def write(path, array):
     return path
 
 
-@WITHOUT_TIFFFILE
-@pytest.mark.parametrize('name, channels, kind', (
-    *((f'a{suffix}', channels, kind) for channels in (1, 2, 3, 4, 5, 12) for kind in ('uint8', 'uint16', 'float32')
-      for suffix in ('.npy', '.tif')),
-    ('a.npy', 5, 'int64'), ('a.npy', 5, 'float16'), ('a.TIFF', 5, 'uint16'), ('a.png', 1, 'uint16'),
-    ('a.png', 3, 'uint16'), ('a.png', 4, 'uint8'), ('a.png', 1, 'uint8')))
-def test_all_channels_come_in_the_order_of_the_file(name, channels, kind, tmp_path):
-    array = noise(channels, kind)
-    path = write(tmp_path / name, array)
-    loaded = LoadImageChannels(channels)(dict(img_path=str(path)))
-    assert loaded['img'].shape == (6, 9, channels) and loaded['img'].dtype == np.float32
-    assert np.array_equal(loaded['img'], array.reshape(6, 9, channels).astype(np.float32))
-    assert loaded['img_shape'] == loaded['ori_shape'] == (6, 9)
+def load(path, channels=5):
+    return LoadImageChannels(channels)(dict(img_path=str(path)))
 
 
-@WITHOUT_TIFFFILE
-@pytest.mark.parametrize('name, channels', (('a.npy', 4), ('a.tif', 6), ('a.npy', 1)))
-def test_another_number_of_channels_is_named(name, channels, tmp_path):
-    path = write(tmp_path / name, noise(5, 'uint16'))
-    with pytest.raises(DataError, match=rf'{path} .*\(6, 9, 5\).*\(H, W, {channels}\)'):
-        LoadImageChannels(channels)(dict(img_path=str(path)))
+def test_all_channels_come_in_the_order_of_the_file(tmp_path, without_tifffile):
+    for name, channels, kind in (
+            *((f'a{suffix}', channels, kind) for channels in (1, 2, 3, 4, 5, 12)
+              for kind in ('uint8', 'uint16', 'float32') for suffix in ('.npy', '.tif')),
+            ('a.npy', 5, 'int64'), ('a.npy', 5, 'float16'), ('a.TIFF', 5, 'uint16'), ('a.png', 1, 'uint16'),
+            ('a.png', 3, 'uint16'), ('a.png', 4, 'uint8'), ('a.png', 1, 'uint8')):
+        array = noise(channels, kind)
+        path = write(tmp_path / name, array)
+        loaded = load(path, channels)
+        assert loaded['img'].shape == (6, 9, channels) and loaded['img'].dtype == np.float32, (name, channels, kind)
+        assert np.array_equal(loaded['img'], array.reshape(6, 9, channels).astype(np.float32)), (name, channels, kind)
+        assert loaded['img_shape'] == loaded['ori_shape'] == (6, 9)
 
 
-@WITHOUT_TIFFFILE
-@pytest.mark.parametrize('name, data', (
-    ('a.npy', b''), ('a.npy', b'\x93NUMPY\x01'), ('a.tif', b'II*\0'), ('a.tif', b''), ('a.png', b''),
-    ('a.png', b'x'), ('gone.npy', None)))
-def test_what_cannot_be_read_is_named(name, data, tmp_path):
-    if data is not None:
-        (tmp_path / name).write_bytes(data)
-    with pytest.raises(DataError, match=f'{name} cannot be read'):
-        LoadImageChannels(5)(dict(img_path=str(tmp_path / name)))
+def test_another_number_of_channels_is_named(tmp_path, without_tifffile):
+    for name, channels in (('a.npy', 4), ('a.tif', 6), ('a.npy', 1)):
+        path = write(tmp_path / name, noise(5, 'uint16'))
+        with pytest.raises(DataError, match=rf'{path} .*\(6, 9, 5\).*\(H, W, {channels}\)'):
+            load(path, channels)
+    for channels in (0, '5', None, 2.):
+        with pytest.raises(ConfigError, match='channels'):
+            LoadImageChannels(channels)
 
 
-@pytest.mark.parametrize('array', (np.array([object()]), np.array([['a']])))
-def test_arrays_of_other_things_are_refused(array, tmp_path):
+def test_what_cannot_be_read_is_named(tmp_path, without_tifffile):
     """Without running anything that a file holds."""
-    np.save(tmp_path / 'a.npy', array, allow_pickle=True)
-    with pytest.raises(DataError, match='a.npy'):
-        LoadImageChannels(1)(dict(img_path=str(tmp_path / 'a.npy')))
+    for name, data in (('a.npy', b''), ('a.npy', b'\x93NUMPY\x01'), ('a.tif', b'II*\0'), ('a.tif', b''), ('a.png', b''),
+                       ('a.png', b'x'), ('gone.npy', None)):
+        if data is not None:
+            (tmp_path / name).write_bytes(data)
+        with pytest.raises(DataError, match=f'{name} cannot be read'):
+            load(tmp_path / name)
+    for array in (np.array([object()]), np.array([['a']])):
+        np.save(tmp_path / 'a.npy', array, allow_pickle=True)
+        with pytest.raises(DataError, match='a.npy'):
+            load(tmp_path / 'a.npy', 1)
 
 
-@pytest.mark.parametrize('value', (np.nan, np.inf))
-def test_values_that_are_no_numbers_are_refused(value, tmp_path):
+def test_values_that_are_no_numbers_are_refused(tmp_path):
     """As satellites' images have where they saw nothing: one would make all weights NaN."""
-    array = noise(5, 'float32')
-    array[2, 3, 4] = value
-    np.save(tmp_path / 'a.npy', array)
-    with pytest.raises(DataError, match=r'a.npy has 1 value .*NaN'):
-        LoadImageChannels(5)(dict(img_path=str(tmp_path / 'a.npy')))
-
-
-@pytest.mark.parametrize('channels', (0, '5', None, 2.))
-def test_a_number_of_channels_that_cannot_be(channels):
-    with pytest.raises(ConfigError, match='channels'):
-        LoadImageChannels(channels)
+    for value in (np.nan, np.inf):
+        array = noise(5, 'float32')
+        array[2, 3, 4] = value
+        np.save(tmp_path / 'a.npy', array)
+        with pytest.raises(DataError, match=r'a.npy has 1 value .*NaN'):
+            load(tmp_path / 'a.npy')
 
 
 def test_tifffile_reads_what_opencv_does_not(tmp_path):

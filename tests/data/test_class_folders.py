@@ -1,5 +1,8 @@
 """Images of classes, in folders or in a list: they are read and numbered as by mmpretrain."""
+import re
 import shutil
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from mmengine.config import Config
@@ -9,6 +12,7 @@ from xcit_dense.data.check import check_data_set
 from xcit_dense.data.class_folders import ClassImages
 from xcit_dense.data.classes import classes_of_data, heads_of_classes, take_classes
 from xcit_dense.data.datasets import check_data, class_of, files_of, folder_of, reader_of, type_of
+from xcit_dense.data.imagenet import are_imagenet_names, imagenet_classes
 from xcit_dense.errors import CheckpointError, DataError
 
 mmpretrain = pytest.importorskip('mmpretrain.datasets', reason='mmpretrain is optional')
@@ -98,32 +102,37 @@ def test_what_is_not_there_is_named(root):
     check_data(config(dict(type='CIFAR10', data_root=str(root), data_prefix='none')))  # it would fetch them
 
 
-def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch, root):
-    asked = []
+def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch):
+    asked = set()
     monkeypatch.setattr('xcit_dense.data.datasets.import_module',
-                        lambda name: asked.append(name.partition('.')[0]) or __import__(name, fromlist=['*']))
-
-    def ask(kind, **dataset):
+                        lambda name: asked.add(name.partition('.')[0]) or __import__(name, fromlist=['*']))
+    for kind in ('CustomDataset', 'ImageNet', 'mmpretrain.CUB', 'CUB'):
         asked.clear()
-        found = class_of(dict(type=kind, **dataset), 'TRANSFORMS', 'RandomErasing') if dataset.pop(
-            'step', False) else type_of(dict(type=kind, **dataset))
-        return found and found.__module__.partition('.')[0], set(asked)
-
-    for kind in ('CustomDataset', 'ImageNet', 'mmpretrain.CUB'):
-        assert ask(kind) == ('mmpretrain', {'mmpretrain'})
-    assert ask('CustomDataset', step=True) == ('mmpretrain', {'mmpretrain'})
-    assert ask('CUB')[0] == 'mmpretrain'
+        found = type_of(dict(type=kind)), class_of(dict(type=kind), 'TRANSFORMS', 'RandomErasing')
+        assert {each.__module__.partition('.')[0] for each in found} == {'mmpretrain'}
+        assert asked == {'mmpretrain'} or kind == 'CUB'
+    asked.clear()
     for kind, prefix in (('CocoDataset', 'img'), ('ADE20KDataset', 'img_path')):
-        assert 'mmpretrain' not in ask(kind, data_prefix={prefix: 'x'})[1]
-        assert 'mmpretrain' not in ask(kind, data_prefix={prefix: 'x'}, step=True)[1]
-        class_of(dict(type=kind, data_prefix={prefix: 'x'}), 'TRANSFORMS', 'NoSuchStep')
-        assert 'mmpretrain' not in asked
+        dataset = dict(type=kind, data_prefix={prefix: 'x'})
+        assert type_of(dataset) and class_of(dataset, 'TRANSFORMS', 'NoSuchStep') is None
+        class_of(dataset, 'TRANSFORMS', 'RandomErasing')
+    assert asked and 'mmpretrain' not in asked
 
 
-def test_without_mmpretrain_its_data_sets_are_unknown(monkeypatch, root):
+def test_data_sets_of_others_are_unknown(monkeypatch, root):
+    """A custom data set of somebody else, and all without mmpretrain; the files of splits differ."""
+    def load(self):
+        return []
+
     def no(name):
         raise ImportError(name)
 
+    load.__qualname__ = 'CustomDataset.load_data_list'
+    kinds = [type('CustomDataset', (), dict(load_data_list=load)), type('Mine', (mmpretrain.CustomDataset, ), {}),
+             type('Other', (mmpretrain.CustomDataset, ), dict(load_data_list=load))]
+    assert [reader_of(dict(type=kind)) for kind in kinds] == ['', 'CustomDataset', '']
+    for kind in ('ImageNet', 'CUB'):
+        assert files_of(dict(type=kind, split='train')) != files_of(dict(type=kind, split='test'))
     monkeypatch.setattr('xcit_dense.data.datasets.import_module', no)
     assert type_of(pictures(root)) is None and reader_of(pictures(root)) == ''
     check_data(config(pictures(root, 'none')))  # to install it comes first
@@ -131,41 +140,20 @@ def test_without_mmpretrain_its_data_sets_are_unknown(monkeypatch, root):
     assert finding.kind == 'not-checked' and "has a data set type 'CustomDataset'" in finding.sentence
 
 
-def test_somebody_elses_custom_data_set_is_none_of_mmpretrains():
-    def load(self):
-        return []
-
-    load.__qualname__ = 'CustomDataset.load_data_list'
-    kinds = [type('CustomDataset', (), dict(load_data_list=load)), type('Mine', (mmpretrain.CustomDataset, ), {}),
-             type('Other', (mmpretrain.CustomDataset, ), dict(load_data_list=load))]
-    assert [reader_of(dict(type=kind)) for kind in kinds] == ['', 'CustomDataset', '']
-
-
-def test_files_of_splits_differ():
-    for kind in ('ImageNet', 'CUB'):
-        assert files_of(dict(type=kind, split='train')) != files_of(dict(type=kind, split='test'))
-
-
-def model_of(**backbone):
-    return dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', **backbone),
-                head=dict(type='LogitsHead', loss=dict(type='LabelSmoothLoss', num_classes=1000)),
-                data_preprocessor=dict(num_classes=1000))
-
-
-@pytest.mark.parametrize('backbone', (dict(num_classes=1000), {}))
-def test_class_folders_give_their_classes_to_every_part_that_counts_them(root, backbone):
-    cfg = config(pictures(root), pictures(root, 'val'), model_of(**backbone), data_preprocessor=dict(num_classes=7))
-    take_classes(cfg)
-    assert cfg.train_dataloader.dataset.metainfo.classes == cfg.val_dataloader.dataset.metainfo.classes == NAMES
-    assert cfg.model.backbone.num_classes == cfg.model.head.loss.num_classes == 5
-    assert cfg.model.data_preprocessor.num_classes == cfg.data_preprocessor.num_classes == 5
+def test_class_folders_give_their_classes_to_every_part_that_counts_them(root):
+    for backbone in (dict(num_classes=1000), {}):
+        model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', **backbone),
+                     head=dict(type='LogitsHead', loss=dict(type='LabelSmoothLoss', num_classes=1000)),
+                     data_preprocessor=dict(num_classes=1000))
+        cfg = config(pictures(root), pictures(root, 'val'), model, data_preprocessor=dict(num_classes=7))
+        take_classes(cfg)
+        assert cfg.train_dataloader.dataset.metainfo.classes == cfg.val_dataloader.dataset.metainfo.classes == NAMES
+        assert cfg.model.backbone.num_classes == cfg.model.head.loss.num_classes == 5
+        assert cfg.model.data_preprocessor.num_classes == cfg.data_preprocessor.num_classes == 5
     for loader in ('train', 'val'):
         its = built(cfg[f'{loader}_dataloader'].dataset)
         assert its.CLASSES == NAMES and sorted(set(its.get_gt_labels())) == list(range(5))
-
-
-
-def test_a_classifier_without_a_head_has_no_classes_of_its_own():
+    # a classifier without a head has no classes of its own
     model = dict(backbone=dict(type='XCiTClassifier', num_classes=0), head=dict(type='LinearClsHead', num_classes=9))
     assert [head['type'] for head in heads_of_classes(model)] == ['LinearClsHead']
     assert list(heads_of_classes(dict(backbone=dict(type='ResNet', num_classes=9)))) == []
@@ -222,3 +210,21 @@ def test_no_class_folders_at_all(root):
         classes_of_data(pictures(root, 'none'))
     with pytest.raises(CheckpointError, match='no class names'):
         take_classes(config(pictures(root)), {}, 'x.pth')
+
+
+def test_names_of_imagenet():
+    """A thousand ids in order, as timm has them, with a name of its own each, as mmpretrain has them."""
+    classes, categories = imagenet_classes(), import_module('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
+    assert len(classes) == 1000 and list(classes) == sorted(classes) and max(map(len, classes.values())) < 40
+    assert all(re.fullmatch(r'n\d{8}', number) for number in classes)
+    assert len({name.lower() for name in classes.values()}) == 1000  # Cardigan, a dog, and cardigan are two
+    info = Path(pytest.importorskip('timm').__file__).parent / 'data/_info/imagenet_synsets.txt'
+    assert info.read_text().split() == list(classes)
+    others = {name: theirs for name, theirs in zip(classes.values(), categories, strict=True)
+              if name != theirs.partition(',')[0]}
+    assert others == {'crane (bird)': 'crane', 'crane (machine)': 'crane', 'maillot (tights)': 'maillot',
+                      'maillot (bathing suit)': 'maillot, tank suit',
+                      'Cardigan Welsh corgi': 'Cardigan, Cardigan Welsh corgi'}
+    own = tuple(classes.values())  # known with all synonyms and with one
+    assert are_imagenet_names(categories) and are_imagenet_names(own)
+    assert not any(map(are_imagenet_names, (own[:999], own[::-1], list(classes))))

@@ -1,12 +1,11 @@
 """Classes out of the data, and where they go."""
-import json
-import shutil
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config, ConfigDict
 from PIL import Image
 
+from helpers.faulty_data import ANNOTATIONS, rewrite
 from helpers.paths import SMALL_CONFIG
 from xcit_dense import get_config
 from xcit_dense.config.loading import load_config
@@ -17,56 +16,42 @@ from xcit_dense.data.files import read_class_list
 from xcit_dense.draw.colours import class_colours
 from xcit_dense.errors import DataError
 
+NAMES = ('disc', 'square', 'triangle', 'star', 'cross')
+VALIDATION = ANNOTATIONS.replace('train', 'val')
+
 
 def test_classes_come_from_the_data(demo_data):
     cfg = load_config(SMALL_CONFIG, data_root=demo_data)
     take_classes(cfg)
-    classes = ('disc', 'square', 'triangle', 'star', 'cross')
     assert cfg.model.roi_head.bbox_head.num_classes == cfg.model.roi_head.mask_head.num_classes == 5
-    assert cfg.val_dataloader.dataset.metainfo.classes == classes
+    assert cfg.val_dataloader.dataset.metainfo.classes == NAMES
     assert len(set(map(tuple, cfg.val_dataloader.dataset.metainfo.palette))) == 5
-
-
-def test_classes_keep_the_order_of_the_file_as_mmdet_does(demo_data, tmp_path):
-    (tmp_path / 'annotations').mkdir()
-    content = json.loads((demo_data / 'annotations/instances_train2017.json').read_text())
-    content['categories'].reverse()
-    (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps(content))
-    cfg = load_config(SMALL_CONFIG, data_root=tmp_path)
-    assert classes_of_data(cfg.train_dataloader.dataset) == dict(
-        classes=('cross', 'star', 'triangle', 'square', 'disc'), category_ids=(5, 4, 3, 2, 1))
-
-
-@pytest.mark.parametrize('change', (lambda c: c.reverse(), lambda c: c.pop(), lambda c: c[0].update(id=9)))
-def test_categories_in_another_order_are_refused(change, demo_data, tmp_path):
-    """mmdet counts the categories of each file by themselves: another order scores the wrong classes."""
-    shutil.copytree(demo_data / 'annotations', tmp_path / 'annotations')
-    path = tmp_path / 'annotations/instances_val2017.json'
-    content = json.loads(path.read_text())
-    change(content['categories'])
-    path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=f'{path} has different classes than the training data, or a different order'):
-        take_classes(load_config(SMALL_CONFIG, data_root=tmp_path))
-
-
-def test_classes_of_a_checkpoint_are_compared_with_the_data(demo_data):
+    cfg = get_config('maskrcnn_xcit_n12_p16_small', data_root=demo_data)
+    assert cfg.model.roi_head.bbox_head.num_classes == 5
+    # those of a checkpoint are compared with the data
     cfg = load_config(SMALL_CONFIG, data_root=demo_data)
-    checkpoint = dict(meta=dict(dataset_meta=dict(classes=('square', 'disc', 'triangle', 'star', 'cross'))))
+    checkpoint = dict(meta=dict(dataset_meta=dict(classes=('square', 'disc', *NAMES[2:]))))
     with pytest.raises(DataError, match=r'different classes than run\.pth'):
         take_classes(cfg, checkpoint, 'run.pth', loaders=['test_dataloader'])
     take_classes(cfg, checkpoint, 'run.pth', loaders=[])
     assert cfg.test_dataloader.dataset.metainfo.classes[0] == 'square'
 
 
-def test_config_by_name_takes_its_classes_from_the_data(demo_data):
-    assert get_config('maskrcnn_xcit_n12_p16_small', data_root=demo_data).model.roi_head.bbox_head.num_classes == 5
-
-
-def test_file_that_is_no_coco_file(demo_data, tmp_path):
-    (tmp_path / 'annotations').mkdir()
-    (tmp_path / 'annotations/instances_train2017.json').write_text(json.dumps([1, 2]))
+def test_classes_keep_the_order_of_the_file_as_mmdet_does(root):
+    """mmdet counts the categories of each file by themselves: another order scores the wrong classes."""
+    before = (root / VALIDATION).read_bytes()
+    for change in (lambda c: c.reverse(), lambda c: c.pop(), lambda c: c[0].update(id=9)):
+        (root / VALIDATION).write_bytes(before)
+        rewrite(root, lambda content, change=change: change(content['categories']), VALIDATION)
+        with pytest.raises(DataError, match=f'{root / VALIDATION} has different classes than the training data, or a '
+                                            'different order'):
+            take_classes(load_config(SMALL_CONFIG, data_root=root))
+    rewrite(root, lambda content: content['categories'].reverse())
+    cfg = load_config(SMALL_CONFIG, data_root=root)
+    assert classes_of_data(cfg.train_dataloader.dataset) == dict(classes=NAMES[::-1], category_ids=(5, 4, 3, 2, 1))
+    (root / ANNOTATIONS).write_text('[1, 2]')
     with pytest.raises(DataError, match='instances_train2017.json is not a COCO'):
-        take_classes(load_config(SMALL_CONFIG, data_root=tmp_path))
+        take_classes(load_config(SMALL_CONFIG, data_root=root))
 
 
 def test_classes_reach_heads_and_data_sets():

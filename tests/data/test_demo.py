@@ -1,6 +1,7 @@
 """The generated data set: valid COCO, and the same from the same seed."""
 import filecmp
 import json
+from itertools import combinations
 
 import cv2
 import numpy as np
@@ -17,6 +18,11 @@ def data(tmp_path_factory):
     root = tmp_path_factory.mktemp('demo')
     make_demo_data(root, num_train=30, num_val=5, size=96, seed=3)
     return root
+
+
+@pytest.fixture(scope='module')
+def coco(data):
+    return COCO(str(data / 'annotations/instances_train2017.json'))
 
 
 def test_same_seed_same_files(data, tmp_path):
@@ -54,17 +60,19 @@ def test_smaller_data_set_takes_the_place_of_a_larger_one(tmp_path):
     assert (tmp_path / 'images/training/mine.jpg').is_file()
 
 
-@pytest.mark.parametrize('option', ('train', 'val', 'size', 'seed'))
-def test_wrong_numbers_touch_nothing(option, data, call_tool):
+def test_wrong_numbers_and_classes_touch_nothing(data, tmp_path, call_tool):
     before = {path: path.stat().st_mtime_ns for path in data.rglob('*')}
-    for number in (-1, *((0, ) if option != 'seed' else ())):
-        code, message = call_tool('make_demo_data.py', data, f'--{option}', number)
-        assert code == 1 and f'--{option} must be ' in message and f'not {number}' in message
+    for option in ('train', 'val', 'size', 'seed'):
+        for number in (-1, 0)[:1 + (option != 'seed')]:
+            code, message = call_tool('make_demo_data.py', data, f'--{option}', number)
+            assert code == 1 and f'--{option} must be ' in message and f'not {number}' in message
     assert {path: path.stat().st_mtime_ns for path in data.rglob('*')} == before
+    for classes in (['star', 'moon'], ['disc', 'disc']):
+        code, message = call_tool('make_demo_data.py', tmp_path / 'data', '--classes', *classes)
+        assert code == 1 and '--classes' in message and 'triangle' in message and not (tmp_path / 'data').exists()
 
 
-def test_annotations_are_coco(data):
-    coco = COCO(str(data / 'annotations/instances_train2017.json'))
+def test_annotations_are_coco(data, coco):
     assert len(coco.imgs) == 30 and [c['name'] for c in coco.cats.values()] == list(CLASSES)
     kinds, seen = set(), set()
     for annotation in coco.anns.values():
@@ -82,18 +90,25 @@ def test_annotations_are_coco(data):
         else:  # a polygon runs through the middle of the pixels at the edge
             assert abs(mask.sum() - annotation['area']) <= 0.3 * annotation['area'] + 20
     assert kinds == {(0, list), (1, dict)} and seen == set(range(1, len(CLASSES) + 1))
-
-
-def test_pictures_have_the_sizes_of_the_annotations(data):
+    overlapping = 0  # boxes; masks do not overlap
+    for annotations in map(coco.imgToAnns.get, coco.imgs):
+        masks = [cv2.erode(coco.annToMask(a), np.ones((3, 3))) for a in annotations or ()]
+        assert not masks or np.sum(masks, axis=0).max() <= 1
+        for (x, y, width, height), (left, top, wide, high) in combinations([a['bbox'] for a in annotations or ()], 2):
+            overlapping += max(x, left) < min(x + width, left + wide) and max(y, top) < min(y + height, top + high)
+    assert overlapping > 5
+    content = coco.dataset  # the file tells how it was made
+    assert 'size 96' in content['info']['version'] and 'seed 3' in content['info']['version']
+    assert [c['id'] for c in content['categories']] == list(range(1, len(CLASSES) + 1))
+    assert {c['supercategory'] for c in content['categories']} == {'shape'} and content['licenses'] == []
     for image in json.loads((data / 'annotations/instances_val2017.json').read_text())['images']:
         picture = cv2.imread(str(data / 'val2017' / image['file_name']))
         assert picture.shape == (image['height'], image['width'], 3) and picture.std() > 5
 
 
-def test_label_maps_hold_what_is_seen(data):
+def test_label_maps_hold_what_is_seen(data, coco):
     names = (data / 'classes.txt').read_text().split()
     assert names == ['background', *CLASSES]
-    coco = COCO(str(data / 'annotations/instances_train2017.json'))
     compared = 0
     for image_id, image in coco.imgs.items():
         assert filecmp.cmp(data / 'train2017' / image['file_name'], data / 'images/training' / image['file_name'],
@@ -109,38 +124,12 @@ def test_label_maps_hold_what_is_seen(data):
     assert compared > len(coco.anns) / 2
 
 
-def test_hidden_objects_are_not_annotated(data, tmp_path, monkeypatch):
+def test_hidden_objects_are_not_annotated(coco, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, '_MIN_VISIBLE', 0)
     make_demo_data(tmp_path, num_train=30, num_val=1, size=96, seed=3)
-    areas = []
-    for root in (data, tmp_path):
-        content = json.loads((root / 'annotations/instances_train2017.json').read_text())
-        areas.append([a['area'] for a in content['annotations']])
-    hidden = sorted(set(areas[1]) - set(areas[0]))
-    assert len(areas[1]) > len(areas[0]) and max(hidden) < np.median(areas[0])
-
-
-def test_masks_do_not_overlap_but_boxes_do(data):
-    coco = COCO(str(data / 'annotations/instances_train2017.json'))
-    overlapping_boxes = 0
-    for image_id in coco.imgs:
-        annotations = coco.imgToAnns[image_id]
-        masks = [cv2.erode(coco.annToMask(a), np.ones((3, 3))) for a in annotations]
-        assert not masks or np.sum(masks, axis=0).max() <= 1
-        boxes = np.array([a['bbox'] for a in annotations]).reshape(-1, 4)
-        for i in range(len(boxes)):
-            for j in range(i):
-                low = np.maximum(boxes[i, :2], boxes[j, :2])
-                high = np.minimum(boxes[i, :2] + boxes[i, 2:], boxes[j, :2] + boxes[j, 2:])
-                overlapping_boxes += bool((high > low).all())
-    assert overlapping_boxes > 5
-
-
-def test_the_file_tells_how_it_was_made(data):
-    content = json.loads((data / 'annotations/instances_train2017.json').read_text())
-    assert 'size 96' in content['info']['version'] and 'seed 3' in content['info']['version']
-    assert [c['id'] for c in content['categories']] == list(range(1, len(CLASSES) + 1))
-    assert {c['supercategory'] for c in content['categories']} == {'shape'} and content['licenses'] == []
+    content = json.loads((tmp_path / 'annotations/instances_train2017.json').read_text())
+    areas, all_areas = ([a['area'] for a in found] for found in (coco.anns.values(), content['annotations']))
+    assert len(all_areas) > len(areas) and max(set(all_areas) - set(areas)) < np.median(areas)
 
 
 def test_a_seed_gives_the_data_that_it_always_gave(tmp_path):
@@ -202,9 +191,3 @@ def test_chosen_classes_alone_are_drawn(tmp_path, call_tool):
     make_demo_data(tmp_path / 'all', num_train=6, num_val=2, size=64)
     name = 'classes/train/star/star_0001.jpg'
     assert filecmp.cmp(tmp_path / 'data' / name, tmp_path / 'all' / name, shallow=False)
-
-
-@pytest.mark.parametrize('classes', (['star', 'moon'], ['disc', 'disc']))
-def test_classes_that_cannot_be_touch_nothing(classes, tmp_path, call_tool):
-    code, message = call_tool('make_demo_data.py', tmp_path / 'data', '--classes', *classes)
-    assert code == 1 and '--classes' in message and 'triangle' in message and not (tmp_path / 'data').exists()

@@ -1,53 +1,151 @@
-"""Data that is not on a disk: any backend of mmengine, its own or a user's."""
-import json
+"""Which data sets a config has and where they are, also not on a disk; which images and files of metrics exist."""
 from pathlib import Path
 
 import pytest
-from mmengine import fileio
 from mmengine.config import Config, ConfigDict
+from PIL import Image
 
-from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, kinds_of, only, rewrite
-from helpers.paths import TINY_CONFIG
+from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, kinds_in, only, rewrite
+from helpers.paths import MAIN_CONFIG, TINY_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_data_root
 from xcit_dense.data.check import check_before_training, check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
-from xcit_dense.data.datasets import address_of, check_data, is_elsewhere
+from xcit_dense.data.datasets import (
+    LOADERS,
+    address_of,
+    check_data,
+    class_of,
+    datasets,
+    find_images,
+    folder_of,
+    is_elsewhere,
+    setting_of,
+    type_of,
+)
 from xcit_dense.data.demo import CLASSES
+from xcit_dense.data.evaluators import check_evaluators
 from xcit_dense.errors import DataError
+from xcit_dense.for_mmseg import ImageFolderDataset
 
-
-@pytest.fixture
-def shelf(root):
-    """A user's backend with the name ``shelf``, for addresses ``shelf://``, that holds the data."""
-
-    class Shelf(fileio.BaseStorageBackend):
-        def get(self, filepath):
-            return (root / filepath.removeprefix('shelf://').removeprefix('data/')).read_bytes()
-
-        def get_text(self, filepath, encoding='utf-8'):
-            return self.get(filepath).decode(encoding)
-
-    fileio.register_backend('shelf', Shelf, force=True, prefixes='shelf')
-    yield root
-    for known in (fileio.backends.backends, fileio.backends.prefix_to_backends):
-        known.pop('shelf')
-    fileio.io.backend_instances.clear()
-
-
+#: What a data set of mmseg names in its data_prefix.
+ITS_KEYS = ['img_path', 'seg_map_path']
 #: What a config says of data that is elsewhere.
-WAYS = {'backend': dict(data_root='data', backend_args=dict(backend='shelf')),
-        'address': dict(data_root='shelf://data/'), 'parts': dict(data_root=None, ann_file=f'shelf://data/{ANNOTATIONS}',
-                                                               data_prefix=dict(img='shelf://data/train2017/'))}
+WAYS = dict(backend=dict(data_root='data', backend_args=dict(backend='shelf')), address=dict(data_root='shelf://data/'),
+            parts=dict(data_root=None, ann_file=f'shelf://data/{ANNOTATIONS}',
+                       data_prefix=dict(img='shelf://data/train2017/')))
+
+
+def test_data_sets_inside_others_are_found():
+    def inner(name):
+        return dict(type='CocoDataset', ann_file=name)
+
+    cfg = Config(dict(
+        train_dataloader=dict(dataset=dict(type='RepeatDataset', dataset=dict(
+            type='ConcatDataset', datasets=[inner('a'), dict(type='RepeatDataset', dataset=inner('b'))]))),
+        val_dataloader=dict(dataset=inner('c')), test_dataloader=None))
+    assert [d.ann_file for d in datasets(cfg, LOADERS)] == ['a', 'b', 'c']
+    assert [d.ann_file for d in datasets(cfg, LOADERS[:1])] == ['a', 'b'] and datasets(cfg, LOADERS[2:]) == []
+
+
+def test_images_are_found_in_order_below_a_folder(tmp_path):
+    (tmp_path / 'deep.png').mkdir()
+    (tmp_path / 'deep.png/z.JPG').touch()
+    for name in ('c.webp', 'a.tif', 'b.tiff', 'd.bmp', 'e.jpeg', 'f.PNG', 'x.gif', 'y.txt', 'png'):
+        (tmp_path / name).touch()
+    (tmp_path / 'deep.png').rename(tmp_path / 'deep')
+    folder, found = find_images(tmp_path)
+    assert folder == tmp_path and [p.relative_to(tmp_path).as_posix() for p in found] == [
+        'a.tif', 'b.tiff', 'c.webp', 'd.bmp', 'deep/z.JPG', 'e.jpeg', 'f.PNG']
+    assert find_images(tmp_path / 'y.txt') == (tmp_path, [tmp_path / 'y.txt'])  # what is named is taken
+    (tmp_path / 'none').mkdir()
+    for place, word in (('none', 'png'), ('not_there', 'not_there')):
+        with pytest.raises(DataError, match=word):
+            find_images(tmp_path / place)
+
+
+def test_missing_and_empty_data_is_one_error_with_the_layout(tmp_path):
+    """Only of the given loaders; if nothing is missing, there is no message."""
+    for name in ('empty', 'full', 'annotations', *(f'{part}/{split}' for part in ('images', 'annotations')
+                                                   for split in ('training', 'validation'))):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    for name in ('full/a', 'annotations/instances_train2017.json'):
+        (tmp_path / name).touch()
+
+    def dataset(folder, **more):
+        return dict(dataset=dict(type='CocoDataset', data_root=str(tmp_path), data_prefix=dict(img=folder), **more))
+
+    cfg = Config(dict(train_dataloader=dataset('full', ann_file='none.json'), val_dataloader=dataset('full'),
+                      test_dataloader=dataset('empty')))
+    check_data(cfg, ['val_dataloader'])
+    for config, wanted in (
+            (cfg, dict(missing=['none.json'], found=['full'], empty=['empty'])),
+            (load_config(MAIN_CONFIG, data_root=tmp_path), dict(
+                found=['annotations/instances_train2017.json'],
+                missing=['annotations/instances_val2017.json', 'train2017', 'val2017'])),
+            (load_config('semfpn_xcit_n12_p16_ade20k', data_root=tmp_path), dict(empty=[
+                f'{part}/{split}' for part in ('annotations', 'images') for split in ('training', 'validation')]))):
+        with pytest.raises(DataError, match='--data-root') as caught:
+            check_data(config)
+        states = {}
+        for state, path in (line.split() for line in str(caught.value).splitlines() if line.startswith('  ')):
+            states.setdefault(state, []).append(str(Path(path).relative_to(tmp_path)))
+        assert {state: sorted(paths) for state, paths in states.items()} == wanted
+
+
+def test_settings_are_those_of_the_config_then_of_the_class():
+    ade = dict(type='ADE20KDataset', data_prefix=dict(seg_map_path='x'))
+    assert setting_of(ade, 'reduce_zero_label', False) is True
+    assert setting_of(dict(ade, reduce_zero_label=False), 'reduce_zero_label', True) is False
+    assert setting_of(dict(ade, seg_map_suffix=None), 'seg_map_suffix', 'y') is None
+    assert setting_of(ade, 'none_has_this', 5) == 5 and setting_of(dict(type='NoSuchDataset'), 'img_suffix', 5) == 5
+    assert type_of(dict(type=int)) is int and type_of(dict(type='NoSuchDataset')) is None
+    assert type_of(dict(type='ImageFolderDataset')) is ImageFolderDataset
+
+
+def test_the_steps_of_a_data_set_are_of_its_own_framework():
+    """The same name may be in both: what has label maps is mmseg's."""
+    for kind, keys, framework in (
+            ('CityscapesDataset', ITS_KEYS, 'mmseg'), ('CityscapesDataset', ITS_KEYS[:1], 'mmseg'),
+            ('CityscapesDataset', ITS_KEYS[1:], 'mmseg'), ('CityscapesDataset', ['img'], 'mmdet'),
+            ('CityscapesDataset', [], 'mmdet'), ('ADE20KPanopticDataset', [], 'mmdet'),
+            ('ImageFolderDataset', [], 'mmseg'), ('RefCocoDataset', ITS_KEYS[:1], 'mmdet'),
+            ('ADE20KSegDataset', ITS_KEYS, 'mmdet'), ('ADE20KDataset', [], 'mmseg')):
+        dataset = dict(type=kind, data_prefix=dict.fromkeys(keys, 'x'))
+        for found in (type_of(dataset), class_of(dataset, 'TRANSFORMS', 'LoadAnnotations')):
+            assert found.__module__.split('.')[0] == framework or found is ImageFolderDataset, dataset
+
+
+def test_tested_images_without_label_maps_are_those_of_mmseg(tmp_path):
+    Image.new('RGB', (8, 8)).save(tmp_path / 'a_leftImg8bit.png')
+    dataset = dict(type='CityscapesDataset', data_root=str(tmp_path), data_prefix=dict(img_path=''), test_mode=True)
+    report = check_data_set(dataset, use_cache=False)
+    assert report.findings == [] and report.counts['images'] == 1
+
+
+def test_folders_are_below_the_root_and_addresses_joined():
+    for options, wanted in ((dict(data_root='a', data_prefix=dict(img='b')), Path('a/b')),
+                            (dict(data_root='a', data_prefix=dict(img='/b')), Path('/b')),
+                            (dict(data_root=None, data_prefix=None), Path('.')),
+                            (dict(data_root='~/a'), Path.home() / 'a')):
+        assert folder_of(options, 'img') == wanted
+    for root, part, wanted in (('s3://a/', 'b/c', 's3://a/b/c'), ('s3://a', 'b', 's3://a/b'), ('a', 's3://b', 's3://b'),
+                               (None, 's3://b', 's3://b'), ('s3://a', '/b', '/b')):
+        dataset = dict(data_root=root)
+        assert is_elsewhere(dataset, part) == wanted.startswith('s3') and address_of(dataset, part) == wanted
+    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='x', data_root='data/old', ann_file='a.json')),
+                      val_evaluator=dict(ann_file='data/old/b/c.json')))
+    set_data_root(cfg, 's3://bucket/new/')
+    assert cfg.train_dataloader.dataset.data_root == 's3://bucket/new/'
+    assert cfg.val_evaluator.ann_file == 's3://bucket/new/b/c.json'
 
 
 @pytest.mark.parametrize('way', WAYS)
-def test_annotations_are_checked_through_their_backend_and_images_are_not(shelf, way):
-    dataset = coco(shelf, **WAYS[way])
-    assert kinds_of(check_data_set(dataset)) == {'not-checked'}
-    assert check_data_set(dataset).counts['images'] == 6
-    rewrite(shelf, fields('annotations', 0, segmentation='x'))
-    assert kinds_of(check_data_set(dataset)) == {'not-checked', 'mask-malformed'}
+def test_annotations_are_checked_through_their_backend_and_images_are_not(shelf, root, way):
+    dataset = coco(root, **WAYS[way])
+    assert kinds_in(dataset) == {'not-checked'} and check_data_set(dataset).counts['images'] == 6
+    rewrite(root, fields('annotations', 0, segmentation='x'))
+    assert kinds_in(dataset) == {'not-checked', 'mask-malformed'}
     assert classes_of_data(ConfigDict(dataset))['classes'] == CLASSES
     check_data(Config(dict(train_dataloader=dict(dataset=dataset))))
 
@@ -76,47 +174,33 @@ def test_a_backend_that_does_not_answer_is_said_and_refuses_nothing(root, backen
 def test_images_alone_may_be_elsewhere(root):
     """Where the step that loads maps their paths to another place."""
     (root / 'train2017').rename(root / 'kept')
-    for step in (dict(type='LoadImageFromFile', backend_args=dict(backend='petrel', path_mapping={'a': 's3://a'})),
-                 dict(type='LoadImageFromFile', file_client_args=dict(backend='petrel'))):
-        dataset = coco(root, pipeline=[step])
+    away = dict(backend='petrel', path_mapping={'a': 's3://a'})
+    for step in (dict(backend_args=away), dict(file_client_args=dict(backend='petrel'))):
+        dataset = coco(root, pipeline=[dict(type='LoadImageFromFile', **step)])
         check_data(Config(dict(train_dataloader=dict(dataset=dataset))))
-        assert kinds_of(check_data_set(dataset)) == {'not-checked'}
-    local = coco(root, pipeline=[dict(type='LoadImageFromFile', backend_args=dict(backend='local'))],
-                 backend_args=dict(backend='local'))
-    assert kinds_of(check_data_set(local)) == {'image-missing'}
+        assert kinds_in(dataset) == {'not-checked'}
+    local = dict(backend_args=dict(backend='local'))
+    dataset = coco(root, pipeline=[dict(type='LoadImageFromFile', **local)], **local)
+    assert kinds_in(dataset) == {'image-missing'}
     with pytest.raises(DataError, match='train2017'):
-        check_data(Config(dict(train_dataloader=dict(dataset=local))))
+        check_data(Config(dict(train_dataloader=dict(dataset=dataset))))
 
 
-def test_classes_of_label_maps_elsewhere_are_those_of_the_list(shelf):
-    dataset = ConfigDict(folders(shelf, **WAYS['address']))
+def test_classes_of_label_maps_elsewhere_are_those_of_the_list(shelf, root):
+    dataset = ConfigDict(folders(root, **WAYS['address']))
     assert classes_of_data(dataset)['classes'] == ('background', *CLASSES)
-    for text in ('a\nb\na\n', 'a\n\nb\n', 'a\n', '', b'\xff\n'):  # as on a disk
-        (shelf / 'classes.txt').write_bytes(text if isinstance(text, bytes) else text.encode())
+    for text in (b'a\nb\na\n', b'a\n\nb\n', b'a\n', b'', b'\xff\n'):  # as on a disk
+        (root / 'classes.txt').write_bytes(text)
         with pytest.raises(DataError, match=r'shelf://data/classes\.txt must'):
             classes_of_data(dataset)
-    (shelf / 'classes.txt').unlink()
+    (root / 'classes.txt').unlink()
     with pytest.raises(DataError, match=r'shelf://data/classes\.txt'):
         classes_of_data(dataset)
 
 
-def test_an_address_is_joined_and_not_made_a_path():
-    for root, part, wanted in (('s3://a/', 'b/c', 's3://a/b/c'), ('s3://a', 'b', 's3://a/b'), ('a', 's3://b', 's3://b'),
-                               (None, 's3://b', 's3://b'), ('s3://a', '/b', '/b')):
-        dataset = dict(data_root=root)
-        assert is_elsewhere(dataset, part) == wanted.startswith('s3') and address_of(dataset, part) == wanted
-    cfg = Config(dict(train_dataloader=dict(dataset=dict(type='x', data_root='data/old', ann_file='a.json')),
-                      val_evaluator=dict(ann_file='data/old/b/c.json')))
-    set_data_root(cfg, 's3://bucket/new/')
-    assert cfg.train_dataloader.dataset.data_root == 's3://bucket/new/'
-    assert cfg.val_evaluator.ann_file == 's3://bucket/new/b/c.json'
-
-
-def test_what_is_missing_is_told_and_the_run_goes_on_where_that_is_asked(root, tmp_path, caplog):
+def test_what_is_missing_is_told_and_the_run_goes_on_where_that_is_asked(root):
     cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
-    content = json.loads((root / ANNOTATIONS).read_text())
-    content['categories'].reverse()
-    Path(root, ANNOTATIONS.replace('train', 'val')).write_text(json.dumps(content))
+    rewrite(root, lambda content: content['categories'].reverse(), ANNOTATIONS.replace('train', 'val'))
     with pytest.raises(DataError, match='a different order'):
         take_classes(cfg)
     take_classes(cfg, on_findings='warn')
@@ -125,3 +209,34 @@ def test_what_is_missing_is_told_and_the_run_goes_on_where_that_is_asked(root, t
     with pytest.raises(DataError, match='none'):
         check_data(cfg, ['val_dataloader'])
     check_data(cfg, ['val_dataloader'], 'warn')
+
+
+def test_each_file_of_a_metric_that_is_not_there_is_named(tmp_path):
+    """What cannot be looked at or is not asked for is no error."""
+    there = tmp_path / 'there.json'
+    there.write_text('{}')
+    cfg = Config(dict(default_scope='mmdet', val_evaluator=[
+        dict(type='CocoMetric', ann_file=str(there)), dict(type='LVISMetric', ann_file='gone/a.json')],
+        test_evaluator=dict(type='Evaluator', metrics=[dict(type='CocoMetric', ann_file='gone/b.json')])))
+    with pytest.raises(DataError) as caught:
+        check_evaluators(cfg)
+    assert [line.partition(' = ')[0].strip() for line in str(caught.value).splitlines()[1:-1]] == [
+        'val_evaluator.1.ann_file', 'test_evaluator.metrics.0.ann_file']
+    with pytest.raises(DataError, match='gone/a.json') as caught:
+        check_evaluators(cfg, ['val_dataloader'])
+    assert 'gone/b.json' not in str(caught.value)
+    own = type('OwnMetric', (), {})
+    for metric in (dict(), dict(ann_file=None), dict(ann_file='s3://a/b.json'),
+                   dict(ann_file='b.json', backend_args=dict(backend='petrel')), dict(type=own, ann_file='gone'), None):
+        evaluator = metric if metric is None else dict(dict(type='CocoMetric'), **metric)
+        check_evaluators(Config(dict(default_scope='mmdet', val_evaluator=evaluator)))
+
+
+@pytest.mark.parametrize('tool', ('train.py', 'test.py'))
+def test_the_tools_name_the_file(tool, call_tool, demo_data, tmp_path):
+    """A training without validation needs none."""
+    name = 'val' if tool == 'train.py' else 'test'
+    file = [] if tool == 'train.py' else [tmp_path / 'weights.pth']
+    code, text = call_tool(tool, TINY_CONFIG, *file, '--data-root', demo_data, '--work-dir', tmp_path,
+                           '--cfg-options', f'{name}_evaluator.ann_file=gone.json')
+    assert code == 1 and f"{name}_evaluator.ann_file = 'gone.json'" in text

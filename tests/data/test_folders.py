@@ -1,7 +1,10 @@
-"""Files below a folder: links, circles of them, hidden things; and which label map belongs to an image."""
+"""Folders of images and label maps: links, hidden things, lists of classes, and which map belongs to an image."""
 import os
+import shutil
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from mmengine.config import Config
 from mmengine.fileio import list_dir_or_file
@@ -9,9 +12,11 @@ from mmengine.registry import init_default_scope
 from mmseg.registry import DATASETS
 from PIL import Image
 
-from helpers.faulty_data import folders, kinds_of
+from helpers.faulty_data import folders, kinds_in
+from helpers.paths import TINY_SEG_CONFIG
+from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_data_set
-from xcit_dense.data.classes import classes_of_data
+from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.datasets import find_images
 from xcit_dense.data.folders import files_below, label_map_of
 from xcit_dense.errors import DataError
@@ -52,7 +57,7 @@ def test_folders_behind_links_are_read_as_by_mmseg(linked):
     assert mmsegs - set(seen) == set(HIDDEN[:2])
 
 
-def test_circles_of_links_end(linked):
+def test_circles_of_links_end(linked, monkeypatch):
     seen = names_below(linked)
     (linked / 'z/up').symlink_to('..')
     (linked / 'here').symlink_to('.')
@@ -60,12 +65,10 @@ def test_circles_of_links_end(linked):
     (linked / 'itself').symlink_to('itself')
     (linked / 'nowhere.png').symlink_to('not_there.png')
     assert names_below(linked) == sorted([*seen, 'itself', 'nowhere.png'])
-
-
-def test_what_is_no_folder_has_no_files(tmp_path, monkeypatch):
-    assert files_below(tree(tmp_path, 'a') / 'a') == files_below(tmp_path / 'b') == []
-    monkeypatch.chdir(tmp_path)
-    assert files_below('.') == [Path('a')]
+    assert files_below(linked / 'a.png') == files_below(linked / 'absent') == []  # what is no folder has no files
+    monkeypatch.chdir(linked / 'z')
+    (linked / 'z/up').unlink()
+    assert files_below('.') == [Path('d.png')]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason='root may read everything')
@@ -96,20 +99,16 @@ def test_all_that_read_a_folder_see_linked_folders(kind, root):
         map(str, files_below(maps)))
 
 
-def test_a_link_that_leads_nowhere_is_left_out_where_mmseg_does(root):
-    """And is missing where the data set of image folders would read it."""
+def test_links_to_nowhere_and_mmsegs_hidden_folders(root):
+    """mmseg leaves out the first, image folders would read it; mmseg reads the second, and would miss the label map."""
+    mmsegs, ours = folders(root, type='BaseSegDataset'), folders(root)
     (root / 'images/training/x.jpg').symlink_to('not_there.jpg')
-    assert kinds_of(check_data_set(folders(root, type='BaseSegDataset'))) == {'image-left-out'}
-    assert 'image-missing' in kinds_of(check_data_set(folders(root)))
-
-
-def test_mmsegs_hidden_folders_are_checked(root):
-    """mmseg reads the files in them, and would miss the label map in the middle of a training."""
+    assert kinds_in(mmsegs) == {'image-left-out'} and 'image-missing' in kinds_in(ours)
+    (root / 'images/training/x.jpg').unlink()
     hidden = root / 'images/training/.ipynb_checkpoints/x.jpg'
     hidden.parent.mkdir()
     Image.new('RGB', (64, 64)).save(hidden)
-    assert 'map-missing' in kinds_of(check_data_set(folders(root, type='BaseSegDataset')))
-    assert check_data_set(folders(root)).findings == []
+    assert 'map-missing' in kinds_in(mmsegs) and kinds_in(ours) == set()
 
 
 @pytest.mark.parametrize('name, suffix, map_suffix, wanted', (
@@ -120,12 +119,93 @@ def test_the_suffix_of_label_maps_is_what_stands_behind_the_stem(name, suffix, m
     assert label_map_of(Path('i', name), Path('i'), Path('m'), map_suffix, suffix) == Path('m', wanted)
 
 
-def test_label_maps_with_more_in_their_names_than_a_format(root):
-    """In the data set and in its check."""
-    for path in (root / 'annotations/training').iterdir():
-        path.rename(path.with_name(f'{path.stem}_mask.png'))
-    config = folders(root, seg_map_suffix='_mask.png')
-    assert check_data_set(config).findings == []
+def make(root, suffix='.png', labels=(0, 1, 255)):
+    """A data set of two images and label maps, and its config."""
+    for part in ('training', 'validation'):
+        for folder, ending, values in (('images', suffix, (0, 0, 0)), ('annotations', '.png', labels)):
+            (root / folder / part).mkdir(parents=True, exist_ok=True)
+            for name in 'ab':
+                pixels = np.zeros((4, 6, 3), np.uint8) if folder == 'images' else np.resize(
+                    np.array(values, np.uint8), (4, 6))
+                cv2.imwrite(str(root / folder / part / f'{name}{ending}'), pixels)
+    return load_config(TINY_SEG_CONFIG, data_root=root)
+
+
+def build(cfg):
+    take_classes(cfg)
     init_default_scope('mmseg')
-    dataset = DATASETS.build(dict(config, pipeline=[]))
-    assert dataset.get_data_info(0)['seg_map_path'].endswith('training/000000000001_mask.png')
+    return DATASETS.build(cfg.train_dataloader.dataset)
+
+
+def test_class_names_come_from_the_list_or_are_the_labels(tmp_path):
+    cfg = make(tmp_path, labels=(0, 4, 255))
+    take_classes(cfg)
+    assert cfg.train_dataloader.dataset.metainfo.classes == ('0', '1', '2', '3', '4')
+    (tmp_path / 'classes.txt').write_text('\ufeffsky\nsea\nboat\n\n')  # marked, as Windows writes it
+    cfg = make(tmp_path)
+    take_classes(cfg)
+    assert cfg.val_dataloader.dataset.metainfo.classes == ('sky', 'sea', 'boat')
+    assert cfg.model.decode_head.num_classes == 3
+    for text, words in ((b'sky\nsky\n', 'unique'), (b'sky\n\nsea\n', 'no empty lines'), (b'', 'no empty lines'),
+                        (b'\xff\xfe', 'decode')):
+        (tmp_path / 'classes.txt').write_bytes(text)
+        with pytest.raises(DataError, match=words):
+            take_classes(make(tmp_path))
+    (tmp_path / 'classes.txt').unlink()
+    for labels in ((255, ), (0, 255)):
+        with pytest.raises(DataError, match='segmentation needs at least two.*255 is ignored'):
+            take_classes(make(tmp_path, labels=labels))
+
+
+@pytest.mark.parametrize('listed', (True, False))
+@pytest.mark.parametrize('part', ('training', 'validation'))
+def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
+    cfg = make(tmp_path)
+    if listed:
+        (tmp_path / 'classes.txt').write_text('sky\nsea\n')
+    path = tmp_path / f'annotations/{part}/b.png'
+    cv2.imwrite(str(path), np.zeros((4, 6, 3), np.uint8))
+    with pytest.raises(DataError, match=f'{path} is not a label map.*RGB'):
+        take_classes(cfg)
+    cv2.imwrite(str(path), np.full((4, 6), 7, np.uint8))
+    if listed or part == 'validation':
+        with pytest.raises(DataError, match=f'{path} has the label 7, but the 2 classes have'):
+            take_classes(cfg)
+    path.write_bytes(b'no picture')
+    with pytest.raises(DataError, match=f'{path} cannot be read'):
+        take_classes(cfg)
+
+
+def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
+    """As when the framework reads them; links out of the data root are for the data check."""
+    cfg = make(tmp_path / 'data', labels=(0, 1, 2))
+    for path in (tmp_path / 'data').glob('annotations/*/*.png'):
+        kept = tmp_path / f'{path.parent.name}_{path.name}'
+        path.rename(kept)
+        path.with_name(f'{path.stem}_labels.png').symlink_to(kept)
+    cv2.imwrite(str(tmp_path / 'data/annotations/training/a_colours.png'), np.zeros((4, 6, 3), np.uint8))
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        loader.dataset.seg_map_suffix = '_labels.png'
+    data = build(cfg)
+    assert cfg.model.decode_head.num_classes == 3
+    assert data.get_data_info(0)['seg_map_path'].endswith('training/a_labels.png')
+    assert kinds_in(cfg.train_dataloader.dataset, from_data=True) == set()
+    (tmp_path / 'training_b.png').unlink()
+    with pytest.raises(DataError, match='b_labels.png cannot be read'):
+        take_classes(cfg)
+
+
+def test_images_of_any_format_and_those_without_a_label_map_of_their_own(tmp_path):
+    for suffix in ('.png', '.jpg', '.bmp', '.TIF'):
+        root = tmp_path / suffix
+        dataset = build(make(root, suffix=suffix))
+        records = [dataset.get_data_info(i) for i in range(len(dataset))]
+        assert [r['img_path'] for r in records] == [str(root / f'images/training/{n}{suffix}') for n in 'ab']
+        assert [r['seg_map_path'] for r in records] == [str(root / f'annotations/training/{n}.png') for n in 'ab']
+    shutil.copy(root / 'images/training/a.TIF', root / 'images/training/a.bmp')
+    with pytest.raises(DataError, match=r'a\.TIF and .*a\.bmp have the same label map'):
+        build(load_config(TINY_SEG_CONFIG, data_root=root))
+    (root / 'images/training/a.bmp').unlink()
+    (root / 'annotations/training/b.png').unlink()
+    with pytest.raises(DataError, match=r'training/b\.TIF has no label map'):
+        build(load_config(TINY_SEG_CONFIG, data_root=root))

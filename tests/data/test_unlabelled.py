@@ -1,24 +1,28 @@
-"""Images without labels: which images of a folder are used, and how the log says so."""
+"""Images without labels: which images of a folder are used, how the log says so, and the views that DINO compares."""
 import os
 import shutil
 
 import numpy as np
 import pytest
-from mmengine import fileio
+import torch
 from mmengine.config import Config
 from PIL import Image
+from torch.utils.data import DataLoader
 
+from helpers.faulty_data import only
 from xcit_dense.data.check import check_data_set, drop_findings
 from xcit_dense.data.layouts import DataOptions, place_data
 from xcit_dense.data.unlabelled import UnlabelledImages, UnlabelledSource
+from xcit_dense.data.views import MultiCrop
 from xcit_dense.errors import ConfigError, DataError
+from xcit_dense.train.loaders import ResumableLoader
 
 
-def photo(path, mode='RGB'):
+def photo(path, mode='RGB', size=(50, 40)):
     """Write an image with many values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     seed = sum(map(ord, str(path.name)))
-    image = Image.fromarray(np.random.RandomState(seed).randint(0, 256, (40, 50, 3), np.uint8))
+    image = Image.fromarray(np.random.RandomState(seed).randint(0, 256, (*size[::-1], 3), np.uint8))
     image.convert(mode).save(path)
 
 
@@ -44,6 +48,7 @@ def config(root, **options):
 
 
 def test_all_images_of_a_flat_and_a_nested_folder_are_used_and_other_files_are_not(tmp_path):
+    """Links to folders and files are followed, but not in circles."""
     root = tmp_path / 'images'
     names = ['a.JPG', 'b.png', 'dog/c.Jpeg', 'dog/deep/er/d.webp', 'cat/b.png', 'e.tif', 'f.ppm', 'masks of cats/g.png']
     for name in names:
@@ -51,18 +56,11 @@ def test_all_images_of_a_flat_and_a_nested_folder_are_used_and_other_files_are_n
     for name in ('notes.txt', 'dog/data.json', '.hidden.png', '.thumbnails/a.png'):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes(b'')
-    assert used(root) == sorted(names)
-
-
-def test_links_to_folders_and_files_are_followed_but_not_in_circles(tmp_path):
     photo(tmp_path / 'elsewhere/a.png')
-    photo(tmp_path / 'b.png')
-    root = tmp_path / 'images'
-    (root / 'sub').mkdir(parents=True)
     (root / 'linked').symlink_to(tmp_path / 'elsewhere')
-    (root / 'b.png').symlink_to(tmp_path / 'b.png')
-    (root / 'sub/back').symlink_to(root)
-    assert used(root) == ['b.png', 'linked/a.png']
+    (root / 'h.png').symlink_to(tmp_path / 'elsewhere/a.png')
+    (root / 'dog/back').symlink_to(root)
+    assert used(root) == sorted([*names, 'h.png', 'linked/a.png'])
 
 
 LAYOUTS = dict(
@@ -137,7 +135,7 @@ def test_drawings_and_scans_with_few_values_are_images_unless_they_belong_to_oth
     photo(tmp_path / 'photos/2.jpg')
     assert used(tmp_path) == ['c.png', 'photos/1.jpg', 'photos/2.jpg']
     for name in ('photos/1.jpg', 'photos/2.jpg'):
-        Image.open(tmp_path / name).resize((60, 40)).save(tmp_path / name)
+        photo(tmp_path / name, size=(60, 40))
     assert used(tmp_path) == [*names, 'photos/1.jpg', 'photos/2.jpg']
 
 
@@ -153,24 +151,28 @@ def test_the_log_of_a_placed_config_names_what_is_left_out_and_the_config_keeps_
     assert set(dataset.left_out) == {'annotations/*.png', 'images/validation/*'}
     label_map(tmp_path / 'later/1.png')  # decided once
     assert len(UnlabelledSource(dataset).images()) == 2
-
-
-def test_a_folder_can_be_chosen_and_other_options_have_no_effect(tmp_path):
-    write(tmp_path, [name for names in LAYOUTS['ade20k'] for name in names])
+    # a folder can be chosen, other options have no effect
     cfg = config(tmp_path)
     place_data(cfg, tmp_path, DataOptions(train_images='images/validation'), tmp_path / 'made')
     assert [path for path, _ in UnlabelledSource(cfg.train_dataloader.dataset).images()] == [
         str(tmp_path / 'images/validation/2.jpg')]
-    with pytest.raises(ConfigError, match='--val-images has no effect'):
-        place_data(config(tmp_path), tmp_path, DataOptions(val_images='images'), tmp_path / 'made')
-    with pytest.raises(DataError, match='--train-images nowhere: there is no folder'):
-        place_data(config(tmp_path), tmp_path, DataOptions(train_images='nowhere'), tmp_path / 'made')
+    for options, error, words in ((dict(val_images='images'), ConfigError, '--val-images has no effect'),
+                                  (dict(train_images='nowhere'), DataError, '--train-images nowhere: there is no fol')):
+        with pytest.raises(error, match=words):
+            place_data(config(tmp_path), tmp_path, DataOptions(**options), tmp_path / 'made')
 
 
-def test_a_list_decides_alone(tmp_path):
+def test_a_list_decides_alone_also_beside_class_folders(tmp_path):
     write(tmp_path, ['masks/1.jpg', '1.jpg', '2.jpg'])
     (tmp_path / 'list.txt').write_text('masks/1.jpg\n2.jpg\n')
     assert used(tmp_path, ann_file='list.txt') == ['2.jpg', 'masks/1.jpg']
+    root = tmp_path / 'data'
+    write(root, ['train/dog/1.png'])
+    (root / 'train/dog/broken.jpg').write_bytes(b'no image')
+    _, file = drop_findings(check_data_set(config(root).train_dataloader.dataset, use_cache=False), tmp_path, False)
+    cfg = config(root, ann_file=str(file))
+    place_data(cfg, root, DataOptions(), tmp_path / 'made')
+    assert used(root, ann_file=cfg.train_dataloader.dataset.ann_file) == ['train/dog/1.png']
 
 
 def test_a_folder_without_images_is_an_error_that_names_it_the_suffixes_and_the_mend(tmp_path):
@@ -200,41 +202,76 @@ def test_the_check_finds_broken_images_and_images_of_other_formats(tmp_path):
     assert 'gone.png' not in used(tmp_path)  # a training would stop there
 
 
-def test_a_list_without_the_broken_images_is_used_as_it_is_also_beside_class_folders(tmp_path):
-    root = tmp_path / 'data'
-    write(root, ['train/dog/1.png', 'train/cat/2.png'])
-    (root / 'train/dog/broken.jpg').write_bytes(b'no image')
-    _, file = drop_findings(check_data_set(config(root).train_dataloader.dataset, use_cache=False), tmp_path, False)
-    cfg = config(root, ann_file=str(file))
-    place_data(cfg, root, DataOptions(), tmp_path / 'made')
-    assert used(root, ann_file=cfg.train_dataloader.dataset.ann_file) == ['train/cat/2.png', 'train/dog/1.png']
+def test_images_elsewhere_are_listed_and_read_through_their_backend(tmp_path, shelf):
+    write(tmp_path / 'data', [name for names in LAYOUTS['ade20k'] for name in names])
+    data = UnlabelledImages(data_root='shelf://data/', pipeline=[dict(type='LoadImageFromFile')])
+    assert [record['img_path'] for record in map(data.get_data_info, range(len(data)))] == [
+        'shelf://data/images/training/1.jpg']
+    assert data[0]['img'].shape == (40, 50, 3)
+    only(check_data_set(config('shelf://data/').train_dataloader.dataset, use_cache=False), 'not-checked')
 
 
-def test_images_elsewhere_are_listed_and_read_through_their_backend(tmp_path):
-    write(tmp_path, [name for names in LAYOUTS['ade20k'] for name in names])
+def test_global_views_come_first_and_keep_more_of_the_image():
+    step = MultiCrop(global_size=48, local_size=16, num_local=3, global_ratio=(0.9, 1.), local_ratio=(0.01, 0.02))
+    ramp = np.linspace(0, 255, 100).astype(np.uint8)[None, :, None].repeat(100, 0).repeat(3, 2)
+    spreads = []
+    for _ in range(20):
+        views = step(dict(img=ramp))['img']
+        assert [view.shape for view in views] == [(48, 48, 3)] * 2 + [(16, 16, 3)] * 3
+        assert {view.dtype for view in views} == {np.dtype(np.uint8)}
+        spreads.append([float(np.ptp(view)) for view in views])
+    assert np.mean(spreads, 0)[:2].min() > 2 * np.mean(spreads, 0)[2:].max()
+    for image in (np.zeros((9, 9), np.uint8), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3))):
+        with pytest.raises(DataError, match='three channels of bytes, as LoadImageFromFile reads them; got the shape'):
+            step(dict(img=image))
 
-    class Shelf(fileio.BaseStorageBackend):
-        def get(self, filepath):
-            return (tmp_path / filepath.removeprefix('shelf://data/')).read_bytes()
 
-        def get_text(self, filepath, encoding='utf-8'):
-            return self.get(filepath).decode(encoding)
+def test_the_views_see_the_channels_in_the_order_of_pil_and_return_them_in_that_of_opencv():
+    """Grey, saturation and hue weigh the channels differently."""
+    image, step = np.random.RandomState(0).randint(0, 256, (40, 40, 3), np.uint8), MultiCrop(32, 16, 6)
+    torch.manual_seed(0)
+    found = step(dict(img=image))['img']
+    torch.manual_seed(0)
+    wanted = [np.asarray(view(Image.fromarray(image[..., ::-1].copy()))) for view in step.views]
+    assert all(map(np.array_equal, found, (view[..., ::-1] for view in wanted)))
 
-        def join_path(self, *parts):
-            return '/'.join(part.rstrip('/') for part in parts)
 
-        def list_dir_or_file(self, dir_path, *options):
-            return fileio.LocalBackend().list_dir_or_file(tmp_path / dir_path.removeprefix('shelf://data/'), *options)
+def test_some_views_are_grey_some_keep_their_colour_and_some_second_ones_are_solarised():
+    torch.manual_seed(0)
+    step = MultiCrop(8, 8, 1)
+    colours, greys = (np.array([step(dict(img=np.full((16, 16, 3), colour, np.uint8)))['img'] for _ in range(200)])[
+        :, :, 0, 0].astype(int) for colour in ((40, 90, 160), (200, 200, 200)))
+    is_grey, is_same = np.ptp(colours, axis=-1) == 0, (colours == (40, 90, 160)).all(-1)
+    assert (abs(is_grey.mean(0) - 0.2) < 0.1).all() and (abs(is_same.mean(0) - 0.2 * 0.8) < 0.1).all()
+    solarised = (greys < 110).all(-1)  # the other changes keep it above 0.6 * 200
+    assert 0.1 < solarised[:, 1].mean() < 0.3 and not solarised[:, ::2].any()
 
-    fileio.register_backend('shelf', Shelf, force=True, prefixes='shelf')
-    try:
-        data = UnlabelledImages(data_root='shelf://data/', pipeline=[dict(type='LoadImageFromFile')])
-        assert [record['img_path'] for record in map(data.get_data_info, range(len(data)))] == [
-            'shelf://data/images/training/1.jpg']
-        assert data[0]['img'].shape == (40, 50, 3)
-        report = check_data_set(config('shelf://data/').train_dataloader.dataset, use_cache=False)
-        assert {finding.kind for finding in report.findings} == {'not-checked'}
-    finally:
-        for known in (fileio.backends.backends, fileio.backends.prefix_to_backends):
-            known.pop('shelf')
-        fileio.io.backend_instances.clear()
+
+def test_without_blurs_no_view_is_blurred_and_with_them_the_first_always_is():
+    noise = np.random.RandomState(0).randint(0, 256, (64, 64, 3), np.uint8)
+
+    def sharpness(blurs):
+        torch.manual_seed(1)
+        step = MultiCrop(64, 16, 0, global_ratio=(1., 1.), blurs=blurs)
+        return np.mean([np.abs(np.diff(step(dict(img=noise))['img'][0].astype(int), axis=1)).mean()
+                        for _ in range(20)])
+
+    assert sharpness(True) < 0.7 * sharpness(False)
+
+
+def test_a_resumed_run_draws_the_same_views_with_and_without_workers(tmp_path):
+    for i in range(8):
+        Image.fromarray(np.random.RandomState(i).randint(0, 256, (40, 50, 3), np.uint8)).save(tmp_path / f'{i}.png')
+    data = UnlabelledImages(data_root=str(tmp_path), pipeline=[dict(type='LoadImageFromFile'), dict(
+        type='MultiCrop', global_size=32, local_size=16, num_local=2)])
+
+    def batches(workers, begin):
+        loader = ResumableLoader(DataLoader(data, batch_size=2, num_workers=workers, collate_fn=lambda batch: batch), 3)
+        loader.load_state_dict(dict(passes=1, batches=begin))
+        torch.manual_seed(begin + workers)  # nothing depends on what came before
+        return [np.concatenate([view.ravel() for sample in batch for view in sample['img']]) for batch in loader]
+
+    whole = batches(0, 0)
+    assert len(whole) == 4 and not np.array_equal(whole[0], whole[1])
+    for workers, begin in ((0, 2), (1, 0), (2, 1)):
+        assert all(map(np.array_equal, batches(workers, begin), whole[begin:]))

@@ -5,6 +5,7 @@ import numpy as np
 from PIL import Image
 
 import xcit_dense.for_mmseg  # noqa: F401  registers ImageFolderDataset
+from xcit_dense.data.check import check_data_set
 from xcit_dense.data.demo import CLASSES
 
 ANNOTATIONS = 'annotations/instances_train2017.json'
@@ -25,15 +26,21 @@ def folders(root, **changes):
                      data_prefix=dict(img_path='images/training', seg_map_path='annotations/training')), **changes)
 
 
-def rewrite(root, change):
-    """Change the training annotations."""
-    content = json.loads((root / ANNOTATIONS).read_text())
+def rewrite(root, change, file=ANNOTATIONS):
+    """Change an annotation file, and return what it holds."""
+    content = json.loads((root / file).read_text())
     change(content)
-    (root / ANNOTATIONS).write_text(json.dumps(content))
+    (root / file).write_text(json.dumps(content))
+    return content
 
 
 def kinds_of(report):
     return {finding.kind for finding in report.findings}
+
+
+def kinds_in(dataset, **how):
+    """Return the kinds of all findings in a data set."""
+    return kinds_of(check_data_set(dataset, **how))
 
 
 def only(report, kind):

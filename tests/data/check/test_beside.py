@@ -1,15 +1,26 @@
-"""Data sets compared with each other and with their metrics."""
-import json
+"""Data sets compared with each other and with their metrics; files that were checked once are not read again."""
+import os
 import shutil
 
 import pytest
 from mmengine.config import Config
+from PIL import Image
 
-from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, rewrite
-from helpers.paths import TINY_CONFIG
+from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, kinds_of, only, rewrite
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import beside, check_before_training, check_beside, check_data_sets
+from xcit_dense.data import files as data_files
+from xcit_dense.data.check import (
+    beside,
+    check,
+    check_before_training,
+    check_beside,
+    check_data_set,
+    check_data_sets,
+    files,
+)
 from xcit_dense.data.demo import make_demo_data
+from xcit_dense.data.files import read_map
 from xcit_dense.errors import DataError
 
 VALIDATION = ANNOTATIONS.replace('train', 'val')
@@ -50,9 +61,8 @@ def judged(root):
     """A function that gives the findings of a metric for validation data, and the words of the first."""
 
     def call(change=lambda content: None, file=None, **metric):
-        content = json.loads((root / VALIDATION).read_text())
-        change(content)
-        (root / 'judge.json').write_text(json.dumps(content))
+        shutil.copy(root / VALIDATION, root / 'judge.json')
+        rewrite(root, change, 'judge.json')
         cfg = Config(dict(val_dataloader=dict(dataset=coco(
             root, ann_file=VALIDATION, data_prefix=dict(img='val2017/'), test_mode=True)), val_evaluator=dict(
                 type='CocoMetric', ann_file=str(file or root / 'judge.json'), **metric)))
@@ -67,11 +77,8 @@ def test_a_metric_of_another_data_set_is_found(root, judged):
     assert judged(file=root / 'none.json') == wrong
     assert judged(lambda c: c['images'].pop()) == wrong
     assert judged(lambda c: [image.update(id=image['id'] + 50) for image in c['images']]) == wrong
-    assert judged(lambda c: c['categories'].reverse()) == wrong
-    assert judged(lambda c: c['categories'].pop()) == wrong
-
-
-def test_other_files_for_the_same_data_are_no_fault(root, judged):
+    assert judged(lambda c: c['categories'].reverse()) == judged(lambda c: c['categories'].pop()) == wrong
+    # other files for the same data are no fault
     assert judged() == judged(file=root / VALIDATION) == judged(file=root / 'annotations/../' / VALIDATION) == []
     assert judged(lambda c: c['annotations'].pop()) == []  # hard ones left out
     assert judged(lambda c: [i.update(file_name=f'renamed/{i["file_name"]}') for i in c['images']]) == []
@@ -108,3 +115,70 @@ def test_a_training_is_stopped_by_the_metric_of_its_validation_alone(root):
     cfg.val_evaluator = dict(metrics=cfg.test_evaluator)
     with pytest.raises(DataError, match=r'val_evaluator\.metrics\.1'):
         check_before_training(cfg)
+
+
+def test_second_look_reads_only_what_changed(root, monkeypatch):
+    read, looks = [], []
+    header, coco_file = files.read_header, check.check_coco
+    monkeypatch.setattr(files, 'read_header', lambda path: read.append(path) or header(path))
+    monkeypatch.setattr(check, 'check_coco', lambda *args: looks.append(args) or coco_file(*args))
+
+    def look():
+        read.clear()
+        looks.clear()
+        return check_data_set(coco(root)), len(looks), len(read)
+
+    assert look()[1:] == (1, 6)
+    report, *counted = look()
+    assert counted == [0, 0] and report.findings == [] and report.samples and report.counts['images'] == 6
+    os.utime(root / 'train2017/000000000002.jpg', ns=(0, 0))
+    assert look()[1:] == (0, 1)
+    Image.new('RGB', (9, 9)).save(root / 'train2017/000000000003.jpg')
+    report, *counted = look()
+    assert counted == [0, 1] and only(report, 'image-size')[0].id == 3
+    (root / 'train2017/000000000004.jpg').unlink()
+    report, *counted = look()
+    assert counted == [0, 0] and {f.kind for f in report.findings} == {'image-size', 'image-missing'}
+    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
+    report, *counted = look()
+    assert counted == [1, 0] and 'box-not-finite' in kinds_of(report)
+    check_data_set(coco(root), use_cache=False)
+    assert len(read) == 5
+
+
+def test_damaged_cache_is_not_believed_and_without_a_place_there_is_none(root, tmp_path, monkeypatch):
+    folder = tmp_path / 'cache/xcit_dense/data_check'
+    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
+    first = check_data_set(coco(root))
+    for harm in (lambda path: path.write_bytes(path.read_bytes()[:-20]),
+                 lambda path: path.write_bytes(path.read_bytes().replace(b'"findings": []', b'"findings": 00')
+                                               .replace(b'64', b'65')),
+                 lambda path: path.write_bytes(b'\xff'), lambda path: (path.unlink(), path.mkdir())):
+        kept = sorted(folder.iterdir())
+        assert len(kept) == 2
+        for path in kept:
+            harm(path)
+        assert repr(check_data_set(coco(root)).findings) == repr(first.findings)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(root / ANNOTATIONS))
+    assert repr(check_data_set(coco(root)).findings) == repr(first.findings)
+
+
+def test_results_of_one_folder_are_kept_beside_each_other(root, monkeypatch):
+    """Two data sets in one folder, each of some of its files."""
+    listed = folders(root, type='BaseSegDataset', ann_file='list.txt')
+    looks, read = [], read_map
+    monkeypatch.setattr(data_files, 'read_map', lambda path: looks.append(path) or read(path))
+    for number in (1, 2, 1, 2):
+        (root / 'list.txt').write_text(f'00000000000{number}\n')
+        check_data_set(listed)
+    assert len(looks) == 2
+
+
+def test_data_sets_are_one_where_all_that_is_checked_is_the_same(root):
+    cfg = load_config(TINY_SEG_CONFIG, data_root=root, pretrained=False)
+    assert len(check_data_sets(cfg)) == 2  # validation and test data are one
+    for change in (dict(img_suffix='.png'), dict(seg_map_suffix='_x.png'), dict(ignore_index=3),
+                   dict(backend_args=dict(backend='x')), dict(pipeline=[
+                       dict(type='LoadImageFromFile', imdecode_backend='turbojpeg'), dict(type='LoadAnnotations')])):
+        cfg.test_dataloader.dataset = dict(cfg.val_dataloader.dataset, **change)
+        assert len(check_data_sets(cfg)) == 3, change

@@ -1,19 +1,21 @@
-"""Classes of the data against those of the config and the heads."""
+"""Classes of the data against those of the config and the heads; ids that are no places."""
+import json
 
 import pytest
+from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 
-from helpers.faulty_data import coco, fields, folders, kinds_of, only, rewrite
-from helpers.paths import TINY_CONFIG
+from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, kinds_in, kinds_of, only, rewrite
+from helpers.paths import SMALL_CONFIG, TINY_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import (
-    check_classes,
-    check_data_set,
-)
-from xcit_dense.data.classes import difference_of, take_classes
+from xcit_dense.data.check import check_classes, check_data_set, drop_findings
+from xcit_dense.data.classes import classes_of_data, difference_of, take_classes
 from xcit_dense.data.datasets import check_data
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.errors import DataError
+
+IDS = dict(gaps=(1, 3, 4, 90, 91), unordered=(5, 1, 4, 2, 3), from_0=(0, 1, 2, 3, 4), large=(10**12, 7, 0, 2**40, 30),
+           texts=('b', 'a', '10', '9', ''), floats=(2., 1., 3., 4., 5.))
 
 
 def test_classes_are_matched_by_name(root):
@@ -29,15 +31,11 @@ def test_classes_are_matched_by_name(root):
         ": 'person', 'bicycle', 'car', 'motorcycle', 'airplane' and 75 more")
     order = check_data_set(coco(root, metainfo=dict(classes=('Disk', 'triangle', 'square', 'star', 'cross'))))
     assert "class 1 is 'square', not 'triangle'" in only(order, 'class-order')[0].sentence
-
-
-@pytest.mark.parametrize('of_data', ('DISC', 'Disc', 'disC'))
-def test_a_class_in_other_capitals_is_the_nearest_one(root, of_data):
-    rewrite(root, fields('categories', 0, name=of_data))
-    for wanted in ('disc', 'DISc'):
-        report = check_data_set(coco(root, metainfo=dict(classes=(wanted, *CLASSES[1:]))))
-        error, = report.errors
-        assert error.kind == 'class-missing' and error.value.endswith(f"{wanted!r} (it has {of_data!r})")
+    for of_data in ('DISC', 'Disc', 'disC'):  # the nearest one is in other capitals
+        rewrite(root, fields('categories', 0, name=of_data))
+        for wanted in ('disc', 'DISc'):
+            error, = check_data_set(coco(root, metainfo=dict(classes=(wanted, *CLASSES[1:])))).errors
+            assert error.kind == 'class-missing' and error.value.endswith(f"{wanted!r} (it has {of_data!r})")
 
 
 def test_classes_of_label_maps(root):
@@ -105,18 +103,16 @@ def test_heads_with_another_number_of_classes(root):
     assert check_classes(cfg) == []  # 80 and 80
     cfg.train_dataloader.dataset.metainfo = dict(classes=CLASSES)
     found = check_classes(cfg)
-    assert {f.file for f in found if f.file.startswith('model.')} == {'model.Shared2FCBBoxHead', 'model.FCNMaskHead'}
+    # more than the data has are an open vocabulary, fewer end the run; a training uses no test data
+    spare = {('class-spare', 'model.Shared2FCBBoxHead'), ('class-spare', 'model.FCNMaskHead')}
+    loaders = {('class-count', 'val_dataloader'), ('class-test', 'test_dataloader')}
+    assert {(f.kind, f.file) for f in found} == spare | loaders
     assert 'num_classes = 80' in found[0].sentence and found[0].sentence.endswith(' 5 classes')
-    assert {f.file for f in found if 'loader' in f.file} == {'val_dataloader', 'test_dataloader'}
-    assert {(f.kind, f.file) for f in found if not f.file.startswith('model.')} == {
-        ('class-count', 'val_dataloader'), ('class-test', 'test_dataloader')}  # a training uses no test data
-    # more than the data has are an open vocabulary, fewer end the run
-    assert {f.kind for f in found if f.file.startswith('model.')} == {'class-spare'}
-    cfg.model.roi_head.bbox_head.num_classes = 4
-    assert {(f.kind, f.file) for f in check_classes(cfg) if f.file.startswith('model.')} == {
-        ('class-count', 'model.Shared2FCBBoxHead'), ('class-spare', 'model.FCNMaskHead')}
     assert any(f.sentence.endswith(": without 'disc', 'square', 'triangle', 'star', 'cross' and with "
                                    "'person', 'bicycle', 'car', 'motorcycle', 'airplane' and 75 more") for f in found)
+    cfg.model.roi_head.bbox_head.num_classes = 4
+    assert {(f.kind, f.file) for f in check_classes(cfg)} == loaders | {
+        ('class-count', 'model.Shared2FCBBoxHead'), ('class-spare', 'model.FCNMaskHead')}
     assert difference_of('abc', 'acb') == "class 1 is 'b', not 'c'" and difference_of('ab', 'ab') == ''
     assert difference_of('aab', 'ab') == "class 1 is 'a', not 'b'" and difference_of('a', 'ab') == "without 'b'"
 
@@ -139,7 +135,66 @@ def test_classes_that_somebody_wrote_are_not_overwritten(root):
     assert 'class-explicit' not in {finding.kind for finding in check_classes(cfg)}
 
 
-def test_a_class_whose_name_says_that_it_is_none_is_told(root):
-    (root / 'classes.txt').write_text('background\ndisc\nsquare\ntriangle\nstar\nunlabeled')
-    finding, = check_data_set(folders(root, metainfo={}), from_data=True).findings
-    assert finding.kind == 'class-void' and finding.severity == 'warning' and '--ignore-label 5' in finding.sentence
+def renumbered(root, ids):
+    """Give the categories other ids, in the order of their names, and the images and annotations too."""
+    def change(content):
+        number = float if isinstance(ids[0], float) else int  # as pandas writes them
+        category = dict(zip((c['id'] for c in content['categories']), ids, strict=True))
+        image = {row['id']: number(1000 - 37 * place) for place, row in enumerate(content['images'])}
+        for row in content['categories']:
+            row['id'] = category[row['id']]
+        for row in content['images']:
+            row['id'] = image[row['id']]
+        for place, row in enumerate(content['annotations']):
+            row.update(id=number((place * 7919) % 10007), image_id=image[row['image_id']],
+                       category_id=category[row['category_id']])
+    return rewrite(root, change)
+
+
+@pytest.mark.parametrize('ids', IDS.values(), ids=IDS)
+def test_ids_are_no_places(root, ids):
+    """Counts, drawn objects and classes do not depend on the ids, and are those of mmdet."""
+    before = check_data_set(coco(root))
+    content = renumbered(root, ids)
+    report = check_data_set(coco(root))
+    assert report.findings == [] and report.counts == before.counts and report.classes == before.classes
+    assert [name for name, *_ in report.classes] == list(CLASSES)
+    assert len({amount for *_, amount in report.classes}) > 1  # exchanged classes would show
+    drawn = [[(a['name'], a['bbox']) for a in sample['annotations']] for sample in report.samples]
+    assert drawn == [[(a['name'], a['bbox']) for a in sample['annotations']] for sample in before.samples]
+    assert sum(map(len, drawn)) == len(content['annotations'])
+    (root / 'annotations/instances_val2017.json').write_bytes((root / ANNOTATIONS).read_bytes())
+    cfg = load_config(SMALL_CONFIG, data_root=root)
+    assert classes_of_data(cfg.train_dataloader.dataset) == dict(classes=CLASSES, category_ids=ids)
+    take_classes(cfg)
+    for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
+        assert tuple(loader.dataset.metainfo.category_ids) == ids and loader.dataset.metainfo.classes == CLASSES
+    dataset = CocoDataset(**{key: value for key, value in coco(root, pipeline=[]).items() if key != 'type'})
+    labels = [instance['bbox_label'] for i in range(len(dataset)) for instance in dataset.get_data_info(i)['instances']]
+    assert [labels.count(label) for label in range(5)] == [amount for *_, amount in report.classes]
+    assert dataset.cat_ids == list(ids)
+    assert kinds_in(coco(root, test_mode=True)) == {'annotation-id-0'}  # which the evaluation takes for none
+
+
+@pytest.mark.parametrize('place', (0, 2, 4))
+def test_findings_name_records_by_their_ids(root, place):
+    """The row is the place in the file, the id what the file says; each finding has those of its own record."""
+    content = renumbered(root, IDS['large'])
+    record = content['annotations'][place]
+    rewrite(root, lambda c: c['annotations'][place].update(category_id=5))
+    finding, = only(check_data_set(coco(root)), 'unknown-category')
+    assert (finding.part, finding.row, finding.id, finding.value) == ('annotations', place, record['id'], '5')
+    rewrite(root, lambda c: c['images'][place].update(file_name='none.jpg'))
+    finding = next(f for f in check_data_set(coco(root)).findings if f.kind == 'image-missing')
+    assert (finding.part, finding.row, finding.id) == ('images', place, content['images'][place]['id'])
+
+
+def test_dropping_goes_by_place_and_takes_along_what_belongs_to_an_image(root, tmp_path):
+    content = renumbered(root, IDS['unordered'])
+    rewrite(root, lambda c: c['images'][2].update(width=0))
+    drop_findings(check_data_set(coco(root)), tmp_path / 'clean')
+    kept = json.loads((tmp_path / 'clean/instances_train2017.json').read_text())
+    gone = content['images'][2]['id']
+    assert [i['id'] for i in kept['images']] == [i['id'] for i in content['images'] if i['id'] != gone]
+    assert kept['annotations'] == [a for a in content['annotations'] if a['image_id'] != gone]
+    assert kept['categories'] == content['categories'] and kept['info'] == content['info']

@@ -1,5 +1,7 @@
-"""Numbers of an annotation file at both sides of every limit, in images that are not square."""
+"""Numbers of an annotation file at both sides of every limit, in an image that is not square; and files of images."""
 import json
+import os
+import shutil
 
 import mmcv
 import numpy as np
@@ -7,18 +9,17 @@ import pytest
 from PIL import Image
 from pycocotools import mask as mask_api
 
-from helpers.faulty_data import INFINITE, NAN, coco, fields, kinds_of, rewrite
-from xcit_dense.data.check import check_data_set, files
+from helpers.faulty_data import INFINITE, NAN, coco, fields, kinds_in, kinds_of, only, rewrite
+from xcit_dense.data.check import Finding, check_data_set, files
 from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.check.coco_file import Use
-from xcit_dense.data.check.findings import Finding
 
 WIDTH, HEIGHT = 40, 30
 TINY = 1e-6
 
 
 def found_in(tmp_path, image=(), **annotation):
-    """The kinds of findings of a file with one image of 40 x 30 and one annotation, and their values."""
+    """The findings of a file with one image of 40 x 30 and one annotation."""
     content = dict(
         images=[dict(dict(id=5, file_name='a.jpg', width=WIDTH, height=HEIGHT), **dict(image))],
         categories=[dict(id=7, name='thing')],
@@ -28,122 +29,133 @@ def found_in(tmp_path, image=(), **annotation):
     return [Finding(*f) for f in check_coco(path, Use('segmentation' in annotation))['findings']]
 
 
-def kinds_in(tmp_path, **changes):
-    return [finding.kind for finding in found_in(tmp_path, **changes)]
+#: Boxes (x, y, width, height) by what is found.
+BOXES = {
+    None: (
+        [0, 0, 40, 30], [39, 29, 1, 1], [0, 0, 1, 1], [30, 20, 10, 10],  # the whole image, and its border from within
+        # coordinates that were rounded stick out by a pixel at most, at each side
+        [0, 0, 41, 30], [0, 0, 40, 31], [-1, 0, 5, 5], [0, -1, 5, 5], [30, 5, 11, 5], [5, 20, 5, 11],
+        [40 - TINY, 0, 1, 5], [0, 30 - TINY, 5, 1], [35, 0, 2, 2],  # the last is inside 40, outside 30
+        [5, 5, 1, 4], [5, 5, 4, 1]),  # a pixel is the least side
+    'box-sticks-out': (
+        [0, 0, 41 + TINY, 30], [0, 0, 40, 31 + TINY], [-1 - TINY, 0, 5, 5], [0, -1 - TINY, 5, 5],
+        [30, 5, 11 + TINY, 5], [5, 20, 5, 11 + TINY], [-5, 0, 5 + TINY, 5], [0, -5, 5, 5 + TINY], [0, 0, 400, 5],
+        [0, 0, 5, 400]),
+    'box-outside': (  # also ten times the longer side away and more
+        [40, 0, 1, 5], [0, 30, 5, 1], [-5, 0, 5, 5], [0, -5, 5, 5], [0, 35, 2, 2], [400, 0, 5, 5],
+        [400 + TINY, 0, 5, 5], [0, 400 + TINY, 5, 5], [-400 - TINY, 0, 5, 5]),
+    'box-empty': ([5, 5, 1 - TINY, 4], [5, 5, 4, 1 - TINY], [5, 5, 0, 4], [5, 5, 4, 0], [50, 5, 0, 4]),
+    'box-negative': ([5, 5, -TINY, 4], [5, 5, 4, -TINY], [0, 0, -400, 5], [0, 0, -401, 5]),
+    'box-absurd': ([0, 0, 400 + TINY, 5], [0, 0, 5, 400 + TINY]),
+    'box-not-finite': ([NAN, 0, 5, 5], [INFINITE, 0, 5, 5], [0, -INFINITE, 5, 5], [0, 0, NAN, 5]),
+    'box-infinite': ([0, 0, 5, INFINITE], [-5, 0, INFINITE, 5])}
 
 
-#: Boxes (x, y, width, height), and what is found.
-BOXES = (
-    # the whole image, and its border from within
-    ([0, 0, 40, 30], None), ([39, 29, 1, 1], None), ([0, 0, 1, 1], None), ([30, 20, 10, 10], None),
-    # coordinates that were rounded stick out by a pixel at most, at each side for itself
-    ([0, 0, 41, 30], None), ([0, 0, 40, 31], None), ([-1, 0, 5, 5], None), ([0, -1, 5, 5], None),
-    ([0, 0, 41 + TINY, 30], 'box-sticks-out'), ([0, 0, 40, 31 + TINY], 'box-sticks-out'),
-    ([-1 - TINY, 0, 5, 5], 'box-sticks-out'), ([0, -1 - TINY, 5, 5], 'box-sticks-out'),
-    ([30, 5, 11, 5], None), ([30, 5, 11 + TINY, 5], 'box-sticks-out'),
-    ([5, 20, 5, 11], None), ([5, 20, 5, 11 + TINY], 'box-sticks-out'),
-    # nothing of the box is in the image
-    ([40 - TINY, 0, 1, 5], None), ([40, 0, 1, 5], 'box-outside'), ([0, 30 - TINY, 5, 1], None),
-    ([0, 30, 5, 1], 'box-outside'), ([-5, 0, 5, 5], 'box-outside'), ([-5, 0, 5 + TINY, 5], 'box-sticks-out'),
-    ([0, -5, 5, 5], 'box-outside'), ([0, -5, 5, 5 + TINY], 'box-sticks-out'),
-    ([35, 0, 2, 2], None), ([0, 35, 2, 2], 'box-outside'),  # inside 40, outside 30
-    # a pixel is the least side, and none is less than nothing
-    ([5, 5, 1, 4], None), ([5, 5, 4, 1], None), ([5, 5, 1 - TINY, 4], 'box-empty'), ([5, 5, 4, 1 - TINY], 'box-empty'),
-    ([5, 5, 0, 4], 'box-empty'), ([5, 5, 4, 0], 'box-empty'), ([5, 5, -TINY, 4], 'box-negative'),
-    ([5, 5, 4, -TINY], 'box-negative'), ([50, 5, 0, 4], 'box-empty'),
-    # ten times the longer side
-    ([400, 0, 5, 5], 'box-outside'), ([400 + TINY, 0, 5, 5], 'box-outside'), ([0, 400, 5, 5], 'box-outside'),
-    ([0, 400 + TINY, 5, 5], 'box-outside'), ([-400, 0, 5, 5], 'box-outside'), ([-400 - TINY, 0, 5, 5], 'box-outside'),
-    ([0, 0, 400, 5], 'box-sticks-out'), ([0, 0, 400 + TINY, 5], 'box-absurd'), ([0, 0, 5, 400], 'box-sticks-out'),
-    ([0, 0, 5, 400 + TINY], 'box-absurd'), ([0, 0, -400, 5], 'box-negative'), ([0, 0, -401, 5], 'box-negative'),
-    ([NAN, 0, 5, 5], 'box-not-finite'), ([0, 0, 5, INFINITE], 'box-infinite'),
-    ([INFINITE, 0, 5, 5], 'box-not-finite'),
-    ([0, -INFINITE, 5, 5], 'box-not-finite'), ([-5, 0, INFINITE, 5], 'box-infinite'),
-    ([0, 0, NAN, 5], 'box-not-finite'),
-)
+@pytest.mark.parametrize('kind', BOXES)
+def test_boxes_at_the_limits(tmp_path, kind):
+    for box in BOXES[kind]:
+        findings = found_in(tmp_path, bbox=box)
+        assert [(f.kind, f.part, f.row, f.id) for f in findings] == [(kind, 'annotations', 0, 9)] * bool(kind), box
+        assert all(f.value.endswith('in an image of 40 x 30') for f in findings if np.isfinite(box).all())
 
 
-@pytest.mark.parametrize('box, kind', BOXES, ids=[f'{box}-{kind}' for box, kind in BOXES])
-def test_boxes_at_the_limits(tmp_path, box, kind):
-    findings = found_in(tmp_path, bbox=box)
-    assert [finding.kind for finding in findings] == ([kind] if kind else [])
-    for finding in findings:
-        assert (finding.part, finding.row, finding.id) == ('annotations', 0, 9)
-        assert not np.isfinite(box).all() or finding.value.endswith('in an image of 40 x 30')
-
-
-@pytest.mark.parametrize('area, kinds', (
-    (TINY, []), (0, ['area-empty']), (-TINY, ['area-empty']), (INFINITE, ['area-not-finite']),
-    (-INFINITE, ['area-not-finite']), (NAN, ['area-not-finite'])))
-def test_areas_at_the_limits(tmp_path, area, kinds):
-    assert kinds_in(tmp_path, area=area) == kinds
-
-
-@pytest.mark.parametrize('side', ('width', 'height'))
-@pytest.mark.parametrize('number, good', (
-    (1, True), (1., True), (0, False), (-1, False), (0.5, False), (1.5, False), (INFINITE, False), (NAN, False)))
-def test_sizes_of_images_at_the_limits(tmp_path, side, number, good):
-    """Boxes of an image without a size are not looked at; one pixel is an image."""
-    found = kinds_in(tmp_path, image={'width': 1, 'height': 1, side: number}, bbox=[0, 0, 1, 1])
-    assert found == ([] if good else ['image-dimensions'])
-
-
-#: Polygons, and what is found.
-POLYGONS = (
-    ([[1, 1, 5, 1, 5]], 'polygon-none'), ([[1, 1, 5, 1, 5, 5]], None), ([[1, 1, 5, 1, 5, 5, 3]], 'polygon-none'),
-    ([[1, 1, 5, 1, 5, 5, 3, 3]], None), ([[1, 1, 5, 1, 5, 5], [1, 1, 5, 1, 5]], 'polygon-points'),
-    ([[-9, 1, TINY, 1, -5, 5]], None), ([[-9, 1, 0, 1, -5, 5]], 'polygon-outside'),
-    ([[1, -9, 5, TINY, 5, -5]], None), ([[1, -9, 5, 0, 5, -5]], 'polygon-outside'),
-    ([[40 - TINY, 1, 45, 1, 45, 5]], None), ([[40, 1, 45, 1, 45, 5]], 'polygon-outside'),
-    ([[1, 30 - TINY, 5, 35, 1, 35]], None), ([[1, 30, 5, 35, 1, 35]], 'polygon-outside'),
-    ([[32, 5, 38, 5, 35, 9]], None), ([[5, 32, 5, 38, 9, 35]], 'polygon-outside'),  # inside 40, outside 30
-    ([[1, 1, 400, 1, 5, 5]], None), ([[1, 1, 400 + TINY, 1, 5, 5]], 'polygon-absurd'),
-    ([[1, 1, 5, 400, 5, 5]], None), ([[1, 1, 5, 400 + TINY, 5, 5]], 'polygon-absurd'),
-    ([[-400, 1, 5, 1, 5, 5]], None), ([[-400 - TINY, 1, 5, 1, 5, 5]], 'polygon-absurd'),
-    ([[1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]], None),  # a part of an object may be outside
-    ([[50, 50, 60, 50, 60, 60], [1, 1, 5, 1, 5, 5]], None),
-)
-
-
-@pytest.mark.parametrize('polygons, kind', POLYGONS, ids=[f'{polygons}-{kind}' for polygons, kind in POLYGONS])
-def test_polygons_at_the_limits(tmp_path, polygons, kind):
-    assert kinds_in(tmp_path, segmentation=polygons) == ([kind] if kind else [])
-
-
-@pytest.mark.parametrize('coded', (False, True))
-@pytest.mark.parametrize('more, size, kind', (
-    (0, [30, 40], None), (1, [30, 40], 'rle-counts'), (-1, [30, 40], 'rle-counts'),
-    (0, [40, 30], 'rle-size'), (0, [30, 41], 'rle-size'), (0, [31, 40], 'rle-size')))
-def test_run_lengths_at_the_limits(tmp_path, coded, more, size, kind):
-    """Height goes before width, and every pixel is counted."""
+def run_lengths(more, coded):
+    """A mask of the whole image with some pixels more, as a list or compressed."""
     counts = [100, 7, WIDTH * HEIGHT - 107 + more]
-    if coded:
-        mask = np.zeros(sum(counts), np.uint8)
-        mask[100:107] = 1
-        counts = mask_api.encode(np.asfortranarray(mask[:, None]))['counts'].decode()
-    assert kinds_in(tmp_path, segmentation=dict(size=size, counts=counts)) == ([kind] if kind else [])
+    mask = np.repeat(np.array([0, 1, 0], np.uint8), counts)
+    return mask_api.encode(np.asfortranarray(mask[:, None]))['counts'].decode() if coded else counts
+
+
+TRIANGLE, OUTSIDE = [1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]
+#: Masks by what is found. A part of an object may be outside; height goes before width, and every pixel is counted.
+MASKS = {
+    None: ([TRIANGLE], [[*TRIANGLE, 3, 3]], [[-9, 1, TINY, 1, -5, 5]], [[1, -9, 5, TINY, 5, -5]],
+           [[40 - TINY, 1, 45, 1, 45, 5]], [[1, 30 - TINY, 5, 35, 1, 35]], [[32, 5, 38, 5, 35, 9]],
+           [[1, 1, 400, 1, 5, 5]], [[1, 1, 5, 400, 5, 5]], [[-400, 1, 5, 1, 5, 5]], [TRIANGLE, OUTSIDE],
+           [OUTSIDE, TRIANGLE], *(dict(size=[30, 40], counts=run_lengths(0, coded)) for coded in (False, True))),
+    'polygon-none': ([[1, 1, 5, 1, 5]], [[*TRIANGLE, 3]]),
+    'polygon-points': ([TRIANGLE, [1, 1, 5, 1, 5]], ),
+    'polygon-outside': ([[-9, 1, 0, 1, -5, 5]], [[1, -9, 5, 0, 5, -5]], [[40, 1, 45, 1, 45, 5]],
+                        [[1, 30, 5, 35, 1, 35]], [[5, 32, 5, 38, 9, 35]]),  # inside 40, outside 30
+    'polygon-absurd': ([[1, 1, 400 + TINY, 1, 5, 5]], [[1, 1, 5, 400 + TINY, 5, 5]], [[-400 - TINY, 1, 5, 1, 5, 5]]),
+    'rle-counts': [dict(size=[30, 40], counts=run_lengths(more, coded)) for more in (1, -1) for coded in (False, True)],
+    'rle-size': [dict(size=size, counts=run_lengths(0, coded)) for size in ([40, 30], [30, 41], [31, 40])
+                 for coded in (False, True)]}
+
+
+@pytest.mark.parametrize('kind', MASKS)
+def test_masks_at_the_limits(tmp_path, kind):
+    for mask in MASKS[kind]:
+        assert [f.kind for f in found_in(tmp_path, segmentation=mask)] == [kind] * bool(kind), mask
+
+
+def test_areas_and_sizes_of_images_at_the_limits(tmp_path):
+    """Boxes of an image without a size are not looked at; one pixel is an image."""
+    for area, kind in ((TINY, None), (0, 'area-empty'), (-TINY, 'area-empty'), (INFINITE, 'area-not-finite'),
+                       (-INFINITE, 'area-not-finite'), (NAN, 'area-not-finite')):
+        assert [f.kind for f in found_in(tmp_path, area=area)] == [kind] * bool(kind), area
+    for side in ('width', 'height'):
+        for number in (1, 1., 0, -1, 0.5, 1.5, INFINITE, NAN):
+            found = found_in(tmp_path, image={'width': 1, 'height': 1, side: number}, bbox=[0, 0, 1, 1])
+            assert [f.kind for f in found] == ['image-dimensions'] * (number != 1), (side, number)
 
 
 @pytest.mark.parametrize('suffix', ('jpg', 'png', 'webp'))
-@pytest.mark.parametrize('mark', range(10))
-def test_every_orientation_has_the_size_that_mmcv_reads(root, mark, suffix):
-    """1 to 8 are marks; 5 to 8 swap width and height."""
+def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
+    """1 to 8 are marks; 5 to 8 swap width and height. The formats show that the comparison is with OpenCV."""
     path = root / f'train2017/turned.{suffix}'
-    exif = Image.Exif()
-    exif[0x0112] = mark
-    Image.new('RGB', (40, 30)).save(path, exif=exif)
-    header = files.read_header(path)
-    real = list(mmcv.imread(str(path)).shape[1::-1])
-    assert header['size'] == [40, 30] and header['turned'] == real
-    if suffix != 'jpg':  # the others show that the comparison is with OpenCV, whatever it turns
-        return
-    assert real == ([30, 40] if mark in (5, 6, 7, 8) else [40, 30])
     unchanged = [dict(type='LoadImageFromFile', color_type='unchanged'), dict(type='LoadAnnotations', with_mask=True)]
-    for width, height in ((40, 30), (30, 40), (40, 40)):
-        rewrite(root, fields('images', 0, file_name=path.name, width=width, height=height))
-        told = {kind for kind in kinds_of(check_data_set(coco(root))) if kind.startswith('image')}
-        stored = {kind for kind in kinds_of(check_data_set(coco(root, pipeline=unchanged)))
-                  if kind.startswith('image')}
-        assert told == (set() if [width, height] == real else
-                        {'image-rotated'} if (width, height) == (40, 30) else {'image-size'})
-        assert stored == (set() if (width, height) == (40, 30) else {'image-size'})
+    for mark in range(10):
+        exif = Image.Exif()
+        exif[0x0112] = mark
+        Image.new('RGB', (40, 30)).save(path, exif=exif)
+        header, real = files.read_header(path), mmcv.imread(str(path)).shape[1::-1]
+        assert header['size'] == [40, 30] and header['turned'] == list(real), mark
+        assert suffix != 'jpg' or real == ((30, 40) if mark in (5, 6, 7, 8) else (40, 30))
+        for size in ((40, 30), (30, 40), (40, 40)) if suffix == 'jpg' and mark in (1, 6, 9) else ():
+            rewrite(root, fields('images', 0, file_name=path.name, width=size[0], height=size[1]))
+            told, stored = ({kind for kind in kinds_in(coco(root, **how)) if kind.startswith('image')}
+                            for how in ({}, dict(pipeline=unchanged)))
+            assert told == (set() if size == real else {'image-rotated'} if size == (40, 30) else {'image-size'})
+            assert stored == (set() if size == (40, 30) else {'image-size'})
+
+
+@pytest.mark.parametrize('way', ('absolute', 'file link', 'folder link', 'not there'))
+def test_names_that_lead_out_of_the_root_are_told_and_links_are_not(root, tmp_path, way):
+    """The frameworks read all of these; a root or folder of images that is a link itself is no way out either."""
+    beside = tmp_path / 'beside'
+    beside.mkdir()
+    shutil.copy(root / 'train2017/000000000001.jpg', beside / 'a.jpg')
+    names = {'absolute': str(beside / 'a.jpg'), 'file link': 'a.jpg', 'folder link': 'deep/a.jpg',
+             'not there': '../../beside/none.jpg'}
+    (root / 'train2017').rename(tmp_path / 'elsewhere')
+    (root / 'train2017').symlink_to(tmp_path / 'elsewhere')
+    (tmp_path / 'link').symlink_to(root)
+    assert check_data_set(coco(tmp_path / 'link')).findings == []
+    (root / 'train2017/a.jpg').symlink_to(beside / 'a.jpg')
+    (root / 'train2017/deep').symlink_to(beside)
+    rewrite(root, fields('images', 0, file_name=names[way]))
+    report = check_data_set(coco(root))
+    assert kinds_of(report) == {'absolute': {'image-outside'}, 'not there': {'image-outside', 'image-missing'}}.get(
+        way, set())
+    for finding in report.warnings:
+        assert f'root: {beside}' in finding.sentence and finding.id == 1 and finding.kind == 'image-outside'
+
+
+def test_images_that_cannot_be_used(root, monkeypatch):
+    first = root / 'train2017/000000000001.jpg'
+    whole = first.read_bytes()
+    os.mkfifo(root / 'pipe')  # opening it would wait for ever
+    first.write_bytes(b'no picture')
+    assert 'not an image of a format' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    first.write_bytes(whole[:len(whole) // 2])
+    assert 'cut off: a JPEG file without its end' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    first.write_bytes(whole + bytes(5000))  # mmcv reads it
+    assert only(check_data_set(coco(root)), 'image-cut-off')[0].severity == 'warning'
+    first.unlink()
+    (root / 'pipe').rename(first)
+    assert 'not a regular file' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+    first.unlink()
+    first.write_bytes(whole)
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 10)
+    only(check_data_set(coco(root), use_cache=False), 'image-huge')

@@ -1,4 +1,4 @@
-"""Problems of label maps, and layouts that are wrong."""
+"""Problems of label maps, label by label; and layouts that are wrong."""
 import shutil
 
 import numpy as np
@@ -6,17 +6,16 @@ import pytest
 from mmengine.config import Config
 from PIL import Image
 
-from helpers.faulty_data import folders, image_and_map, kinds_of, only, save_map
+from helpers.faulty_data import coco, folders, image_and_map, kinds_of, only, rewrite, save_map
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import files as data_files
-from xcit_dense.data.check import (
-    check_before_training,
-    check_data_set,
-)
+from xcit_dense.data.check import check_before_training, check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
-from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.files import read_map
+from xcit_dense.errors import DataError
+
+NAMES = ('a', 'b', 'c')
 
 FAULTS = (
     ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg'),
@@ -33,6 +32,23 @@ FAULTS = (
     ('map-without-image', lambda image, path: shutil.copy(path, path.with_name('x.png')), 'x.png'),
     ('image-unreadable', lambda image, path: image.write_bytes(b'no picture'), 'not an image of a format'),
 )
+
+
+def data_of(root, *maps):
+    """A data set of some label maps, each given by pixels by label, in images that are not square."""
+    for folder in ('images/training', 'annotations/training', 'images/validation', 'annotations/validation'):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for number, pixels in enumerate(maps):
+            labels = np.repeat(np.array(list(pixels), np.uint8), list(pixels.values())).reshape(2, -1)
+            if folder.startswith('images'):
+                Image.new('RGB', labels.shape[::-1]).save(root / folder / f'{number}.jpg')
+            else:
+                Image.fromarray(labels).save(root / folder / f'{number}.png')
+    return root
+
+
+def dataset_of(root, names=NAMES, **options):
+    return folders(root, metainfo=dict(classes=names), **options)
 
 
 @pytest.mark.parametrize('kind, plant, words', FAULTS)
@@ -54,43 +70,99 @@ def test_a_list_from_windows(root):
     assert len(missing) == 2 and '/\\ufefftraining' in missing[0].sentence
 
 
-def test_links_are_read_as_the_frameworks_read_them(root):
-    """A file for itself and a whole folder, as Hugging Face's cache, DVC and ``ln -s`` leave them."""
-    for path in image_and_map(root):
-        (root.parent / path.name).write_bytes(path.read_bytes())
-        path.unlink()
-        path.symlink_to(root.parent / path.name)
-    for folder in ('images', 'annotations'):
-        (root / folder / 'training').rename(root.parent / folder)
-        (root / folder / 'training').symlink_to(root.parent / folder)
-    for kind in ('ImageFolderDataset', 'BaseSegDataset'):
-        report = check_data_set(folders(root, type=kind))
-        assert report.findings == [] and report.counts['images'] == 6, kind
+@pytest.mark.parametrize('zero, ignored, classes', (
+    (False, 255, [('a', 2, 11), ('b', 1, 2), ('c', 1, 4), ('(ignored)', 1, 3)]),
+    (True, 255, [('a', 1, 2), ('b', 1, 4), ('c', 0, 0), ('(ignored)', 2, 14)]),
+    (False, 2, [('a', 2, 11), ('b', 1, 2), ('c', 1, 4), ('(ignored)', 1, 7)]),
+    (True, 0, [('a', 1, 2), ('b', 1, 4), ('c', 0, 0), ('(ignored)', 2, 14)])))
+def test_labels_are_counted_for_the_right_class(tmp_path, zero, ignored, classes):
+    data_of(tmp_path, {0: 1, 1: 2, 2: 4, 255: 3}, {0: 10})
+    report = check_data_set(dataset_of(tmp_path, reduce_zero_label=zero, ignore_index=ignored))
+    assert report.classes == classes and report.unit == 'pixels'
+    assert report.counts['images'] == 2 and report.counts['classes'] == 3
+    # of the second map nothing is left where 0 is unlabelled
+    assert kinds_of(report) == ({'map-ignored'} if zero else set())
+    assert report.counts['images without labels'] == int(zero)
 
 
-def test_labels_without_a_class_are_ignored_as_training_does(root):
-    _, path = image_and_map(root)
-    labels = np.asarray(Image.open(path)).copy()
-    labels[:2] = 255
-    Image.fromarray(labels).save(path)
-    report = check_data_set(folders(root))
-    assert report.findings == [] and report.classes[-1] == ('(ignored)', 1, 2 * labels.shape[1])
-    # 0 is unlabelled, 1 the first class
-    for names, wrong in ((CLASSES, False), (CLASSES[:-1], True)):
-        report = check_data_set(folders(root, reduce_zero_label=True, metainfo=dict(classes=names)))
-        assert ('map-labels' in kinds_of(report)) == wrong
-        assert report.classes[0][0] == 'disc'
-    assert report.classes[0][2] == sum((np.asarray(Image.open(p)) == 1).sum()
-                                       for p in (root / 'annotations/training').iterdir())
+def test_labels_beside_the_first_and_the_last_class(tmp_path):
+    for zero, good, bad in ((False, (0, 2, 255), (3, 254)), (True, (0, 1, 3, 255), (4, 254))):
+        for label in good + bad:
+            data_of(tmp_path, {1: 3, label: 7} if label != 1 else {1: 10})
+            report = check_data_set(dataset_of(tmp_path, reduce_zero_label=zero), use_cache=False)
+            assert kinds_of(report) == ({'map-labels'} if label in bad else set()), (zero, label)
+            if label in bad:  # it says which labels there are, and which there may be
+                value = report.findings[0].value
+                assert str([label]) in value and f'{int(zero)} to {2 + zero}' in value
+            assert sum(pixels for *_, pixels in report.classes) == (3 if label in bad else 10)
 
 
-def test_palettes_and_single_bits_are_label_maps(tmp_path):
+def test_another_label_may_be_ignored_and_255_always_is(tmp_path):
+    data_of(tmp_path, {0: 3, 4: 5, 255: 2})
+    for ignore_index in (4, 3, 5):
+        report = check_data_set(dataset_of(tmp_path, ignore_index=ignore_index))
+        assert kinds_of(report) == ({'map-labels'} if ignore_index != 4 else set())
+        assert report.classes[-1] == ('(ignored)', 1, 2 if ignore_index != 4 else 7)
+    # without a list each label up to the highest is a class, also where no pixel has it
+    for zero in (False, True):
+        report = check_data_set(dataset_of(tmp_path, None, reduce_zero_label=zero), from_data=True)
+        assert report.findings == [] and [entry for entry in report.classes if entry[0] != '(ignored)'] == [
+            ('0', 1, 3), ('1', 0, 0), ('2', 0, 0), ('3', 0, 0), ('4', 1, 5)][zero:]
+    data_of(tmp_path, {0: 3, 254: 5, 255: 2})
+    report = check_data_set(dataset_of(tmp_path, tuple(map(str, range(256)))))  # more than labels can count
+    counted = [entry for entry in report.classes if entry[2]]
+    assert report.findings == [] and counted[:2] == [('0', 1, 3), ('254', 1, 5)] and counted[-1] == ('(ignored)', 1, 2)
+
+
+@pytest.mark.parametrize('highest, fits', ((1, True), (2, False)))
+def test_a_list_of_names_has_one_for_the_highest_label(tmp_path, highest, fits):
+    (data_of(tmp_path, {0: 3, highest: 5, 255: 2}) / 'classes.txt').write_text('sky\nsea\n')
+    cfg = load_config(TINY_SEG_CONFIG, data_root=tmp_path, pretrained=False)
+    if fits:
+        take_classes(cfg)
+        assert cfg.model.decode_head.num_classes == 2
+        assert classes_of_data(cfg.train_dataloader.dataset) == dict(classes=('sky', 'sea'))
+    else:
+        with pytest.raises(DataError, match='label 2.*2 classes'):
+            take_classes(cfg)
+
+
+def test_a_map_is_read_label_by_label(tmp_path):
+    """Palettes and single bits too."""
+    data_of(tmp_path, {0: 1, 7: 2, 254: 4, 255: 3})
+    assert read_map(tmp_path / 'annotations/training/0.png') == dict(
+        size=[5, 2], mode='L', labels=[[0, 1], [7, 2], [254, 4], [255, 3]])
     image = Image.fromarray(np.eye(4, dtype=np.uint8))
     image.putpalette([0, 0, 0, 255, 0, 0])
     image.save(tmp_path / 'p.png')
     Image.fromarray(np.eye(4, dtype=bool)).save(tmp_path / '1.png')
     for name in ('p.png', '1.png'):
         assert read_map(tmp_path / name)['labels'] == [[0, 12], [1, 4]]
+
+
+@pytest.mark.parametrize('size, fits', (((6, 4), True), ((4, 6), False), ((6, 5), False), ((7, 4), False)))
+def test_a_map_has_the_size_of_its_image(tmp_path, size, fits):
+    """Also where the image is turned on reading, and the map, which has no mark, is not."""
+    data_of(tmp_path, {0: 12, 1: 12})
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new('RGB', (4, 6)).save(tmp_path / 'images/training/0.jpg', exif=exif)
+    Image.fromarray(np.eye(*size[::-1], dtype=np.uint8)).save(tmp_path / 'annotations/training/0.png')
+    report = check_data_set(dataset_of(tmp_path))
+    assert kinds_of(report) == (set() if fits else {'map-size'})
+    if not fits:  # width goes before height
+        assert report.findings[0].value.startswith(f'{size[0]} x {size[1]}, not 6 x 4')
+
+
+def test_shares_of_the_classes(root):
+    """The table has images, amounts and shares of the whole, and names classes without any."""
+    rewrite(root, lambda content: content.update(annotations=[
+        dict(content['annotations'][0], id=i, image_id=image, category_id=category)
+        for i, (image, category) in enumerate(((1, 2), (1, 2), (2, 2), (3, 5)))]))
+    table = check_data_set(coco(root)).histogram().splitlines()
+    assert [line.split() for line in table[1:3]] == [
+        ['square', '2', '3', '75.0%', '#' * 30], ['cross', '1', '1', '25.0%', '#' * 10]]
+    assert table[3].split(': ')[1] == 'disc, triangle, star'
 
 
 def test_data_set_that_reads_one_suffix_or_a_list(root):

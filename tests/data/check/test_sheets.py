@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 from pycocotools import mask as mask_api
 
 from helpers.faulty_data import coco, fields, rewrite
-from xcit_dense.data.check import Report, check_data_set, draw, draw_contact_sheet
+from xcit_dense.data.check import Report, check_data_set, draw_contact_sheet
 from xcit_dense.draw.colours import class_colours
 from xcit_dense.draw.names import draw_legend, font_of
 
@@ -29,15 +29,22 @@ def thing(name, bbox, segmentation=None, marked=False):
     return dict(name=name, category_id=1, bbox=bbox, segmentation=segmentation, marked=marked)
 
 
-def sheet_of(tmp_path, *samples, names=NAMES, first_names=()):
-    report = Report('x', classes=[(name, 1, 1) for name in names], samples=samples)
-    assert draw_contact_sheet(report, tmp_path / 'sheet.png', first_names) == len(samples)
+def sheet_of(tmp_path, *samples):
+    report = Report('x', classes=[(name, 1, 1) for name in NAMES], samples=samples)
+    assert draw_contact_sheet(report, tmp_path / 'sheet.png') == len(samples)
     return np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)
 
 
-def picture_of(sheet):
-    """The pixels of the picture in the first cell."""
-    return sheet[GAP:GAP + HEIGHT, GAP:GAP + WIDTH]
+def drawn(tmp_path, *things, size=(WIDTH, HEIGHT), **sample):
+    """The pixels of a picture in the first cell of a sheet, and the legend below it."""
+    sheet = sheet_of(tmp_path, dict(dict(file=image(tmp_path, size), captions=[], annotations=[*things]), **sample))
+    return sheet[GAP:GAP + HEIGHT, GAP:GAP + WIDTH], sheet[GAP + HEIGHT:]
+
+
+def labelled(tmp_path, labels, ignored=(), first=0):
+    """A sample with a label map."""
+    Image.fromarray(np.asarray(labels, np.uint8)).save(tmp_path / 'map.png')
+    return dict(map=str(tmp_path / 'map.png'), ignored=[*ignored], labels=[*range(first, first + len(NAMES))])
 
 
 def mixed(colour, share, paper=PAPER):
@@ -48,77 +55,56 @@ def same(pixels, colour, most=1.5):
     return bool((np.abs(pixels - np.array(colour)) <= most).all())
 
 
-def corner():
-    """A mask like an L, which no turn and no mirror leaves as it is."""
-    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-    mask[40:300, 50:80] = 1
-    mask[260:300, 50:400] = 1
-    return mask
-
-
 def run_lengths(mask):
     flat = mask.flatten('F')
     edges = np.flatnonzero(np.diff(flat, prepend=0))
     return np.diff(edges, prepend=0, append=flat.size).tolist()
 
 
-@pytest.mark.parametrize('kind', ('counts', 'coded', 'polygon'))
-def test_masks_lie_where_they_are_in_the_colour_of_their_class(tmp_path, kind):
-    mask = corner()
-    segmentation = dict(
-        counts=dict(size=[HEIGHT, WIDTH], counts=run_lengths(mask)),
-        coded=dict(size=[HEIGHT, WIDTH], counts=mask_api.encode(np.asfortranarray(mask))['counts'].decode()),
-        polygon=[[50, 40, 80, 40, 80, 260, 400, 260, 400, 300, 50, 300]])[kind]
-    found = thing('square', [50, 40, 350, 260], segmentation)
-    pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], annotations=[found])))
-    inside = np.zeros_like(mask, bool)
+def test_masks_lie_where_they_are_in_the_colour_of_their_class(tmp_path):
+    """Of a mask like an L, which no turn and no mirror leaves as it is."""
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[40:300, 50:80] = mask[260:300, 50:400] = 1
+    inside, outside = np.zeros_like(mask, bool), np.ones_like(mask, bool)
     inside[60:296, 54:76] = inside[264:296, 54:396] = True  # without the edges, which are lines
-    assert same(pixels[inside], mixed(COLOURS[1], 110 / 255))
-    outside = np.ones_like(inside)
     outside[20:306, 45:405] = False
-    assert same(pixels[outside], PAPER) and same(pixels[60:250, 90:390], PAPER)
+    for form in (dict(size=[HEIGHT, WIDTH], counts=run_lengths(mask)),
+                 dict(size=[HEIGHT, WIDTH], counts=mask_api.encode(np.asfortranarray(mask))['counts'].decode()),
+                 [[50, 40, 80, 40, 80, 260, 400, 260, 400, 300, 50, 300]]):
+        pixels, _ = drawn(tmp_path, thing('square', [50, 40, 350, 260], form))
+        assert same(pixels[inside], mixed(COLOURS[1], 110 / 255)), form
+        assert same(pixels[outside], PAPER) and same(pixels[60:250, 90:390], PAPER)
 
 
 @pytest.mark.parametrize('scale', (1, 2, 0.5))
-def test_boxes_are_scaled_with_their_picture(tmp_path, scale):
-    """x, y, width, height; the class's colour, and an alarm around what has findings."""
+def test_boxes_and_polygons_are_scaled_with_their_picture(tmp_path, scale):
+    """Boxes in the class's colour with an alarm around what has findings; polygons filled lightly."""
     size = round(WIDTH / scale), round(HEIGHT / scale)
-    box = [value / scale for value in (100, 60, 300, 200)]
+    box = [value / scale for value in (100, 60, 300, 200)]  # x, y, width, height
     for marked in (False, True):
-        found = thing('star', box, marked=marked)
-        pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path, size), captions=[], annotations=[found])))
+        pixels, _ = drawn(tmp_path, thing('star', box, marked=marked), size=size)
         sides = pixels[60, 250:390], pixels[260, 110:390], pixels[70:250, 100], pixels[70:250, 400]
         assert all(same(side, COLOURS[2]) for side in sides)
         assert same(pixels[70:250, 110:390], PAPER) and same(pixels[270:, :], PAPER) and same(pixels[:, 410:], PAPER)
         outer = pixels[58, 250:390], pixels[70:250, 402]  # around the outline
         assert all(same(side, ALARM if marked else PAPER) for side in outer)
-
-
-@pytest.mark.parametrize('scale', (0.5, 2))
-def test_polygons_are_scaled_with_their_picture(tmp_path, scale):
-    """Filled lightly in the colour of their class, with an edge in the full one."""
-    path = image(tmp_path, (round(WIDTH / scale), round(HEIGHT / scale)))
     polygon = [x / scale for x in (100, 200, 300, 200, 300, 340, 100, 340)]
-    picture = picture_of(sheet_of(tmp_path, dict(file=path, captions=[], annotations=[
-        thing('square', [10 / scale] * 2 + [5 / scale] * 2, [polygon])])))
-    assert same(picture[210:330, 110:290], mixed(COLOURS[1], 110 / 255), 2)
-    assert same(picture[205:335, 100], COLOURS[1], 3) and same(picture[200, 105:295], COLOURS[1], 3)
-    assert same(picture[345:355, 100:300], PAPER) and same(picture[100:195, 200:300], PAPER)
+    pixels, _ = drawn(tmp_path, thing('square', [10 / scale] * 2 + [5 / scale] * 2, [polygon]), size=size)
+    assert same(pixels[210:330, 110:290], mixed(COLOURS[1], 110 / 255), 2)
+    assert same(pixels[205:335, 100], COLOURS[1], 3) and same(pixels[200, 105:295], COLOURS[1], 3)
+    assert same(pixels[345:355, 100:300], PAPER) and same(pixels[100:195, 200:300], PAPER)
 
 
 def test_the_smaller_object_lies_on_top(tmp_path):
-    whole = [[0, 0, 480, 0, 480, 360, 0, 360]]
-    part = [[200, 100, 300, 100, 300, 200, 200, 200]]
-    things = [thing('disc', [200, 100, 100, 100], part), thing('square', [0, 0, 480, 360], whole)]
-    first, second = (picture_of(sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], annotations=order)))
-                     for order in (things, things[::-1]))
+    things = [thing('disc', [200, 100, 100, 100], [[200, 100, 300, 100, 300, 200, 200, 200]]),
+              thing('square', [0, 0, 480, 360], [[0, 0, 480, 0, 480, 360, 0, 360]])]
+    first, second = (drawn(tmp_path, *order)[0] for order in (things, things[::-1]))
     assert (first == second).all() and not same(first[150, 250], first[300, 250])
     colour = first[150, 250]
     assert np.abs(colour - mixed(COLOURS[0], 0.43)).sum() < np.abs(colour - mixed(COLOURS[1], 0.43)).sum()
 
 
-@pytest.mark.parametrize('mark, place', ((1, (0, 0)), (2, (0, 1)), (3, (1, 1)), (4, (1, 0)), (5, (0, 0)), (6, (0, 1)),
-                                         (7, (1, 1)), (8, (1, 0))))
+@pytest.mark.parametrize('mark, place', list(enumerate(((0, 0), (0, 1), (1, 1), (1, 0)) * 2, 1)))
 def test_images_are_drawn_as_mmcv_reads_them(tmp_path, mark, place):
     """What was stored at the upper left comes where the EXIF mark asks for it; 5 to 8 exchange the sides."""
     stored = np.full((HEIGHT, WIDTH, 3), PAPER, np.uint8)
@@ -126,7 +112,7 @@ def test_images_are_drawn_as_mmcv_reads_them(tmp_path, mark, place):
     exif = Image.Exif()
     exif[0x0112] = mark
     Image.fromarray(stored).save(tmp_path / 'a.jpg', exif=exif, quality=95)
-    pixels = picture_of(sheet_of(tmp_path, dict(file=str(tmp_path / 'a.jpg'), captions=[], annotations=[])))
+    pixels, _ = drawn(tmp_path, file=str(tmp_path / 'a.jpg'))
     width = WIDTH if mark < 5 else HEIGHT * HEIGHT // WIDTH
     left = (WIDTH - width) // 2
     quarters = {(y, x): pixels[90 + 180 * y, left + width // 4 + width // 2 * x] for y in (0, 1) for x in (0, 1)}
@@ -139,13 +125,8 @@ def test_images_are_drawn_as_mmcv_reads_them(tmp_path, mark, place):
 def test_label_maps_are_drawn_in_the_colours_of_their_classes(tmp_path, first, ignored):
     """Each label for itself, also the first and the last; what is ignored is dark, what no class has is striped."""
     values = [0, 1, 2, 3, 254, 255]
-    labels = np.repeat(np.repeat(np.array(values, np.uint8).reshape(2, 3), HEIGHT // 2, 0), WIDTH // 3, 1)
-    Image.fromarray(labels).save(tmp_path / 'map.png')
-    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), ignored=ignored,
-                  labels=[*range(first, first + len(NAMES))])
-    sheet = sheet_of(tmp_path, sample)
-    pixels = picture_of(sheet)
-    legend = sheet[GAP + HEIGHT:, :]
+    labels = np.repeat(np.repeat(np.array(values).reshape(2, 3), HEIGHT // 2, 0), WIDTH // 3, 1)
+    pixels, legend = drawn(tmp_path, **labelled(tmp_path, labels, ignored, first))
     for place, value in enumerate(values):
         y, x = HEIGHT // 2 * (place // 3), WIDTH // 3 * (place % 3)
         field = pixels[y:y + HEIGHT // 2, x:x + WIDTH // 3]
@@ -161,13 +142,13 @@ def test_label_maps_are_drawn_in_the_colours_of_their_classes(tmp_path, first, i
     assert (legend == ALARM).all(2).any()
 
 
-def test_a_label_map_of_another_size_is_spread_over_its_image(tmp_path):
-    Image.fromarray(np.array([[0, 1], [2, 0]], np.uint8)).save(tmp_path / 'map.png')
-    sample = dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), ignored=[255],
-                  labels=[0, 1, 2])
-    pixels = picture_of(sheet_of(tmp_path, sample))
+def test_a_small_label_map_is_spread_over_its_image_and_the_legend_begins_with_most_pixels(tmp_path):
+    pixels, _ = drawn(tmp_path, **labelled(tmp_path, [[0, 1], [2, 0]], [255]))
     for (y, x), label in {(90, 120): 0, (90, 360): 1, (270, 120): 2, (270, 360): 0}.items():
         assert same(pixels[y, x], mixed(COLOURS[label], 0.6))
+    for most in range(3):
+        _, legend = drawn(tmp_path, **labelled(tmp_path, [[0, 1], [2, most]]))
+        assert same(legend[33, GAP + 8], COLOURS[most])
 
 
 def test_cells_stand_in_rows_with_captions_above(tmp_path):
@@ -185,6 +166,8 @@ def test_cells_stand_in_rows_with_captions_above(tmp_path):
         top, left = GAP + index // 4 * (cell + GAP), GAP + index % 4 * (WIDTH + GAP)
         assert same(sheet[top + band + 100, left + 100], shades[place]), index
         assert same(sheet[top + 2, left + WIDTH - 3], ALARM if index < 12 else (250, 250, 248))
+        words = (sheet[top:top + 20, left:left + WIDTH] == 255).all(2).any()  # in white
+        assert words == (index < 12)
 
 
 def test_data_with_findings_is_drawn_at_their_places(root, tmp_path):
@@ -199,23 +182,17 @@ def test_data_with_findings_is_drawn_at_their_places(root, tmp_path):
     sample = next(sample for sample in report.samples if sample['file'].endswith('plain.png'))
     report.samples = [sample]
     draw_contact_sheet(report, tmp_path / 'sheet.png')
-    pixels = picture_of(np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int))
+    pixels = np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)[GAP:, GAP:]
     star = class_colours([name for name, *_ in report.classes])[3]
     assert sample['annotations'][0]['name'] == 'star' and same(pixels[70:250, 100], star)
     assert same(pixels[120, 280], mixed(star, 110 / 255)) and same(pixels[220, 120], PAPER)
 
 
-def test_layout_of_a_cell_is_that_of_these_tests():
-    assert (draw._WIDTH, draw._HEIGHT, draw._GAP, draw._CAPTION) == (WIDTH, HEIGHT, GAP, 44)
-
-
 def test_a_name_stays_inside_the_picture(tmp_path):
     """Its chip ends with the picture where the box begins too far to the right, and begins with it to the left."""
     for left in (470, -5):
-        pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path), captions=[],
-                                                    annotations=[thing('disc', [left, 100, 15, 60])])))
-        chip = np.abs(pixels[84:99] - np.array(COLOURS[0])).max(2) <= 1.5
-        columns = np.flatnonzero(chip.any(0))
+        pixels, _ = drawn(tmp_path, thing('disc', [left, 100, 15, 60]))
+        columns = np.flatnonzero((np.abs(pixels[84:99] - np.array(COLOURS[0])).max(2) <= 1.5).any(0))
         assert abs(columns[-1] - columns[0] - font_of(13).getlength('disc') - 6) < 2
         assert columns[-1] == WIDTH - 1 if left > 0 else columns[0] == 0
 
@@ -223,25 +200,8 @@ def test_a_name_stays_inside_the_picture(tmp_path):
 @pytest.mark.parametrize('size, wanted', (
     ((960, 1), (1, 480)), ((960, 2), (1, 480)), ((960, 4), (2, 480)), ((1, 720), (360, 1)), ((4, 720), (360, 2))))
 def test_thin_pictures_have_a_row_and_a_column_at_least(tmp_path, size, wanted):
-    pixels = picture_of(sheet_of(tmp_path, dict(file=image(tmp_path, size), captions=[], annotations=[])))
-    covered = (np.abs(pixels - PAPER) <= 1.5).all(2)
+    covered = (np.abs(drawn(tmp_path, size=size)[0] - PAPER) <= 1.5).all(2)
     assert (covered.any(1).sum(), covered.any(0).sum()) == wanted
-
-
-@pytest.mark.parametrize('most', (0, 1, 2))
-def test_the_legend_of_a_label_map_begins_with_the_class_of_most_pixels(tmp_path, most):
-    labels = np.resize(np.arange(3, dtype=np.uint8), (HEIGHT, WIDTH))
-    labels[:200] = most
-    Image.fromarray(labels).save(tmp_path / 'map.png')
-    sheet = sheet_of(tmp_path, dict(file=image(tmp_path), captions=[], map=str(tmp_path / 'map.png'), labels=[0, 1, 2],
-                                    ignored=[]))
-    assert same(sheet[GAP + HEIGHT + 33, GAP + 8], COLOURS[most])
-
-
-def test_captions_are_white_on_red(tmp_path):
-    sheet = sheet_of(tmp_path, dict(file=image(tmp_path), captions=['wrong'], annotations=[]))
-    band = sheet[GAP:GAP + 20, GAP:GAP + WIDTH].reshape(-1, 3)
-    assert [255, 255, 255] in band.tolist() and list(ALARM) in band.tolist()
 
 
 @pytest.mark.parametrize('length', (1, 5, 12))

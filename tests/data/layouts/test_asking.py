@@ -1,16 +1,20 @@
-"""Data that can be read in several ways: the error lists what was found and the options, which then decide."""
+"""Data that can be read in several ways or not at all: the error lists what was found and what to use."""
 import shutil
 
 import pytest
+from mmengine.config import Config
 
-from helpers import exports
+from helpers import exports, exports_segmentation
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.placing import detector, numbers, placed, read
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_before_training
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.datasets import check_data
 from xcit_dense.errors import ConfigError, DataError
 
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / 'run/data'
+SEVERAL = dict(train=(12, 36), val=(12, 36), test=(12, 36))
+DIVIDED = dict(train=(10, 30), val=(2, 6), test=(2, 6))
 
 
 def fails(error, *words):
@@ -19,24 +23,19 @@ def fails(error, *words):
 
 def test_two_annotation_files(folder, tmp_path):
     root = exports.one_file(tmp_path / 'data')
-    shutil.copy(root / 'annotations.json', root / 'older.json')
-    with fails(DataError, 'annotations.json', 'older.json', '--train-annotations'):
-        placed(root, folder)
+    for name in ('train.json', 'older.json'):
+        shutil.copy(root / 'annotations.json', root / name)
+        with fails(DataError, 'annotations.json', name, '--train-annotations'):
+            placed(root, folder)
+        (root / name).rename(root / 'older.json')
     cfg = placed(root, folder, train_annotations='older.json')
-    assert numbers(cfg)[0] == dict(train=(10, 30), val=(2, 6), test=(2, 6))
+    assert numbers(cfg)[0] == DIVIDED
     cfg = placed(root, tmp_path / 'other', train_annotations='older.json',
                  val_annotations=str(root / 'annotations.json'))
-    assert numbers(cfg)[0] == dict(train=(12, 36), val=(12, 36), test=(12, 36))
+    assert numbers(cfg)[0] == SEVERAL
 
 
-def test_one_for_training_and_one_for_all(folder, tmp_path):
-    root = exports.one_file(tmp_path / 'data')
-    shutil.copy(root / 'annotations.json', root / 'train.json')
-    with fails(DataError, 'annotations.json', 'train.json'):
-        placed(root, folder)
-
-
-def test_two_folders_of_images(folder, tmp_path):
+def test_two_folders_of_images_or_none(folder, tmp_path):
     root = exports.one_file(tmp_path / 'data', folder='left')
     shutil.copytree(root / 'left', root / 'right')
     with fails(DataError, 'left', 'right', '--train-images'):
@@ -44,21 +43,13 @@ def test_two_folders_of_images(folder, tmp_path):
     cfg = placed(root, folder, train_images='right')
     assert cfg.train_dataloader.dataset.data_prefix.img == cfg.val_dataloader.dataset.data_prefix.img == 'right'
     assert len(read(cfg)['train']) == 10
-
-
-def test_images_by_a_usual_name_go_first(folder, tmp_path):
-    root = exports.one_file(tmp_path / 'data')
-    shutil.copytree(root / 'images', root / 'masks')
+    (root / 'left').rename(root / 'images')  # a usual name goes first
     assert placed(root, folder).train_dataloader.dataset.data_prefix.img == 'images'
-
-
-def test_images_that_are_nowhere(folder, tmp_path):
-    root = exports.one_file(tmp_path / 'data')
+    shutil.rmtree(root / 'right')
     shutil.move(root / 'images', tmp_path / 'elsewhere')
     with fails(DataError, '000.jpg', '--train-images'):
         placed(root, folder)
-    cfg = placed(root, folder, train_images=str(tmp_path / 'elsewhere'))
-    assert len(read(cfg)['train']) == 10
+    assert len(read(placed(root, folder, train_images=str(tmp_path / 'elsewhere')))['train']) == 10
     with fails(DataError, '--train-images', str(tmp_path / 'run')):
         placed(root, folder, train_images=str(tmp_path / 'run'))
 
@@ -68,34 +59,30 @@ def test_coco_and_yolo(folder, tmp_path):
     with fails(DataError, 'annotations.json', 'data.yaml', '--train-annotations'):
         placed(root, folder)
     assert numbers(placed(root, folder, train_annotations='data.yaml'))[0]['train'] == (8, 24)
-    assert numbers(placed(root, tmp_path / 'b', train_annotations='annotations.json'))[0]['train'] == (10, 30)
+    assert numbers(placed(root, tmp_path / 'b', train_annotations='annotations.json'))[0] == DIVIDED
 
 
-@pytest.mark.parametrize('options, error, words', (
-    (dict(train_annotations='no.json'), DataError, ['--train-annotations no.json', 'there is no file']),
-    (dict(val_images='no'), DataError, ['--val-images no', 'there is no folder']),
-    (dict(train_annotations='images/000.jpg'), DataError, ['--train-annotations', 'cannot be read']),
-    (dict(train_annotations='list.json'), DataError, ['--train-annotations', 'images, annotations and categories']),
-    (dict(palette='p.json'), ConfigError, ['--palette', 'segmentation']),
-    (dict(ignore_label=(3, )), ConfigError, ['--ignore-label', 'segmentation']),
-    (dict(val_share=0.), ConfigError, ['--val-share', 'above 0']),
-    (dict(val_share=1.5), ConfigError, ['--val-share', 'below 1'])))
-def test_options_that_cannot_be(options, error, words, folder, tmp_path):
-    root = exports.one_file(tmp_path / 'data')
+def test_options_that_cannot_be(folder, tmp_path):
+    root, other = exports.one_file(tmp_path / 'data'), exports.roboflow(tmp_path / 'other', 2, 2, 0)
     (root / 'list.json').write_text('[]')
-    with fails(error, *words):
-        placed(root, folder, **options)
-
-
-def test_a_share_where_there_is_validation_data(folder, tmp_path):
-    with fails(ConfigError, '--val-share', 'no effect'):
-        placed(exports.roboflow(tmp_path / 'data'), folder, val_share=0.3)
-
-
-def test_options_for_a_folder_without_data(folder, tmp_path):
-    (tmp_path / 'data/photos').mkdir(parents=True)
+    (tmp_path / 'empty/photos').mkdir(parents=True)
+    for options, error, *words in (
+            (dict(train_annotations='no.json'), DataError, '--train-annotations no.json', 'there is no file'),
+            (dict(val_images='no'), DataError, '--val-images no', 'there is no folder'),
+            (dict(train_annotations='images/000.jpg'), DataError, '--train-annotations', 'cannot be read'),
+            (dict(train_annotations='list.json'), DataError, '--train-annotations', 'images, annotations and categor'),
+            (dict(palette='p.json'), ConfigError, '--palette', 'segmentation'),
+            (dict(ignore_label=(3, )), ConfigError, '--ignore-label', 'segmentation'),
+            (dict(val_share=0.), ConfigError, '--val-share', 'above 0'),
+            (dict(val_share=1.5), ConfigError, '--val-share', 'below 1')):
+        with fails(error, *words):
+            placed(root, folder, **options)
+    with fails(ConfigError, '--val-share', 'no effect'):  # there is validation data
+        placed(other, folder, val_share=0.3)
     with fails(DataError, 'photos/', '--train-annotations'):
-        placed(tmp_path / 'data', folder, train_images='photos')
+        placed(tmp_path / 'empty', folder, train_images='photos')
+    (tmp_path / 'empty/notes.json').write_text('{}')  # nothing that is known is left to the framework
+    assert placed(tmp_path / 'empty', folder).to_dict() == detector(tmp_path / 'empty').to_dict()
 
 
 @pytest.mark.parametrize('change, words', (
@@ -123,3 +110,70 @@ def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
     assert placed(root, folder, cfg).to_dict() == before
     cfg = placed(root, folder, cfg, train_annotations=exports.ROBOFLOW['train'])
     assert numbers(cfg)[0]['val'] == (4, 12)
+
+
+@pytest.mark.parametrize('make, config, words', (
+    (exports.yolo, TINY_SEG_CONFIG, 'YOLO labels in data.yaml.*fasterrcnn_xcit_s12_p16_custom'),
+    (exports.roboflow, TINY_SEG_CONFIG, "COCO annotations in .*_annotations.coco.json.*maskrcnn_xcit_s12_p16_custom"),
+    (exports_segmentation.camvid, TINY_CONFIG, 'label maps in .*annot.*semfpn_xcit_s12_p16_custom'),
+    (exports_segmentation.label_studio, TINY_CONFIG, 'Label Studio.*semfpn_xcit_s12_p16_custom'),
+    *((None, config, 'for each class in train .use xcit_s12_p16_custom')
+      for config in (TINY_CONFIG, TINY_SEG_CONFIG))))
+def test_data_for_other_models(make, config, words, tmp_path, class_folders):
+    with pytest.raises(DataError, match=words):
+        load_config(config, data_root=make(tmp_path / 'data') if make else class_folders, work_dir=tmp_path / 'run')
+    assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
+def test_no_folder(config, tmp_path):
+    (tmp_path / 'file').touch()
+    for name, words in (('absent', 'does not exist'), ('file', 'is not a folder')):
+        cfg = load_config(config, data_root=tmp_path / name, work_dir=tmp_path / 'run')
+        with pytest.raises(DataError, match=f'{name} {words}: set --data-root'):
+            check_before_training(cfg)
+        with pytest.raises(DataError, match=f'there is no folder .*{name}: set --data-root'):
+            check_data(cfg)
+
+
+def classifier(root):
+    data = {f'{part}_dataloader': dict(dataset=dict(
+        type='CustomDataset', data_root=str(root), data_prefix=dict(img_path=name), pipeline=[]))
+        for part, name in dict(train='train', val='val', test='val').items()}
+    return Config(dict(data, classes_from_data=True, model={}))
+
+
+@pytest.fixture
+def classes(class_folders, tmp_path):
+    """A function that copies data with another name for its validation and returns the folders of a placed config."""
+    pytest.importorskip('mmpretrain')
+
+    def call(name, *more, change=lambda cfg: None, **options):
+        root = shutil.copytree(class_folders, tmp_path / '_'.join((name, *more)), dirs_exist_ok=True)
+        (root / 'val').rename(root / name)
+        for other in more:
+            shutil.copytree(root / name, root / other)
+        change(cfg := classifier(root))
+        placed(root, tmp_path / 'run', cfg, **options)
+        if (root / cfg.val_dataloader.dataset.data_prefix.img_path).is_dir():
+            take_classes(cfg)
+            assert cfg.val_dataloader.dataset.metainfo.classes == ('blue', 'green', 'red')
+        return [cfg[f'{part}_dataloader'].dataset.data_prefix.img_path for part in ('train', 'val', 'test')]
+
+    return call
+
+
+def test_class_folders(classes):
+    for name in ('val', 'valid', 'validation', 'test'):
+        assert classes(name) == ['train', name, name]
+    assert classes('val', 'test') == ['train', 'val', 'val']  # as the config says
+    assert classes('valid', 'test') == ['train', 'valid', 'test']
+    assert classes('x') == ['train', 'val', 'val']  # left to the check of the data
+    assert classes('held_out', val_images='held_out') == ['train', 'held_out', 'held_out']
+    with pytest.raises(DataError, match='--val-images nowhere'):
+        classes('a', val_images='nowhere')
+    with pytest.raises(ConfigError, match='--val-share'):
+        classes('b', val_share=0.1)
+    # a folder that the config names itself is meant
+    assert classes('valid', 'c', change=lambda cfg: cfg.val_dataloader.dataset.data_prefix.update(
+        img_path='mine')) == ['train', 'mine', 'val']

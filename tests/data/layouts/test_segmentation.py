@@ -9,7 +9,7 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.placing import segmentor
+from helpers.placing import files_in, segmentor
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.datasets import check_data
 from xcit_dense.errors import ConfigError, DataError
@@ -25,11 +25,6 @@ def found(cfg, part='train'):
     built = DATASETS.build(dict(dataset, pipeline=steps))
     records = [built[place] for place in range(len(built))]
     return {Path(record['img_path']).name: record['gt_seg_map'] for record in records}
-
-
-def tree(root):
-    """All files below a folder with what they hold."""
-    return {path: path.read_bytes() for path in Path(root).rglob('*') if path.is_file()}
 
 
 def images_and_masks(root):
@@ -51,10 +46,6 @@ def cityscapes(root):
     return root
 
 
-def voc_below(root):
-    return exports.voc(root, 'VOCdevkit/VOC2012')
-
-
 LAYOUTS = dict(
     camvid=(exports.camvid, 4, 2, 'train000.png', exports.CAMVID),
     camvid_colours=(exports.camvid_colours, 3, 3, 'train000.png', exports.CAMVID),
@@ -74,7 +65,7 @@ LAYOUTS = dict(
 def test_what_lies_in_a_folder_is_found(name, tmp_path):
     make, train, val, image, classes = LAYOUTS[name]
     root = make(tmp_path / 'data')
-    before = tree(root)
+    before = files_in(root)
     cfg = segmentor(root, tmp_path / 'run')
     parts = {part: found(cfg, part) for part in LOADERS}
     assert [len(parts[part]) for part in ('train', 'val')] == [train, val]
@@ -85,16 +76,13 @@ def test_what_lies_in_a_folder_is_found(name, tmp_path):
         number = int(''.join(filter(str.isdigit, image_name.removesuffix('_leftImg8bit.jpg')[-7:])))
         assert (labels == exports.scene(number)[1]).all(), image_name
     assert image is None or image in parts['train']
-    assert tree(root) == before
+    assert files_in(root) == before and (tmp_path / 'run/data/maps').exists() == (name in ('camvid_colours', 'cvat'))
 
 
-def test_voc_has_its_own_names(tmp_path):
-    cfg = segmentor(voc_below(tmp_path / 'data'), tmp_path / 'run')
+def test_voc_has_its_own_names_and_the_test_part_is_taken_where_it_has_label_maps(tmp_path):
+    cfg = segmentor(exports.voc(tmp_path / 'voc', 'VOCdevkit/VOC2012'), tmp_path / 'run')
     assert cfg.train_dataloader.dataset.metainfo.classes[:3] == ('background', 'aeroplane', 'bicycle')
     assert len(found(cfg)) == 3
-
-
-def test_the_test_part_is_taken_where_it_has_label_maps(tmp_path):
     root = exports.camvid(tmp_path / 'data')
     assert {name[:4] for name in found(segmentor(root, tmp_path / 'run'), 'test')} == {'test'}
     shutil.rmtree(root / 'testannot')
@@ -119,31 +107,26 @@ def test_masks_of_label_studio_become_one_label_map(tmp_path):
 
 
 def test_images_keep_their_part_when_others_come(tmp_path):
-    root = images_and_masks(tmp_path / 'data')
-    first = found(segmentor(root, tmp_path / 'run'), 'val').keys()
-    assert found(segmentor(root, tmp_path / 'other'), 'val').keys() == first  # by their names alone
+    root, run = images_and_masks(tmp_path / 'data'), tmp_path / 'run'
+    first = found(segmentor(root, run), 'val').keys()
+    before = files_in(run / 'data')
+    other = images_and_masks(tmp_path / 'other')  # other data in the same work dir
+    (other / 'images/s000.jpg').unlink()
+    assert len(found(segmentor(other, run))) == 7 and before.items() < files_in(run / 'data').items()
+    assert found(segmentor(root, tmp_path / 'second'), 'val').keys() == first  # by their names alone
     exports.pairs(root, 'images', 'masks', exports.names(10, 'new'), 50)
-    cfg = segmentor(root, tmp_path / 'run')
+    cfg = segmentor(root, run)
     assert found(cfg, 'val').keys() >= first and len(found(cfg, 'val')) == 4
     assert len(found(cfg)) == 16 and not found(cfg).keys() & found(cfg, 'val').keys()
+    third = tmp_path / 'third'
     with pytest.raises(ConfigError, match='above 0 and below 1'):
-        segmentor(root, tmp_path / 'third', val_share=1.)
-    assert len(found(segmentor(root, tmp_path / 'third', val_share=.5), 'val')) == 10
-    assert len(found(segmentor(root, tmp_path / 'third'), 'val')) == 10
-    (tmp_path / 'third/iter_4.pth').write_bytes(b'x')
-    (tmp_path / 'third/last_checkpoint').write_text(str(tmp_path / 'third/iter_4.pth'))
+        segmentor(root, third, val_share=1.)
+    assert len(found(segmentor(root, third, val_share=.5), 'val')) == 10
+    assert len(found(segmentor(root, third), 'val')) == 10
+    (third / 'iter_4.pth').write_bytes(b'x')
+    (third / 'last_checkpoint').write_text(str(third / 'iter_4.pth'))
     with pytest.raises(ConfigError, match='held out 0.5'):
-        segmentor(root, tmp_path / 'third', val_share=.2)
-
-
-def test_other_data_in_the_same_work_dir_leaves_what_was_divided(tmp_path):
-    root, other = images_and_masks(tmp_path / 'data'), images_and_masks(tmp_path / 'other')
-    (other / 'images/s000.jpg').unlink()
-    found(segmentor(root, tmp_path / 'run'))
-    before = tree(tmp_path / 'run/data')
-    assert len(found(segmentor(other, tmp_path / 'run'))) == 7
-    after = tree(tmp_path / 'run/data')
-    assert {path: after[path] for path in before} == before and len(after) > len(before)
+        segmentor(root, third, val_share=.2)
 
 
 def test_two_kinds_of_label_maps_are_asked_for(tmp_path):

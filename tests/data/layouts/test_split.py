@@ -1,21 +1,19 @@
-"""Images that are held out for validation: the same ones in every run and process, as many as asked for."""
+"""Images that are held out for validation, and what is derived from data: the same in every run and process."""
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from helpers import exports
-from helpers.placing import placed, read
-from xcit_dense.data.layouts import detection
+from helpers import exports, exports_segmentation
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.placing import files_in, placed, read, train_data
+from xcit_dense.data.layouts import detection, writing
 from xcit_dense.data.layouts.source import Source
 from xcit_dense.data.layouts.writing import Made
 from xcit_dense.errors import ConfigError, DataError, OutputError
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / 'run/data'
+from xcit_dense.files import RECORD
 
 
 def held_out(folder):
@@ -28,82 +26,57 @@ def content(*names, without=()):
     return dict(images=images, annotations=objects, categories=[dict(id=1, name='a')])
 
 
-def divide(content, name, folder, share=None):
-    """The contents for training and validation."""
+def divide(content, folder, share=None, name='a.json'):
+    """The contents for training and validation, and the names of their images."""
     root = Path('/data')
     with Made(folder, root) as made:
         sources, _ = detection.divide(dict(train=Source(root / name, content, root)), made, root, share)
-    return sources['train'].content, sources['val'].content
-
-
-def names_of(part):
-    return [image['file_name'] for image in part['images']]
+    parts = [sources[part].content for part in ('train', 'val')]
+    return *parts, *([image['file_name'] for image in part['images']] for part in parts)
 
 
 @pytest.mark.parametrize('count, share, wanted', ((10, None, 2), (10, 0.5, 5), (2, None, 1), (3, 0.99, 2),
                                                   (100, 0.01, 1), (40, 0.25, 10)))
-def test_the_share(count, share, wanted, folder):
+def test_the_share(count, share, wanted, folder, tmp_path):
+    """It depends on names alone, not on the order in which a tool writes images."""
     names = [f'{number}.jpg' for number in range(count)]
-    train, val = divide(content(*names), 'a.json', folder, share)
+    train, val, of_train, of_val = divide(content(*names), folder, share)
     assert len(val['images']) == len(val['annotations']) == wanted
-    assert sorted(names_of(train) + names_of(val)) == sorted(names)
-    assert names_of(train) == [name for name in names if name in names_of(train)]  # in their order
+    assert sorted(of_train + of_val) == sorted(names)
+    assert of_train == [name for name in names if name in of_train]  # in their order
     assert all(a['image_id'] in {i['id'] for i in part['images']} for part in (train, val) for a in part['annotations'])
+    assert {*divide(content(*reversed(names)), tmp_path / 'b', share, 'b')[3]} == {*of_val}
 
 
-def test_it_depends_on_names_alone(folder, tmp_path):
-    """Not on the order in which a tool writes images."""
-    names = [f'{number}.jpg' for number in range(20)]
-    assert {*names_of(divide(content(*names), 'a', folder)[1])} == {
-        *names_of(divide(content(*reversed(names)), 'b', tmp_path / 'b')[1])}
+def test_what_is_divided_apart_and_what_together(folder, tmp_path):
+    """With only images without objects there would be nothing to evaluate; copies of an image are one."""
+    *_, names = divide(content('a', 'b', 'c', without=[f'{number}.jpg' for number in range(50)]), folder)
+    assert len({*names} & {*'abc'}) == 1 and len(names) == 11
+    copies = [f'{number}_jpg.rf.{copy:032x}.jpg' for number in range(10) for copy in range(3)]
+    *_, names = divide(content(*copies), tmp_path / 'b')
+    assert [*Counter(name.partition('_')[0] for name in names).values()] == [3, 3]
+    # objects of no image are left to the check of the data
+    faulty = content('a', 'b')
+    faulty['annotations'].append(dict(id=9, image_id=77, category_id=1, bbox=[0, 0, 1, 1]))
+    train, val, *_ = divide(faulty, tmp_path / 'c')
+    assert [annotation['id'] for annotation in train['annotations']][-1] == 9 and len(val['annotations']) == 1
+    for names in ((), ('a.jpg', ), ('a_jpg.rf.0.jpg', 'a_jpg.rf.1.jpg')):
+        with pytest.raises(DataError, match='(?s)a.json has only . image.*--val-annotations'):
+            divide(content(*names, without=['x.jpg', 'y.jpg']), folder)
 
 
-def test_images_without_objects_are_divided_apart(folder):
-    """With only these there would be nothing to evaluate."""
-    few = content('a', 'b', 'c', without=[f'{number}.jpg' for number in range(50)])
-    train, val = divide(few, 'a.json', folder)
-    assert len({*names_of(val)} & {*'abc'}) == 1 and len(val['images']) == 11
-
-
-def test_copies_of_an_image_stay_together(folder):
-    names = [f'{number}_jpg.rf.{copy:032x}.jpg' for number in range(10) for copy in range(3)]
-    train, val = divide(content(*names), 'a.json', folder)
-    counts = Counter(name.partition('_')[0] for name in names_of(val))
-    assert [*counts.values()] == [3, 3]
-
-
-def test_images_that_are_added_change_no_part(folder, tmp_path):
-    root = exports.one_file(tmp_path / 'data', 10)
-    placed(root, folder)
-    first = held_out(folder)
-    exports.one_file(root, 20)
-    placed(root, folder)
-    assert len(first) == 2 and len(held_out(folder)) == 4 and first < held_out(folder)
-    exports.one_file(root, 10)
-    placed(root, folder)
-    assert held_out(folder) == first
-
-
-def test_every_process_writes_the_same_in_any_order(folder, tmp_path, monkeypatch):
+def test_every_process_writes_the_same_and_the_first_says_what_was_found(folder, tmp_path, monkeypatch, capfd):
     """Also one that finds what another has written, and not noted yet."""
     root = exports.one_file(tmp_path / 'data')
     placed(root, folder)
+    assert 'held out' in capfd.readouterr().out
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
-    (folder / '.made_by_xcit_dense.json').unlink()
-    monkeypatch.setenv('RANK', '1')
-    placed(root, folder)
-    assert before.items() >= {path.name: (path.read_bytes(), path.stat().st_mtime_ns)
-                              for path in folder.iterdir()}.items()
-
-
-def test_only_the_first_process_says_what_was_found(folder, tmp_path, monkeypatch, capfd):
-    root = exports.one_file(tmp_path / 'data')
+    (folder / RECORD).unlink()
     monkeypatch.setenv('RANK', '1')
     placed(root, folder)
     assert 'training' not in capfd.readouterr().out
-    monkeypatch.setenv('RANK', '0')
-    placed(root, folder)
-    assert 'held out' in capfd.readouterr().out
+    assert before.items() >= {path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+                              for path in folder.iterdir()}.items()
 
 
 def test_another_share(folder, tmp_path):
@@ -134,10 +107,10 @@ def test_what_somebody_else_wrote_stays(folder, tmp_path):
 def test_other_data_leaves_what_the_training_held_out(folder, tmp_path):
     """Files of the same names in another folder, as a checkpoint is tested on them."""
     placed(exports.one_file(tmp_path / 'data', 10), folder)
-    before = {path: path.read_bytes() for path in folder.iterdir()}
+    before = files_in(folder)
     cfg = placed(exports.one_file(tmp_path / 'other', 20, seed=1), folder)
     assert len(read(cfg)['train']) == 16
-    assert {path: path.read_bytes() for path in before} == before
+    assert before.items() <= files_in(folder).items()
 
 
 def test_more_data_leaves_what_the_training_held_out_unless_it_trains(folder, tmp_path):
@@ -145,14 +118,17 @@ def test_more_data_leaves_what_the_training_held_out_unless_it_trains(folder, tm
     root = exports.one_file(tmp_path / 'data', 10)
     placed(root, folder)
     (folder.parent / 'epoch_1.pth').touch()
-    before, held = {path: path.read_bytes() for path in folder.iterdir()}, held_out(folder)
+    before, held = files_in(folder), held_out(folder)
     assert placed(root, folder, keep=True).val_evaluator.ann_file == str(folder / 'val.json')
     exports.one_file(root, 20)
     cfg = placed(root, folder, keep=True)
-    assert {path: path.read_bytes() for path in before} == before
+    assert before.items() <= files_in(folder).items()
     assert len(read(cfg)['train']) == 16 and held < held_out(Path(cfg.val_evaluator.ann_file).parent)
     placed(root, folder)
-    assert held < held_out(folder)
+    assert held < held_out(folder) and len(held) == 2 and len(held_out(folder)) == 4
+    exports.one_file(root, 10)  # without the new ones it is as before
+    placed(root, folder)
+    assert held_out(folder) == held
 
 
 def test_data_that_was_moved_keeps_its_parts(folder, tmp_path):
@@ -173,14 +149,81 @@ def test_a_work_dir_in_the_data_is_no_data(tmp_path):
     assert placed(root, folder).to_dict() == first and len(read(placed(root, folder))['train']) == 10
 
 
-@pytest.mark.parametrize('names', ((), ('a.jpg', ), ('a_jpg.rf.0.jpg', 'a_jpg.rf.1.jpg')))
-def test_too_few_images(names, folder):
-    with pytest.raises(DataError, match='(?s)a.json has only . image.*--val-annotations'):
-        divide(content(*names, without=['x.jpg', 'y.jpg']), 'a.json', folder)
+@pytest.mark.integration
+@pytest.mark.parametrize('config, make', ((TINY_CONFIG, exports.yolo), (TINY_CONFIG, exports.one_file),
+                                          (TINY_SEG_CONFIG, exports_segmentation.cvat),
+                                          (TINY_SEG_CONFIG, exports_segmentation.label_studio)))
+def test_two_processes_at_once(config, make, two_processes, tmp_path):
+    """Both end with the same data, and nothing half written is left; once more changes nothing."""
+    root = make(tmp_path / 'data')
+    first, second = two_processes.run(train_data, config, root, tmp_path / 'run')
+    assert first == second
+    files = {path: path.read_bytes() for path in (tmp_path / 'run').rglob('*') if path.is_file()}
+    assert files and not [path for path in files if path.suffix == '.part']
+    two_processes.run(train_data, config, root, tmp_path / 'run')
+    assert {path: path.read_bytes() for path in files} == files
 
 
-def test_objects_of_no_image_are_left_to_the_check_of_the_data(folder):
-    faulty = content('a', 'b')
-    faulty['annotations'].append(dict(id=9, image_id=77, category_id=1, bbox=[0, 0, 1, 1]))
-    train, val = divide(faulty, 'a.json', folder)
-    assert [annotation['id'] for annotation in train['annotations']][-1] == 9 and len(val['annotations']) == 1
+def test_another_process_was_faster(tmp_path, monkeypatch):
+    """Between the look at a file and the claim of its name."""
+    folder, holds, calls = tmp_path / 'data', writing._holds, []
+
+    def looks_before(file, data):
+        if file.name == 'a.json' and not calls:
+            calls.append(file)
+            with Made(folder, tmp_path) as other:
+                other.write_json('a.json', [1])
+            (folder / RECORD).unlink()  # which it notes at its end
+            return False
+        return holds(file, data)
+
+    monkeypatch.setattr(writing, '_holds', looks_before)
+    with Made(folder, tmp_path) as made:
+        made.write_json('a.json', [1])
+    assert calls and json.loads((folder / 'a.json').read_text()) == [1]
+    # each finds what the others wrote and have not noted yet
+    with Made(folder, tmp_path) as first, Made(folder, tmp_path) as second:
+        for made, name in ((first, 'maps/a.png'), (second, 'maps/a.png'), (second, 'b.txt'), (first, 'b.txt')):
+            made.write(name, b'same')
+    with Made(folder, tmp_path) as later:
+        assert later.write('maps/a.png', b'new').read_bytes() == b'new'
+    (folder / 'b.txt').write_bytes(b'by hand')
+    with Made(folder, tmp_path) as later, pytest.raises(OutputError, match='b.txt'):
+        later.write('b.txt', b'new')
+
+
+def test_a_stop_while_converting(tmp_path, monkeypatch):
+    """Written files are recognised as ours: the next run continues, with another palette too."""
+    root, write = exports_segmentation.cvat(tmp_path / 'data'), Made.write
+    count = []
+
+    def stop(made, name, data):
+        count.append(name)
+        if len(count) > 4:
+            raise KeyboardInterrupt
+        return write(made, name, data)
+
+    monkeypatch.setattr(Made, 'write', stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_data(TINY_SEG_CONFIG, root, tmp_path / 'run')
+    monkeypatch.undo()
+    lines = (root / 'labelmap.txt').read_text().splitlines()
+    (root / 'labelmap.txt').write_text('\n'.join([lines[0], *reversed(lines[1:])]))
+    train_data(TINY_SEG_CONFIG, root, tmp_path / 'run')
+    assert len(list((tmp_path / 'run/data/maps').rglob('*.png'))) == 5
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason='root may write everywhere')
+def test_a_folder_that_may_not_be_written(tmp_path):
+    root, run = exports.one_file(tmp_path / 'data'), tmp_path / 'run'
+    run.mkdir()
+    root.chmod(0o555)
+    run.chmod(0o555)
+    try:
+        with pytest.raises(OutputError, match=f'cannot write into {run}/data'):
+            train_data(TINY_CONFIG, root, run)
+        run.chmod(0o755)
+        train_data(TINY_CONFIG, root, run)
+    finally:
+        run.chmod(0o755)
+        root.chmod(0o755)

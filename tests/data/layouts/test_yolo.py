@@ -10,16 +10,11 @@ from PIL import Image
 
 from helpers import exports
 from helpers.placing import detector, numbers, placed
+from xcit_dense.data.check import check_data_sets
 from xcit_dense.data.layouts.yolo import read_yolo
 from xcit_dense.errors import DataError
 
 NAMES = 'disc', 'square', 'triangle'
-WANTED = dict(train=(8, 24), val=(4, 12), test=(4, 12))
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / 'run/data'
 
 
 @pytest.fixture
@@ -44,7 +39,9 @@ def one(tmp_path):
 def test_forms(form, polygons, folder, tmp_path, capfd):
     root = exports.yolo(tmp_path / 'data', form=form, polygons=polygons)
     before = sorted(root.rglob('*'))
-    assert numbers(placed(root, folder)) == (WANTED, NAMES)
+    cfg = placed(root, folder, detector(root, with_mask=True))
+    assert numbers(cfg) == (dict(train=(8, 24), val=(4, 12), test=(4, 12)), NAMES)
+    assert any(report.errors for report in check_data_sets(cfg, use_cache=False).values()) != polygons  # of masks
     said = capfd.readouterr().out
     assert 'YOLO' in said and ('polygons' if polygons else 'boxes') in said
     assert sorted(root.rglob('*')) == before
@@ -63,17 +60,13 @@ def test_files_that_were_written_on_windows(form, folder, tmp_path):
     assert numbers(placed(root, folder)) == (dict(train=(3, 9), val=(1, 3), test=(1, 3)), NAMES)
 
 
-def test_test_data_and_data_without_validation(folder, tmp_path):
+def test_parts(folder, tmp_path):
+    """Also none, as Label Studio exports: names in classes.txt."""
     root = exports.yolo(tmp_path / 'data', ('train', 'val', 'test'), (5, 2, 3))
     assert numbers(placed(root, folder))[0] == dict(train=(5, 15), val=(2, 6), test=(3, 9))
-    root = exports.yolo(tmp_path / 'other', ('train', ), (10, ))
-    assert numbers(placed(root, tmp_path / 'b'))[0] == dict(train=(8, 24), val=(2, 6), test=(2, 6))
-
-
-def test_images_and_labels_alone(folder, tmp_path):
-    """As Label Studio exports them: without parts, names in classes.txt."""
-    root = exports.yolo(tmp_path / 'data', ('.', ), (10, ), form='bare')
-    assert numbers(placed(root, folder)) == (dict(train=(8, 24), val=(2, 6), test=(2, 6)), NAMES)
+    for part, form in (('train', 'ultralytics'), ('.', 'bare')):
+        root = exports.yolo(tmp_path / form, (part, ), (10, ), form=form)
+        assert numbers(placed(root, tmp_path / 'b' / form)) == (dict(train=(8, 24), val=(2, 6), test=(2, 6)), NAMES)
 
 
 def test_boxes_are_those_of_the_same_scenes_in_cocos_form(folder, tmp_path):
@@ -95,9 +88,10 @@ def test_boxes_are_those_of_the_same_scenes_in_cocos_form(folder, tmp_path):
     ('1 0.95 0.5 0.2 0.5', [34, 5, 6, 10], 60, []),  # parts outside the image are clipped
     ('1 0 0 0.5 0 0.5 1', [0, 0, 20, 20], 200, [[0, 0, 20, 0, 20, 20]]),
     ('1 0 0 1.005 0 1 1 0 1', [0, 0, 40, 20], 800, [[0, 0, 40, 0, 40, 20, 0, 20]]),
-    ('1.0 0.5 0.5 0.5 0.5\n\n', [10, 5, 20, 10], 200, [])))
+    ('1.0 0.5 0.5 0.5 0.5\n\n', [10, 5, 20, 10], 200, []),
+    ('1 0.5 0.5 0.5 0.5 0.1 0.2 2 0.3 0.4 1', [10, 5, 20, 10], 200, [])))  # of a skeleton
 def test_numbers_of_an_object(line, box, area, polygon, one):
-    content = one(line)
+    content = one(line, **dict(kpt_shape=[2, 3]) if line.endswith(' 0.4 1') else {})
     assert content['categories'] == [dict(id=1, name='x'), dict(id=2, name='y')]
     found, = content['annotations']
     assert (found['category_id'], found['segmentation']) == (2, polygon)
@@ -105,65 +99,50 @@ def test_numbers_of_an_object(line, box, area, polygon, one):
     assert found['area'] == pytest.approx(area)
 
 
-def test_skeletons_have_boxes(one):
-    content = one('0 0.5 0.5 0.5 0.5 0.1 0.2 2 0.3 0.4 1', kpt_shape=[2, 3])
-    assert content['annotations'][0]['bbox'] == [10, 5, 20, 10] and not content['annotations'][0]['segmentation']
+def test_labels_that_cannot_be_read(one):
+    for text, words in (
+            ('0 0.5 0.5 0.5 0.5\n0 0.5 a 0.5 0.5', 'line 2: it is not a list'),
+            ('0 0.5 0.5 0.5', 'line 1: it has 3 numbers'), ('0 0.5 0.5 0.5 0.5 0.9', 'line 1: it has 5 numbers'),
+            ('0 0.1 0.1 0.2 0.2 0.3 0.3 0.4', 'line 1: it has 7 numbers'),
+            ('0 20 10 5 5', 'line 1: a number is not between 0 and 1'),
+            ('0 0.5 nan 0.5 0.5', 'line 1: a number is not between 0 and 1'),
+            *((f'{number} 0.5 0.5 0.5 0.5', f'line 1: {number} is not a class number')
+              for number in ('0.5', '-1', 'nan', 'inf')),
+            ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2')):
+        with pytest.raises(DataError, match=f'a.txt, {words}'):
+            one(text)
 
 
-@pytest.mark.parametrize('text, words', (
-    ('0 0.5 0.5 0.5 0.5\n0 0.5 a 0.5 0.5', 'line 2: it is not a list'),
-    ('0 0.5 0.5 0.5', 'line 1: it has 3 numbers'),
-    ('0 0.5 0.5 0.5 0.5 0.9', 'line 1: it has 5 numbers'),
-    ('0 0.1 0.1 0.2 0.2 0.3 0.3 0.4', 'line 1: it has 7 numbers'),
-    ('0 20 10 5 5', 'line 1: a number is not between 0 and 1'),
-    ('0 0.5 nan 0.5 0.5', 'line 1: a number is not between 0 and 1'),
-    ('0.5 0.5 0.5 0.5 0.5', 'line 1: 0.5 is not a class number'),
-    ('-1 0.5 0.5 0.5 0.5', 'line 1: -1 is not a class number'),
-    ('nan 0.5 0.5 0.5 0.5', 'line 1: nan is not a class number'),
-    ('inf 0.5 0.5 0.5 0.5', 'line 1: inf is not a class number'),
-    ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2')))
-def test_labels_that_cannot_be_read(text, words, one):
-    with pytest.raises(DataError, match=f'a.txt, {words}'):
-        one(text)
+def test_descriptions_that_cannot_be(folder, one):
+    for description, words in (
+            (dict(names={0: 'a', 2: 'b'}), 'keys of names must be 0 to 1'),
+            (dict(names={'a': 'x'}), 'keys of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
+            (dict(names=None, nc='three'), "data.yaml: nc must be the number of classes, not 'three'"),
+            (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')):
+        with pytest.raises(DataError, match=words):
+            one('0 0.5 0.5 0.5 0.5', **description)
+    root = folder.parents[1] / 'data'
+    for text in ('- a', 'train: [', 'train: !!python/object/apply:os.system [exit]'):
+        (root / 'data.yaml').write_text(text)
+        with pytest.raises(DataError, match='data.yaml'):
+            placed(root, folder)
+    for names, wanted in (({0: 'b', 1: 'a'}, ['b', 'a']), ({'1': 'b', '0': 'a'}, ['a', 'b']), (None, ['0', '1']),
+                          ([7, True], ['7', 'True'])):  # these can be
+        content = one('1 0.5 0.5 0.5 0.5', names=names)
+        assert [category['name'] for category in content['categories']] == wanted
 
 
-@pytest.mark.parametrize('names, wanted', (
-    ({0: 'b', 1: 'a'}, ['b', 'a']), ({'1': 'b', '0': 'a'}, ['a', 'b']), (None, ['0', '1']), ([7, True], ['7', 'True'])))
-def test_names(names, wanted, one):
-    content = one('1 0.5 0.5 0.5 0.5', names=names)
-    assert [category['name'] for category in content['categories']] == wanted
-
-
-@pytest.mark.parametrize('description, words', (
-    (dict(names={0: 'a', 2: 'b'}), 'keys of names must be 0 to 1'),
-    (dict(names={'a': 'x'}), 'keys of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
-    (dict(names=None, nc='three'), "data.yaml: nc must be the number of classes, not 'three'"),
-    (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')))
-def test_descriptions_that_cannot_be(description, words, one):
-    with pytest.raises(DataError, match=words):
-        one('0 0.5 0.5 0.5 0.5', **description)
-
-
-@pytest.mark.parametrize('text', ('- a', 'train: [', 'train: !!python/object/apply:os.system [exit]'))
-def test_descriptions_that_cannot_be_read(text, folder, tmp_path):
+def test_labels_and_images_that_are_nowhere_or_cannot_be_read(folder, tmp_path, capfd):
     root = exports.yolo(tmp_path / 'data')
-    (root / 'data.yaml').write_text(text)
-    with pytest.raises(DataError, match='data.yaml'):
-        placed(root, folder)
-
-
-def test_labels_that_are_nowhere(folder, tmp_path):
-    root = exports.yolo(tmp_path / 'data')
+    (root / 'images/train/003.jpg').write_bytes(b'no')
+    shutil.rmtree(root / 'labels/val')
+    assert numbers(placed(root, folder))[0]['train'] == (7, 21)
+    said = capfd.readouterr().out
+    assert 'ignored 1 image that cannot be read: images/train/003.jpg' in said
+    assert 'no object in the validation data, so its AP is -1' in said
     (root / 'labels').rename(tmp_path / 'labels')
     with pytest.raises(DataError, match='(?s)none of .* images has a label.*000.txt'):
         placed(root, folder)
-
-
-def test_validation_data_without_labels_is_noted(folder, tmp_path, capfd):
-    root = exports.yolo(tmp_path / 'data')
-    shutil.rmtree(root / 'labels/val')
-    placed(root, folder)
-    assert 'no object in the validation data, so its AP is -1' in capfd.readouterr()[0]
 
 
 def test_two_descriptions(folder, tmp_path):
@@ -187,13 +166,6 @@ def test_images_that_are_turned(flag, size, folder, tmp_path):
     placed(root, folder, cfg)
     image = json.loads((folder / 'train.json').read_text())['images'][0]
     assert (image['width'], image['height']) == size
-
-
-def test_images_that_cannot_be_read_are_left_out(folder, tmp_path, capfd):
-    root = exports.yolo(tmp_path / 'data')
-    (root / 'images/train/003.jpg').write_bytes(b'no')
-    assert numbers(placed(root, folder))[0]['train'] == (7, 21)
-    assert 'ignored 1 image that cannot be read: images/train/003.jpg' in capfd.readouterr().out
 
 
 def test_cvat(tmp_path):
