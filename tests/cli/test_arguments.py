@@ -156,7 +156,7 @@ def test_values_that_they_may_not(name, capsys):
 
 def test_what_may_not_be_left_out(capsys):
     for line in ('attention w i', 'gpu_report', 'predict c w i', 'measure c', 'train', 'test c', 'convert_checkpoint',
-                 'plot_curves', 'make_demo_data'):
+                 'plot_curves', 'make_demo_data', 'classify w', 'check_data', 'export c w'):
         assert 'required' in rejected(line, capsys), line
     for option in ('--int8', '--calibration x'):
         assert 'given together' in rejected(f'export c w o.onnx {option}', capsys), option
