@@ -83,7 +83,7 @@ def no_map(root):
     (root / 'trainannot/train000.png').unlink()
 
 
-DATA = dict(good=(lambda root: None, (), True), label_too_many=(label_too_many, (), False),
+DATA = dict(label_too_many=(label_too_many, (), False),
             its_mend=(label_too_many, ('--ignore-label', 2, 3, 4), True),
             other_label_in_validation=(other_label_in_validation, (), False), ignored_alone=(ignored_alone, (), False),
             no_map=(no_map, (), False),
