@@ -97,11 +97,8 @@ def test_a_long_path_and_a_hostile_name_stay_in_their_column(weights, images, tm
     assert len({line.index('70.0%') for line in output.splitlines() if '70.0%' in line}) == 1
 
 
-def test_crops_that_cannot_be(weights, images, tmp_path):
+def test_mistakes(weights, images, tmp_path):
     assert 'at most 1' in classify(weights, images, '--crop-ratio', 2, cwd=tmp_path, code=1)
-
-
-def test_a_name_that_is_nearly_a_published_one(images, tmp_path):
     assert 'Did you mean small_12_p16_224' in classify('small_12_p16_244', images, cwd=tmp_path, code=1)
 
 
@@ -115,4 +112,3 @@ def test_without_mmpretrain(weights, images, tmp_path):
                               cwd=tmp_path, text=True, capture_output=True,
                               env=environment(PYTHONPATH=f'{tmp_path}:{environment()["PYTHONPATH"]}'))
         assert done.returncode == 0 and words in done.stdout, done.stderr
-

@@ -85,11 +85,13 @@ def test_an_error_costs_one_job(tiny):
     assert (found, missing) == ([7], ['a failed: no memory'])
 
 
-def test_tiny_cells(tiny):
-    check, = (check for check in fast.CHECKS if check.name == 'small')
+@pytest.mark.parametrize('name, models', (
+    ('medium', ['ours', 'plain', 'timm']),
+    pytest.param('small', ['ours', 'plain', 'timm', 'swin_t', 'resnet50', 'convnext_t'], marks=pytest.mark.slow)))
+def test_tiny_cells(name, models, tiny):
+    check, = (check for check in fast.CHECKS if check.name == name)
     found = check.run(tiny)
     assert found.passed is None and found.text == '2 cells; measured: 0.1 T multiply-adds/s, copies 10 GB/s'
-    models = ['ours', 'plain', 'timm', 'swin_t', 'resnet50', 'convnext_t']
     assert [(row['mode'], row['model']) for row in found.rows] == [
         (mode, name) for mode in ('training', 'inference') for name in models]
     assert all(float(row['images/s']) > 0 for row in found.rows)
