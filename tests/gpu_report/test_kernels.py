@@ -95,12 +95,12 @@ def test_what_to_fuse_next(groups, words):
     assert words in kernels.advice(step_of(**groups))
 
 
-@pytest.mark.parametrize('place, dtype', ((0, 'float32'), pytest.param(1, kernels.DTYPE, marks=pytest.mark.slow)))
-def test_tiny_profiles(place, dtype, tmp_path, monkeypatch):
-    """With patch 16 in a type in which a CPU is fast."""
-    check = kernels.CHECKS[place]
-    monkeypatch.setattr(kernels, 'DTYPE', dtype)
+@pytest.mark.parametrize('check', (kernels.CHECKS[0], pytest.param(kernels.CHECKS[1], marks=pytest.mark.slow)),
+                         ids=lambda check: check.name)
+def test_tiny_profiles(check, tmp_path, monkeypatch):
     monkeypatch.setattr(kernels, 'rates', lambda: dict(matrix=1e11, copy=1e10))
+    if check == kernels.CHECKS[0]:
+        monkeypatch.setattr(kernels, 'time_call', lambda step: 0.25)
     found = check.run(Setting('cpu', True, tmp_path))
     assert found.passed is None and f'nano_12_{check.name[6:]}' in found.text
     assert list(found.facts['parts']) == ['XCA', 'LPI', 'FFN', kernels.STEP]

@@ -15,11 +15,15 @@ from xcit_dense.models.fast import branches, ops, xca
 
 fuse = import_module('xcit_dense.models.fast.fuse')  # the package has a function of this name
 RUN = {check.name: check.run for check in CHECKS}
-SLOW = [pytest.param(name, marks=pytest.mark.slow) if name in ('compiled', 'memory') else name for name in RUN]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) if name == 'compiled' else name for name in RUN]
 
 
 @pytest.fixture
-def setting(tmp_path):
+def setting(tmp_path, monkeypatch):
+    """A tiny one, in which memory is compared after fewer steps."""
+    choose = Setting.choose
+    monkeypatch.setattr(Setting, 'choose', lambda self, full, tiny: (
+        (4, 24) if full == (20, 200) else choose(self, full, tiny)))
     return Setting('cpu', True, tmp_path)
 
 
