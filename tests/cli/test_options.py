@@ -1,4 +1,5 @@
 """What the options of the tools become: each value where the run reads it."""
+import itertools
 import os
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ import pytest
 
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
+from xcit_dense.benchmark import cells, growth, report
 from xcit_dense.cli import common
 from xcit_dense.config.loading import load_config
 from xcit_dense.train import runner as runner_module
@@ -121,30 +123,22 @@ def test_options_that_cannot_be_read(item, words):
     ('cuda', True, (), 2, ['bfloat16']),
     ('cuda', True, ('--batch', 3, '--dtype', 'float32', 'float16'), 3, ['float32', 'float16'])))
 def test_the_benchmark_measures_what_was_asked(device, bfloat16, args, batch, dtypes, monkeypatch, tmp_path):
-    """Every size, patch, type and mode, on the images asked for; each cell is kept when it is done."""
-    from xcit_dense.benchmark import cells, growth, report
+    """Every size, patch, type and mode, on the images asked for; a cell and its growth in turn, each kept when done."""
     asked, saved = [], []
     monkeypatch.setattr('mmengine.device.get_device', lambda: device)
     monkeypatch.setattr('xcit_dense.machine.has_bfloat16', lambda device: bfloat16)
     monkeypatch.setattr(cells, 'machine_rates', lambda dtypes: {dtype: f'rate of {dtype}' for dtype in dtypes})
-    monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [(arch, images, options)])
-    monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [('growth', arch, options)])
+    monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [dict(options, arch=arch, images=images)])
+    monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [dict(options, arch=arch)])
     monkeypatch.setattr(cells, 'run_jobs', lambda jobs: (asked.append(job) or job for job in jobs))
     monkeypatch.setattr(report, 'save', lambda result, out: saved.append((len(result['cells']), len(result['growth']))))
     monkeypatch.setattr(report, 'markdown', lambda result: 'the table')
     monkeypatch.setattr(report, 'plot', lambda result, out: [])
     done = run_tool('benchmark.py', *args, '--sizes', 'nano_12', '--images', '64x96', '--runs', 4, '--growth',
                     '--rivals', 'timm', '--max-tokens', 99, '--out', tmp_path)
-    of_cells, of_growth = ([job for job in asked if (job[0] == 'growth') == growing] for growing in (False, True))
-    assert [(arch, options['dtype'], options['mode']) for arch, _, options in of_cells] == [
-        (arch, dtype, mode) for arch in ('nano_12_p8', 'nano_12_p16') for dtype in dtypes
-        for mode in ('inference', 'training')]
-    for _, images, options in of_cells:
-        assert options == dict(dtype=options['dtype'], mode=options['mode'], names=['ours', 'timm'], runs=4,
-                               rates=f'rate of {options["dtype"]}', batch=batch, compiled=False)
-        assert images == [(64, 96)]
-    for (arch, _, options), (_, growing, of_growing) in zip(of_cells, of_growth, strict=True):
-        assert growing == arch and of_growing == {'max_tokens': 99} | {
-            name: options[name] for name in ('dtype', 'mode', 'names', 'runs', 'rates')}
-    # a cell and its growth in turn, each kept as soon as it is done
-    assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(2 * len(of_cells))] and 'the table' in done.stdout
+    wanted = []
+    for arch, dtype, mode in itertools.product(('nano_12_p8', 'nano_12_p16'), dtypes, ('inference', 'training')):
+        both = dict(arch=arch, dtype=dtype, mode=mode, names=['ours', 'timm'], runs=4, rates=f'rate of {dtype}')
+        wanted += [dict(both, images=[(64, 96)], batch=batch, compiled=False), dict(both, max_tokens=99)]
+    assert asked == wanted and 'the table' in done.stdout
+    assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(len(wanted))]

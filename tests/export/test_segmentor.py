@@ -19,9 +19,9 @@ from xcit_dense.errors import ConfigError
 from xcit_dense.export.resizing import TRANSLATIONS
 from xcit_dense.export.segmentor import SegmentorGraph
 
-ARCH = dict(_delete_=True, embed_dims=32, depth=4, num_heads=4, patch_size=16, out_indices=(0, 1, 2, 3))
-SMALL = dict(backbone__arch=dict(ARCH, depth=2, out_indices=(0, 1)), backbone__out_strides=(4, 8),
-             neck__in_channels=[32] * 2)
+#: Two blocks; the configs with their own are in test_every_config.py.
+SMALL = dict(backbone__arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=16, out_indices=(0, 1)),
+             backbone__out_strides=(4, 8), neck__in_channels=[32] * 2)
 #: Batches and sizes of images: as traced, smaller, larger, odd, narrow; and of the labels, where they are not theirs.
 SHAPES = (*((1, size, None) for size in (TRACED[1:3], (64, 64), (45, 33), (201, 177), (31, 250))),
           (3, (45, 33), None), (3, (70, 90), (150, 211)),
@@ -79,25 +79,6 @@ def test_the_model_is_left_as_it_is():
     assert parts == {name: type(module) for name, module in model.named_modules()}
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any('auxiliary' in name for name, _ in graph.named_parameters())
-
-
-P8 = dict(ARCH, patch_size=8)
-UPERNET = {f'decode_head__{key}': value for key, value in dict(in_channels=[32] * 4, channels=16).items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('config, options', [
-    ('semfpn_xcit_n12_p16_ade20k', dict(backbone__arch=ARCH, neck__in_channels=[32] * 4)),
-    ('semfpn_xcit_n12_p8_ade20k', dict(backbone__arch=P8, neck__in_channels=[32] * 4)),
-    ('upernet_xcit_n12_p16_ade20k', dict(UPERNET, backbone__arch=ARCH, auxiliary_head=None)),
-    ('upernet_xcit_n12_p8_ade20k', dict(UPERNET, backbone__arch=P8, auxiliary_head=None)),
-    ('upernet_xcit_s12_p16_feature2pyramid_ade20k', dict(UPERNET, backbone__arch=ARCH, neck__embed_dim=32,
-                                                         auxiliary_head=None)),
-    ('segformer_xcit_s12_p16_ade20k', dict(UPERNET, backbone__arch=ARCH)),
-], ids=['semantic_fpn_p16', 'semantic_fpn_p8', 'upernet_p16', 'upernet_p8', 'feature2pyramid', 'segformer'])
-def test_other_configs(config, options, tmp_path):
-    model = segmentor(config, **options)
-    check_parity(exported(model, tmp_path / 'model.onnx'))
 
 
 ONE = dict(in_channels=16, in_index=3, channels=16, num_classes=9)
