@@ -25,50 +25,35 @@ def test_tool_counts_and_draws(demo_data, tmp_path, config):
     assert (tmp_path / 'out/val_dataloader.png').is_file()
 
 
-def faulty(root):
-    rewrite(root, fields('annotations', 0, bbox=[0, 0, INFINITE, 5]))
-    rewrite(root, fields('annotations', 1, segmentation='x'))
-
-
-def other_classes_in_the_test(root):
-    content = json.loads((root / ANNOTATIONS).read_text())
-    content['categories'].reverse()
-    (root / 'test.json').write_text(json.dumps(content))
-
-
-def renamed(root):
-    rewrite(root, fields('categories', 0, name='Disk'))
-
-
-def beyond_the_edge(root):
-    rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
-
-
-def emptied(root):
-    shutil.rmtree(root)
-    (root / 'images').mkdir(parents=True)
-
-
-ABSENT = ('--cfg-options', 'train_dataloader.dataset.ann_file=annotations/absent.json')
+FAULTY = fields('annotations', 0, bbox=[0, 0, INFINITE, 5]), fields('annotations', 1, segmentation='x')
+STICKS_OUT = (fields('annotations', 0, bbox=[20, 5, 60, 4]), )
 OTHER_TEST = ('--cfg-options', 'test_dataloader.dataset.ann_file=test.json', 'test_evaluator.ann_file=ROOT/test.json',
               'test_dataloader.dataset.data_prefix.img=train2017/')
 
 
-@pytest.mark.parametrize('config, change, options, code, counts, found', (
-    (TINY_CONFIG, faulty, (), 1, '2 errors and 0 warnings', [('mask-malformed', ANNOTATIONS),
+@pytest.mark.parametrize('config, changes, options, code, counts, found', (
+    (TINY_CONFIG, FAULTY, (), 1, '2 errors and 0 warnings', [('mask-malformed', ANNOTATIONS),
                                                              ('box-infinite', ANNOTATIONS)]),
-    (TINY_CONFIG, None, ABSENT, 1, '1 error and 0 warnings', [('not-there', 'annotations/absent.json')]),
-    (TINY_CONFIG, renamed, (), 1, '1 error and 0 warnings', [('class-count', "'Disk'", "'disc'")]),
-    (TINY_CONFIG, other_classes_in_the_test, OTHER_TEST, 0, '0 errors and 1 warning', [('class-test', "'cross'")]),
-    (TINY_CONFIG, beyond_the_edge, ('--strict', ), 1, '0 errors and 1 warning', [('box-sticks-out', ANNOTATIONS)]),
-    (TINY_CONFIG, beyond_the_edge, (), 0, '0 errors and 1 warning', [('box-sticks-out', ANNOTATIONS)]),
-    (TINY_SEG_CONFIG, emptied, (), 1, 'error', [('no-images', )])),
+    (TINY_CONFIG, (), ('--cfg-options', 'train_dataloader.dataset.ann_file=annotations/absent.json'), 1,
+     '1 error and 0 warnings', [('not-there', 'annotations/absent.json')]),
+    (TINY_CONFIG, (fields('categories', 0, name='Disk'), ), (), 1, '1 error and 0 warnings',
+     [('class-count', "'Disk'", "'disc'")]),
+    (TINY_CONFIG, (), OTHER_TEST, 0, '0 errors and 1 warning', [('class-test', "'cross'")]),
+    (TINY_CONFIG, STICKS_OUT, ('--strict', ), 1, '0 errors and 1 warning', [('box-sticks-out', ANNOTATIONS)]),
+    (TINY_CONFIG, STICKS_OUT, (), 0, '0 errors and 1 warning', [('box-sticks-out', ANNOTATIONS)]),
+    (TINY_SEG_CONFIG, (), (), 1, 'error', [('no-images', )])),
     ids=('faulty', 'absent', 'renamed', 'only_test', 'strict', 'warning', 'no_maps'))
-def test_what_is_found_is_printed_and_ends_the_tool(config, change, options, code, counts, found, root, tmp_path,
+def test_what_is_found_is_printed_and_ends_the_tool(config, changes, options, code, counts, found, root, tmp_path,
                                                     call_tool):
     """A training does without the test, so its classes are a warning."""
-    if change:
-        change(root)
+    content = json.loads((root / ANNOTATIONS).read_text())
+    content['categories'].reverse()
+    (root / 'test.json').write_text(json.dumps(content))
+    for change in changes:
+        rewrite(root, change)
+    if config == TINY_SEG_CONFIG:
+        shutil.rmtree(root)
+        (root / 'images').mkdir(parents=True)
     got, message = call_tool('check_data.py', config, '--data-root', root, '--out', tmp_path / 'out', *(
         option.replace('ROOT', str(root)) for option in options))
     assert got == code and counts in message and message.startswith('error: ') == bool(code), message
