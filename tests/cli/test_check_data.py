@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, coco, fields, rewrite
-from helpers.paths import MAIN_CONFIG, ROOT, SAMPLES, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import SAMPLES, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_data_set
@@ -25,61 +25,44 @@ def test_tool_counts_and_draws(demo_data, tmp_path, config):
     assert (tmp_path / 'out/val_dataloader.png').is_file()
 
 
-def test_tool_prints_all_and_ends_with_1(root, tmp_path, call_tool):
-    rewrite(root, fields('annotations', 0, bbox=[0, 0, INFINITE, 5]))
-    rewrite(root, fields('annotations', 1, segmentation='x'))
-    out = tmp_path / 'out'
-    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', out)
-    assert code == 1 and message.startswith('error: 2 errors and 0 warnings')
-    found = json.loads((out / 'findings.json').read_text())
-    assert {f['kind'] for f in found} == {'box-infinite', 'mask-malformed'}
-    assert all(f['file'] == str(root / ANNOTATIONS) and f['sentence'] and f['severity'] == 'error' for f in found)
+FAULTY = fields('annotations', 0, bbox=[0, 0, INFINITE, 5]), fields('annotations', 1, segmentation='x')
+STICKS_OUT = (fields('annotations', 0, bbox=[20, 5, 60, 4]), )
+OTHER_TEST = ('--cfg-options', 'test_dataloader.dataset.ann_file=test.json', 'test_evaluator.ann_file=ROOT/test.json',
+              'test_dataloader.dataset.data_prefix.img=train2017/')
 
 
-def test_tool_takes_changes_of_the_config(root, tmp_path, call_tool):
-    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out',
-                              '--cfg-options', 'train_dataloader.dataset.ann_file=annotations/absent.json')
-    assert code == 1 and message.startswith('error: ')
-    findings = json.loads((tmp_path / 'out/findings.json').read_text())
-    assert [(f['kind'], f['file']) for f in findings] == [('not-there', str(root / 'annotations/absent.json'))]
-
-
-def test_tool_counts_no_classes_without_label_maps(tmp_path, call_tool):
-    (tmp_path / 'images').mkdir()
-    code, message = call_tool('check_data.py', TINY_SEG_CONFIG, '--data-root', tmp_path, '--out', tmp_path / 'out')
-    assert code == 1 and 'error' in message
-    findings = json.loads((tmp_path / 'out/findings.json').read_text())
-    assert {f['kind'] for f in findings} == {'no-images'}
-
-
-def test_tool_compares_the_classes_of_training_and_validation(root, tmp_path, call_tool):
-    rewrite(root, fields('categories', 0, name='Disk'))
-    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path)
-    assert code == 1 and message.startswith('error: 1 error and 0 warnings; ')
-    finding, = json.loads((tmp_path / 'findings.json').read_text())
-    assert finding['kind'] == 'class-count' and "'Disk'" in finding['sentence'] and "'disc'" in finding['sentence']
-
-
-def test_classes_of_the_test_alone_are_a_warning(root, tmp_path, call_tool):
-    """A training does without it."""
+@pytest.mark.parametrize('config, changes, options, code, counts, found', (
+    (TINY_CONFIG, FAULTY, (), 1, '2 errors and 0 warnings', [('mask-malformed', ANNOTATIONS),
+                                                             ('box-infinite', ANNOTATIONS)]),
+    (TINY_CONFIG, (), ('--cfg-options', 'train_dataloader.dataset.ann_file=annotations/absent.json'), 1,
+     '1 error and 0 warnings', [('not-there', 'annotations/absent.json')]),
+    (TINY_CONFIG, (fields('categories', 0, name='Disk'), ), (), 1, '1 error and 0 warnings',
+     [('class-count', "'Disk'", "'disc'")]),
+    (TINY_CONFIG, (), OTHER_TEST, 0, '0 errors and 1 warning', [('class-test', "'cross'")]),
+    (TINY_CONFIG, STICKS_OUT, ('--strict', ), 1, '0 errors and 1 warning', [('box-sticks-out', ANNOTATIONS)]),
+    (TINY_CONFIG, STICKS_OUT, (), 0, '0 errors and 1 warning', [('box-sticks-out', ANNOTATIONS)]),
+    (TINY_SEG_CONFIG, (), (), 1, 'error', [('no-images', )])),
+    ids=('faulty', 'absent', 'renamed', 'only_test', 'strict', 'warning', 'no_maps'))
+def test_what_is_found_is_printed_and_ends_the_tool(config, changes, options, code, counts, found, root, tmp_path,
+                                                    call_tool):
+    """A training does without the test, so its classes are a warning."""
     content = json.loads((root / ANNOTATIONS).read_text())
     content['categories'].reverse()
     (root / 'test.json').write_text(json.dumps(content))
-    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path, '--cfg-options',
-                              'test_dataloader.dataset.ann_file=test.json',
-                              'test_dataloader.dataset.data_prefix.img=train2017/',
-                              f'test_evaluator.ann_file={root}/test.json')
-    assert code == 0 and '0 errors and 1 warning' in message
-    finding, = json.loads((tmp_path / 'findings.json').read_text())
-    assert finding['kind'] == 'class-test' and "'cross'" in finding['sentence']
-
-
-def test_strict_alone_stops_at_warnings(root, tmp_path, call_tool):
-    rewrite(root, fields('annotations', 0, bbox=[20, 5, 60, 4]))
-    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--strict')
-    assert code == 1 and '0 errors and 1 warning; ' in message
-    code, message = call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out')
-    assert code == 0 and '0 errors and 1 warning; ' in message
+    for change in changes:
+        rewrite(root, change)
+    if config == TINY_SEG_CONFIG:
+        shutil.rmtree(root)
+        (root / 'images').mkdir(parents=True)
+    got, message = call_tool('check_data.py', config, '--data-root', root, '--out', tmp_path / 'out', *(
+        option.replace('ROOT', str(root)) for option in options))
+    assert got == code and counts in message and message.startswith('error: ') == bool(code), message
+    findings = json.loads((tmp_path / 'out/findings.json').read_text())
+    words = {kind: words for kind, *words in found}
+    assert {finding['kind'] for finding in findings} == set(words), findings
+    for finding in findings:
+        assert all(word in f'{finding["file"]} {finding["sentence"]}' for word in words[finding['kind']]), finding
+        assert finding['severity'] == ('warning' if '0 errors' in counts else 'error')
 
 
 def test_boxes_only_are_for_a_detector_without_masks(root, tmp_path):
@@ -156,62 +139,44 @@ test_evaluator = [dict(_base_.val_evaluator, **val_evaluator)]
     assert '0 errors' in done.stdout
 
 
-@pytest.fixture
-def of_pictures(tmp_path):
-    """A config for class folders."""
+def check_class_folders(root, tmp_path, *options, check=True):
+    """Run the tool on the class folders of the generated data."""
     pytest.importorskip('mmpretrain', reason='mmpretrain is optional')
-    config = tmp_path / 'pictures.py'
-    loader = """dict(batch_size=2, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=True), dataset=dict(
-    type='CustomDataset', data_root='data', data_prefix='classes/{}', pipeline=[
-        dict(type='LoadImageFromFile'), dict(type='PackInputs')]))"""
-    config.write_text(f"""default_scope = 'mmpretrain'
-classes_from_data = True
-train_dataloader = {loader.format('train')}
-val_dataloader = {loader.format('val')}
-test_dataloader = val_dataloader
-val_evaluator = test_evaluator = dict(type='Accuracy', topk=(1, ))
-model = dict(type='ImageClassifier', backbone=dict(type='ResNet', depth=18), head=dict(
-    type='LinearClsHead', num_classes=1000, in_channels=512, loss=dict(type='CrossEntropyLoss')))
-""")
-    return config
+    more = () if '--cfg-options' in options else ('--cfg-options', )
+    return run_tool('check_data.py', TINY_CLS_CONFIG, '--data-root', root / 'classes', '--out', tmp_path / 'out',
+                    *options, *more, 'classes_from_data=True', check=check)
 
 
-def test_class_folders_are_counted_and_drawn(demo_data, of_pictures, tmp_path):
-    done = run_tool('check_data.py', of_pictures, '--data-root', demo_data, '--out', tmp_path / 'out', '--strict')
-    assert '15 images, 5 classes' in done.stdout and re.search(r'star +3 +20.0% #', done.stdout)
-    assert '0 errors and 0 warnings' in done.stdout
+def test_class_folders_are_counted_drawn_and_dropped_from(root, tmp_path):
+    """The lists that --drop writes are of sound files, which the command that is shown takes."""
+    (root / 'classes/train/star/x.jpg').write_bytes(b'no picture')
+    shutil.copy(root / 'classes/train/star/star_0001.jpg', root / 'classes/val/star/copy.jpg')
+    done = check_class_folders(root, tmp_path, '--drop', tmp_path / 'clean', check=False)
+    assert done.returncode == 1 and 'image-in-training, 1' in done.stdout
+    options = [word for line in done.stdout.splitlines() if 'to use it' in line for word in line.split()[4:]]
+    assert [option.partition('.')[0] for option in options] == ['train_dataloader', 'val_dataloader', 'test_dataloader']
+    done = check_class_folders(root, tmp_path, '--strict', '--cfg-options', *options)
+    assert '0 errors and 0 warnings' in done.stdout and '15 images, 5 classes' in done.stdout
+    assert re.search(r'star +3 +20.0% #', done.stdout) and (root / 'classes/train/star/x.jpg').exists()
     sheet = Image.open(tmp_path / 'out/train_dataloader.png').convert('RGB')
     assert len(sheet.getcolors(1 << 24)) > 1000
 
 
-def test_class_folders_that_differ_are_one_error_with_the_mend(root, of_pictures, tmp_path, call_tool):
+def test_class_folders_that_differ_are_one_error_with_the_fix(root, tmp_path):
     shutil.rmtree(root / 'classes/val/disc')
-    args = ('check_data.py', of_pictures, '--data-root', root, '--out', tmp_path / 'out')
-    code, message = call_tool(*args)
-    assert code == 1 and '1 error and 0 warnings' in message
+    done = check_class_folders(root, tmp_path, check=False)
+    assert done.returncode == 1 and '1 error and 0 warnings' in done.message
     finding, = json.loads((tmp_path / 'out/findings.json').read_text())
     assert finding['kind'] == 'class-count' and "without 'disc'" in finding['sentence']
     (root / 'classes/val/disc').mkdir()
-    assert call_tool(*args)[0] == 0
+    check_class_folders(root, tmp_path)
 
 
-def test_drop_writes_lists_for_class_folders(root, of_pictures, tmp_path):
-    (root / 'classes/train/star/x.jpg').write_bytes(b'no picture')
-    shutil.copy(root / 'classes/train/star/star_0001.jpg', root / 'classes/val/star/copy.jpg')
-    args = ('check_data.py', of_pictures, '--data-root', root, '--out', tmp_path / 'out')
-    done = run_tool(*args, '--drop', tmp_path / 'clean', check=False)
-    assert done.returncode == 1 and 'image-in-training, 1' in done.stdout
-    options = [word for line in done.stdout.splitlines() if 'to use it' in line for word in line.split()[4:]]
-    assert [option.partition('.')[0] for option in options] == ['train_dataloader', 'val_dataloader', 'test_dataloader']
-    done = run_tool(*args, '--cfg-options', *options, '--strict')
-    assert '0 errors and 0 warnings' in done.stdout and '15 images, 5 classes' in done.stdout
-    assert (root / 'classes/train/star/x.jpg').exists()
-
-
+@pytest.mark.slow
 @pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')
 @pytest.mark.parametrize('config, folder', (
-    (MAIN_CONFIG, 'coco_sample'),
-    (ROOT / 'configs/semfpn_xcit_s12_p16_ade20k.py', 'ade20k_sample/ADEChallengeData2016')))
+    ('maskrcnn_xcit_s12_p8_coco', 'coco_sample'),
+    ('semfpn_xcit_s12_p16_ade20k', 'ade20k_sample/ADEChallengeData2016')))
 def test_real_data_has_no_errors(tmp_path, config, folder):
     done = run_tool('check_data.py', config, '--data-root', SAMPLES / folder, '--out', tmp_path)
     assert re.search(r'^0 errors', done.stdout, re.M) and re.search(r'^  person ', done.stdout, re.M)

@@ -1,10 +1,12 @@
-"""Classifiers through the tools: train, test, and test at several sizes."""
+"""Classifiers through the tools: train, test, test at several sizes, and test on the layouts of ImageNet."""
 import json
 
 import cv2
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.registry import MODELS
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
@@ -13,18 +15,19 @@ from xcit_dense.compat import versions
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.resolution import set_test_size
 from xcit_dense.data.classes import outputs_of, set_classes, take_classes
-from xcit_dense.errors import ConfigError
+from xcit_dense.data.imagenet import imagenet_classes
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 
 
 @pytest.fixture(scope='module')
 def run(class_folders, tmp_path_factory):
-    """Work dir of a run of two epochs."""
+    """Work dir of a run of two epochs; its config asks for the best five of three classes."""
     pytest.importorskip('mmpretrain')
     work_dir = tmp_path_factory.mktemp('run')
-    run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
-             'classes_from_data=True')
+    done = run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
+                    'classes_from_data=True', 'val_evaluator.topk=(1,5)')
+    assert 'val_evaluator.topk = (1,)' in done.stdout and 'accuracy/top1' in done.stdout
     return work_dir
 
 
@@ -115,28 +118,15 @@ def test_without_mmpretrain_the_command_is_named(tool, call_tool, monkeypatch):
     assert code == 1 and 'mmpretrain is not installed' in message and "pip install 'mmpretrain>=1.2,<2'" in message
 
 
-def resolution(cfg):
-    steps = {step['type']: step for step in cfg.test_dataloader.dataset.pipeline}
-    return steps['ResizeEdge']['scale'], steps['CenterCrop']['crop_size']
-
-
 @pytest.mark.parametrize('before, size, ratio, wanted', (
     ((224, 224), 288, None, (288, 288)), ((256, 224), 384, None, (439, 384)), ((256, 224), None, 1., (224, 224)),
     ((224, 224), None, 0.875, (256, 224)), ((224, 224), 384, 0.95, (404, 384)), ((256, 224), None, None, (256, 224))))
 def test_crop_and_shorter_side(before, size, ratio, wanted):
-    cfg = Config(dict(test_dataloader=dict(dataset=dict(type='ImageNet', pipeline=[
-        dict(type='ResizeEdge', scale=before[0]), dict(type='CenterCrop', crop_size=before[1])]))))
+    resize, crop = dict(type='ResizeEdge', scale=before[0]), dict(type='CenterCrop', crop_size=before[1])
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(type='ImageNet', pipeline=[resize, crop]))))
     set_test_size(cfg, size, ratio)
-    assert resolution(cfg) == wanted
-
-
-@pytest.mark.parametrize('pipeline', (
-    [], [dict(type='ResizeEdge', scale=256, edge='long'), dict(type='CenterCrop', crop_size=224)],
-    [dict(type='CenterCrop', crop_size=224)]))
-def test_other_pipelines_are_left_alone(pipeline):
-    cfg = Config(dict(test_dataloader=dict(dataset=dict(type='ImageNet', pipeline=pipeline))))
-    with pytest.raises(ConfigError, match='ResizeEdge'):
-        set_test_size(cfg, 288)
+    resize, crop = cfg.test_dataloader.dataset.pipeline
+    assert (resize['scale'], crop['crop_size']) == wanted
 
 
 @pytest.mark.parametrize('count, wanted', ((3, (1, )), (5, (1, )), (6, (1, 5)), (1, (1, ))))
@@ -155,14 +145,6 @@ def test_no_more_best_classes_are_asked_for_than_there_are(count, wanted, from_d
     assert cfg.val_evaluator[1].topk == 7
 
 
-def test_training_takes_its_own_count_of_classes_for_the_metric(class_folders, tmp_path):
-    """Its config names three classes itself, and asks for the best five."""
-    pytest.importorskip('mmpretrain')
-    done = run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', tmp_path, '--cfg-options',
-                    'train_cfg.max_epochs=1', 'val_evaluator.topk=(1,5)')
-    assert 'val_evaluator.topk = (1,)' in done.stdout and 'accuracy/top1' in done.stdout
-
-
 @pytest.mark.parametrize('model, wanted', (
     (None, None), (dict(backbone=dict(type='ResNet')), None), (dict(backbone=dict(type='LeNet5', num_classes=4)), 4),
     (dict(backbone=dict(type='XCiTClassifier', num_classes=0), head=dict(type='LinearClsHead', num_classes=7)), 7),
@@ -170,3 +152,54 @@ def test_training_takes_its_own_count_of_classes_for_the_metric(class_folders, t
     (dict(head=[dict(num_classes=3)]), None)))
 def test_outputs_of_a_model(model, wanted):
     assert outputs_of(model) == wanted
+
+
+#: The places of the true classes among those that the model finds likeliest: two of six are first, four in the best 5.
+PLACES = (0, 1, 0, 4, 5, 900)
+OPTIONS = 'model.backbone.num_classes=1000', 'model.data_preprocessor.num_classes=1000', 'test_evaluator.topk=(1,5)'
+
+
+@pytest.fixture(scope='module')
+def judged(tmp_path_factory):
+    """Weights, images of the size of the config, and the label that has its place in `PLACES` for each."""
+    pytest.importorskip('mmpretrain')
+    torch.manual_seed(0)
+    cfg = load_config(TINY_CLS_CONFIG, pretrained=False)
+    model = MODELS.build(dict(cfg.model.backbone, num_classes=1000, norm_cfg=dict(type='BN'), init_cfg=None)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # so that images differ in what they are taken for, and channels count
+            parameter += 0.3 * torch.randn_like(parameter) * (parameter.ndim > 1)
+    file = tmp_path_factory.mktemp('weights') / 'weights.pth'
+    torch.save(dict(model=model.state_dict()), file)
+    images = np.random.default_rng(0).integers(0, 256, (len(PLACES), cfg.size, cfg.size, 3), dtype=np.uint8)
+    inputs = (images[..., ::-1] - (123.675, 116.28, 103.53)) / (58.395, 57.12, 57.375)  # RGB, ImageNet's statistics
+    with torch.no_grad():
+        order = model(torch.from_numpy(inputs).float().permute(0, 3, 1, 2)).argsort(1, descending=True)
+    assert len(set(order[:, 0].tolist())) > 3
+    return file, images, [int(row[place]) for row, place in zip(order, PLACES, strict=True)]
+
+
+@pytest.mark.parametrize('kind, is_flat', (('ImageNet', False), ('ImageNet', True), ('CustomDataset', True)))
+def test_top_1_and_top_5_are_those_of_the_model(kind, is_flat, judged, tmp_path):
+    weights, images, labels = judged
+    names = [f'{number}.png' for number in range(len(images))]
+    if is_flat:
+        (tmp_path / 'meta').mkdir()
+        (tmp_path / 'meta/val.txt').write_text(''.join(f'{name} {label}\n' for name, label in zip(
+            names, labels, strict=True)))
+    else:
+        names = [f'{list(imagenet_classes())[label]}/{name}' for name, label in zip(names, labels, strict=True)]
+    for folder in ('',) if is_flat else imagenet_classes():
+        (tmp_path / 'val' / folder).mkdir(parents=True)
+    for name, image in zip(names, images, strict=True):
+        cv2.imwrite(str(tmp_path / 'val' / name), image)
+    dataset = [f'test_dataloader.dataset.type={kind}', 'test_dataloader.dataset.data_prefix=val', (
+        'test_dataloader.dataset.split=val' if kind == 'ImageNet' else 'test_dataloader.dataset.ann_file=meta/val.txt')]
+    done = run_tool('test.py', TINY_CLS_CONFIG, weights, '--data-root', tmp_path, '--work-dir', tmp_path / 'work',
+                    '--show-dir', tmp_path / 'shown', '--cfg-options', *OPTIONS, *dataset)
+    assert 'accuracy/top1: 33.3333  accuracy/top5: 66.6667' in done.stdout
+    mistakes = json.loads((tmp_path / 'shown/mistakes.json').read_text())
+    shown = (lambda number: list(imagenet_classes().values())[number]) if kind == 'ImageNet' else str
+    assert {mistake['path']: mistake['truth'] for mistake in mistakes} == {
+        str(tmp_path / 'val' / name): shown(label)
+        for name, label, place in zip(names, labels, PLACES, strict=True) if place}

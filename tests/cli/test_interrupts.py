@@ -35,7 +35,7 @@ def test_before_the_options_are_read(command, run_interrupted):
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, '', 'stopped\n')
 
 
-@pytest.mark.parametrize('module', ('torch', 'difflib', 'mmengine'))
+@pytest.mark.parametrize('module', ('torch', 'difflib', pytest.param('mmengine', marks=pytest.mark.slow)))
 def test_while_the_frameworks_load(module, run_interrupted):
     """Also if other code catches KeyboardInterrupt, or reports that it ignores it."""
     done = run_interrupted(module, '-m', 'xcit_dense', 'train', 'maskrcnn_xcit_tiny')

@@ -13,13 +13,13 @@ from xcit_dense.benchmark import measure
 
 def test_measuring_prints_what_it_saw(demo_data, tmp_path):
     out = tmp_path / 'measured.json'
-    done = run_tool('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 4, '--images', 2, '--out', out)
+    done = run_tool('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 3, '--images', 1, '--out', out)
     result = json.loads(out.read_text())
     assert result['backbone_errors']['float32'] < 5e-6 and result['backbone_errors']['float32 gradient'] < 5e-5
     assert result['backbone_errors']['autocast bfloat16'] < 0.1
     assert all(error > 0 for error in result['backbone_errors'].values())
     training = result['training']
-    assert len(training['losses']) == training['iterations'] == 4 and training['batch_size'] == 2
+    assert len(training['losses']) == training['iterations'] == 3 and training['batch_size'] == 2
     assert 0 < training['seconds_per_iteration'] < 60 and 0 < training['seconds_per_image'] < 60
     assert 0.1 < training['peak_memory_gib'] < 8
     assert f' {training["losses"][0]:.3f} to {training["losses"][-1]:.3f}\n' in done.stdout
@@ -30,23 +30,24 @@ def test_measuring_prints_what_it_saw(demo_data, tmp_path):
 def test_units_of_what_is_printed(metrics, said, demo_data, tmp_path, monkeypatch):
     """Seconds, GiB and single images, and as many images as the iterations take."""
     cut, limited = [], []
-    monkeypatch.setattr(measure, 'cut_data', lambda cfg, out, *counts: cut.append(counts))
-    monkeypatch.setattr(measure, 'limit_iterations', lambda cfg, count: limited.append(count))
-    monkeypatch.setattr(measure, 'backbone_errors', lambda cfg: {'float32': 1.5e-6, 'autocast bfloat16': 0.02})
     training = dict(batch_size=2, iterations=5, seconds_per_iteration=0.25, seconds_per_image=0.0625,
                     peak_memory_gib=1.5, losses=[4., 9., 2.], metrics=metrics)
-    monkeypatch.setattr(measure, 'train_and_measure', lambda cfg: training)
+    for name, stand_in in dict(
+            cut_data=lambda cfg, out, *counts: cut.append(counts), train_and_measure=lambda cfg: training,
+            limit_iterations=lambda cfg, count: limited.append(count),
+            backbone_errors=lambda cfg: {'float32': 1.5e-6, 'autocast bfloat16': 0.02}).items():
+        monkeypatch.setattr(measure, name, stand_in)
     done = run_tool('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 5, '--images', 3, '--out',
                     tmp_path / 'out.json', '--cfg-options', 'train_dataloader.batch_size=2')
     assert cut == [(10, 3)] and limited == [5]
+    title, width = 'Backbone, relative error against float64', 2 + len('autocast bfloat16')
     lines = done.stdout.splitlines()
-    table = lines[lines.index('Backbone, relative error against float64'):-1]
+    table = lines[lines.index(title):-1]
     assert [' '.join(line.split()) for line in table] == [
-        'Backbone, relative error against float64', 'float32 1.5e-06', 'autocast bfloat16 2.0e-02',
-        'Training, 5 iterations, batch size 2', 'time 0.25 s per iteration', 'peak memory 1.5 GiB',
-        'loss 4.000 to 2.000', 'Evaluation, 3 images', 'time 0.0625 s per image', said]
-    rows = [line for line in table if line.startswith('  ')]
-    assert all(line[2 + len('autocast bfloat16'):][:2] == '  ' != line[21] for line in rows)
+        title, 'float32 1.5e-06', 'autocast bfloat16 2.0e-02', 'Training, 5 iterations, batch size 2',
+        'time 0.25 s per iteration', 'peak memory 1.5 GiB', 'loss 4.000 to 2.000', 'Evaluation, 3 images',
+        'time 0.0625 s per image', said]
+    assert all(line[width:width + 2] == '  ' != line[21] for line in table if line.startswith('  '))
     assert json.loads((tmp_path / 'out.json').read_text())['training'] == training
 
 

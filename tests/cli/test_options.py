@@ -1,13 +1,15 @@
 """What the options of the tools become: each value where the run reads it."""
+import itertools
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
 import pytest
 
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.cli import benchmark, common
+from xcit_dense.benchmark import cells, growth, report
+from xcit_dense.cli import common
 from xcit_dense.config.loading import load_config
 from xcit_dense.train import runner as runner_module
 from xcit_dense.train import work_dirs
@@ -35,7 +37,7 @@ def ran(monkeypatch, demo_data, tmp_path):
 
 
 @pytest.mark.parametrize('args, resume, load_from, overwrite', (
-    ((), False, None, False), (('--resume', ), 'auto', None, False), (('--resume', 'a.pth'), 'a.pth', None, False),
+    ((), False, None, False), (('--resume', 'a.pth'), 'a.pth', None, False),
     (('--cfg-options', 'resume=True', 'load_from=a.pth'), True, 'a.pth', False),
     (('--resume', '--cfg-options', 'load_from=a.pth'), 'auto', 'a.pth', False),
     (('--overwrite', ), False, None, True), (('--overwrite', '--resume'), 'auto', None, True)))
@@ -46,25 +48,22 @@ def test_train_goes_on_or_begins(args, resume, load_from, overwrite, ran):
     assert found.cfg.get('resume', False) == resume and found.cfg.get('load_from') == load_from
 
 
+@pytest.mark.parametrize('options, pretrained, scaled', (
+    ((), True, False), (('--no-pretrained', '--auto-scale-lr'), False, True), (('--resume', ), True, False)))
+def test_train_takes_its_options(options, pretrained, scaled, ran):
+    """Parts keep the weights that the config names. A resumed run does not fetch them (train/test_work_dirs.py)."""
+    init = 'model.backbone.init_cfg'
+    cfg = ran(*options, '--cfg-options', f'{init}.type=Pretrained', f'{init}.checkpoint=weights.pth',
+              'train_cfg.max_epochs=7').cfg
+    assert bool(cfg.model.backbone.init_cfg) == pretrained and bool(cfg.auto_scale_lr.get('enable')) == scaled
+    assert cfg.train_cfg.max_epochs == 7 and cfg.launcher == 'none'
+    assert cfg.work_dir == f'work_dirs/{TINY_CONFIG.stem}'
+
+
 def test_train_needs_no_test_set_and_says_which_data_is_missing(ran):
     assert ran('--cfg-options', 'test_dataloader.dataset.ann_file=absent.json').done[-1] == 'trained'
     found = ran('--cfg-options', 'val_dataloader.dataset.ann_file=absent.json', check=False)
     assert found.tool.returncode == 1 and 'absent.json' in found.tool.stdout and 'trained' not in found.done
-
-
-def test_train_takes_its_options(ran):
-    cfg = ran('--auto-scale-lr', '--cfg-options', 'train_cfg.max_epochs=7').cfg
-    assert cfg.auto_scale_lr.enable and cfg.train_cfg.max_epochs == 7 and cfg.launcher == 'none'
-    assert cfg.work_dir == f'work_dirs/{TINY_CONFIG.stem}'
-    assert not ran().cfg.auto_scale_lr.get('enable')
-
-
-@pytest.mark.parametrize('args, pretrained', (((), True), (('--no-pretrained', ), False), (('--resume', ), True)))
-def test_train_keeps_the_weights_of_parts_in_the_config(args, pretrained, ran):
-    """A resumed run does not fetch them (tests/train/test_work_dirs.py)."""
-    init = 'model.backbone.init_cfg'
-    found = ran(*args, '--cfg-options', f'{init}.type=Pretrained', f'{init}.checkpoint=weights.pth')
-    assert bool(found.cfg.model.backbone.init_cfg) == pretrained
 
 
 def test_only_the_first_process_looks_after_the_work_dir(ran, monkeypatch):
@@ -88,44 +87,14 @@ def test_the_work_dir(given, of_config, wanted, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('items, wanted', (
-    (None, {}), (['a.b=2'], {'a.b': 2}), (['a=x=y'], dict(a='x=y')), (['a=[1,2]', 'b=(3,4)'], dict(a=[1, 2], b=(3, 4))),
-    (['a=1', 'a=2'], dict(a=2)), (['a='], dict(a='')),
-    (['a.b={}.pth'], {'a.b': '{}.pth'}), (['a=None', 'b=True', 'c=0.5'], dict(a=None, b=True, c=0.5))))
+    ('', {}), ('a.b=2', {'a.b': 2}), ('a=x=y', dict(a='x=y')), ('a=[1,2] b=(3,4)', dict(a=[1, 2], b=(3, 4))),
+    ('a=1 a=2', dict(a=2)), ('a=', dict(a='')), ('a.b={}.pth', {'a.b': '{}.pth'}),
+    ('a=None b=True --cfg-options c=0.5', dict(a=None, b=True, c=0.5))))
 def test_config_options(items, wanted):
-    assert common._read_config_options(items, TINY_CONFIG) == wanted
-
-
-def test_config_options_may_be_given_twice():
     parser = ArgumentParser()
     common.add_config_options(parser)
-    args = parser.parse_args(['config', '--cfg-options', 'a=1', 'b=2', '--cfg-options', 'c=3'])
-    assert common._read_config_options(args.cfg_options, args.config) == dict(a=1, b=2, c=3)
-
-
-@pytest.mark.parametrize('read, text, wanted', (
-    # height and width
-    *((benchmark._image_size, *pair) for pair in (
-        ('800x1280', (800, 1280)), ('32X33', (32, 33)), ('32x32', (32, 32)), ('31x32', None), ('32x31', None),
-        ('32', None), ('32x32x3', None))),
-    # whole numbers from 1 up
-    *((common.positive, *pair) for pair in (
-        ('1', 1), ('20', 20), ('0', None), ('-1', None), ('1.5', None), ('', None)))))
-def test_sizes_and_numbers(read, text, wanted):
-    if wanted:
-        assert read(text) == wanted
-    else:
-        with pytest.raises(ArgumentTypeError, match=repr(text)):
-            read(text)
-
-
-@pytest.mark.parametrize('args, complete', (
-    (('in', 'out', '--to', 'timm'), True), (('in', '--inspect'), True), (('in', ), False), (('in', 'out'), False),
-    (('in', '--to', 'timm'), False), (('in', 'out', '--inspect'), False), (('in', '--inspect', '--to', 'timm'), False),
-    (('in', '--inspect', '--which', 'teacher'), False), (('in', 'out', '--to', 'timm', '--which', 'teacher'), True)))
-def test_converting_takes_all_of_its_options_or_none(args, complete, monkeypatch):
-    from xcit_dense.cli import convert_checkpoint
-    monkeypatch.setattr(convert_checkpoint, '_run', lambda args: None)
-    assert run_tool('convert_checkpoint.py', *args, check=False).returncode == (0 if complete else 2)
+    args = parser.parse_args(['config', *(['--cfg-options'] if items else []), *items.split()])
+    assert common._read_config_options(args.cfg_options, args.config) == wanted
 
 
 def test_demo_data_has_as_many_and_as_large_images_as_asked(monkeypatch):
@@ -154,30 +123,22 @@ def test_options_that_cannot_be_read(item, words):
     ('cuda', True, (), 2, ['bfloat16']),
     ('cuda', True, ('--batch', 3, '--dtype', 'float32', 'float16'), 3, ['float32', 'float16'])))
 def test_the_benchmark_measures_what_was_asked(device, bfloat16, args, batch, dtypes, monkeypatch, tmp_path):
-    """Every size, patch, type and mode, on the images asked for; each cell is kept when it is done."""
-    from xcit_dense.benchmark import cells, growth, report
+    """Every size, patch, type and mode, on the images asked for; a cell and its growth in turn, each kept when done."""
     asked, saved = [], []
     monkeypatch.setattr('mmengine.device.get_device', lambda: device)
     monkeypatch.setattr('xcit_dense.machine.has_bfloat16', lambda device: bfloat16)
     monkeypatch.setattr(cells, 'machine_rates', lambda dtypes: {dtype: f'rate of {dtype}' for dtype in dtypes})
-    monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [(arch, images, options)])
-    monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [('growth', arch, options)])
+    monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [dict(options, arch=arch, images=images)])
+    monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [dict(options, arch=arch)])
     monkeypatch.setattr(cells, 'run_jobs', lambda jobs: (asked.append(job) or job for job in jobs))
     monkeypatch.setattr(report, 'save', lambda result, out: saved.append((len(result['cells']), len(result['growth']))))
     monkeypatch.setattr(report, 'markdown', lambda result: 'the table')
     monkeypatch.setattr(report, 'plot', lambda result, out: [])
     done = run_tool('benchmark.py', *args, '--sizes', 'nano_12', '--images', '64x96', '--runs', 4, '--growth',
                     '--rivals', 'timm', '--max-tokens', 99, '--out', tmp_path)
-    of_cells, of_growth = ([job for job in asked if (job[0] == 'growth') == growing] for growing in (False, True))
-    assert [(arch, options['dtype'], options['mode']) for arch, _, options in of_cells] == [
-        (arch, dtype, mode) for arch in ('nano_12_p8', 'nano_12_p16') for dtype in dtypes
-        for mode in ('inference', 'training')]
-    for _, images, options in of_cells:
-        assert options == dict(dtype=options['dtype'], mode=options['mode'], names=['ours', 'timm'], runs=4,
-                               rates=f'rate of {options["dtype"]}', batch=batch, compiled=False)
-        assert images == [(64, 96)]
-    for (arch, _, options), (_, growing, of_growing) in zip(of_cells, of_growth, strict=True):
-        assert growing == arch and of_growing == {'max_tokens': 99} | {
-            name: options[name] for name in ('dtype', 'mode', 'names', 'runs', 'rates')}
-    # a cell and its growth in turn, each kept as soon as it is done
-    assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(2 * len(of_cells))] and 'the table' in done.stdout
+    wanted = []
+    for arch, dtype, mode in itertools.product(('nano_12_p8', 'nano_12_p16'), dtypes, ('inference', 'training')):
+        both = dict(arch=arch, dtype=dtype, mode=mode, names=['ours', 'timm'], runs=4, rates=f'rate of {dtype}')
+        wanted += [dict(both, images=[(64, 96)], batch=batch, compiled=False), dict(both, max_tokens=99)]
+    assert asked == wanted and 'the table' in done.stdout
+    assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(len(wanted))]

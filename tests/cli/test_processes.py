@@ -1,5 +1,4 @@
 """Each tool once in a separate process, as users start it; everything else of them is tested in this one."""
-import json
 import os
 import re
 import signal
@@ -29,50 +28,35 @@ def work_dir(demo_data, tmp_path_factory):
     return folder
 
 
-def test_test(work_dir, demo_data, tmp_path):
-    args = (TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--at-least', 'coco/bbox_mAP=1.1')
-    done = run_process('test.py', *args, cwd=tmp_path, check=False)
-    assert done.returncode == 1 and 'Traceback' not in done.stdout
-    assert re.match(r'error: coco/bbox_mAP is -?\d\.\d+, below the required 1\.1', done.stdout.splitlines()[-1])
+@pytest.mark.parametrize('command, made', (
+    ('predict CONFIG RUN DATA/val2017 --out out', 'out/000000000003.jpg'), ('plot_curves RUN', 'RUN/curves.png'),
+    ('check_data CONFIG --data-root DATA --out found', 'found/findings.json'),
+    ('convert_checkpoint WEIGHTS b.safetensors --to timm', 'b.safetensors'),
+    ('make_demo_data data --train 1 --val 1 --size 48', 'data/annotations/instances_val2017.json'),
+    ('measure CONFIG --data-root DATA --iterations 1 --images 1 --out measured.json', 'measured.json')),
+    ids=lambda text: text.split()[0])
+def test_what_a_tool_writes(command, made, work_dir, demo_data, tmp_path):
+    words = dict(CONFIG=TINY_CONFIG, RUN=work_dir, DATA=demo_data, WEIGHTS=save(tmp_path / 'a.pth', dense_state()))
+    for word, path in words.items():
+        command, made = command.replace(word, str(path)), made.replace(word, str(path))
+    name, *args = command.split()
+    run_process(f'{name}.py', *args, cwd=tmp_path)
+    content = (tmp_path / made).read_bytes()
+    assert content.startswith({'.png': b'\x89PNG', '.jpg': b'\xff\xd8', '.json': (b'{', b'[')}.get(
+        (tmp_path / made).suffix, b''))
+    if name == 'convert_checkpoint':
+        assert 'blocks.0.attn.temperature' in read_checkpoint(tmp_path / made)
 
 
-def test_predict(work_dir, demo_data, tmp_path):
-    done = run_process('predict.py', TINY_CONFIG, work_dir, demo_data / 'val2017', '--out', 'out', cwd=tmp_path)
-    assert '3 pictures' in done.stdout
-    assert len(list((tmp_path / 'out').glob('*.jpg'))) == 3
-
-
-def test_plot_curves(work_dir):
-    run_process('plot_curves.py', work_dir)
-    assert (work_dir / 'curves.png').read_bytes().startswith(b'\x89PNG')
-
-
-def test_check_data(demo_data, tmp_path):
-    run_process('check_data.py', TINY_CONFIG, '--data-root', demo_data, '--out', 'found', cwd=tmp_path)
-    assert json.loads((tmp_path / 'found/findings.json').read_text()) == []
-
-
-def test_convert_checkpoint(tmp_path):
-    path = save(tmp_path / 'a.pth', dense_state())
-    run_process('convert_checkpoint.py', path, tmp_path / 'b.safetensors', '--to', 'timm')
-    assert 'blocks.0.attn.temperature' in read_checkpoint(tmp_path / 'b.safetensors')
-
-
-def test_make_demo_data(tmp_path):
-    run_process('make_demo_data.py', 'data', '--train', 1, '--val', 1, '--size', 48, cwd=tmp_path)
-    assert (tmp_path / 'data/annotations/instances_val2017.json').is_file()
-
-
-def test_measure(demo_data, tmp_path):
-    run_process('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 1, '--images', 1, '--out',
-                'measured.json', cwd=tmp_path)
-    assert len(json.loads((tmp_path / 'measured.json').read_text())['training']['losses']) == 1
-
-
-def test_benchmark_stops_at_what_it_does_not_know(tmp_path):
-    """Its whole run is among the slow tests."""
-    done = run_process('benchmark.py', '--rivals', 'resnet51', cwd=tmp_path, check=False)
-    assert done.returncode == 1 and 'did you mean resnet50' in done.stdout
+def test_tools_that_end_with_an_error(work_dir, demo_data, tmp_path):
+    """The whole run of benchmark is among the slow tests."""
+    for command, words in (
+            (('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--at-least',
+              'coco/bbox_mAP=1.1'), r'error: coco/bbox_mAP is -?\d\.\d+, below the required 1\.1$'),
+            (('benchmark.py', '--rivals', 'resnet51'), 'error: .*did you mean resnet50')):
+        done = run_process(*command, cwd=tmp_path, check=False)
+        assert done.returncode == 1 and 'Traceback' not in done.stdout
+        assert re.match(words, done.stdout.splitlines()[-1]), done.stdout
 
 
 @pytest.mark.parametrize('number, when', ((signal.SIGINT, '(train)'), (signal.SIGTERM, '(train)'),

@@ -1,35 +1,54 @@
 """The test tool as a user runs it."""
 import re
+import shutil
 
 import cv2
-from pycocotools.coco import COCO
 
-from helpers.paths import SMALL_CONFIG, TINY_CONFIG
+from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 
 
+def assert_side_by_side(folder, images):
+    """Assert that there is a picture of each image that is as high and twice as wide."""
+    for image in images:
+        height, width, _ = cv2.imread(str(image)).shape
+        assert cv2.imread(str(folder / image.name)).shape == (height, width * 2, 3)
+    assert len(images) == len(list(folder.glob('*.jpg'))) == 3
+
+
 def test_testing_prints_the_table_draws_and_checks(trained, demo_data, tmp_path):
-    work_dir, _ = trained
-    done = run_tool('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--show-dir',
-                    tmp_path / 'pictures', '--at-least', 'coco/bbox_mAP=-1')
+    arguments = (TINY_CONFIG, trained[0], '--data-root', demo_data, '--work-dir', tmp_path)
+    done = run_tool('test.py', *arguments, '--show-dir', tmp_path / 'pictures', '--at-least', 'coco/bbox_mAP=-1')
     assert done.stdout.count('Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all') == 2
     log, = tmp_path.glob('*/*.log')  # tells all, the console what matters
     for text in ('FuseHook', 'System environment:', "type='XCiT'"):
         assert text in log.read_text() and text not in done.stdout
-    pictures = sorted((tmp_path / 'pictures').glob('*.jpg'))
-    assert len(pictures) == 3
-    truth = COCO(str(demo_data / 'annotations/instances_val2017.json')).imgs[1]
-    assert cv2.imread(str(pictures[0])).shape[:2] == (truth['height'], truth['width'] * 2)  # side by side
-    done = run_tool('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path,
-                    '--at-least', 'coco/bbox_mAP=1.1', check=False)
-    assert done.returncode == 1 and 'below the required 1.1' in done.stdout
+    assert_side_by_side(tmp_path / 'pictures', list((demo_data / 'val2017').iterdir()))
+    done = run_tool('test.py', *arguments, '--at-least', 'coco/segm_mAP=-1', 'coco/bbox_mAP=1.1', check=False)
+    assert done.returncode == 1 and 'coco/bbox_mAP' in done.message and 'below the required 1.1' in done.message
+
+
+def test_testing_of_a_segmentor(trained_segmentor, demo_data, tmp_path):
+    done = run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir', tmp_path,
+                    '--show-dir', tmp_path / 'pictures', '--at-least', 'mIoU=0')
+    assert re.search(r'Iter\(test\).*mIoU: ', done.stdout)
+    assert_side_by_side(tmp_path / 'pictures', list((demo_data / 'images/validation').iterdir()))
+
+
+def test_pictures_of_sub_folders_do_not_overwrite_each_other(trained_segmentor, demo_data, tmp_path):
+    for part in ('images', 'annotations'):
+        for scene in ('x', 'y'):
+            shutil.copytree(demo_data / part / 'validation', tmp_path / part / 'validation' / scene)
+    shutil.copy(demo_data / 'classes.txt', tmp_path)
+    run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', tmp_path, '--work-dir', tmp_path / 'run',
+             '--show-dir', tmp_path / 'pictures')
+    assert len(list((tmp_path / 'pictures').glob('[xy]/*.jpg'))) == 6
 
 
 def test_checkpoint_of_another_model_is_refused(trained, demo_data, tmp_path):
     done = run_tool('test.py', SMALL_CONFIG, trained[0], '--data-root', demo_data, '--work-dir', tmp_path, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 1 and 'Traceback' not in done.stdout
     assert re.search(r'error: .*epoch_2\.pth does not fit the model', done.stdout)
-    assert 'Traceback' not in done.stdout
 
 
 def test_a_test_judged_by_other_data_is_refused(demo_data, tmp_path):

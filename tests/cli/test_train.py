@@ -1,13 +1,18 @@
 """The train tool as a user runs it."""
+import json
 import re
 
 import pytest
 import torch
 
-from helpers.paths import MAIN_CONFIG, SAMPLES, SMALL_CONFIG, TINY_CONFIG
+from helpers.paths import SAMPLES, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense.data.demo import CLASSES
 from xcit_dense.report.curves import read_curves
 from xcit_dense.weights import read_checkpoint
+
+WEIGHTS = ('--cfg-options', 'model.backbone.init_cfg.type=Pretrained',
+           'model.backbone.init_cfg.checkpoint=xcit://small_12_p8_384_dist')
 
 
 def test_training_shows_progress_evaluates_and_saves(trained):
@@ -15,42 +20,37 @@ def test_training_shows_progress_evaluates_and_saves(trained):
     assert re.search(r'Epoch\(train\) +\[2\]\[3/3\].*eta: .*loss: ', output)
     assert 'Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all' in output
     said = re.search(r'parameters +[\d,]+: ([\d,]+) trained, .* with weight decay', output)[1]
-    state = read_checkpoint(work_dir)['state_dict']
+    checkpoint = read_checkpoint(work_dir)
     statistics = ('running_mean', 'running_var', 'num_batches_tracked')
-    assert int(said.replace(',', '')) == sum(v.numel() for n, v in state.items() if not n.endswith(statistics))
-    assert 'paramwise_options' not in output
-    assert (work_dir / 'epoch_2.pth').is_file()
-    assert tuple(read_checkpoint(work_dir)['meta']['dataset_meta']['classes'])[:2] == ('disc', 'square')
-
-
-def test_a_schedule_longer_than_the_run_is_said_in_the_log(trained):
-    work_dir, output = trained
+    assert int(said.replace(',', '')) == sum(
+        value.numel() for name, value in checkpoint['state_dict'].items() if not name.endswith(statistics))
+    assert 'paramwise_options' not in output and (work_dir / 'epoch_2.pth').is_file()
+    assert tuple(checkpoint['meta']['dataset_meta']['classes']) == CLASSES
     log, = work_dir.glob('*/*.log')
-    for text in (output, log.read_text()):
+    for text in (output, log.read_text()):  # a schedule longer than the run
         assert len(re.findall(r'param_scheduler\.1 .* at 6, .* 2 epochs', text)) == 1
 
 
-def test_resume_goes_on_where_it_stopped(trained, demo_data, tmp_path):
-    work_dir, _ = trained
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--resume',
-                    work_dir / 'epoch_1.pth')
-    assert 'resumed epoch: 1, iter: 3' in done.stdout
-    assert not re.search(r'Epoch\(train\) +\[1\]', done.stdout)
-    optimizer = read_checkpoint(tmp_path / 'epoch_2.pth')['optimizer']
-    assert all(state['step'] == 6 for state in optimizer['state'].values())
-    # and on from there, without naming the file
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--resume',
-                    '--cfg-options', 'train_cfg.max_epochs=3')
-    assert 'resumed epoch: 2, iter: 6' in done.stdout and 'does not fit the run' not in done.stdout
-    assert [step for step, _ in read_curves(tmp_path)['loss']] == [4, 5, 6, 7, 8, 9]
+def test_training_of_a_segmentor(trained_segmentor):
+    (work_dir, output), names = trained_segmentor, ('background', *CLASSES)
+    assert re.search(r'Iter\(train\) +\[4/4\].*eta: .*loss: ', output)
+    assert re.search(r'Iter\(val\).*aAcc: .*mIoU: ', output)
+    assert all(re.search(rf'\| +{name} +\|', output) for name in names)  # IoU per class
+    checkpoint, curves = read_checkpoint(work_dir), read_curves(work_dir)
+    assert tuple(checkpoint['meta']['dataset_meta']['classes']) == names
+    assert checkpoint['state_dict']['decode_head.conv_seg.weight'].shape[0] == len(names)
+    assert [step for step, _ in curves['loss']] == [1, 2, 3, 4] and [step for step, _ in curves['val/mIoU']] == [2, 4]
 
 
-def test_resume_with_nothing_there_does_not_start_over(demo_data, tmp_path):
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--resume',
-                    check=False)
-    assert done.returncode == 1
-    assert re.search(f'error: .*no checkpoint.* {tmp_path}', done.stdout)
-    assert 'Traceback' not in done.stdout and 'Epoch(train)' not in done.stdout
+def test_resume_goes_on_where_it_stopped(trained_segmentor, demo_data, tmp_path):
+    """From a file, and on from there without naming one."""
+    arguments = 'train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--resume'
+    done = run_tool(*arguments, trained_segmentor[0] / 'iter_2.pth')
+    assert 'resumed epoch: 0, iter: 2' in done.stdout
+    assert all(state['step'] == 4 for state in read_checkpoint(tmp_path)['optimizer']['state'].values())
+    done = run_tool(*arguments, '--cfg-options', 'train_cfg.max_iters=6')
+    assert 'resumed epoch: 0, iter: 4' in done.stdout
+    assert [step for step, _ in read_curves(tmp_path)['loss']] == [3, 4, 5, 6]
 
 
 def test_text_in_a_checkpoint_is_not_run_on_resume(trained, demo_data, tmp_path):
@@ -61,25 +61,31 @@ def test_text_in_a_checkpoint_is_not_run_on_resume(trained, demo_data, tmp_path)
     torch.save(checkpoint, tmp_path / 'bomb.pth')
     done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--resume',
                     tmp_path / 'bomb.pth')
-    assert 'resumed epoch: 1' in done.stdout
+    assert 'resumed epoch: 1, iter: 3' in done.stdout and not re.search(r'Epoch\(train\) +\[1\]', done.stdout)
     assert not trace.exists()
 
 
 def test_linear_scaling_is_said_in_the_log(demo_data, tmp_path):
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--auto-scale-lr',
-                    '--cfg-options', 'train_cfg.max_epochs=1')
+    done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--auto-scale-lr',
+                    '--cfg-options', 'train_cfg.max_iters=1')
     assert re.search('batch size of 8 .*batch size is 2', done.stdout)
-    # 1e-3 for batch 8, a quarter of it, at the start of the warm-up
-    for name in ('lr', 'base_lr'):
-        assert read_curves(tmp_path)[name][0][1] == pytest.approx(1e-3 / 4 * 0.01)
+    for name in ('lr', 'base_lr'):  # 2e-3 for batch 8, a quarter of it, at the start of the warm-up
+        assert read_curves(tmp_path)[name][0][1] == pytest.approx(2e-3 / 4 * 0.01)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
-def test_slurm_without_a_gpu_is_refused(demo_data, tmp_path):
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--launcher', 'slurm',
-                    check=False)
-    assert done.returncode == 1 and 'error: --launcher slurm needs GPUs' in done.stdout
-    assert 'Traceback' not in done.stdout
+@pytest.mark.parametrize('config, options, env, words', (
+    ('maskrcnn_xcit_s12_p8_coco', ('--no-pretrained', ), {}, (
+        "does not have 80 of the 80 classes of the config: 'person', 'bicycle'", 'classes_from_data')),
+    (TINY_CONFIG, ('--resume', ), {}, ('error: ', 'no checkpoint', 'WORK_DIR')),
+    (TINY_CONFIG, WEIGHTS, dict(https_proxy='http://127.0.0.1:9'), (
+        '--no-pretrained', 'WORK_DIR/torch/hub/checkpoints/xcit_small_12_p8_384_dist.pth')),
+    pytest.param(TINY_CONFIG, ('--launcher', 'slurm'), {}, ('error: --launcher slurm needs GPUs', ), marks=pytest.mark.
+                 skipif(torch.cuda.is_available(), reason='there is a GPU'))), ids=('classes', 'file', 'fetch', 'gpu'))
+def test_what_cannot_start_names_the_fix(config, options, env, words, demo_data, tmp_path):
+    done = run_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path, *options,
+                    env=dict(env, TORCH_HOME=str(tmp_path / 'torch')), check=False)
+    assert done.returncode == 1 and all(word.replace('WORK_DIR', str(tmp_path)) in done.stdout for word in words)
+    assert 'Traceback' not in done.stdout and '(train)' not in done.stdout
 
 
 @pytest.mark.parametrize('options, env, said', (
@@ -93,31 +99,27 @@ def test_processes_and_launcher_that_do_not_match_are_refused(options, env, said
     assert not (tmp_path / 'run').exists()
 
 
-def test_weights_that_cannot_be_fetched_name_the_switch_and_the_place(demo_data, tmp_path):
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--cfg-options',
-                    'model.backbone.init_cfg.type=Pretrained',
-                    'model.backbone.init_cfg.checkpoint=xcit://small_12_p8_384_dist',
-                    env=dict(TORCH_HOME=str(tmp_path / 'torch'), https_proxy='http://127.0.0.1:9'), check=False)
-    assert done.returncode == 1
-    assert '--no-pretrained' in done.stdout and 'Traceback' not in done.stdout
-    assert f'{tmp_path}/torch/hub/checkpoints/xcit_small_12_p8_384_dist.pth' in done.stdout
-
-
-def test_data_without_the_classes_of_the_config(demo_data, tmp_path):
-    done = run_tool('train.py', MAIN_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--no-pretrained',
-                    check=False)
-    assert done.returncode == 1
-    assert "does not have 80 of the 80 classes of the config: 'person', 'bicycle'" in done.stdout
-    assert 'classes_from_data' in done.stdout
-    assert 'Traceback' not in done.stdout and 'Epoch(train)' not in done.stdout
+@pytest.mark.slow
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason='no samples beside the checkout')
+@pytest.mark.parametrize('config, data, options, classes', (
+    (SMALL_CONFIG, 'coco_sample', ('max_epochs=6', 'val_interval=6'), range(80, 81)),
+    ('semfpn_xcit_n12_p16_small', 'ade20k_sample/ADEChallengeData2016', ('max_iters=80', 'val_interval=80'),
+     range(101, 151))), ids=('coco', 'ade20k'))
+def test_small_config_learns_from_real_images(config, data, options, classes, tmp_path):
+    """The small configs on 100 images of COCO and 20 of ADE20k: classes out of the data, a loss that clearly falls."""
+    run_tool('train.py', config, '--data-root', SAMPLES / data, '--work-dir', tmp_path, '--cfg-options',
+             *(f'train_cfg.{option}' for option in options))
+    losses = [value for _, value in read_curves(tmp_path)['loss']]
+    assert losses[-1] < 0.75 * losses[0], losses
+    assert len(read_checkpoint(tmp_path)['meta']['dataset_meta']['classes']) in classes
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no COCO sample beside the checkout')
-def test_small_config_learns_from_real_images(tmp_path):
-    """The small config on 100 images of COCO: 80 classes out of the data, and a loss that clearly falls."""
-    run_tool('train.py', SMALL_CONFIG, '--data-root', SAMPLES / 'coco_sample', '--work-dir', tmp_path,
-             '--cfg-options', 'train_cfg.max_epochs=6', 'train_cfg.val_interval=6')
-    losses = [value for _, value in read_curves(tmp_path)['loss']]
-    assert losses[-1] < 0.75 * losses[0], losses
-    assert len(read_checkpoint(tmp_path)['meta']['dataset_meta']['classes']) == 80
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason='no samples beside the checkout')
+@pytest.mark.parametrize('name', ('semfpn_xcit_s12_p16_ade20k', 'upernet_xcit_s12_p16_ade20k'))
+def test_full_configs_train_and_evaluate_real_images(name, tmp_path):
+    done = run_tool('measure.py', name, '--data-root', SAMPLES / 'ade20k_sample/ADEChallengeData2016',
+                    '--iterations', 2, '--images', 2, '--out', tmp_path / 'out.json')
+    result = json.loads((tmp_path / 'out.json').read_text())['training']
+    assert len(result['losses']) == 2 and {'mIoU', 'aAcc', 'mAcc'} <= set(result['metrics'])
+    assert re.search(r'\| +wall +\|', done.stdout)

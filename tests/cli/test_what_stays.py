@@ -17,15 +17,15 @@ TEST = 'test.py', 'CONFIG', 'RUN', '--data-root', 'DATA', '--work-dir', 'RUN'
 TEST_OWN = 'test.py', 'OWN', 'RUN', '--work-dir', 'RUN'
 PREDICT = 'predict.py', 'OWN', 'RUN', 'IMAGES', '--out', 'RUN'
 TRAIN = 'train.py', 'OWN', '--work-dir'
-#: Tools with their options that any work dir is for; the first few are quick and differ most.
+#: Tools with their options that any work dir is for; the first three are quick and differ most.
 ALL = (
     (*TEST, '--report', '--batch-size', 1, '--workers', 0), (*TEST_OWN, '--cfg-options', 'randomness.seed=1'),
-    ('plot_curves.py', 'RUN'), (*TRAIN, 'RUN'), ('convert_checkpoint.py', 'RUN', 'RUN/weights.bin', '--to', 'dense'),
+    (*TRAIN, 'RUN'), ('plot_curves.py', 'RUN'), ('convert_checkpoint.py', 'RUN', 'RUN/weights.bin', '--to', 'dense'),
     (*TEST, '--report', 'RUN/own', '--overwrite'), (*TEST, '--dtype', 'bfloat16'), (*TEST, '--amp'),
     (*TEST, '--image-size', 48), (*TEST, '--show-dir', 'RUN/shown'), (*TEST, '--at-least', 'nothing=1'),
     ('check_data.py', 'OWN', '--out', 'RUN'), ('attention.py', 'RUN', 'IMAGES', '--out', 'RUN'),
     (*TRAIN, 'RUN/more', '--resume', 'RUN'), (*TRAIN, 'RUN/new', '--init-from', 'RUN'))
-QUICK = *ALL[:5], (*TEST, '--tta'), PREDICT
+QUICK = *ALL[:3], PREDICT
 DENSE = (
     *ALL, PREDICT, (*TRAIN, 'RUN', '--suggest', 'RUN/suggested.txt'),
     ('measure.py', 'OWN', '--data-root', 'DATA', '--images', 3, '--out', 'RUN/measured.json'),
@@ -36,7 +36,7 @@ CLASSIFIER = (
     *ALL, (*TEST, '--size', 24, '--crop-ratio', 0.8), (*TEST, '--sizes', 24, 40), (*TEST, '--knn', 2, '--report'),
     (*TEST, '--linear', 1), ('classify.py', 'RUN', 'IMAGES', '--out', 'RUN/classified.json'))
 #: Those that stop with an error, as they should.
-STOP = {ALL[3], (*TEST, '--at-least', 'nothing=1')}
+STOP = {ALL[2], (*TEST, '--at-least', 'nothing=1')}
 
 
 def state(run):

@@ -47,12 +47,9 @@ def test_suppression_within_labels(threshold):
     assert torch.equal(index.sort().values, kept.sort().values) and torch.equal(scores[index], scores[kept])
 
 
-def test_the_limit_takes_the_best():
+def test_the_limit_takes_the_best_and_may_be_more_than_there_are():
     boxes = torch.tensor([[0., 0, 1, 1], [2, 0, 3, 1], [4, 0, 5, 1]])[None]
     assert suppress(boxes, torch.tensor([[0.2, 0.9, 0.5]]), 0.5, 0., 2).tolist() == [[False, True, True]]
-
-
-def test_fewer_than_asked_for():
     scores, index = top(torch.tensor([[0.2, 0.7]]), 4)
     assert scores[0, 2:].tolist() == [MISSING] * 2 and index.tolist() == [[1, 0, 0, 0]]
 
@@ -67,7 +64,7 @@ def test_rois_on_the_level_for_their_size(model):
         assert torch.equal(Align(extractor)(maps, boxes.expand(2, -1, -1)), extractor(maps, rois))
 
 
-REFUSED = {
+REJECTED = {
     'model.test_cfg.rpn.nms_pre': 0,
     'model.test_cfg.rpn.nms.type': 'soft_nms',
     'model.test_cfg.rcnn.nms.type': 'soft_nms',
@@ -80,14 +77,15 @@ REFUSED = {
     'model.roi_head.bbox_roi_extractor.type': 'GenericRoIExtractor',
     'model.roi_head.mask_roi_extractor.roi_layer.pool_mode': 'max',
     'model.roi_head.mask_head.upsample_cfg': dict(type='carafe', scale_factor=2),
+    'model.test_cfg.min_bbox_size': 4,  # pixels of the original size
 }
 
 
-@pytest.mark.parametrize('key', REFUSED)
+@pytest.mark.parametrize('key', REJECTED)
 def test_what_the_graph_does_not_know(key):
-    value = REFUSED[key]
+    value = REJECTED[key]
     with pytest.raises(ConfigError, match=key.replace('.', r'\.')) as caught:
-        check_detector(build(config_of('maskrcnn', **{key: value})))
+        check_detector(build(config_of('retinanet' if 'test_cfg.min' in key else 'maskrcnn', **{key: value})))
     assert str(value['type'] if isinstance(value, dict) else value) in str(caught.value)
 
 
@@ -95,8 +93,3 @@ def test_a_class_that_somebody_derived(model):
     model.__class__ = type('MyMaskRCNN', (type(model), ), {})
     with pytest.raises(ConfigError, match='MyMaskRCNN'):
         check_detector(model)
-
-
-def test_pixels_of_another_size_for_small_boxes():
-    with pytest.raises(ConfigError, match='min_bbox_size'):
-        check_detector(build(config_of('retinanet', **{'model.test_cfg.min_bbox_size': 4})))

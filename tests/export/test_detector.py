@@ -1,48 +1,108 @@
-"""Exported detectors against the checkpoint's ``predict``: sizes, batches, blank and crowded images."""
+"""Exported detectors and their graphs against mmdet's ``predict``: sizes, batches, settings, odd and blank images."""
 import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from helpers.exported_detectors import BLANK, KINDS, Exported, assert_same, detector, eager, images, run_graph, shift
+from helpers.exported_detectors import (
+    BLANK,
+    KINDS,
+    Exported,
+    assert_same,
+    build,
+    config_of,
+    detector,
+    eager,
+    images,
+    run_graph,
+    shift,
+)
 from xcit_dense.errors import ExportError
 from xcit_dense.export import verify
 from xcit_dense.export.detector import DetectorGraph
 
 #: Batch, height and width; the trace saw 2, 96 and 128.
 SHAPES = ((1, 96, 128), (1, 61, 83), (3, 133, 97), (1, 224, 160), (3, 64, 320), (1, 33, 40))
+#: The most objects in an image of a kind that differs from 100.
+LIMITS = dict(small=50, maskrcnn=50, fasterrcnn=50)
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='module')
 def exported(tmp_path_factory):
     return Exported(detector('small'), tmp_path_factory.mktemp('export') / 'small.onnx')
 
 
-def compare(run, model, shape, batch=None, **options):
-    batch = images(*shape) if batch is None else batch
-    wanted = eager(model, batch)
-    assert_same(run(batch), wanted, batch.shape[1:3], **options)
-    return [len(objects.scores) for objects in wanted]
+def compare(run, model, *batches, **options):
+    """Compare a file or graph with its model; returns the numbers of objects in all images."""
+    counts = []
+    for batch in batches:
+        wanted = eager(model, batch)
+        assert_same(run(batch), wanted, batch.shape[1:3], **options)
+        counts += [len(objects.scores) for objects in wanted]
+    return counts
+
+
+def compare_graph(model, *batches, **options):
+    graph = DetectorGraph(model)
+    return compare(lambda batch: run_graph(graph, batch), model, *batches, **options)
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_the_graph_finds_what_mmdet_finds(kind):
     model = detector(kind)
     state = copy.deepcopy(model.state_dict())
-    graph = DetectorGraph(model)
-    assert sum(compare(lambda batch: run_graph(graph, batch), model, (3, 61, 83), limit=100))
-    compare(lambda batch: run_graph(graph, batch), model, None, BLANK)
+    assert sum(compare_graph(model, images(3, 61, 83), BLANK, limit=100))
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize('kind', ('small', 'cascade', 'retinanet'))
+def test_narrow_images(kind):
+    batches = (np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+               for shape in ((1, 1, 1500), (2, 1500, 1), (1, 1, 1)))
+    compare_graph(detector(kind), *batches, images(1, 9, 700), limit=LIMITS.get(kind, 100))
+
+
+HEAD, RPN, RCNN = 'model.roi_head.', 'model.test_cfg.rpn.', 'model.test_cfg.rcnn.'
+ANCHORS = 'model.rpn_head.anchor_generator.'
+
+
+@pytest.mark.parametrize('kind, changes', (
+    ('small', {f'{HEAD}bbox_head.num_classes': 1, f'{HEAD}mask_head.num_classes': 1}),
+    ('retinanet', {'model.bbox_head.num_classes': 1}),
+    ('small', {f'{HEAD}bbox_head.reg_class_agnostic': True, f'{HEAD}mask_head.class_agnostic': True}),
+    ('small', {'model.rpn_head.loss_cls.use_sigmoid': False}),
+    ('small', {'model.neck.num_outs': 2, f'{ANCHORS}strides': [8, 16]}),
+    ('small', {'model.neck.num_outs': 5, f'{ANCHORS}strides': [8, 16, 32, 64, 128]}),
+    ('small', {f'{ANCHORS}center_offset': 0.5, f'{HEAD}bbox_roi_extractor.finest_scale': 24}),
+    ('small', {f'{RPN}max_per_img': 1, f'{RPN}nms_pre': 2}),
+    ('small', {f'{RPN}max_per_img': 10000, f'{RPN}nms_pre': 300, f'{RPN}min_bbox_size': 8}),
+    ('small', {f'{RCNN}max_per_img': 1}), ('small', {f'{RCNN}max_per_img': 10000}),
+    ('small', {f'{RCNN}score_thr': 0.2, f'{RCNN}nms.iou_threshold': 0.3})), ids=str)
+def test_settings(kind, changes):
+    limit = changes.get(f'{RCNN}max_per_img', LIMITS.get(kind, 100))
+    compare_graph(detector(kind, **changes), images(3, 61, 83), BLANK, limit=limit,
+                  threshold=changes.get(f'{RCNN}score_thr', 0.05))
+
+
+def test_boxes_of_each_class_between_the_stages_of_a_cascade():
+    cfg = config_of('cascade')
+    for head in cfg.model.roi_head.bbox_head:
+        head.reg_class_agnostic = False
+    model, other = build(cfg), detector('cascade')
+    fitting = {name: value for name, value in other.state_dict().items() if 'fc_reg' not in name}
+    model.load_state_dict(fitting, strict=False)
+    compare_graph(model, images(2, 61, 83), limit=100)
 
 
 @pytest.mark.parametrize('shape', SHAPES, ids=str)
 def test_any_batch_and_size_in_one_file(exported, shape):
-    assert sum(compare(exported, exported.model, shape, limit=50))
+    assert sum(compare(exported, exported.model, images(*shape), limit=50))
 
 
 def test_images_without_objects(exported):
-    compare(exported, exported.model, None, BLANK, limit=50)
+    compare(exported, exported.model, BLANK, limit=50)
     assert_finds_nothing(exported.shifted(100), BLANK)
     batch = images(3, 96, 128)
     quiet = copy.deepcopy(exported.model)
@@ -50,7 +110,7 @@ def test_images_without_objects(exported):
     quiet.roi_head.test_cfg.score_thr = 0
     highest = sorted(objects.scores[0].logit().item() + 9 for objects in eager(quiet, batch))
     some = exported.shifted(sum(highest[1:]) / 2 + 2.95)  # 0.05 has the logit -2.95
-    assert sorted(map(bool, compare(some, some.model, None, batch))) == [False, False, True]
+    assert sorted(map(bool, compare(some, some.model, batch))) == [False, False, True]
 
 
 def assert_finds_nothing(exported, batch):
@@ -78,23 +138,23 @@ def test_a_file_that_onnxruntime_does_not_run_is_one_sentence(exported, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind, fused', [*((kind, False) for kind in KINDS), ('cascade', True)])
+@pytest.mark.parametrize('fused', (False, True), ids=('plain', 'fused'))
+@pytest.mark.parametrize('kind', KINDS)
 def test_every_kind_in_a_file(kind, fused, tmp_path):
     model = detector(kind)
     if fused:
         model.backbone.fuse()
     exported = Exported(model, tmp_path / 'model.onnx')
-    limit = 50 if kind in ('maskrcnn', 'fasterrcnn') else 100
     for shape in SHAPES:
-        assert sum(compare(exported, model, shape, limit=limit))
-    compare(exported, model, None, BLANK, limit=limit)
+        assert sum(compare(exported, model, images(*shape), limit=LIMITS.get(kind, 100)))
+    compare(exported, model, BLANK, limit=LIMITS.get(kind, 100))
     assert_finds_nothing(exported.shifted(100), BLANK)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ('small', 'retinanet'))
 def test_more_objects_than_the_limit(kind, tmp_path):
-    key = 'model.test_cfg.' if kind == 'retinanet' else 'model.test_cfg.rcnn.'
+    key = 'model.test_cfg.' if kind == 'retinanet' else RCNN
     exported = Exported(detector(kind, **{f'{key}score_thr': 0.0, f'{key}max_per_img': 20}), tmp_path / 'model.onnx')
     for shape in SHAPES[:3]:
-        assert set(compare(exported, exported.model, shape, threshold=0.0, limit=20)) == {20}
+        assert set(compare(exported, exported.model, images(*shape), threshold=0.0, limit=20)) == {20}

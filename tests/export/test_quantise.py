@@ -1,5 +1,6 @@
 """int8 of exported files: which layers, what stays, what the numbers become."""
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -104,17 +105,15 @@ def test_numbers_are_nearly_those_of_the_file(head, tmp_path, capsys, caplog):
 @pytest.mark.parametrize('takes_uint8', (False, True))
 def test_ranges_are_those_of_all_images_as_the_file_gets_them(takes_uint8, tmp_path):
     """The least value is red in the first image, the largest blue in the last."""
-    weight = onnx.numpy_helper.from_array(np.ones((16, 18, 1, 1), np.float32), 'weight')
-    kind, shape = (onnx.TensorProto.UINT8, (1, None, None, 3)) if takes_uint8 else (
-        onnx.TensorProto.FLOAT, (1, 3, None, None))
-    steps = [onnx.helper.make_node('Cast', ['image'], ['cast'], to=onnx.TensorProto.FLOAT),
-             onnx.helper.make_node('Transpose', ['cast'], ['x'], perm=(0, 3, 1, 2) if takes_uint8 else (0, 1, 2, 3)),
-             onnx.helper.make_node('Concat', ['x'] * 6, ['many'], axis=1),
-             onnx.helper.make_node('Conv', ['many', 'weight'], ['y'], name='conv')]
-    infos = [onnx.helper.make_tensor_value_info(*of) for of in (
-        ('image', kind, shape), ('y', onnx.TensorProto.FLOAT, (1, 16, None, None)))]
-    model = onnx.helper.make_model(onnx.helper.make_graph(steps, 'x', infos[:1], infos[1:], [weight]),
-                                   opset_imports=[onnx.helper.make_opsetid('', 18)], ir_version=10)
+    image, perm = ('uint8[1,H,W,3] image', '[0, 3, 1, 2]') if takes_uint8 else ('float[1,3,H,W] image', '[0, 1, 2, 3]')
+    model = onnx.parser.parse_model(f'''<ir_version: 10, opset_import: ["": 18]> x ({image}) => (float[1,16,H,W] y) {{
+      cast = Cast<to = 1>(image)
+      x = Transpose<perm = {perm}>(cast)
+      many = Concat<axis = 1>(x, x, x, x, x, x)
+      y = Conv(many, weight)
+    }}''')
+    model.graph.node[-1].name = 'conv'
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((16, 18, 1, 1), np.float32), 'weight'))
     onnx.helper.set_model_props(model, dict(mean='[120, 110, 100]', std='[60, 50, 55]'))
     onnx.save(model, tmp_path / 'model.onnx')
     images = [np.full((8, 24, 3), colour, np.uint8) for colour in ((10, 90, 80), (130, 100, 70), (90, 110, 250))]
@@ -128,15 +127,11 @@ def test_ranges_are_those_of_all_images_as_the_file_gets_them(takes_uint8, tmp_p
 
 def test_images_are_not_held(head, tmp_path):
     """Each one is gone when the second next is asked for."""
-    import weakref
     alive = []
-
-    class Picture(np.ndarray):
-        pass
 
     def made():
         for i in range(5):
-            picture = np.full((32, 32, 3), i, np.uint8).view(Picture)
+            picture = np.full((32, 32, 3), i, np.uint8)
             alive.append(weakref.ref(picture))
             yield picture
             del picture

@@ -1,34 +1,43 @@
-"""The graph of a segmentor, in onnxruntime, compared with the segmentor's own prediction."""
+"""The graph of a segmentor compared with mmseg's prediction, in PyTorch and onnxruntime; which parts it rejects."""
 import copy
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from mmengine.config import ConfigDict
+from mmengine.registry import init_default_scope
+from mmseg.models import EncoderDecoder
+from mmseg.models.decode_heads import FCNHead
+from mmseg.models.utils import Upsample
+from mmseg.registry import MODELS
+from torch import nn
 
 from helpers.exported import IMAGES, TRACED, export, images
-from helpers.segmentors import check_labels, predicted, segmentor
+from helpers.segmentors import check_labels, let_many_classes_win, predicted, segmentor
+from xcit_dense.errors import ConfigError
 from xcit_dense.export.resizing import TRANSLATIONS
 from xcit_dense.export.segmentor import SegmentorGraph
-from xcit_dense.models import XCiT
 
-ARCH = dict(_delete_=True, embed_dims=32, depth=4, num_heads=4, patch_size=16, out_indices=(0, 1, 2, 3))
-#: Sizes of images: as traced, smaller, larger, odd, narrow.
-SIZES = (TRACED[1:3], (64, 64), (45, 33), (201, 177), (31, 250))
-#: Sizes of the labels: larger, smaller, both, in one direction alone.
-OTHERS = ((150, 211), (31, 40), (40, 200), (83, 40))
+#: Two blocks; the configs with their own are in test_every_config.py.
+SMALL = dict(backbone__arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=16, out_indices=(0, 1)),
+             backbone__out_strides=(4, 8), neck__in_channels=[32] * 2)
+#: Batches and sizes of images: as traced, smaller, larger, odd, narrow; and of the labels, where they are not theirs.
+SHAPES = (*((1, size, None) for size in (TRACED[1:3], (64, 64), (45, 33), (201, 177), (31, 250))),
+          (3, (45, 33), None), (3, (70, 90), (150, 211)),
+          *((1, TRACED[1:3], size) for size in ((150, 211), (31, 40), (40, 200), (83, 40))))  # either, both, one side
 
 
-def export_segmentor(model, path):
-    """A segmentor's graph with scores, traced once, in onnxruntime."""
+def exported(model, path):
+    """A segmentor and its graph with scores, traced once, in onnxruntime."""
     inputs = dict(image=torch.from_numpy(images(*TRACED)), size=torch.zeros(2, dtype=torch.int64))
-    return export(SegmentorGraph(model, scores=True), path, inputs, (IMAGES, None), ('labels', 'scores'), TRANSLATIONS)
+    run = export(SegmentorGraph(model, scores=True), path, inputs, (IMAGES, None), ('labels', 'scores'), TRANSLATIONS)
+    return SimpleNamespace(model=model, run=run)
 
 
 def check_parity(exported):
     """Compare over sizes and batches, with and without another size of the labels."""
-    for batch, shape, size in [(1, shape, None) for shape in SIZES] + [(3, (45, 33), None), (3, (70, 90), OTHERS[0])] \
-            + [(1, TRACED[1:3], size) for size in OTHERS]:
+    for batch, shape, size in SHAPES:
         image = images(batch, *shape, 3, seed=batch + shape[0])
         found = exported.run(image=image, size=np.array(size or (0, 0)))
         assert found['labels'].dtype == np.uint8
@@ -37,28 +46,20 @@ def check_parity(exported):
 
 @pytest.fixture(scope='module')
 def semantic_fpn(tmp_path_factory):
-    """A tiny Semantic FPN and its graph in onnxruntime."""
     torch.manual_seed(0)
-    model = segmentor()
-    return SimpleNamespace(model=model, run=export_segmentor(model, tmp_path_factory.mktemp('onnx') / 'model.onnx'))
+    return exported(segmentor(**SMALL), tmp_path_factory.mktemp('onnx') / 'model.onnx')
 
 
 def test_labels_and_scores_are_those_of_the_checkpoint(semantic_fpn):
+    """Also of the fused one, and for blank images."""
     check_parity(semantic_fpn)
-
-
-def test_they_are_those_of_the_fused_checkpoint(semantic_fpn):
-    fused = copy.deepcopy(semantic_fpn.model)
+    fused, size = copy.deepcopy(semantic_fpn.model), np.zeros(2, np.int64)
     fused.backbone.fuse()
     image = images(2, 97, 161, 3)
-    check_labels(semantic_fpn.run(image=image, size=np.zeros(2, np.int64)), predicted(fused, image))
-
-
-def test_blank_images(semantic_fpn):
+    check_labels(semantic_fpn.run(image=image, size=size), predicted(fused, image))
     for value in (0, 114, 255):
         image = np.full((1, 70, 90, 3), value, np.uint8)
-        found = semantic_fpn.run(image=image, size=np.zeros(2, np.int64))
-        check_labels(found, predicted(semantic_fpn.model, image), classes=1)
+        check_labels(semantic_fpn.run(image=image, size=size), predicted(semantic_fpn.model, image), classes=1)
 
 
 def test_the_size_of_the_image_may_be_asked_for(semantic_fpn):
@@ -80,20 +81,155 @@ def test_the_model_is_left_as_it_is():
     assert not any('auxiliary' in name for name, _ in graph.named_parameters())
 
 
-P8 = dict(ARCH, patch_size=8)
-UPERNET = {f'decode_head__{key}': value for key, value in dict(in_channels=[32] * 4, channels=16).items()}
+ONE = dict(in_channels=16, in_index=3, channels=16, num_classes=9)
+FOUR = dict(in_channels=[16] * 4, in_index=[0, 1, 2, 3], channels=16, num_classes=9)
+FCN = dict(ONE, type='FCNHead', in_index=0)
+FPN = dict(FOUR, type='FPNHead', feature_strides=[4, 8, 16, 32])
+NORM = dict(type='SegDataPreProcessor', mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
+
+
+@MODELS.register_module()
+class FourMaps(nn.Module):
+    """A backbone of four strided convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv2d(3, 16, 7, 4, 3), *(nn.Conv2d(16, 16, 3, 2, 1) for _ in range(3))])
+
+    def forward(self, x):
+        """Give maps of the strides 4, 8, 16 and 32."""
+        maps = [x]
+        for layer in self.layers:
+            maps.append(layer(maps[-1].tanh()))
+        return maps[1:]
+
+
+def with_head(head, **options):
+    """A segmentor with a head; ``options`` are more of its config."""
+    init_default_scope('mmseg')
+    cfg = dict(type='EncoderDecoder', backbone=dict(type='FourMaps'), decode_head=head, data_preprocessor=NORM,
+               test_cfg=dict(mode='whole'))
+    return MODELS.build(ConfigDict(dict(cfg, **options))).eval()
+
+
+def check(model, run, classes=2):
+    """Compare a function of ``image`` and ``size``, arrays, with a model's own prediction of so many classes."""
+    for shape in ((1, 64, 64), (2, 83, 120), (1, 45, 33), (1, 31, 250)):
+        image = images(*shape, 3)
+        for size in (None, (60, 150)):
+            found = run(image=image, size=torch.tensor(size or (0, 0)).numpy())
+            check_labels(found, predicted(model, image, size), classes, model.decode_head.threshold)
+
+
+def in_torch(graph):
+    """A graph as a function of arrays."""
+
+    def run(**arrays):
+        with torch.no_grad():
+            return dict(zip(('labels', 'scores'), graph(*map(torch.as_tensor, arrays.values())), strict=True))
+
+    return run
+
+
+@pytest.mark.parametrize('head, options', [
+    (FCN, dict(data_preprocessor=dict(NORM, test_cfg=dict(size_divisor=32), pad_val=1))),
+    (FCN, dict(data_preprocessor=dict(NORM, test_cfg=dict(size=(100, 64))))),
+    (FCN, dict(data_preprocessor=dict(NORM, size=(512, 512), bgr_to_rgb=False))),
+    (dict(FCN, align_corners=True), {}),
+    (dict(FCN, num_classes=2, out_channels=1, threshold=0.6), {}),
+    (dict(FCN, num_classes=2, out_channels=1, threshold=0.4), dict(data_preprocessor=dict(
+        NORM, test_cfg=dict(size_divisor=64)))),
+    (dict(FCN, norm_cfg=dict(type='SyncBN')), dict(auxiliary_head=[dict(FCN, in_index=2)])),
+    (FPN, dict(neck=dict(type='FPN', in_channels=[16] * 4, out_channels=16, num_outs=4))),
+    (FCN, dict(type='LowMemoryEncoderDecoder', neck=dict(type='MultiLevelNeck', in_channels=[16] * 4,
+                                                         out_channels=16))),
+    (dict(ONE, type='EncHead', in_channels=[16] * 4, in_index=[0, 1, 2, 3], num_codes=4), {}),
+    (dict(ONE, type='DAHead', pam_channels=8), {}),
+], ids=['padded', 'padded_to', 'bgr', 'align_corners', 'threshold', 'threshold_padded', 'auxiliary', 'fpn',
+        'low_memory', 'se_loss', 'three_outputs'])
+def test_labels_are_those_of_mmseg(head, options):
+    model = let_many_classes_win(with_head(head, **options))
+    check(model, in_torch(SegmentorGraph(model, scores=True)))
+
+
+def test_more_than_256_classes():
+    graph = SegmentorGraph(with_head(dict(FCN, num_classes=257)))
+    labels = graph(torch.from_numpy(images(1, 40, 50, 3)), torch.zeros(2, dtype=torch.int64))
+    assert (labels.dtype, labels.shape) == (torch.int32, (1, 40, 50))
+
+
+HEADS = dict(
+    ANNHead=dict(FOUR, in_channels=[16, 16], in_index=[2, 3], project_channels=8),
+    APCHead=ONE,
+    ASPPHead=dict(ONE, dilations=(1, 2)),
+    DepthwiseSeparableASPPHead=dict(ONE, dilations=(1, 2), c1_in_channels=16, c1_channels=8),
+    FPNHead=dict(FPN, align_corners=True),
+    GCHead=ONE,
+    PSPHead=dict(ONE, pool_scales=(1, 2, 3, 6)),
+    SETRMLAHead=dict(FOUR, in_index=[3] * 4, channels=32, mla_channels=8),
+    SETRUPHead=ONE,
+    SegformerHead=FOUR,
+    UPerHead=dict(FOUR, align_corners=True),
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('config, options', [
-    ('semfpn_xcit_n12_p8_ade20k', dict(backbone__arch=P8, neck__in_channels=[32] * 4)),
-    ('upernet_xcit_n12_p16_ade20k', dict(UPERNET, backbone__arch=ARCH, auxiliary_head=None)),
-    ('upernet_xcit_n12_p8_ade20k', dict(UPERNET, backbone__arch=P8, auxiliary_head=None)),
-    ('upernet_xcit_s12_p16_feature2pyramid_ade20k', dict(UPERNET, backbone__arch=ARCH, neck__embed_dim=32,
-                                                         auxiliary_head=None)),
-    ('segformer_xcit_s12_p16_ade20k', dict(UPERNET, backbone__arch=ARCH)),
-], ids=['semantic_fpn_p8', 'upernet_p16', 'upernet_p8', 'feature2pyramid', 'segformer'])
-def test_other_configs(config, options, tmp_path):
-    model = segmentor(config, **options)
-    assert isinstance(model.backbone, XCiT)
-    check_parity(SimpleNamespace(model=model, run=export_segmentor(model, tmp_path / 'model.onnx')))
+@pytest.mark.parametrize('name', HEADS)
+def test_heads_of_mmseg(name, tmp_path):
+    made = exported(let_many_classes_win(with_head(dict(HEADS[name], type=name))), tmp_path / 'model.onnx')
+    check(made.model, made.run, classes=1)  # small images have maps of one row, of which some heads make one class
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('head, preprocessor', [
+    (FCN, dict(NORM, test_cfg=dict(size_divisor=32))),
+    (FCN, dict(NORM, test_cfg=dict(size=(100, 64)), bgr_to_rgb=False)),
+    (dict(FCN, num_classes=2, out_channels=1, threshold=0.6), NORM),
+], ids=['padded', 'padded_to', 'threshold'])
+def test_padding_and_thresholds_in_onnxruntime(head, preprocessor, tmp_path):
+    made = exported(let_many_classes_win(with_head(head, data_preprocessor=preprocessor)), tmp_path / 'model.onnx')
+    check(made.model, made.run)
+
+
+class OwnHead(FCNHead):
+
+    def predict_by_feat(self, seg_logits, batch_img_metas):
+        return super().predict_by_feat(-seg_logits, batch_img_metas)
+
+
+class OwnSegmentor(EncoderDecoder):
+
+    def postprocess_result(self, seg_logits, data_samples=None):
+        return super().postprocess_result(-seg_logits, data_samples)
+
+
+@pytest.mark.parametrize('change, words', [
+    (lambda model: model.test_cfg.update(mode='slide', crop_size=(64, 64), stride=(32, 32)), 'test_cfg.*slide'),
+    (lambda model: setattr(model.decode_head, '__class__', OwnHead), 'decode_head.*OwnHead'),
+    (lambda model: setattr(model, '__class__', OwnSegmentor), 'OwnSegmentor.*EncoderDecoder'),
+    (lambda model: setattr(model, 'data_preprocessor', nn.Identity()), 'data_preprocessor.*Identity'),
+    (lambda model: setattr(model, 'neck', Upsample(scale_factor=2**0.5)), r'model\.neck.*1.41'),
+], ids=['slide', 'head', 'segmentor', 'preprocessor', 'factor'])
+def test_what_a_graph_cannot_hold_is_named(change, words):
+    model = with_head(FCN)
+    change(model)
+    with pytest.raises(ConfigError, match=words):
+        SegmentorGraph(model)
+
+
+@pytest.mark.parametrize('name, head', [
+    ('DMHead', ONE), ('ISAHead', dict(ONE, isa_channels=8)), ('LightHamHead', dict(FOUR, ham_channels=16)),
+    ('DPTHead', dict(FOUR, input_transform='multiple_select', embed_dims=16, post_process_channels=[8] * 4))])
+def test_heads_that_depend_on_more_than_the_maps_are_named(name, head):
+    with pytest.raises(ConfigError, match=f'decode_head.*{name}.*--backbone'):
+        SegmentorGraph(with_head(dict(head, type=name)))
+
+
+def test_other_models_are_named():
+    inner = with_head(FCN)
+    tta = MODELS.build(dict(type='SegTTAModel', module=inner))
+    cascade = with_head([FCN, dict(ONE, type='OCRHead', in_index=0, ocr_channels=8)], type='CascadeEncoderDecoder',
+                        num_stages=2)
+    for model in (tta, cascade, SimpleNamespace()):
+        with pytest.raises(ConfigError, match=type(model).__name__):
+            SegmentorGraph(model)

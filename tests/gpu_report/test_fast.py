@@ -10,6 +10,7 @@ from xcit_dense.gpu_report.checks import Setting
 
 PLAIN = dict(name='plain', seconds=0.2)
 OURS = dict(name='ours', seconds=0.1, times_as_fast=2., saved_bytes=2**30, saved_share=0.45, peak_share=0.45)
+SLOWER = (dict(name='swin_t', seconds=0.05), )  # than which ours is slower
 CELL = dict(arch='small_12_p16', image=[800, 1280], tokens=4000, batch=2, dtype='bfloat16', mode='training')
 
 
@@ -46,20 +47,16 @@ def test_a_goal_that_is_missed_fails(change, others, words):
     assert found.passed is False and words in found.text and any('missed' in row['goals'] for row in found.rows)
 
 
-def test_goals_are_for_their_own_cells():
-    """Swin-T is the goal in training at 800x1280 with patch 16; memory is one of training."""
-    slower = dict(name='swin_t', seconds=0.05)
-    for cell in (dict(mode='inference'), dict(image=[512, 512]), dict(arch='small_12_p8')):
-        assert fast.outcome_of([{**CELL, **cell, 'rows': [OURS, PLAIN, slower]}]).passed is True
-    assert fast.outcome_of([{**CELL, 'mode': 'inference', 'rows': [dict(OURS, saved_share=0.9), PLAIN]}]).passed
-    assert fast.outcome_of([{**CELL, 'rows': [dict(OURS, seconds=9), PLAIN]}], judged=False).passed is None
-
-
-def test_what_is_missing_is_told():
-    cells = [dict(CELL, rows=[OURS, PLAIN])]
-    assert fast.outcome_of(cells, ['no time for b']).passed is None
-    found = fast.outcome_of(cells, ['b failed: no'])
-    assert found.passed is False and found.text.endswith('; b failed: no')
+@pytest.mark.parametrize('cell, others, options, passed, end', (
+    # Swin-T is the goal in training at 800x1280 with patch 16; memory is one of training
+    (dict(mode='inference'), SLOWER, {}, True, ''), (dict(image=[512, 512]), SLOWER, {}, True, ''),
+    (dict(arch='small_12_p8'), SLOWER, {}, True, ''), (dict(mode='inference', saved_share=0.9), (), {}, True, ''),
+    (dict(seconds=9), (), dict(judged=False), None, ''), ({}, (), dict(missing=['no time for b']), None, ''),
+    ({}, (), dict(missing=['b failed: no']), False, '; b failed: no')))
+def test_goals_are_for_their_own_cells_and_what_is_missing_is_told(cell, others, options, passed, end):
+    ours = OURS | {key: value for key, value in cell.items() if key in OURS}
+    found = fast.outcome_of([{**CELL, **cell, 'rows': [ours, PLAIN, *others]}], **options)
+    assert found.passed is passed and found.text.endswith(end)
 
 
 def test_jobs_end_in_time(tiny):
@@ -85,11 +82,13 @@ def test_an_error_costs_one_job(tiny):
     assert (found, missing) == ([7], ['a failed: no memory'])
 
 
-def test_tiny_cells(tiny):
-    check, = (check for check in fast.CHECKS if check.name == 'small')
+@pytest.mark.parametrize('name, models', (
+    ('medium', ['ours', 'plain', 'timm']),
+    pytest.param('small', ['ours', 'plain', 'timm', 'swin_t', 'resnet50', 'convnext_t'], marks=pytest.mark.slow)))
+def test_tiny_cells(name, models, tiny):
+    check, = (check for check in fast.CHECKS if check.name == name)
     found = check.run(tiny)
     assert found.passed is None and found.text == '2 cells; measured: 0.1 T multiply-adds/s, copies 10 GB/s'
-    models = ['ours', 'plain', 'timm', 'swin_t', 'resnet50', 'convnext_t']
     assert [(row['mode'], row['model']) for row in found.rows] == [
         (mode, name) for mode in ('training', 'inference') for name in models]
     assert all(float(row['images/s']) > 0 for row in found.rows)

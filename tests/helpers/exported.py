@@ -27,17 +27,17 @@ def export(graph, path, inputs, shapes, names, translations=None):
     return opened(path)
 
 
-def opened(path):
-    """Return a function that runs an ONNX file: inputs and outputs are arrays by name."""
+def opened(file):
+    """Return a function that runs an ONNX file, or its content: inputs and outputs are arrays by name."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
+    session = onnxruntime.InferenceSession(file if isinstance(file, bytes) else str(file), options,
+                                           providers=['CPUExecutionProvider'])
     names = [output.name for output in session.get_outputs()]
 
     def run(**arrays):
         return dict(zip(names, session.run(names, arrays), strict=True))
 
-    run.session = session
     return run
 
 

@@ -3,13 +3,13 @@ import copy
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from mmdet.models.roi_heads.mask_heads.fcn_mask_head import _do_paste_mask
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
 from mmengine.registry import init_default_scope
 
+from helpers.exported import IMAGES, export, opened
 from helpers.paths import ROOT
 from xcit_dense.config.loading import load_config
 from xcit_dense.export.detector import DetectorGraph
@@ -159,12 +159,8 @@ class Exported:
 
     def __init__(self, model, path):
         self.model, self.path, graph = model, path, DetectorGraph(model)
-        dynamic = torch.export.Dim.DYNAMIC
-        torch.onnx.export(
-            graph, (torch.from_numpy(images(2, 96, 128)), ), path, dynamo=True, external_data=False, verbose=False,
-            dynamic_shapes=({0: dynamic, 1: dynamic, 2: dynamic}, ), custom_translation_table=TRANSLATIONS,
-            input_names=['image'], output_names=list(graph.outputs))
-        self.session = onnxruntime.InferenceSession(path)
+        image = torch.from_numpy(images(2, 96, 128))
+        self.run = export(graph, path, dict(image=image), (IMAGES, ), graph.outputs, TRANSLATIONS)
 
     def shifted(self, amount):
         """Return the pair with another bias of the classes in the model and in the file."""
@@ -176,12 +172,11 @@ class Exported:
         assert len(biases) == len(last_layers(other.model))
         for tensor, layer in zip(biases, last_layers(other.model), strict=True):
             tensor.CopyFrom(onnx.numpy_helper.from_array(layer.bias.detach().numpy(), tensor.name))
-        other.session = onnxruntime.InferenceSession(proto.SerializeToString())
+        other.run = opened(proto.SerializeToString())
         return other
 
     def __call__(self, batch):
-        names = [output.name for output in self.session.get_outputs()]
-        return dict(zip(names, self.session.run(None, {'image': batch}), strict=True))
+        return self.run(image=batch)
 
 
 def assert_same(got, wanted, size, threshold=0.05, limit=100):

@@ -20,10 +20,6 @@ def raises(setting):
     raise ValueError('wrong\nin two lines')
 
 
-def dies(setting):
-    os._exit(3)
-
-
 def hangs(setting):
     """With a process of its own, as a training has workers."""
     child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
@@ -31,23 +27,22 @@ def hangs(setting):
     time.sleep(600)
 
 
-def hangs_later(setting):
-    setting.keep(Outcome(None, 'one of two', [dict(what='a')]))
-    time.sleep(600)
+def later(end):
+    """Return a check that keeps a part of its outcome and ends in a way."""
 
+    def check(setting):
+        setting.keep(Outcome(None, 'one of two', [dict(what='a')]))
+        end(setting)
 
-def dies_later(setting):
-    setting.keep(Outcome(None, 'one of two', [dict(what='a')]))
-    os._exit(3)
-
-
-def raises_later(setting):
-    setting.keep(Outcome(None, 'one of two', [dict(what='a')]))
-    raise ValueError('wrong')
+    return check
 
 
 def measures(setting):
     return Outcome(None, 'three images a second', facts=dict(process=os.getpid()))
+
+
+def dies(setting):
+    os._exit(3)
 
 
 def cannot(setting):
@@ -56,6 +51,6 @@ def cannot(setting):
 
 CHECKS = (Check('passes', 'It passes', passes), Check('fails', 'It fails', fails), Check('raises', 'It raises', raises),
           Check('dies', 'It dies', dies), Check('hangs', 'It hangs', hangs, 0.125),
-          Check('hangs_later', 'It hangs later', hangs_later, 0.125),
-          Check('dies_later', 'It dies later', dies_later), Check('raises_later', 'It raises later', raises_later),
+          Check('hangs_later', 'It hangs later', later(hangs), 0.125),
+          Check('dies_later', 'It dies later', later(dies)), Check('raises_later', 'It raises later', later(raises)),
           Check('measures', 'It measures', measures), Check('cannot', 'It cannot', cannot))
