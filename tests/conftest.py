@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from mmengine.config import config
 from mmengine.dataset import base_dataset
 from mmengine.runner import runner
@@ -102,11 +103,29 @@ def two_processes():
 
 
 @pytest.fixture(scope='session')
-def demo_data(tmp_path_factory):
+def once(tmp_path_factory):
+    """A function that makes a folder, for reading only, once for all processes that run the tests (pytest -n 2)."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if 'PYTEST_XDIST_WORKER' in os.environ else root
+
+    def make(name, function):
+        folder = root / f'once_{name}'
+        with FileLock(f'{folder}.lock'):
+            if not folder.exists():
+                try:
+                    function(folder)
+                except BaseException:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    raise
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope='session')
+def demo_data(once):
     """A small generated data set in the layouts of COCO and ADE20k."""
-    root = tmp_path_factory.mktemp('data')
-    make_demo_data(root, num_train=6, num_val=3, size=64)
-    return root
+    return once('data', lambda folder: make_demo_data(folder, num_train=6, num_val=3, size=64))
 
 
 @pytest.fixture(scope='session')
@@ -153,35 +172,41 @@ def root(demo_data, tmp_path):
     return shutil.copytree(demo_data, tmp_path / 'data')
 
 
-@pytest.fixture(scope='session')
-def trained(demo_data, tmp_path_factory):
-    """Work dir and output of a run of two epochs through tools/train.py."""
-    work_dir = tmp_path_factory.mktemp('run')
-    done = run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', work_dir)
-    return work_dir, done.stdout
+def _train(once, config, data):
+    """Train by tools/train.py; return the work dir and the output."""
+    def train(folder):
+        done = run_tool('train.py', config, '--data-root', data, '--work-dir', folder)
+        folder.with_suffix('.txt').write_text(done.stdout)
+
+    folder = once(config.stem, train)
+    return folder, folder.with_suffix('.txt').read_text()
 
 
 @pytest.fixture(scope='session')
-def trained_segmentor(demo_data, tmp_path_factory):
-    """Work dir and output of a run of four iterations of a segmentor through tools/train.py."""
-    work_dir = tmp_path_factory.mktemp('run')
-    done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', work_dir)
-    return work_dir, done.stdout
+def trained(demo_data, once):
+    """Work dir and output of a detector's training of two epochs."""
+    return _train(once, TINY_CONFIG, demo_data)
 
 
 @pytest.fixture(scope='session')
-def exported(trained, demo_data, tmp_path_factory):
+def trained_segmentor(demo_data, once):
+    """Work dir and output of a segmentor's training of four iterations."""
+    return _train(once, TINY_SEG_CONFIG, demo_data)
+
+
+def _export(once, config, work_dir, *options):
+    """Export by tools/export.py; return the file."""
+    return once(f'{config.stem}_onnx', lambda folder: run_tool(
+        'export.py', config, work_dir, folder / 'model.onnx', *options)) / 'model.onnx'
+
+
+@pytest.fixture(scope='session')
+def exported(trained, once):
     """The ONNX file of the detector of `trained`."""
-    return _export(TINY_CONFIG, trained[0], tmp_path_factory.mktemp('onnx') / 'detector.onnx')
+    return _export(once, TINY_CONFIG, trained[0])
 
 
 @pytest.fixture(scope='session')
-def exported_segmentor(trained_segmentor, demo_data, tmp_path_factory):
+def exported_segmentor(trained_segmentor, once):
     """The ONNX file of the segmentor of `trained_segmentor`; it outputs scores too."""
-    return _export(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path_factory.mktemp('onnx') / 'segmentor.onnx',
-                   '--scores')
-
-
-def _export(config, work_dir, path, *options):
-    run_tool('export.py', config, work_dir, path, *options)
-    return path
+    return _export(once, TINY_SEG_CONFIG, trained_segmentor[0], '--scores')
