@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import symbolic_trace
 from torch.nn.utils import prune
 
-from helpers.forms import assert_close, assert_gradients
+from helpers.forms import assert_close, assert_gradients, assert_same
 from helpers.models import randomise, relative_error, save
 from helpers.paths import ROOT
 from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
@@ -87,6 +87,22 @@ def test_training_equals_the_release(classifier, is_fast, with_cp):
         assert relative_error(logits, tensors['train/logits']) < tolerance
         assert relative_error(loss, tensors['train/loss'][0]) < tolerance
         assert_gradients(copied, tensors, tolerance, by_layer=dtype == torch.float32)
+
+
+@pytest.mark.parametrize('patch_size, tokens_norm', ((16, False), (8, True)))
+def test_the_other_norm_with_each_patch_trains_in_both_forms(patch_size, tokens_norm):
+    """With stochastic depth. The release cannot train without tokens_norm: it writes the class token in place."""
+    model = randomise(build(patch_size, tokens_norm, drop_path_rate=0.3)).double().train()
+    x, steps = torch.randn(2, 3, 88, 72).double(), []
+    for is_fast in (True, False):
+        copied = copy.deepcopy(model)
+        torch.manual_seed(0)
+        with set_fast(is_fast):
+            out = copied(x)
+        F.cross_entropy(out, torch.tensor([0, 3])).backward()
+        steps.append(dict(out=out, **{name: p.grad for name, p in copied.named_parameters()}))
+    assert all(value is not None for value in steps[1].values())
+    assert_same(*steps)
 
 
 def timm_model(name):

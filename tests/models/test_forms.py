@@ -158,13 +158,16 @@ def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring, mo
 
 
 @pytest.mark.parametrize('cutting', CUTTINGS)
-@pytest.mark.parametrize('keep', (None, [0, 1.25]))
+@pytest.mark.parametrize('keep', (None, [0, 1.25], [0, 0]))
 @pytest.mark.parametrize('kind, training, options', (
     *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(gamma=False, affine=False))),
     (LPI, False, {}),
     (LPI, True, dict(gamma=False, affine=False, norm=lambda channels: nn.BatchNorm2d(channels, affine=False)))))
 def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options, keep, cutting, monkeypatch):
-    """Of tokens and for gradients in any layout of memory. LPI with statistics of the batch, and of its buffers."""
+    """Of tokens and for gradients in any layout of memory. LPI with statistics of the batch, and of its buffers.
+
+    A dropped sample stays as it is; without any other, gradients are 0, not None.
+    """
     cut_as(cutting, monkeypatch)
     choose_form(monkeypatch, True)
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
@@ -173,12 +176,13 @@ def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options,
         for x in (draw(2, 63, 32), draw(2, 32, 63).mT):
             leaves = [x.requires_grad_(), *branch.parameters()]
             out, plain = branch(x, factors, (9, 7)), branch.in_parts(x, factors, (9, 7))
-            assert relative_error(out, plain) < tolerance
+            assert relative_error(out, plain) < tolerance and (keep is None or torch.equal(out[0], x[0]))
             for grad in (draw(2, 1, 1).expand(2, 63, 32), draw(1, 1, 32).expand(2, 63, 32), draw(2, 32, 63).mT,
                          draw(63, 2, 64)[..., ::2].transpose(0, 1)):
                 got = torch.autograd.grad(out, leaves, grad, retain_graph=True)
                 for a, b in zip(got, torch.autograd.grad(plain, leaves, grad, retain_graph=True), strict=True):
                     assert (a - b).norm() < tolerance * b.norm().clamp_min(1)
+            assert keep != [0, 0] or torch.equal(got[0], grad) and not any(value.any() for value in got[1:])
             alone = torch.autograd.grad(branch(x.detach(), factors, (9, 7)), leaves[1:], grad)
             assert all(torch.equal(a, b) for a, b in zip(alone, got[1:], strict=True))
 

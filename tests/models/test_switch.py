@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, jvp, vmap
+from torch.func import functional_call, grad, hessian, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
+from torchvision.models.feature_extraction import create_feature_extractor
 
 from helpers.forms import assert_close
 from helpers.models import TINY, relative_error
@@ -109,7 +110,7 @@ def test_transforms_of_torch(size, is_on):
     """With torch.func and in forward mode the plain lines run, in either state of the switch."""
     model, x = make().eval(), images(3, size)
     wanted = model(x)[0].detach()
-    parameters = dict(model.named_parameters())
+    parameters, scale = dict(model.named_parameters()), 'blocks.0.gamma2'
 
     def loss(parameters, x):
         return functional_call(model, parameters, (x[None], ))[0].square().mean()
@@ -120,10 +121,29 @@ def test_transforms_of_torch(size, is_on):
         out, tangent = jvp(lambda x: model(x)[0], (x, ), (torch.ones_like(x), ))
         with forward_ad.dual_level():
             dual = forward_ad.unpack_dual(model(forward_ad.make_dual(x, torch.ones_like(x)))[0])
+        twice = hessian(lambda gamma: loss({scale: gamma}, x[1]))(parameters[scale])
     assert relative_error(out, wanted) < 5e-6 and relative_error(dual.tangent, tangent) < 5e-6
     alone = torch.autograd.grad(loss(parameters, x[1]), list(parameters.values()), allow_unused=True)
     for (name, value), gradient in zip(each.items(), alone, strict=True):
         assert gradient is None or (value[1] - gradient).norm() < 1e-4 * gradient.norm().clamp_min(1e-2), name
+    with set_fast(False):
+        slope, = torch.autograd.grad(loss(parameters, x[1]), parameters[scale], create_graph=True)
+    assert relative_error(twice[2], torch.autograd.grad(slope[2], parameters[scale])[0]) < 5e-6
+
+
+@pytest.mark.parametrize('norm', ('BN', 'SyncBN'))
+def test_feature_extraction_of_torchvision(norm):
+    """What a layer returns, also with the default norm; and in training, where no CPU runs that."""
+    model, x, seen = make(norm_cfg=dict(type=norm), drop_path_rate=0.3).eval(), images(), {}
+    names = ('blocks.1.attn.qkv', 'blocks.0.mlp.act', 'blocks.1.local_mp.bn', 'patch_embed.proj.1', 'fpn1.0')
+    extractor = create_feature_extractor(model, list(names))
+    got = extractor(x)
+    for name in names:
+        model.get_submodule(name).register_forward_hook(lambda module, args, out, name=name: seen.update({name: out}))
+    model(x)
+    assert_close([got[name] for name in names], [seen[name] for name in names], 5e-6)
+    if norm == 'BN':
+        extractor.train()(x)['blocks.1.attn.qkv'].sum().backward()
 
 
 @pytest.mark.parametrize('size', SIZES)

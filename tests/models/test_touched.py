@@ -10,10 +10,10 @@ from time import perf_counter
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, prune
 
 from helpers.forms import assert_close
-from helpers.models import relative_error
+from helpers.models import randomise, relative_error
 from helpers.touches import SIZES, TOUCHES, on_layer, touched
 from xcit_dense import XCABlock, XCiT, set_fast
 from xcit_dense.models import fast
@@ -67,6 +67,26 @@ def test_a_touch_takes_effect(name, training):
             for is_on in (True, False) if not training else ():
                 with set_fast(is_on):
                     assert_close(fused(x), wanted, 1e-5, f'fused, {is_on}')
+
+
+@pytest.mark.parametrize('make_norm', (nn.utils.weight_norm, parametrizations.weight_norm))
+def test_norms_of_weights_train_after_loading(make_norm):
+    """`load_state_dict` leaves the old weight in the layer until it is called."""
+
+    def touch(model):
+        for block in model.blocks:
+            for layer in (block.mlp.fc1, block.attn.proj, block.local_mp.conv1):
+                make_norm(layer)
+
+    state = randomise(touched(touch)).state_dict()
+    for size in SIZES:
+        models, x = [touched(touch) for _ in range(2)], torch.randn(2, 3, *size)
+        for model in models:
+            model.load_state_dict(state)
+        for _ in range(2):
+            assert_same_steps(*models, x)
+            for model in models:
+                torch.optim.SGD(model.parameters(), 1e-4).step()
 
 
 @pytest.mark.parametrize('name', ('attn.qkv', 'attn.proj', 'local_mp.conv1', 'local_mp.conv2', 'mlp.fc1', 'mlp.fc2'))

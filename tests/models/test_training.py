@@ -133,7 +133,7 @@ def test_options_of_recipes_together_are_the_released_form(options, patch_size, 
 
 @pytest.mark.parametrize('norm_eval, gradient', ((False, True), (True, True), (False, False), (True, False)))
 def test_stochastic_depth_needs_training_not_gradients(gradient, norm_eval, monkeypatch):
-    """A training forward without gradients drops as one with them does."""
+    """A training forward without gradients drops as one with them does; each branch by its own draw."""
     model = build_pair(drop_path_rate=0.2, norm_eval=norm_eval, out_strides=None)[0].train()
     block, x = model.blocks[0], torch.randn(64, 64, 32).double()
     drop_path = block.drop_path
@@ -145,7 +145,14 @@ def test_stochastic_depth_needs_training_not_gradients(gradient, norm_eval, monk
         assert torch.equal((out == x).flatten(1).all(1), keep == 0), run
     keep = drop_path.draw(torch.empty(4000, 1, 1))
     assert keep.unique().tolist() == [0., 1.25] and abs((keep == 0).double().mean() - 0.2) < 0.03
-    assert drop_path.eval().draw(torch.empty(4, 1, 1)) is None
+    drop_path.rate = 0.5
+    for gram in (False, True):
+        choose_form(monkeypatch, gram)
+        x = torch.randn(256, 9, 32).double()
+        with torch.set_grad_enabled(gradient):
+            kept = (block(x, 3, 3) == x).flatten(1).all(1).double().mean()
+        assert 0.05 < kept < 0.22, gram  # all three branches are skipped: 1/8
+    assert block.eval().drop_path.draw(torch.empty(4, 1, 1)) is None
 
 
 @pytest.mark.parametrize('cutting, gram', (('chunks', False), ('chunks', True), ('whole', True)))

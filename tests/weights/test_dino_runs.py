@@ -8,6 +8,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from helpers.models import assert_equal, prefixed
 from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import At
 from helpers.tools import as_in_a_process_of_its_own, run_tool
 from helpers.weight_files import rejects, values, without
 from xcit_dense import XCiTClassifier, load
@@ -94,6 +95,10 @@ def test_detectors_and_segmentors_start_from_the_teacher(config, run, halves, ca
     assert_backbone_is(model, halves[0], fresh)
     assert f'the teacher of {path}' in model.backbone.weights_from
     assert 'projection head: the backbone starts from it, neck and heads start fresh' in capsys.readouterr().out
+    for prefix, number in (('student', 1), (None, 0)):  # by init_cfg too, which takes either
+        model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(run), prefix=prefix)
+        model.backbone.init_weights()
+        assert_backbone_is(model, halves[number], fresh)
 
 
 def test_classifiers_start_from_the_teacher(run, halves):
@@ -132,6 +137,20 @@ def test_another_run_begins_with_student_and_teacher(load_into, run):
         load_into(model, {'state_dict': without(state, 'student.')}, 'half.pth')
     with rejects('unknown to the model ', 'blocks.3'):
         load_into(dino(depth=3), {'state_dict': state}, path)
+
+
+def test_a_run_starts_from_another_one(run, images, tmp_path):
+    """As a whole, with the first epoch ahead, as by --init-from."""
+    cfg, found = config_of_run(images, tmp_path), {}
+    cfg.init_from = str(run)
+    with as_in_a_process_of_its_own():
+        runner = build_runner(cfg)
+        runner.register_hook(At(1, lambda runner: found.update(values(runner.model)), where='before_train_iter'))
+        runner.train()
+    state = read_checkpoint(run)['state_dict']
+    assert_equal(found, {name: state[name] for name in found})
+    assert not runner.resumes and runner.iter == 1
+    assert f'tensors from {newest_checkpoint(run)}' in runner.model.weights_from
 
 
 def test_a_run_begins_with_a_full_checkpoint_of_dino(run):

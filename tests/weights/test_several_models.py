@@ -4,8 +4,8 @@ import torch
 
 from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.tools import run_tool
-from helpers.weight_files import assert_same_tensors, branch, classifier, dino, passl_state, rejects, without
-from xcit_dense.weights import find_state_dict, load_backbone, read_checkpoint
+from helpers.weight_files import assert_same_tensors, branch, classifier, dino, passl_state, rejects, values, without
+from xcit_dense.weights import find_state_dict, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert, inspect
 
 REGNET = {'model.stem.conv.weight': torch.ones(2, 3, 3, 3), 'model.head.fc.weight': torch.ones(5, 2)}
@@ -105,19 +105,10 @@ def test_another_teacher_is_an_error_that_says_what_it_holds(tmp_path):
         assert words in done.stdout
     run_tool('convert_checkpoint.py', path, tmp_path / 'out.pth', '--to', 'timm', '--which', 'Student')
     assert f'teacher: no XCiT weights, but {2} tensors' in '\n'.join(inspect(path))
-
-
-@pytest.mark.parametrize('target', ('dense', 'official', 'timm', 'mmpretrain'))
-def test_no_layout_holds_the_projection_head(target, tmp_path):
-    state = official_state()
-    path = save(tmp_path / 'dino.pth', {'state_dict': dino(state, official_state())})
-    said = '\n'.join(convert(path, tmp_path / 'out.pth', target))
-    assert f'read the teacher of {path}: ' in said and 'patch 16) with class token, projection head' in said
-    assert f'left out, because the layout {target} cannot hold it: ' in said and 'projection head (' in said
-    model = build()
-    load_backbone(model, tmp_path / 'out.pth')
-    assert_equal({n: v for n, v in model.state_dict().items() if n in state},
-                 {n: v for n, v in state.items() if n in model.state_dict()})
+    model = torch.nn.ModuleDict(dict(backbone=classifier()))  # a whole classifier is the student
+    load_model(model, read_checkpoint(path), path)
+    assert_same_tensors(values(model), content['state_dict'])
+    assert f'{len(values(model))} of {len(values(model))} tensors from the student of {path} (' in model.weights_from
 
 
 def starts(path, prefix=None, kind=build):
@@ -130,6 +121,22 @@ def starts(path, prefix=None, kind=build):
 
 def headless(**options):
     return classifier(0, **options)
+
+
+@pytest.mark.parametrize('target, end', (
+    ('dense', 'pth'), ('official', 'pth'), ('timm', 'safetensors'), ('mmpretrain', 'pth')))
+def test_no_layout_holds_the_projection_head(target, end, tmp_path):
+    """But a model starts from any of them, as from the work dir itself, and from a file of only a backbone."""
+    state, out = official_state(), tmp_path / f'out.{end}'
+    path = save(tmp_path / 'epoch_1.pth', {'state_dict': dino(state, official_state())})
+    (tmp_path / 'last_checkpoint').write_text(str(path))
+    said = '\n'.join(convert(tmp_path, out, target))
+    assert f'read the teacher of {path}: ' in said and 'patch 16) with class token, projection head' in said
+    assert f'left out, because the layout {target} cannot hold it: ' in said and 'projection head (' in said
+    for source in (out, tmp_path, save(tmp_path / 'backbone.pth', without(state, 'head.'))):
+        for kind in (build, headless)[:1 if (target, source) == ('dense', out) else 2]:  # it has no class token
+            got = without(starts(source, kind=kind)[0], 'fpn')
+            assert_equal(got, {name: state[name] for name in got})
 
 
 @pytest.mark.parametrize('kind', (build, headless))
