@@ -18,6 +18,7 @@ from xcit_dense.train import AverageHook
 pytestmark = pytest.mark.filterwarnings('ignore')
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(distilled, teacher_file, tmp_path):
     """Student, average and teacher, which stays as its file has it; also when that file is gone."""
     found = []

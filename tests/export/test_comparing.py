@@ -30,7 +30,7 @@ def pair(request, trained, trained_segmentor, exported, exported_segmentor):
     return 'segmentation', trained_segmentor[0], exported_segmentor
 
 
-@pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
+@pytest.mark.parametrize('runtime', ('onnxruntime', pytest.param('openvino', marks=pytest.mark.slow)))
 def test_a_file_writes_what_its_checkpoint_does(runtime, pair, demo_data, tmp_path):
     pytest.importorskip(runtime)
     task, work_dir, file = pair

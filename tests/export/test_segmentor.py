@@ -50,6 +50,7 @@ def semantic_fpn(tmp_path_factory):
     return exported(segmentor(**SMALL), tmp_path_factory.mktemp('onnx') / 'model.onnx')
 
 
+@pytest.mark.slow
 def test_labels_and_scores_are_those_of_the_checkpoint(semantic_fpn):
     """Also of the fused one, and for blank images."""
     check_parity(semantic_fpn)
@@ -62,6 +63,7 @@ def test_labels_and_scores_are_those_of_the_checkpoint(semantic_fpn):
         check_labels(semantic_fpn.run(image=image, size=size), predicted(semantic_fpn.model, image), classes=1)
 
 
+@pytest.mark.slow
 def test_the_size_of_the_image_may_be_asked_for(semantic_fpn):
     image = images(1, 61, 77, 3)
     wanted, found = (semantic_fpn.run(image=image, size=np.array(size)) for size in ((0, 0), (61, 77)))

@@ -95,8 +95,8 @@ def test_what_to_fuse_next(groups, words):
     assert words in kernels.advice(step_of(**groups))
 
 
-@pytest.mark.parametrize('check', (kernels.CHECKS[0], pytest.param(kernels.CHECKS[1], marks=pytest.mark.slow)),
-                         ids=lambda check: check.name)
+@pytest.mark.slow
+@pytest.mark.parametrize('check', kernels.CHECKS[:2], ids=lambda check: check.name)
 def test_tiny_profiles(check, tmp_path, monkeypatch):
     monkeypatch.setattr(kernels, 'rates', lambda: dict(matrix=1e11, copy=1e10))
     if check == kernels.CHECKS[0]:

@@ -23,7 +23,8 @@ class TwoProcesses:
 
     def start(self):
         """Start both if they do not run."""
-        context = multiprocessing.get_context('spawn')
+        context = multiprocessing.get_context('forkserver')  # both are forks of a process that has imported this file
+        context.set_forkserver_preload([__name__, 'mmdet.apis', 'mmseg.apis'])
         for rank in (0, 1) if not self._processes else ():
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(rank, theirs))

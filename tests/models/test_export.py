@@ -3,6 +3,7 @@ import copy
 
 import pytest
 import torch
+import torch._dynamo  # which takes a second, so not in the first test that needs it
 
 from helpers.forms import assert_close
 from helpers.models import build, build_golden, loss_of, randomise, relative_error

@@ -149,7 +149,9 @@ CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, av
     dict(type='AverageHook', momentum=0.1, update_buffers=True)]))
 
 
-@pytest.mark.parametrize('name, stop, workers', (('plain', 4, 2), ('accumulation', 3, 0), ('average', 6, 0)))
+@pytest.mark.parametrize('name, stop, workers', (
+    pytest.param('plain', 4, 2, marks=pytest.mark.slow), ('accumulation', 3, 0),
+    pytest.param('average', 6, 0, marks=pytest.mark.slow)))
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, workers, config):
     """In an epoch, at its end, while the prototypes are frozen or not, between summed gradients, with the average."""
     changes = {'train_cfg.max_epochs': 2, **CASES[name]}

@@ -101,6 +101,7 @@ def test_two_processes_learn_what_one_does_with_the_joined_batch(train, demo_dat
     assert (got - wanted).norm() < 1e-6 * wanted.norm()
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tmp_path):
     """Between two iterations whose gradients are added; they and random numbers differ from process to process."""
     more = 'randomness = dict(seed=1, diff_rank_seed=True)\noptim_wrapper = dict(accumulative_counts=2)\n'

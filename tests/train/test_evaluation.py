@@ -217,6 +217,7 @@ def test_the_option_needs_the_package_and_a_metric(monkeypatch):
 
 
 @needs_hotcoco
+@pytest.mark.slow
 def test_the_tool_evaluates_with_it(trained, demo_data, tmp_path):
     args = ('test.py', TINY_CONFIG, trained[0], '--data-root', demo_data, '--work-dir', tmp_path)
     done = run_tool(*args, '--coco-eval', 'hotcoco', '--report')

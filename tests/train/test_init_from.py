@@ -84,6 +84,7 @@ def test_the_tool_and_what_it_says(trained_segmentor, other_data, tmp_path):
     assert 'iteration 1' in said and 'start fresh' not in said
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_is_the_same(trained_segmentor, other_data, tmp_path):
     """With rates by depth too; the weights that the run began with may be gone.
 

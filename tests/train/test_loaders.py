@@ -56,8 +56,8 @@ def test_passes_differ_in_order_and_augmentation(loader_of):
     assert loader.dataset.inner.pipeline(None) == loader.dataset.pipeline(None) == 'switched'
 
 
-@pytest.mark.parametrize('workers', (0, 2))
-@pytest.mark.parametrize('folder', ('training', 'validation'))
+@pytest.mark.parametrize('folder, workers', (
+    ('training', 0), pytest.param('training', 2, marks=pytest.mark.slow), ('validation', 2)))
 def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
     root = tmp_path / 'data'
     shutil.copytree(demo_data, root)

@@ -55,9 +55,10 @@ def case(demo_data, tmp_path, tmp_path_factory):
 
 
 @pytest.mark.parametrize(('name', 'workers', 'stop'), (
-    ('iterations', 2, 3), ('iterations_loaded', 0, 1), ('iterations_loaded', 2, 3),
+    pytest.param('iterations', 2, 3, marks=pytest.mark.slow), ('iterations_loaded', 0, 1), ('iterations_loaded', 2, 3),
     ('iterations_skipping', 0, 2), ('iterations_skipping', 0, 3),  # iterations and steps of the optimizer part
-    ('epochs', 0, 2), ('epochs', 2, 3), ('epochs', 0, 4)))  # the second with a validation due
+    # the last with a validation due
+    ('epochs', 0, 2), pytest.param('epochs', 2, 3, marks=pytest.mark.slow), ('epochs', 0, 4)))
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, case):
     cfg, wanted = case(name, workers)
     validated, skips = [], name == 'iterations_skipping'
@@ -123,6 +124,7 @@ def test_a_validation_changes_nothing_of_a_training(case):
     assert_equal(got['training']['loops'][0]['random'], wanted['training']['loops'][0]['random'])
 
 
+@pytest.mark.slow
 def test_a_detector_whose_data_repeats_images(demo_data, tmp_path):
     """With an average that is evaluated, and gradients that wait; its batches are by shape."""
 
@@ -296,7 +298,7 @@ def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path
         train(cfg, resume=True)
 
 
-@pytest.mark.parametrize(('workers', 'stop'), ((2, 2), (0, 3)))
+@pytest.mark.parametrize(('workers', 'stop'), (pytest.param(2, 2, marks=pytest.mark.slow), (0, 3)))
 def test_patience_and_the_best_score_are_those_of_before_the_stop(workers, stop, demo_data, tmp_path):
     """The best is the second; two validations later nothing was better, and that ends the run.
 

@@ -78,6 +78,7 @@ def _config(root, work_dir):
     return cfg
 
 
+@pytest.mark.slow
 def test_a_run_on_divided_images_goes_on_exactly(tmp_path):
     root = exports.one_file(tmp_path / 'data', 6)
     whole = train(_config(root, tmp_path / 'whole'))
