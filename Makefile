@@ -105,16 +105,16 @@ demo-dino: setup
 		--cfg-options randomness.seed=0
 
 test: setup
-	$(PY) -m pytest $(TESTS) -n 2 --dist loadfile --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-integration: setup
-	$(PY) -m pytest $(TESTS) -m 'integration and not slow' -n 2 --dist loadfile --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -m 'integration and not slow' -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-slow: setup
-	$(PY) -m pytest $(TESTS) -m slow -n 2 --dist loadfile --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-full: setup
-	$(PY) -m pytest $(TESTS) -m '' -n 2 --dist loadfile --durations=15 $(ARGS)
+	$(PY) -m pytest $(TESTS) -m '' -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt

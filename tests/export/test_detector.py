@@ -96,11 +96,13 @@ def test_boxes_of_each_class_between_the_stages_of_a_cascade():
     compare_graph(model, images(2, 61, 83), limit=100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('shape', SHAPES, ids=str)
 def test_any_batch_and_size_in_one_file(exported, shape):
     assert sum(compare(exported, exported.model, images(*shape), limit=50))
 
 
+@pytest.mark.slow
 def test_images_without_objects(exported):
     compare(exported, exported.model, BLANK, limit=50)
     assert_finds_nothing(exported.shifted(100), BLANK)
@@ -119,6 +121,7 @@ def assert_finds_nothing(exported, batch):
     assert 'masks' not in got or got['masks'].shape == (1, 1, 28, 28)
 
 
+@pytest.mark.slow
 def test_an_object_just_at_the_threshold_makes_no_file_wrong(exported):
     predictor = SimpleNamespace(model=copy.deepcopy(exported.model))
     batches = (verify.images(1, 201, 333), verify.images(2, 160, 128))  # those of `compare_file`
@@ -128,6 +131,7 @@ def test_an_object_just_at_the_threshold_makes_no_file_wrong(exported):
         assert (verify.compare_file(exported.path, predictor, 'detection')[0] > 0) == differ
 
 
+@pytest.mark.slow
 def test_a_file_that_onnxruntime_does_not_run_is_one_sentence(exported, tmp_path):
     damaged = tmp_path / 'model.onnx'
     damaged.write_bytes(b'damaged')

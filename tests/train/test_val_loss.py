@@ -200,6 +200,7 @@ class CountingHead(FPNHead):
 COUNTING = {'model.decode_head.type': 'CountingHead'}
 
 
+@pytest.mark.slow
 def test_the_training_and_the_metrics_do_not_notice_them(demo_data, tmp_path):
     changes = COUNTING | EMA | {'model.decode_head.remembers': True, 'val_dataloader.num_workers': 1}
     wanted = train_alone(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'without', **changes))
@@ -239,7 +240,7 @@ def test_an_image_draws_the_same_numbers_in_every_validation(whole):
     assert [path.name for path in whole[0].glob('best_*')] == [f'best_val_loss_iter_{min(losses, key=losses.get)}.pth']
 
 
-@pytest.mark.parametrize('where', (1, 3, None))
+@pytest.mark.parametrize('where', (pytest.param(1, marks=pytest.mark.slow), 3, None))
 def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, whole, demo_data, tmp_path, monkeypatch):
     """At the first and the last image; and between two validations."""
     compute, calls, cfg = ValLossHook._terms, [], counted_config(demo_data, tmp_path)
