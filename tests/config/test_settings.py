@@ -56,11 +56,11 @@ def test_every_config_takes_them(name, said):
 
 def test_they_are_the_same_as_changes_by_hand():
     """Of a run that becomes too short for its warm-up."""
-    cfg = load_config(TINY_SEG_CONFIG, settings=Settings(image_size=96, iterations=3, batch_size=3, workers=0))
+    cfg = load_config(TINY_SEG_CONFIG, settings=Settings(image_size=192, iterations=3, batch_size=3, workers=0))
     wanted = load_config(TINY_SEG_CONFIG, cfg_options={
-        **{f'{loader}.dataset.pipeline.{place}.scale': (96, 96)
+        **{f'{loader}.dataset.pipeline.{place}.scale': (192, 192)
            for loader, place in zip(LOADERS, (2, 1, 1), strict=True)},
-        'train_dataloader.dataset.pipeline.3.crop_size': (64, 64), 'model.data_preprocessor.size': (64, 64),
+        'train_dataloader.dataset.pipeline.3.crop_size': (160, 160), 'model.data_preprocessor.size': (160, 160),
         'train_dataloader.batch_size': 3, 'train_cfg.max_iters': 3,
         'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1, 'optim_wrapper.optimizer.lr': 2e-3 * 1.5,
         'auto_scale_lr.base_batch_size': 12})

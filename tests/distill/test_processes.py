@@ -52,6 +52,7 @@ def run(two_processes, class_folders, teacher_file, tmp_path):
     return train
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_does_with_the_joined_batch(run, teacher_file, tmp_path):
     """Also with the student in shares (FSDP), which alone is sharded, and resumes exactly."""
     run('two', 2)

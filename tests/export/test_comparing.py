@@ -93,7 +93,7 @@ def tested(tmp_path, demo_data):
             file = write_segmentor(tmp_path / 'model.onnx', **metadata)
         else:
             metadata = dict(dict(classes=NAMES, numbers=[1, 2, 3, 4, 5],
-                                 resize=dict(rule='keep_ratio', scale=[192, 192])), **metadata)
+                                 resize=dict(rule='keep_ratio', scale=[96, 96])), **metadata)
             file = write_detector(tmp_path / 'model.onnx', DETS, np.array([2, 0]), np.ones((2, 28, 28), np.float32),
                                   **metadata)
         return run_tool('test.py', config, file, '--data-root', demo_data, '--work-dir', tmp_path / 'run', *options,

@@ -32,6 +32,15 @@ def metadata_in(path):
     return {prop.key: prop.value for prop in onnx.load(path, load_external_data=False).metadata_props}
 
 
+def test_a_segmentor_takes_any_size_and_the_size_of_the_labels(exported_segmentor):
+    session = onnxruntime.InferenceSession(exported_segmentor)
+    image = verify.images(3, 75, 53)
+    labels, scores = session.run(['labels', 'scores'], dict(image=image))
+    assert labels.shape == scores.shape == (3, 75, 53) and labels.dtype == np.uint8
+    larger = session.run(['labels'], dict(image=image, size=np.array([150, 101])))[0]
+    assert larger.shape == (3, 150, 101)
+
+
 def test_a_detector_says_what_it_is(exported, trained):
     found = metadata_in(exported)
     checkpoint = trained[0] / 'epoch_2.pth'
@@ -39,7 +48,7 @@ def test_a_detector_says_what_it_is(exported, trained):
     assert json.loads(found['classes']) == ['disc', 'square', 'triangle', 'star', 'cross']
     assert len(json.loads(found['palette'])) == 5 and json.loads(found['numbers']) == [1, 2, 3, 4, 5]
     assert np.allclose(json.loads(found['mean']), [123.675, 116.28, 103.53])
-    assert json.loads(found['resize']) == dict(rule='keep_ratio', scale=[192, 192])
+    assert json.loads(found['resize']) == dict(rule='keep_ratio', scale=[96, 96])
     assert json.loads(found['pad_divisor']) == 32 and json.loads(found['mask_threshold']) == 0.5
     assert json.loads(found['checkpoint']) == checkpoint.name
     assert found['checkpoint_sha256'] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
@@ -54,15 +63,6 @@ def test_models_without_masks_have_no_threshold_of_masks(kind, tmp_path):
     predictor = SimpleNamespace(model=build(cfg), classes=Classes(('a', ), (1, ), 'x', 'y'), palette=[(1, 2, 3)])
     found = metadata_of(predictor, cfg, 'detection', kind, tmp_path / 'model.pth')
     assert json.loads(found['mask_threshold']) is None
-
-
-def test_a_segmentor_takes_any_size_and_the_size_of_the_labels(exported_segmentor):
-    session = onnxruntime.InferenceSession(exported_segmentor)
-    image = verify.images(3, 75, 53)
-    labels, scores = session.run(['labels', 'scores'], dict(image=image))
-    assert labels.shape == scores.shape == (3, 75, 53) and labels.dtype == np.uint8
-    larger = session.run(['labels'], dict(image=image, size=np.array([150, 101])))[0]
-    assert larger.shape == (3, 150, 101)
 
 
 @pytest.fixture(scope='module')

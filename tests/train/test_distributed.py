@@ -116,6 +116,7 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tm
     assert_same_run(*ends_of(tmp_path, 'run', 'whole'))
 
 
+@pytest.mark.slow
 def test_a_model_in_shares_learns_what_a_whole_one_does(train, demo_data, tmp_path):
     """The same updates as without sharding, exact resuming, and checkpoints that a plain run goes on from."""
     more = 'randomness = dict(seed=1)\n'

@@ -99,10 +99,10 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path)
     def by_hand(runner, model):
         dataset, found = dataset_with(runner, [
             dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-            dict(type='Resize', scale=(192, 192), keep_ratio=True), dict(type='PackDetInputs')]), []
+            dict(type='Resize', scale=(96, 96), keep_ratio=True), dict(type='PackDetInputs')]), []
         for index in range(3):
             sample = dataset[index]['data_samples']
-            assert max(sample.img_shape) == 192 and sample.gt_instances.masks.height == sample.img_shape[0]
+            assert max(sample.img_shape) == 96 and sample.gt_instances.masks.height == sample.img_shape[0]
             data = model.data_preprocessor(pseudo_collate([dataset[index]]), False)
             losses = model.loss(data['inputs'], data['data_samples'])
             found.append({name: sum(value) if isinstance(value, list) else value for name, value in losses.items()
@@ -132,8 +132,8 @@ def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
         norm = model.data_preprocessor
         for index in range(3):
             data = dataset[index]
-            image = mmcv.imrescale(data['inputs'].permute(1, 2, 0).numpy(), (192, 192))
-            labels = mmcv.imrescale(data['data_samples'].gt_sem_seg.data[0].numpy().astype(np.uint8), (192, 192),
+            image = mmcv.imrescale(data['inputs'].permute(1, 2, 0).numpy(), (96, 96))
+            labels = mmcv.imrescale(data['data_samples'].gt_sem_seg.data[0].numpy().astype(np.uint8), (96, 96),
                                     interpolation='nearest')
             assert set(np.unique(labels)) > {255}
             image = (torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1).float() - norm.mean) / norm.std

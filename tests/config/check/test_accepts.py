@@ -59,7 +59,7 @@ class SharingNeck(torch.nn.Module):
     def __init__(self, embed_dim):
         super().__init__()
         self.encoder = shared_encoder()
-        self.maps = torch.nn.ModuleList([torch.nn.Conv2d(32, 64, 1) for _ in range(4)])
+        self.maps = torch.nn.ModuleList([torch.nn.Conv2d(32, 32, 1) for _ in range(4)])
 
     def forward(self, maps):
         maps = [layer(x) for layer, x in zip(self.maps, maps, strict=True)]
@@ -121,8 +121,8 @@ def test_what_users_own_classes_take_is_no_finding(with_neck):
 def test_findings_behind_users_own_classes(with_neck, mistakes):
     for neck in ('SharingNeck', 'ReadingNeck'):
         cfg = with_neck(neck)
-        cfg.model.rpn_head.in_channels = 32
-        assert 'model.rpn_head.in_channels = 32: the neck returns 64; set it to 64' in mistakes(cfg), neck
+        cfg.model.rpn_head.in_channels = 64
+        assert 'model.rpn_head.in_channels = 64: the neck returns 32; set it to 32' in mistakes(cfg), neck
     check_config(cfg := with_neck('AskingNeck'))
     cfg.model.rpn_head.in_chanels = 3
     line, = mistakes(cfg)

@@ -123,14 +123,14 @@ def test_types_that_are_not_there(findings):
               'optim_wrapper.type': ('OptimWraper', 'OptimWrapper')}
     for types, more, others in (
             (first, dict(model__roi_head__in_chanels=4), ['model.roi_head.in_chanels']),
-            (second, dict(model__neck__out_channels=32, model__backbone__init_cfg=dict(type='Pretraind')),
+            (second, dict(model__neck__out_channels=64, model__backbone__init_cfg=dict(type='Pretraind')),
              ['model.backbone.init_cfg.type', 'model.rpn_head.in_channels'])):
         lines = findings('det', **{key: wrong for key, (wrong, _) in types.items()}, **more)
         told = {line.partition(' = ')[0]: line for line in lines}
         assert told.keys() >= {*types, *others} and len(told) == len(lines)
         assert all(told[key].endswith(f'did you mean {nearest}?') for key, (_, nearest) in types.items())
     assert told['model.backbone.init_cfg.type'].endswith('did you mean Pretrained?')
-    assert told['model.rpn_head.in_channels'].startswith('model.rpn_head.in_channels = 64: the neck returns 32')
+    assert told['model.rpn_head.in_channels'].startswith('model.rpn_head.in_channels = 32: the neck returns 64')
 
 
 def test_hooks_and_loops(findings):
@@ -163,10 +163,10 @@ SHAPES = (
     ('det', dict(model__neck__num_outs=4), 'neck.*[4, 8, 16, 32]',
      'model.rpn_head.anchor_generator.strides = [4, 8, 16, 32, 64]'),
     ('det', dict(model__rpn_head__anchor_generator__strides=[8, 16, 32, 64, 128]), 'neck.*[4, 8, 16, 32, 64]'),
-    ('det', dict(model__rpn_head__in_channels=32), 'neck.*64'),
+    ('det', dict(model__rpn_head__in_channels=64), 'neck.*32'),
     ('det', dict(model__roi_head__bbox_roi_extractor__featmap_strides=[8, 16, 32, 64]), 'neck.*[4, 8, 16, 32]'),
-    ('det', dict(model__roi_head__bbox_head__in_channels=32), 'RoI extractor.*64'),
-    ('det', dict(model__roi_head__mask_head__in_channels=32), 'RoI extractor.*64'),
+    ('det', dict(model__roi_head__bbox_head__in_channels=64), 'RoI extractor.*32'),
+    ('det', dict(model__roi_head__mask_head__in_channels=64), 'RoI extractor.*32'),
     ('det', dict(model__roi_head__bbox_roi_extractor__roi_layer__output_size=14), 'RoI extractor.*14 x 14',
      'model.roi_head.bbox_head.roi_feat_size = 7'),
     ('det', dict(model__backbone__out_strides=[8, 16, 32]), 'out_indices.*(0, 1, 2, 3)'),

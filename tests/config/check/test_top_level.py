@@ -77,9 +77,9 @@ def test_variables_that_a_dump_holds_are_used_up(tmp_path, own, mistakes, hints)
 
 
 @pytest.mark.parametrize('line, old, words', (
-    ('scale = (320, 320)', '(192, 192)', ('train_dataloader.dataset.pipeline.2.scale',
+    ('scale = (320, 320)', '(96, 96)', ('train_dataloader.dataset.pipeline.2.scale',
                                           'test_dataloader.dataset.pipeline.1.scale', '--image-size')),
-    ('crop_size = (96, 96)', '(160, 160)', ('model.data_preprocessor.size', '--image-size')),
+    ('crop_size = (64, 64)', '(80, 80)', ('model.data_preprocessor.size', '--image-size')),
     ("data_root = 'mine/'", "'data/folders/'", ('train_dataloader.dataset.data_root', '--data-root')),
     ('max_iters = 30', '700', ('param_scheduler.1.end', ))))
 def test_a_variable_that_reaches_nothing_is_told(line, old, words, own):
@@ -90,7 +90,7 @@ def test_a_variable_that_reaches_nothing_is_told(line, old, words, own):
 
 def test_a_variable_that_is_used_or_done_by_hand_is_not(own):
     for lines in (
-            'scale = (192, 192)',  # as it was
+            'scale = (96, 96)',  # as it was
             'mine = 3',
             'max_iters = 30\nparam_scheduler = [dict(type="PolyLR", by_epoch=False, begin=0, end=max_iters)]',
             'scale = (320, 320)\ntest_dataloader = dict(dataset=dict(serialize_data=scale == 3))',  # it knows

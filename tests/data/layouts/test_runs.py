@@ -19,7 +19,14 @@ LONG = '--cfg-options', 'train_cfg.max_epochs=1'
 def boxes_config(tmp_path):
     """The tiny config without masks."""
     config = tmp_path / 'fasterrcnn_tiny.py'
-    config.write_text(TINY_CONFIG.read_text().replace('../configs/maskrcnn', f'{ROOT}/configs/fasterrcnn'))
+    config.write_text(f'''_base_ = '{ROOT}/configs/fasterrcnn_xcit_n12_p16_small.py'
+model = dict(
+    backbone=dict(arch=dict(_delete_=True, embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))),
+    neck=dict(in_channels=[32] * 4))
+train_dataloader = dict(batch_size=2, num_workers=0, persistent_workers=False)
+val_dataloader = dict(num_workers=0, persistent_workers=False)
+test_dataloader = val_dataloader
+''')
     return config
 
 
