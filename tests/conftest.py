@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock
 from mmengine.config import config
 from mmengine.dataset import base_dataset
-from mmengine.runner import runner
+from mmengine.runner import loops, runner
 from safetensors.torch import load_file
 from yapf.yapflib import yapf_api
 
@@ -47,6 +47,7 @@ def _without_waiting():
             patch.setattr(module, 'FormatCode', lambda text, **style: (text, True), raising=False)
         patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))  # of all imports, for each data set
         patch.setattr(runner, 'collect_env', functools.cache(runner.collect_env))
+        patch.setattr(loops, 'time', SimpleNamespace(sleep=lambda seconds: None))  # 2 s before each pass over the data
         gc.collect()
         gc.freeze()
         yield
