@@ -147,7 +147,8 @@ def tests_of(mutant, reached, limit):
 def copy_tree(to):
     """Copy what the tests need into an empty folder."""
     shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns('.*', 'work_dirs', 'build', '__pycache__'))
+    shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(
+        '.git', '.venv*', '.*cache', 'work_dirs', 'build', '_build', '__pycache__'))
     return to
 
 
