@@ -9,6 +9,7 @@ from mmengine.config import Config
 
 from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
+from helpers.runs import assert_same_run
 from helpers.tools import run_tool
 from xcit_dense.weights import read_checkpoint
 
@@ -48,6 +49,20 @@ def test_test_and_predict_agree_with_the_training(ignoring, tmp_path, dumped):
     assert written == {'0': 'sky', '1': 'road', '3': 'car'}  # their labels in the files
     for path in (tmp_path / 'out/labels').iterdir():
         assert set(np.unique(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))) <= {0, 1, 3}
+
+
+@pytest.mark.slow
+def test_a_resumed_training_ends_where_one_without_a_stop_does(tmp_path):
+    """With held-out images and ignored labels, the options given once more."""
+    root = exports.pairs(tmp_path / 'data', 'images', 'masks', exports.names(8))
+    options = ('--data-root', root, '--ignore-label', 4, '--cfg-options', 'randomness.seed=3')
+    run_tool('train.py', TINY_SEG_CONFIG, *options, '--work-dir', tmp_path / 'whole')
+    run_tool('train.py', TINY_SEG_CONFIG, *options, 'train_cfg.max_iters=2', '--work-dir', tmp_path / 'run')
+    kept = (tmp_path / 'run/data/val.txt').read_text()
+    run_tool('train.py', TINY_SEG_CONFIG, *options, '--work-dir', tmp_path / 'run', '--resume')
+    assert (tmp_path / 'run/data/val.txt').read_text() == kept == (tmp_path / 'whole/data/val.txt').read_text()
+    got, wanted = (read_checkpoint(tmp_path / name / 'iter_4.pth') for name in ('run', 'whole'))
+    assert_same_run(got, wanted)
 
 
 def change(root, *changes):
