@@ -250,13 +250,16 @@ def test_some_views_are_grey_some_keep_their_colour_and_some_second_ones_are_sol
 def test_without_blurs_no_view_is_blurred_and_with_them_the_first_always_is():
     noise = np.random.RandomState(0).randint(0, 256, (64, 64, 3), np.uint8)
 
-    def sharpness(blurs):
+    def views(blurs, place, picture):
         torch.manual_seed(1)
         step = MultiCrop(64, 16, 0, global_ratio=(1., 1.), blurs=blurs)
-        return np.mean([np.abs(np.diff(step(dict(img=noise))['img'][0].astype(int), axis=1)).mean()
-                        for _ in range(20)])
+        return np.array([step(dict(img=picture))['img'][place] for _ in range(40)], int)
 
-    assert sharpness(True) < 0.7 * sharpness(False)
+    sharp, blurred = (np.abs(np.diff(views(blurs, 0, noise), axis=2)).mean() for blurs in (False, True))
+    assert blurred < 0.7 * sharp
+    white = np.full_like(noise, 255)  # dark only where it is solarised
+    darkest = [views(blurs, 1, white).min() for blurs in (False, True)]
+    assert darkest[1] < 50 < 100 < darkest[0]
 
 
 def test_a_resumed_run_draws_the_same_views_with_and_without_workers(tmp_path):

@@ -169,6 +169,12 @@ def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
     assert relative_error(*outs) < 1e-10
     torch.manual_seed(4)
     assert relative_error(model(x)[3], outs[0]) > 1e-3
+    attention, tokens = model.blocks[0].attn, torch.randn(2, 99, 32).double()
+    found = []
+    for form in (attention, xca.gram_form):  # the second is that of compilers
+        torch.manual_seed(5)
+        found.append(form(tokens) if form is attention else form(attention, tokens))
+    assert relative_error(*found) < 1e-10
     mask = xca.draw_mask(model.blocks[0].attn, torch.zeros(9, 1, 32))
     assert mask.shape == (9, 4, 8, 8) and set(mask.unique().tolist()) == {0., 2.}
     without = copy.deepcopy(model.eval())

@@ -223,7 +223,10 @@ def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, t
     add = drawing.visualizer.add_datasample
     drawing.visualizer.add_datasample = lambda name, image, sample, **options: given.append(
         (len(sample.pred_instances), sample.pred_instances.scores.max())) or add(name, image, sample, **options)
+    np.random.seed(5)
+    wanted = np.random.RandomState(5).rand()
     drawn = draw_objects(drawing, small, finds, image.shape[:2])
+    assert np.random.rand() == wanted  # mmdet's colours of masks are random, those of the caller go on
     if visualizer:  # a few masks at a time, the best last
         counts, best = zip(*given, strict=True)
         assert sum(counts) == len(finds) and max(counts) == 2 and list(best) == sorted(best)

@@ -15,6 +15,7 @@ from xcit_dense import machine
 from xcit_dense.config.options import set_amp
 from xcit_dense.models.block import XCABlock
 from xcit_dense.train import sharding
+from xcit_dense.train.mixed import Bfloat16OptimWrapper
 from xcit_dense.train.resuming import changed_settings
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -132,3 +133,15 @@ def test_a_processor_without_it_trains_in_float32_and_says_so(config, monkeypatc
     assert "optim_wrapper.type: 'Bfloat16OptimWrapper' -> 'OptimWrapper'" in told
     assert told.endswith('if the previous run had --amp, give it again')
     assert 'again' not in changed_settings(mixed, plain.pretty_text, None)
+
+
+def test_bfloat16_is_computed_in_where_another_type_is_the_default():
+    """As on a GPU, where that of autocast is float16."""
+    before = torch.get_autocast_dtype('cpu')
+    model, wrapper = torch.nn.Linear(2, 2), Bfloat16OptimWrapper(torch.optim.SGD([torch.zeros(1)], 1.))
+    try:
+        torch.set_autocast_dtype('cpu', torch.float16)
+        with wrapper.optim_context(model):
+            assert model(torch.ones(1, 2)).dtype == torch.bfloat16
+    finally:
+        torch.set_autocast_dtype('cpu', before)

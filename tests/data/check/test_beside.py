@@ -182,3 +182,15 @@ def test_data_sets_are_one_where_all_that_is_checked_is_the_same(root):
                        dict(type='LoadImageFromFile', imdecode_backend='turbojpeg'), dict(type='LoadAnnotations')])):
         cfg.test_dataloader.dataset = dict(cfg.val_dataloader.dataset, **change)
         assert len(check_data_sets(cfg)) == 3, change
+
+
+def test_a_file_that_could_not_be_opened_is_read_the_next_time(tmp_path):
+    """Its content did not change: the network was down, or nobody might read it."""
+    (tmp_path / 'a.png').write_bytes(b'content')
+
+    def deny(path):
+        raise PermissionError(13, 'denied')
+
+    for read, fault, content in ((deny, 'unreadable', None), (lambda path: 'read', '', 'read'), (deny, '', 'read')):
+        state, = data_files.read_files([tmp_path / 'a.png'], read, 'maps', tmp_path)
+        assert (state.fault, state.content) == (fault, content)
