@@ -253,8 +253,7 @@ def merged(kind, *views, **options):
 
 def detected(flip, *objects, masks=True):
     """A view of one image with objects: box, score, label, as they stand in the view; a mask fills its box."""
-    sample = DetDataSample(metainfo=dict(ori_shape=(HEIGHT, WIDTH), flip=flip,
-                                         flip_direction='horizontal' if flip else None))
+    sample = DetDataSample(metainfo=dict(ori_shape=(HEIGHT, WIDTH), flip=bool(flip), flip_direction=flip))
     boxes = torch.tensor([box for box, *_ in objects], dtype=torch.float).reshape(-1, 4)
     sample.pred_instances = InstanceData(bboxes=boxes, scores=torch.tensor([score for _, score, _ in objects]),
                                          labels=torch.tensor([label for *_, label in objects], dtype=torch.long))
@@ -266,9 +265,8 @@ def detected(flip, *objects, masks=True):
 
 
 A, B, C = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9)
-FLIPPED_A, FLIPPED_C = (14, 1, 19, 6), (2, 2, 8, 9)
-VIEWS = ((False, (A, 0.6, 0), (B, 0.3, 1)), (True, (FLIPPED_A, 0.9, 0), (FLIPPED_C, 0.5, 0)), (False, ),
-         (True, (FLIPPED_A, 0.8, 1), (FLIPPED_C, 0.1, 0)))
+VIEWS = ((None, (A, 0.6, 0), (B, 0.3, 1)), ('horizontal', ((14, 1, 19, 6), 0.9, 0), ((2, 2, 8, 9), 0.5, 0)), (None, ),
+         ('vertical', ((1, 6, 6, 11), 0.8, 1), ((12, 3, 18, 10), 0.1, 0)))
 
 
 def test_objects_of_all_views_are_merged():
@@ -284,7 +282,7 @@ def test_objects_of_all_views_are_merged():
     for name in ('bboxes', 'scores', 'labels'):
         assert torch.equal(ours.pred_instances[name], theirs.pred_instances[name])
     assert 'masks' not in ours.pred_instances and len(ours.pred_instances) == 3
-    result, = merged(MaskTTAModel, detected(False), detected(True), tta_cfg=TTA_CFG)
+    result, = merged(MaskTTAModel, detected(None), detected('horizontal'), tta_cfg=TTA_CFG)
     assert len(result.pred_instances) == 0 and result.pred_instances.masks.shape == (0, HEIGHT, WIDTH)
 
 
