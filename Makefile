@@ -29,6 +29,8 @@ DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 TESTS := tests
 ARGS :=
+# files whole, so that their fixtures are made once, and in order, so that the few long ones are not last
+PYTEST = $(PY) -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
 DATA = $(DEMO)/data
@@ -105,16 +107,16 @@ demo-dino: setup
 		--cfg-options randomness.seed=0
 
 test: setup
-	$(PY) -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-integration: setup
-	$(PY) -m pytest $(TESTS) -m 'integration and not slow' -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(PYTEST) -m 'integration and not slow' $(ARGS)
 
 test-slow: setup
-	$(PY) -m pytest $(TESTS) -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 test-full: setup
-	$(PY) -m pytest $(TESTS) -m '' -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(PYTEST) -m '' $(ARGS)
 
 test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt

@@ -8,7 +8,6 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, assert_same_run, make_config, terminate, train
-from helpers.tools import forget_run
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.settings import Settings, apply_settings
 from xcit_dense.data.classes import take_classes
@@ -118,7 +117,6 @@ def test_classes_stay(strength, class_folders):
 def test_a_run_goes_on_exactly(workers, changes, demo_data, tmp_path):
     """That of a segmentor is in test_settings.py."""
     def run(name, *hooks, **how):
-        forget_run()
         cfg = make_config(TINY_CONFIG, demo_data, tmp_path / name, **changes)
         apply_settings(cfg, Settings(augment='strong', image_size=64, workers=workers))
         return train(cfg, *hooks, **how)

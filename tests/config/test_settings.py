@@ -9,7 +9,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE
 from helpers.refusals import stock
 from helpers.runs import At, assert_same_run, make_config, terminate, train
-from helpers.tools import forget_run, run_tool
+from helpers.tools import run_tool
 from xcit_dense.config import image_size
 from xcit_dense.config import settings as module
 from xcit_dense.config.differences import differences
@@ -227,7 +227,6 @@ def test_a_run_goes_on_with_the_settings_and_not_without(demo_data, tmp_path, ca
     settings = dict(image_size=64, batch_size=3, lr=1e-3, iterations=3, augment='strong')
 
     def run(name, *hooks, resume=False, **changes):
-        forget_run()
         cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name)
         apply_settings(cfg, Settings(**{**settings, **changes}))
         return train(cfg, *hooks, resume=resume)

@@ -1,5 +1,6 @@
 """Options of pytest for this suite: one part of the tests, and a limit for the processor time of each."""
 import os
+from itertools import filterfalse
 from zlib import crc32
 
 import pytest
@@ -16,9 +17,12 @@ def pytest_collection_modifyitems(config, items):
         part, parts = map(int, config.option.part.split('/'))
         if not 1 <= part <= parts:
             raise pytest.UsageError(f'--part {config.option.part}: must be from 1/{parts} to {parts}/{parts}')
-        kept = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+
+        def is_left_out(item):
+            return crc32(item.nodeid.encode()) % parts != part - 1
+
+        config.hook.pytest_deselected(items=[*filter(is_left_out, items)])
+        items[:] = filterfalse(is_left_out, items)
 
 
 @pytest.hookimpl(wrapper=True)

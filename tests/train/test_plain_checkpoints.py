@@ -15,7 +15,6 @@ from torchvision import tv_tensors
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
-from helpers.tools import forget_run
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.plain import from_plain, to_plain
 
@@ -73,10 +72,8 @@ def test_what_hooks_keep_comes_back_and_the_curves_go_on(old, demo_data, tmp_pat
     first, second = Keeper(), Keeper()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **NO_VALIDATION)
     wanted = train(cfg)
-    forget_run()  # runs of one second share their curves
     cfg.work_dir = str(tmp_path / 'run')
     stop_after(3, cfg, first)
-    forget_run()
     assert first.resumed == {}
     path = newest_checkpoint(tmp_path / 'run')
     infos = load(path)['message_hub']['runtime_info']

@@ -32,7 +32,7 @@ from helpers.runs import (
     train,
     whole_run,
 )
-from helpers.tools import as_in_a_process_of_its_own, environment, forget_run
+from helpers.tools import as_in_a_process_of_its_own, environment
 from xcit_dense.config.loggers import set_loggers
 from xcit_dense.config.options import add_hook
 from xcit_dense.config.val_loss import set_val_loss
@@ -276,7 +276,6 @@ def test_resuming_with_another_number_of_processes_is_said(count, trained_segmen
     state['training']['loops'] *= count
     torch.save(state, tmp_path / 'iter_4.pth')
     for length in (5, 4):
-        forget_run()  # a log has a warning once
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION, **{'train_cfg.max_iters': length}),
               resume=str(tmp_path / 'iter_4.pth'))
         said = ''.join(capfd.readouterr())

@@ -41,14 +41,8 @@ def validated(config, data, work_dir, *hooks, **changes):
     """Train with validation losses; return the lines of the log that have them, and the newest checkpoint."""
     cfg = make_config(config, data, work_dir, **changes)
     set_val_loss(cfg)
-    checkpoint = train_alone(cfg, *hooks)
+    checkpoint = train(cfg, *hooks)
     return lines_of(work_dir), checkpoint
-
-
-def train_alone(cfg, *hooks, **options):
-    """Train as in a process of its own: mmengine would log into the work dir of the process's first run."""
-    with as_in_a_process_of_its_own():
-        return train(cfg, *hooks, **options)
 
 
 def lines_of(work_dir):
@@ -203,7 +197,7 @@ COUNTING = {'model.decode_head.type': 'CountingHead'}
 @pytest.mark.slow
 def test_the_training_and_the_metrics_do_not_notice_them(demo_data, tmp_path):
     changes = COUNTING | EMA | {'model.decode_head.remembers': True, 'val_dataloader.num_workers': 1}
-    wanted = train_alone(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'without', **changes))
+    wanted = train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'without', **changes))
     lines, got = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'with', **changes)
     assert len(lines) == 2
     assert_same_run(got, wanted)
@@ -224,7 +218,7 @@ def counted_config(data, work_dir):
 def whole(demo_data, tmp_path_factory):
     """Work dir and last checkpoint of a run with a counting head that nothing stopped."""
     folder = tmp_path_factory.mktemp('whole')
-    return folder, train_alone(counted_config(demo_data, folder))
+    return folder, train(counted_config(demo_data, folder))
 
 
 def test_an_image_draws_the_same_numbers_in_every_validation(whole):
@@ -259,7 +253,7 @@ def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, whole, d
             assert len(calls) == 1 + where
         else:
             stop_after(3, cfg)
-    assert_same_run(train_alone(cfg, resume=True), whole[1])
+    assert_same_run(train(cfg, resume=True), whole[1])
     for line, wanted in zip(lines_of(tmp_path), lines_of(whole[0]), strict=True):
         assert {name: line[name] for name in line if 'time' not in name} == {
             name: wanted[name] for name in wanted if 'time' not in name}
@@ -313,7 +307,7 @@ def test_what_cannot_work_is_an_error_before_the_training(root, tmp_path):
 def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='val/loss')})
     with pytest.raises(ConfigError, match='save_best=val/loss needs losses on the validation data: add --val-loss'):
-        train_alone(cfg)
+        train(cfg)
 
 
 def test_wrapped_data_sets(demo_data, tmp_path):

@@ -1,7 +1,7 @@
 """Names at the top level of a config: misspelt ones, names of version 2, and variables that reach nothing."""
 import pytest
 
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import SMALL_SEG_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.check import check_config
 from xcit_dense.config.check.options import find_new_keys
 from xcit_dense.config.check.top_level import check_top_level
@@ -77,20 +77,20 @@ def test_variables_that_a_dump_holds_are_used_up(tmp_path, own, mistakes, hints)
 
 
 @pytest.mark.parametrize('line, old, words', (
-    ('scale = (320, 320)', '(96, 96)', ('train_dataloader.dataset.pipeline.2.scale',
+    ('scale = (320, 320)', '(192, 192)', ('train_dataloader.dataset.pipeline.2.scale',
                                           'test_dataloader.dataset.pipeline.1.scale', '--image-size')),
-    ('crop_size = (64, 64)', '(80, 80)', ('model.data_preprocessor.size', '--image-size')),
+    ('crop_size = (96, 96)', '(160, 160)', ('model.data_preprocessor.size', '--image-size')),
     ("data_root = 'mine/'", "'data/folders/'", ('train_dataloader.dataset.data_root', '--data-root')),
     ('max_iters = 30', '700', ('param_scheduler.1.end', ))))
 def test_a_variable_that_reaches_nothing_is_told(line, old, words, own):
-    found, = check_top_level(load_config(own(line, TINY_SEG_CONFIG)))
+    found, = check_top_level(load_config(own(line, SMALL_SEG_CONFIG)))
     assert found.startswith(line.partition(' ')[0]) and f'{old} stays' in found
     assert all(word in found for word in words)
 
 
 def test_a_variable_that_is_used_or_done_by_hand_is_not(own):
     for lines in (
-            'scale = (96, 96)',  # as it was
+            'scale = (192, 192)',  # as it was
             'mine = 3',
             'max_iters = 30\nparam_scheduler = [dict(type="PolyLR", by_epoch=False, begin=0, end=max_iters)]',
             'scale = (320, 320)\ntest_dataloader = dict(dataset=dict(serialize_data=scale == 3))',  # it knows
@@ -126,5 +126,5 @@ def test_options_for_variables_name_what_is_meant():
             ('max_iters', 5, 'param_scheduler.1.end'), ('scale', (8, 8), 'pipeline.2.scale', '--image-size'),
             ('lr', 0.1, '--lr'), ('batch_size', 4, '--batch-size'), ('max_epochs', 4, '--epochs'),
             ('unheard', 1, 'no framework reads it')):
-        line = find_new_keys(read_config(TINY_SEG_CONFIG), {option: value})[option]
+        line = find_new_keys(read_config(SMALL_SEG_CONFIG), {option: value})[option]
         assert all(word in line for word in words), line
