@@ -97,12 +97,6 @@ def test_boxes_of_each_class_between_the_stages_of_a_cascade():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('shape', SHAPES, ids=str)
-def test_any_batch_and_size_in_one_file(exported, shape):
-    assert sum(compare(exported, exported.model, images(*shape), limit=50))
-
-
-@pytest.mark.slow
 def test_images_without_objects(exported):
     compare(exported, exported.model, BLANK, limit=50)
     assert_finds_nothing(exported.shifted(100), BLANK)
@@ -153,12 +147,3 @@ def test_every_kind_in_a_file(kind, fused, tmp_path):
         assert sum(compare(exported, model, images(*shape), limit=LIMITS.get(kind, 100)))
     compare(exported, model, BLANK, limit=LIMITS.get(kind, 100))
     assert_finds_nothing(exported.shifted(100), BLANK)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('kind', ('small', 'retinanet'))
-def test_more_objects_than_the_limit(kind, tmp_path):
-    key = 'model.test_cfg.' if kind == 'retinanet' else RCNN
-    exported = Exported(detector(kind, **{f'{key}score_thr': 0.0, f'{key}max_per_img': 20}), tmp_path / 'model.onnx')
-    for shape in SHAPES[:3]:
-        assert set(compare(exported, exported.model, images(*shape), threshold=0.0, limit=20)) == {20}

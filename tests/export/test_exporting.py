@@ -32,15 +32,6 @@ def metadata_in(path):
     return {prop.key: prop.value for prop in onnx.load(path, load_external_data=False).metadata_props}
 
 
-def test_a_segmentor_takes_any_size_and_the_size_of_the_labels(exported_segmentor):
-    session = onnxruntime.InferenceSession(exported_segmentor)
-    image = verify.images(3, 75, 53)
-    labels, scores = session.run(['labels', 'scores'], dict(image=image))
-    assert labels.shape == scores.shape == (3, 75, 53) and labels.dtype == np.uint8
-    larger = session.run(['labels'], dict(image=image, size=np.array([150, 101])))[0]
-    assert larger.shape == (3, 150, 101)
-
-
 def test_a_detector_says_what_it_is(exported, trained):
     found = metadata_in(exported)
     checkpoint = trained[0] / 'epoch_2.pth'

@@ -63,13 +63,6 @@ def test_labels_and_scores_are_those_of_the_checkpoint(semantic_fpn):
         check_labels(semantic_fpn.run(image=image, size=size), predicted(semantic_fpn.model, image), classes=1)
 
 
-@pytest.mark.slow
-def test_the_size_of_the_image_may_be_asked_for(semantic_fpn):
-    image = images(1, 61, 77, 3)
-    wanted, found = (semantic_fpn.run(image=image, size=np.array(size)) for size in ((0, 0), (61, 77)))
-    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
-
-
 def test_the_model_is_left_as_it_is():
     model = segmentor()
     model.train()
@@ -180,17 +173,6 @@ HEADS = dict(
 def test_heads_of_mmseg(name, tmp_path):
     made = exported(let_many_classes_win(with_head(dict(HEADS[name], type=name))), tmp_path / 'model.onnx')
     check(made.model, made.run, classes=1)  # small images have maps of one row, of which some heads make one class
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('head, preprocessor', [
-    (FCN, dict(NORM, test_cfg=dict(size_divisor=32))),
-    (FCN, dict(NORM, test_cfg=dict(size=(100, 64)), bgr_to_rgb=False)),
-    (dict(FCN, num_classes=2, out_channels=1, threshold=0.6), NORM),
-], ids=['padded', 'padded_to', 'threshold'])
-def test_padding_and_thresholds_in_onnxruntime(head, preprocessor, tmp_path):
-    made = exported(let_many_classes_win(with_head(head, data_preprocessor=preprocessor)), tmp_path / 'model.onnx')
-    check(made.model, made.run)
 
 
 class OwnHead(FCNHead):

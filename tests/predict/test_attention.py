@@ -135,23 +135,6 @@ def test_what_a_model_cannot_show(kind, options, words, files):
         Attention(files[kind][0], **options)
 
 
-@pytest.mark.parametrize('place', ((1, 8), (4, 1)))
-def test_a_patch_that_differs_is_the_token_that_differs(place, files, image, tmp_path):
-    """In a model whose tokens stay where they are: the grid is not transposed and not mirrored."""
-    pixels = np.full((96, 160, 3), 128, np.uint8)
-    pixels[16 * place[0]:16 * place[0] + 16, 16 * place[1]:16 * place[1] + 16] = 255, 0, 0
-    cv2.imwrite(str(image), pixels)
-    state = {name: value * (not re.search('gamma|token_projection', name))
-             for name, value in files['dense'][1].state_dict().items()}
-    torch.save(dict(state_dict=prefixed(state, 'backbone.')), tmp_path / 'still.pth')
-    arrays, _ = show(tmp_path / 'still.pth', image, tmp_path / 'out', show='components', blocks=[1])
-    found = arrays['components'][0]
-    differs = np.abs(found - np.median(found, axis=(0, 1))).sum(-1)[1:, 1:]  # the first ones see the border
-    row, column = np.unravel_index(differs.argmax(), differs.shape)
-    # a token is centred on the upper left corner of its patch
-    assert (row + 1, column + 1) in {(place[0] + i, place[1] + j) for i in (0, 1) for j in (0, 1)}
-
-
 @pytest.fixture
 def whole_range(monkeypatch):
     """Colours from the lowest to the highest value: a hot token is no outlier to cut."""

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from mmdet.structures import DetDataSample
 from mmengine.registry import MODELS, init_default_scope
 
 import xcit_dense
@@ -57,26 +56,6 @@ def test_what_of_a_model_runs_in_it(trained, trained_segmentor, path, bfloat16):
 def untrained(config):
     init_default_scope('mmdet' if config == TINY_CONFIG else 'mmseg')
     return MODELS.build(load_config(config, pretrained=False).model).eval()
-
-
-def test_boxes_of_large_images_are_as_exact_as_before(bfloat16):
-    """In bfloat16 the coordinates behind 512 are multiples of 4."""
-    model = untrained(TINY_CONFIG)
-    image = torch.randint(0, 256, (3, 64, 1280), dtype=torch.uint8)
-    meta = dict(img_shape=(64, 1280), ori_shape=(64, 1280), scale_factor=(1., 1.), batch_input_shape=(64, 1280))
-    batch = model.data_preprocessor(dict(inputs=[image], data_samples=[DetDataSample(metainfo=meta)]))
-
-    def proposals():
-        with torch.no_grad():
-            features = model.extract_feat(batch['inputs'])
-            return model.rpn_head.predict(features, batch['data_samples'])[0].bboxes
-
-    before = proposals()
-    dtypes.set_dtype(model, 'bfloat16')
-    after = proposals()
-    behind = after[(after > 512) & (after < 1279)]
-    assert after.dtype == torch.float32 and len(behind) > 50 and (behind % 1).gt(1e-3).float().mean() > 0.9
-    assert (after[:, None] - before).abs().amax(2).amin(1).median() < 0.2
 
 
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
