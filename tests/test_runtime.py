@@ -53,7 +53,6 @@ def opened(path, name):
 
 @pytest.mark.parametrize('name', RUNTIMES)
 def test_objects_in_pixels_of_the_image(name, tmp_path, picture):
-    """Which is resized to a half of its width and a quarter of its height."""
     path = write_detector(tmp_path / 'm.onnx', DETS, LABELS, MASKS, num=3, resize=dict(rule='fixed', size=[60, 20]))
     model = opened(path, name)
     found = model(picture)
@@ -90,8 +89,7 @@ def test_labels_have_the_size_of_the_image_or_that_which_is_asked_for(name, segm
     assert (found.labels[:, :88] == 0).all() and (found.labels[:, 92:] == 2).all()
     assert found.scores[0, 0] == pytest.approx(np.exp(2) / (np.exp(2) + 2))
     batch = np.stack([model.prepare(picture)] * 2)
-    assert model.run(batch)['labels'].shape == (2, 40, 60)
-    assert model.run(batch, size=(7, 9))['labels'].shape == (2, 7, 9)
+    assert [model.run(batch, *size)['labels'].shape for size in ((), ((7, 9), ))] == [(2, 40, 60), (2, 7, 9)]
     without = opened(write_segmentor(tmp_path / 'n.onnx', scores=False), name)
     assert without(picture).scores is None and without(picture).labels.shape == (80, 120)
 
@@ -186,7 +184,6 @@ def test_a_damaged_file_is_one_sentence(name, kind, detector, tmp_path):
 
 @pytest.mark.parametrize('name', RUNTIMES)
 def test_files_of_others_and_of_later_versions(name, segmentor, tmp_path, picture):
-    """A file that another program changed is neither damaged nor foreign."""
     wanted = opened(segmentor, name)(picture).scores
     add_checksum(segmentor)
     assert np.array_equal(opened(segmentor, name)(picture).scores, wanted)
@@ -226,20 +223,16 @@ def test_without_opencv_and_pillow_only_arrays_are_read(segmentor, tmp_path, pic
     assert Model(segmentor)(picture).labels.shape == (80, 120)
 
 
-#: Opens two models in OpenVINO, lets them go in that order, and hears a signal.
-TWO_MODELS = '''
+def test_signals_are_heard_when_models_are_gone(tmp_path):
+    code = '''
 import os, signal, sys
 from runtime import Model
 first, second = Model(sys.argv[1], 'openvino'), Model(sys.argv[1], 'openvino')
 signal.signal(signal.SIGTERM, lambda *args: print('heard', flush=True))
 del first
-del second
+del second  # in that order
 os.kill(os.getpid(), signal.SIGTERM)
 '''
-
-
-def test_signals_are_heard_when_models_are_gone(tmp_path):
-    folder = Path(runtime.__file__).parent
-    done = subprocess.run([sys.executable, '-c', TWO_MODELS, write_backbone(tmp_path / 'm.onnx')], cwd=folder,
-                          capture_output=True, text=True)
+    done = subprocess.run([sys.executable, '-c', code, write_backbone(tmp_path / 'm.onnx')], text=True,
+                          capture_output=True, cwd=Path(runtime.__file__).parent)
     assert (done.returncode, done.stdout) == (0, 'heard\n')

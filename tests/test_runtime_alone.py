@@ -30,7 +30,6 @@ RULE = dict(resize=dict(rule='keep_ratio', scale=[97, 61]))
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
-    """A detector, a segmentor and an image."""
     folder, random = tmp_path_factory.mktemp('files'), np.random.default_rng(0)
     write_detector(folder / 'detection.onnx', DETS, np.array([1, 0]), random.random((2, 28, 28), np.float32), **RULE)
     write_segmentor(folder / 'segmentation.onnx', **RULE)
@@ -60,12 +59,11 @@ def lone_python(tmp_path_factory):
     return folder / 'env/bin/python'
 
 
-def environment():
-    return {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
+ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
 
 
 def run(python, code, *args, cwd):
-    return subprocess.run([python, '-c', code, *map(str, args)], cwd=cwd, env=environment(), text=True,
+    return subprocess.run([python, '-c', code, *map(str, args)], cwd=cwd, env=ENVIRONMENT, text=True,
                           capture_output=True)
 
 
@@ -87,7 +85,6 @@ print(sorted({{name for name in names if name in ('torch', 'torchvision', 'cv2')
 
 @pytest.mark.parametrize('module', ('xcit_dense.runtime', 'runtime'))
 def test_it_runs_without_torch_and_gives_the_same(module, lone_python, files, tmp_path):
-    """As a part of the package, and as a copied file."""
     shutil.copy(ROOT / 'xcit_dense/runtime.py', tmp_path)
     done = run(lone_python, PREDICT.format(module=module), files, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -115,7 +112,7 @@ def test_the_service_of_the_docs_answers_and_ends(task, lone_python, files, tmp_
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
     service = subprocess.Popen([lone_python, 'service.py', files / f'{task}.onnx', str(port)], cwd=tmp_path,
-                               env=environment(), stderr=subprocess.PIPE, text=True,
+                               env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     try:
         answer = answer_of(service, port, (files / 'image.png').read_bytes())

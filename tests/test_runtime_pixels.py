@@ -94,7 +94,6 @@ def test_boxes_outside_or_without_numbers_have_empty_masks():
 
 
 def test_a_mask_is_pasted_in_parts_that_fit_together():
-    """More pixels than are computed at a time."""
     mask = np.random.default_rng(0).uniform(0, 1, (1, 28, 28)).astype(np.float32)
     box = np.array([[3, 5, 1990, 1480]], np.float32)
     assert np.array_equal(paste_masks(mask, box, 1500, 2000), pasted_by_mmdet(mask, box, 1500, 2000))

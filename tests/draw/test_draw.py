@@ -81,7 +81,6 @@ def shows(drawn, name, colour):
 
 
 def test_every_class_has_its_name_in_its_region():
-    """That of a small region is next to it; images of any size can be drawn."""
     labels = np.zeros((240, 320), np.uint8)
     labels[20:220, 20:150], labels[180:200, 250:270] = 1, 2
     drawn = draw_map(paper(), labels, AREAS, AREA_COLOURS)
@@ -121,7 +120,6 @@ OFTEN, GUESSES = [0.6, 0.9, 0.94, 0.65, 0.5], [1, 0, 0, 1, 0]
 
 @pytest.mark.parametrize('order', ([0, 1, 2, 3, 4], [2, 3, 0, 4, 1], [1, 4, 0, 3, 2]))
 def test_duplicates_change_no_pixel_of_the_best(order):
-    """Neither by their masks nor by their outlines, boxes and names, whatever the order of the list."""
     masks = np.array([box_mask(*box) for box in TWICE])
     masks[:, 95:105, 120:150] = False  # a hole, in which others are visible
     far = [10, 190, 60, 230]  # what is elsewhere is named as without them
@@ -134,7 +132,6 @@ def test_duplicates_change_no_pixel_of_the_best(order):
 
 
 def test_among_boxes_alone_the_best_has_its_lines_and_its_name():
-    """The lines of others cross it, and nothing else of them is in it."""
     alone, drawn = (draw([TWICE[i] for i in part], [GUESSES[i] for i in part], scores=[OFTEN[i] for i in part])
                     for part in ([2], [2, 1, 0, 3, 4]))
     x1, y1, x2, y2 = TWICE[2]
@@ -195,7 +192,6 @@ def test_names_do_not_bury_a_crowded_picture():
 
 
 def test_small_objects_are_not_under_names():
-    """Neither their own nor those of others: two small boxes above each other, each with a name at its side."""
     boxes = np.array([[150, 100, 170, 112], [150, 114, 170, 126], [150, 128, 170, 140]], float)
     for x, y in filter(None, place(boxes, [(60, 12)] * 3, (240, 320))):
         for x1, y1, x2, y2 in boxes:
@@ -219,7 +215,6 @@ def test_long_names_are_cut_and_scores_are_not():
 
 @pytest.fixture
 def other_fonts(monkeypatch):
-    """Replaces the fonts of the system."""
     def use(*files):
         monkeypatch.setattr(names_module, '_system_files', lambda: [*files])
         names_module._file_with.cache_clear()

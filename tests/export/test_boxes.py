@@ -5,10 +5,8 @@ from mmcv.ops import batched_nms
 
 from helpers.exported_detectors import build, config_of
 from xcit_dense.errors import ConfigError
-from xcit_dense.export.boxes import ANY, MISSING, Anchors, Decoder, suppress_groups, top
-from xcit_dense.export.detector import Align
+from xcit_dense.export.boxes import ANY, Decoder, suppress_groups, top
 from xcit_dense.export.detector_checks import check_detector
-from xcit_dense.export.rois import suppress
 
 
 @pytest.fixture(scope='module')
@@ -19,13 +17,6 @@ def model():
 def some_boxes(count, size=100):
     corners = torch.rand(count, 4) * size
     return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:] * 0.5], 1)
-
-
-@pytest.mark.parametrize('grid', ((3, 5), (1, 1)))
-def test_anchors(model, grid):
-    generator = model.rpn_head.prior_generator
-    for level, wanted in enumerate(generator.grid_priors([grid] * 5, device='cpu')):
-        assert torch.equal(Anchors(generator, level)(torch.arange(len(wanted)), grid[1]), wanted)
 
 
 def test_decoding_with_deltas_that_are_too_large(model):
@@ -45,23 +36,6 @@ def test_suppression_within_labels(threshold):
     index = index[got > ANY]
     # topk of PyTorch gives equal ones in any order
     assert torch.equal(index.sort().values, kept.sort().values) and torch.equal(scores[index], scores[kept])
-
-
-def test_the_limit_takes_the_best_and_may_be_more_than_there_are():
-    boxes = torch.tensor([[0., 0, 1, 1], [2, 0, 3, 1], [4, 0, 5, 1]])[None]
-    assert suppress(boxes, torch.tensor([[0.2, 0.9, 0.5]]), 0.5, 0., 2).tolist() == [[False, True, True]]
-    scores, index = top(torch.tensor([[0.2, 0.7]]), 4)
-    assert scores[0, 2:].tolist() == [MISSING] * 2 and index.tolist() == [[1, 0, 0, 0]]
-
-
-def test_rois_on_the_level_for_their_size(model):
-    extractor = model.roi_head.bbox_roi_extractor
-    maps = [torch.rand(2, 32, 640 // stride, 640 // stride) for stride in extractor.featmap_strides]
-    sides = torch.tensor([0., 10, 55.9, 56, 111.9, 112, 223.9, 224, 448, 600])
-    boxes = torch.stack([torch.zeros(10), torch.ones(10), sides, sides + 1], 1)
-    rois = torch.cat([torch.arange(2.).repeat_interleave(10)[:, None], boxes.repeat(2, 1)], 1)
-    with torch.no_grad():
-        assert torch.equal(Align(extractor)(maps, boxes.expand(2, -1, -1)), extractor(maps, rois))
 
 
 REJECTED = {

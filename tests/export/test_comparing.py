@@ -24,9 +24,8 @@ CONFIGS = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG)
 @pytest.fixture(params=CONFIGS)
 def pair(request, trained, trained_segmentor, exported, exported_segmentor):
     """A task, the work dir of its training, and the file that was exported from it."""
-    if request.param == 'detection':
-        return 'detection', trained[0], exported
-    return 'segmentation', trained_segmentor[0], exported_segmentor
+    return request.param, *((trained[0], exported) if request.param == 'detection' else
+                            (trained_segmentor[0], exported_segmentor))
 
 
 @pytest.mark.parametrize('runtime', ('onnxruntime', pytest.param('openvino', marks=pytest.mark.slow)))
@@ -64,7 +63,6 @@ def test_a_file_writes_what_its_checkpoint_does(runtime, pair, demo_data, tmp_pa
 
 @pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
 def test_the_tables_are_the_same(runtime, pair, demo_data, tmp_path):
-    """And there are pictures."""
     pytest.importorskip(runtime)
     task, *sources = pair
     words = 'Average' if task == 'detection' else 'mIoU: +[0-9.]+'
@@ -78,16 +76,13 @@ def test_the_tables_are_the_same(runtime, pair, demo_data, tmp_path):
 
 @pytest.fixture
 def tested(tmp_path, demo_data):
-    """A function that tests a file of a task with a config."""
-
     def tested(config, task, metadata, *options):
         if task == 'segmentation':
             file = write_segmentor(tmp_path / 'model.onnx', **metadata)
         else:
-            metadata = dict(dict(classes=NAMES, numbers=[1, 2, 3, 4, 5],
-                                 resize=dict(rule='keep_ratio', scale=[96, 96])), **metadata)
-            file = write_detector(tmp_path / 'model.onnx', DETS, np.array([2, 0]), np.ones((2, 28, 28), np.float32),
-                                  **metadata)
+            file = write_detector(tmp_path / 'model.onnx', DETS, np.array([2, 0]), np.ones((2, 28, 28), np.float32), **{
+                'classes': NAMES, 'numbers': [1, 2, 3, 4, 5], 'resize': dict(rule='keep_ratio', scale=[96, 96]),
+                **metadata})
         return run_tool('test.py', config, file, '--data-root', demo_data, '--work-dir', tmp_path / 'run', *options,
                         check=False)
 

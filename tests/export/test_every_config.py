@@ -34,7 +34,6 @@ CONFIGS = {kind_of(name): name for name in sorted(DENSE, key=lambda name: ('_n12
 
 
 def build(cfg):
-    """Return the model of a config with random weights with which it finds something."""
     init_default_scope(cfg.default_scope)
     torch.manual_seed(1)
     model = MODELS.build(cfg.model).eval()
@@ -42,7 +41,6 @@ def build(cfg):
 
 
 def check_parity(cfg, model, run):
-    """Compare a file with its model; ``run`` is that of `opened`."""
     for shape in SHAPES:
         if cfg.default_scope == 'mmdet':
             batch, limit = scenes(*shape), cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).max_per_img

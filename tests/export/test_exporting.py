@@ -6,6 +6,7 @@ import resource
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -58,7 +59,6 @@ def test_models_without_masks_have_no_threshold_of_masks(kind, tmp_path):
 
 @pytest.fixture(scope='module')
 def small(tmp_path_factory):
-    """A config and weights of a detector of two blocks."""
     folder, cfg = tmp_path_factory.mktemp('small'), config_of('small')
     cfg.dump(folder / 'config.py')
     meta = dict(dataset_meta=dict(classes=list('abcdefg')))
@@ -70,8 +70,8 @@ def small(tmp_path_factory):
 def backbone(small, tmp_path_factory):
     """What was made of the backbone alone, and what was said meanwhile."""
     said = []
-    out = tmp_path_factory.mktemp('onnx') / 'backbone.onnx'
-    return xcit_dense.export_model(*small, out, backbone=True, say=said.append), said
+    return xcit_dense.export_model(*small, tmp_path_factory.mktemp('onnx') / 'backbone.onnx', backbone=True,
+                                   say=said.append), said
 
 
 def test_the_backbone_alone_gives_levels(backbone):
@@ -155,7 +155,6 @@ def test_calibration_images_are_spread_over_the_folder_and_read_as_the_file_gets
     ('wrong', ExportError, 'does not compute'), ('full', OutputError, 'cannot write'),
     ('closed', OutputError, 'cannot write'), ('stopped', KeyboardInterrupt, None)))
 def test_what_stops_an_export_leaves_nothing(cause, error, word, backbone, small, tmp_path, monkeypatch):
-    """A file that computes something else, a full disk, a folder that cannot be written to, and Ctrl-C."""
     traced, limits = onnx.load(backbone[0].path), resource.getrlimit(resource.RLIMIT_FSIZE)
     if cause == 'wrong':
         weight = next(tensor for tensor in traced.graph.initializer if len(tensor.dims) == 4)
@@ -167,12 +166,9 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, backbone, small
             raise KeyboardInterrupt
         return traced
 
-    def touch(path):
-        raise PermissionError
-
     monkeypatch.setattr(exporting.Graph, 'trace', trace)
     if cause == 'closed':
-        monkeypatch.setattr(Path, 'touch', touch)
+        monkeypatch.setattr(Path, 'touch', Mock(side_effect=PermissionError))
     if cause == 'full':
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:

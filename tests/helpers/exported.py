@@ -11,15 +11,9 @@ TRACED = (2, 83, 120, 3)
 
 
 def export(graph, path, inputs, shapes, names, translations=None):
-    """Export a graph module as the package does, and return it as a function of arrays by name.
+    """Export a graph module with its arguments by name as the package does; return it as a function of arrays by name.
 
-    Args:
-        graph: The module.
-        path: Of the file.
-        inputs: Its arguments, by name.
-        shapes: What is dynamic of each.
-        names: Of the outputs.
-        translations: As ``custom_translation_table``.
+    ``shapes`` say what is dynamic of each argument, ``names`` are those of the outputs.
     """
     torch.onnx.export(graph, tuple(inputs.values()), str(path), dynamo=True, dynamic_shapes=tuple(shapes),
                       external_data=False, input_names=list(inputs), output_names=list(names), verbose=False,
@@ -34,17 +28,11 @@ def opened(file):
     session = onnxruntime.InferenceSession(file if isinstance(file, bytes) else str(file), options,
                                            providers=['CPUExecutionProvider'])
     names = [output.name for output in session.get_outputs()]
-
-    def run(**arrays):
-        return dict(zip(names, session.run(names, arrays), strict=True))
-
-    return run
+    return lambda **arrays: dict(zip(names, session.run(names, arrays), strict=True))
 
 
 def images(*shape, seed=0):
-    """Return images (B, H, W, 3) uint8 of noise with coarse and fine structure."""
     rng = np.random.default_rng(seed)
     batch, height, width, channels = shape
-    coarse = rng.integers(0, 256, (batch, -(-height // 16), -(-width // 16), channels))
-    coarse = coarse.repeat(16, 1).repeat(16, 2)[:, :height, :width]
-    return ((coarse + rng.integers(0, 256, shape)) // 2).astype(np.uint8)
+    coarse = rng.integers(0, 256, (batch, -(-height // 16), -(-width // 16), channels)).repeat(16, 1).repeat(16, 2)
+    return ((coarse[:, :height, :width] + rng.integers(0, 256, shape)) // 2).astype(np.uint8)

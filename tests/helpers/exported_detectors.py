@@ -15,13 +15,12 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.export.detector import DetectorGraph
 from xcit_dense.export.rois import TRANSLATIONS
 
-#: The heads of the configs, made smaller.
-KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'cascade_boxes', 'retinanet')
+#: The heads of the configs, made smaller; ``small`` has fewer levels and blocks.
 CONFIGS = dict(
-    small='maskrcnn_xcit_n12_p16_small',
     maskrcnn='maskrcnn_xcit_n12_p16_small', fasterrcnn='fasterrcnn_xcit_n12_p16_small',
     cascade='cascade_maskrcnn_xcit_s12_p16_coco', cascade_boxes='cascade_maskrcnn_xcit_s12_p16_coco',
-    retinanet='retinanet_xcit_s12_p16_coco')
+    retinanet='retinanet_xcit_s12_p16_coco', small='maskrcnn_xcit_n12_p16_small')
+KINDS = tuple(CONFIGS)[:-1]
 BLANK = np.full((1, 96, 128, 3), 120, np.uint8)
 
 
@@ -65,13 +64,11 @@ def build(cfg):
 
 
 def detector(kind, **changes):
-    """Return a tiny detector of a kind that finds something."""
     torch.manual_seed(1)
     return with_findings(build(config_of(kind, **changes)))
 
 
 def _outputs(model, layers):
-    """Return the outputs of some layers for an image."""
     found = []
     hooks = [layer.register_forward_hook(lambda module, args, out: found.append(out)) for layer in layers]
     eager(model, images(1, 96, 128))
@@ -83,9 +80,7 @@ def _outputs(model, layers):
 def with_findings(model, wide: bool = False):
     """Set random parameters with which the scores of a detector for `images` are around the threshold; return it.
 
-    Args:
-        model: The detector.
-        wide: Whether its heads have the channels of a shipped config.
+    Its heads have the channels of a shipped config if it is ``wide``.
     """
     one_stage, last = not hasattr(model, 'roi_head'), last_layers(model)
     with torch.no_grad():
@@ -93,7 +88,7 @@ def with_findings(model, wide: bool = False):
             inputs = parameter[0].numel()
             parameter.add_(torch.randn_like(parameter) * (0.03 if inputs < 2000 else inputs**-0.5))
         # scores of only 0 and 1 would be ties, and so would IoUs of boxes narrower than a pixel
-        for layer in (*last, *_named(model, 'rpn_reg', 'fc_reg', 'retina_reg')) if one_stage or wide else ():
+        for layer in last_layers(model, 'rpn_reg', 'fc_reg', 'retina_reg') if one_stage or wide else ():
             layer.weight.mul_(min(1., 0.5 / torch.cat([x.flatten() for x in _outputs(model, [layer])]).std()))
         if not one_stage:
             for layer in last:
@@ -107,23 +102,17 @@ def with_findings(model, wide: bool = False):
     return model
 
 
-def last_layers(model):
-    """Return the layers that output the logits of the classes."""
-    return _named(model, 'fc_cls', 'retina_cls')
-
-
-def _named(model, *names):
-    return [module for name, module in model.named_modules() if name.endswith(names)]
+def last_layers(model, *more):
+    """Return the layers that output the logits of the classes, and those of more names."""
+    return [module for name, module in model.named_modules() if name.endswith(('fc_cls', 'retina_cls', *more))]
 
 
 def shift(model, amount):
     """Lower the logits of all classes against the background."""
     with torch.no_grad():
         for layer in last_layers(model):
-            if isinstance(layer, torch.nn.Linear):
-                layer.bias[-1] += amount
-            else:
-                layer.bias -= amount
+            bias, sign = (layer.bias[-1:], 1) if isinstance(layer, torch.nn.Linear) else (layer.bias, -1)
+            bias += sign * amount
 
 
 def images(count, height, width, seed=0):
@@ -139,19 +128,12 @@ def images(count, height, width, seed=0):
 
 
 def eager(model, batch):
-    """Return the ``pred_instances`` of mmdet's model for RGB images that are not resized."""
     shape = batch.shape[1:3]
-    data = dict(inputs=[torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1) for image in batch],
-                data_samples=[DetDataSample(metainfo=dict(img_shape=shape, ori_shape=shape, scale_factor=(1., 1.)))
-                              for _ in batch])
+    inputs = [torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1) for image in batch]
+    meta = dict(img_shape=shape, ori_shape=shape, scale_factor=(1., 1.))
     with torch.no_grad():
-        return [sample.pred_instances for sample in model.test_step(data)]
-
-
-def run_graph(graph, batch):
-    """Return the outputs of the graph in PyTorch, by name."""
-    with torch.no_grad():
-        return dict(zip(graph.outputs, (x.numpy() for x in graph(torch.from_numpy(batch))), strict=True))
+        return [sample.pred_instances for sample in model.test_step(dict(
+            inputs=inputs, data_samples=[DetDataSample(metainfo=meta) for _ in batch]))]
 
 
 class Exported:
@@ -169,7 +151,6 @@ class Exported:
         shift(other.model, amount)
         proto = onnx.load(self.path)
         biases = [x for x in proto.graph.initializer if x.name.endswith(('fc_cls.bias', 'retina_cls.bias'))]
-        assert len(biases) == len(last_layers(other.model))
         for tensor, layer in zip(biases, last_layers(other.model), strict=True):
             tensor.CopyFrom(onnx.numpy_helper.from_array(layer.bias.detach().numpy(), tensor.name))
         other.run = opened(proto.SerializeToString())
@@ -193,7 +174,10 @@ def assert_same(got, wanted, size, threshold=0.05, limit=100):
         least = max(objects.scores[-1].item(), threshold) if len(objects.scores) == limit else threshold
         assert all(abs(score - least) < 1e-4 for score in left), (left, num, len(objects.scores))
         if 'masks' in got and pairs:
-            _assert_masks(got['masks'][place], dets, objects, pairs, size)
+            ours, theirs = map(list, zip(*pairs, strict=True))
+            masks, boxes = (torch.from_numpy(values[ours]) for values in (got['masks'][place][:, None], dets[:, :4]))
+            pasted = _do_paste_mask(masks, boxes, *size, skip_empty=False)[0] >= 0.5
+            assert objects.masks[theirs].any() and (pasted != objects.masks[theirs]).float().mean() < 1e-3
 
 
 def _matched(dets, labels, objects):
@@ -208,11 +192,3 @@ def _matched(dets, labels, objects):
             free.remove(near[0])
     taken = {j for _, j in pairs}
     return pairs, [dets[i, 4] for i in free] + [score for j, score in enumerate(scores) if j not in taken]
-
-
-def _assert_masks(masks, dets, objects, pairs, size):
-    found = torch.from_numpy(np.stack([masks[i] for i, _ in pairs]))[:, None]
-    boxes = torch.from_numpy(np.stack([dets[i, :4] for i, _ in pairs]))
-    pasted = _do_paste_mask(found, boxes, *size, skip_empty=False)[0] >= 0.5
-    wanted = objects.masks[[j for _, j in pairs]]
-    assert wanted.any() and (pasted != wanted).float().mean() < 1e-3

@@ -38,18 +38,15 @@ def pairs(root, images, maps, names, first=0, image='.jpg', label='.png', change
 
 
 def save(path, pixels):
-    """Write an array as an image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
 
 
 def coloured(labels):
-    """Return labels as colours."""
     return np.array(list(COLOURS.values()), np.uint8)[labels]
 
 
 def names(count, prefix='s'):
-    """Return the names of scenes."""
     return [f'{prefix}{number:03}' for number in range(count)]
 
 
@@ -81,10 +78,9 @@ def voc(root, below='', train=3, val=2):
         labels.putpalette(np.array(list(COLOURS.values()), np.uint8).tobytes())
         labels.save(path)
     save(base / 'JPEGImages/boxes_alone.jpg', scene(9)[0])
-    lists = base / 'ImageSets/Segmentation'
-    lists.mkdir(parents=True)
-    (lists / 'train.txt').write_text('\n'.join(names(train)))
-    (lists / 'val.txt').write_text('\n'.join(names(train + val)[train:]))
+    (base / 'ImageSets/Segmentation').mkdir(parents=True)
+    for part, listed in (('train', names(train)), ('val', names(train + val)[train:])):
+        (base / f'ImageSets/Segmentation/{part}.txt').write_text('\n'.join(listed))
     return root
 
 

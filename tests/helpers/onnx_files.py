@@ -12,19 +12,13 @@ _HEAD = '<ir_version: 10, opset_import: ["": 20]>\n'
 
 
 def write_detector(path, dets, labels, masks=None, num=None, **metadata):
-    """Write a detector that finds the same objects in every image.
+    """Write a detector that finds the same ``num`` objects in every image, by default all.
 
-    Args:
-        path: The file.
-        dets: (n, 5) float32: boxes in shares of the width and height, and scores.
-        labels: (n) int64.
-        masks: (n, h, w) float32.
-        num: How many are real.
-        **metadata: In the place of `METADATA`.
+    ``dets`` (n, 5) float32 are boxes in shares of the width and height, and scores; ``labels`` (n) int64, ``masks``
+    (n, h, w) float32. ``metadata`` go before `METADATA`.
     """
     n, num = len(dets), len(dets) if num is None else num
-    outputs = f'float[B,{n},5] dets, int64[B,{n}] labels, int64[B] num'
-    lines = ''
+    outputs, lines = f'float[B,{n},5] dets, int64[B,{n}] labels, int64[B] num', ''
     tensors = dict(dets_=dets, labels_=labels)
     if masks is not None:
         outputs += f', float[B,{n},{masks.shape[1]},{masks.shape[2]}] masks'

@@ -25,7 +25,6 @@ def bfloat16(monkeypatch):
 
 
 def layers_seen(model, image):
-    """Return the types that come out of each convolution and linear layer for an image, by the layer's name."""
     seen, handles = {}, []
     for name, module in model.model.named_modules():
         if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear, torch.nn.ConvTranspose2d)):
@@ -51,11 +50,6 @@ def test_what_of_a_model_runs_in_it(trained, trained_segmentor, path, bfloat16):
     assert {x.dtype for x in (*levels, logits)} == {torch.float32}
     assert seen.pop('decode_head.conv_seg') == {torch.float32}
     assert all(kinds == {torch.bfloat16} for name, kinds in seen.items() if name.startswith('decode_head'))
-
-
-def untrained(config):
-    init_default_scope('mmdet' if config == TINY_CONFIG else 'mmseg')
-    return MODELS.build(load_config(config, pretrained=False).model).eval()
 
 
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
@@ -93,7 +87,8 @@ def test_what_a_processor_says(flags, wanted, monkeypatch):
 
 
 def test_models_are_copied_and_pickled(bfloat16):
-    model = untrained(TINY_SEG_CONFIG)
+    init_default_scope('mmseg')
+    model = MODELS.build(load_config(TINY_SEG_CONFIG, pretrained=False).model).eval()
     dtypes.set_dtype(model, 'bfloat16')
     image = torch.randn(1, 3, 64, 64)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

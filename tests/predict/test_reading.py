@@ -43,31 +43,24 @@ def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photo
         assert got['img_shape'] == by_loader['img_shape'] and got['ori_shape'] == by_loader['ori_shape']
 
 
-class Before(BaseTransform):
+class Step(BaseTransform):
     def transform(self, results):
-        return dict(results, before=True)
+        return dict(results, steps=[*results.get('steps', ()), 'img' in results])
 
 
 class Loader(LoadImageFromFile):
-    def transform(self, results):
-        assert results.pop('before')
-        return super().transform(results)
-
-
-class Mine(BaseTransform):
-    def transform(self, results):
-        return dict(results, mine=True)
+    """A user's."""
 
 
 def test_annotations_are_not_read_and_backends_are_those_of_the_data_set(photograph, tmp_path, monkeypatch):
     init_default_scope('mmseg')
-    monkeypatch.setitem(TRANSFORMS.module_dict, 'Mine', Mine)
+    monkeypatch.setitem(TRANSFORMS.module_dict, 'Mine', Step)
     reader = ImageReader(dict(pipeline=[
-        dict(type=Before), dict(type=Loader, backend_args=dict(backend='petrel')), dict(type='mmseg.LoadAnnotations'),
+        dict(type=Step), dict(type=Loader, backend_args=dict(backend='petrel')), dict(type='mmseg.LoadAnnotations'),
         dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type='mmcv.LoadAnnotations'),
         dict(type='LoadDepthAnnotation'), dict(type='Mine')]))
     read = reader.read(photograph(tmp_path / 'a.png'), 1)
-    assert read.data['mine'] and read.id == 1 and read.picture.shape == (40, 24, 3)
+    assert read.data['steps'] == [False, True] and read.id == 1 and read.picture.shape == (40, 24, 3)
 
 
 @pytest.mark.parametrize('shape, kind', (((5, 7), np.uint8), ((5, 7, 1), np.uint16), ((5, 7, 3), np.float32),
@@ -82,20 +75,15 @@ def test_pictures_of_any_array(shape, kind):
     assert scaled.dtype == np.uint8 and scaled.min() < 5 and scaled.max() > 200
 
 
-def huge(path):
-    """A PNG that says to have more pixels than OpenCV takes."""
-    def chunk(kind, data):
-        return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
-
-    path.write_bytes(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 60000, 60000, 8, 2, 0, 0, 0))
-                     + chunk(b'IDAT', zlib.compress(b'0')) + chunk(b'IEND', b''))
-    return path
-
-
 def test_an_image_that_opencv_or_the_pipeline_does_not_take_ends_nothing(trained, photograph, tmp_path):
+    """One has no height when it is resized, one says to have more pixels than OpenCV takes."""
     predictor = build_predictor(load_config(TINY_CONFIG, pretrained=False), trained[0])
-    Image.new('RGB', (9000, 1)).save(tmp_path / '0.png')  # resized, it has no height
-    paths = [tmp_path / '0.png', huge(tmp_path / '1.png'), photograph(tmp_path / '2.png')]
+    paths = [tmp_path / f'{number}.png' for number in range(3)]
+    Image.new('RGB', (9000, 1)).save(paths[0])
+    head = b'IHDR' + struct.pack('>IIBBBBB', 60000, 60000, 8, 2, 0, 0, 0)
+    photograph(paths[2])
+    paths[1].write_bytes(b'\x89PNG\r\n\x1a\n' + struct.pack('>I', 13) + head + struct.pack('>I', zlib.crc32(head))
+                         + paths[2].read_bytes()[33:])
     with pytest.raises(DataError, match='2 of 3 images could not be predicted(.|\n)*0.png: (.|\n)*1.png: .*pixels'):
         predict_files(predictor, tmp_path, paths, tmp_path / 'out')
     assert (tmp_path / 'out/2.jpg').is_file()
@@ -110,7 +98,6 @@ def changed(node, change):
 
 
 def as_class(name):
-    """The class of a name, as pure-Python configs have it."""
     found = (class_of(name, root) for root in (
         registry.MODELS, registry.DATASETS, registry.TRANSFORMS, registry.VISUALIZERS, registry.TASK_UTILS))
     return next(filter(None, found), name)
@@ -129,7 +116,6 @@ FORMS = dict(
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('kind', (DetectionPredictor, SegmentationPredictor))
 def test_configs_of_every_form(kind, form, trained, trained_segmentor, path, tmp_path):
-    """The predictions are the same, to the byte."""
     detects = kind is DetectionPredictor
     config, work_dir = (TINY_CONFIG, trained[0]) if detects else (TINY_SEG_CONFIG, trained_segmentor[0])
     init_default_scope('mmdet' if detects else 'mmseg')

@@ -55,7 +55,6 @@ def sample(logits, keeps_scores=True):
 
 
 def blended(scores_of, tiling, **options):
-    """Labels and scores of an image; each pixel is given once."""
     tiles = tiling.tiles(*SIZE)
     labels, scores, count = np.full(SIZE, -1), None, np.zeros(SIZE, int)
     for patch in blend(map(scores_of, tiles), tiles, **options):
@@ -94,7 +93,6 @@ def test_blended_scores_have_no_seams(overlap):
 
 
 def test_a_tile_counts_less_towards_its_border():
-    """What a model says there, where it sees least, is outvoted."""
     logits = torch.zeros(2, 20, 20)
     logits[0, 3:-3, 3:-3] = 1
     logits[1] = 1 - logits[0]  # wrong at the border
