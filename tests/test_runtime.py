@@ -18,8 +18,6 @@ from xcit_dense.runtime import ImageError, Model, ModelError
 RUNTIMES = ('onnxruntime', 'openvino')
 DETS = np.array([[.25, .1, .75, .5, .9], [0, 0, 1, 1, .4], [.5, .5, 1, 1, .2], [0, 0, 0, 0, 0]], np.float32)
 LABELS = np.array([2, 0, 1, -1])
-MASKS = np.ones((4, 28, 28), np.float32)
-KEEP = dict(resize=dict(rule='keep_ratio', scale=[64, 40]))
 
 
 @pytest.fixture
@@ -38,12 +36,13 @@ def with_and_without_opencv(request, monkeypatch):
 
 @pytest.fixture
 def detector(tmp_path):
-    return write_detector(tmp_path / 'detector.onnx', DETS, LABELS, MASKS, num=3, **KEEP)
+    return write_detector(tmp_path / 'detector.onnx', DETS, LABELS, np.ones((4, 28, 28), np.float32), num=3,
+                          resize=dict(rule='fixed', size=[60, 20]))
 
 
 @pytest.fixture
 def segmentor(tmp_path):
-    return write_segmentor(tmp_path / 'modèle ö.onnx', **KEEP)
+    return write_segmentor(tmp_path / 'modèle ö.onnx', resize=dict(rule='keep_ratio', scale=[64, 40]))
 
 
 def opened(path, name):
@@ -52,9 +51,8 @@ def opened(path, name):
 
 
 @pytest.mark.parametrize('name', RUNTIMES)
-def test_objects_in_pixels_of_the_image(name, tmp_path, picture):
-    path = write_detector(tmp_path / 'm.onnx', DETS, LABELS, MASKS, num=3, resize=dict(rule='fixed', size=[60, 20]))
-    model = opened(path, name)
+def test_objects_in_pixels_of_the_image(name, detector, picture):
+    model = opened(detector, name)
     found = model(picture)
     assert model.prepare(picture).shape == (20, 60, 3)
     np.testing.assert_allclose(found.boxes, [[30, 8, 90, 40], [0, 0, 120, 80]], atol=1e-4)
@@ -163,6 +161,7 @@ def test_arrays_that_the_file_does_not_take(detector):
     for wrong in (np.zeros((4, 4, 3), np.uint8), np.zeros((1, 3, 4, 4), np.uint8), np.zeros((1, 4, 4, 3), np.float32)):
         with pytest.raises(ImageError, match='uint8.*H, W, 3'):
             model.run(wrong)
+    model.metadata['resize'] = dict(rule='keep_ratio', scale=[64, 40])
     with pytest.raises(ImageError, match='narrow'):
         model(np.zeros((1, 4000, 3), np.uint8))
 

@@ -20,8 +20,8 @@ def paper(height=240, width=320):
     return np.full((height, width, 3), (20, 90, 200), np.uint8)
 
 
-def changed(picture, drawn):
-    return (picture != drawn).any(2)
+def changed(drawn):
+    return (paper() != drawn).any(2)
 
 
 def area_of(drawn, colour):
@@ -135,14 +135,14 @@ def test_among_boxes_alone_the_best_has_its_lines_and_its_name():
     alone, drawn = (draw([TWICE[i] for i in part], [GUESSES[i] for i in part], scores=[OFTEN[i] for i in part])
                     for part in ([2], [2, 1, 0, 3, 4]))
     x1, y1, x2, y2 = TWICE[2]
-    own, lines = changed(paper(), alone), np.zeros((240, 320), bool)
+    own, lines = changed(alone), np.zeros((240, 320), bool)
     own[:, x2:] = own[y2:] = False  # there names of others touch it
     assert own.sum() > 500 and (drawn[own] == alone[own]).all()
     for left, top, right, bottom in TWICE:
         lines[top:bottom + 1, [left, right]] = lines[[top, bottom], left:right] = True
-    assert changed(paper(), drawn)[lines].all()
+    assert changed(drawn)[lines].all()
     inside = box_mask(x1, y1, x2, y2) & ~lines
-    assert inside.sum() > 2000 and not changed(paper(), drawn)[inside].any()
+    assert inside.sum() > 2000 and not changed(drawn)[inside].any()
 
 
 def test_a_worse_object_within_a_better_one_keeps_its_box():
@@ -174,7 +174,7 @@ def test_any_box_can_be_drawn_and_names_are_inside_the_picture(box):
 
 
 def test_objects_of_classes_without_a_name_and_no_objects():
-    assert changed(paper(), draw([[9, 50, 99, 99]], [7])).any()
+    assert changed(draw([[9, 50, 99, 99]], [7])).any()
     assert (draw([], [], scores=[], marks=[]) == paper()).all()
     assert (draw(np.zeros((0, 4)), [], np.zeros((0, 240, 320))) == paper()).all()
 

@@ -6,7 +6,7 @@ from mmseg.models.utils import Upsample
 from torch.export import Dim
 
 from xcit_dense.export.heads import with_open_sizes
-from xcit_dense.export.resizing import AnySize, resize
+from xcit_dense.export.resizing import AnySize
 
 DYNAMIC = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, )
 
@@ -44,12 +44,3 @@ def test_layers_that_enlarge(size, align_corners):
     for x, out in wanted:
         assert torch.equal(opened(x), out), x.shape
         assert torch.allclose(traced(x), out, atol=1e-6), x.shape
-
-
-@pytest.mark.parametrize('align_corners', [False, True])
-def test_resizing(align_corners):
-    x = torch.randn(2, 5, 7, 3)
-    for size in ((5, 7), (11, 4), (1, 1), (40, 41)):
-        wanted = F.interpolate(x.permute(0, 3, 1, 2), size, mode='bilinear', align_corners=align_corners)
-        assert torch.equal(resize(x, torch.tensor(size), align_corners), wanted.permute(0, 2, 3, 1))
-    torch.library.opcheck(resize, (x, torch.tensor([4, 9]), align_corners))

@@ -46,14 +46,10 @@ def _box(mask):
     return [float(x), float(y), float(width), float(height)]
 
 
-def _save(path, picture):
+def _save(path, content):
+    """Write an image, or JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    assert cv2.imwrite(str(path), picture)
-
-
-def _write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(content)) if isinstance(content, dict) else cv2.imwrite(str(path), content)
 
 
 def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, polygons=True, category=lambda label: label + 1,
@@ -96,7 +92,7 @@ def roboflow(root, train=8, valid=4, test=2, boxes=False, radius=(0.1, 0.2), par
                     old = root / part / image['file_name']
                     image['file_name'] = f'{number // copies:03d}_jpg.rf.{number:016x}.jpg'
                     old.rename(root / part / image['file_name'])
-            _write(root / ROBOFLOW[part], content)
+            _save(root / ROBOFLOW[part], content)
     return root
 
 
@@ -107,7 +103,7 @@ def small_objects(root, train=24, valid=8, seed=0):
 
 def one_file(root, count=12, file='annotations.json', folder='images', seed=0, **options):
     """One annotation file for all images, which are in a folder next to it."""
-    _write(root / file, coco(root / folder, scenes(count, seed=seed, **options)))
+    _save(root / file, coco(root / folder, scenes(count, seed=seed, **options)))
     return root
 
 
@@ -122,7 +118,7 @@ def cvat(root, parts=('default', ), count=6, folders=True, seed=0):
             annotation['attributes'] = dict(occluded=False)
         for category in content['categories']:
             category['supercategory'] = ''
-        _write(root / f'annotations/instances_{part}.json', content)
+        _save(root / f'annotations/instances_{part}.json', content)
     return root
 
 
@@ -133,7 +129,7 @@ def label_studio(root, count=6, named='images/{:03d}.jpg', name='{:03d}.jpg', se
                    category=lambda label: label, info=dict(contributor='Label Studio', version='1.0'))
     for annotation in content['annotations']:
         annotation['ignore'] = 0
-    _write(root / 'result.json', content)
+    _save(root / 'result.json', content)
     return root
 
 
@@ -143,7 +139,7 @@ def fiftyone(root, parts=(), count=6, seed=0):
     for stream, part in enumerate(parts or ('', )):
         content = coco(root / part / 'data', scenes(count, seed=seed + stream), categories=categories,
                        category=lambda label: label, info=dict(description='Exported from FiftyOne'))
-        _write(root / part / 'labels.json', content)
+        _save(root / part / 'labels.json', content)
     return root
 
 
@@ -162,8 +158,8 @@ def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultr
         labels.mkdir(parents=True, exist_ok=True)
         for number, (picture, objects) in enumerate(scenes(count, seed=seed + stream, **options)):
             _save(images / f'{number:03d}.jpg', picture)
-            lines = [_label(label, mask, polygons) for label, mask in objects]
-            (labels / f'{number:03d}.txt').write_text('\n'.join(lines) + '\n')
+            (labels / f'{number:03d}.txt').write_text(
+                ''.join(_label(label, mask, polygons) + '\n' for label, mask in objects))
         entries[part] = f'../{folder}/images' if form == 'roboflow' else f'images/{folder}'
         if form == 'lists':
             entries[part] = f'{part}.txt'
@@ -171,10 +167,10 @@ def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultr
     names = list(CLASSES[:3])
     if form == 'bare':
         (root / 'classes.txt').write_text('\n'.join(names) + '\n')
-    else:
-        above = dict(path='.') if form == 'ultralytics' else {}
-        numbered = names if form == 'roboflow' else dict(enumerate(names))
-        (root / 'data.yaml').write_text(yaml.safe_dump(dict(above, **entries, nc=len(names), names=numbered)))
+        return root
+    above = dict(path='.') if form == 'ultralytics' else {}
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(
+        above, **entries, nc=len(names), names=names if form == 'roboflow' else dict(enumerate(names)))))
     return root
 
 

@@ -77,8 +77,7 @@ def test_scores_are_the_softmax(segmentor, path):
     wanted = sample.seg_logits.data.softmax(0).max(0)
     assert np.array_equal(found.labels, wanted.indices.numpy())
     assert np.allclose(found.scores, wanted.values.numpy(), rtol=1e-6)
-    logits, labels = torch.tensor([[[0.2, 0.9]]]), torch.tensor([[[0, 1]]])
-    assert np.allclose(_scores(logits, labels), [[0.8, 0.9]])
+    assert np.allclose(_scores(torch.tensor([[[0.2, 0.9]]]), torch.tensor([[[0, 1]]])), [[0.8, 0.9]])
 
 
 @pytest.mark.parametrize('kind', ('text', 'array', 'view', 'pil', 'png', 'grey', 'grey array', 'alpha', 'exif'))
