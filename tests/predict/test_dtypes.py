@@ -25,15 +25,15 @@ def bfloat16(monkeypatch):
 
 
 def layers_seen(model, image):
-    seen, handles = {}, []
-    for name, module in model.model.named_modules():
+    seen = {}
+
+    def note(module, args, out):
         if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear, torch.nn.ConvTranspose2d)):
-            handles.append(module.register_forward_hook(
-                lambda layer, args, out, name=name: seen.setdefault(name, set()).add(out.dtype)))
-    model(image)
-    for handle in handles:
-        handle.remove()
-    return seen
+            seen.setdefault(module, set()).add(out.dtype)
+
+    with torch.nn.modules.module.register_module_forward_hook(note):
+        model(image)
+    return {name: seen[module] for name, module in model.model.named_modules() if module in seen}
 
 
 def test_what_of_a_model_runs_in_it(trained, trained_segmentor, path, bfloat16):

@@ -121,7 +121,8 @@ def test_a_find_is_cut_where_its_tile_ends_and_the_image_does_not(apart):
     found = dict(bboxes=np.array(boxes, np.float32), scores=np.ones(4), labels=[0] * 4)
     for tile in Tiling(100, 0.2).tiles(*SIZE):
         inner = tile.x.start > 0, tile.y.start > 0, tile.x.end < 300, tile.y.end < 200
-        assert [find.cut for find in finds_in(tile, found, SIZE, MARGIN)] == [apart == MARGIN and side for side in inner]
+        cut = [find.cut for find in finds_in(tile, found, SIZE, MARGIN)]
+        assert cut == [apart == MARGIN and side for side in inner]
 
 
 @WITH_MASKS
