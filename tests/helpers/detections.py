@@ -15,13 +15,10 @@ SIDE = 100
 
 
 def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
-    """Write a COCO file of square images; return its path.
+    """Write a COCO file of square images, and ``with_files`` the images too; return its path.
 
-    Args:
-        folder: Where to write it.
-        images: For each image its objects: class number, x, y, width, height, and optionally ``crowd``.
-        classes: The names; category ids are 10, 20, ...
-        with_files: Whether to write the images too.
+    ``images`` are for each image its objects: class number, x, y, width, height, and optionally ``crowd``. Category ids
+    are 10, 20, ...
     """
     content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
                                                           for i, name in enumerate(classes, 1)])
@@ -39,7 +36,6 @@ def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False
 
 
 def encoded(x, y, width, height):
-    """Return a rectangle as RLE."""
     mask = np.zeros((SIDE, SIDE), np.uint8, order='F')
     mask[int(y):int(y + height), int(x):int(x + width)] = 1
     code = mask_api.encode(mask)
@@ -59,7 +55,6 @@ def sample(number, objects, with_masks=False, folder=None):
 
 
 def metric_of(file, **options):
-    """Return a `CocoMetric`."""
     from mmdet.evaluation import CocoMetric
     return CocoMetric(ann_file=str(file), **options)
 
