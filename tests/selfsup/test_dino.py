@@ -103,6 +103,8 @@ def test_a_loss_needs_two_views_of_each_image(views, got):
         build()(list(views), mode='loss')
     with pytest.raises(ConfigError, match='head for 7 classes: set model.backbone.num_classes=0'):
         build(num_classes=7)
+    with pytest.raises(ValueError, match='at least 2 views, got 1'):
+        dino_loss(torch.zeros(1, 3, 7), torch.zeros(1, 3, 7), torch.zeros(7), 0.1, 0.04)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from helpers.runs import At, assert_same_run, make_config, stop_after, train
 from xcit_dense.train import build_runner
 from xcit_dense.train.sizes import test_at_sizes as at_sizes
 from xcit_dense.train.startup import describe_run
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytest.importorskip('mmpretrain')
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -77,3 +78,26 @@ def test_the_crop_ratio_of_the_config_counts_at_each_size(class_folders, tmp_pat
     at_sizes(runner, [33, 8, 32])
     resize, crop = runner.cfg.test_dataloader.dataset.pipeline[1:3]
     assert (resize.scale, crop.crop_size) == (37, 32)
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_exactly(two_processes, class_folders, tmp_path):
+    """Each with its share of the versions of an image; the average and the random numbers of both."""
+
+    def run(name, hooks, *options, check=True):
+        config = tmp_path / 'config.py'
+        config.write_text(
+            f"_base_ = '{TINY_CLS_CONFIG}'\nrandomness = dict(seed=1)\ncustom_imports = dict(imports=['xcit_dense', "
+            f"'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])\n_base_.custom_hooks += [{hooks}]\n"
+            'custom_hooks = _base_.custom_hooks\n')
+        return two_processes.run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / name,
+                                      '--auto-scale-lr', *options, check=check)
+
+    run('whole', '')
+    stop = "dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')"
+    assert [done.returncode for done in run('run', stop, check=False)] == [143, 143]
+    run('run', '', '--resume')
+    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole'))
+    assert len(got['training']['loops']) == 2 and got['ema_state_dict']['steps'] == got['meta']['iter'] == 4
+    assert_same_run(got, wanted)
+    assert all(group['initial_lr'] == pytest.approx(1e-3 * 8 / 16) for group in got['optimizer']['param_groups'])

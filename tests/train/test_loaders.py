@@ -103,7 +103,7 @@ def test_a_dead_worker_names_its_file(loader, delay, demo_data, tmp_path):
     runner.register_hook(Killer())
     runner.register_hook(At(1, lambda _: time.sleep(1)))
     victim = sorted((demo_data / 'images' / folder).iterdir())[last].name
-    with pytest.raises(DataError, match=f'of the {loader}_dataloader died .*{victim}.*{loader}_dataloader.num_workers=0'):
+    with pytest.raises(DataError, match=f'{loader}_dataloader died .*{victim}.*{loader}_dataloader.num_workers=0'):
         runner.train()
 
 
