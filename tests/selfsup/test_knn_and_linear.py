@@ -7,7 +7,7 @@ import torch.nn.functional as F
 pytest.importorskip('mmpretrain')
 
 from xcit_dense.selfsup import knn
-from xcit_dense.selfsup.knn import knn_scores
+from xcit_dense.selfsup.knn import KNNHead, knn_scores
 from xcit_dense.selfsup.linear import LinearProbeHead, LinearProbes
 from xcit_dense.selfsup.schedules import cosine
 
@@ -38,6 +38,13 @@ def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypat
 def test_classes_with_the_same_votes_have_the_same_score():
     scores = knn_scores(unit(0, 20), unit(20, -20), torch.tensor([2, 0]), 3, k=2)
     assert scores[0, 0] == scores[0, 2] == 0.5 and scores[1].argmax() == 2
+
+
+def test_the_head_compares_directions_not_lengths():
+    head = KNNHead(num_classes=3)
+    head.fit(unit(0, 90).float() * torch.tensor([[100.], [0.01]]), torch.tensor([1, 2]), k=20)
+    assert head.k == 2 and not head.state_dict()
+    assert head(torch.tensor([[0.1, 3.], [5., 0.2]])).argmax(1).tolist() == [2, 1]
 
 
 def blobs(count=60, seed=0):
