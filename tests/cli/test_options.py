@@ -1,6 +1,7 @@
 """What the options of the tools become: each value where the run reads it."""
 import itertools
 import os
+import sys
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
@@ -34,6 +35,17 @@ def ran(monkeypatch, demo_data, tmp_path):
         return found
 
     return run
+
+
+def test_what_is_missing_may_have_been_read_by_another_option(monkeypatch, capsys):
+    """Of the words of the process, where a tool is called without any."""
+    monkeypatch.setattr(sys, 'argv', ['tool', '--cfg-options', 'my.py'])
+    parser = common.Parser()
+    parser.add_argument('config', metavar='CONFIG')
+    parser.add_argument('--cfg-options', nargs='+')
+    with pytest.raises(SystemExit):
+        parser.parse_args()
+    assert '--cfg-options reads every word after it, including my.py' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('args, resume, load_from, overwrite', (

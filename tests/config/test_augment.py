@@ -11,6 +11,7 @@ from helpers.runs import At, assert_same_run, make_config, terminate, train
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.settings import Settings, apply_settings
 from xcit_dense.data.classes import take_classes
+from xcit_dense.data.datasets import dicts_in
 from xcit_dense.errors import ConfigError, Stopped
 
 #: A detector that reads no masks.
@@ -86,6 +87,17 @@ def test_objects_lie_in_their_boxes_and_masks(strength, options, bright):
         assert (light & ~inside).sum() <= 0.01 * max(light.sum(), 1)
     assert (several > 0) == (strength == 'strong')  # pasted, or four in one
     assert len(shapes) > 1 or strength == 'strong' and shapes == {(96, 96)}
+
+
+@pytest.mark.parametrize('size, width, height', (([1333, 800], 1024, 1024), ([100, 80], 100, 80)))
+def test_strong_fills_a_square_in_place_of_a_long_image_and_turns_nothing(size, width, height, bright):
+    masks, boxes = ({step['type']: step for step in dicts_in(load_config(
+        TINY_CONFIG, data_root=str(bright), cfg_options=changes, settings=Settings(
+            augment='strong', image_size=size)).train_dataloader) if 'type' in step} for changes in ({}, NO_MASKS))
+    assert masks['RandomCrop'].crop_size == (height, width) and masks['Pad'].size == (width, height)
+    affine = boxes['RandomAffine']
+    assert boxes['Mosaic'].img_scale == (width, height) and affine.border == (-width // 2, -height // 2)
+    assert affine.max_rotate_degree == affine.max_shear_degree == 0
 
 
 @pytest.mark.parametrize('strength', ('light', 'strong'))

@@ -139,7 +139,7 @@ def test_what_cannot_be_is_told_before_the_work(options, error, word, small, tmp
 
 
 def test_calibration_images_are_spread_over_the_folder_and_read_as_the_file_gets_them(
-        backbone, small, tmp_path, monkeypatch):
+        backbone, small, tmp_path, monkeypatch, call_tool):
     seen, folder = [], tmp_path / 'images'
     folder.mkdir()
     for number in range(5):
@@ -154,8 +154,7 @@ def test_calibration_images_are_spread_over_the_folder_and_read_as_the_file_gets
     monkeypatch.setattr(exporting.Graph, 'trace', lambda graph: onnx.load(backbone[0].path))
     monkeypatch.setattr(exporting, 'quantise', stop)
     monkeypatch.setattr(exporting, '_CALIBRATED', 2)
-    with pytest.raises(KeyboardInterrupt):
-        xcit_dense.export_model(*small, tmp_path / 'model.onnx', backbone=True, calibration=folder)
+    call_tool('export.py', *small, tmp_path / 'model.onnx', '--backbone', '--int8', '--calibration', folder)
     assert [(image.shape, image[0, 0].tolist(), image[-1, -1].tolist()) for image in seen] == [
         ((64, 192, 3), [red, 7, 9], [200, 7, 9]) for red in (0, 150)]
 

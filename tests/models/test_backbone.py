@@ -22,6 +22,15 @@ def test_level_sizes(patch_size, size, wanted):
     assert tuple(tuple(x.shape[2:]) for x in levels) == wanted
 
 
+@pytest.mark.parametrize('patch_size, strides, least', (
+    (16, (4, 8, 16, 32), 17), (8, (4, 8, 16, 32), 25), (16, (4, 8, 16), 1), (8, (4, 16), 9), (16, None, 1)))
+def test_the_smallest_image_gives_one_cell_and_smaller_ones_are_refused(patch_size, strides, least):
+    model = build(patch_size, out_indices=tuple(range(len(strides or '1234'))), out_strides=strides).eval()
+    assert model.min_size == least and model(torch.randn(1, 3, least, 40))[-1].shape[2] == 1
+    with pytest.raises(ValueError, match=f'at least {least} x {least}, got 40 x {least - 1}'):
+        model(torch.randn(1, 3, 40, least - 1))
+
+
 @pytest.mark.parametrize('patch_size', (8, 16))
 def test_levels_of_the_pyramid_are_chosen_by_stride(patch_size):
     full, some = build(patch_size).eval(), build(patch_size, out_indices=(1, 3), out_strides=(8, 32)).eval()

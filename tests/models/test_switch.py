@@ -56,7 +56,8 @@ def test_switch_by_call_and_by_block():
         set_fast(True)
     for _ in range(2):  # it can be used again
         assert is_fast(model)
-        with off:
+        with off as same:
+            assert same is off
             assert not is_fast(model)
     assert is_fast(model)
     with pytest.raises(ValueError, match="'off'"):

@@ -120,6 +120,8 @@ def test_label_maps_are_drawn_too_and_nothing_if_not_asked_for(image, tmp_path):
     drawn = drawn_by(SegDrawingHook, visualizer_of(SegLocalVisualizer), image, sample)
     for column, colour in zip((2, 62), Images.METAINFO['palette'], strict=True):
         assert np.abs(drawn[2, column] - (0.4 * np.array(PAPER) + 0.6 * np.array(colour))).max() <= 2
+    del sample.gt_sem_seg  # no truth, no panel of it
+    assert drawn_by(SegDrawingHook, visualizer_of(SegLocalVisualizer), image, sample).shape == (50, 60, 3)
     SegDrawingHook(False, str(tmp_path / 'none')).after_test_iter(None, 0, None, [sample])
     assert not (tmp_path / 'none').exists()
 

@@ -138,6 +138,17 @@ def test_a_cut_find_that_is_mostly_within_one_of_another_tile_is_left_out(beside
     assert sum(map(len, finds.values())) == 2 and len(merge(finds, MARGIN)) == count
 
 
+@WITH_MASKS
+def test_within_is_by_the_mask_if_there_is_one(masks):
+    """The other find is an L whose box, but not whose mask, has the cut one in it."""
+    first, second = Tiling(100, 0.2).tiles(*SIZE)[:2]
+    part, (label, angle) = rectangle(22, 84, 45, 100), rectangle(20, 82, 70, 130)
+    angle[20:50, 82:110] = False
+    finds = {tile: seen([found], Tiling(100, 0.2), masks)[tile] for tile, found in (
+        (first, part), (second, (label, angle)))}
+    assert len(merge(finds, MARGIN)) == (2 if masks else 1)
+
+
 def test_what_the_model_finds_twice_in_a_tile_it_finds_twice():
     """One object within another is the model's own affair, also if the tile cuts both or the outer one goes on."""
     tiling = Tiling(99, 0)

@@ -17,6 +17,7 @@ from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.features import set_knn, set_linear
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.resolution import set_test_size
+from xcit_dense.data.datasets import LOADERS
 from xcit_dense.errors import DataError
 from xcit_dense.selfsup.features import Features, seed_of
 from xcit_dense.selfsup.head import DINOHead
@@ -290,7 +291,10 @@ def test_a_label_without_a_class_names_the_image(cfg, class_folders):
 
 def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
     set_test_size(cfg, 48, 0.875)
+    for size, loader in enumerate(LOADERS, 3):
+        cfg[loader].batch_size = size
     set_linear(cfg, 7)
+    assert hook_of(cfg).loader.batch_size == 3
     steps = hook_of(cfg).loader.dataset.pipeline
     assert [step.type for step in steps] == ['LoadImageFromFile', 'RandomResizedCrop', 'RandomFlip', 'PackInputs']
     assert (steps[1].scale, steps[1].interpolation, steps[2].prob, hook_of(cfg).epochs) == (48, 'bicubic', 0.5, 7)

@@ -1,5 +1,6 @@
 """The hooks that fuse, compile and average."""
 import copy
+import sys
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from helpers.models import assert_equal
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import make_config, stop_after, train
 from xcit_dense.config.loading import load_config
-from xcit_dense.config.options import add_hook
+from xcit_dense.config.options import add_hook, check_compiler
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.train import CompileHook, build_runner
 
@@ -80,6 +81,11 @@ def test_compiling_without_a_compiler_names_it(call_tool, monkeypatch, demo_data
     monkeypatch.setenv('CXX', 'no-such-compiler')
     code, message = call_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--compile')
     assert code == 1 and 'no-such-compiler' in message and '--compile' in message
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)  # it needs none
+    check_compiler()
+    monkeypatch.undo()
+    monkeypatch.setenv('CXX', sys.executable)
+    check_compiler()
 
 
 def test_prediction_fuses(trained):

@@ -29,7 +29,7 @@ def import_av():
     return av
 
 
-def predict_video(predictor, path, out_dir, overwrite: bool = False, frame_labels: bool = False) -> str:
+def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool) -> str:
     """Predict the frames of a video one by one; write the video with the predictions drawn in, and the results.
 
     The output video has the name of the input with ``.mp4``, the same size and frame times, H.264 and no sound. If

@@ -11,6 +11,7 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import check_data
+from xcit_dense.data.layouts.coco import by_part
 from xcit_dense.errors import ConfigError, DataError
 
 SEVERAL = dict(train=(12, 36), val=(12, 36), test=(12, 36))
@@ -83,6 +84,11 @@ def test_options_that_cannot_be(folder, tmp_path):
         placed(tmp_path / 'empty', folder, train_images='photos')
     (tmp_path / 'empty/notes.json').write_text('{}')  # nothing that is known is left to the framework
     assert placed(tmp_path / 'empty', folder).to_dict() == detector(tmp_path / 'empty').to_dict()
+
+
+def test_a_file_of_no_part_or_of_two_does_not_count_beside_those_of_each(tmp_path):
+    files = [(tmp_path / name, {}) for name in ('train.json', 'val2017.json', 'train_val.json', 'mine.json')]
+    assert by_part(files, tmp_path) == dict(train=files[0], val=files[1])
 
 
 @pytest.mark.parametrize('change, words', (
