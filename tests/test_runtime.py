@@ -3,6 +3,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -200,6 +201,20 @@ def test_files_of_others_and_of_later_versions(name, segmentor, tmp_path, pictur
         Model(tmp_path / 'foreign.onnx', name)
     with pytest.raises(ModelError, match='version 2.*runtime.py'):
         Model(write_segmentor(tmp_path / 'later.onnx', xcit_dense=2), name)
+
+
+def test_openvino_has_as_many_threads_as_asked_for(segmentor, monkeypatch):
+    core, made = pytest.importorskip('openvino').Core(), []
+
+    def compile_model(*args):
+        made.append(core.compile_model(*args))
+        return made[-1]
+
+    monkeypatch.setattr(runtime, 'openvino_core', lambda: SimpleNamespace(
+        read_model=core.read_model, compile_model=compile_model))
+    for threads in (1, 2):
+        Model(segmentor, 'openvino', threads=threads)
+    assert [model.get_property('INFERENCE_NUM_THREADS') for model in made] == [1, 2]
 
 
 def test_other_mistakes_with_the_model(segmentor, tmp_path, monkeypatch):

@@ -99,7 +99,8 @@ def test_parameters_batch_and_learning_rate(started):
 @pytest.mark.parametrize('options, words', (
     (dict(interval=3, max_keep_ckpts=5, by_epoch=True), ('every 3 epochs', 'newest 5')),
     (dict(interval=1, max_keep_ckpts=-1, save_best=['mIoU', 'aAcc']), ('every iteration ', 'best by mIoU, aAcc')),
-    (dict(interval=2, max_keep_ckpts=1, by_epoch=False), ('every 2 iterations', 'newest 1'))))
+    (dict(interval=2, max_keep_ckpts=1, by_epoch=False), ('every 2 iterations', 'newest 1')),
+    (dict(interval=2, max_keep_ckpts=0), ('every 2 iterations', ))))  # all are kept
 def test_checkpoints(options, words, started):
     _, block, _ = started(**{f'default_hooks__checkpoint__{name}': value for name, value in options.items()})
     assert tells(block['checkpoints'], *words)
