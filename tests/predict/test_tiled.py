@@ -94,7 +94,8 @@ def test_tiles_are_cut_from_the_picture_as_its_loader_gives_it(reader):
     image, _ = picture()
     whole = reader.read(image, 3)
     big = TiledReader(reader, Tiling(100)).read(image, 3)
-    assert big.margin == 2 and isinstance(big, BigImage) and (big.picture() == image).all() and big.picture(165).shape == (130, 165, 3)
+    assert big.margin == 2
+    assert isinstance(big, BigImage) and (big.picture() == image).all() and big.picture(165).shape == (130, 165, 3)
     for tile, part in big.read():
         assert (part.picture == image[slice(*tile.y), slice(*tile.x)]).all()
         assert torch.equal(part.data['inputs'], whole.data['inputs'][:, slice(*tile.y), slice(*tile.x)])
