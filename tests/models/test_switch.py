@@ -65,7 +65,8 @@ def test_switch_by_call_and_by_block():
 
 
 @pytest.mark.parametrize('value, wanted', (
-    ('0', False), ('off', False), (' No ', False), ('1', True), ('true', True), ('', True), ('2', None)))
+    *((word, False) for word in ('0', 'off', ' No ', 'false')),
+    *((word, True) for word in ('1', 'true', 'on', 'Yes', '')), ('2', None)))
 def test_switch_by_environment(value, wanted, monkeypatch):
     monkeypatch.setenv('XCIT_DENSE_FAST', value)
     module = module_from_spec(find_spec('xcit_dense.models.fast.switch'))  # as when it is first imported

@@ -60,7 +60,7 @@ def _of_node(parent, field, index, node):
     elif isinstance(getattr(node, 'value', None), ast.Call) and isinstance(node, ast.Expr) or isinstance(
             node, (ast.AugAssign, ast.Raise)):
         yield node, put(None), 'left out'
-    elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+    elif isinstance(node, ast.Return) and ast.unparse(node) not in ('return', 'return None', 'return False'):
         yield node, swap(node, 'value', ast.Constant(None)), 'None returned'
     elif isinstance(node, (ast.Break, ast.Continue)):
         yield node, put(ast.Continue() if isinstance(node, ast.Break) else ast.Break()), 'break/continue'
@@ -73,10 +73,6 @@ def _of_node(parent, field, index, node):
 def _is_text(node):
     return any(isinstance(side, ast.JoinedStr) or isinstance(getattr(side, 'value', None), str)
                for side in (node.left, node.right))
-
-
-def _is_none(node):
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_sensible(node, parents):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image
 
 from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
@@ -89,15 +90,27 @@ def test_voc_has_its_own_names_and_the_test_part_is_taken_where_it_has_label_map
     assert {name[:3] for name in found(segmentor(root, tmp_path / 'run'), 'test')} == {'val'}
 
 
-def test_masks_of_label_studio_become_one_label_map(tmp_path):
+def test_masks_of_label_studio_become_one_label_map(tmp_path, capfd):
     root = exports.label_studio(tmp_path / 'data')
     cfg = segmentor(root, tmp_path / 'run')
+    said = capfd.readouterr().out
+    assert 'ignored 1 image without masks' in said and 'several tags' not in said
     assert cfg.train_dataloader.dataset.metainfo.classes == ('background', 'car', 'pole')
     parts = {**found(cfg), **found(cfg, 'val')}
     assert sorted(parts) == [f'{name}.jpg' for name in exports.names(4)]  # without the one that nobody annotated
     for number, name in enumerate(exports.names(4)):
         labels = exports.scene(number)[1]
         assert (parts[f'{name}.jpg'] == np.select([labels == 2, labels == 3], [2, 1], 0)).all(), name
+    pole = next(root.glob('masks/task-12*pole*'))
+    labels = np.asarray(Image.open(pole)) // 255 * 128  # above 127 is a pole, also where another file says car
+    car = exports.scene(2)[1] == 3
+    labels[car], labels[0] = 255, 127
+    Image.fromarray(labels).save(pole)
+    again = segmentor(root, tmp_path / 'again')
+    assert f'{car.sum()} pixels with several tags: the last tag by name is used' in capfd.readouterr().out
+    name = f'{exports.names(4)[2]}.jpg'
+    labels, before = {**found(again), **found(again, 'val')}[name], parts[name]
+    assert (labels == np.where(car, 2, before)).all()
     (root / 'tasks.json').unlink()
     with pytest.raises(DataError, match='no known images for 4 tasks.*JSON export'):
         segmentor(root, tmp_path / 'run')
