@@ -164,7 +164,8 @@ def test_videos_are_known_by_their_names(name, tmp_path):
 def test_a_video_is_predicted_frame_by_frame(name, codec, predict, trained, frames, tmp_path):
     """What is found and drawn in each frame is as in an image."""
     path = make_video(tmp_path / name, frames, codec)
-    assert '5 frames and ' in predict(path, '--score-thr', '0.1').stdout
+    said = predict(path, '--score-thr', '0.1').stdout
+    assert f'5 frames and {len(read(tmp_path))} objects (results.json)' in said
     pictures, times, said = read_video(tmp_path / 'out/a.mp4')
     assert said == dict(codec='h264', rate=Fraction(10), format='yuv420p')
     assert np.allclose(times, np.arange(5) / 10, atol=2e-3)
