@@ -19,9 +19,10 @@ SCRIPT = Path(sys.executable).parent / 'xcit-dense'
     (['trian'], 1, 'error: there is no tool trian; did you mean train?'),
     (['x'], 1, 'error: there is no tool x. The tools are attention, benchmark, '),
 ))
-def test_the_package_as_a_command_names_its_tools(args, code, words, capsys):
+def test_the_package_as_a_command_names_its_tools(args, code, words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['xcit-dense', *args])
     try:
-        main(args)
+        main()
     except SystemExit as end:
         output = end.code
     else:

@@ -38,8 +38,8 @@ def test_units_of_what_is_printed(metrics, said, demo_data, tmp_path, monkeypatc
             backbone_errors=lambda cfg: {'float32': 1.5e-6, 'autocast bfloat16': 0.02}).items():
         monkeypatch.setattr(measure, name, stand_in)
     done = run_tool('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 5, '--images', 3, '--out',
-                    tmp_path / 'out.json', '--cfg-options', 'train_dataloader.batch_size=2')
-    assert cut == [(10, 3)] and limited == [5]
+                    tmp_path / 'out.json', '--cfg-options', 'train_dataloader.batch_size=3')
+    assert cut == [(15, 3)] and limited == [5]
     title, width = 'Backbone, relative error against float64', 2 + len('autocast bfloat16')
     lines = done.stdout.splitlines()
     table = lines[lines.index(title):-1]
