@@ -13,6 +13,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.files import RECORD
+from xcit_dense.predict import predictor
 
 
 def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_path):
@@ -41,6 +42,17 @@ def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_pat
         assert record['segmentation']['size'] == [info['height'], info['width']]
         x, y, width, height = record['bbox']
         assert 0 <= x <= x + width <= info['width'] + 1e-3 and 0 <= y <= y + height <= info['height'] + 1e-3
+
+
+def test_the_size_of_images_may_be_another(trained, demo_data, tmp_path, monkeypatch, call_tool):
+    def stop(cfg, *_, **options):
+        assert cfg.test_dataloader.dataset.pipeline[1].scale == (64, 64)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(predictor, 'build_predictor', stop)
+    code, _ = call_tool('predict.py', TINY_CONFIG, trained[0], demo_data / 'val2017', '--out', tmp_path / 'out',
+                        '--image-size', 64)
+    assert code == 130
 
 
 def test_a_segmentor_writes_pictures_and_label_maps(trained_segmentor, demo_data, tmp_path):

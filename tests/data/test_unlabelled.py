@@ -252,11 +252,14 @@ def test_without_blurs_no_view_is_blurred_and_with_them_the_first_always_is():
 
     def views(blurs, place, picture):
         torch.manual_seed(1)
-        step = MultiCrop(64, 16, 0, global_ratio=(1., 1.), blurs=blurs)
+        step = MultiCrop(64, 64, 1, global_ratio=(1., 1.), local_ratio=(1., 1.), blurs=blurs)
         return np.array([step(dict(img=picture))['img'][place] for _ in range(40)], int)
 
-    sharp, blurred = (np.abs(np.diff(views(blurs, 0, noise), axis=2)).mean() for blurs in (False, True))
-    assert blurred < 0.7 * sharp
+    def sharpness(blurs, place):
+        return np.abs(np.diff(views(blurs, place, noise), axis=2)).mean()
+
+    sharp = sharpness(False, 0)
+    assert sharpness(True, 0) < 0.7 * sharp and min(sharpness(False, place) for place in (1, 2)) > 0.9 * sharp
     white = np.full_like(noise, 255)  # dark only where it is solarised
     darkest = [views(blurs, 1, white).min() for blurs in (False, True)]
     assert darkest[1] < 50 < 100 < darkest[0]

@@ -297,7 +297,8 @@ def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
     assert hook_of(cfg).loader.batch_size == 3
     steps = hook_of(cfg).loader.dataset.pipeline
     assert [step.type for step in steps] == ['LoadImageFromFile', 'RandomResizedCrop', 'RandomFlip', 'PackInputs']
-    assert (steps[1].scale, steps[1].interpolation, steps[2].prob, hook_of(cfg).epochs) == (48, 'bicubic', 0.5, 7)
+    assert (steps[1].scale, steps[1].backend, steps[1].interpolation) == (48, 'pillow', 'bicubic')
+    assert (steps[2].prob, steps[2].direction, hook_of(cfg).epochs) == (0.5, 'horizontal', 7)
     held_out = hook_of(cfg).held_out_loader.dataset.pipeline
     assert (held_out[1].scale, held_out[2].crop_size) == (55, 48)
     assert cfg.test_dataloader.dataset.pipeline[2].crop_size == 48  # the test itself does not change
