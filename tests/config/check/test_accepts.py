@@ -23,6 +23,7 @@ from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.refusals import stock
 from xcit_dense.config import check
 from xcit_dense.config.check import check_config, trial
+from xcit_dense.config.check.keys import arguments_of
 from xcit_dense.config.check.shapes import _compare_strides
 from xcit_dense.config.check.trial import warn_of
 from xcit_dense.config.loading import load_config
@@ -255,3 +256,14 @@ def test_the_warning_names_the_problem(monkeypatch):
     warn_of('so it is')
     record, = said
     assert record.levelno == logging.WARNING and 'so it is' in record.getMessage()
+
+
+def test_arguments_of_classes_that_are_made_in_another_way_are_unknown():
+    class Meta(type):
+        def __call__(cls, *args, **kwargs):
+            return super().__call__()
+
+    made_by_new = type('MadeByNew', (), dict(__new__=lambda cls, **kwargs: object.__new__(cls)))
+    for kind, wanted in ((Meta('MadeByMeta', (), {}), 'unknown'), (made_by_new, 'unknown'),
+                         (type('Own', (), {}), 'rejected')):
+        assert arguments_of(kind)[1] == wanted

@@ -69,6 +69,16 @@ def test_parts(folder, tmp_path):
         assert numbers(placed(root, tmp_path / 'b' / form)) == (dict(train=(8, 24), val=(2, 6), test=(2, 6)), NAMES)
 
 
+def test_folders_below_the_path_of_the_description(folder, tmp_path):
+    root = exports.yolo(tmp_path / 'data')
+    description = root / 'data.yaml'
+    (root / 'inner').mkdir()
+    for name in ('images', 'labels'):
+        (root / name).rename(root / 'inner' / name)
+    description.write_text(description.read_text().replace('path: .', 'path: inner'))
+    assert numbers(placed(root, folder))[0] == dict(train=(8, 24), val=(4, 12), test=(4, 12))
+
+
 def test_boxes_are_those_of_the_same_scenes_in_cocos_form(folder, tmp_path):
     """To the six digits that labels have."""
     placed(exports.yolo(tmp_path / 'yolo', ('train', 'val'), (4, 2), polygons=True), folder)
