@@ -149,6 +149,8 @@ def copy_tree(to):
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(
         '.git', '.venv*', '.*cache', 'work_dirs', 'build', '_build', '__pycache__'))
+    with suppress(FileExistsError):  # samples next to the checkout, which some tests use
+        (to.parent / 'shared').symlink_to(ROOT.parent / 'shared')
     return to
 
 

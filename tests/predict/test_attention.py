@@ -90,6 +90,7 @@ def test_pictures_are_no_long_strips(size, heads, columns, files):
     assert [len(row) for row in rows] == [3] + [columns] * (2 * heads // columns)
     titles = [panel.title for row in rows for panel in row]
     assert len(set(titles)) == 3 + 2 * heads and titles[-1] == f'block 2, head {heads}'
+    assert [panel.over_image for panel in rows[0]] == [False, True, True]
 
 
 def test_components_and_levels_of_a_dense_model(files, image, tmp_path):

@@ -77,11 +77,13 @@ def test_annotations_are_not_read_and_backends_are_those_of_the_data_set(photogr
                                          ((5, 7, 4), np.uint8), ((5, 7, 8), np.float64)))
 def test_pictures_of_any_array(shape, kind):
     image = np.random.default_rng(0).uniform(0, 250, shape).astype(kind)
-    image[0, :2] = [[0], [255]] if image.ndim == 3 else [0, 255]  # what needs no other range
+    image[0, 0] = 0
     wide = image.astype(np.float64) * 100 - 3000
     first = image if image.ndim == 2 else image[..., 2 if shape[2] > 2 else 0]
     picture = picture_of(dict(img=image))
     assert picture.shape == (5, 7, 3) and (picture[..., 0] == first.round()).all()  # RGB, of OpenCV's BGR
+    image[0, 0] = 255  # it needs no other range either
+    assert (picture_of(dict(img=image))[1:] == picture[1:]).all()
     scaled = picture_of(dict(img=wide))
     assert scaled.dtype == np.uint8 and scaled.min() < 5 and scaled.max() > 200
 
@@ -117,6 +119,13 @@ def test_an_image_that_opencv_or_the_pipeline_does_not_take_ends_nothing(trained
     with pytest.raises(DataError, match='2 of 3 images could not be predicted(.|\n)*0.png: (.|\n)*1.png: .*pixels'):
         predict_files(predictor, tmp_path, paths, tmp_path / 'out')
     assert (tmp_path / 'out/2.jpg').is_file()
+
+
+def test_a_loader_that_returns_nothing_is_named(tmp_path):
+    init_default_scope('mmseg')
+    reader = ImageReader(dict(pipeline=[dict(type='LoadImageFromFile', ignore_empty=True), dict(type='PackSegInputs')]))
+    with pytest.raises(ValueError, match='the loader of the config returns None'):
+        reader.read(tmp_path / 'a.png', 1)
 
 
 def changed(node, change):

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -196,6 +197,8 @@ def test_names_of_files_in_addresses_and_homes(server, monkeypatch):
     folder, address, _ = server
     source = (folder / 'in1k.pth').rename(folder / 'in 1k+.pth')
     assert fetch(f'{address}/in%201k%2B.pth').name == source.name
+    long = shutil.copy(source, folder / f'{"a" * 196}.pth')
+    assert fetch(f'{address}/{long.name}').name == long.name
     monkeypatch.setenv('HOME', str(folder))
     assert fetch('~/in 1k+.pth') == source
 

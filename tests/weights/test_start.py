@@ -2,6 +2,7 @@
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
+from torch import nn
 
 from helpers.forms import assert_close
 from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
@@ -108,6 +109,12 @@ def test_the_same_classes_are_taken_whole():
     trained, now, *_, model = start(TINY_CONFIG, OLD, OLD)
     assert all(torch.equal(value, trained[name]) for name, value in now.items())
     assert 'the same' in model.weights_from and 'fresh' not in model.weights_from
+
+
+def test_rows_that_fit_no_number_of_classes_belong_to_none():
+    """Each of three classes has two rows here, and the background would have one."""
+    assert find_class_rows(nn.Linear(8, 7), nn.Linear(8, 9), 3) == dict(weight=None, bias=None)
+    assert find_class_rows(nn.Linear(8, 8), nn.Linear(8, 10), 3)['bias'] == ClassRows(0, 2, True, False)
 
 
 @pytest.mark.parametrize('new, taken', ((OLD[::-1], True), (NEW, False)))
