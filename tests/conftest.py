@@ -176,7 +176,8 @@ def root(demo_data, tmp_path):
 def _train(once, config, data):
     """Train by tools/train.py; return the work dir and the output."""
     def train(folder):
-        done = run_tool('train.py', config, '--data-root', data, '--work-dir', folder)
+        done = run_tool('train.py', config, '--data-root', data, '--work-dir', folder, '--cfg-options',
+                        'randomness.seed=0')
         folder.with_suffix('.txt').write_text(done.stdout)
 
     folder = once(config.stem, train)

@@ -56,7 +56,8 @@ def test_parts_have_each_test_once(suite):
     every = {f'test_{file} {number}' for file in 'ab' for number in range(10)}
     parts = [set(suite('--part', f'{part}/3')[1]) for part in (1, 2, 3)]
     assert set.union(*parts) == every and sum(map(len, parts)) == len(every) and all(parts)
-    assert 'must be from 1/3 to 3/3' in suite('--part', '4/3')[0]
+    for wrong in ('4/3', '0/3', '2', '1/0', 'a/b'):
+        assert f'must be K/N with K from 1 to N, as in 2/3, got {wrong}' in suite('--part', wrong)[0]
 
 
 def test_processor_time_is_limited(suite, tmp_path):

@@ -1,4 +1,5 @@
 """Options of pytest for this suite: one part of the tests, and a limit for the processor time of each."""
+import argparse
 import os
 from itertools import filterfalse
 from zlib import crc32
@@ -7,16 +8,21 @@ import pytest
 
 
 def pytest_addoption(parser):
-    parser.addoption('--part', metavar='K/N', help='run only part K of N parts of the tests, for example 2/3')
+    parser.addoption('--part', type=_part, metavar='K/N', help='run only part K of N parts of the tests, as in 2/3')
     parser.addoption('--at-most', type=float, metavar='SECONDS', help='fail a test that needs more processor time')
+
+
+def _part(text):
+    part, _, parts = text.partition('/')
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f'must be K/N with K from 1 to N, as in 2/3, got {text}')
+    return int(part), int(parts)
 
 
 def pytest_collection_modifyitems(config, items):
     """Keep the tests of one part. Their names choose it, so that it stays the same when others are added."""
     if config.option.part:
-        part, parts = map(int, config.option.part.split('/'))
-        if not 1 <= part <= parts:
-            raise pytest.UsageError(f'--part {config.option.part}: must be from 1/{parts} to {parts}/{parts}')
+        part, parts = config.option.part
 
         def is_left_out(item):
             return crc32(item.nodeid.encode()) % parts != part - 1
@@ -27,7 +33,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    start = sum(os.times()[:4])  # with that of processes that it starts
+    start = sum(os.times()[:4])  # with that of processes that it started and that have ended
     result = yield
     seconds, limit = sum(os.times()[:4]) - start, item.config.option.at_most
     if limit is not None and seconds > limit:

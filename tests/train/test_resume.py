@@ -44,6 +44,9 @@ from xcit_dense.weights import newest_checkpoint, read_checkpoint
 @pytest.fixture
 def case(demo_data, tmp_path, tmp_path_factory):
     """A function that returns the config of one of `CASES` and the end of a run of it that nothing stopped."""
+    for name, (_, workers, _) in CASES.items():
+        if not workers:  # here, as no single test shall pay for what all share
+            whole_run(name, demo_data, tmp_path_factory)
 
     def find(name, workers=0):
         config, _, changes = CASES[name]
