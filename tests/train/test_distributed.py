@@ -176,6 +176,7 @@ def test_a_bad_loss_in_one_process_ends_all_and_names_its_images(train, tmp_path
         assert 'process 0: ' not in done.message
 
 
+@pytest.mark.slow
 def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
     config = write_config(tmp_path / 'config.py', "'PoisonHook', rank=1, iteration=2, heal=True",
                           more="train_cfg = dict(bad_loss='skip')\n")
@@ -204,6 +205,7 @@ def checkpoints(folder):
     return [path.name for path in files], len(list(folder.glob('*.part')))
 
 
+@pytest.mark.slow
 def test_other_numbers_of_processes(two_processes, demo_data, tmp_path):
     """One stopped and gone on with by two, and these by one, between two iterations whose gradients are added."""
 
