@@ -5,7 +5,6 @@ from mmpretrain.models import ClsDataPreprocessor
 
 from helpers.models import assert_equal, randomise
 from helpers.paths import ROOT, TINY_CLS_CONFIG
-from xcit_dense import get_config
 from xcit_dense.distill.libraries import Normalisation
 from xcit_dense.distill.teacher import Teacher, TeacherOptions, build_teacher, load_teacher
 from xcit_dense.errors import CheckpointError, ConfigError, DataError
@@ -44,8 +43,9 @@ def test_a_timm_teacher_sees_its_own_normalised_images(student):
 
 def test_the_same_normalisation_changes_nothing():
     """Not even by rounding, though timm writes it for values up to 1."""
-    own = (tuple(255 * value for value in values) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    teacher = Teacher(torch.nn.Identity(), Normalisation(*own, True), Normalisation.of(students()))
+    teacher = Teacher(torch.nn.Identity(), Normalisation(
+        tuple(255 * value for value in (0.485, 0.456, 0.406)), tuple(255 * value for value in (0.229, 0.224, 0.225)),
+        True), Normalisation.of(students()))
     seen = students()(dict(inputs=images()))['inputs']
     assert teacher(seen) is seen
 
@@ -55,8 +55,9 @@ def test_a_teacher_of_mmpretrain_by_a_config_or_a_name(tmp_path):
     (tmp_path / 'teacher.py').write_text(TINY_OF_MMPRETRAIN)
     teacher = build_teacher(TeacherOptions('mmpretrain', str(tmp_path / 'teacher.py')), 7, students()).eval()
     randomise(teacher.model)
-    mean, std = (torch.tensor(IMAGENET[key][::-1]).view(-1, 1, 1) for key in ('mean', 'std'))
-    wanted = teacher.model.head(teacher.model.extract_feat((images() - mean) / std))
+    seen = (images() - torch.tensor([103.53, 116.28, 123.675]).view(-1, 1, 1)) / torch.tensor(
+        [57.375, 57.12, 58.395]).view(-1, 1, 1)
+    wanted = teacher.model.head(teacher.model.extract_feat(seen))
     got = teacher(students()(dict(inputs=images()))['inputs'])
     assert got.shape == (2, 7) and (got - wanted).abs().max() < 1e-5 * wanted.abs().max()
     options = TeacherOptions('mmpretrain', 'resnet18_8xb32_in1k')
@@ -77,10 +78,13 @@ def test_weights_load_strictly(teacher_file, tmp_path):
     teacher = build_teacher(TeacherOptions('timm', 'test_resnet'), 3, students())
     state = torch.load(teacher_file)['model']
     load_teacher(teacher, teacher_file, 3)
-    torch.save({name: 2 * value for name, value in state.items() if name != 'fc.bias'}, tmp_path / 'part.pth')
+    assert_equal(teacher.model.state_dict(), state)
+    before = {name: value.clone() for name, value in state.items()}
+    del state['fc.bias']
+    torch.save(state, tmp_path / 'part.pth')
     with pytest.raises(CheckpointError, match='missing in the file.*fc.bias'):
         load_teacher(teacher, tmp_path / 'part.pth', 3)
-    assert_equal(teacher.model.state_dict(), state)
+    assert_equal(dict(teacher.model.state_dict()), before)
 
 
 def test_the_default_teacher_has_the_names_of_its_file():
@@ -93,8 +97,9 @@ def test_the_default_teacher_has_the_names_of_its_file():
 
 
 def test_a_teacher_of_other_classes(teacher_file, tmp_path):
-    torch.save(dict(state_dict=torch.load(teacher_file)['model'],
-                    meta=dict(dataset_meta=dict(classes=['blue', 'green', 'red']))), tmp_path / 'teacher.pth')
+    content = dict(state_dict=torch.load(teacher_file)['model'],
+                   meta=dict(dataset_meta=dict(classes=['blue', 'green', 'red'])))
+    torch.save(content, tmp_path / 'teacher.pth')
     for num_classes, names, *words in (
             (4, (), 'has 3 classes', 'student has 4'),
             (3, ('blue', 'red', 'green'), "class 1 is 'green', not 'red'", 'order'),
@@ -111,8 +116,10 @@ def test_no_such_classifier():
     pytest.importorskip('timm')
     for library, name, *words in (
             ('timm', 'regnety160', 'regnety160', 'did you mean', 'regnety_160'),
+            ('timm', 'regnety_160.deit_in1', 'did you mean regnety_160.deit_in1k'),
             ('timm', 'hf-hub:someone/model', 'timm has no model'),
             ('mmpretrain', 'resnet18_8xb32_in1', 'did you mean', 'resnet18_8xb32_in1k'),
+            ('xcit_dense', 'xcit_m24_p16_custm', 'model.teacher.name', 'did you mean xcit_m24_p16_custom'),
             ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', 'is not a classifier'),
             ('xcit_dense', 'xcit_n12_p16_dino_small', 'is not a classifier')):
         with pytest.raises(ConfigError) as error:
@@ -127,6 +134,7 @@ def test_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
     for checkpoint, kind, *words in (
             (None, ConfigError, 'checkpoint is missing', 'test_resnet of timm'),
+            ('gone.pth', CheckpointError, 'model.teacher.checkpoint: there is no file', 'gone.pth'),
             ('https://127.0.0.1:9/teacher.pth', CheckpointError, 'cannot fetch', 'put the file at')):
         with pytest.raises(kind) as error:
             TeacherOptions('timm', 'test_resnet', checkpoint).fetch()
@@ -135,6 +143,7 @@ def test_no_file(tmp_path, monkeypatch):
 
 def test_the_config_names_the_published_teacher():
     """With the average of the base."""
+    from xcit_dense import get_config
     cfg = get_config('xcit_s12_p16_imagenet_dist')
     assert [hook['type'] for hook in cfg.custom_hooks] == ['TeacherHook', 'AverageHook']
     assert cfg.model.teacher.checkpoint.endswith('/deit/regnety_160-a5fe301d.pth')

@@ -20,8 +20,8 @@ def paper(height=240, width=320):
     return np.full((height, width, 3), (20, 90, 200), np.uint8)
 
 
-def changed(drawn):
-    return (paper() != drawn).any(2)
+def changed(picture, drawn):
+    return (picture != drawn).any(2)
 
 
 def area_of(drawn, colour):
@@ -81,6 +81,7 @@ def shows(drawn, name, colour):
 
 
 def test_every_class_has_its_name_in_its_region():
+    """That of a small region is next to it; images of any size can be drawn."""
     labels = np.zeros((240, 320), np.uint8)
     labels[20:220, 20:150], labels[180:200, 250:270] = 1, 2
     drawn = draw_map(paper(), labels, AREAS, AREA_COLOURS)
@@ -120,6 +121,7 @@ OFTEN, GUESSES = [0.6, 0.9, 0.94, 0.65, 0.5], [1, 0, 0, 1, 0]
 
 @pytest.mark.parametrize('order', ([0, 1, 2, 3, 4], [2, 3, 0, 4, 1], [1, 4, 0, 3, 2]))
 def test_duplicates_change_no_pixel_of_the_best(order):
+    """Neither by their masks nor by their outlines, boxes and names, whatever the order of the list."""
     masks = np.array([box_mask(*box) for box in TWICE])
     masks[:, 95:105, 120:150] = False  # a hole, in which others are visible
     far = [10, 190, 60, 230]  # what is elsewhere is named as without them
@@ -132,17 +134,18 @@ def test_duplicates_change_no_pixel_of_the_best(order):
 
 
 def test_among_boxes_alone_the_best_has_its_lines_and_its_name():
+    """The lines of others cross it, and nothing else of them is in it."""
     alone, drawn = (draw([TWICE[i] for i in part], [GUESSES[i] for i in part], scores=[OFTEN[i] for i in part])
                     for part in ([2], [2, 1, 0, 3, 4]))
     x1, y1, x2, y2 = TWICE[2]
-    own, lines = changed(alone), np.zeros((240, 320), bool)
+    own, lines = changed(paper(), alone), np.zeros((240, 320), bool)
     own[:, x2:] = own[y2:] = False  # there names of others touch it
     assert own.sum() > 500 and (drawn[own] == alone[own]).all()
     for left, top, right, bottom in TWICE:
         lines[top:bottom + 1, [left, right]] = lines[[top, bottom], left:right] = True
-    assert changed(drawn)[lines].all()
+    assert changed(paper(), drawn)[lines].all()
     inside = box_mask(x1, y1, x2, y2) & ~lines
-    assert inside.sum() > 2000 and not changed(drawn)[inside].any()
+    assert inside.sum() > 2000 and not changed(paper(), drawn)[inside].any()
 
 
 def test_a_worse_object_within_a_better_one_keeps_its_box():
@@ -174,7 +177,7 @@ def test_any_box_can_be_drawn_and_names_are_inside_the_picture(box):
 
 
 def test_objects_of_classes_without_a_name_and_no_objects():
-    assert changed(draw([[9, 50, 99, 99]], [7])).any()
+    assert changed(paper(), draw([[9, 50, 99, 99]], [7])).any()
     assert (draw([], [], scores=[], marks=[]) == paper()).all()
     assert (draw(np.zeros((0, 4)), [], np.zeros((0, 240, 320))) == paper()).all()
 
@@ -192,6 +195,7 @@ def test_names_do_not_bury_a_crowded_picture():
 
 
 def test_small_objects_are_not_under_names():
+    """Neither their own nor those of others: two small boxes above each other, each with a name at its side."""
     boxes = np.array([[150, 100, 170, 112], [150, 114, 170, 126], [150, 128, 170, 140]], float)
     for x, y in filter(None, place(boxes, [(60, 12)] * 3, (240, 320))):
         for x1, y1, x2, y2 in boxes:
@@ -215,6 +219,7 @@ def test_long_names_are_cut_and_scores_are_not():
 
 @pytest.fixture
 def other_fonts(monkeypatch):
+    """Replaces the fonts of the system."""
     def use(*files):
         monkeypatch.setattr(names_module, '_system_files', lambda: [*files])
         names_module._file_with.cache_clear()

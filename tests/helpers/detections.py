@@ -15,10 +15,13 @@ SIDE = 100
 
 
 def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
-    """Write a COCO file of square images, and ``with_files`` the images too; return its path.
+    """Write a COCO file of square images; return its path.
 
-    ``images`` are for each image its objects: class number, x, y, width, height, and optionally ``crowd``. Category ids
-    are 10, 20, ...
+    Args:
+        folder: Where to write it.
+        images: For each image its objects: class number, x, y, width, height, and optionally ``crowd``.
+        classes: The names; category ids are 10, 20, ...
+        with_files: Whether to write the images too.
     """
     content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
                                                           for i, name in enumerate(classes, 1)])
@@ -36,6 +39,7 @@ def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False
 
 
 def encoded(x, y, width, height):
+    """Return a rectangle as RLE."""
     mask = np.zeros((SIDE, SIDE), np.uint8, order='F')
     mask[int(y):int(y + height), int(x):int(x + width)] = 1
     code = mask_api.encode(mask)
@@ -55,6 +59,7 @@ def sample(number, objects, with_masks=False, folder=None):
 
 
 def metric_of(file, **options):
+    """Return a `CocoMetric`."""
     from mmdet.evaluation import CocoMetric
     return CocoMetric(ann_file=str(file), **options)
 

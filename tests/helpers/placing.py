@@ -16,8 +16,8 @@ from xcit_dense.data.layouts import DataOptions, place_data
 
 def detector(root, with_mask=False, **changes):
     """Return the parts of a config for detection that matter, in COCO's layout."""
-    cfg = dict(classes_from_data=True, model=dict())
-    for part, name in dict(train='train', val='val', test='val').items():
+    parts, cfg = dict(train='train', val='val', test='val'), dict(classes_from_data=True, model=dict())
+    for part, name in parts.items():
         pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=with_mask)]
         cfg[f'{part}_dataloader'] = dict(dataset=dict(
             type='CocoDataset', data_root=str(root), ann_file=f'annotations/instances_{name}2017.json',
@@ -69,8 +69,11 @@ def numbers(cfg):
 
 
 def train_data(config, root, work_dir) -> dict:
-    return load_config(config, data_root=root, work_dir=work_dir, pretrained=False).train_dataloader.dataset.to_dict()
+    """Return the config of the training data that `load_config` returns for a folder."""
+    cfg = load_config(config, data_root=root, work_dir=work_dir, pretrained=False)
+    return cfg.train_dataloader.dataset.to_dict()
 
 
 def files_in(*folders) -> dict:
+    """Return what all files below folders hold, by their paths."""
     return {path: path.read_bytes() for folder in folders for path in Path(folder).rglob('*') if path.is_file()}

@@ -19,6 +19,7 @@ def segmentor(trained_segmentor):
 
 @pytest.fixture(scope='session')
 def path(demo_data):
+    """An image of the generated data."""
     return demo_data / 'val2017/000000000001.jpg'
 
 

@@ -25,6 +25,8 @@ CONFIGS = dict(det=(TINY_CONFIG, '', 'custom_imports = dict(imports=["xcit_dense
 
 @pytest.fixture
 def data(demo_data, tmp_path):
+    """A function that copies the generated data, with images of five channels of 16 bits."""
+
     def copy(suffix):
         root = shutil.copytree(demo_data, tmp_path / 'data', ignore=shutil.ignore_patterns('classes', '.made_by*'))
         for path in root.rglob('*.jpg'):
@@ -44,6 +46,7 @@ def data(demo_data, tmp_path):
 
 
 def check(config, data, folder, run):
+    """Check the data; its sheet shows images."""
     done = run('check_data.py', config, '--data-root', data, '--out', folder / 'check', '--strict')
     sheet = cv2.imread(str(folder / 'check/train_dataloader.png'))
     assert sheet is not None and len(np.unique(sheet.reshape(-1, 3), axis=0)) > 500
@@ -53,12 +56,13 @@ def check(config, data, folder, run):
 @pytest.mark.parametrize('task, suffix', (('seg', '.npy'), pytest.param('det', '.tif', marks=pytest.mark.slow)))
 def test_five_channels_all_the_way(task, suffix, data, tmp_path):
     (base, dataset, imports, preprocessor), data, config = CONFIGS[task], data(suffix), tmp_path / 'five.py'
-    lines = [f'_base_ = "{base}"', imports, 'load = dict(type="LoadImageChannels", channels=5)',
-             *(f'{part}_pipeline = [load, *_base_.{part}_pipeline[1:]]' for part in ('train', 'test')),
-             f'train_dataloader = dict(dataset=dict(pipeline=train_pipeline, {dataset.format(suffix)}))',
-             f'val_dataloader = dict(dataset=dict(pipeline=test_pipeline, {dataset.format(suffix)}))',
-             'test_dataloader = val_dataloader',
-             f'model = dict(data_preprocessor=dict({preprocessor}, {STATISTICS}), backbone=dict(in_channels=5))']
+    lines = [f'_base_ = "{base}"', imports, 'load = dict(type="LoadImageChannels", channels=5)']
+    for part in ('train', 'test'):
+        lines += [f'{part}_pipeline = [load, *_base_.{part}_pipeline[1:]]']
+    lines += [f'train_dataloader = dict(dataset=dict(pipeline=train_pipeline, {dataset.format(suffix)}))',
+              f'val_dataloader = dict(dataset=dict(pipeline=test_pipeline, {dataset.format(suffix)}))',
+              'test_dataloader = val_dataloader',
+              f'model = dict(data_preprocessor=dict({preprocessor}, {STATISTICS}), backbone=dict(in_channels=5))']
     config.write_text('\n'.join(lines))
     run, images = tmp_path / 'run', data / ('val2017' if task == 'det' else 'images/validation')
     if task == 'det':

@@ -18,6 +18,7 @@ FILE, CONFIG, CHECKPOINT = 'annotations/instances_val2017.json', 'the config', '
 
 
 def detector(tmp_path, ids=None, names=SHAPES, num_classes=5, **dataset):
+    """A config whose annotation file has such ids, if any."""
     cfg = load_config(TINY_CONFIG, pretrained=False)
     cfg.model.roi_head.bbox_head.num_classes = cfg.model.roi_head.mask_head.num_classes = num_classes
     for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
@@ -63,15 +64,17 @@ def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
     found = classes_of_objects(detector(tmp_path), {}, CHECKPOINT)
     assert found.names == ('0', '1', '2', '3', '4') and 'metainfo.classes' in found.names_from
     cfg = detector(tmp_path, num_classes=3, metainfo=dict(classes=('a', 'b', 'c')))
-    assert classes_of_objects(cfg, {}, CHECKPOINT)[:3] == (('a', 'b', 'c'), (1, 2, 3), CONFIG)
+    found = classes_of_objects(cfg, {}, CHECKPOINT)
+    assert found[:3] == (('a', 'b', 'c'), (1, 2, 3), CONFIG)
     found = classes_of_objects(detector(tmp_path, num_classes=80), {}, CHECKPOINT)
     assert found.names == CocoDataset.METAINFO['classes']
     assert (found.names_from, found.numbers_from) == ('CocoDataset', 'COCO 2017')
     ids = dict(zip(found.names, found.numbers, strict=True))
     # some at both sides of each gap, as instances_val2017.json has them
-    wanted = {'person': 1, 'fire hydrant': 11, 'stop sign': 13, 'giraffe': 25, 'backpack': 27, 'handbag': 31,
-              'bottle': 44, 'wine glass': 46, 'bed': 65, 'dining table': 67, 'toilet': 70, 'tv': 72,
-              'book': 84, 'toothbrush': 90}
+    wanted = {
+        'person': 1, 'fire hydrant': 11, 'stop sign': 13, 'zebra': 24, 'giraffe': 25, 'backpack': 27, 'umbrella': 28,
+        'handbag': 31, 'bottle': 44, 'wine glass': 46, 'cup': 47, 'bed': 65, 'dining table': 67, 'toilet': 70,
+        'tv': 72, 'refrigerator': 82, 'book': 84, 'toothbrush': 90}
     assert {name: ids[name] for name in wanted} == wanted
     other = dict(classes=CocoDataset.METAINFO['classes'][::-1])
     assert classes_of_objects(detector(tmp_path), other, CHECKPOINT).numbers == tuple(range(1, 81))
@@ -82,6 +85,7 @@ def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
     ('ADE20KDataset', dict(reduce_zero_label=False), {}, 0),
     ('ADE20KDataset', {}, dict(reduce_zero_label=False), 0),
     ('mmseg.ADE20KDataset', {}, {}, 1),
+    (ADE20KDataset, {}, {}, 1),
     ('CityscapesDataset', {}, {}, 0),
     ('ImageFolderDataset', dict(reduce_zero_label=True), {}, 1)))
 def test_the_first_label_is_that_of_the_data(kind, dataset, meta, first):
@@ -106,6 +110,7 @@ def test_names_of_pixels(tmp_path):
 
 
 def test_no_more_files_are_read_than_need_be(tmp_path, monkeypatch):
+    """The annotations of a training are large."""
     read = []
     monkeypatch.setattr(classes, 'classes_of_data', lambda dataset: read.append(dataset) or classes_of_data(dataset))
     for names, numbers, count in ((SHAPES, (7, 90, 3, 0, 8), 1), ('abcde', (1, 2, 3, 4, 5), 2)):

@@ -13,7 +13,7 @@ from helpers.paths import TINY_CLS_CONFIG
 from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.loading import read_config
 from xcit_dense.data.imagenet import imagenet_classes
-from xcit_dense.errors import CheckpointError, ConfigError
+from xcit_dense.errors import CheckpointError, ConfigError, DataError
 from xcit_dense.predict import classify, opening
 from xcit_dense.predict.attention import Attention
 from xcit_dense.predict.classifying import Classifier, middle_of
@@ -26,15 +26,17 @@ BN = dict(norm_cfg=dict(type='BN'))
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
+    """By what they hold: files of small models."""
     folder = tmp_path_factory.mktemp('weights')
     torch.manual_seed(1)
     state = randomise(XCiTClassifier(ARCH, num_classes=1000, **BN)).state_dict()
+    few = {name: value[:4] if name.startswith('head.') else value for name, value in state.items()}
     none = {name: value for name, value in state.items() if not name.startswith('head.')}
-    few = {**none, **{name: state[name][:4] for name in state.keys() - none.keys()}}
     meta, stem = dict(dataset_meta=dict(classes=('a', 'b', 'c', 'd'))), 'patch_embed.proj.0.0.weight'
     content = dict(
         imagenet=state, few=few, dino=none, own=dict(meta=meta, state_dict=few),
         wrong=dict(meta=dict(dataset_meta=dict(classes=('a', 'b'))), state_dict=few),
+        many=dict(meta=dict(dataset_meta=dict(classes=tuple('abcde'))), state_dict=few),
         run=dict(meta=meta, state_dict={f'backbone.{name}': value for name, value in few.items()}),
         dense=XCiT(ARCH, **BN).state_dict(),
         grey={**few, stem: few[stem].sum(1, keepdim=True)}, wide={**few, stem: few[stem].repeat(1, 2, 1, 1)})
@@ -66,7 +68,7 @@ def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture,
 
 @pytest.mark.parametrize('name, names, words', (
     ('own', 'abcd', 'checkpoint'), ('run', 'abcd', 'checkpoint'), ('few', '0123', 'no names'),
-    ('wrong', '0123', 'has 2 names')))
+    ('wrong', '0123', 'has 2 names'), ('many', '0123', 'has 5 names')))
 def test_names_of_ones_own_classes(name, names, words, opened, picture):
     classifier = opened(name)
     assert classifier.names == tuple(names) and words in classifier.names_from
@@ -115,17 +117,18 @@ def test_logits_are_those_of_mmpretrains_pipeline(kind, files, opened, picture, 
         image = Image.fromarray(dict(grey=picture[..., 0], alpha=np.dstack([picture, picture[..., :1]]),
                                      deep=picture[..., 0].astype(np.uint16) * 257).get(kind, picture))
         (image.quantize(16) if kind == 'colours' else image).save(path)
-    data = Compose([dict(type='LoadImageFromFile'),
-                    dict(type='ResizeEdge', scale=64, edge='short', backend='pillow', interpolation='bicubic'),
-                    dict(type='CenterCrop', crop_size=64), dict(type='PackInputs')])(
-                        dict(img_path=str(path), gt_label=0))
+    steps = [dict(type='LoadImageFromFile'),
+             dict(type='ResizeEdge', scale=64, edge='short', backend='pillow', interpolation='bicubic'),
+             dict(type='CenterCrop', crop_size=64), dict(type='PackInputs')]
+    data = Compose(steps)(dict(img_path=str(path), gt_label=0))
     preprocess = ClsDataPreprocessor(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
-    batch = preprocess({name: [value] for name, value in data.items()})['inputs']
+    batch = preprocess(dict(inputs=[data['inputs']], data_samples=[data['data_samples']]))['inputs']
     model = XCiTClassifier(ARCH, num_classes=4, **BN).eval()
     model.load_weights(files / 'few.pth')
     with torch.no_grad():
         wanted = model(batch)[0]
-    torch.testing.assert_close(opened('few').logits(read_picture(path)), wanted, rtol=1e-5, atol=1e-5)
+    logits = opened('few').logits(read_picture(path))
+    torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('shape', ((1, 1), (1, 30000), (30000, 2)))
@@ -141,14 +144,23 @@ def test_the_tiny_and_the_very_long(shape, monkeypatch):
     assert found.shape == (224, 224, 3) and (found == 7).all() and sizes
 
 
+@pytest.mark.parametrize('content', (b'', b'no image', None))
+def test_a_file_that_is_no_image(content, opened, tmp_path):
+    if content is not None:
+        (tmp_path / 'a.jpg').write_bytes(content)
+    with pytest.raises(DataError, match='a.jpg'):
+        opened('few')(tmp_path / 'a.jpg')
+
+
 @pytest.mark.parametrize('source, size', (
-    ('few.pth', 224), ('xcit_nano_12_p16_384.fb_dist_in1k.pth', 384), ('a_384_dist.pth', 224), ('epoch_384.pth', 224),
-    ('xcit_nano_12_p16_224_dist.pth', 224),
+    ('few.pth', 224), ('xcit_nano_12_p16_384_dist.pth', 384), ('xcit_nano_12_p16_384.fb_dist_in1k.pth', 384),
+    ('a_384_dist.pth', 224), ('xcit_nano_12_p16_224_dist.pth', 224), ('epoch_384.pth', 224),
     ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b.pth', 384),
     ('xcit_384.v2/my_224.pth', 224), ('xcit_s12_384_dist/epoch_3.pth', 224),
     ('nano_12_p16_224', 224), ('nano_12_p16_384_dist', 384), ('xcit://nano_12_p16_384_dist', 384),
     ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384), ('xcit_s12_384_dist', 224)))
 def test_the_size_of_published_files(source, size, files, tmp_path, monkeypatch):
+    """A work dir of such a name is no published file."""
     monkeypatch.setattr(opening, 'fetch', lambda source: files / 'few.pth')  # no internet
     monkeypatch.setattr(opening, '_published', str)
     monkeypatch.chdir(tmp_path)
@@ -199,6 +211,7 @@ def test_options_that_cannot_be(options, words):
 
 
 def save(path, model, cfg, **meta):
+    """Write what a run writes: weights, and its config as text."""
     text = cfg if isinstance(cfg, str) else Config(cfg).pretty_text
     torch.save(dict(meta=dict(cfg=text, mmengine_version='0.10.7', **meta),
                     state_dict=prefixed(randomise(model).state_dict(), 'backbone.')), path)

@@ -54,6 +54,8 @@ def predictor_of(trained, trained_segmentor, tmp_path):
 
 @pytest.fixture
 def images(tmp_path):
+    """A function that writes files of one colour each, and returns their folder and their paths."""
+
     def write(*names):
         paths = [tmp_path / 'images' / name for name in names]
         for path in paths:
@@ -84,19 +86,24 @@ def segmented(labels):
     return SegDataSample(pred_sem_seg=PixelData(data=torch.from_numpy(labels)[None]))
 
 
+def results_in(out):
+    return json.loads((out / 'results.json').read_text())
+
+
 def near(path, x, y, wanted, most):
     colour = np.asarray(Image.open(path).convert('RGB'))[y, x].astype(int)
     return np.abs(colour - np.array(wanted)).max() <= most
 
 
 def test_results_of_known_objects(predictor_of, images, tmp_path):
+    """Boxes become [x, y, width, height]; masks stay as they are; ids and names are those of the label."""
     masks = corner(4, 6, 40, 20), corner(20, 60, 30, 33), corner(1, 0, 12, 70)
     first = detected([[6, 4, 26, 44], [60, 20, 93.5, 50.25]], [4, 0], [0.875, 0.125], masks[:2])
     second = detected([[0, 1, 70, 13]], [2], [0.5], masks[2:])
     predictor = predictor_of(first, second, detected((), (), (), []), category_ids=(7, 90, 3, 0, 10**12))
     words = predict_files(predictor, *images('deep/0090.png', '7.jpg', '11.bmp'), tmp_path / 'out')
     assert words.startswith('3 pictures and 3 objects')
-    records = json.loads((tmp_path / 'out/results.json').read_text())
+    records = results_in(tmp_path / 'out')
     found = [mask_api.decode(record.pop('segmentation')).astype(bool) for record in records]
     assert records == [
         dict(image_id=90, file_name='deep/0090.png', category_id=10**12, category_name='cross', score=0.875,
@@ -116,13 +123,14 @@ def test_results_of_known_objects(predictor_of, images, tmp_path):
     (('7.png', 'deep/0012.png'), ('7.png', 'deep/0012.png', 'other.png'), [1000, 1001]),
     (('7.png', 'deep/0012.png'), ('7.png', ), [7, 12])))
 def test_ids_of_images(predictor_of, images, tmp_path, names, listed, ids):
-    """Those of the annotation file if it lists all, else the numbers in the names if all differ, else the positions."""
+    """Those of the annotation file of the data if it lists all; otherwise the numbers in the names if all have one and
+    no two are equal, otherwise the positions from 1."""
     (tmp_path / 'a.json').write_text(json.dumps(dict(annotations=[], categories=[], images=[
         dict(id=1000 + i, file_name=name) for i, name in enumerate(listed)])))
     predictor = predictor_of(detected(), detected(), dataset=dict(
         data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='images/')) if listed else {})
     predict_files(predictor, *images(*names), tmp_path / 'out')
-    records = json.loads((tmp_path / 'out/results.json').read_text())
+    records = results_in(tmp_path / 'out')
     assert [record['image_id'] for record in records] == ids and not any('segmentation' in r for r in records)
     assert [data['data_samples'][0].img_id for data in predictor.model.asked] == ids
 
@@ -132,12 +140,12 @@ def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(
     paths[1].write_bytes(b'no image')
     with pytest.raises(DataError, match='2 of 4 images could not be predicted(.|\n)*a.png: AttributeError(.|\n)*b.png'):
         predict_files(predictor_of(None, detected(), detected()), root, paths, tmp_path / 'out')
-    records = json.loads((tmp_path / 'out/results.json').read_text())
-    assert [(record['image_id'], record['file_name']) for record in records] == [(3, 'c.png'), (4, 'd.png')]
+    assert [(r['image_id'], r['file_name']) for r in results_in(tmp_path / 'out')] == [(3, 'c.png'), (4, 'd.png')]
 
 
 @pytest.mark.parametrize('sample', (detected(), segmented(np.zeros((HEIGHT, WIDTH), np.int64))), ids=('det', 'seg'))
 def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images, tmp_path):
+    """In the order of OpenCV, which the model's preprocessor turns, with its size and nothing of a ground truth."""
     predictor = predictor_of(sample)
     predict_files(predictor, *images('5.png'), tmp_path / 'out')
     data, = predictor.model.asked
@@ -152,6 +160,7 @@ def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images,
 
 
 def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
+    """The image's own, the palette's for what is found, and nothing of what is below the threshold."""
     block, other = np.zeros((2, HEIGHT, WIDTH), bool)
     block[20:50, 4:44] = True
     other[20:50, 54:90] = True
@@ -173,6 +182,7 @@ FIELDS = np.indices((HEIGHT, WIDTH))[0] // 20 * 2 + np.indices((HEIGHT, WIDTH))[
 
 @pytest.mark.parametrize('first', (0, 1))
 def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first):
+    """Every pixel has the number of its class in the data: from 0, or from 1 where 0 is unlabelled."""
     maps = FIELDS, FIELDS[::-1].copy()
     predictor = predictor_of(*map(segmented, maps), dataset=dict(reduce_zero_label=not first),  # the checkpoint counts
                              reduce_zero_label=bool(first), palette=PALETTE)

@@ -26,6 +26,8 @@ PAPER = (20, 90, 200)
 
 
 class Images(BaseDataset):
+    """A data set without annotations."""
+
     METAINFO = dict(classes=('a', 'b'), palette=[(200, 20, 20), (20, 200, 20)])
 
     def load_data_list(self):
@@ -34,6 +36,7 @@ class Images(BaseDataset):
 
 @pytest.fixture
 def image(tmp_path):
+    """The file of an image of 60 x 50."""
     path = tmp_path / 'images/deep/a.png'
     path.parent.mkdir(parents=True)
     Image.new('RGB', (60, 50), PAPER).save(path)
@@ -56,7 +59,9 @@ def sample_of(path):
     return DetDataSample(metainfo=dict(img_path=str(path)), gt_instances=boxes, pred_instances=found)
 
 
-def visualizer_of(kind=DetLocalVisualizer, **settings):
+def visualizer_of(kind=DetLocalVisualizer, save_dir=None, **settings):
+    if save_dir:
+        settings.update(vis_backends=[dict(type='LocalVisBackend')], save_dir=str(save_dir))
     visualizer = kind.get_instance('test', **settings)
     visualizer.dataset_meta = Images.METAINFO
     return visualizer
@@ -93,6 +98,7 @@ def test_images_of_any_place_have_a_picture_each_below_the_folder(tmp_path, monk
 
 
 def drawn_by(kind, visualizer, image, sample=None, loading={}, **options):
+    """The picture that a hook draws of an image."""
     folder = image.parents[2]
     runner = runner_of(images_in(folder, img='images'), loading, visualizer=visualizer, work_dir=str(folder),
                        timestamp='now')
@@ -134,6 +140,7 @@ class OwnVisualizer(DetLocalVisualizer):
                                       dict(text_color=(9, 99, 199)), dict(mask_color='green'),
                                       dict(kind=OwnVisualizer), dict(open=True)), ids=str)
 def test_changed_visualizers_draw_as_with_the_hook_of_mmdet(settings, image):
+    """So do others what only they can draw: names of an open vocabulary."""
     sample, settings = sample_of(image), dict(settings)
     if settings.pop('open', False):
         sample.pred_instances.label_names = ['an open', 'vocabulary']
@@ -143,6 +150,7 @@ def test_changed_visualizers_draw_as_with_the_hook_of_mmdet(settings, image):
 
 
 def test_masks_of_any_kind_are_drawn(image):
+    """Polygons and bitmaps of the ground truth, tensors of predictions; also where there are only masks."""
     mask, boxes = np.zeros((2, 50, 60), np.uint8), torch.tensor([[10., 10, 25, 30], [30, 20, 50, 40]])
     mask[0, 10:30, 10:25], mask[1, 20:40, 30:50] = 1, 1
     polygons = [[np.array([x1, y1, x2, y1, x2, y2, x1, y2], float)] for x1, y1, x2, y2 in boxes.tolist()]
@@ -159,8 +167,7 @@ def test_masks_of_any_kind_are_drawn(image):
 
 def test_without_a_folder_pictures_go_to_the_visualizer_as_by_mmdet(image, tmp_path):
     """Configs built on these say `interval` and the like of mmdet's hook for the validation."""
-    runner = runner_of(images_in(tmp_path), iter=6, visualizer=visualizer_of(
-        vis_backends=[dict(type='LocalVisBackend')], save_dir=str(tmp_path / 'shown')))
+    runner = runner_of(images_in(tmp_path), iter=6, visualizer=visualizer_of(save_dir=tmp_path / 'shown'))
     hook = DrawingHook(True)
     for _ in range(2):
         hook.after_test_iter(runner, 0, None, [sample_of(image)])
@@ -193,6 +200,7 @@ def test_a_picture_is_of_the_image_as_the_data_set_reads_it(loading, size, image
 
 
 def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(image, tmp_path):
+    """They tell of their images one by one."""
     runner = runner_of(SimpleNamespace(), visualizer=visualizer_of())
     hook = DrawingHook(True, str(tmp_path / 'out'))
     hook.before_test(runner)

@@ -42,8 +42,12 @@ def image(tmp_path):
     return tmp_path / 'images/5.png'
 
 
+def labels_in(out):
+    return cv2.imread(str(out / 'labels/5.png'), cv2.IMREAD_UNCHANGED)
+
+
 @RUNTIMES
-def test_both_tasks(runtime, detector, segmentor, image, tmp_path):
+def test_a_detector(runtime, detector, image, tmp_path):
     pytest.importorskip(runtime)
     done = run_tool('predict.py', detector, image.parent, '--out', tmp_path / 'out', '--runtime', runtime)
     assert '3 objects' in done.stdout and (tmp_path / 'out/5.jpg').is_file()
@@ -54,9 +58,6 @@ def test_both_tasks(runtime, detector, segmentor, image, tmp_path):
     assert json.loads((tmp_path / 'out/classes.json').read_text()) == dict(
         classes={'7': 'red', '8': 'green', '9': 'blue'}, names_from='a', numbers_from='b',
         image_ids='the numbers in the file names')
-    run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'maps', '--runtime', runtime)
-    labels = cv2.imread(str(tmp_path / 'maps/labels/5.png'), cv2.IMREAD_UNCHANGED)
-    assert labels.shape == (40, 60) and (labels[:, :25] == 3).all() and (labels[:, 35:] == 1).all()
 
 
 def test_a_detector_without_masks_and_objects(image, tmp_path):
@@ -65,6 +66,14 @@ def test_a_detector_without_masks_and_objects(image, tmp_path):
         found = xcit_dense.load(path)(image)
         assert found.names == names and found.masks is None and found.draw().shape == (40, 60, 3)
         assert found.to_supervision().mask is None
+
+
+@RUNTIMES
+def test_a_segmentor(runtime, segmentor, image, tmp_path):
+    pytest.importorskip(runtime)
+    run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'out', '--runtime', runtime)
+    labels = labels_in(tmp_path / 'out')
+    assert labels.shape == (40, 60) and (labels[:, :25] == 3).all() and (labels[:, 35:] == 1).all()
 
 
 def test_from_python(detector, segmentor, image):
@@ -95,8 +104,7 @@ def test_tiles(detector, image, tmp_path):
     found = model(image, tile=25)
     assert np.array_equal(found.labels, model(image).labels) and found.scores is None
     run_tool('predict.py', tmp_path / 'm.onnx', image.parent, '--out', tmp_path / 'out', '--tile', 25)
-    written = cv2.imread(str(tmp_path / 'out/labels/5.png'), cv2.IMREAD_UNCHANGED)
-    assert np.array_equal(written, found.labels + 1)  # the numbers that the file says
+    assert np.array_equal(labels_in(tmp_path / 'out'), found.labels + 1)  # the numbers that the file says
 
 
 def test_files_that_cannot_be_run(image, tmp_path, call_tool):

@@ -19,13 +19,13 @@ def rectangle(top, left, bottom, right, label=0):
     return label, mask
 
 
-def ring(y, x, radius):
-    return 0, cv2.circle(np.zeros(SIZE, np.uint8), (x, y), radius, 1, radius // 3).astype(bool)
+def ring(y, x, radius, label=0):
+    return label, cv2.circle(np.zeros(SIZE, np.uint8), (x, y), radius, 1, radius // 3).astype(bool)
 
 
 def box_of(mask):
-    x, y, width, height = cv2.boundingRect(mask.astype(np.uint8))
-    return x, y, x + width, y + height
+    ys, xs = np.nonzero(mask)
+    return xs.min(), ys.min(), xs.max() + 1, ys.max() + 1
 
 
 def seen(objects, tiling, masks=True, change=None, least=8):
@@ -46,6 +46,7 @@ def seen(objects, tiling, masks=True, change=None, least=8):
 
 
 def check(objects, finds, masks=True):
+    """The objects are found once each, whole."""
     found = merge(finds, MARGIN)
     assert [find.score for find in found] == sorted((find.score for find in found), reverse=True)
     wanted = {(label, *box_of(mask)): mask for label, mask in objects}
@@ -86,6 +87,7 @@ def test_each_object_is_there_once(name, overlap, masks):
 
 @WITH_MASKS
 def test_finds_that_are_not_quite_alike(masks):
+    """As of a real model: the boxes and masks of tiles differ by some pixels."""
     noise = np.random.default_rng(0)
 
     def shake(tile, found):
@@ -114,15 +116,17 @@ def test_what_two_tiles_find_is_whole_and_as_sure_as_the_surer(columns, grown, b
     assert found.box.tolist() == box and not found.cut and found.score == 0.9
 
 
-@pytest.mark.parametrize('apart', (MARGIN, MARGIN + 1))
-def test_a_find_is_cut_where_its_tile_ends_and_the_image_does_not(apart):
+def test_a_find_is_cut_where_its_tile_ends_and_the_image_does_not():
     """Of finds at the left, upper, right and lower border of each tile, within the margin and just outside."""
-    boxes = [[apart, 30, 50, 60], [30, apart, 60, 50], [50, 30, 100 - apart, 60], [30, 50, 60, 100 - apart]]
-    found = dict(bboxes=np.array(boxes, np.float32), scores=np.ones(4), labels=[0] * 4)
-    for tile in Tiling(100, 0.2).tiles(*SIZE):
-        inner = tile.x.start > 0, tile.y.start > 0, tile.x.end < 300, tile.y.end < 200
-        cut = [find.cut for find in finds_in(tile, found, SIZE, MARGIN)]
-        assert cut == [apart == MARGIN and side for side in inner]
+    tiles = Tiling(100, 0.2).tiles(*SIZE)
+    for apart in (MARGIN, MARGIN + 1):
+        boxes = [[apart, 30, 50, 60], [30, apart, 60, 50], [50, 30, 100 - apart, 60], [30, 50, 60, 100 - apart]]
+        found = dict(bboxes=np.array(boxes, np.float32), scores=np.ones(4), labels=[0] * 4)
+        for tile in tiles:
+            inner = tile.x.start > 0, tile.y.start > 0, tile.x.end < 300, tile.y.end < 200
+            assert [find.cut for find in finds_in(tile, found, SIZE, MARGIN)] == [
+                apart == MARGIN and side for side in inner]
+    assert len(tiles) == 12
 
 
 @WITH_MASKS

@@ -61,9 +61,12 @@ def found_in(picture):
         labels=torch.tensor(labels).long(), masks=torch.tensor(np.array(masks).reshape(-1, *picture.shape[:2]))))
 
 
-def finder(image):
-    assert image.data['inputs'].shape[1:] == image.picture.shape[:2]
-    return found_in(image.picture)
+class Finder:
+    """What `find_objects` needs of a predictor."""
+
+    def __call__(self, image: ReadImage):
+        assert image.data['inputs'].shape[1:] == image.picture.shape[:2]
+        return found_in(image.picture)
 
 
 def reader_of(**options):
@@ -79,7 +82,7 @@ def reader():
 @pytest.mark.parametrize('tile, overlap', ((100, 0.2), (64, 0.3), (200, 0.1), (40, 0.2)))
 def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
     image, count = picture()
-    finds, has_masks = find_objects(finder, TiledReader(reader, Tiling(tile, overlap)).read(image, 0))
+    finds, has_masks = find_objects(Finder(), TiledReader(reader, Tiling(tile, overlap)).read(image, 0))
     wanted = found_in(image).pred_instances.numpy()
     assert has_masks and len(finds) == len(wanted.scores) == count
     boxes = {(int(label), *map(int, box)): mask for label, box, mask in
@@ -113,6 +116,7 @@ def image():
 @pytest.mark.parametrize('grey', (False, True))
 @pytest.mark.parametrize('suffix', ('jpg', 'png', 'tif'))
 def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_path):
+    """Read as often as wanted."""
     pytest.importorskip('pyvips')
     path = tmp_path / f'a.{suffix}'
     cv2.imwrite(str(path), image[..., 0] if grey else image)
@@ -130,6 +134,7 @@ def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_pa
 
 @pytest.mark.parametrize('suffix', ('jpg', 'png'))
 def test_a_file_that_breaks_off_is_named(suffix, image, reader, tmp_path):
+    """OpenCV does not read it either."""
     pytest.importorskip('pyvips')
     path = tmp_path / f'a.{suffix}'
     cv2.imwrite(str(path), image)
@@ -212,7 +217,7 @@ def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, t
     image, names = picture()[0], ('red', 'green', 'blue')
     small, given = cv2.resize(image, (110, 130)), []  # a third of the width, half the height
     drawing = Drawing(dict(type='DetLocalVisualizer', **visualizer), dict(classes=names, palette=[*COLOURS]))
-    finds, _ = find_objects(finder, TiledReader(reader, Tiling(100)).read(image, 0))
+    finds, _ = find_objects(Finder(), TiledReader(reader, Tiling(100)).read(image, 0))
     finds = finds[:8] if visualizer else finds
     finds += [find._replace(score=0.01, label=(find.label + 1) % 3) for find in finds]
     monkeypatch.setattr(predict_drawing, '_MASKS', 2 * small[..., 0].size)

@@ -30,8 +30,9 @@ def test_a_narrow_image_has_tiles_of_its_width():
 
 
 @pytest.mark.parametrize('tile, overlap, words', (
-    (0, None, ('--tile', '0', '1024')), (64.5, None, ('--tile', '64.5')), (True, None, ('--tile', 'True')),
-    (64, 1, ('--overlap', '1', '0.2')), (64, -0.1, ('--overlap', '-0.1')), (64, float('nan'), ('--overlap', 'nan')),
+    (0, None, ('--tile', '0', '1024')), (-5, None, ('--tile', '-5')), (64.5, None, ('--tile', '64.5')),
+    (True, None, ('--tile', 'True')), ('64', None, ('--tile', "'64'")), (64, 1, ('--overlap', '1', '0.2')),
+    (64, -0.1, ('--overlap', '-0.1')), (64, float('nan'), ('--overlap', 'nan')), (64, 20, ('--overlap', '20')),
     (None, 0.3, ('--overlap', '0.3', '--tile')), (None, 0., ('--overlap', '--tile'))))
 def test_tiles_that_cannot_be(tile, overlap, words):
     with pytest.raises(ConfigError) as error:
@@ -54,6 +55,7 @@ def sample(logits, keeps_scores=True):
 
 
 def blended(scores_of, tiling, **options):
+    """Labels and scores of an image; each pixel is given once."""
     tiles = tiling.tiles(*SIZE)
     labels, scores, count = np.full(SIZE, -1), None, np.zeros(SIZE, int)
     for patch in blend(map(scores_of, tiles), tiles, **options):
@@ -92,6 +94,7 @@ def test_blended_scores_have_no_seams(overlap):
 
 
 def test_a_tile_counts_less_towards_its_border():
+    """What a model says there, where it sees least, is outvoted."""
     logits = torch.zeros(2, 20, 20)
     logits[0, 3:-3, 3:-3] = 1
     logits[1] = 1 - logits[0]  # wrong at the border

@@ -1,5 +1,4 @@
 """test --knn and --linear: the features of a backbone, judged on labelled images."""
-import copy
 import re
 import shutil
 from types import SimpleNamespace
@@ -30,7 +29,7 @@ from xcit_dense.selfsup.linear import RATES, LinearProbeHead
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
-MEAN, STD = torch.tensor([(123.675, 116.28, 103.53), (58.395, 57.12, 57.375)])  # of red, green, blue
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of red, green, blue
 
 
 def write_images(folder, count, seed):
@@ -76,22 +75,25 @@ def accuracies(done):
     return [float(value) for value in re.findall(r'accuracy/top\d: ([\d.]+)', done.stdout)]
 
 
-def features_of(backbone, folder):
+def features_of(backbone, folder, size=(32, 32)):
     """Features of length 1 and classes of the images of a folder, without the package's data code."""
     files = sorted(folder.glob('*/*.png'))
-    pixels = torch.tensor(np.stack([cv2.resize(cv2.imread(str(path)), (32, 32))[..., ::-1] for path in files]))
+    pixels = torch.from_numpy(np.stack([cv2.resize(cv2.imread(str(path)), size) for path in files])[
+        ..., ::-1].copy()).float()
     with torch.no_grad():
-        found = backbone.features(((pixels - MEAN) / STD).permute(0, 3, 1, 2)).numpy()
+        found = backbone.features(((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)).numpy()
+    names = sorted({path.parent.name for path in files})
     return (found / np.linalg.norm(found, axis=1, keepdims=True),
-            np.unique([path.parent.name for path in files], return_inverse=True)[1])
+            np.array([names.index(path.parent.name) for path in files]))
 
 
 @pytest.fixture(scope='module')
 def wanted(data, backbone):
     """Top-1 and top-2 accuracy of 5 neighbours."""
     features, labels = features_of(backbone, data / 'train')
+    queries, truth = features_of(backbone, data / 'val')
     ranks = []
-    for query, label in zip(*features_of(backbone, data / 'val'), strict=True):
+    for query, label in zip(queries, truth, strict=True):
         similar = features @ query
         places = np.argsort(-similar)[:5]
         votes = np.bincount(labels[places], np.exp(similar[places] / 0.07), minlength=3)
@@ -141,10 +143,16 @@ def test_all_vote_where_there_are_fewer_than_k(data, weights, tmp_path):
     assert accuracies(done)[0] == 100  # the nearest of each is itself
 
 
-def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, tmp_path, monkeypatch):
-    layers, fit = [], LinearProbeHead.fit
+@pytest.fixture
+def layers(monkeypatch):
+    """The weights of every linear layer that is tested."""
+    found, fit = [], LinearProbeHead.fit
     monkeypatch.setattr(LinearProbeHead, 'fit', lambda head, layer, origin: (
-        fit(head, layer, origin), layers.append(head.weight))[0])
+        fit(head, layer, origin), found.append(head.weight))[0])
+    return found
+
+
+def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, layers, tmp_path):
     for path in shutil.copytree(data, tmp_path / 'other').glob('val/*/*.png'):
         cv2.imwrite(str(path), np.zeros((32, 32, 3), np.uint8))
     options = '--linear', 1, '--cfg-options', 'train_dataloader.batch_size=16'
@@ -156,9 +164,11 @@ def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, tmp_
 
 def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tmp_path):
     """The norm takes away what the features of all images share, which is most of those of random weights."""
-    found = 32**0.5 * torch.from_numpy(features_of(backbone, class_folders / 'train')[0])  # their length by the norm
-    torch.save(backbone.state_dict() | {'norm.weight': 1 / found.std(0), 'norm.bias': -found.mean(0) / found.std(0)},
-               tmp_path / 'apart.pth')
+    state, (found, _) = dict(backbone.state_dict()), features_of(backbone, class_folders / 'train')
+    found *= 32**0.5  # the length that the norm gives all features
+    scale = 1 / found.std(0)
+    state.update({'norm.weight': torch.from_numpy(scale), 'norm.bias': torch.from_numpy(-scale * found.mean(0))})
+    torch.save(state, tmp_path / 'apart.pth')
     done = judge(tmp_path / 'apart.pth', class_folders, tmp_path, '--linear', 15, '--report', tmp_path / 'page',
                  '--cfg-options', 'train_dataloader.batch_size=12')
     assert accuracies(done)[0] == 100, done.stdout
@@ -185,9 +195,9 @@ def with_option(option, change):
 @pytest.mark.parametrize('config, options, prepare, words', (
     (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'class token')),
     (TINY_CONFIG, ('--linear', ), None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
+    ('xcit_s12_p16_dino', ('--knn', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
     ('xcit_n12_p16_dino_small', ('--linear', ), None, ('labelled', 'such as xcit_n12_p8_small')),
     ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_n12_p8_small', '--knn or --linear')),
-    (TINY_CLS_CONFIG, ('--knn', ), 'exported', ('--knn', 'checkpoints')),
     (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
     (TINY_CLS_CONFIG, ('--linear=1', ), 'broken', ('green/03.png', )),
     (TINY_CLS_CONFIG, ('--knn', ), 'renamed', ("'crimson'", "'red'", 'different classes')),
@@ -202,14 +212,19 @@ def with_option(option, change):
      ('line 2 has the label 7', ))))
 def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
     """Before anything runs, except where an image is damaged."""
-    file = shutil.copy(weights, tmp_path / 'file.onnx' if prepare == 'exported' else tmp_path)
+    file = shutil.copy(weights, tmp_path)
     root = demo_data if config == TINY_CONFIG else shutil.copytree(data, tmp_path / 'data')
-    if prepare in PREPARE:
+    if prepare:
         PREPARE[prepare](tmp_path, root)
     done = run_tool('test.py', config, file, '--data-root', root, '--work-dir', tmp_path / 'run',
                     *(option.format(tmp_path) for option in options), check=False)
     assert done.returncode == 1 and all(word in done.message for word in words), done.stdout[-3000:]
     assert prepare == 'broken' or ' loaded ' not in done.stdout
+
+
+def test_exported_files_have_no_features_to_judge(data, tmp_path):
+    done = judge(tmp_path / 'a.onnx', data, tmp_path, '--knn', check=False)
+    assert done.returncode == 1 and '--knn' in done.message and 'checkpoints' in done.message
 
 
 @pytest.mark.integration
@@ -237,8 +252,8 @@ def hook_of(cfg):
 def features(cfg, loader, num_classes=3, **options):
     init_default_scope('mmpretrain')
     torch.manual_seed(0)
-    return Features(SimpleNamespace(model=MODELS.build(cfg.model), build_dataloader=DenseRunner.build_dataloader),
-                    loader, num_classes, **options)
+    runner = SimpleNamespace(model=MODELS.build(cfg.model), build_dataloader=DenseRunner.build_dataloader)
+    return Features(runner, loader, num_classes, **options)
 
 
 def joined(batches):
@@ -247,10 +262,12 @@ def joined(batches):
 
 def test_each_image_counts_once_in_order(cfg):
     """Though a wrapper repeats the first data set, and images that are not cropped differ in size."""
-    del cfg.test_dataloader.dataset.pipeline[2]
-    both = copy.deepcopy(cfg)
+    both = load_config(TINY_CLS_CONFIG)
+    for each in (cfg, both):
+        del each.test_dataloader.dataset.pipeline[2]
+    first, second = cfg.train_dataloader.dataset.copy(), cfg.test_dataloader.dataset
     both.train_dataloader.dataset = dict(type='ConcatDataset', datasets=[
-        dict(type='RepeatDataset', times=3, dataset=both.train_dataloader.dataset), both.test_dataloader.dataset])
+        dict(type='RepeatDataset', times=3, dataset=first), second])
     set_knn(cfg, 5)
     loader = hook_of(cfg).loader
     found, labels, numbers = joined(features(cfg, loader))
@@ -280,7 +297,8 @@ def test_every_tenth_image_is_held_out_as_it_is_in_the_test(cfg):
     (found, labels, numbers), = features(cfg, hook_of(cfg).held_out_loader, step=10)
     assert numbers.tolist() == [0, 10] and labels.tolist() == [0, 2]
     set_knn(cfg, 5)
-    torch.testing.assert_close(found, joined(features(cfg, hook_of(cfg).loader))[0][[0, 10]])
+    whole, *_ = joined(features(cfg, hook_of(cfg).loader))
+    torch.testing.assert_close(found, whole[[0, 10]])
 
 
 def test_a_label_without_a_class_names_the_image(cfg, class_folders):

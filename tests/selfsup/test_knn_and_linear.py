@@ -75,7 +75,7 @@ def test_a_separable_problem_is_learned_by_the_rate_that_is_best():
 
 def test_each_layer_is_what_it_would_be_alone():
     """By torch's own optimizer and the loss of that layer only; what is held out teaches only the final layer."""
-    probes, *_ = learned(steps=20, seed=3)
+    probes, *held_out = learned(steps=20, seed=3)
     features, labels = blobs()
     known = torch.arange(60) % 10 != 0
     for place, rate in enumerate(RATES):

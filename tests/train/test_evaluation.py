@@ -4,7 +4,9 @@ hotcoco in place of pycocotools finds the same arrays and figures, and no test i
 """
 import json
 import sys
+from contextlib import redirect_stdout
 from importlib.machinery import ModuleSpec
+from io import StringIO
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,26 +15,35 @@ import torch
 from mmdet.evaluation import CocoMetric
 from mmengine.config import Config
 from pycocotools import mask as mask_api
+from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from helpers.detections import evaluated, many, metric_of, sample, write_truth
 from helpers.paths import TINY_CONFIG
-from helpers.runs import make_config
 from helpers.tools import run_tool
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.errors import ConfigError, SetupError
 from xcit_dense.report.detection import DetectionRecorder
 from xcit_dense.train import build_runner, fast_evaluation
-from xcit_dense.train.fast_evaluation import FastEvaluationHook, set_fast_evaluation
+from xcit_dense.train.fast_evaluation import FastCOCOeval, FastEvaluationHook, set_fast_evaluation
 
 VALIDATION = 'annotations/instances_val2017.json'
+
+
+def config_of(demo_data, tmp_path):
+    cfg = load_config(TINY_CONFIG, data_root=str(demo_data), pretrained=False)
+    take_classes(cfg)
+    cfg.work_dir = str(tmp_path / 'run')
+    return cfg
 
 
 @pytest.fixture
 def evaluate(demo_data, tmp_path):
     """A function that judges nearly right predictions by the metric of a run, on an annotation file changed before."""
     content = json.loads((demo_data / VALIDATION).read_text())
-    runner = build_runner(make_config(TINY_CONFIG, demo_data, tmp_path / 'run'))
+    runner = build_runner(config_of(demo_data, tmp_path))
 
     def call(change, **options):
         changed = json.loads(json.dumps(content))
@@ -110,7 +121,7 @@ def test_new_ids_are_told_once_with_their_file(several, demo_data, tmp_path, cap
     ids(int)(content['annotations'])
     path = tmp_path / 'from_0.json'
     path.write_text(json.dumps(content))
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path / 'run')
+    cfg = config_of(demo_data, tmp_path)
     metric = dict(cfg.test_evaluator, ann_file=str(path))
     runner = build_runner(cfg)
     runner.build_evaluator(cfg.val_evaluator)
@@ -131,9 +142,7 @@ def data(tmp_path_factory):
     """A COCO file of 30 images, and samples of a model."""
     folder = tmp_path_factory.mktemp('data')
     truth, predictions = many(30, seed=1)
-    file = write_truth(folder, truth, NAMES)
-    file.write_text(file.read_text().replace('{"id": 1, "image_id"', '{"ignore": 1, "id": 1, "image_id"'))
-    return file, [sample(number, found, with_masks=True)
+    return write_truth(folder, truth, NAMES), [sample(number, found, with_masks=True)
                                                for number, found in enumerate(predictions, 1)]
 
 
@@ -149,15 +158,37 @@ class FastRecorder(DetectionRecorder):
 @pytest.mark.parametrize('options', [dict(metric=KINDS), dict(metric=['bbox', 'proposal'], classwise=True),
                                      dict(metric='segm', proposal_nums=(1, 2, 3)),
                                      dict(metric='bbox', iou_thrs=np.array([0.5, 0.6]), metric_items=['mAP', 'mAP_s'])])
-def test_a_test_has_the_same_metrics_and_report(data, options, monkeypatch):
-    """Also with the field ``ignore``, which pycocotools replaces by ``iscrowd``."""
+def test_a_test_has_the_same_metrics_and_report(data, options):
     file, samples = data
     plain = evaluated([metric_of(file, **options)], samples, NAMES)
-    monkeypatch.setattr(COCOeval, 'evaluate', None)  # it is not pycocotools that computes
     fast = evaluated([metric_of(file, **options)], samples, NAMES, recorder=FastRecorder)
     np.testing.assert_equal(fast.metrics, plain.metrics)
     np.testing.assert_equal(fast.content.classes[1], plain.content.classes[1])
     assert fast.content.confusion.counts.tolist() == plain.content.confusion.counts.tolist()
+
+
+@needs_hotcoco
+@pytest.mark.parametrize('kind', KINDS)
+def test_every_value_of_the_arrays_is_equal(data, kind, monkeypatch):
+    """Also with the field ``ignore``, which pycocotools replaces by ``iscrowd``."""
+    file, samples = data
+    found = []
+    for evaluation in (COCOeval, FastCOCOeval):
+        with redirect_stdout(StringIO()):
+            truth = COCO(file)
+            truth.anns[1]['ignore'] = 1
+            lines = [dict(image_id=each['img_id'], category_id=10 * int(label) + 10, score=float(score),
+                          segmentation=mask) for each in samples for label, score, mask
+                     in zip(*map(each['pred_instances'].get, ('labels', 'scores', 'masks')), strict=True)]
+            done = evaluation(truth, truth.loadRes(lines), kind)
+            if evaluation is FastCOCOeval:
+                monkeypatch.setattr(COCOeval, 'evaluate', None)  # it is not pycocotools that computes
+            done.evaluate(), done.accumulate(), done.summarize()
+        found.append(done)
+    plain, fast = found
+    for name in ('precision', 'recall', 'scores'):
+        assert np.array_equal(fast.eval[name], plain.eval[name]) and fast.eval[name].max() > 0
+    assert fast.stats.tolist() == plain.stats.tolist()
 
 
 def test_pycocotools_evaluates_where_hotcoco_fails(data, monkeypatch):

@@ -19,7 +19,7 @@ from helpers.runs import At, make_config, train
 from xcit_dense.errors import DataError
 from xcit_dense.processes import end_workers
 from xcit_dense.train import build_runner, loaders
-from xcit_dense.train.loaders import ResumableLoader, bind_workers
+from xcit_dense.train.loaders import NamedErrors, ResumableLoader, bind_workers, explain
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_dead_worker_names_its_file(loader, delay, demo_data, tmp_path):
     runner.register_hook(Killer())
     runner.register_hook(At(1, lambda _: time.sleep(1)))
     victim = sorted((demo_data / 'images' / folder).iterdir())[last].name
-    with pytest.raises(DataError, match=f'{loader}_dataloader died .*{victim}.*{loader}_dataloader.num_workers=0'):
+    with pytest.raises(DataError, match=f'a worker of the {loader}_dataloader died .*{victim}'):
         runner.train()
 
 
@@ -170,6 +170,19 @@ def test_another_size_of_batches_leaves_out_no_image(before, now, processes, bat
     assert (loader.passes, loader.batches) == (1, batches)
 
 
+def test_places_are_those_of_one_process_with_the_joined_batch(monkeypatch):
+    seen = []
+    for rank, world_size, size in ((0, 2, 2), (1, 2, 2), (0, 1, 4)):
+        monkeypatch.setattr(loaders, 'get_dist_info', lambda pair=(rank, world_size): pair)
+        places = loaders._Places(BatchSampler(SequentialSampler(range(12 // world_size)), size, False))
+        places.start(9, 1)
+        batches = list(places)
+        assert {number for batch in batches for _, number, _ in batch} == {9}
+        assert [index for index, *_ in batches[0]] == list(range(size, 2 * size))  # the first was given out
+        seen.append([place for batch in batches for *_, place in batch])
+    assert sorted(seen[0] + seen[1]) == seen[2] == list(range(4, 12))
+
+
 class Stuck(Numbers):
     """Is read in C code that lets no other thread of its process run."""
 
@@ -218,3 +231,16 @@ def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
     for worker in batches._workers:
         worker.join(20)
     assert [worker.exitcode for worker in batches._workers] == [-signal.SIGKILL] * 2
+
+
+def test_errors_of_workers_are_told_and_others_left():
+    loader = DataLoader(NamedErrors(Numbers(), num_workers=3))
+    explain(RuntimeError('something else'), 'val_dataloader', loader)
+    loader.dataset._open[1], loader.dataset._open[2] = 0, 5
+    with pytest.raises(DataError) as error:
+        explain(RuntimeError('DataLoader worker (pid 1) is killed'), 'val_dataloader', loader)
+    for words in ('val_dataloader', '0.jpg, 5.jpg', 'pid 1', 'val_dataloader.num_workers=0'):
+        assert words in str(error.value)
+    with pytest.raises(DataError, match='^no such image$'):
+        explain(RuntimeError('Caught DataError in DataLoader worker process 0.\nTrace\nx.DataError: no such image\n'),
+                'val_dataloader', loader)

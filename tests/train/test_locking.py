@@ -54,6 +54,7 @@ def test_a_locked_folder(tmp_path):
     lock.close()
     lock_work_dir(folder).close()
     assert (folder / '.running').read_text() == str(os.getpid())  # not that of the one before too
+    lock_work_dir(tmp_path / 'new/run').close()
     (tmp_path / 'file').touch()
     with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
         lock_work_dir(tmp_path / 'file/run')
@@ -79,6 +80,8 @@ def test_without_locks_a_file_keeps_others_out(without_locks, tmp_path):
         assert str(path) in said and level == logging.WARNING
         with refused(rf'{ME} on \S+'):
             lock_work_dir(tmp_path)
+        path.unlink()
+        lock.check()
         path.write_text('')
         lock.check()  # the heart is making it again
         path.unlink()
@@ -158,28 +161,29 @@ def test_without_locks_the_heart_beats_until_the_run_ends_or_another_has_begun(w
     assert path.read_text() == 'of another'
 
 
-def afterwards(monkeypatch, name, action):
-    """Let something happen after the next call of a function."""
-    function = getattr(locking, name)
-
-    def call(*args):
-        result = function(*args)
-        monkeypatch.setattr(locking, name, function)
-        action()
-        return result
-
-    monkeypatch.setattr(locking, name, call)
-
-
 def test_without_locks_the_first_of_two_starts_at_once_gets_in(without_locks, tmp_path, monkeypatch):
     """The other has made its file just before; or taken its own away, and the folder is free."""
-    path = tmp_path / '.running_by'
-    afterwards(monkeypatch, '_take_away', lambda: path.write_text('of another'))
+    path, take_away = tmp_path / '.running_by', locking._take_away
+
+    def take_away_and_be_late(*args):
+        take_away(*args)
+        path.write_text('of another')
+
+    monkeypatch.setattr(locking, '_take_away', take_away_and_be_late)
     with refused('just started'):
         lock_work_dir(tmp_path)
     assert path.read_text() == 'of another'
+    monkeypatch.setattr(locking, '_take_away', take_away)
     path.write_text('')
-    afterwards(monkeypatch, '_read', path.unlink)
+    read = locking._read
+
+    def read_and_end(of):
+        text = read(of)
+        if of == path and text == '':
+            path.unlink()
+        return text
+
+    monkeypatch.setattr(locking, '_read', read_and_end)
     lock_work_dir(tmp_path).close()
 
 
@@ -187,14 +191,16 @@ def test_without_locks_one_of_two_starts_over_a_dead_run_gets_in(without_locks, 
     """The second comes and goes in while the first has judged the file, and not yet taken it away."""
     path = tmp_path / '.running_by'
     path.write_text(json.dumps(dict(locking._process(), start='1')))
-    (second, process), entered = other, []
+    check, (second, process), entered = locking._check_dead, other, []
 
-    def enter():
+    def check_and_wait(*args):
+        check(*args)
+        monkeypatch.setattr(locking, '_check_dead', check)
         with monkeypatch.context() as patch:
             patch.setattr(locking, '_process', lambda: process)
             entered.append(lock_work_dir(tmp_path))
 
-    afterwards(monkeypatch, '_check_dead', enter)
+    monkeypatch.setattr(locking, '_check_dead', check_and_wait)
     with refused(f'process {second.pid} on '):
         lock_work_dir(tmp_path)
     assert json.loads(path.read_text()) == process and not list(tmp_path.glob('.running_by.*'))

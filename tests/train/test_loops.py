@@ -29,21 +29,25 @@ def test_validation_is_due(loop, done, end, begin, interval, last, wanted):
     assert due == wanted
 
 
-def test_infinite_losses_are_found():
-    parse = loops._checked(lambda losses: (sum(losses.values()), losses))
+@pytest.mark.parametrize('value', (float('nan'), float('inf'), -float('inf')))
+def test_losses_that_are_no_number_are_found(value):
+    parse = loops._checked(lambda losses: (sum(losses.values()), dict(losses, extra=torch.tensor(1.))))
+    loss, terms = parse(dict(a=torch.tensor(2.), b=torch.tensor(3.)))
+    assert loss == 5 and set(terms) == {'a', 'b', 'extra'}
     with pytest.raises(loops._BadLoss) as bad:
-        parse(dict(a=torch.tensor(-float('inf')), b=torch.tensor(1.)))
-    assert bad.value.terms == dict(a=-float('inf'), b=1.)
+        parse(dict(a=torch.tensor(value)))
+    assert bad.value.terms == pytest.approx(dict(a=value, extra=1.), nan_ok=True)
 
 
 def test_too_little_memory_tells_the_batch():
     samples = [SimpleNamespace(img_path=name) for name in ('a.jpg', 'b.jpg')]
+    assert loops._images(dict(data_samples=samples)) == ['a.jpg', 'b.jpg']
+    for unknown in ({}, None, dict(data_samples=[object()])):
+        assert loops._images(unknown) == ['unknown']
     batch = dict(inputs=[torch.empty(3, 4, 5), torch.empty(3, 60, 70)], data_samples=samples)
     text = loops._describe_memory(RuntimeError('no room\nmore'), batch, 12)
     for words in ('iteration 12:', '2 images', '4x5, 60x70 pixels', 'a.jpg, b.jpg', ': no room. ', 'with_cp=True'):
         assert words in text
-    for unknown in ({}, dict(data_samples=[object()])):
-        assert loops._images(unknown) == ['unknown']
     views = dict(inputs=[torch.empty(5, 3, 8, 8), torch.empty(5, 3, 4, 4)])
     assert '5 images (8x8, 4x4 pixels' in loops._describe_memory(RuntimeError(), views, 1)
     assert '0 images (unknown sizes' in loops._describe_memory(RuntimeError(), None, 1)
@@ -82,8 +86,13 @@ def test_such_batches_can_be_skipped(demo_data, tmp_path):
     (2, 'before_train_iter', 'iteration 2: out of memory .* 2 images .*with_cp=True'),
     (3, 'before_val_iter', 'validation after iteration 2: .*memory.* a smaller val_dataloader.batch_size')))
 def test_out_of_memory_says_what_helps(iteration, where, said, demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+
+    def exhaust(_):
+        torch.empty(2**50)
+
     with pytest.raises(OutOfMemory, match=said):
-        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(iteration, lambda _: torch.empty(2**50), where))
+        train(cfg, At(iteration, exhaust, where=where))
 
 
 def test_wrong_options_are_named(demo_data, tmp_path):

@@ -1,5 +1,6 @@
 """Learning rates that shrink with the depth; several optimizers, each with its own schedulers; scaled rates."""
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from xcit_dense.config.check import check_paramwise
 from xcit_dense.config.check.parts import check_parts
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import build_runner
+from xcit_dense.train.resuming import states_of
 from xcit_dense.train.startup import describe_run
 
 
@@ -82,7 +84,7 @@ def test_frozen_and_wrapped_models():
 
 
 def test_what_cannot_be():
-    for rate in (0, 1.5, '0.9', True):
+    for rate in (0, 1.5, -1, None, '0.9', True):
         with pytest.raises(ConfigError, match='layer_decay_rate'):
             rates_of(build(), rate)
     with pytest.raises(ConfigError, match='needs an XCiT'):
@@ -106,6 +108,13 @@ def test_the_check_of_the_config_knows_it():
     assert 'layer_decay_rate' in other and 'DefaultOptimWrapperConstructor' in other
 
 
+def test_states_are_kept_by_name_and_in_order():
+    several = [SimpleNamespace(state_dict=lambda step=step: dict(step=step)) for step in (1, 2, 3)]
+    assert states_of(several) == [dict(step=1), dict(step=2), dict(step=3)]
+    assert states_of(dict(one=several[:2], other=several[2:], none=[])) == dict(
+        one=[dict(step=1), dict(step=2)], other=[dict(step=3)], none=[])
+
+
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class TwoOptimizers:
     """One for the backbone, another for the rest, with other rates and states."""
@@ -117,11 +126,10 @@ class TwoOptimizers:
         parts = dict(backbone=[], rest=[])
         for name, parameter in model.named_parameters():
             parts['backbone' if name.startswith('backbone.') else 'rest'].append(parameter)
-        return OptimWrapperDict(
-            backbone=OptimWrapper(torch.optim.AdamW(parts['backbone'], lr=1e-3, weight_decay=0.1),
-                                  accumulative_counts=self.counts[0]),
-            rest=OptimWrapper(torch.optim.SGD(parts['rest'], lr=1e-2, momentum=0.9),
-                              accumulative_counts=self.counts[1]))
+        adam = torch.optim.AdamW(parts['backbone'], lr=1e-3, weight_decay=0.1)
+        sgd = torch.optim.SGD(parts['rest'], lr=1e-2, momentum=0.9)
+        return OptimWrapperDict(backbone=OptimWrapper(adam, accumulative_counts=self.counts[0]),
+                                rest=OptimWrapper(sgd, accumulative_counts=self.counts[1]))
 
 
 class StepBoth(Hook):

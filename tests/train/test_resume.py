@@ -1,5 +1,6 @@
 """A run that stopped and went on ends where one without the stop ends, bit for bit; nothing is lost on the way."""
 import copy
+import os
 import re
 import signal
 import subprocess
@@ -149,7 +150,13 @@ def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(case, tmp_path):
     torch.save({key: value for key, value in end.items() if key != 'training'}, tmp_path / 'epoch_2.pth')
     cfg.train_cfg.max_epochs = 3
     passes = []
-    train(cfg, At(7, lambda runner: passes.append(runner.train_loop.dataloader.passes), 'before_train'), resume=True)
+
+    def look(runner):
+        passes.append(runner.train_loop.dataloader.passes)
+        die(runner)
+
+    with pytest.raises(RuntimeError, match='killed by the test'):
+        train(cfg, At(7, look, where='before_train'), resume=True)
     assert passes == [2]
 
 
@@ -167,9 +174,13 @@ def test_a_signal_saves_where_the_run_stands(numbers, demo_data, tmp_path, capfd
 
 
 def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
+
+    def twice(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
     with pytest.raises(KeyboardInterrupt):
-        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), *(
-            At(1, partial(terminate, number=signal.SIGINT)) for _ in range(2)))
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(1, twice))
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -227,13 +238,20 @@ OPTIONS = {'--compile': ('CompileHook', {}), '--val-loss': ('ValLossHook', {}),
 @pytest.mark.parametrize('option', OPTIONS)
 def test_an_option_that_was_left_out_is_named(option):
     """And one that was added is not asked for again."""
-    without, having = (Config(dict(custom_hooks=[dict(type='Own', x=1)], seed=3)) for _ in range(2))
-    add_hook(having, kind := OPTIONS[option][0], **OPTIONS[option][1])
-    told = changed_settings(without, having.pretty_text, None)
-    assert f"  custom_hooks.{kind}.type: '{kind}' -> not set\n" in told
-    assert told.endswith(f'\n if the previous run had {option}, give it again')
-    told = changed_settings(having, without.pretty_text, None)
-    assert f"  custom_hooks.{kind}.type: not set -> '{kind}'" in told and 'again' not in told
+
+    def text(*options):
+        cfg = Config(dict(custom_hooks=[dict(type='Own', x=1)], seed=3))
+        for name in options:
+            add_hook(cfg, OPTIONS[name][0], **OPTIONS[name][1])
+        return cfg
+
+    kind, arguments = OPTIONS[option]
+    *lines, again = changed_settings(text(*(name for name in OPTIONS if name != option)), text(*OPTIONS).pretty_text,
+                                     None).splitlines()
+    assert f"  custom_hooks.{kind}.type: '{kind}' -> not set" in lines and len(lines) == 1 + len(arguments)
+    assert again == f' if the previous run had {option}, give it again'
+    lines = changed_settings(text(option), text().pretty_text, None).splitlines()
+    assert f"  custom_hooks.{kind}.type: not set -> '{kind}'" in lines and len(lines) == 1 + len(arguments)
 
 
 @pytest.mark.parametrize(('first', 'then'), ((True, False), pytest.param(False, True, marks=pytest.mark.slow)))

@@ -38,6 +38,7 @@ def test_a_checkpoint_that_cannot_be_written(demo_data, tmp_path):
 
 
 def test_damaged_checkpoints_are_named_and_left_out(demo_data, tmp_path, tmp_path_factory, capfd):
+    wanted = whole_run('iterations', demo_data, tmp_path_factory)
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(interval=1)})
     with pytest.raises(RuntimeError, match='killed by the test'):
         train(cfg, At(4, die))
@@ -47,14 +48,16 @@ def test_damaged_checkpoints_are_named_and_left_out(demo_data, tmp_path, tmp_pat
     newest.write_bytes(data)
     (tmp_path / 'last_checkpoint').unlink()  # as if power went before it was written
     cfg.default_hooks.checkpoint.interval = 2
-    assert_same_run(train(cfg, resume=True), whole_run('iterations', demo_data, tmp_path_factory))
+    got = train(cfg, resume=True)
+    assert_same_run(got, wanted)
     assert re.search('iter_3.pth is damaged.* checksum', ''.join(capfd.readouterr()))
 
 
 def test_every_damage_is_found_or_harmless(trained, tmp_path):
     path = newest_checkpoint(trained[0])
-    wanted, data, found = read_checkpoint(path), path.read_bytes(), 0
+    wanted, data = read_checkpoint(path), path.read_bytes()
     copy_of = tmp_path / 'damaged.pth'
+    found = 0
     for place in np.random.default_rng(0).integers(len(data), size=40).tolist():
         damaged = bytearray(data)
         damaged[place] ^= 1 << place % 8
@@ -72,8 +75,15 @@ def test_every_damage_is_found_or_harmless(trained, tmp_path):
 
 def test_two_trainings_in_one_work_dir(demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    with pytest.raises(ConfigError, match=f'another training .process {os.getpid()}. runs in .*--work-dir'):
-        train(cfg, At(1, lambda _: train(cfg)))
+    refused = []
+
+    def second(_):
+        with pytest.raises(ConfigError, match=f'another training .process {os.getpid()}. runs in .*--work-dir'):
+            train(cfg)
+        refused.append(True)
+
+    train(cfg, At(1, second))
+    assert refused
     train(cfg)  # the first is over
 
 
@@ -118,23 +128,24 @@ def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
         'False': (0, 2), 'True': (1, 1), 'given': (7, 8)}
 
 
-def steps_of(*names):
-    """A file is flushed whole, then takes its name, then the name is flushed."""
-    return [step for name in names for step in (
-        ('fsync', f'{name}.*.part'), ('replace', f'{name}.*.part'), ('fsync', '.'))]
-
-
 def test_note_then_checkpoint_then_pointer_then_the_old_one_goes(demo_data, tmp_path, monkeypatch):
-    disk, wanted = Disk(tmp_path, monkeypatch), []
+    def steps_of(name, size):  # a file is flushed whole, then takes its name, then the name is flushed
+        return [('fsync', f'{name}.*.part', size), ('replace', f'{name}.*.part', name), ('fsync', '.')]
+
+    disk = Disk(tmp_path, monkeypatch)
     train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1))
+    wanted, size = [], (tmp_path / 'iter_3.pth').stat().st_size
     for i in (1, 2, 3):
         # noted before it is there: what a killed run leaves is known to be its own
-        wanted += steps_of('.checkpoints', f'iter_{i}.pth', 'last_checkpoint')
+        wanted += steps_of('.checkpoints', None) + steps_of(f'iter_{i}.pth', None)
+        wanted += steps_of('last_checkpoint', len(str(tmp_path / f'iter_{i}.pth')))
         wanted += [('unlink', f'iter_{i - 1}.pth')] if i > 1 else []
     calls = [call for call in disk.calls if re.match(r'iter|last_checkpoint|\.checkpoints|\.$', call[1])]
-    assert [call[:2] for call in dropwhile(lambda call: call[1] == '.', calls)] == wanted  # first the config's
-    flushed = ('fsync', 'iter_3.pth.*.part', (tmp_path / 'iter_3.pth').stat().st_size)
-    assert flushed in calls  # nothing is written after the flush
+    calls = list(dropwhile(lambda call: call[1] == '.', calls))  # of the config
+    sizes = [call[2] for call in calls if call[0] == 'fsync' and 'iter' in call[1]]
+    assert sizes[-1] == size  # nothing is written after the flush
+    assert [call[:2] + (None, ) if call[0] == 'fsync' and re.match(r'iter|\.checkpoints', call[1]) else call
+            for call in calls] == wanted
     assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'iter_3.pth')
 
 
@@ -232,19 +243,26 @@ def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_p
     train(cfg, Metrics(1., 1., 2.))
     first, second = (f'best_mIoU_iter_{i}.pth' for i in (1, 3))  # as good is no better
     calls = [call[:2] for call in disk.calls if 'best' in call[1] or call == ('fsync', '.')]
-    note = [('fsync', '.')]
-    assert list(dropwhile(lambda call: call[1] == '.', calls)) == [  # first the config's
-        *steps_of(first), *note, *steps_of(second), *note, ('unlink', first)]
+    calls = list(dropwhile(lambda call: call[1] == '.', calls))  # of the config
+    assert calls == [(call, name) for best in (first, second) for call, name in (
+        ('fsync', f'{best}.*.part'), ('replace', f'{best}.*.part'), ('fsync', '.'), ('fsync', '.'))  # and the note
+        ] + [('unlink', first)]
 
 
-def test_errors_of_another_kind_stay_and_leave_no_file(tmp_path):
+def test_errors_of_writing_name_the_file_and_others_stay(tmp_path):
 
-    def fail(checkpoint, file):
-        file.write(b'hal')
-        raise RuntimeError('a mistake')
+    def save(error):
+        def fail(checkpoint, file):
+            file.write(b'hal')
+            raise error
+        return fail
 
+    path = tmp_path / 'a.pth'
+    for number in (errno.ENOSPC, errno.EROFS):
+        with pytest.raises(CheckpointError, match=f'cannot write {path}: {os.strerror(number)}'):
+            write_checkpoint({}, path, save(OSError(number, 'x')))
     with pytest.raises(RuntimeError, match='a mistake') as found:
-        write_checkpoint({}, tmp_path / 'a.pth', fail)
+        write_checkpoint({}, path, save(RuntimeError('a mistake')))
     assert not isinstance(found.value, CheckpointError) and not list(tmp_path.iterdir())
 
 
