@@ -1,24 +1,19 @@
 """Shared fixtures: the golden files, generated data, and runs trained on it."""
-import functools
 import gc
 import os
 import random
 import shutil
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 import torch
 from filelock import FileLock
-from mmengine.config import config
-from mmengine.dataset import base_dataset
-from mmengine.runner import loops, runner
 from safetensors.torch import load_file
-from yapf.yapflib import yapf_api
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.suite import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call  # noqa: F401
+from helpers.suite import (  # noqa: F401
+    leave_out_waiting, pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call)
 from helpers.tools import as_in_a_process_of_its_own, run_tool
 from helpers.two_processes import TwoProcesses
 from xcit_dense.config.check import trial
@@ -43,13 +38,7 @@ def pytest_configure(config):
 def _without_waiting():
     """Leave out what takes most of the time of a tiny training. Tools in processes of their own (integration) do it."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (yapf_api, config):  # mmengine's fork uses the first, the original the second
-            patch.setattr(module, 'FormatCode', lambda text, **style: (text, True), raising=False)
-        patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))  # of all imports, for each data set
-        patch.setattr(runner, 'collect_env', functools.cache(runner.collect_env))
-        patch.setattr(loops, 'time', SimpleNamespace(sleep=lambda seconds: None))  # 2 s before each pass over the data
-        gc.collect()
-        gc.freeze()
+        leave_out_waiting(patch)
         yield
         gc.unfreeze()
 

@@ -8,9 +8,11 @@ from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
 
+import pytest
 import torch
 import torch.distributed as dist
 
+from helpers.suite import leave_out_waiting
 from helpers.tools import run_tool
 from xcit_dense.processes import is_first_process, run_on_first
 
@@ -24,7 +26,7 @@ class TwoProcesses:
     def start(self):
         """Start both if they do not run."""
         context = multiprocessing.get_context('forkserver')  # both are forks of a process that has imported this file
-        context.set_forkserver_preload([__name__, 'mmdet.apis', 'mmseg.apis'])
+        context.set_forkserver_preload([__name__, 'xcit_dense.for_mmdet', 'xcit_dense.for_mmseg'])
         for rank in (0, 1) if not self._processes else ():
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(rank, theirs))
@@ -82,6 +84,7 @@ class _Failed:
 def _work(rank, pipe):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2')
     torch.set_num_threads(1)
+    leave_out_waiting(pytest.MonkeyPatch())
     with suppress(EOFError):
         while True:
             function, args = pipe.recv()
