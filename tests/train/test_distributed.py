@@ -11,6 +11,7 @@ from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import assert_same_run
 from helpers.tools import run_process, run_tool
 from xcit_dense.config.loading import load_config
+from xcit_dense.report.curves import read_curves
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import damage
 
@@ -184,6 +185,26 @@ def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
     state, = ends_of(tmp_path, 'run')
     assert [loop['skipped'] for loop in state['training']['loops']] == [1, 1]
     assert {int(each['step']) for each in state['optimizer']['state'].values()} == {3}
+
+
+@pytest.mark.parametrize(('base', 'length', 'shares'), (
+    pytest.param(TINY_CONFIG, 'max_epochs=1', '', marks=pytest.mark.slow, id='whole'),
+    pytest.param(TINY_SEG_CONFIG, 'max_iters=2', sharding(), id='shares')))
+def test_validation_losses_are_those_of_one_process(base, length, shares, train, demo_data, tmp_path):
+    """Three images: one of the processes gets an image twice. With a whole model and with one in shares."""
+    more = (f'randomness = dict(seed=1)\ntrain_cfg = dict({length})\n'
+            "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0., weight_decay=0.))\n")
+    one, two = (write_config(tmp_path / f'{name}.py', "'EvalNormsHook'", more=more + form, base=base)
+                for name, form in (('one', ''), ('two', shares)))
+    options = ('--no-pretrained', '--val-loss')
+    done = run_tool('train.py', one, '--data-root', demo_data, *options, '--work-dir', tmp_path / 'one')
+    train(two, tmp_path / 'two', *options)
+    assert re.search(r'validation loss +every term, as mean over 3 images', done.stdout)
+    wanted, got = ({name: [value for _, value in points] for name, points in read_curves(tmp_path / run).items()
+                    if re.match('val/.*loss', name)} for run in ('one', 'two'))
+    assert len(wanted) > 1 and got.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert got[name] == pytest.approx(values, rel=1e-5), name
 
 
 def test_each_image_counts_once(two_processes, trained_segmentor, demo_data, tmp_path):

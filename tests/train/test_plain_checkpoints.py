@@ -66,7 +66,7 @@ class Keeper(Hook):
             runner.message_hub.update_info(key, value)
 
 
-@pytest.mark.parametrize('old', (False, True))
+@pytest.mark.parametrize('old', (False, pytest.param(True, marks=pytest.mark.slow)))
 def test_what_hooks_keep_comes_back_and_the_curves_go_on(old, demo_data, tmp_path, capsys):
     """Also from a checkpoint of the format before, with log buffers and arrays themselves."""
     first, second = Keeper(), Keeper()

@@ -162,8 +162,9 @@ def test_all_old_ones_go_and_none_that_is_kept(demo_data, tmp_path, monkeypatch)
     assert first > max(i for i, call in enumerate(disk.calls) if call[0] == 'replace')
 
 
-@pytest.mark.parametrize('failing, call', (('iter_2.pth', 'fsync'), ('iter_2.pth', 'replace'),
-                                           ('last_checkpoint', 'replace')))
+@pytest.mark.parametrize('failing, call', (
+    pytest.param('iter_2.pth', 'fsync', marks=pytest.mark.slow), ('iter_2.pth', 'replace'),
+    ('last_checkpoint', 'replace')))
 def test_what_fails_leaves_the_checkpoint_before(failing, call, demo_data, tmp_path, monkeypatch):
     """Of the pair too that is written second: the new checkpoint may be there, the old one must be."""
     disk, kept = Disk(tmp_path, monkeypatch), []

@@ -18,9 +18,9 @@ from mmseg.models.decode_heads import FPNHead
 from torch.nn import functional as F
 from torch.utils.data import ChainDataset
 
-from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, assert_same_run, die, make_config, stop_after, terminate, train
-from helpers.tools import as_in_a_process_of_its_own, run_tool
+from helpers.tools import as_in_a_process_of_its_own
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.val_loss import set_val_loss
 from xcit_dense.errors import ConfigError, Stopped
@@ -109,7 +109,8 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path)
     assert_logged(lines, hand.results)
 
 
-@pytest.mark.parametrize('padding', ({}, {'model.data_preprocessor.test_cfg': dict(size_divisor=256)}))
+@pytest.mark.parametrize('padding', (
+    pytest.param({}, marks=pytest.mark.slow), {'model.data_preprocessor.test_cfg': dict(size_divisor=256)}))
 def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
     """And of the averaged weights that are evaluated.
 
@@ -234,7 +235,7 @@ def test_an_image_draws_the_same_numbers_in_every_validation(whole):
     assert [path.name for path in whole[0].glob('best_*')] == [f'best_val_loss_iter_{min(losses, key=losses.get)}.pth']
 
 
-@pytest.mark.parametrize('where', (pytest.param(1, marks=pytest.mark.slow), 3, None))
+@pytest.mark.parametrize('where', (3, *(pytest.param(where, marks=pytest.mark.slow) for where in (1, None))))
 def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, whole, demo_data, tmp_path, monkeypatch):
     """At the first and the last image; and between two validations."""
     compute, calls, cfg = ValLossHook._terms, [], counted_config(demo_data, tmp_path)
@@ -275,7 +276,7 @@ def test_a_loss_that_is_not_finite_is_told_and_the_training_goes_on(demo_data, t
     assert read_curves(tmp_path)['val/decode.loss_ce']
 
 
-@pytest.mark.parametrize('count', (1, 3))
+@pytest.mark.parametrize('count', (pytest.param(1, marks=pytest.mark.slow), 3))
 def test_images_without_a_loss_are_left_out_with_one_warning(count, demo_data, tmp_path, capfd):
     lines, checkpoint = spoiled(demo_data, tmp_path, fails=[f'00000000000{i + 1}.jpg' for i in range(count)])
     assert checkpoint['meta']['iter'] == 4 and len(lines) == 2
@@ -323,25 +324,3 @@ def test_wrapped_data_sets(demo_data, tmp_path):
         with as_in_a_process_of_its_own():
             found.append(build_runner(cfg).val())
     assert found[1]['val/loss'] == pytest.approx(found[0]['val/loss'], rel=1e-6)
-
-
-@pytest.mark.parametrize(('config', 'length', 'wrapper'), (
-    pytest.param(TINY_CONFIG, 'max_epochs=1', None, marks=pytest.mark.slow),
-    (TINY_SEG_CONFIG, 'max_iters=2', ROOT / 'configs/_base_/fsdp.py')))
-def test_two_processes_measure_what_one_does(config, length, wrapper, two_processes, demo_data, tmp_path):
-    """Three images: one of the processes gets an image twice. With a whole model and with one in shares."""
-    text = (f"_base_ = '{config}'\nrandomness = dict(seed=1)\ntrain_cfg = dict({length})\n"
-            "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmseg', 'helpers.rank_dump'])\n"
-            "custom_hooks = [dict(type='EvalNormsHook')]\n"
-            "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0., weight_decay=0.))\n")
-    (tmp_path / 'one.py').write_text(text)
-    (tmp_path / 'two.py').write_text(
-        text + (f'model_wrapper_cfg = {load_config(wrapper).model_wrapper_cfg}\n' if wrapper else ''))
-    rest = ['--data-root', demo_data, '--no-pretrained', '--val-loss', '--work-dir']
-    done = run_tool('train.py', tmp_path / 'one.py', *rest, tmp_path / 'one')
-    two_processes.run_tool('train.py', tmp_path / 'two.py', *rest, tmp_path / 'two')
-    assert re.search(r'validation loss +every term, as mean over 3 images', done.stdout)
-    for one, two in zip(*(lines_of(tmp_path / name) for name in ('one', 'two')), strict=True):
-        for name in one:
-            if name.startswith('val/'):
-                assert two[name] == pytest.approx(one[name], rel=1e-5), name

@@ -173,7 +173,7 @@ def test_lists_in_a_checkpoint_delete_nothing(info, run, demo_data, tmp_path):
     assert sorted(contents(tmp_path)) == ['iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'iter_4.pth']
 
 
-@pytest.mark.parametrize('save_best', ('mIoU', 'auto'))
+@pytest.mark.parametrize('save_best', ('auto', pytest.param('mIoU', marks=pytest.mark.slow)))
 def test_the_best_of_another_run_stays(save_best, demo_data, tmp_path):
     """Also where a file of its name lies here."""
     changes = {'default_hooks.checkpoint': dict(save_best=save_best, rule='greater'), 'train_cfg.val_interval': 1}
@@ -204,7 +204,7 @@ def test_paths_in_a_checkpoint_are_those_of_the_folder_of_today(own, tmp_path):
     assert hub.runtime_info.get('last_ckpt') == (str(tmp_path / 'iter_4.pth') if own else None)
 
 
-@pytest.mark.parametrize('template', ('kept/ep{}.ckpt', 'best_{}.pth'))
+@pytest.mark.parametrize('template', ('kept/ep{}.ckpt', pytest.param('best_{}.pth', marks=pytest.mark.slow)))
 def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data, tmp_path):
     cfg = short_config(demo_data, tmp_path, 2, max_keep_ckpts=2, filename_tmpl=template)
     train(cfg)
@@ -234,8 +234,9 @@ def test_checkpoints_of_mmengine_are_found_by_the_pointer(tmp_path):
         assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt', pointer
 
 
-@pytest.mark.parametrize('template, placed', (('kept/{}.pth', 'before'), ('ep{}.pt', 'within'), ('ep{}.pt', 'resumed'),
-                                             ('kept/{}.pth', 'resumed')))
+@pytest.mark.parametrize('template, placed', (
+    pytest.param('kept/{}.pth', 'before', marks=pytest.mark.slow), ('ep{}.pt', 'within'), ('kept/{}.pth', 'resumed'),
+    pytest.param('ep{}.pt', 'resumed', marks=pytest.mark.slow)))
 def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, placed, demo_data, tmp_path, capfd):
     """Found by no pointer, or new since the run began; neither is it deleted later as one of the run's."""
     theirs = tmp_path / template.format(2)
