@@ -29,7 +29,7 @@ DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 TESTS := tests
 ARGS :=
-# files whole, so that their fixtures are made once, and in order, so that the few long ones are not last
+# files whole, so that their fixtures are made once, and in the order of tests/helpers/suite.py
 PYTEST = $(PY) -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --durations=15 -rs
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017

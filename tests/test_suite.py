@@ -52,6 +52,13 @@ def suite(tmp_path):
     return run
 
 
+def test_long_files_come_first(suite, tmp_path):
+    with open(tmp_path / 'test_b.py', 'a') as file:
+        file.write('# longer\n')
+    _, ran = suite()
+    assert [*ran] == [f'test_{file} {number}' for file in 'ba' for number in range(10)]
+
+
 def test_parts_have_each_test_once(suite):
     every = {f'test_{file} {number}' for file in 'ab' for number in range(10)}
     parts = [set(suite('--part', f'{part}/3')[1]) for part in (1, 2, 3)]

@@ -42,8 +42,13 @@ def _part(text):
     return int(part), int(parts)
 
 
+@pytest.hookimpl(tryfirst=True)  # a random order is made after it
 def pytest_collection_modifyitems(config, items):
-    """Keep the tests of one part. Their names choose it, so that it stays the same when others are added."""
+    """Put long files first, so that no process waits for another, and keep the tests of one part.
+
+    Their names choose the part, so that it stays the same when others are added.
+    """
+    items.sort(key=lambda item: (-item.path.stat().st_size, item.path))
     if config.option.part:
         part, parts = config.option.part
 

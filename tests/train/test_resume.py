@@ -87,7 +87,7 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     assert validated == ([3, 6] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
 
 
-@pytest.mark.parametrize('name', ('epochs', 'iterations_loaded'))
+@pytest.mark.parametrize('name', ('epochs', pytest.param('iterations_loaded', marks=pytest.mark.slow)))
 def test_resumed_after_a_sudden_death_is_the_same(name, case):
     cfg, wanted = case(name)
     with pytest.raises(RuntimeError, match='killed by the test'):
