@@ -11,10 +11,9 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 
-from helpers import suite
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.suite import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call  # noqa: F401
-from helpers.tools import as_in_a_process_of_its_own, run_tool
+from helpers.tools import as_in_a_process_of_its_own, leave_out_waiting, run_tool
 from helpers.two_processes import TwoProcesses
 from xcit_dense.config.check import trial
 from xcit_dense.data.demo import make_demo_data
@@ -38,7 +37,7 @@ def pytest_configure(config):
 def _without_waiting():
     """Leave out what takes most of the time of a tiny training. Tools in processes of their own (integration) do it."""
     with pytest.MonkeyPatch.context() as patch:
-        suite.leave_out_waiting(patch)
+        leave_out_waiting(patch)
         yield
         gc.unfreeze()
 

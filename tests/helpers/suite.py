@@ -1,33 +1,10 @@
-"""Time of this suite: what its processes leave out, and options for one part of the tests and a limit for each."""
+"""How the tests are run: long files first, one part of them if asked for, and with a limit for the processor time."""
 import argparse
-import functools
-import gc
 import os
-from importlib import metadata
 from itertools import filterfalse
-from types import SimpleNamespace
 from zlib import crc32
 
 import pytest
-from mmengine.config import config
-from mmengine.dataset import base_dataset
-from mmengine.runner import loops, runner
-from yapf.yapflib import yapf_api
-
-from xcit_dense.compat import versions
-
-
-def leave_out_waiting(patch):
-    """Leave out what takes most of the time of a tiny training and changes no result."""
-    for module in (yapf_api, config):  # mmengine's fork uses the first, the original the second
-        patch.setattr(module, 'FormatCode', lambda text, **style: (text, True), raising=False)
-    patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))  # of all imports, for each data set
-    patch.setattr(runner, 'collect_env', functools.cache(runner.collect_env))
-    patch.setattr(loops, 'time', SimpleNamespace(sleep=lambda seconds: None))  # 2 s before each pass over the data
-    patch.setattr(versions, 'metadata', SimpleNamespace(  # read from a file each time
-        version=functools.cache(metadata.version), PackageNotFoundError=metadata.PackageNotFoundError))
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_addoption(parser):

@@ -12,8 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from helpers.suite import leave_out_waiting
-from helpers.tools import run_tool
+from helpers.tools import leave_out_waiting, run_tool
 from xcit_dense.processes import is_first_process, run_on_first
 
 
