@@ -6,7 +6,7 @@
 # make demo-dino         train without labels, test the features, start a segmentor, compare with random weights
 # make test              the quick tests
 # make test-integration  the tests that start processes, build the package or need another environment
-# make test-slow         the tests that take more than a second each; a third of them: ARGS="--part 1/3"
+# make test-slow         tests that take more than a second, more cases of quick ones; a third: ARGS="--part 1/3"
 # make test-full         all tests: those three together
 # make test-onedl        the quick tests with the maintained forks, in .venv-onedl
 # make mutants           plant 200 small mistakes, one at a time, and count those that the tests catch: 40 minutes

@@ -1,5 +1,4 @@
 """Shared fixtures: the golden files, generated data, and runs trained on it."""
-import gc
 import os
 import random
 import shutil
@@ -13,7 +12,7 @@ from safetensors.torch import load_file
 
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.suite import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call  # noqa: F401
-from helpers.tools import as_in_a_process_of_its_own, leave_out_waiting, run_tool
+from helpers.tools import as_in_a_process_of_its_own, run_tool, without_waiting
 from helpers.two_processes import TwoProcesses
 from xcit_dense.config.check import trial
 from xcit_dense.data.demo import make_demo_data
@@ -35,11 +34,9 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True, scope='session')
 def _without_waiting():
-    """Leave out what takes most of the time of a tiny training. Tools in processes of their own (integration) do it."""
-    with pytest.MonkeyPatch.context() as patch:
-        leave_out_waiting(patch)
+    """Tools in processes of their own (integration) do wait."""
+    with without_waiting():
         yield
-        gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope='session')

@@ -19,9 +19,9 @@ def _part(text):
     return int(part), int(parts)
 
 
-@pytest.hookimpl(tryfirst=True)  # a random order is made after it
+@pytest.hookimpl(tryfirst=True)  # before --random-order
 def pytest_collection_modifyitems(config, items):
-    """Put long files first, so that no process waits for another, and keep the tests of one part.
+    """Put files of many bytes first, which mostly take longest, so that all processes end together; keep one part.
 
     Their names choose the part, so that it stays the same when others are added.
     """

@@ -15,6 +15,7 @@ from importlib import import_module, metadata
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from mmengine.config import config
 from mmengine.dataset import base_dataset
@@ -64,17 +65,32 @@ def as_in_a_process_of_its_own():
         torch.set_rng_state(kept[5])
 
 
-def leave_out_waiting(patch):
+@contextmanager
+def without_waiting():
     """Leave out what takes most of the time of a tiny training and changes no result."""
-    for module in (yapf_api, config):  # mmengine's fork uses the first, the original the second
-        patch.setattr(module, 'FormatCode', lambda text, **style: (text, True), raising=False)
-    patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))  # of all imports, for each data set
-    patch.setattr(runner, 'collect_env', functools.cache(runner.collect_env))
-    patch.setattr(loops, 'time', SimpleNamespace(sleep=lambda seconds: None))  # 2 s before each pass over the data
-    patch.setattr(versions, 'metadata', SimpleNamespace(  # read from a file each time
-        version=functools.cache(metadata.version), PackageNotFoundError=metadata.PackageNotFoundError))
-    gc.collect()
-    gc.freeze()
+
+    @functools.cache
+    def version(name):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+
+    def version_or_error(name):
+        if version(name) is None:
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (yapf_api, config):  # mmengine's fork uses the first, the original the second
+            patch.setattr(module, 'FormatCode', lambda text, **style: (text, True), raising=False)
+        patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))  # of all imports, for each data set
+        patch.setattr(runner, 'collect_env', functools.cache(runner.collect_env))
+        patch.setattr(loops, 'time', SimpleNamespace(sleep=lambda seconds: None))  # 2 s before each pass over the data
+        patch.setattr(versions, 'metadata', SimpleNamespace(  # searched for and read at each config
+            version=version_or_error, PackageNotFoundError=metadata.PackageNotFoundError))
+        gc.collect()
+        gc.freeze()
+        yield
+        gc.unfreeze()
 
 
 @contextmanager

@@ -8,11 +8,10 @@ from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
 
-import pytest
 import torch
 import torch.distributed as dist
 
-from helpers.tools import leave_out_waiting, run_tool
+from helpers.tools import run_tool, without_waiting
 from xcit_dense.processes import is_first_process, run_on_first
 
 
@@ -24,7 +23,7 @@ class TwoProcesses:
 
     def start(self):
         """Start both if they do not run."""
-        context = multiprocessing.get_context('forkserver')  # both are forks of a process that has imported this file
+        context = multiprocessing.get_context('forkserver')  # both are forks of a process that has imported these
         context.set_forkserver_preload([__name__, 'xcit_dense.for_mmdet', 'xcit_dense.for_mmseg'])
         for rank in (0, 1) if not self._processes else ():
             ours, theirs = context.Pipe()
@@ -83,8 +82,7 @@ class _Failed:
 def _work(rank, pipe):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2')
     torch.set_num_threads(1)
-    leave_out_waiting(pytest.MonkeyPatch())
-    with suppress(EOFError):
+    with suppress(EOFError), without_waiting():
         while True:
             function, args = pipe.recv()
             try:

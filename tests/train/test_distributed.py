@@ -187,15 +187,14 @@ def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
     assert {int(each['step']) for each in state['optimizer']['state'].values()} == {3}
 
 
-@pytest.mark.parametrize(('base', 'length', 'shares'), (
-    pytest.param(TINY_CONFIG, 'max_epochs=1', '', marks=pytest.mark.slow, id='whole'),
-    pytest.param(TINY_SEG_CONFIG, 'max_iters=2', sharding(), id='shares')))
-def test_validation_losses_are_those_of_one_process(base, length, shares, train, demo_data, tmp_path):
+@pytest.mark.parametrize(('base', 'length', 'in_shares'), (
+    pytest.param(TINY_CONFIG, 'max_epochs=1', False, marks=pytest.mark.slow), (TINY_SEG_CONFIG, 'max_iters=2', True)))
+def test_validation_losses_are_those_of_one_process(base, length, in_shares, train, demo_data, tmp_path):
     """Three images: one of the processes gets an image twice. With a whole model and with one in shares."""
     more = (f'randomness = dict(seed=1)\ntrain_cfg = dict({length})\n'
             "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0., weight_decay=0.))\n")
-    one, two = (write_config(tmp_path / f'{name}.py', "'EvalNormsHook'", more=more + form, base=base)
-                for name, form in (('one', ''), ('two', shares)))
+    one, two = (write_config(tmp_path / f'{name}.py', "'EvalNormsHook'", more=more + wrapper, base=base)
+                for name, wrapper in (('one', ''), ('two', sharding() if in_shares else '')))
     options = ('--no-pretrained', '--val-loss')
     done = run_tool('train.py', one, '--data-root', demo_data, *options, '--work-dir', tmp_path / 'one')
     train(two, tmp_path / 'two', *options)

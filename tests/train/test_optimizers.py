@@ -175,7 +175,7 @@ def config_of(demo_data, tmp_path):
 
 
 @pytest.mark.parametrize('stop, counts, waiting', (
-    (1, (2, 3), {True, False}), pytest.param(3, (2, 1), {True}, marks=pytest.mark.slow)))
+    pytest.param(1, (2, 3), {True, False}, marks=pytest.mark.slow), (3, (2, 1), {True})))
 def test_both_optimizers_and_all_schedulers_go_on(stop, counts, waiting, config_of):
     """With the gradients that wait: those of both, or of the one that adds several iterations."""
     hooks = [StepBoth() for _ in range(3)]

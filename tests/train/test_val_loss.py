@@ -110,7 +110,7 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path)
 
 
 @pytest.mark.parametrize('padding', (
-    pytest.param({}, marks=pytest.mark.slow), {'model.data_preprocessor.test_cfg': dict(size_divisor=256)}))
+    {}, pytest.param({'model.data_preprocessor.test_cfg': dict(size_divisor=256)}, marks=pytest.mark.slow)))
 def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
     """And of the averaged weights that are evaluated.
 
@@ -276,7 +276,7 @@ def test_a_loss_that_is_not_finite_is_told_and_the_training_goes_on(demo_data, t
     assert read_curves(tmp_path)['val/decode.loss_ce']
 
 
-@pytest.mark.parametrize('count', (pytest.param(1, marks=pytest.mark.slow), 3))
+@pytest.mark.parametrize('count', (1, pytest.param(3, marks=pytest.mark.slow)))
 def test_images_without_a_loss_are_left_out_with_one_warning(count, demo_data, tmp_path, capfd):
     lines, checkpoint = spoiled(demo_data, tmp_path, fails=[f'00000000000{i + 1}.jpg' for i in range(count)])
     assert checkpoint['meta']['iter'] == 4 and len(lines) == 2

@@ -204,7 +204,7 @@ def test_paths_in_a_checkpoint_are_those_of_the_folder_of_today(own, tmp_path):
     assert hub.runtime_info.get('last_ckpt') == (str(tmp_path / 'iter_4.pth') if own else None)
 
 
-@pytest.mark.parametrize('template', ('kept/ep{}.ckpt', pytest.param('best_{}.pth', marks=pytest.mark.slow)))
+@pytest.mark.parametrize('template', ('kept/ep{}.ckpt', 'best_{}.pth'))
 def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data, tmp_path):
     cfg = short_config(demo_data, tmp_path, 2, max_keep_ckpts=2, filename_tmpl=template)
     train(cfg)

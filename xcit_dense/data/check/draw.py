@@ -66,7 +66,7 @@ def draw_contact_sheet(report, out_file, first_names=(), palette=None) -> int:
     for index, cell in enumerate(cells):
         sheet.paste(cell, (_GAP + index % columns * step_x, _GAP + index // columns * step_y))
     Path(out_file).parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(out_file, compress_level=1)  # a third of the time, for 7 percent more bytes
+    sheet.save(out_file, compress_level=1)  # Pillow's default takes three times as long, for 7 percent less
     return len(cells)
 
 
