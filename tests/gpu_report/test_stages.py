@@ -91,7 +91,7 @@ def test_the_checks_are_listed(tmp_path):
 @pytest.mark.parametrize('args, words', (
     (['--stages', 'frist'], 'first'), (['--checks', 'pases'], 'did you mean passes?'),
     (['--checks', 'zzz'], 'there are passes, fails'), (['--data', 'nowhere'], 'nowhere'),
-    (['--overwrite'], 'another --out'), ([], '--overwrite')))
+    (['--minutes', '0'], '--minutes must be above 0, got 0'), (['--overwrite'], 'another --out'), ([], '--overwrite')))
 def test_what_is_refused(args, words, tmp_path):
     write(tmp_path, ['passes'])
     done = run_tool('gpu_report.py', '--out', tmp_path, '--device', 'cpu', *args, check=False)

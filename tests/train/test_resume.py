@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ from xcit_dense.config.options import add_hook
 from xcit_dense.config.val_loss import set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.report.loggers_hook import close_loggers
-from xcit_dense.train.resuming import changed_settings
+from xcit_dense.train.resuming import changed_settings, restore_training
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
@@ -285,6 +286,15 @@ def test_resuming_with_another_number_of_processes_is_said(count, trained_segmen
         said = ''.join(capfd.readouterr())
         assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
         assert bool(re.search('iter_4.pth .* 4 iterations.* nothing', said)) == (length == 4)
+
+
+def test_waiting_gradients_of_other_processes_are_averaged():
+    layer = torch.nn.Linear(1, 1)
+    runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=dict))
+    weight, bias = ([torch.full_like(parameter, value) for value in values]
+                    for parameter, values in ((layer.weight, (1, 3)), (layer.bias, (5, ))))
+    restore_training(runner, dict(loops=[{}], gradients=dict(weight=weight, bias=bias), early_stopping=[]))
+    assert layer.weight.grad == 2 and layer.bias.grad == 5
 
 
 def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path):

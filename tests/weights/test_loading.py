@@ -14,11 +14,26 @@ from safetensors.torch import save_file
 from helpers.models import TINY, assert_equal, build, dense_state, official_state, prefixed, randomise, save
 from helpers.paths import ROOT, TINY_CONFIG
 from helpers.weight_files import classifier, dino, logged, rejects, values
+from xcit_dense import XCiT
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert
 from xcit_dense.weights.layouts import LAYOUTS, from_official
+
+
+def test_a_file_of_another_arch_is_said_with_what_takes_it(tmp_path):
+    """And not as a list of the tensors, which only a file of the same arch is."""
+    model = XCiT('nano_12_p16')
+    other = save(tmp_path / 'other.pth', XCiT('tiny_12_p16').state_dict())
+    words = 'XCiT tiny_12_p16', 'the arch of the model is nano_12_p16', 'model.backbone.arch=tiny_12_p16'
+    with rejects(*words):
+        load_backbone(model, other)
+    state = model.state_dict()
+    del state['blocks.0.norm1.weight']
+    with rejects('blocks.0.norm1.weight') as caught:
+        load_backbone(model, save(tmp_path / 'same.pth', state))
+    assert 'the arch of the model' not in str(caught.value)
 
 
 @pytest.mark.parametrize('patch_size, said', ((8, '128 of 130 tensors'), (16, '134 of 145 tensors')))
