@@ -199,6 +199,8 @@ def test_the_log_has_a_line_for_each_change(said, monkeypatch, capsys):
     assert any(line.endswith('0.0001 -> 0.00015') for line in lines)
     changed('semfpn_xcit_t12_p16_finetune', augment='strong')
     assert '--augment strong' in said[0] and 'already' in said.pop()
+    changed(DETECTOR, augment='strong')
+    assert 'MultiImageMixDataset: ' in said[0] and ' of CocoDataset: ' in said.pop()
     changed('semfpn_xcit_t12_p16_finetune', auto_scale_lr=True)
     monkeypatch.setenv('RANK', '1')
     changed(DETECTOR, lr=1.)
