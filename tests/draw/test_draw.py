@@ -42,6 +42,7 @@ def test_classes_have_the_colours_of_a_palette_that_has_all_or_their_own():
     """The same in a detector and in a segmentor; of twenty, no two have nearly the same hue and tone."""
     palette = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
     assert class_colours('ab', palette) == [(1, 2, 3), (4, 5, 6)]
+    assert class_colours('abc', palette) == [*map(tuple, palette.tolist())]
     assert all(type(value) is int for colour in class_colours('ab', palette) for value in colour)
     for missing in (None, [], palette[:1], 'random'):
         assert class_colours('ab', missing) == class_colours('ab')

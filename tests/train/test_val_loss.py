@@ -235,7 +235,8 @@ def test_an_image_draws_the_same_numbers_in_every_validation(whole):
     assert [path.name for path in whole[0].glob('best_*')] == [f'best_val_loss_iter_{min(losses, key=losses.get)}.pth']
 
 
-@pytest.mark.parametrize('where', (3, *(pytest.param(where, marks=pytest.mark.slow) for where in (1, None))))
+@pytest.mark.parametrize('where', (
+    3, pytest.param(1, marks=pytest.mark.slow), pytest.param(None, marks=pytest.mark.slow)))
 def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, whole, demo_data, tmp_path, monkeypatch):
     """At the first and the last image; and between two validations."""
     compute, calls, cfg = ValLossHook._terms, [], counted_config(demo_data, tmp_path)
