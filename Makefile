@@ -29,8 +29,9 @@ DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 TESTS := tests
 ARGS :=
+CHECK_TESTS = $(foreach path,$(TESTS),$(if $(wildcard $(firstword $(subst ::, ,$(path)))),,$(error there is no $(path))))
 # files whole, so that their fixtures are made once, and in the order of tests/helpers/suite.py
-PYTEST = $(PY) -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --durations=15 -rs
+PYTEST = $(CHECK_TESTS)$(PY) -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --durations=15 -rs
 METRIC := coco/bbox_mAP_50=0.5
 IMAGES := val2017
 DATA = $(DEMO)/data

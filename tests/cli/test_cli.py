@@ -29,6 +29,7 @@ def test_the_package_as_a_command_names_its_tools(args, code, words, monkeypatch
         output = capsys.readouterr().out
         assert code == 0
     if words is None:
+        assert output.startswith('usage: xcit-dense TOOL ')
         for name in tool_names():  # a line each
             assert re.search(rf'^  {name} +[A-Z].*\.$', output, re.M), name
     else:

@@ -99,6 +99,9 @@ def test_what_is_ignored_and_which_image_a_map_has(root):
         ignored = LabelMaps(folders(root, reduce_zero_label=zero, ignore_index=200), [77]).ignored
         assert ignored == ({200, 255, 78, 0} if zero else {200, 255, 77})
     image, path = image_and_map(root)
+    labels = dict(LabelMaps(folders(root)).read([path])[0].content['labels'])
+    zero = LabelMaps(folders(root, pipeline=[*STEPS[:1], dict(type='LoadAnnotations')], reduce_zero_label=True))
+    assert dict(zero.ask(path).content['labels']) == {label or 255: count for label, count in labels.items()}
     for name in ('b.JPG', 'c.webp'):
         image = image.rename(image.with_name(name))
         path = path.rename(path.with_name(f'{image.stem}.png'))

@@ -85,6 +85,8 @@ def test_from_python(detector, segmentor, image):
     assert len(model(image, threshold=0)) == 3 and len(model([image, image], batch_size=2)) == 2
     model = xcit_dense.load(segmentor)
     found = model(image)
+    drawn = found.draw().astype(int)  # the file's colours: blue to the left, red to the right
+    assert (drawn[:, :25].argmax(-1) == 2).all() and (drawn[:, 35:].argmax(-1) == 0).all()
     assert found.labels.dtype == np.int64 and found.scores.shape == (40, 60) and found.scores.max() > 0.5
     assert model(image, scores=False).scores is None
 

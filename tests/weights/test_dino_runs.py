@@ -112,6 +112,9 @@ def test_classifiers_start_from_the_teacher(run, halves):
     with rejects('2 missing ', 'backbone.head', ' has no classes', '--knn', '--linear', 'init'):
         load_model(model, read_checkpoint(path), path)
     other = make(TINY_CLS_CONFIG, **{'model.backbone.arch': dict(_delete_=True, **ARCH | dict(embed_dims=64))})
+    with rejects('of another shape ', 'cls_token') as caught:
+        load_model(other, {'state_dict': model.state_dict()}, 'classes.pth')
+    assert 'has no classes' not in str(caught.value)
     with rejects('of another shape ', 'cls_token'):
         start_model(other, read_checkpoint(path), path, find_class_rows(other, other, 3), (), CLASSES)
 

@@ -158,7 +158,7 @@ class LoadedDetector(_Loaded):
         threshold: Objects with a lower score are dropped.
     """
 
-    def __init__(self, predictor, threshold: float = 0.3):
+    def __init__(self, predictor, threshold: float):
         super().__init__(predictor)
         self.threshold = threshold
 
