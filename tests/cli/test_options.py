@@ -37,15 +37,17 @@ def ran(monkeypatch, demo_data, tmp_path):
     return run
 
 
-def test_what_is_missing_may_have_been_read_by_another_option(monkeypatch, capsys):
+@pytest.mark.parametrize('option, word, config', (
+    ('--cfg-options', 'seed=1', 'my.py'), ('--log', 'wandb', 'my.py'), ('--log', 'wandb', 'maskrcnn_xcit_s12_p8_coco')))
+def test_what_is_missing_may_have_been_read_by_another_option(option, word, config, monkeypatch, capsys):
     """Of the words of the process, where a tool is called without any."""
-    monkeypatch.setattr(sys, 'argv', ['tool', '--cfg-options', 'my.py'])
+    monkeypatch.setattr(sys, 'argv', ['tool', option, word, config])
     parser = common.Parser()
     parser.add_argument('config', metavar='CONFIG')
-    parser.add_argument('--cfg-options', nargs='+')
+    parser.add_argument(option, nargs='+')
     with pytest.raises(SystemExit):
         parser.parse_args()
-    assert '--cfg-options reads every word after it, including my.py' in capsys.readouterr().err
+    assert f'{option} reads every word after it, including {config}:' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('args, resume, load_from, overwrite', (

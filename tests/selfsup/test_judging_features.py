@@ -199,6 +199,7 @@ def with_option(option, change):
     ('xcit_n12_p16_dino_small', ('--linear', ), None, ('labelled', 'such as xcit_n12_p8_small')),
     ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_n12_p8_small', '--knn or --linear')),
     (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
+    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
     (TINY_CLS_CONFIG, ('--linear=1', ), 'broken', ('green/03.png', )),
     (TINY_CLS_CONFIG, ('--knn', ), 'renamed', ("'crimson'", "'red'", 'different classes')),
     (TINY_CLS_CONFIG, ('--knn', ), 'empty', ('missing', '/train')),

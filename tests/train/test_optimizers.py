@@ -174,6 +174,14 @@ def config_of(demo_data, tmp_path):
     return make
 
 
+def test_a_run_starts_with_no_rule_that_matches_nothing(config_of):
+    cfg = config_of('run')
+    cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=1.),
+                             paramwise_cfg=dict(custom_keys={'gama1': dict(lr_mult=2)}))
+    with pytest.raises(ConfigError, match='custom_keys.gama1'):
+        build_runner(cfg).train()
+
+
 @pytest.mark.parametrize('stop, counts, waiting', (
     pytest.param(1, (2, 3), {True, False}, marks=pytest.mark.slow), (3, (2, 1), {True})))
 def test_both_optimizers_and_all_schedulers_go_on(stop, counts, waiting, config_of):

@@ -119,12 +119,14 @@ def test_tool_converts_and_inspects(tmp_path, call_tool):
 @pytest.mark.parametrize('args, code, words', (
     (('{}', 'out.pth', '--to', 'timm'), 1, '1 tensor such as conv1.weight'),
     (('no.pth', '--inspect'), 1, 'error: there is no file'),
+    (('{empty}', '--inspect'), 1, 'empty.pth holds no weights'),
     (('{}', 'out.pth'), 2, ''), (('{}', '--to', 'timm'), 2, ''),
     (('{}', 'out.pth', '--to', 'timm', '--inspect'), 2, ''),
     (('{}', 'out.pth', '--to', 'PASSL'), 1, "error: --to accepts dense, official, timm, mmpretrain; got 'PASSL'")))
 def test_tool_says_what_is_wrong(tmp_path, call_tool, args, code, words):
     source = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3)})
-    found, said = call_tool('convert_checkpoint.py', *(arg.format(source) for arg in args))
+    empty = save(tmp_path / 'empty.pth', dict(epoch=3))
+    found, said = call_tool('convert_checkpoint.py', *(arg.format(source, empty=empty) for arg in args))
     assert found == code and words in said
 
 

@@ -211,7 +211,7 @@ def test_garbage_is_collected_after_a_file_as_before(root):
         for switch in (gc.disable, gc.enable):
             switch()
             try:
-                check_data_set(coco(root))
+                check_data_set(coco(root), use_cache=False)
                 assert gc.isenabled() == (switch is gc.enable)
             finally:
                 gc.enable()

@@ -160,7 +160,7 @@ def _check_optim_wrapper(cfg):
 def _check_schedulers(cfg):
     loop, lines = cfg.get('train_cfg') or {}, []
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
-        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1, momentum=0.9)
         # the length of the data is unknown; any number will do
         given = dict(optimizer=optimizer, epoch_length=1000, end=loop.get('max_epochs', loop.get('max_iters', 1000)))
         lines += build_on_trial(node, R.PARAM_SCHEDULERS, path, names_only=True, **given)[1]
