@@ -70,13 +70,19 @@ print(all(p.grad is not None for p in model.backbone.parameters()), len(found))
 def test_asking_make_what_it_would_do_changes_nothing(tmp_path):
     for name in ('Makefile', 'requirements.txt', 'requirements-onedl.txt', 'setup.py'):
         shutil.copy(ROOT / name, tmp_path)
-    for venv in ('.venv', '.venv-onedl'):
-        (tmp_path / venv).mkdir()  # damaged: no Python in it
+    for folder in ('tests', '.venv', '.venv-onedl'):
+        (tmp_path / folder).mkdir()  # damaged: no Python in it
     before = sorted(tmp_path.rglob('*'))
-    done = subprocess.run(['make', '-n', 'test', 'test-onedl', f'PYTHON={sys.executable}'], cwd=tmp_path, text=True,
-                          capture_output=True)
+
+    def make(*args):
+        return subprocess.run(['make', '-n', *args, f'PYTHON={sys.executable}'], cwd=tmp_path, text=True,
+                              capture_output=True)
+
+    done = make('test', 'test-onedl')
     assert done.returncode == 0, done.stderr
     assert 'requirements-onedl.txt' in done.stdout
+    done = make('test', 'TESTS=tests tests/modls::test_a')
+    assert done.returncode == 2 and 'there is no tests/modls::test_a' in done.stderr
     assert sorted(tmp_path.rglob('*')) == before
 
 
