@@ -81,6 +81,9 @@ def test_objects_without_masks_and_of_a_batch(name, tmp_path, picture):
     outputs = model.run(np.stack([picture] * 3))
     assert outputs['dets'].shape == (3, 4, 5) and outputs['num'].tolist() == [4] * 3
     assert np.array_equal(model.objects(outputs, (80, 120), (80, 120), .3, place=2).boxes, model(picture).boxes)
+    model = opened(write_detector(tmp_path / 'o.onnx', DETS, LABELS, MASKS), name)
+    outputs = {key: np.concatenate([values * 0, values]) for key, values in model.run(picture[None]).items()}
+    assert np.array_equal(model.objects(outputs, (80, 120), (80, 120), .3, place=1).masks, model(picture).masks)
 
 
 @pytest.mark.parametrize('name', RUNTIMES)

@@ -53,7 +53,7 @@ def test_classes_have_the_colours_of_a_palette_that_has_all_or_their_own():
 
 
 @pytest.mark.parametrize('colour, ink', (((255, 255, 0), BLACK), ((0, 0, 142), WHITE), ((250, 250, 248), BLACK),
-                                         ((176, 0, 32), WHITE), ((0, 220, 0), WHITE)))
+                                         ((176, 0, 32), WHITE), ((0, 220, 0), WHITE), ((255, 140, 0), BLACK)))
 def test_text_is_dark_on_light_colours(colour, ink):
     assert ink_on(colour) == ink
 

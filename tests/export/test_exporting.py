@@ -193,7 +193,9 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, backbone, small
 
 def test_the_tool_says_size_time_and_agreement(trained_segmentor, exported_segmentor, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting.Graph, 'trace', lambda graph: onnx.load(exported_segmentor))
-    done = run_tool('export.py', TINY_SEG_CONFIG, trained_segmentor[0], tmp_path / 'model.onnx', '--scores')
+    done = run_tool('export.py', TINY_SEG_CONFIG, trained_segmentor[0], tmp_path / 'model.onnx', '--scores',
+                    '--image-size', 48)
+    assert json.loads(metadata_in(tmp_path / 'model.onnx')['resize'])['scale'] == [48, 48]
     assert 'MiB' in done.stdout and ' s. ' in done.stdout
     different, pixels = re.search(r'(\d+) of ([\d,]+) pixels have a different label', done.stdout).groups()
     assert int(different) < 1e-4 * int(pixels.replace(',', ''))  # where two classes have nearly the same score

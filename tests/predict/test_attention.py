@@ -227,10 +227,12 @@ def test_a_map_that_ends_early_leaves_white():
 
 @pytest.mark.filterwarnings('error')  # of 0 / 0
 def test_colours_go_from_percentile_to_percentile():
-    """A flat map is dark."""
+    """Each channel by itself; a flat map is dark."""
     values = np.linspace(5, 6, 1001, dtype=np.float32)[:, None].repeat(2, 1)
     values[0], values[-1] = -1000, 1000
-    grey = colours_of(Panel('', values[..., None].repeat(3, 2), (1001, 2)), np.zeros((1001, 2, 3), np.uint8))[:, 0, 0]
+    found = colours_of(Panel('', values[..., None] * [1, 2, 5], (1001, 2)), np.zeros((1001, 2, 3), np.uint8))
+    grey = found[:, 0, 0]
+    assert (found == grey[:, None, None]).all()
     assert (grey[:10] == 0).all() and (grey[991:] == 255).all() and grey[500] in (127, 128)
     assert (np.diff(grey.astype(int)) >= 0).all() and 0 < grey[30] < grey[900] < 255
     assert '1st' in attention_pictures.RULE and '99th' in attention_pictures.RULE

@@ -114,6 +114,8 @@ def test_lists_batches_and_thresholds(detector, path, array):
     middle = float(alone.scores[len(alone) // 2])
     fewer = detector(path, threshold=middle)
     assert (fewer.scores >= middle).all() and len(fewer) == (alone.scores >= middle).sum() < len(alone)
+    tiles = detector(path, threshold=middle, tile=40)
+    assert (tiles.scores >= middle).all() and 0 < len(tiles) < len(detector(path, tile=40))
     none = detector(path, threshold=1.1)
     assert len(none) == 0 and none.boxes.shape == (0, 4) and none.names == () and none.draw().shape == array.shape
     for options, words in ((dict(threshold=float('nan')), 'nan'), (dict(batch_size=0), 'batch_size')):
