@@ -73,6 +73,9 @@ def test_the_soft_loss_by_hand(temperature):
     got = soft_distillation(torch.tensor(STUDENT), torch.tensor(TEACHER), temperature)
     assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)
     assert soft_distillation(torch.tensor(STUDENT), torch.tensor(STUDENT), 2.).item() == 0
+    halves = [torch.tensor(logits).bfloat16() for logits in (STUDENT, TEACHER)]
+    for loss in (hard_distillation, lambda *logits: soft_distillation(*logits, temperature)):  # computed in float32
+        assert torch.equal(loss(*halves), loss(*(logits.float() for logits in halves)))
 
 
 @pytest.fixture

@@ -87,6 +87,8 @@ def test_every_class_has_its_name_in_its_region():
     labels[20:220, 20:150], labels[180:200, 250:270] = 1, 2
     drawn = draw_map(paper(), labels, AREAS, AREA_COLOURS)
     assert all(shows(drawn, name, colour) for name, colour in zip(AREAS, AREA_COLOURS, strict=True))
+    rows, columns = (drawn[40:200, 30:140] == COLOURS[0]).all(2).nonzero()  # the name, around an innermost point
+    assert abs(columns.mean() + 30 - 85) < 3 and 80 < rows.mean() + 40 < 160
     assert shows(drawn[20:220, 20:150].copy(), 'disc', COLOURS[0]) or shows(drawn[:, :160], 'disc', COLOURS[0])
     small = np.abs(drawn[184:196, 254:266] - (0.4 * paper()[0, 0] + 0.6 * np.array(COLOURS[1])))
     assert (small <= 1).mean() > 0.9

@@ -66,6 +66,9 @@ def test_a_stage_whose_time_is_over_loses_nothing(tmp_path):
     assert results['first']['passes']['text'] == 'as before' and 'stays' in ' '.join(lines)
     assert stages.word_of(results['first']['fails']) == 'not run'
     assert stages.read(tmp_path) == results
+    run_tool('gpu_report.py', '--out', tmp_path / 'out', *ARGUMENTS, '--checks', 'passes', '--minutes', 1e-9,
+             check=False)
+    assert 'the 1e-09 minutes of the stage were over' in (tmp_path / 'out' / page.PAGE).read_text()
 
 
 @pytest.mark.integration

@@ -146,8 +146,11 @@ def test_to_supervision(detector, path, monkeypatch):
         found.to_supervision()
 
 
-def test_results_and_models_in_threads(detector, segmentor, path):
+@pytest.mark.parametrize('visualizer', ({}, {'visualizer.alpha': 0.5}), ids=('own look', "mmdet's"))
+def test_results_and_models_in_threads(visualizer, detector, segmentor, trained, path):
     """Drawn again a result is the same picture, and the random numbers of the caller stay."""
+    if visualizer:
+        detector = xcit_dense.load(TINY_CONFIG, trained[0], cfg_options=visualizer, threshold=0.2)
     np.random.seed(3)
     state = np.random.get_state()[2]
     wanted, regions = detector(path), segmentor(path)

@@ -238,7 +238,9 @@ def counts_of(*images, classes=3, ignored=VOID, kept=24):
 
 def test_figures_of_an_image():
     """A class counts if the ground truth or the prediction has it."""
-    image, = counts_of(([[0, 0, 1], [1, 1, VOID]], [[0, 2, 1], [1, 0, 1]])).images
+    counts = counts_of(([[0, 0, 1], [1, 1, VOID]], [[0, 2, 1], [1, 0, 1]]))
+    image, = counts.images
+    assert counts.images_of.tolist() == [1, 1, 0]  # of the ground truth
     assert image.path == '0.png' and image.wrong == 0.4
     assert image.miou == pytest.approx((1 / 3 + 2 / 3 + 0) / 3)
     assert image.confused[:2] in ((0, 2), (1, 0)) and image.confused[2] == 0.2

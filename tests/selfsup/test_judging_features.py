@@ -25,7 +25,7 @@ from xcit_dense.train.runner import DenseRunner
 pytest.importorskip('mmpretrain')
 
 from xcit_dense.selfsup.dino import DINO
-from xcit_dense.selfsup.linear import RATES, LinearProbeHead
+from xcit_dense.selfsup.linear import RATES, LinearProbeHead, LinearProbes
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
@@ -162,16 +162,20 @@ def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, laye
     assert not torch.equal(layers[0], layers[3])
 
 
-def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tmp_path):
+def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tmp_path, monkeypatch):
     """The norm takes away what the features of all images share, which is most of those of random weights."""
     state, (found, _) = dict(backbone.state_dict()), features_of(backbone, class_folders / 'train')
     found *= 32**0.5  # the length that the norm gives all features
     scale = 1 / found.std(0)
     state.update({'norm.weight': torch.from_numpy(scale), 'norm.bias': torch.from_numpy(-scale * found.mean(0))})
     torch.save(state, tmp_path / 'apart.pth')
+    step, taken = LinearProbes.step, []
+    monkeypatch.setattr(LinearProbes, 'step', lambda probes, *batch: (
+        step(probes, *batch), taken.append(probes._steps)))
     done = judge(tmp_path / 'apart.pth', class_folders, tmp_path, '--linear', 15, '--report', tmp_path / 'page',
                  '--cfg-options', 'train_dataloader.batch_size=12')
     assert accuracies(done)[0] == 100, done.stdout
+    assert taken == [15] * 15  # the cosine ends with the training
     assert all(f' {rate * 12 / 256:.3g}: ' in done.stdout for rate in RATES)  # for 12 images in a batch
     assert '2 images of them were held out' in done.stdout and '180 of 180 images, 0:00:00 left' in done.stdout
     assert 'trained for 15 epochs on 12 training images' in (tmp_path / 'page/report.html').read_text()
