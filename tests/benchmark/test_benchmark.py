@@ -185,6 +185,7 @@ def test_growth_leaves_out_what_will_not_fit(monkeypatch):
     monkeypatch.setattr(growth, 'available_memory', lambda: 400)
     jobs = growth.growth_jobs(ARCH, dtype='float32', mode='inference', names=['ours'], runs=1,
                                         max_tokens=9000, rates=dict(matrix=1e9))
+    assert '1520x1520' in jobs[-1][0]  # about as many tokens as asked for
     cells = [call() for _, _, call in jobs[:1] + jobs[-2:]]
     assert cells[0]['rows'][0]['peak_bytes'] == 100 and cells[0]['rows'][0]['seconds'] > 0
     assert [cell['rows'] for cell in cells[1:]] == [[dict(name='ours', failed='out of memory')]] * 2

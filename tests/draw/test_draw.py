@@ -90,6 +90,8 @@ def test_every_class_has_its_name_in_its_region():
     rows, columns = (drawn[40:200, 30:140] == COLOURS[0]).all(2).nonzero()  # the name, around an innermost point
     assert abs(columns.mean() + 30 - 85) < 3 and 80 < rows.mean() + 40 < 160
     assert shows(drawn[20:220, 20:150].copy(), 'disc', COLOURS[0]) or shows(drawn[:, :160], 'disc', COLOURS[0])
+    large = draw_map(paper(960, 1280), np.pad(np.full((100, 100), 2), ((400, 460), (600, 580))), AREAS, AREA_COLOURS)
+    assert area_of(large, COLOURS[1])  # in pixels of the picture
     small = np.abs(drawn[184:196, 254:266] - (0.4 * paper()[0, 0] + 0.6 * np.array(COLOURS[1])))
     assert (small <= 1).mean() > 0.9
     for size in ((1, 1), (1, 500), (40, 30)):

@@ -105,6 +105,15 @@ def test_equal_shapes_go_by_name_too(old, new):
         assert torch.equal(now[name][i], wanted)
 
 
+def test_a_file_in_a_half_type_starts_a_model_in_float32():
+    def halve(state):
+        state.update({name: value.bfloat16() for name, value in state.items() if value.is_floating_point()})
+
+    old, got, *_ = start(TINY_SEG_CONFIG, OLD, NEW, spoil=halve)
+    trained, now = (state['decode_head.conv_seg.weight'] for state in (old, got))
+    assert now.dtype == torch.float32 and torch.equal(now[[0, 2]], trained[[2, 0]].bfloat16().float())
+
+
 def test_the_same_classes_are_taken_whole():
     trained, now, *_, model = start(TINY_CONFIG, OLD, OLD)
     assert all(torch.equal(value, trained[name]) for name, value in now.items())
