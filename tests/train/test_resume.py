@@ -312,7 +312,7 @@ def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path
         train(cfg, resume=True)
 
 
-@pytest.mark.parametrize(('workers', 'stop'), (pytest.param(2, 2, marks=pytest.mark.slow), (0, 3)))
+@pytest.mark.parametrize(('workers', 'stop'), (pytest.param(2, 2, marks=pytest.mark.slow), (0, 4)))
 def test_patience_and_the_best_score_are_those_of_before_the_stop(workers, stop, demo_data, tmp_path):
     """The best is the second; two validations later nothing was better, and that ends the run.
 
