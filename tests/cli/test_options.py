@@ -74,6 +74,12 @@ def test_train_takes_its_options(options, pretrained, scaled, ran):
     assert cfg.work_dir == f'work_dirs/{TINY_CONFIG.stem}'
 
 
+def test_the_runner_alone_scales_the_rate_where_it_is_asked_to(ran):
+    plain, larger, scaled = (ran(*options).cfg.optim_wrapper.optimizer.lr for options in (
+        (), ('--batch-size', 4), ('--batch-size', 4, '--auto-scale-lr')))
+    assert larger == 2 * plain and scaled == plain
+
+
 def test_train_needs_no_test_set_and_says_which_data_is_missing(ran):
     assert ran('--cfg-options', 'test_dataloader.dataset.ann_file=absent.json').done[-1] == 'trained'
     found = ran('--cfg-options', 'val_dataloader.dataset.ann_file=absent.json', check=False)
