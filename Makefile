@@ -29,6 +29,7 @@ DEMO := work_dirs/demo
 CONFIG := configs/maskrcnn_xcit_n12_p16_small.py
 TESTS := tests
 ARGS :=
+# in several processes, pytest does not name a path that is not there
 CHECK_TESTS = $(foreach path,$(TESTS),$(if $(wildcard $(firstword $(subst ::, ,$(path)))),,$(error there is no $(path))))
 # files whole, so that their fixtures are made once, and in the order of tests/helpers/suite.py
 PYTEST = $(CHECK_TESTS)$(PY) -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --durations=15 -rs
