@@ -34,7 +34,7 @@ def test_what_is_counted(root):
     assert found.too_small == 1  # below the min_size of 8
     assert found.classes == dict(a=[3, 2], b=[2, 2])
     assert found.per_image.tolist() == [[1, 2], [3, 1]] and found.total == 5
-    assert [found.most(percent) for percent in (60, 99, 100)] == [1, 3, 3]
+    assert [found.most(percent) for percent in (50, 60, 99, 100)] == [1, 1, 3, 3]
     assert sorted(found.boxes.tolist()) == [[100, 80, 4, 4], [100, 80, 10, 10], [100, 80, 10, 10], [100, 80, 20, 5]]
     cfg.train_dataloader.dataset = dict(type='ConcatDataset', datasets=[part, part])
     found = measure_objects(cfg)
