@@ -1,7 +1,11 @@
 """The C x C part of XCA in Gram form: from the moments of an image's tokens to its 1x1 convolution, and the gradient.
 
-The forward takes 3 C^3 multiply-adds and the gradient 4 C^3 per image. The gradient is written by hand, because
-autograd would take 6 C^3: with P = Wqk G kept, dWqk = dP G consists of products of P with d x d blocks.
+Per head, queries and keys stand side by side: W (2d, C) are their rows of the projection and m (2d) their means. Their
+covariances are S = W G W^T + N m m^T: squared lengths on the diagonal, Q K^T in a corner. So the forward takes
+3 C^3 multiply-adds per image, and its gradient 4 C^3, all of it from L (2d, 2d), twice the gradient of S:
+G receives W^T L W / 2, W receives L W G, and m receives N L m.
+
+Batches stand inside: (rows, B, columns), so that all images share one product.
 """
 from typing import NamedTuple
 
@@ -19,10 +23,10 @@ class CancelsError(Exception):
 class Kept(NamedTuple):
     """What `mix` keeps for `mix_backward`, for heads of d channels."""
     means: Tensor  # of queries, keys and values: (B, 3C)
-    product: Tensor  # Wqk G: (B, 2C, C)
-    inverse: Tensor  # reciprocal lengths of the rows of Q and K: (B, 2C)
-    logits: Tensor  # Q K^T: (B, h, d, d)
-    attn: Tensor  # their softmax: (B, h, d, d)
+    product: Tensor  # W G: (h, 2d, B, C)
+    inverse: Tensor  # reciprocal lengths of the rows of Q and K: (h, 2d, B)
+    cosine: Tensor  # products of the rows of Q and K over their lengths: (h, d, B, d)
+    attn: Tensor  # their softmax: (h, d, B, d)
 
 
 def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma,
@@ -45,28 +49,20 @@ def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperatu
     Raises:
         CancelsError: `cancels` is True.
     """
-    C, h, dtype = mean.shape[1], num_heads, mean.dtype
+    (B, C), h, dtype = mean.shape, num_heads, mean.dtype
     qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma = ops.converted(
         dtype, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma)
     means = F.linear(mean, qkv_weight, qkv_bias)
-    weight_qk, weight_v = qkv_weight[:2 * C], qkv_weight[2 * C:]
-    product = weight_qk @ gram
-    squares = (product * weight_qk).sum(-1)
-    if guard and cancels(squares, gram, weight_qk):
+    weight_qk, weight_v = _by_head(qkv_weight, h)
+    product = F.linear(weight_qk.flatten(0, 1), gram.flatten(0, 1)).view(h, -1, B, C)  # the Gram matrix is symmetric
+    covariance = (product.flatten(1, 2) @ weight_qk.mT).view(h, -1, B, product.shape[1])
+    if guard and cancels(covariance.diagonal(dim1=1, dim2=3), gram, weight_qk):
         raise CancelsError
-    squares = squares + num_tokens * means[:, :2 * C].square()  # lengths of the rows of Q and K
-    inverse = squares.clamp_min(_EPS).rsqrt()
-    mean_q, mean_k, mean_v = _heads(means, 3, h)
-    inverse_q, inverse_k = _heads(inverse, 2, h)
-    logits = product[:, :C].unflatten(1, (h, -1)) @ weight_qk[C:].unflatten(0, (h, -1)).mT
-    logits = logits + num_tokens * mean_q.unsqueeze(-1) * mean_k.unsqueeze(-2)
-    attn = (logits * (temperature * inverse_q.unsqueeze(-1) * inverse_k.unsqueeze(-2))).softmax(-1)
-    kept = Kept(means, product, inverse, logits, attn)
-    attn = attn if mask is None else attn * mask
+    attn, cosine, inverse, mean_out = _attend(covariance, means, temperature, mask, num_tokens)
     proj_weight, proj_bias = ops.scaled_rows(proj_weight, proj_bias, gamma)
-    matrix = proj_weight @ (attn @ weight_v.unflatten(0, (h, -1))).flatten(1, 2)
-    offset = F.linear((attn @ mean_v.unsqueeze(-1)).flatten(1), proj_weight, proj_bias)
-    return matrix, offset, kept
+    matrix = (proj_weight @ _values(attn, mask, weight_v)).view(C, B, C).transpose(0, 1)
+    offset = F.linear(mean_out, proj_weight, proj_bias)
+    return matrix, offset, Kept(means, product, inverse, cosine, attn)
 
 
 def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperature,
@@ -79,77 +75,118 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_hea
         The others: As in `mix`.
 
     Returns:
-        Those of ``mean`` (B, C) and ``gram`` (B, C, C), and a list of those of the parameters, None for those that
-        are None.
+        That of ``mean`` (B, C), that of ``gram`` plus its transpose (B, C, C), and a list of those of the parameters,
+        None for those that are None.
     """
-    C, h, dtype = mean.shape[1], num_heads, mean.dtype
-    means, product, inverse, logits, attn = kept
+    (B, C), h, dtype = mean.shape, num_heads, mean.dtype
     qkv_weight, temperature, proj_weight, proj_bias, gamma = ops.converted(
         dtype, qkv_weight, temperature, proj_weight, proj_bias, gamma)
-    weight_qk, weight_v = qkv_weight[:2 * C], qkv_weight[2 * C:].unflatten(0, (h, -1))
-    mean_q, mean_k, mean_v = _heads(means, 3, h)
-    inverse_q, inverse_k = _heads(inverse, 2, h)
-    inverse_q, inverse_k = inverse_q.unsqueeze(-1), inverse_k.unsqueeze(-2)
-    masked = attn if mask is None else attn * mask
+    weight_qk, weight_v = _by_head(qkv_weight, h)
 
     # through the projection
     scaled, _ = ops.scaled_rows(proj_weight, proj_bias, gamma)
-    values = (masked @ weight_v).flatten(1, 2)
-    mean_out = (masked @ mean_v.unsqueeze(-1)).flatten(1)
-    grad_proj = (grad_matrix @ values.mT).sum(0).addmm_(grad_offset.t(), mean_out)
-    grad_proj, grad_proj_bias, grad_gamma = ops.scaled_rows_backward(grad_proj, grad_offset.sum(0), proj_weight,
-                                                                     proj_bias, gamma)
-    grad_values = (scaled.t() @ grad_matrix).unflatten(1, (h, -1))  # (B, h, d, C)
-    grad_mean_out = (grad_offset @ scaled).unflatten(1, (h, -1))  # (B, h, d)
+    grad_matrix = grad_matrix.transpose(0, 1).reshape(C, B * C)
+    grad_proj = grad_matrix @ _values(kept.attn, mask, weight_v).t()
+    grad_values = (scaled.t() @ grad_matrix).view(h, -1, C)  # (h, d B, C)
 
     # through attention times values
-    grad_attn = grad_values @ weight_v.mT + grad_mean_out.unsqueeze(-1) * mean_v.unsqueeze(-2)
-    grad_weight_v = (masked.mT @ grad_values).sum(0).flatten(0, 1)
-    grad_mean_v = (masked.mT @ grad_mean_out.unsqueeze(-1)).squeeze(-1)
+    grad_attn = (grad_values @ weight_v.mT).view_as(kept.attn)
+    grad_weight_v = _masked(kept.attn, mask).flatten(1, 2).mT @ grad_values  # (h, d, C)
 
-    # through the softmax and the lengths: its argument is temperature * inverse_q * logits * inverse_k
-    grad_attn = grad_attn if mask is None else grad_attn * mask
-    grad_cosine = attn * (grad_attn - (grad_attn * attn).sum(-1, keepdim=True))
-    grad_temperature = (grad_cosine * (logits * inverse_q * inverse_k)).sum_to_size(temperature.shape)
-    grad_cosine = grad_cosine * temperature
-    grad_logits = grad_cosine * inverse_q * inverse_k
-    shares = grad_cosine * logits
-    grad_inverse = torch.cat(((shares * inverse_k).sum(-1).flatten(1), (shares * inverse_q).sum(-2).flatten(1)), 1)
-    is_clamped = inverse > 0.999 * _EPS ** -0.5
-    slopes = torch.where(is_clamped, 0, grad_inverse * inverse ** 3)  # -2 times the gradients of the squares
-
-    # through the logits and squared lengths, to means, weights and moments
-    grad_means = torch.cat(((num_tokens * (grad_logits @ mean_k.unsqueeze(-1))).flatten(1),
-                            (num_tokens * (grad_logits.mT @ mean_q.unsqueeze(-1))).flatten(1),
-                            grad_mean_v.flatten(1)), 1)
-    grad_means[:, :2 * C] -= num_tokens * slopes * means[:, :2 * C]
-    query_rows, key_rows = product[:, :C].unflatten(1, (h, -1)), product[:, C:].unflatten(1, (h, -1))
-    grad_weight_qk = torch.cat(((grad_logits @ key_rows).flatten(1, 2), (grad_logits.mT @ query_rows).flatten(1, 2)), 1)
-    grad_weight_qk = (grad_weight_qk - slopes.unsqueeze(-1) * product).sum(0)
-    grad_product = -0.5 * slopes.unsqueeze(-1) * weight_qk
-    grad_product[:, :C] += (grad_logits @ weight_qk[C:].unflatten(0, (h, -1))).flatten(1, 2)
-    grad_gram = weight_qk.t() @ grad_product
-    grad_qkv = torch.cat((grad_weight_qk, grad_weight_v)).addmm_(grad_means.t(), mean)
+    # through the cosines, to covariances and means, and from there to weights and moments
+    slopes, grad_means, grad_temperature, mean_out = _attend_backward(
+        grad_attn, grad_offset @ scaled, kept, temperature, mask, num_tokens)
+    grad_proj = ops.scaled_rows_backward(grad_proj.addmm_(grad_offset.t(), mean_out), grad_offset.sum(0), proj_weight,
+                                         proj_bias, gamma)
+    slopes = slopes.flatten(1, 2)  # (h, 2d B, 2d)
+    grad_weight_qk = slopes.mT @ kept.product.flatten(1, 2)  # (h, 2d, C); L is symmetric
+    symmetric = (weight_qk.flatten(0, 1).t() @ (slopes @ weight_qk).view(2 * C, B * C)).view(C, B, C).transpose(0, 1)
+    grad_qkv = torch.cat((*grad_weight_qk.unflatten(1, (2, -1)).unbind(1), grad_weight_v)).flatten(0, 1)
+    grad_qkv.addmm_(grad_means.t(), mean)
     grad_qkv_bias = None if qkv_bias is None else grad_means.sum(0)
-    return grad_means @ qkv_weight, grad_gram, [grad_qkv, grad_qkv_bias, grad_temperature, grad_proj, grad_proj_bias,
-                                                grad_gamma]
+    return grad_means @ qkv_weight, symmetric, [grad_qkv, grad_qkv_bias, grad_temperature, *grad_proj]
+
+
+def _attend(covariance, means, temperature, mask, num_tokens):
+    """Return attention, cosines and reciprocal lengths as in `Kept`, and attention times the mean values (B, C).
+
+    ``covariance`` (h, 2d, B, 2d) is that of the centred tokens.
+    """
+    h, d = len(covariance), covariance.shape[1] // 2
+    means_qk, mean_v = _means_by_head(means, h)
+    squares = covariance.diagonal(dim1=1, dim2=3) + num_tokens * means_qk.square()  # (h, B, 2d)
+    inverse = squares.clamp_min(_EPS).rsqrt()
+    logits = covariance[:, :d, :, d:] + num_tokens * _column(means_qk[..., :d]) * means_qk[..., d:].unsqueeze(1)
+    cosine = logits * (_column(inverse[..., :d]) * inverse[..., d:].unsqueeze(1))
+    attn = (cosine * temperature.unsqueeze(-1)).softmax(-1)
+    return attn, cosine, inverse, _mean_out(attn, mask, mean_v)
+
+
+def _attend_backward(grad_attn, grad_mean_out, kept, temperature, mask, num_tokens):
+    """Return L (h, 2d, B, 2d), the gradients of means (B, 3C) and temperature, and again the mean output (B, C)."""
+    h, d, B, _ = grad_attn.shape
+    means_qk, mean_v = _means_by_head(kept.means, h)
+    attn, cosine, inverse = kept.attn, kept.cosine, kept.inverse
+    grad_mean_out = grad_mean_out.t().view(h, d, B, 1)
+    grad_mean_v = (_masked(attn, mask) * grad_mean_out).sum(1)  # (h, B, d)
+    grad_attn = _masked(grad_attn + grad_mean_out * mean_v.unsqueeze(1), mask)
+    grad_cosine = attn * (grad_attn - (grad_attn * attn).sum(-1, keepdim=True))
+    shares = grad_cosine * cosine
+    grad_temperature = shares.sum((1, 2, 3)).view_as(temperature)
+    temperature = temperature.unsqueeze(-1)
+    shares = torch.cat((shares.sum(-1).mT, shares.sum(1)), -1) * temperature.squeeze(-1)  # (h, B, 2d)
+    is_clamped = inverse > 0.999 * _EPS ** -0.5
+    slopes = grad_cosine.new_zeros(h, 2 * d, B, 2 * d)
+    slopes.diagonal(dim1=1, dim2=3).copy_(torch.where(is_clamped, 0, -shares * inverse.square()))
+    corner = grad_cosine * (temperature * _column(inverse[..., :d]) * inverse[..., d:].unsqueeze(1))
+    slopes[:, :d, :, d:] = corner
+    slopes[:, d:, :, :d] = corner.transpose(1, 3)
+    grad_means_qk = num_tokens * (slopes * means_qk.unsqueeze(1)).sum(-1)  # (h, 2d, B)
+    grad_means = torch.cat((*grad_means_qk.mT.unflatten(-1, (2, d)).unbind(-2), grad_mean_v))  # (3h, B, d)
+    return slopes, grad_means.transpose(0, 1).flatten(1), grad_temperature, _mean_out(attn, mask, mean_v)
 
 
 _EPS = 1e-24  # square of that of the l2 norm
 
 
-def _heads(rows, count, num_heads):
-    """Cut (B, count * C) into ``count`` tensors (B, h, d)."""
-    return rows.unflatten(1, (count, num_heads, -1)).unbind(1)
+def _by_head(qkv_weight, num_heads):
+    """Return the rows of queries and keys (h, 2d, C), side by side in a head, and those of values (h, d, C)."""
+    weight = qkv_weight.unflatten(0, (3, num_heads, -1))
+    return torch.cat((weight[0], weight[1]), 1), weight[2]
+
+
+def _means_by_head(means, num_heads):
+    """Return the means (B, 3C) as `_by_head` orders the rows: (h, B, 2d) and (h, B, d)."""
+    means = means.unflatten(1, (3, num_heads, -1)).permute(1, 2, 0, 3)  # (3, h, B, d)
+    return torch.cat((means[0], means[1]), -1), means[2]
+
+
+def _column(rows):
+    """Turn (h, B, d) into (h, d, B, 1)."""
+    return rows.mT.unsqueeze(-1)
+
+
+def _mean_out(attn, mask, mean_v):
+    return (_masked(attn, mask) * mean_v.unsqueeze(1)).sum(-1).flatten(0, 1).t()
+
+
+def _masked(attn, mask):
+    return attn if mask is None else attn * mask.permute(1, 2, 0, 3)
+
+
+def _values(attn, mask, weight_v):
+    """Return attention times the rows of the values: (C, B C)."""
+    return (_masked(attn, mask).flatten(1, 2) @ weight_v).view(weight_v.shape[-1], -1)
 
 
 def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
-    """Whether squared lengths (B, I), the diagonals of ``weight`` G ``weight``^T, lost digits to the entries of G.
+    """Whether squared lengths (h, B, I), the diagonals of W G W^T, lost digits to the entries of G.
 
     Their relative error is the rounding of G's entries, 6e-8 of its norm, times the squared length of the weights
     divided by the square. The measured error is 1e-2 of that, as roundings average out; it depends on the processor.
     From a ratio of 500, in the mean over queries and keys, outputs may be off by more than 1e-6 and gradients by more
     than 1e-5. Tokens that vary equally in all directions have a ratio of sqrt(C).
     """
-    largest = torch.linalg.vector_norm(gram, dim=(1, 2)).unsqueeze(1) * torch.linalg.vector_norm(weight, dim=1).square()
+    rows = torch.linalg.vector_norm(weight, dim=2).square().unsqueeze(1)
+    largest = torch.linalg.vector_norm(gram, dim=(1, 2)).unsqueeze(1) * rows
     return bool((largest / squares.abs().clamp_min(1e-24)).mean() > 500)

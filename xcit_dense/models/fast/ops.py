@@ -79,8 +79,9 @@ def statistics_dtype(x: Tensor) -> torch.dtype:
 
 
 def converted(dtype: torch.dtype, *tensors):
-    """Return tensors in a type; None stays None. For weights that every chunk reads: once, not chunk by chunk."""
-    return [None if t is None else t.to(dtype) for t in tensors]
+    """Return contiguous tensors in a type; None stays None. For weights that every chunk reads: once, not each time."""
+    layout = torch.contiguous_format
+    return [None if t is None else t.to(dtype, memory_format=layout).contiguous() for t in tensors]
 
 
 def no_autocast(x: Tensor):

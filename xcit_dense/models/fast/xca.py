@@ -141,9 +141,8 @@ class _GramResidual(torch.autograd.Function):
                 part, rounded = of_branch(b, n)
                 grad_offset[b] += part.sum(1, dtype=mean.dtype)
                 ops.add_gram(grad_matrix[b], rounded, centred[0], is_gradient=True)
-            grad_mean, grad_gram, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N, mask,
+            grad_mean, symmetric, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N, mask,
                                                               ctx.num_heads, *weights)
-            symmetric = grad_gram + grad_gram.mT
             # the gradient that reaches a token through the mean, minus what centring removes
             row = (grad_mean - (grad_offset.unsqueeze(1) @ matrix).squeeze(1)) / N
             range_ = None
