@@ -27,17 +27,17 @@ class _FFNResidual(torch.autograd.Function):
         hidden = x.new_empty(*x.shape[:2], len(weight1), dtype=ctx.dtype) if train else None
         out = ops.empty_output(x, keep)
         with ops.no_autocast(x):
-            first = ops.converted(ctx.dtype, weight1, bias1)
-            second = ops.converted(ctx.dtype, *ops.scaled_rows(weight2, bias2, gamma))
+            first = ops.scaled_rows(weight1, bias1, None, ctx.dtype)
+            second = ops.scaled_rows(weight2, bias2, gamma, ctx.dtype)
             for b, n in ops.chunks(x, keep, whole_samples=True):
-                part = ops.normalise(x[b, n], norm_weight, norm_bias, eps)[0].to(ctx.dtype)
+                part, _ = ops.normalise(x[b, n], (norm_weight, norm_bias, eps), ctx.dtype)
                 part = ops.linear(part, *first)
                 if train:
                     hidden, part = _store(hidden, part, (b, n)), nn.functional.gelu(part)
                 else:
                     part = torch.ops.aten.gelu_(part)
                 part = ops.linear(part, *second)
-                ops.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
+                ops.add_branch(x[b, n], part, None, None if keep is None else keep[b], out[b, n])
         ctx.save_for_backward(x, keep, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma, hidden)
         return out
 
@@ -47,29 +47,30 @@ class _FFNResidual(torch.autograd.Function):
         grad = grad.contiguous()
         scale = ops.gradient_scale(grad, keep, ctx.dtype)
         grad_x = ops.empty_output(grad, keep)
+        norm = norm_weight, norm_bias, ctx.eps
         with ops.no_autocast(x):
-            first, second = ops.converted(ctx.dtype, weight1, ops.scaled_rows(weight2, bias2, gamma)[0])
-            grad_norm = ops.zeros_like(norm_weight, norm_bias)
-            grad1, grad_bias1, grad2, grad_bias2 = ops.zeros_like(weight1, bias1, weight2.t(), bias2)
-            for b, n in ops.chunks(x, keep, whole_samples=True):
-                normed, mean, rstd = ops.normalise(x[b, n], norm_weight, norm_bias, ctx.eps)
+            first, = ops.converted(ctx.dtype, weight1)
+            second, _ = ops.scaled_rows(weight2, bias2, gamma, ctx.dtype)
+
+            def of_chunk(b, n):
                 before = hidden[b, n]
-                part, rounded = ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype,
-                                                          scale)
-                grad_bias2 += part.sum((0, 1), dtype=grad_bias2.dtype)
-                _add_gram(grad2, nn.functional.gelu(before), rounded)
+                rounded, grad_bias2 = ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype,
+                                                             scale)
+                grad2 = _gram(rounded, nn.functional.gelu(before))
                 inner = ops.linear_backward(rounded, before, second)  # of its input, only the shape counts
                 inner = torch.ops.aten.gelu_backward(inner, before, grad_input=inner)
-                grad_bias1 += ops.sum_tokens(inner, grad_bias1.dtype)
-                normed = normed.to(ctx.dtype)
-                _add_gram(grad1, inner, normed)
-                inner = ops.linear_backward(inner, normed, first).to(x.dtype)
-                inner, *sums = ops.normalise_backward(inner, x[b, n], mean, rstd, norm_weight, norm_bias)
-                ops.add_to(grad_norm, sums)
-                ops.add_gradient(inner, grad[b, n], scale, grad_x[b, n])
-            grad2, grad_bias2, grad_gamma = ops.scaled_rows_backward(grad2.t(), grad_bias2, weight2, bias2, gamma)
-        return grad_x, None, None, None, *ops.unscaled(scale, *grad_norm, grad1, grad_bias1, grad2, grad_bias2,
-                                                          grad_gamma)
+                grad_bias1 = ops.sum_tokens(inner, grad_bias2.dtype)
+                normed, statistics = ops.normalise(x[b, n], norm, ctx.dtype)
+                grad1 = _gram(inner, normed)
+                inner = ops.linear_backward(inner, normed, first)
+                sums = ops.input_gradient(inner, x[b, n], norm, statistics, grad[b, n], scale, grad_x[b, n])
+                return [*sums, grad1, grad_bias1, grad2, grad_bias2.sum(0)]
+
+            parts = ops.chunks(x, keep, whole_samples=True)
+            *others, grad2, grad_bias2 = ops.summed(
+                parts, of_chunk, (norm_weight, norm_bias, weight1, bias1, weight2, bias2))
+            grads = *others, *ops.scaled_rows_backward(grad2, grad_bias2, weight2, bias2, gamma)
+        return grad_x, None, None, None, *ops.unscaled(scale, *grads)
 
 
 def _store(whole, part, where):
@@ -80,6 +81,5 @@ def _store(whole, part, where):
     return whole
 
 
-def _add_gram(total, a, b):
-    ops.add_gram(total.unsqueeze(0), a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]),
-                 is_gradient=True)
+def _gram(a, b):
+    return ops.gram(a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]), is_gradient=True).squeeze(0)

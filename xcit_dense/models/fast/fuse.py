@@ -72,7 +72,7 @@ def _fuse_branch(block, norm, branch, gamma, first, last):
     if (scale is not None and scale.dim() == 1 and not block._forward_pre_hooks
             and _is_foldable_layer(getattr(new, last))):
         layer = getattr(new, last)
-        setattr(new, last, _with(layer, *scaled_rows(layer.weight, layer.bias, scale)))
+        setattr(new, last, _with(layer, *scaled_rows(layer.weight, layer.bias, scale, layer.weight.dtype)))
         delattr(block, gamma)
         setattr(block, gamma, 1.)
         setattr(block, branch, new)

@@ -31,15 +31,9 @@ def residual(x: Tensor, norm, gamma, keep, parameters, bn, height: int, width: i
 
     ``bn`` is the batch norm, whose running statistics are updated or used.
     """
-    of_batch = uses_batch(bn)
-    if keep is None and not of_batch and not torch.is_grad_enabled():
+    if keep is None and not uses_batch(bn) and not torch.is_grad_enabled():
         return _infer(x, norm, gamma, parameters, bn, height, width)
-    statistics = (None, None) if of_batch else running_statistics(bn)
-    out, mean, rstd, count = _LPIResidual.apply(x, keep, height, width, norm[2], bn.eps, sync_group(bn), *statistics,
-                                                *norm[:2], *parameters, gamma)
-    if of_batch:
-        update_running(bn, mean, rstd, count)
-    return out
+    return _LPIResidual.apply(x, keep, height, width, norm[2], bn, *norm[:2], *parameters, gamma)
 
 
 @torch.no_grad()
@@ -49,18 +43,20 @@ def _infer(x, norm, gamma, parameters, bn, height, width):
     weight1, bias1, bn_weight, bn_bias, weight2, bias2 = parameters
     with ops.no_autocast(x):
         mean, rstd = running_statistics(bn)
-        weight2, bias2 = ops.scaled_rows(weight2, bias2, gamma)
+        first = ops.scaled_rows(weight1, bias1, None, dtype)
+        second, bias = ops.scaled_rows(weight2, bias2, gamma, dtype)
+        fused = ops.kernels_for(x) is not None
         for b, top, bottom in _bands(x, height, width):
             # rows that conv2 reads of the band, and that conv1 reads for those
             top2, bottom2 = max(top - 1, 0), min(bottom + 1, height)
             top1, bottom1 = max(top - 2, 0), min(bottom + 2, height)
-            y = ops.normalise(x[b, top1 * width:bottom1 * width], *norm)[0].to(dtype)
-            y = _depthwise(tokens_to_map(y, bottom1 - top1, width), weight1, bias1)
+            y, _ = ops.normalise(x[b, top1 * width:bottom1 * width], norm, dtype)
+            y = _depthwise(tokens_to_map(y, bottom1 - top1, width), *first)
             y = torch.ops.aten.gelu_(y[:, :, top2 - top1:bottom2 - top1])
-            y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias, out=y), weight2, bias2)
-            y = y[:, :, top - top2:bottom - top2]
+            y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias, out=y), second, None if fused else bias)
+            y = map_to_tokens(y[:, :, top - top2:bottom - top2])
             band = slice(top * width, bottom * width)
-            torch.add(x[b, band], map_to_tokens(y), out=out[b, band])
+            ops.add_branch(x[b, band], y, bias if fused else None, None, out[b, band])
     return out
 
 
@@ -75,70 +71,67 @@ def _bands(x, height, width):
             for part in ops.split_range(height, -(-height // rows))]
 
 
-def _depthwise(x, weight, bias=None):
-    return F.conv2d(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype), padding=1, groups=len(weight))
+def _depthwise(x, weight, bias):
+    return F.conv2d(x, weight, bias, padding=1, groups=len(weight))
 
 
 def _depthwise_backward(grad, x, weight):
     """Gradients of x and of the weight."""
-    return torch.ops.aten.convolution_backward(grad, x, weight.to(x.dtype), None, (1, 1), (1, 1), (1, 1), False,
-                                               (0, 0), len(weight), (True, True, False))[:2]
+    return torch.ops.aten.convolution_backward(grad, x, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0),
+                                               len(weight), (True, True, False))[:2]
 
 
 class _LPIResidual(torch.autograd.Function):
-    """x + keep * gamma * LPI(norm(x)); keeps x for the backward, nothing else of its size.
-
-    Without ``mean`` and ``rstd``, those of the batch are used, over the processes of ``group`` if there is one. Also
-    returns the mean, the reciprocal deviation and the number of values that they are from.
-    """
+    """x + keep * gamma * LPI(norm(x)); keeps x for the backward, nothing else of its size."""
 
     @staticmethod
-    def forward(ctx, x, keep, height, width, eps, bn_eps, group, mean, rstd, norm_weight, norm_bias, weight1, bias1,
-                bn_weight, bn_bias, weight2, bias2, gamma):
-        ctx.shape, ctx.eps, ctx.group, ctx.dtype = (height, width), eps, group, ops.compute_dtype(x)
-        ctx.count = None
+    def forward(ctx, x, keep, height, width, eps, bn, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias,
+                weight2, bias2, gamma):
+        ctx.shape, ctx.eps, ctx.dtype = (height, width), eps, ops.compute_dtype(x)
+        ctx.count, ctx.group = None, sync_group(bn)
         with ops.no_autocast(x):
-            normed = ops.normalise(x, norm_weight, norm_bias, eps)[0].to(ctx.dtype)
-            y = torch.ops.aten.gelu_(_depthwise(tokens_to_map(normed, height, width), weight1, bias1))
-            if mean is None:
-                mean, rstd, ctx.count = batch_statistics(y, bn_eps, group)
-            weight, bias = ops.scaled_rows(weight2, bias2, gamma)
-            y = map_to_tokens(_depthwise(normalise(y, mean, rstd, bn_weight, bn_bias, out=y), weight, bias))
-            out = ops.add_branch(x, y, keep, torch.empty_like(x))
+            first = ops.scaled_rows(weight1, bias1, None, ctx.dtype)
+            second, bias = ops.scaled_rows(weight2, bias2, gamma, ctx.dtype)
+            normed, _ = ops.normalise(x, (norm_weight, norm_bias, eps), ctx.dtype)
+            y = torch.ops.aten.gelu_(_depthwise(tokens_to_map(normed, height, width), *first))
+            if uses_batch(bn):
+                mean, rstd, ctx.count = batch_statistics(y, bn.eps, ctx.group)
+                update_running(bn, mean, rstd, ctx.count)
+            else:
+                mean, rstd = running_statistics(bn)
+            y = normalise(y, mean, rstd, bn_weight, bn_bias, out=y)
+            fused = ops.kernels_for(x) is not None
+            y = map_to_tokens(_depthwise(y, second, None if fused else bias))
+            out = ops.add_branch(x, y, bias if fused else None, keep, torch.empty_like(x))
         ctx.save_for_backward(x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2,
                               bias2, gamma)
-        mean, rstd = mean.clone(), rstd.clone()  # autograd would treat an input that is returned as changed in place
-        others = [t for t in (mean, rstd, ctx.count) if isinstance(t, Tensor)]
-        ctx.mark_non_differentiable(*others)
-        return out, mean, rstd, ctx.count
+        return out
 
     @first_derivative_only
-    def backward(ctx, grad, *_):
+    def backward(ctx, grad):
         x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2, bias2, gamma = \
             ctx.saved_tensors
+        norm = norm_weight, norm_bias, ctx.eps
         grad = grad.contiguous()
         scale = ops.gradient_scale(grad, keep, ctx.dtype)
         with ops.no_autocast(x):
-            normed, mean_x, rstd_x = ops.normalise(x, norm_weight, norm_bias, ctx.eps)
-            normed = tokens_to_map(normed.to(ctx.dtype), *ctx.shape)
-            before = _depthwise(normed, weight1, bias1)
+            first = ops.scaled_rows(weight1, bias1, None, ctx.dtype)
+            second, _ = ops.scaled_rows(weight2, bias2, gamma, ctx.dtype)
+            normed, statistics = ops.normalise(x, norm, ctx.dtype)
+            normed = tokens_to_map(normed, *ctx.shape)
+            before = _depthwise(normed, *first)
             y = F.gelu(before)
-            part, inner = ops.gradient_of_branch(grad, keep, ctx.dtype, scale)
-            grad_bias2 = part.sum((0, 1), dtype=mean.dtype)
-            inner = tokens_to_map(inner, *ctx.shape)
-            weight, _ = ops.scaled_rows(weight2, bias2, gamma)
-            inner, grad2 = _depthwise_backward(inner, normalise(y, mean, rstd, bn_weight, bn_bias), weight)
-            grad2, grad_bias2, grad_gamma = ops.scaled_rows_backward(grad2.to(mean.dtype), grad_bias2, weight2,
-                                                                        bias2, gamma)
+            inner, grad_bias2 = ops.gradient_of_branch(grad, keep, ctx.dtype, scale)
+            inner, grad2 = _depthwise_backward(tokens_to_map(inner, *ctx.shape),
+                                               normalise(y, mean, rstd, bn_weight, bn_bias), second)
+            grads2 = ops.scaled_rows_backward(grad2, grad_bias2.sum(0), weight2, bias2, gamma)
             inner, *grad_bn = normalise_backward(inner, y, mean, rstd, bn_weight, ctx.count, ctx.group, in_place=True)
             inner = torch.ops.aten.gelu_backward(inner, before, grad_input=inner)
             grad_bias1 = inner.sum((0, 2, 3), dtype=mean.dtype)
-            inner, grad1 = _depthwise_backward(inner, normed, weight1)
-            inner = map_to_tokens(inner).to(x.dtype)
-            inner, *grad_norm = ops.normalise_backward(inner, x, mean_x, rstd_x, norm_weight, norm_bias)
+            inner, grad1 = _depthwise_backward(inner, normed, first[0])
             grad_x = torch.empty_like(grad)
-            ops.add_gradient(inner, grad, scale, grad_x)
-        grads = (*grad_norm, grad1, grad_bias1, *grad_bn, grad2, grad_bias2, grad_gamma)
+            grad_norm = ops.input_gradient(map_to_tokens(inner), x, norm, statistics, grad, scale, grad_x)
+        grads = (*grad_norm, grad1, grad_bias1, *grad_bn, *grads2)
         wanted = (norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2, bias2, gamma)
         grads = [None if p is None else g for p, g in zip(wanted, grads, strict=True)]
-        return (grad_x, None, None, None, None, None, None, None, None, *ops.unscaled(scale, *grads))
+        return grad_x, None, None, None, None, None, *ops.unscaled(scale, *grads)

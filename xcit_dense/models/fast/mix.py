@@ -59,7 +59,7 @@ def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperatu
     if guard and cancels(covariance.diagonal(dim1=1, dim2=3), gram, weight_qk):
         raise CancelsError
     attn, cosine, inverse, mean_out = _attend(covariance, means, temperature, mask, num_tokens)
-    proj_weight, proj_bias = ops.scaled_rows(proj_weight, proj_bias, gamma)
+    proj_weight, proj_bias = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
     matrix = (proj_weight @ _values(attn, mask, weight_v)).view(C, B, C).transpose(0, 1)
     offset = F.linear(mean_out, proj_weight, proj_bias)
     return matrix, offset, Kept(means, product, inverse, cosine, attn)
@@ -84,7 +84,7 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_hea
     weight_qk, weight_v = _by_head(qkv_weight, h)
 
     # through the projection
-    scaled, _ = ops.scaled_rows(proj_weight, proj_bias, gamma)
+    scaled, _ = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
     grad_matrix = grad_matrix.transpose(0, 1).reshape(C, B * C)
     grad_proj = grad_matrix @ _values(kept.attn, mask, weight_v).t()
     grad_values = (scaled.t() @ grad_matrix).view(h, -1, C)  # (h, d B, C)
@@ -132,13 +132,12 @@ def _attend_backward(grad_attn, grad_mean_out, kept, temperature, mask, num_toke
     grad_attn = _masked(grad_attn + grad_mean_out * mean_v.unsqueeze(1), mask)
     grad_cosine = attn * (grad_attn - (grad_attn * attn).sum(-1, keepdim=True))
     shares = grad_cosine * cosine
-    grad_temperature = shares.sum((1, 2, 3)).view_as(temperature)
-    temperature = temperature.unsqueeze(-1)
-    shares = torch.cat((shares.sum(-1).mT, shares.sum(1)), -1) * temperature.squeeze(-1)  # (h, B, 2d)
+    grad_temperature = shares.sum((1, 2, 3)).view(h, 1, 1).sum_to_size(temperature.shape)
+    shares = torch.cat((shares.sum(-1).mT, shares.sum(1)), -1) * temperature  # (h, B, 2d)
     is_clamped = inverse > 0.999 * _EPS ** -0.5
     slopes = grad_cosine.new_zeros(h, 2 * d, B, 2 * d)
     slopes.diagonal(dim1=1, dim2=3).copy_(torch.where(is_clamped, 0, -shares * inverse.square()))
-    corner = grad_cosine * (temperature * _column(inverse[..., :d]) * inverse[..., d:].unsqueeze(1))
+    corner = grad_cosine * (temperature.unsqueeze(-1) * _column(inverse[..., :d]) * inverse[..., d:].unsqueeze(1))
     slopes[:, :d, :, d:] = corner
     slopes[:, d:, :, :d] = corner.transpose(1, 3)
     grad_means_qk = num_tokens * (slopes * means_qk.unsqueeze(1)).sum(-1)  # (h, 2d, B)

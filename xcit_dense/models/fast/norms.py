@@ -100,6 +100,8 @@ def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias, out=None) -> 
     Factor and shift stay in float32: for a channel that hardly varies they are large and of opposite sign, and half
     types would round them differently.
     """
+    if x.is_cuda:
+        return torch.batch_norm_elemt(x, *ops.converted(mean.dtype, weight, bias), mean, rstd, 0., out=out)
     if _is_half_on_cpu(x):
         weight, bias = ops.converted(mean.dtype, weight, bias)
         return torch.native_batch_norm(x, weight, bias, mean, rstd.reciprocal().square(), False, 0., 0.)[0]
@@ -128,6 +130,8 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
             grad, x, weight, mean, rstd.reciprocal().square(), mean, rstd, count is not None, 0.,
             [True, weight is not None, weight is not None])
     grad = grad.contiguous(memory_format=torch.channels_last)
+    if x.is_cuda:
+        return _normalise_backward_on_gpu(grad, x, mean, rstd, *ops.converted(mean.dtype, weight), count, group)
     out = grad if in_place else torch.empty_like(grad)
     rows, grad_rows, out_rows = _rows(x), _rows(grad), _rows(out)
     total, product = torch.zeros_like(mean), torch.zeros_like(mean)
@@ -137,10 +141,7 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
     grad_weight, grad_bias = product * rstd, total
     scale, _ = _affine(mean, rstd, weight, None)
     if count is not None:
-        if group is not None:
-            both = torch.cat((total, product))
-            dist.all_reduce(both, group=group)
-            total, product = both.chunk(2)
+        total, product = _over_processes(total, product, group)
         slope = -product * rstd.square() / count
         slope, shift = slope * scale, (-total / count - slope * mean) * scale
     for part in _parts(rows):
@@ -149,6 +150,31 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
         else:
             _add_product(torch.addcmul(shift, rows[part], slope), grad_rows[part], scale, out_rows[part])
     return out, grad_weight, grad_bias
+
+
+def _normalise_backward_on_gpu(grad, x, mean, rstd, weight, count, group):
+    total, product, grad_weight, grad_bias = torch.batch_norm_backward_reduce(
+        grad, x, mean, rstd, weight, True, weight is not None, weight is not None)
+    if count is None:
+        scale, _ = _affine(mean, rstd, weight, None)
+        return torch.mul(grad, scale.view(-1, 1, 1), out=torch.empty_like(grad)), grad_weight, grad_bias
+    total, product = _over_processes(total, product, group)
+    count = _as_vector(count, x, torch.int32)
+    return torch.batch_norm_backward_elemt(grad, x, mean, rstd, weight, total, product, count), grad_weight, grad_bias
+
+
+def _as_vector(count, x, dtype):
+    """Return a number or a tensor of one number as a vector on the device of ``x``, without waiting for it."""
+    return count.to(dtype).view(1) if isinstance(count, Tensor) else x.new_full((1, ), count, dtype=dtype)
+
+
+def _over_processes(total, product, group):
+    """Add up two vectors over the processes of a group, or None."""
+    if group is None:
+        return total, product
+    both = torch.cat((total, product))
+    dist.all_reduce(both, group=group)
+    return both.chunk(2)
 
 
 def _add_product(x, a, b, out):
@@ -183,6 +209,11 @@ def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
         norm.num_batches_tracked += 1
         momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else momentum
     if norm.running_mean is None:
+        return
+    if mean.is_cuda and norm.running_mean.dtype == mean.dtype:
+        torch.batch_norm_gather_stats_with_counts(mean, mean.unsqueeze(0), rstd.unsqueeze(0), norm.running_mean,
+                                                  norm.running_var, momentum, norm.eps,
+                                                  _as_vector(count, mean, mean.dtype))
         return
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
     unbiased = variance_of(rstd, norm.eps) * (count / (count - 1))

@@ -6,6 +6,8 @@ Temporary results of a chunk (a norm, the hidden layer of an FFN) never reach th
 requested from the operating system, which takes longer to allocate 98 MB (25 to 110 ms) than GELU to fill them (8 ms).
 On other devices, everything is one chunk.
 """
+import functools
+import warnings
 from contextlib import nullcontext
 from itertools import pairwise
 
@@ -33,6 +35,11 @@ def chunks(x: Tensor, keep=None, whole_samples: bool = False):
     parts = split_range(tokens, -(-tokens * channels // CHUNK_FLOATS))
     most = max(CHUNK_FLOATS // (tokens * channels), 1) if whole_samples else 1
     return [(run, part) for run in _runs(kept, most) for part in parts]
+
+
+def is_whole(parts, x: Tensor) -> bool:
+    """Whether `chunks` are a single one with all tokens (B, N, C)."""
+    return len(parts) == 1 and x[parts[0]].shape == x.shape
 
 
 def _runs(numbers, most: int):
@@ -92,7 +99,8 @@ def no_autocast(x: Tensor):
 
 def power_of_two(x: Tensor, dims) -> Tensor:
     """Return the power of two below the largest magnitude over ``dims`` (kept), to keep float16 in its range."""
-    return x.detach().abs().amax(dims, keepdim=True).float().clamp_min(1e-30).log2().floor().exp2()
+    largest = torch.linalg.vector_norm(x.detach(), float('inf'), dims, keepdim=True).float().clamp_min(1e-30)
+    return (largest.view(torch.int32) & 0x7F800000).view(torch.float32)  # the exponent of a float32 without its digits
 
 
 def factors(x: Tensor, gamma, keep):
@@ -118,31 +126,24 @@ def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
     """
     if dtype != torch.float16:
         return None
-    largest = grad.detach().abs().amax((1, 2)).float()
-    if keep is not None:
-        largest = largest * keep.abs()
-    return power_of_two(largest, 0) * 8
+    largest = torch.linalg.vector_norm(grad, float('inf'), (1, 2)).float()
+    return power_of_two(largest if keep is None else largest * keep, 0) * 8
 
 
 def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None):
     """Return the gradient of a branch from that of the residual sum (B, n, C): times ``keep`` (B), over ``scale``.
 
     Returns:
-        The gradient twice: in its full precision, for sums, and in ``dtype``, for products.
+        The gradient in ``dtype``, for products, and its sum over the tokens (B, C) in full precision.
     """
+    total, factor = grad.sum(1, dtype=statistics_dtype(grad)), keep
     if scale is not None:
-        grad = grad.to(statistics_dtype(grad)) / scale
-    if keep is not None:
-        grad = grad * keep.to(grad.dtype).view(-1, 1, 1)
-    return grad, grad.to(dtype)
-
-
-def add_gradient(inner: Tensor, grad: Tensor, scale, out: Tensor):
-    """Write to ``out`` the gradient of a branch's input, times ``scale``, plus that of the residual."""
-    if scale is None:
-        torch.add(inner, grad, out=out)
-    else:
-        out.copy_(torch.addcmul(grad.to(scale.dtype), inner.to(scale.dtype), scale))
+        factor = scale.reciprocal().expand(len(grad)) if keep is None else keep / scale
+    if factor is None:
+        return grad.to(dtype), total
+    factor = factor.to(total.dtype)
+    rounded = torch.empty_like(grad, dtype=dtype)
+    return torch.mul(grad, factor.view(-1, 1, 1), out=rounded), total * factor.unsqueeze(1)
 
 
 def unscaled(scale, *grads):
@@ -150,39 +151,88 @@ def unscaled(scale, *grads):
     return grads if scale is None else [None if grad is None else grad * scale for grad in grads]
 
 
-def add_branch(x: Tensor, branch: Tensor, keep, out: Tensor):
-    """Write x + keep * branch on tokens (B, n, C) to ``out``; ``keep`` (B) may be None."""
+def add_branch(x: Tensor, branch: Tensor, offset, keep, out: Tensor):
+    """Write x + keep * (branch + offset) on tokens (B, n, C) to ``out`` and return it.
+
+    ``keep`` (B) may be None, and ``offset`` (C) or (B, C) must be where there are no `kernels_for` ``x``.
+    """
+    if offset is not None:
+        kernels_for(x).add_branch(x, branch.contiguous(), offset, keep, out)
+        return out
     if keep is None:
         return torch.add(x, branch, out=out)
     return torch.addcmul(x, branch, keep.to(x.dtype).view(-1, 1, 1), out=out)
 
 
-def normalise(x: Tensor, weight, bias, eps: float):
-    """Layer norm over the channels; return it with the mean and reciprocal deviation that its backward needs."""
-    return torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)
+def normalise(x: Tensor, norm, dtype: torch.dtype, mean=None):
+    """Layer norm over the channels, in a type.
+
+    Args:
+        x: Tokens (B, n, C).
+        norm: Weight, bias and eps.
+        dtype: The type of the result.
+        mean: Subtracted from the result (B, C); None for nothing.
+
+    Returns:
+        It and what `input_gradient` needs.
+    """
+    kernels = kernels_for(x)
+    if kernels:
+        return kernels.layer_norm(x, *norm[:2], mean, norm[2], dtype), None
+    y, *statistics = torch.native_layer_norm(x, x.shape[-1:], *norm)
+    return (y if mean is None else y.to(mean.dtype).sub_(mean.unsqueeze(1))).to(dtype), statistics
 
 
-def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight, bias):
-    """Return the gradients of `normalise`: of x, weight and bias."""
-    wanted = [True, weight is not None, bias is not None]
-    return torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, rstd, weight, bias, wanted)
+def centre(x: Tensor, norm, dtype: torch.dtype):
+    """Return the normed tokens (B, n, C) minus their mean, in a type, and that mean (B, C)."""
+    kernels = kernels_for(x)
+    if kernels:
+        mean = kernels.layer_norm_mean(x, *norm)
+        return kernels.layer_norm(x, *norm[:2], mean, norm[2], dtype), mean
+    y = torch.native_layer_norm(x, x.shape[-1:], *norm)[0].to(statistics_dtype(x))
+    mean = y.mean(1)
+    return y.sub_(mean.unsqueeze(1)).to(dtype), mean
 
 
-def add_gram(total: Tensor, a: Tensor, b: Tensor, is_gradient: bool = False):
-    """Add a^T b of (B, n, I) and (B, n, J) to ``total`` (B, I, J), in the type of ``total``.
+def input_gradient(inner: Tensor, x: Tensor, norm, statistics, grad: Tensor, scale, out: Tensor, row=None):
+    """Write the gradient of a branch's input, times ``scale``, plus that of the residual ``grad`` to ``out``.
+
+    ``inner`` (B, n, C) plus ``row`` (B, C) is the gradient of what `normalise` returned.
+
+    Returns:
+        The gradients of the norm's weight and bias.
+    """
+    kernels = kernels_for(x)
+    if kernels:
+        sums = kernels.layer_norm_backward(inner.contiguous(), x, norm[0], row, grad, scale, norm[2], out)
+        return [None if p is None else s for p, s in zip(norm, sums.unbind(), strict=False)]
+    if row is not None:
+        inner = inner + row.unsqueeze(1)
+    inner, *sums = torch.ops.aten.native_layer_norm_backward(
+        inner.to(x.dtype), x, x.shape[-1:], *statistics, *norm[:2], [True, *(p is not None for p in norm[:2])])
+    if scale is None:
+        torch.add(inner, grad, out=out)
+    else:
+        out.copy_(torch.addcmul(grad.to(scale.dtype), inner.to(scale.dtype), scale))
+    return sums
+
+
+def gram(a: Tensor, b: Tensor, is_gradient: bool = False) -> Tensor:
+    """Return a^T b (B, I, J) of (B, n, I) and (B, n, J), summed in float32 at least.
 
     In bfloat16 on a CPU, the product of a chunk is rounded to it if ``is_gradient``, as that of an ordinary layer is:
     88 instead of 44 billion multiply-adds per second (n 2048, I and J 384, one core of an AMD EPYC). Moments are not
     rounded: small differences of their entries count.
     """
-    if a.dtype == b.dtype == total.dtype:
-        return total.baddbmm_(a.mT, b)
+    dtype = statistics_dtype(a)
+    if a.dtype == dtype:
+        return a.mT @ b
     if a.is_cuda and hasattr(torch.ops.aten.bmm, 'dtype'):  # half factors, sums kept in float32
-        return total.add_(torch.bmm(a.mT, b.to(a.dtype), out_dtype=total.dtype))
+        return torch.bmm(a.mT, b, out_dtype=dtype)
     if is_gradient and a.device.type == 'cpu' and a.dtype == torch.bfloat16:
-        return total.add_(torch.bmm(a.mT, b.to(a.dtype)))
-    wide = a.to(total.dtype)
-    return total.baddbmm_(wide.mT, wide if b is a else b.to(total.dtype))
+        return (a.mT @ b).to(dtype)
+    wide = a.to(dtype)
+    return wide.mT @ (wide if b is a else b.to(dtype))
 
 
 def linear(x: Tensor, weight: Tensor, bias=None) -> Tensor:
@@ -215,6 +265,13 @@ def linear_backward(grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return y.permute(0, 2, 3, 1).squeeze(2)
 
 
+def add_linear_backward(total: Tensor, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Add `linear_backward` with one weight per sample to ``total``, and return it."""
+    if _is_convolution(grad, weight):
+        return total.add_(linear_backward(grad, x, weight))
+    return total.baddbmm_(grad, weight.to(grad.dtype))
+
+
 def _is_convolution(x, weight):
     return x.device.type == 'cpu' and x.dtype == torch.float32 and (weight.dim() == 2 or len(x) == 1)
 
@@ -244,32 +301,62 @@ def sum_tokens(x: Tensor, dtype: torch.dtype) -> Tensor:
     return sum(part.sum(0, dtype=dtype) for part in x.flatten(0, 1).split(256))
 
 
-def zeros_like(*tensors):
-    """Return zeros to sum into with `add_to`; None stays None."""
-    return [None if t is None else torch.zeros_like(t, dtype=statistics_dtype(t)) for t in tensors]
+def summed(parts, function, parameters):
+    """Add up what a function of ``(samples, tokens)`` returns for each chunk: a list of gradients of ``parameters``.
+
+    Any of them may be None. Without chunks, the sums are zero.
+    """
+    total = None
+    for part in parts:
+        values = function(*part)
+        total = values if total is None else [None if t is None else t.add_(v) for t, v in zip(total, values, strict=True)]
+    if total is None:
+        return [None if p is None else torch.zeros_like(p, dtype=statistics_dtype(p)) for p in parameters]
+    return total
 
 
-def add_to(sums, values):
-    """Add each value to its sum, unless the sum is None."""
-    for total, value in zip(sums, values, strict=True):
-        if total is not None:
-            total += value
-
-
-def scaled_rows(weight: Tensor, bias, gamma):
-    """Fold LayerScale (C) or None into the last layer of a branch: weight (C, ...) and bias (C) or None."""
-    if gamma is None:
-        return weight, bias
-    return weight * _rows_of(gamma, weight), None if bias is None else bias * gamma
+def scaled_rows(weight: Tensor, bias, gamma, dtype: torch.dtype):
+    """Fold LayerScale (C) or None into the last layer of a branch: weight (C, ...) and bias (C) or None, in a type."""
+    kernels = kernels_for(weight)
+    if kernels and bias is not None:
+        return kernels.scaled_rows(weight, bias, gamma, dtype)
+    if gamma is not None:
+        weight, bias = weight * _rows_of(gamma, weight), None if bias is None else bias * gamma
+    return converted(dtype, weight, bias)
 
 
 def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma):
     """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
     if gamma is None:
         return grad_weight, grad_bias, None
+    kernels = kernels_for(grad_weight)
+    if kernels:
+        return kernels.scaled_rows_backward(grad_weight, grad_bias, weight, bias, gamma)
+    grad_weight = grad_weight.to(grad_bias.dtype)
     grad_gamma = (grad_weight * weight).flatten(1).sum(1) + grad_bias * bias
     return grad_weight * _rows_of(gamma, weight), grad_bias * gamma, grad_gamma
 
 
 def _rows_of(gamma, weight):
     return gamma.view(-1, *[1] * (weight.dim() - 1))
+
+
+def kernels_for(x: Tensor):
+    """Return the module of Triton kernels if they run on ``x``, otherwise None: on NVIDIA GPUs, up to float32."""
+    if x.is_cuda and x.dtype != torch.float64 and x.is_contiguous():
+        return _load_kernels()
+
+
+@functools.cache
+def _load_kernels():
+    """Return the module `kernels`, or None with a warning if Triton cannot compile here."""
+    if torch.version.cuda is None or torch.cuda.get_device_capability() < (7, 0):
+        return None
+    try:
+        from . import kernels
+        kernels.scaled_rows(*torch.ones(2, 1, 1, device='cuda'), None, torch.float32)
+    except Exception as error:  # Triton needs a C compiler and its own one, which can fail in many ways
+        warnings.warn(f'XCiT trains slower on this GPU than it could: Triton cannot compile a kernel ({error})',
+                      stacklevel=2)
+        return None
+    return kernels

@@ -91,8 +91,7 @@ class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx, centred):
         ctx.save_for_backward(centred)
-        B, _, C = centred.shape
-        return ops.add_gram(centred.new_zeros(B, C, C, dtype=ops.statistics_dtype(centred)), centred, centred)
+        return ops.gram(centred, centred)
 
     @first_derivative_only
     def backward(ctx, grad):
@@ -113,12 +112,13 @@ class _GramResidual(torch.autograd.Function):
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32 and not is_repeating()
             matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
             ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, matrix, *kept, *weights)
-            matrix, offset = ops.converted(ctx.dtype, matrix, offset)
+            fused = ops.kernels_for(x) is not None
+            matrix, = ops.converted(ctx.dtype, matrix)
             out = ops.empty_output(x, keep)
             for b, n in ops.chunks(x, keep):
-                part = centred if centred is not None else _centre(x[b, n], norm, mean[b], ctx.dtype)[0]
-                part = ops.linear(part, matrix[b], offset[b])
-                ops.add_branch(x[b, n], part, None if keep is None else keep[b], out[b, n])
+                part = centred if centred is not None else ops.normalise(x[b, n], norm, ctx.dtype, mean[b])[0]
+                part = ops.linear(part, matrix[b], None if fused else offset[b])
+                ops.add_branch(x[b, n], part, offset if fused else None, None if keep is None else keep[b], out[b, n])
         return out
 
     @first_derivative_only
@@ -129,49 +129,47 @@ class _GramResidual(torch.autograd.Function):
         norm = norm_weight, norm_bias, ctx.eps
         grad = grad.contiguous()
         scale = ops.gradient_scale(grad, keep, ctx.dtype)
+        parts, fused = ops.chunks(x, keep), ops.kernels_for(x) is not None
 
-        def of_branch(b, n):
-            return ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype, scale)
+        def of_chunk(b, n):
+            """Return centred tokens, what their norm needs, the gradient of the branch, and its sum over the tokens."""
+            return (*ops.normalise(x[b, n], norm, ctx.dtype, mean[b]),
+                    *ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype, scale))
 
         with ops.no_autocast(x):
-            grad_matrix, grad_offset = torch.zeros_like(matrix), torch.zeros_like(mean)
-            parts = ops.chunks(x, keep)
-            for b, n in parts:
-                centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
-                part, rounded = of_branch(b, n)
-                grad_offset[b] += part.sum(1, dtype=mean.dtype)
-                ops.add_gram(grad_matrix[b], rounded, centred[0], is_gradient=True)
+            whole = of_chunk(*parts[0]) if ops.is_whole(parts, x) else None
+            if whole is not None:
+                tokens, _, rounded, grad_offset = whole
+                grad_matrix = ops.gram(rounded, tokens, is_gradient=True)
+            else:
+                grad_matrix, grad_offset = torch.zeros_like(matrix), torch.zeros_like(mean)
+                for b, n in parts:
+                    tokens, _, rounded, total = of_chunk(b, n)
+                    grad_matrix[b] += ops.gram(rounded, tokens, is_gradient=True)
+                    grad_offset[b] += total
             grad_mean, symmetric, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N, mask,
                                                               ctx.num_heads, *weights)
             # the gradient that reaches a token through the mean, minus what centring removes
-            row = (grad_mean - (grad_offset.unsqueeze(1) @ matrix).squeeze(1)) / N
-            range_ = None
+            row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
+            row, range_ = row.squeeze(1), None
             if ctx.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
                 range_ = ops.power_of_two(symmetric, (1, 2))
-                symmetric, row = symmetric / range_, row / range_.squeeze(2)
-            symmetric, row, matrix = ops.converted(ctx.dtype, symmetric, row, matrix)
+                symmetric = symmetric / range_
+            symmetric, matrix = ops.converted(ctx.dtype, symmetric, matrix)
             grad_x = ops.empty_output(grad, keep)
-            grad_norm = ops.zeros_like(norm_weight, norm_bias)
-            for b, n in parts:
-                if len(parts) > 1:  # a single chunk is still available
-                    centred = _centre(x[b, n], norm, mean[b], ctx.dtype)
-                    _, rounded = of_branch(b, n)
-                tokens, mean_x, rstd_x = centred
-                inner = ops.linear(tokens, symmetric[b], row[b])  # the matrix is symmetric
+
+            def to_tokens(b, n):
+                tokens, statistics, rounded, _ = whole or of_chunk(b, n)
+                bias = None if fused else row[b] if range_ is None else row[b] / range_[b, 0]
+                inner = ops.linear(tokens, symmetric[b], bias)  # the matrix is symmetric
                 if range_ is not None:
                     inner *= range_[b]
-                inner += ops.linear_backward(rounded, tokens, matrix[b])
-                inner, *sums = ops.normalise_backward(inner.to(x.dtype), x[b, n], mean_x, rstd_x, norm_weight,
-                                                         norm_bias)
-                ops.add_to(grad_norm, sums)
-                ops.add_gradient(inner, grad[b, n], scale, grad_x[b, n])
+                inner = ops.add_linear_backward(inner, rounded, tokens, matrix[b])
+                return ops.input_gradient(inner, x[b, n], norm, statistics, grad[b, n], scale, grad_x[b, n],
+                                          row if fused else None)
+
+            grad_norm = ops.summed(parts, to_tokens, norm[:2])
         return grad_x, None, None, None, None, *ops.unscaled(scale, *grad_norm, *grad_weights)
-
-
-def _centre(x, norm, mean, dtype):
-    """Return the normed tokens of a chunk minus their mean, in ``dtype``, and what the backward of the norm needs."""
-    x, mean_x, rstd_x = ops.normalise(x, *norm)
-    return x.to(mean.dtype).sub_(mean.unsqueeze(1)).to(dtype), mean_x, rstd_x
 
 
 def _moments(x, norm, dtype, keep):
@@ -180,18 +178,17 @@ def _moments(x, norm, dtype, keep):
     Chunks are centred by their own means; the differences between these are added at the end (Chan, Golub and LeVeque
     1979), so that every difference is computed once and exactly.
     """
+    parts = ops.chunks(x, keep)
+    if ops.is_whole(parts, x):
+        centred, mean = ops.centre(x, norm, dtype)
+        return mean, ops.gram(centred, centred), centred
     B, N, C = x.shape
     mean = x.new_zeros(B, C, dtype=ops.statistics_dtype(x))
     gram = x.new_zeros(B, C, C, dtype=mean.dtype)
-    parts, means = ops.chunks(x, keep), {}
+    means = {}
     for b, n in parts:
-        chunk = ops.normalise(x[b, n], *norm)[0].to(mean.dtype)
-        own = chunk.mean(1)
-        centred = chunk.sub_(own.unsqueeze(1)).to(dtype)
-        ops.add_gram(gram[b], centred, centred)
-        if len(parts) == 1:
-            mean[b] = own
-            return mean, gram, centred
+        centred, own = ops.centre(x[b, n], norm, dtype)
+        gram[b] += ops.gram(centred, centred)
         means.setdefault(b.start, []).append((n.stop - n.start, own))
     for b, found in means.items():
         counts = torch.tensor([count for count, _ in found], dtype=mean.dtype).unsqueeze(1)
