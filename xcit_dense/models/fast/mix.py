@@ -112,6 +112,9 @@ def _attend(covariance, means, temperature, mask, num_tokens):
 
     ``covariance`` (h, 2d, B, 2d) is that of the centred tokens.
     """
+    kernels = ops.kernels_for(covariance)
+    if kernels:
+        return kernels.attend(covariance, means, temperature, mask, num_tokens)
     h, d = len(covariance), covariance.shape[1] // 2
     means_qk, mean_v = _means_by_head(means, h)
     squares = covariance.diagonal(dim1=1, dim2=3) + num_tokens * means_qk.square()  # (h, B, 2d)
@@ -124,6 +127,10 @@ def _attend(covariance, means, temperature, mask, num_tokens):
 
 def _attend_backward(grad_attn, grad_mean_out, kept, temperature, mask, num_tokens):
     """Return L (h, 2d, B, 2d), the gradients of means (B, 3C) and temperature, and again the mean output (B, C)."""
+    kernels = ops.kernels_for(grad_attn)
+    if kernels:
+        return kernels.attend_backward(grad_attn, grad_mean_out, kept.means, kept.attn, kept.cosine, kept.inverse,
+                                       temperature, mask, num_tokens)
     h, d, B, _ = grad_attn.shape
     means_qk, mean_v = _means_by_head(kept.means, h)
     attn, cosine, inverse = kept.attn, kept.cosine, kept.inverse

@@ -343,8 +343,10 @@ def _rows_of(gamma, weight):
 
 def kernels_for(x: Tensor):
     """Return the module of Triton kernels if they run on ``x``, otherwise None: on NVIDIA GPUs, up to float32."""
-    if x.is_cuda and x.dtype != torch.float64 and x.is_contiguous():
+    if (x.is_cuda and x.dtype != torch.float64 and x.is_contiguous() and not torch.is_grad_enabled()
+            and not torch.compiler.is_compiling() and not torch.jit.is_tracing()):
         return _load_kernels()
+    return None
 
 
 @functools.cache
