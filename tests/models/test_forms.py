@@ -202,12 +202,13 @@ def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, without):
     with torch.no_grad():
         for values in parameters[:1 if parameters[1] is None else 2]:
             values[[3, C + 5]] *= 1e-15
-    matrix, offset, kept = mix.mix(mean, gram, N, mask, heads, *parameters)
+    matrix, offset, kept = mix.mix(mean, gram, N, mask, heads, *parameters, torch.float64)
     grads = torch.randn_like(matrix), torch.randn_like(offset)
     leaves = [mean, gram, *(p for p in parameters if p is not None)]
     wanted = torch.autograd.grad((matrix, offset), leaves, grads)
     with torch.no_grad():
-        grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, mask, heads, *parameters)
+        grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, mask, heads, *parameters,
+                                                       torch.float64)
     assert [p is None for p in found] == [p is None for p in parameters]
     found = [grad_mean, symmetric, *(p for p in found if p is not None)]
     wanted = [wanted[0], wanted[1] + wanted[1].mT, *wanted[2:]]  # a Gram matrix is symmetric, so only this sum counts

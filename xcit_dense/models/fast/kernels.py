@@ -214,6 +214,28 @@ def scaled_rows_backward(grad: Tensor, grad_bias: Tensor, weight: Tensor, bias: 
 
 
 @triton.jit
+def _split(x, out, row_stride, column_stride, M, K, second, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    mask = (rows < M) & (columns < K)
+    value = tl.load(x + rows.to(tl.int64) * row_stride + columns * column_stride, mask=mask)
+    high = value.to(tl.bfloat16)
+    low = (value - high.to(tl.float32)).to(tl.bfloat16)
+    out += rows.to(tl.int64) * 3 * K + columns
+    tl.store(out, high, mask=mask)
+    tl.store(out + second * K, high, mask=mask)
+    tl.store(out + (3 - second) * K, low, mask=mask)
+
+
+@_operator
+def split(x: Tensor, second: int) -> Tensor:
+    """Write a float32 matrix (M, K) as a sum of two in bfloat16: (M, 3K), the larger at thirds 0 and ``second``."""
+    (M, K), out = x.shape, x.new_empty(x.shape[0], 3 * x.shape[1], dtype=torch.bfloat16)
+    _launch(_split, (triton.cdiv(M, 32), triton.cdiv(K, 32)), x, out, *x.stride(), M, K, second, BLOCK=32)
+    return out
+
+
+@triton.jit
 def _head_rows(means, sample, head, B, C, D, i, third: tl.constexpr):
     return tl.load(means + sample * 3 * C + third * C + head * D + i, mask=i < D, other=0.)
 

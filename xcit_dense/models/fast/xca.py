@@ -48,7 +48,8 @@ def gram_form(attn, x: Tensor) -> Tensor:
         mean = full.mean(1)
         centred = (full - mean.unsqueeze(1)).to(dtype)
         gram = centred.mT @ centred if centred.dtype == mean.dtype else _Gram.apply(centred)
-        matrix, offset, _ = mix(mean, gram, x.shape[1], draw_mask(attn, x), attn.num_heads, *parameters_of(attn), None)
+        matrix, offset, _ = mix(mean, gram, x.shape[1], draw_mask(attn, x), attn.num_heads, *parameters_of(attn), None,
+                                dtype)
         out = centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)
         return out.to(dtype)
 
@@ -110,7 +111,7 @@ class _GramResidual(torch.autograd.Function):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so the token form would lose the same
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32 and not is_repeating()
-            matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, guard)
+            matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, ctx.dtype, guard)
             ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, matrix, *kept, *weights)
             fused = ops.kernels_for(x) is not None
             matrix, = ops.converted(ctx.dtype, matrix)
@@ -148,7 +149,7 @@ class _GramResidual(torch.autograd.Function):
                     grad_matrix[b] += ops.gram(rounded, tokens, is_gradient=True)
                     grad_offset[b] += total
             grad_mean, symmetric, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N, mask,
-                                                              ctx.num_heads, *weights)
+                                                              ctx.num_heads, *weights, ctx.dtype)
             # the gradient that reaches a token through the mean, minus what centring removes
             row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
             row, range_ = row.squeeze(1), None
