@@ -94,7 +94,7 @@ class _Gram(torch.autograd.Function):
         ctx.save_for_backward(centred)
         return ops.gram(centred, centred)
 
-    @first_derivative_only
+    @staticmethod
     def backward(ctx, grad):
         centred, = ctx.saved_tensors
         return centred @ (grad + grad.mT).to(centred.dtype)
