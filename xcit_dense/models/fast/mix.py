@@ -122,7 +122,7 @@ def _attend(covariance, means, temperature, mask, num_tokens):
     h, d = len(covariance), covariance.shape[1] // 2
     means_qk, mean_v = _means_by_head(means, h)
     squares = covariance.diagonal(dim1=1, dim2=3) + num_tokens * means_qk.square()  # (h, B, 2d)
-    inverse = squares.clamp_min(_EPS).rsqrt()
+    inverse = squares.clamp_min(1e-24).rsqrt()  # the square of the l2 norm's eps
     logits = covariance[:, :d, :, d:] + num_tokens * _column(means_qk[..., :d]) * means_qk[..., d:].unsqueeze(1)
     cosine = logits * (_column(inverse[..., :d]) * inverse[..., d:].unsqueeze(1))
     attn = (cosine * temperature.unsqueeze(-1)).softmax(-1)
@@ -145,7 +145,7 @@ def _attend_backward(grad_attn, grad_mean_out, kept, temperature, mask, num_toke
     shares = grad_cosine * cosine
     grad_temperature = shares.sum((1, 2, 3)).view(h, 1, 1).sum_to_size(temperature.shape)
     shares = torch.cat((shares.sum(-1).mT, shares.sum(1)), -1) * temperature  # (h, B, 2d)
-    is_clamped = inverse > 0.999 * _EPS ** -0.5
+    is_clamped = inverse > 0.999e12
     slopes = grad_cosine.new_zeros(h, 2 * d, B, 2 * d)
     slopes.diagonal(dim1=1, dim2=3).copy_(torch.where(is_clamped, 0, -shares * inverse.square()))
     corner = grad_cosine * (temperature.unsqueeze(-1) * _column(inverse[..., :d]) * inverse[..., d:].unsqueeze(1))
@@ -154,9 +154,6 @@ def _attend_backward(grad_attn, grad_mean_out, kept, temperature, mask, num_toke
     grad_means_qk = num_tokens * (slopes * means_qk.unsqueeze(1)).sum(-1)  # (h, 2d, B)
     grad_means = torch.cat((*grad_means_qk.mT.unflatten(-1, (2, d)).unbind(-2), grad_mean_v))  # (3h, B, d)
     return slopes, grad_means.transpose(0, 1).flatten(1), grad_temperature, _mean_out(attn, mask, mean_v)
-
-
-_EPS = 1e-24  # square of that of the l2 norm
 
 
 def _by_head(qkv_weight, num_heads):
