@@ -29,7 +29,7 @@ class _FFNResidual(torch.autograd.Function):
         with ops.no_autocast(x):
             first = ops.scaled_rows(weight1, bias1, None, ctx.dtype)
             second, bias = ops.scaled_rows(weight2, bias2, gamma, ctx.dtype)
-            fused = ops.kernels_for(x) is not None
+            inside, outside = ops.places_of_bias(x, bias)
             for b, n in ops.chunks(x, keep, whole_samples=True):
                 part, _ = ops.normalise(x[b, n], (norm_weight, norm_bias, eps), ctx.dtype)
                 part = ops.linear(part, *first)
@@ -37,8 +37,8 @@ class _FFNResidual(torch.autograd.Function):
                     hidden, part = _store(hidden, part, (b, n)), nn.functional.gelu(part)
                 else:
                     part = torch.ops.aten.gelu_(part)
-                part = ops.linear(part, second, None if fused else bias)
-                ops.add_branch(x[b, n], part, bias if fused else None, None if keep is None else keep[b], out[b, n])
+                part = ops.linear(part, second, inside)
+                ops.add_branch(x[b, n], part, outside, None if keep is None else keep[b], out[b, n])
         ctx.save_for_backward(x, keep, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma, hidden)
         return out
 

@@ -169,12 +169,12 @@ def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, o
 
 
 @triton.jit
-def _scaled_rows(weight, bias, gamma, out, out_bias, I, BLOCK: tl.constexpr):
+def _scaled_rows(weight, bias, gamma, out, out_bias, length, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0), tl.arange(0, BLOCK)
     factor = 1. if gamma is None else tl.load(gamma + row).to(tl.float32)
-    for start in range(0, I, BLOCK):
-        mask = start + columns < I
-        at = row * I + start + columns
+    for start in range(0, length, BLOCK):
+        mask = start + columns < length
+        at = row * length + start + columns
         tl.store(out + at, tl.load(weight + at, mask=mask).to(tl.float32) * factor, mask=mask)
     tl.store(out_bias + row, tl.load(bias + row).to(tl.float32) * factor)
 
@@ -188,13 +188,14 @@ def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor | None, dtype: torch
 
 
 @triton.jit
-def _scaled_rows_backward(grad, grad_bias, weight, bias, gamma, out, out_bias, out_gamma, I, BLOCK: tl.constexpr):
+def _scaled_rows_backward(grad, grad_bias, weight, bias, gamma, out, out_bias, out_gamma, length,
+                          BLOCK: tl.constexpr):
     row, columns = tl.program_id(0), tl.arange(0, BLOCK)
     factor = tl.load(gamma + row).to(tl.float32)
     product = tl.zeros((BLOCK, ), tl.float32)
-    for start in range(0, I, BLOCK):
-        mask = start + columns < I
-        at = row * I + start + columns
+    for start in range(0, length, BLOCK):
+        mask = start + columns < length
+        at = row * length + start + columns
         g = tl.load(grad + at, mask=mask, other=0.).to(tl.float32)
         product += g * tl.load(weight + at, mask=mask, other=0.).to(tl.float32)
         tl.store(out + at, g * factor, mask=mask)

@@ -45,7 +45,7 @@ def _infer(x, norm, gamma, parameters, bn, height, width):
         mean, rstd = running_statistics(bn)
         first = ops.scaled_rows(weight1, bias1, None, dtype)
         second, bias = ops.scaled_rows(weight2, bias2, gamma, dtype)
-        fused = ops.kernels_for(x) is not None
+        inside, outside = ops.places_of_bias(x, bias)
         for b, top, bottom in _bands(x, height, width):
             # rows that conv2 reads of the band, and that conv1 reads for those
             top2, bottom2 = max(top - 1, 0), min(bottom + 1, height)
@@ -53,10 +53,10 @@ def _infer(x, norm, gamma, parameters, bn, height, width):
             y, _ = ops.normalise(x[b, top1 * width:bottom1 * width], norm, dtype)
             y = _depthwise(tokens_to_map(y, bottom1 - top1, width), *first)
             y = torch.ops.aten.gelu_(y[:, :, top2 - top1:bottom2 - top1])
-            y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias, out=y), second, None if fused else bias)
+            y = _depthwise(normalise(y, mean, rstd, bn_weight, bn_bias, out=y), second, inside)
             y = map_to_tokens(y[:, :, top - top2:bottom - top2])
             band = slice(top * width, bottom * width)
-            ops.add_branch(x[b, band], y, bias if fused else None, None, out[b, band])
+            ops.add_branch(x[b, band], y, outside, None, out[b, band])
     return out
 
 
@@ -100,9 +100,9 @@ class _LPIResidual(torch.autograd.Function):
             else:
                 mean, rstd = running_statistics(bn)
             y = normalise(y, mean, rstd, bn_weight, bn_bias, out=y)
-            fused = ops.kernels_for(x) is not None
-            y = map_to_tokens(_depthwise(y, second, None if fused else bias))
-            out = ops.add_branch(x, y, bias if fused else None, keep, torch.empty_like(x))
+            inside, outside = ops.places_of_bias(x, bias)
+            y = map_to_tokens(_depthwise(y, second, inside))
+            out = ops.add_branch(x, y, outside, keep, torch.empty_like(x))
         ctx.save_for_backward(x, keep, mean, rstd, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias, weight2,
                               bias2, gamma)
         return out

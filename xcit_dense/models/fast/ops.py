@@ -113,7 +113,7 @@ def factors(x: Tensor, gamma, keep):
         keep = keep.to(statistics_dtype(x))
     if gamma is not None and compute_dtype(x) == torch.float16:
         scale = power_of_two(gamma, 0)
-        gamma, keep = gamma / scale, scale.expand(len(x)) if keep is None else keep * scale
+        gamma, keep = gamma / scale, scale.repeat(len(x)) if keep is None else keep * scale
     return gamma, keep
 
 
@@ -165,6 +165,11 @@ def add_branch(x: Tensor, branch: Tensor, offset, keep, out: Tensor):
     if keep is None:
         return torch.add(x, branch, out=out)
     return torch.addcmul(x, branch, keep.to(x.dtype).view(-1, 1, 1), out=out)
+
+
+def places_of_bias(x: Tensor, bias: Tensor):
+    """Return a bias twice, once None: to be added in a product, and by the kernel that adds the branch to ``x``."""
+    return (None, bias) if kernels_for(x) else (bias, None)
 
 
 def normalise(x: Tensor, norm, dtype: torch.dtype, mean=None):
@@ -223,19 +228,17 @@ def input_gradient(inner: Tensor, x: Tensor, norm, statistics, grad: Tensor, sca
 def gram(a: Tensor, b: Tensor, is_gradient: bool = False) -> Tensor:
     """Return a^T b (B, I, J) of (B, n, I) and (B, n, J), summed in float32 at least.
 
-    In bfloat16 on a CPU, the product of a chunk is rounded to it if ``is_gradient``, as that of an ordinary layer is:
+    In bfloat16 on a CPU, the product of a chunk is in bfloat16 if ``is_gradient``, as that of an ordinary layer is:
     88 instead of 44 billion multiply-adds per second (n 2048, I and J 384, one core of an AMD EPYC). Moments are not
     rounded: small differences of their entries count.
     """
     dtype = statistics_dtype(a)
-    if a.dtype == dtype:
-        return a.mT @ b
-    if a.is_cuda and hasattr(torch.ops.aten.bmm, 'dtype'):  # half factors, sums kept in float32
+    if a.dtype != dtype and a.is_cuda and hasattr(torch.ops.aten.bmm, 'dtype'):  # half factors, sums kept in float32
         return torch.bmm(a.mT, b, out_dtype=dtype)
-    if is_gradient and a.device.type == 'cpu' and a.dtype == torch.bfloat16:
-        return (a.mT @ b).to(dtype)
-    wide = a.to(dtype)
-    return wide.mT @ (wide if b is a else b.to(dtype))
+    if a.dtype != dtype and not (is_gradient and a.device.type == 'cpu' and a.dtype == torch.bfloat16):
+        wide = a.to(dtype)
+        a, b = wide, wide if b is a else b.to(dtype)
+    return torch.bmm(a.mT, b)
 
 
 def small_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -319,15 +322,16 @@ def sum_tokens(x: Tensor, dtype: torch.dtype) -> Tensor:
 def summed(parts, function, parameters):
     """Add up what a function of ``(samples, tokens)`` returns for each chunk: a list of gradients of ``parameters``.
 
-    Any of them may be None. Without chunks, the sums are zero.
+    Any of them may be None.
     """
-    total = None
+    if len(parts) == 1:
+        return function(*parts[0])
+    totals = [None if p is None else torch.zeros_like(p, dtype=statistics_dtype(p)) for p in parameters]
     for part in parts:
-        values = function(*part)
-        total = values if total is None else [None if t is None else t.add_(v) for t, v in zip(total, values, strict=True)]
-    if total is None:
-        return [None if p is None else torch.zeros_like(p, dtype=statistics_dtype(p)) for p in parameters]
-    return total
+        for total, value in zip(totals, function(*part), strict=True):
+            if total is not None:
+                total += value
+    return totals
 
 
 def scaled_rows(weight: Tensor, bias, gamma, dtype: torch.dtype):
@@ -367,7 +371,8 @@ def kernels_for(x: Tensor):
 @functools.cache
 def _load_kernels():
     """Return the module `kernels`, or None with a warning if Triton cannot compile here."""
-    if torch.version.cuda is None or torch.cuda.get_device_capability() < (7, 0):
+    if (torch.version.cuda is None or not hasattr(torch.ops.aten.mm, 'dtype')  # of torch 2.8
+            or torch.cuda.get_device_capability() < (7, 0)):
         return None
     try:
         from . import kernels

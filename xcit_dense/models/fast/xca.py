@@ -113,13 +113,13 @@ class _GramResidual(torch.autograd.Function):
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32 and not is_repeating()
             matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, ctx.dtype, guard)
             ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, matrix, *kept, *weights)
-            fused = ops.kernels_for(x) is not None
             matrix, = ops.converted(ctx.dtype, matrix)
             out = ops.empty_output(x, keep)
             for b, n in ops.chunks(x, keep):
                 part = centred if centred is not None else ops.normalise(x[b, n], norm, ctx.dtype, mean[b])[0]
-                part = ops.linear(part, matrix[b], None if fused else offset[b])
-                ops.add_branch(x[b, n], part, offset if fused else None, None if keep is None else keep[b], out[b, n])
+                inside, outside = ops.places_of_bias(x, offset[b])
+                part = ops.linear(part, matrix[b], inside)
+                ops.add_branch(x[b, n], part, outside, None if keep is None else keep[b], out[b, n])
         return out
 
     @first_derivative_only
@@ -130,7 +130,7 @@ class _GramResidual(torch.autograd.Function):
         norm = norm_weight, norm_bias, ctx.eps
         grad = grad.contiguous()
         scale = ops.gradient_scale(grad, keep, ctx.dtype)
-        parts, fused = ops.chunks(x, keep), ops.kernels_for(x) is not None
+        parts = ops.chunks(x, keep)
 
         def of_chunk(b, n):
             """Return centred tokens, what their norm needs, the gradient of the branch, and its sum over the tokens."""
@@ -141,7 +141,7 @@ class _GramResidual(torch.autograd.Function):
             whole = of_chunk(*parts[0]) if ops.is_whole(parts, x) else None
             if whole is not None:
                 tokens, _, rounded, grad_offset = whole
-                grad_matrix = ops.gram(rounded, tokens, is_gradient=True)
+                grad_matrix = ops.gram(rounded, tokens, is_gradient=True).to(mean.dtype)
             else:
                 grad_matrix, grad_offset = torch.zeros_like(matrix), torch.zeros_like(mean)
                 for b, n in parts:
@@ -161,13 +161,14 @@ class _GramResidual(torch.autograd.Function):
 
             def to_tokens(b, n):
                 tokens, statistics, rounded, _ = whole or of_chunk(b, n)
-                bias = None if fused else row[b] if range_ is None else row[b] / range_[b, 0]
-                inner = ops.linear(tokens, symmetric[b], bias)  # the matrix is symmetric
+                inside, outside = ops.places_of_bias(x, row[b])
+                if inside is not None and range_ is not None:
+                    inside = inside / range_[b, 0]
+                inner = ops.linear(tokens, symmetric[b], inside)  # the matrix is symmetric
                 if range_ is not None:
                     inner *= range_[b]
                 inner = ops.add_linear_backward(inner, rounded, tokens, matrix[b])
-                return ops.input_gradient(inner, x[b, n], norm, statistics, grad[b, n], scale, grad_x[b, n],
-                                          row if fused else None)
+                return ops.input_gradient(inner, x[b, n], norm, statistics, grad[b, n], scale, grad_x[b, n], outside)
 
             grad_norm = ops.summed(parts, to_tokens, norm[:2])
         return grad_x, None, None, None, None, *ops.unscaled(scale, *grad_norm, *grad_weights)

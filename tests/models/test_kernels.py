@@ -1,0 +1,150 @@
+"""The Triton kernels compute what the forms for a CPU compute: run by Triton's interpreter, on a CPU."""
+import copy
+import importlib
+
+import pytest
+import torch
+
+from helpers.models import relative_error
+from xcit_dense import Arch, XCiT, set_fast
+from xcit_dense.models.fast import mix, ops
+
+triton = pytest.importorskip('triton', reason='comes with CUDA builds of torch')
+importlib.import_module('triton.experimental.gluon')  # the first kernel imports it, which fails in the interpreter
+from triton.runtime.interpreter import InterpretedFunction  # noqa: E402
+
+from xcit_dense.models.fast import kernels  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """Run every kernel on tensors of a CPU, in place of the forms for it."""
+    torch.manual_seed(0)
+    for module in (kernels, triton.language, triton.language.standard):  # tl.sum and others are kernels themselves
+        for name, value in list(vars(module).items()):
+            if isinstance(value, triton.JITFunction):
+                monkeypatch.setattr(module, name, InterpretedFunction(value.fn))
+
+
+def on_kernels(monkeypatch):
+    """Let the fast path use the kernels, as on a GPU; only there a product of half types may be in float32."""
+
+    def small_product(a, b, dtype):
+        if dtype == torch.float32:
+            return a @ b.t()
+        return kernels.split(a, True).float() @ kernels.split(b, False).float().t()
+
+    monkeypatch.setattr(ops, 'kernels_for', lambda x: kernels if x.is_contiguous() else None)
+    monkeypatch.setattr(ops, 'small_product', small_product)
+
+
+def errors(monkeypatch, function, *args):
+    """Return the relative errors of what ``function`` returns on kernels, beside the forms for a CPU."""
+    wanted = function(*args)
+    with monkeypatch.context() as patch:
+        on_kernels(patch)
+        found = function(*args)
+    pairs = [(a, b) for a, b in zip(found, wanted, strict=True) if b is not None]
+    assert pairs and all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
+    return [relative_error(*pair) for pair in pairs]
+
+
+@pytest.mark.parametrize('samples, tokens, channels', ((2, 37, 48), (1, 3, 128), (3, 700, 20)))
+@pytest.mark.parametrize('affine', (True, False))
+def test_norms(samples, tokens, channels, affine, monkeypatch):
+    x, grad, residual = (torch.randn(samples, tokens, channels) for _ in range(3))
+    x = 5 + 2 * x
+    row, mean = torch.randn(samples, channels), torch.randn(samples, channels)
+    norm = (torch.randn(channels), torch.randn(channels), 1e-3) if affine else (None, None, 1e-3)
+
+    def run():
+        y, statistics = ops.normalise(x, norm, torch.float32)
+        out = torch.empty_like(x), torch.empty_like(x)
+        plain = ops.input_gradient(grad, x, norm, statistics, residual, None, out[0])
+        scaled = ops.input_gradient(grad, x, norm, statistics, residual, torch.tensor([3.]), out[1], row)
+        return (y, ops.normalise(x, norm, torch.float32, mean)[0], *ops.centre(x, norm, torch.float32), *out, *plain,
+                *scaled)
+
+    assert max(errors(monkeypatch, run)) < 1e-6
+
+
+def test_norms_in_half_types(monkeypatch):
+    x, norm = torch.randn(2, 5, 12) * 2, (torch.randn(12), torch.randn(12), 1e-6)
+    for dtype, slack in ((torch.float16, 1e-3), (torch.bfloat16, 8e-3)):  # the interpreter cuts bfloat16 off
+        assert max(errors(monkeypatch, lambda dtype=dtype: [ops.normalise(x, norm, dtype)[0]])) < slack
+
+
+@pytest.mark.parametrize('keep', (None, torch.tensor([0., 1.5])))
+@pytest.mark.parametrize('shape', ((24, ), (2, 24)))
+def test_sum_with_the_residual(shape, keep):
+    x, branch, offset, out = torch.randn(2, 50, 24), torch.randn(2, 50, 24), torch.randn(shape), torch.empty(2, 50, 24)
+    kernels.add_branch(x, branch, offset, keep, out)
+    factor = 1 if keep is None else keep.view(2, 1, 1)
+    torch.testing.assert_close(out, x + factor * (branch + (offset.unsqueeze(1) if len(shape) == 2 else offset)))
+
+
+@pytest.mark.parametrize('shape', ((7, 600), (12, 1, 3, 3)))
+def test_layer_scale_in_weights(shape, monkeypatch):
+    weight, grad, (bias, grad_bias, gamma) = torch.randn(shape), torch.randn(shape), torch.randn(3, shape[0])
+    for factors in (gamma, None):
+        assert max(errors(monkeypatch, ops.scaled_rows, weight, bias, factors, torch.float32)) < 1e-7
+    assert max(errors(monkeypatch, ops.scaled_rows_backward, grad, grad_bias, weight, bias, gamma)) < 1e-6
+
+
+def test_products_in_three_parts_are_as_exact_as_float32():
+    a, b = torch.randn(70, 45), torch.randn(45, 33).t()
+    wanted = a.double() @ b.double().t()
+    found = kernels.split(a, True).double() @ kernels.split(b, False).double().t()
+    assert relative_error(found, wanted) < 2 * relative_error(a @ b.t(), wanted)
+
+
+@pytest.mark.parametrize('masked', (False, True))
+@pytest.mark.parametrize('heads, width, samples, temperatures', ((2, 12, 3, 2), (3, 16, 1, 1)))
+def test_attention_of_channels(heads, width, samples, temperatures, masked, monkeypatch):
+    """With a query and a key of length zero, as those of pruned channels."""
+    C, N = heads * width, 50
+    tokens, mean, parameters = torch.randn(samples, N, C), torch.randn(samples, C), []
+    for shape in ((3 * C, C), (3 * C, ), (temperatures, 1, 1), (C, C), (C, ), (C, )):
+        parameters.append(torch.randn(shape) * 0.3)
+    for values in parameters[:2]:
+        values[[3, C + 5]] = 0
+    mask = torch.randint(0, 3, (samples, heads, width, width)).float() if masked else None
+    gram, grads = tokens.mT @ tokens, (torch.randn(samples, C, C), torch.randn(samples, C))
+
+    def run():
+        matrix, offset, kept = mix.mix(mean, gram, N, mask, heads, *parameters, torch.float32)
+        back = mix.mix_backward(*grads, kept, mean, N, mask, heads, *parameters, torch.float32)
+        return matrix, offset, *kept, *back[:2], *back[2]
+
+    assert max(errors(monkeypatch, run)) < 2e-6
+
+
+@pytest.mark.parametrize('dtype', (torch.float32, torch.float16))
+def test_a_model(dtype, monkeypatch):
+    """Outputs and every gradient, with stochastic depth and dropped attention, beside those of the plain modules."""
+    arch = Arch(32, 2, 2, 16)
+    model = XCiT(arch, out_indices=(0, 1), out_strides=None, norm_cfg=dict(type='BN'), drop_path_rate=0.4,
+                 attn_drop_rate=0.2)
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, 0.2, 0.8) if parameter.dim() == 1 else None
+    x = torch.randn(3, 3, 112, 144)
+
+    def run(model, x):
+        torch.manual_seed(1)
+        with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+            maps = model(x)
+        loss = sum((y.double() * torch.linspace(-1, 1, y.numel()).view_as(y)).mean() for y in maps)
+        return [*maps, *torch.autograd.grad(loss, model.parameters())]
+
+    def infer(model, x):
+        with torch.no_grad(), torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+            return list(model(x))
+
+    with set_fast(False):
+        plain = copy.deepcopy(model)
+        wanted = [*run(plain, x), *infer(plain.eval(), x)]
+    with monkeypatch.context() as patch:
+        on_kernels(patch)
+        found = [*run(model, x), *infer(model.eval(), x), *infer(model.fuse(), x)]
+    bound = 2e-4 if dtype == torch.float32 else 2e-2
+    assert all(relative_error(*pair) < bound for pair in zip(found, [*wanted, *wanted[-2:]], strict=True))
