@@ -11,7 +11,7 @@ from xcit_dense.gpu_report.checks import Setting, within
 from xcit_dense.gpu_report.right import CHECKS
 from xcit_dense.gpu_report.steps import build, copy_of, errors_of, recipe_sizes, step
 from xcit_dense.models.drop_path import DropPath
-from xcit_dense.models.fast import branches, ops, xca
+from xcit_dense.models.fast import branches, ops, products, xca
 
 fuse = import_module('xcit_dense.models.fast.fuse')  # the package has a function of this name
 RUN = {check.name: check.run for check in CHECKS}
@@ -43,8 +43,8 @@ def replaced(owner, name, change):
     return owner, name, lambda *args, **kwargs: change(right(*args, **kwargs), *args)
 
 
-def drawn(y, x, branch, keep, out):
-    out.add_(torch.randn(out.shape, generator=OWN).to(out.dtype) * 1e-3)
+def drawn(y, *_):
+    return y.add_(torch.randn(y.shape, generator=OWN).to(y.dtype) * 1e-3)
 
 
 def put(maps, *_):
@@ -60,9 +60,9 @@ def coarse(y, x, *_):
 OWN, KEPT = torch.Generator().manual_seed(3), []
 #: Functions that return what `monkeypatch.setattr` takes.
 BROKEN = dict(
-    forward_off=lambda: replaced(ops, 'add_branch', lambda y, x, branch, keep, out: out.mul_(1.0001)),
-    gradient_off=lambda: replaced(ops, 'linear_backward', lambda y, *_: y * 1.001),
-    products_lose_bits=lambda: replaced(ops, 'linear', coarse),
+    forward_off=lambda: replaced(ops, 'add_branch', lambda y, *_: y.mul_(1.0001)),
+    gradient_off=lambda: replaced(products, 'linear_backward', lambda y, *_: y * 1.001),
+    products_lose_bits=lambda: replaced(products, 'linear', coarse),
     bias_of_a_norm_not_folded=lambda: (
         fuse, '_behind', lambda linear, norm: fuse._with(linear, linear.weight * norm.weight, linear.bias)),
     reads_a_value=lambda: replaced(

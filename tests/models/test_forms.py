@@ -10,7 +10,7 @@ from helpers.forms import CUTTINGS, Branch, assert_close, choose_form, cut_as, e
 from helpers.models import build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast
-from xcit_dense.models.fast import convs, lpi, mix, ops, xca
+from xcit_dense.models.fast import convs, lpi, mix, ops, products, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -303,9 +303,9 @@ def test_linear_is_a_linear_layer(batch, per_sample, dtype):
     weight, bias = (torch.randn(*([batch] if per_sample else []), *shape, dtype=dtype) for shape in ((4, 5), (4, )))
     wanted = torch.einsum('bni,boi->bno', x, weight.expand(batch, 4, 5))
     grad = torch.randn(batch, 7, 4, dtype=dtype)
-    assert relative_error(ops.linear(x, weight), wanted) < 1e-6
-    assert relative_error(ops.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
-    assert relative_error(ops.linear_backward(grad, x, weight), gradients(wanted, grad, x)[0]) < 1e-6
+    assert relative_error(products.linear(x, weight), wanted) < 1e-6
+    assert relative_error(products.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
+    assert relative_error(products.linear_backward(grad, x, weight), gradients(wanted, grad, x)[0]) < 1e-6
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')
@@ -316,7 +316,7 @@ def test_float32_products_run_in_onednn_on_any_number_of_threads(threads):
     torch.set_num_threads(threads)
     try:
         with torch.profiler.profile() as profile:
-            y, back = ops.linear(x, weight, bias), ops.linear_backward(torch.ones(1, 300, 64), x, weight)
+            y, back = products.linear(x, weight, bias), products.linear_backward(torch.ones(1, 300, 64), x, weight)
     finally:
         torch.set_num_threads(before)
     assert relative_error(y, x @ weight.T + bias) < 1e-6
@@ -328,7 +328,7 @@ def test_float32_products_run_in_onednn_on_any_number_of_threads(threads):
 @pytest.mark.parametrize('dtype', (torch.float16, torch.bfloat16, torch.float32))
 def test_sums_of_half_factors_are_not_half(dtype):
     a, b = torch.randn(2, 999, 3).to(dtype), torch.randn(2, 999, 4).to(dtype)
-    assert relative_error(ops.gram(a, b), a.double().mT @ b.double()) < 1e-6
+    assert relative_error(products.gram(a, b), a.double().mT @ b.double()) < 1e-6
 
 
 def saved_units(run, x, parameters):

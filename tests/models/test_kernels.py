@@ -7,20 +7,23 @@ import torch
 
 from helpers.models import relative_error
 from xcit_dense import Arch, XCiT, set_fast
-from xcit_dense.models.fast import mix, ops
+from xcit_dense.models.fast import mix, ops, products
 
 triton = pytest.importorskip('triton', reason='comes with CUDA builds of torch')
 importlib.import_module('triton.experimental.gluon')  # the first kernel imports it, which fails in the interpreter
 from triton.runtime.interpreter import InterpretedFunction  # noqa: E402
 
-from xcit_dense.models.fast import kernels  # noqa: E402
+from xcit_dense.models.fast import kernels, kernels_of_heads  # noqa: E402
+
+OPS = torch.ops.xcit_dense
 
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     """Run every kernel on tensors of a CPU, in place of the forms for it."""
     torch.manual_seed(0)
-    for module in (kernels, triton.language, triton.language.standard):  # tl.sum and others are kernels themselves
+    modules = kernels, kernels_of_heads, triton.language, triton.language.standard  # tl.sum is a kernel itself
+    for module in modules:
         for name, value in list(vars(module).items()):
             if isinstance(value, triton.JITFunction):
                 monkeypatch.setattr(module, name, InterpretedFunction(value.fn))
@@ -32,10 +35,11 @@ def on_kernels(monkeypatch):
     def small_product(a, b, dtype):
         if dtype == torch.float32:
             return a @ b.t()
-        return kernels.split(a, True).float() @ kernels.split(b, False).float().t()
+        return OPS.split(a, True).float() @ OPS.split(b, False).float().t()
 
-    monkeypatch.setattr(ops, 'kernels_for', lambda x: kernels if x.is_contiguous() else None)
-    monkeypatch.setattr(ops, 'small_product', small_product)
+    for module in (ops, products):
+        monkeypatch.setattr(module, 'kernels_for', lambda x: OPS if x.is_contiguous() else None)
+    monkeypatch.setattr(products, 'small_product', small_product)
 
 
 def errors(monkeypatch, function, *args):
@@ -78,7 +82,7 @@ def test_norms_in_half_types(monkeypatch):
 @pytest.mark.parametrize('shape', ((24, ), (2, 24)))
 def test_sum_with_the_residual(shape, keep):
     x, branch, offset, out = torch.randn(2, 50, 24), torch.randn(2, 50, 24), torch.randn(shape), torch.empty(2, 50, 24)
-    kernels.add_branch(x, branch, offset, keep, out)
+    OPS.add_branch(x, branch, offset, keep, out)
     factor = 1 if keep is None else keep.view(2, 1, 1)
     torch.testing.assert_close(out, x + factor * (branch + (offset.unsqueeze(1) if len(shape) == 2 else offset)))
 
@@ -94,7 +98,7 @@ def test_layer_scale_in_weights(shape, monkeypatch):
 def test_products_in_three_parts_are_as_exact_as_float32():
     a, b = torch.randn(70, 45), torch.randn(45, 33).t()
     wanted = a.double() @ b.double().t()
-    found = kernels.split(a, True).double() @ kernels.split(b, False).double().t()
+    found = OPS.split(a, True).double() @ OPS.split(b, False).double().t()
     assert relative_error(found, wanted) < 2 * relative_error(a @ b.t(), wanted)
 
 

@@ -220,11 +220,10 @@ _locks = weakref.WeakKeyDictionary()  # by block: of all threads that train a mo
 
 
 class _Recompute:
-    """Runs a checkpointed block a second time as the first time: with the same buffers, in the same forms.
+    """Runs a checkpointed block a second time with the buffers of the first time, and the fast path on or off as then.
 
-    So a batch is counted into the running statistics only once, power iterations start at the same point, and neither
-    the switch nor a hook that was put on or removed in between changes the forms. But a hook that changed values and
-    was removed is missing: the gradients are those of the block without it. Each backward through the graph enters it.
+    So a batch is counted into the running statistics only once, and power iterations start at the same point. Each
+    backward through the graph enters it.
 
     Args:
         block: The block, about to run.
@@ -232,7 +231,7 @@ class _Recompute:
 
     def __init__(self, block):
         self._block, self._lock = block, _locks.setdefault(block, threading.RLock())
-        self._routes = fast.Routes()
+        self._is_fast = fast.is_on()
 
     def contexts(self):
         """Return the contexts of the first run and of the others, as `torch.utils.checkpoint` wants them."""
@@ -240,7 +239,7 @@ class _Recompute:
 
     @contextmanager
     def _first(self):
-        with self._lock, self._routes.recorded():
+        with self._lock:
             self._owners = [(module, name) for module in self._block.modules() for name in module._buffers
                             if module._buffers[name] is not None]
             self._start = [getattr(*owner).clone() for owner in self._owners]
@@ -255,11 +254,10 @@ class _Recompute:
             raise
         for owner, value in zip(self._owners, self._start, strict=True):
             setattr(*owner, value.clone())
-        self._repetition = self._routes.repeated()
-        self._repetition.__enter__()
+        self._switch = fast.set_fast(self._is_fast)
 
     def __exit__(self, *error):
-        self._repetition.__exit__(*error)
+        self._switch.__exit__(*error)
         for owner, value in zip(self._owners, self._now, strict=True):
             setattr(*owner, value)
         self._lock.release()

@@ -7,9 +7,8 @@ operations are needed (compilers, `torch.func`, forward mode).
 from .branches import attend, class_weights, feed_forward, gather, mix_neighbours
 from .fuse import fuse
 from .layers import project_code, run
-from .routes import Routes
-from .switch import set_fast
+from .switch import is_on, set_fast
 from .untouched import is_doubling, is_gelu, is_untouched
 
-__all__ = ['Routes', 'attend', 'class_weights', 'feed_forward', 'fuse', 'gather', 'is_doubling', 'is_gelu',
+__all__ = ['attend', 'class_weights', 'feed_forward', 'fuse', 'gather', 'is_doubling', 'is_gelu', 'is_on',
            'is_untouched', 'mix_neighbours', 'project_code', 'run', 'set_fast']

@@ -9,7 +9,6 @@ from ..lpi import LPI
 from ..xca import XCA
 from . import class_attention, ffn, lpi, ops, xca
 from .mix import CancelsError
-from .routes import routed
 from .untouched import (
     are_plain,
     are_traceable,
@@ -27,30 +26,6 @@ from .untouched import (
 
 def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
-    return routed(_attend, block, x)
-
-
-def mix_neighbours(block, x: Tensor, height: int, width: int):
-    """Return x + drop_path(gamma3 * local_mp(norm3(x), height, width)) of tokens (B, N, C), or None."""
-    return routed(_mix_neighbours, block, x, height, width)
-
-
-def feed_forward(block, x: Tensor):
-    """Return x + drop_path(gamma2 * mlp(norm2(x))) of tokens (B, N, C), or None."""
-    return routed(_feed_forward, block, x)
-
-
-def gather(block, x: Tensor):
-    """Return attn(x) of a class-attention block for normed tokens (B, 1 + N, C), without keys and values, or None."""
-    return routed(_run_class_attention, class_attention.gather, block, x)
-
-
-def class_weights(block, x: Tensor):
-    """Return attn.weights(x) of a class-attention block for normed tokens (B, 1 + N, C), or None."""
-    return routed(_run_class_attention, class_attention.weights, block, x)
-
-
-def _attend(block, x):
     parts = block._modules  # for speed: block.attn searches three dicts
     attn, traced = parts.get('attn'), is_traced()
     if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)):
@@ -69,7 +44,8 @@ def _attend(block, x):
         return None
 
 
-def _mix_neighbours(block, x, height, width):
+def mix_neighbours(block, x: Tensor, height: int, width: int):
+    """Return x + drop_path(gamma3 * local_mp(norm3(x), height, width)) of tokens (B, N, C), or None."""
     parts = block._modules
     branch = parts.get('local_mp')
     if not (can_run(x) and x.shape[1] == height * width and _is_interaction(branch)):
@@ -78,7 +54,8 @@ def _mix_neighbours(block, x, height, width):
     return args and lpi.residual(*args, branch.bn, height, width)
 
 
-def _feed_forward(block, x):
+def feed_forward(block, x: Tensor):
+    """Return x + drop_path(gamma2 * mlp(norm2(x))) of tokens (B, N, C), or None."""
     parts = block._modules
     mlp = parts.get('mlp')
     if not (can_run(x) and _is_feed_forward(mlp)):
@@ -87,17 +64,25 @@ def _feed_forward(block, x):
     return args and ffn.residual(*args)
 
 
-def _run_class_attention(form, block, x):
+def gather(block, x: Tensor):
+    """Return attn(x) of a class-attention block for normed tokens (B, 1 + N, C), without keys and values, or None."""
+    return class_attention.gather(block.attn, x) if _is_class_attention(block, x) else None
+
+
+def class_weights(block, x: Tensor):
+    """Return attn.weights(x) of a class-attention block for normed tokens (B, 1 + N, C), or None."""
+    return class_attention.weights(block.attn, x) if _is_class_attention(block, x) else None
+
+
+def _is_class_attention(block, x):
     attn = block._modules.get('attn')
     if type(attn) is not ClassAttention or not can_run_or_be_traced(x):
-        return None
+        return False
     qkv = attn._modules.get('qkv')
     if type(qkv) is not nn.Linear or not is_untouched(attn, qkv):
-        return None
+        return False
     parameters = class_attention.parameters_of(attn)
-    if not (are_traceable(parameters) if is_traced() else are_plain(parameters, None)):
-        return None
-    return form(attn, x)
+    return are_traceable(parameters) if is_traced() else are_plain(parameters, None)
 
 
 def _arguments(x, norm, gamma, drop_path, parameters, attn=None):

@@ -2,7 +2,7 @@
 import torch
 from torch import Tensor, nn
 
-from . import ops
+from . import ops, products
 from .switch import first_derivative_only
 from .untouched import weight_and_bias
 
@@ -32,12 +32,12 @@ class _FFNResidual(torch.autograd.Function):
             inside, outside = ops.places_of_bias(x, bias)
             for b, n in ops.chunks(x, keep, whole_samples=True):
                 part, _ = ops.normalise(x[b, n], (norm_weight, norm_bias, eps), ctx.dtype)
-                part = ops.linear(part, *first)
+                part = products.linear(part, *first)
                 if train:
                     hidden, part = _store(hidden, part, (b, n)), nn.functional.gelu(part)
                 else:
                     part = torch.ops.aten.gelu_(part)
-                part = ops.linear(part, second, inside)
+                part = products.linear(part, second, inside)
                 ops.add_branch(x[b, n], part, outside, None if keep is None else keep[b], out[b, n])
         ctx.save_for_backward(x, keep, norm_weight, norm_bias, weight1, bias1, weight2, bias2, gamma, hidden)
         return out
@@ -58,12 +58,12 @@ class _FFNResidual(torch.autograd.Function):
                 rounded, grad_bias2 = ops.gradient_of_branch(grad[b, n], None if keep is None else keep[b], ctx.dtype,
                                                              scale)
                 grad2 = _gram(rounded, nn.functional.gelu(before))
-                inner = ops.linear_backward(rounded, before, second)  # of its input, only the shape counts
+                inner = products.linear_backward(rounded, before, second)  # of its input, only the shape counts
                 inner = torch.ops.aten.gelu_backward(inner, before, grad_input=inner)
-                grad_bias1 = ops.sum_tokens(inner, grad_bias2.dtype)
+                grad_bias1 = products.sum_tokens(inner, grad_bias2.dtype)
                 normed, statistics = ops.normalise(x[b, n], norm, ctx.dtype)
                 grad1 = _gram(inner, normed)
-                inner = ops.linear_backward(inner, normed, first)
+                inner = products.linear_backward(inner, normed, first)
                 sums = ops.input_gradient(inner, x[b, n], norm, statistics, grad[b, n], scale, grad_x[b, n])
                 return [*sums, grad1, grad_bias1, grad2, grad_bias2.sum(0)]
 
@@ -83,4 +83,4 @@ def _store(whole, part, where):
 
 
 def _gram(a, b):
-    return ops.gram(a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]), is_gradient=True).squeeze(0)
+    return products.gram(a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]), is_gradient=True).squeeze(0)

@@ -1,7 +1,7 @@
 """Triton kernels for NVIDIA GPUs, where passes over the tokens and launches cost more than products.
 
-Each is registered as an operator of the same name (``torch.ops.xcit_dense``), so that profilers and counters of
-operations see it. Sums are in float32 and in a fixed order. Tokens have shape (B, N, C) and are contiguous.
+Each is an operator (``torch.ops.xcit_dense``), so that profilers and counters of operations see it. Sums are in float32
+and in a fixed order. Tokens have shape (B, N, C) and are contiguous.
 """
 import torch
 import triton
@@ -12,15 +12,15 @@ _library = torch.library.Library('xcit_dense', 'DEF')
 _PROGRAMS = 528  # of kernels that sum over tokens: four on each of the 132 processors of an H100
 
 
-def _operator(function):
-    """Register a function as an operator, which may write to its argument ``out``, and return it."""
+def operator(function):
+    """Register a function as an operator of ``torch.ops.xcit_dense``; it may write to its argument ``out``."""
     changed = {'out'} & function.__annotations__.keys()
     _library.define(function.__name__ + torch.library.infer_schema(function, mutates_args=changed))
     _library.impl(function.__name__, function, 'CompositeExplicitAutograd')
-    return getattr(torch.ops.xcit_dense, function.__name__).default
+    return function
 
 
-def _launch(kernel, grid, *args, **constants):
+def launch(kernel, grid, *args, **constants):
     """Run a kernel on the device of its first tensor."""
     with torch.cuda.device_of(args[0]):
         kernel[grid](*args, **constants)
@@ -31,12 +31,6 @@ def _tile(x):
     block = triton.next_power_of_2(x.shape[-1])
     rows = max(2048 // block, 1)
     return dict(ROWS=rows, BLOCK=block, num_warps=max(4, block // 512))
-
-
-def _square(d):
-    """Return the tile of channels by channels of a head."""
-    block = triton.next_power_of_2(d)
-    return dict(BLOCK=block, num_warps=8 if block > 32 else 4)
 
 
 def _programs(x, rows):
@@ -75,13 +69,13 @@ def _layer_norm(x, weight, bias, centre, out, N, C, eps, ROWS: tl.constexpr, BLO
     tl.store(out + at, y, mask=mask)
 
 
-@_operator
+@operator
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, centre: Tensor | None, eps: float,
                dtype: torch.dtype) -> Tensor:
     """Return the layer norm of tokens, minus ``centre`` (B, C) of its sample if there is one, in a type."""
     out, tile = torch.empty_like(x, dtype=dtype), _tile(x)
     B, N, C = x.shape
-    _launch(_layer_norm, (triton.cdiv(N, tile['ROWS']), B), x, weight, bias, centre, out, N, C, eps, **tile)
+    launch(_layer_norm, (triton.cdiv(N, tile['ROWS']), B), x, weight, bias, centre, out, N, C, eps, **tile)
     return out
 
 
@@ -98,13 +92,13 @@ def _layer_norm_mean(x, weight, bias, sums, N, C, eps, ROWS: tl.constexpr, BLOCK
     tl.store(sums + (sample * tl.num_programs(0) + tl.program_id(0)) * C + columns, total / N, mask=columns < C)
 
 
-@_operator
+@operator
 def layer_norm_mean(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """Return the mean (B, C) over the tokens of their layer norm."""
     tile = _tile(x)
     B, N, C = x.shape
     sums = x.new_empty(B, _programs(x, tile['ROWS']), C, dtype=torch.float32)
-    _launch(_layer_norm_mean, (sums.shape[1], B), x, weight, bias, sums, N, C, eps, **tile)
+    launch(_layer_norm_mean, (sums.shape[1], B), x, weight, bias, sums, N, C, eps, **tile)
     return sums.sum(1)
 
 
@@ -133,7 +127,7 @@ def _layer_norm_backward(grad, x, weight, row, residual, scale, out, sums, N, C,
     tl.store(sums + C, grad_bias, mask=columns < C)
 
 
-@_operator
+@operator
 def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, row: Tensor | None, residual: Tensor,
                         scale: Tensor | None, eps: float, out: Tensor) -> Tensor:
     """Write ``residual`` plus ``scale`` times the gradient of x to ``out``; return those of weight and bias (2, C).
@@ -143,7 +137,7 @@ def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, row: Ten
     tile = _tile(x)
     B, N, C = x.shape
     sums = x.new_empty(B, _programs(x, tile['ROWS']), 2, C, dtype=torch.float32)
-    _launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, row, residual, scale, out, sums, N, C, eps,
+    launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, row, residual, scale, out, sums, N, C, eps,
             **tile)
     return sums.flatten(0, 1).sum(0)
 
@@ -160,11 +154,11 @@ def _add_branch(x, branch, offset, keep, out, stride, N, C, BLOCK: tl.constexpr)
     tl.store(out + at, tl.load(x + at, mask=mask).to(tl.float32) + y, mask=mask)
 
 
-@_operator
+@operator
 def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, out: Tensor) -> None:
     """Write x + keep * (branch + offset) of tokens to ``out``, with ``offset`` (C) or (B, C) and ``keep`` (B)."""
     B, N, C = x.shape
-    _launch(_add_branch, (triton.cdiv(N * C, 1024), B), x, branch, offset, keep, out,
+    launch(_add_branch, (triton.cdiv(N * C, 1024), B), x, branch, offset, keep, out,
             C if offset.dim() == 2 else 0, N, C, BLOCK=1024)
 
 
@@ -179,11 +173,11 @@ def _scaled_rows(weight, bias, gamma, out, out_bias, length, BLOCK: tl.constexpr
     tl.store(out_bias + row, tl.load(bias + row).to(tl.float32) * factor)
 
 
-@_operator
+@operator
 def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return weight (O, ...) and bias (O) times ``gamma`` (O), in a type."""
     out, out_bias = torch.empty_like(weight, dtype=dtype), torch.empty_like(bias, dtype=dtype)
-    _launch(_scaled_rows, (len(weight), ), weight, bias, gamma, out, out_bias, weight.numel() // len(weight), BLOCK=512)
+    launch(_scaled_rows, (len(weight), ), weight, bias, gamma, out, out_bias, weight.numel() // len(weight), BLOCK=512)
     return out, out_bias
 
 
@@ -204,135 +198,11 @@ def _scaled_rows_backward(grad, grad_bias, weight, bias, gamma, out, out_bias, o
     tl.store(out_gamma + row, tl.sum(product, 0) + g * tl.load(bias + row).to(tl.float32))
 
 
-@_operator
+@operator
 def scaled_rows_backward(grad: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor,
                          gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
     out, out_bias, out_gamma = torch.empty_like(weight), torch.empty_like(bias), torch.empty_like(gamma)
-    _launch(_scaled_rows_backward, (len(weight), ), grad, grad_bias, weight, bias, gamma, out, out_bias, out_gamma,
+    launch(_scaled_rows_backward, (len(weight), ), grad, grad_bias, weight, bias, gamma, out, out_bias, out_gamma,
             weight.numel() // len(weight), BLOCK=512)
     return out, out_bias, out_gamma
-
-
-@triton.jit
-def _split(x, out, row_stride, column_stride, M, K, LEFT: tl.constexpr, BLOCK: tl.constexpr):
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    mask = (rows < M) & (columns < K)
-    rest = tl.load(x + rows.to(tl.int64) * row_stride + columns * column_stride, mask=mask)
-    first = rest.to(tl.bfloat16)
-    rest -= first.to(tl.float32)
-    second = rest.to(tl.bfloat16)
-    third = (rest - second.to(tl.float32)).to(tl.bfloat16)
-    out += rows.to(tl.int64) * 6 * K + columns
-    tl.store(out, first, mask=mask)
-    tl.store(out + K, first if LEFT else second, mask=mask)
-    tl.store(out + 2 * K, first if LEFT else third, mask=mask)
-    tl.store(out + 3 * K, second if LEFT else first, mask=mask)
-    tl.store(out + 4 * K, second, mask=mask)
-    tl.store(out + 5 * K, third if LEFT else first, mask=mask)
-
-
-@_operator
-def split(x: Tensor, left: bool) -> Tensor:
-    """Write a float32 matrix (M, K) as a sum of three in bfloat16, and them next to each other (M, 6K).
-
-    The order, 111223 on the left and 123121 on the right, makes the product of two such matrices that of the originals
-    except for parts of 2^-24.
-    """
-    (M, K), out = x.shape, x.new_empty(x.shape[0], 6 * x.shape[1], dtype=torch.bfloat16)
-    _launch(_split, (triton.cdiv(M, 32), triton.cdiv(K, 32)), x, out, *x.stride(), M, K, LEFT=left, BLOCK=32)
-    return out
-
-
-@triton.jit
-def _head_rows(means, sample, head, B, C, D, i, third: tl.constexpr):
-    return tl.load(means + sample * 3 * C + third * C + head * D + i, mask=i < D, other=0.)
-
-
-@triton.jit
-def _attend(covariance, means, temperature, step, mask, attn, cosine, inverse, mean_out, N, C, D,
-            BLOCK: tl.constexpr):
-    head, sample, H, B = tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1)
-    i = tl.arange(0, BLOCK)
-    row, column, inside = i[:, None], i[None, :], (i < D)[:, None] & (i < D)[None, :]
-    mean_q, mean_k = _head_rows(means, sample, head, B, C, D, i, 0), _head_rows(means, sample, head, B, C, D, i, 1)
-    corner = covariance + (head * 2 * D * B + sample) * 2 * D  # of the first row
-    square_q = tl.load(corner + i * B * 2 * D + i, mask=i < D, other=1.) + N * mean_q * mean_q
-    square_k = tl.load(corner + (D + i) * B * 2 * D + D + i, mask=i < D, other=1.) + N * mean_k * mean_k
-    inverse_q, inverse_k = 1 / tl.sqrt_rn(tl.maximum(square_q, 1e-24)), 1 / tl.sqrt_rn(tl.maximum(square_k, 1e-24))
-    c = tl.load(corner + row * B * 2 * D + D + column, mask=inside, other=0.) + N * mean_q[:, None] * mean_k[None, :]
-    c *= inverse_q[:, None] * inverse_k[None, :]
-    z = tl.where(inside, c * tl.load(temperature + head * step), float('-inf'))
-    z = tl.exp(z - tl.where(i < D, tl.max(z, 1), 0.)[:, None])
-    a = z / tl.where(i < D, tl.sum(z, 1), 1.)[:, None]
-    at = ((head * D + row) * B + sample) * D + column
-    tl.store(attn + at, a, mask=inside)
-    tl.store(cosine + at, c, mask=inside)
-    tl.store(inverse + (head * B + sample) * 2 * D + i, inverse_q, mask=i < D)
-    tl.store(inverse + (head * B + sample) * 2 * D + D + i, inverse_k, mask=i < D)
-    if mask is not None:
-        a *= tl.load(mask + ((sample * H + head) * D + row) * D + column, mask=inside, other=0.)
-    a = tl.sum(a * _head_rows(means, sample, head, B, C, D, i, 2)[None, :], 1)
-    tl.store(mean_out + sample * C + head * D + i, a, mask=i < D)
-
-
-@_operator
-def attend(covariance: Tensor, means: Tensor, temperature: Tensor, mask: Tensor | None,
-           num_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute what `xcit_dense.models.fast.mix` computes under this name."""
-    h, d, B = len(covariance), covariance.shape[1] // 2, len(means)
-    attn, inverse = covariance.new_empty(h, d, B, d), covariance.new_empty(h, B, 2 * d)
-    cosine, mean_out = torch.empty_like(attn), means.new_empty(B, h * d)
-    _launch(_attend, (h, B), covariance, means, temperature, int(temperature.numel() > 1), mask, attn, cosine, inverse,
-            mean_out, num_tokens, h * d, d, **_square(d))
-    return attn, cosine, inverse, mean_out
-
-
-@triton.jit
-def _attend_backward(grad_attn, grad_mean_out, means, attn, cosine, inverse, temperature, step, mask, slopes,
-                     grad_means, grad_temperature, mean_out, N, C, D, BLOCK: tl.constexpr):
-    head, sample, H, B = tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1)
-    i = tl.arange(0, BLOCK)
-    row, column, inside = i[:, None], i[None, :], (i < D)[:, None] & (i < D)[None, :]
-    mean_q, mean_k = _head_rows(means, sample, head, B, C, D, i, 0), _head_rows(means, sample, head, B, C, D, i, 1)
-    mean_v = _head_rows(means, sample, head, B, C, D, i, 2)[None, :]
-    at = ((head * D + row) * B + sample) * D + column
-    a, c = tl.load(attn + at, mask=inside, other=0.), tl.load(cosine + at, mask=inside, other=0.)
-    g_out = tl.load(grad_mean_out + sample * C + head * D + i, mask=i < D, other=0.)[:, None]
-    g, masked = tl.load(grad_attn + at, mask=inside, other=0.) + g_out * mean_v, a
-    if mask is not None:
-        factor = tl.load(mask + ((sample * H + head) * D + row) * D + column, mask=inside, other=0.)
-        g, masked = g * factor, a * factor
-    tl.store(mean_out + sample * C + head * D + i, tl.sum(masked * mean_v, 1), mask=i < D)
-    g = a * (g - tl.sum(g * a, 1)[:, None])  # of the softmax's argument
-    tl.store(grad_temperature + sample * H + head, tl.sum(tl.sum(g * c, 1), 0))
-    g *= tl.load(temperature + head * step)
-    inverse += (head * B + sample) * 2 * D
-    inverse_q, inverse_k = tl.load(inverse + i, mask=i < D, other=0.), tl.load(inverse + D + i, mask=i < D, other=0.)
-    slope_q = tl.where(inverse_q > 0.999e12, 0., -tl.sum(g * c, 1) * inverse_q * inverse_q)
-    slope_k = tl.where(inverse_k > 0.999e12, 0., -tl.sum(g * c, 0) * inverse_k * inverse_k)
-    g *= inverse_q[:, None] * inverse_k[None, :]
-    corner, line = slopes + (head * 2 * D * B + sample) * 2 * D, B * 2 * D
-    tl.store(corner + row * line + D + column, g, mask=inside)
-    tl.store(corner + (D + column) * line + row, g, mask=inside)
-    tl.store(corner + row * line + column, tl.where(row == column, slope_q[:, None], 0.), mask=inside)
-    tl.store(corner + (D + row) * line + D + column, tl.where(row == column, slope_k[:, None], 0.), mask=inside)
-    grad_means += sample * 3 * C + head * D + i
-    tl.store(grad_means, N * (tl.sum(g * mean_k[None, :], 1) + slope_q * mean_q), mask=i < D)
-    tl.store(grad_means + C, N * (tl.sum(g * mean_q[:, None], 0) + slope_k * mean_k), mask=i < D)
-    tl.store(grad_means + 2 * C, tl.sum(masked * g_out, 0), mask=i < D)
-
-
-@_operator
-def attend_backward(grad_attn: Tensor, grad_mean_out: Tensor, means: Tensor, attn: Tensor, cosine: Tensor,
-                    inverse: Tensor, temperature: Tensor, mask: Tensor | None,
-                    num_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute what `xcit_dense.models.fast.mix` computes under this name."""
-    h, d, B, _ = attn.shape
-    slopes, mean_out = attn.new_empty(h, 2 * d, B, 2 * d), torch.empty_like(grad_mean_out)
-    grad_means, grad_temperature = torch.empty_like(means), attn.new_empty(B, h)
-    _launch(_attend_backward, (h, B), grad_attn, grad_mean_out, means, attn, cosine, inverse, temperature,
-            int(temperature.numel() > 1), mask, slopes, grad_means, grad_temperature, mean_out, num_tokens, h * d, d,
-            **_square(d))
-    return slopes, grad_means, grad_temperature.sum(0).view(h, 1, 1).sum_to_size(temperature.shape), mean_out

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import ops
+from . import ops, products
 
 
 class CancelsError(Exception):
@@ -56,13 +56,13 @@ def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperatu
     means = F.linear(mean, qkv_weight, qkv_bias)
     weight_qk, weight_v = _by_head(qkv_weight, h)
     # the Gram matrix is symmetric
-    product = ops.small_product(weight_qk.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
+    product = products.small_product(weight_qk.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
     covariance = (product.flatten(1, 2) @ weight_qk.mT).view(h, -1, B, product.shape[1])
     if guard and cancels(covariance.diagonal(dim1=1, dim2=3), gram, weight_qk):
         raise CancelsError
     attn, cosine, inverse, mean_out = _attend(covariance, means, temperature, mask, num_tokens)
     proj_weight, proj_bias = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
-    matrix = ops.small_product(proj_weight, _values(attn, mask, weight_v).t(), compute_dtype)
+    matrix = products.small_product(proj_weight, _values(attn, mask, weight_v).t(), compute_dtype)
     matrix = matrix.view(C, B, C).transpose(0, 1)
     offset = F.linear(mean_out, proj_weight, proj_bias)
     return matrix, offset, Kept(means, product, inverse, cosine, attn)
@@ -89,8 +89,8 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_hea
     # through the projection
     scaled, _ = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
     grad_matrix = grad_matrix.transpose(0, 1).reshape(C, B * C)
-    grad_proj = ops.small_product(grad_matrix, _values(kept.attn, mask, weight_v), compute_dtype)
-    grad_values = ops.small_product(scaled.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
+    grad_proj = products.small_product(grad_matrix, _values(kept.attn, mask, weight_v), compute_dtype)
+    grad_values = products.small_product(scaled.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
 
     # through attention times values
     grad_attn = (grad_values @ weight_v.mT).view_as(kept.attn)
@@ -103,7 +103,7 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_hea
                                          proj_bias, gamma)
     slopes = slopes.flatten(1, 2)  # (h, 2d B, 2d)
     grad_weight_qk = slopes.mT @ kept.product.flatten(1, 2)  # (h, 2d, C); L is symmetric
-    symmetric = ops.small_product(weight_qk.flatten(0, 1).t(), (slopes @ weight_qk).view(2 * C, B * C).t(),
+    symmetric = products.small_product(weight_qk.flatten(0, 1).t(), (slopes @ weight_qk).view(2 * C, B * C).t(),
                                   compute_dtype).view(C, B, C).transpose(0, 1)
     grad_qkv = torch.cat((*grad_weight_qk.unflatten(1, (2, -1)).unbind(1), grad_weight_v)).flatten(0, 1)
     grad_qkv.addmm_(grad_means.t(), mean)

@@ -19,7 +19,6 @@ from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
 from . import switch
-from .routes import is_repeating
 
 _ORDINARY = (nn.Parameter, Tensor)  # Tensor for parameters too: FSDP uses views of them, functional_call plain tensors
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
@@ -36,8 +35,6 @@ def is_traced() -> bool:
 
 def can_run(x) -> bool:
     """Whether fast forms may run on ``x``: it is an ordinary tensor, not empty, and nothing traces the operations."""
-    if is_repeating():
-        return True
     return (switch.is_on() and not is_traced() and type(x) in _ORDINARY and x.numel() > 0
             and not torch._C._are_functorch_transforms_active()  # vmap, jacrev, ...
             and torch._C._len_torch_dispatch_stack() == 0  # make_fx, counters of operations, ...
@@ -53,17 +50,13 @@ def can_run_or_be_traced(x) -> bool:
 
 
 def is_untouched(*modules) -> bool:
-    """Whether nobody hooked these modules, compiled them on their own, or replaced ``forward`` of one or its class.
-
-    Hooks do not count while a checkpointed block is repeated, because it must do the same as before.
-    """
-    is_repeated = is_repeating()
+    """Whether nobody hooked these modules, compiled them on their own, or replaced ``forward`` of one or its class."""
     for module in modules:
         kind = type(module)
         if _FORWARDS.get(kind) is not kind.forward or 'forward' in module.__dict__:
             return False
         if (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-                or module._backward_pre_hooks or module._compiled_call_impl is not None) and not is_repeated:
+                or module._backward_pre_hooks or module._compiled_call_impl is not None):
             return False
     return True
 
@@ -107,34 +100,28 @@ def is_batch_norm(norm) -> bool:
 
 def is_depthwise(conv) -> bool:
     """Whether a module is a depthwise 3x3 convolution that keeps the size of a map."""
-    return (type(conv) is nn.Conv2d and conv.kernel_size == (3, 3) and conv.stride == conv.padding == (1, 1)
-            and conv.dilation == (1, 1) and conv.groups == conv.in_channels == conv.out_channels
-            and _is_zero_padded(conv))
+    return _is_conv(conv, nn.Conv2d, size=3, stride=1, padding=1) and (
+        conv.groups == conv.in_channels == conv.out_channels)
 
 
 def is_halving(conv) -> bool:
     """Whether a module is a 3x3 convolution with stride 2 and padding 1."""
-    return (type(conv) is nn.Conv2d and conv.kernel_size == (3, 3) and conv.stride == (2, 2)
-            and conv.padding == (1, 1) and _is_dense(conv))
+    return _is_conv(conv, nn.Conv2d, size=3, stride=2, padding=1) and conv.groups == 1
 
 
 def is_pointwise(conv) -> bool:
     """Whether a module is a 1x1 convolution."""
-    return (type(conv) is nn.Conv2d and conv.kernel_size == conv.stride == (1, 1) and conv.padding == (0, 0)
-            and _is_dense(conv))
+    return _is_conv(conv, nn.Conv2d, size=1, stride=1, padding=0) and conv.groups == 1
 
 
 def is_doubling(conv) -> bool:
     """Whether a module is a 2x2 transposed convolution with stride 2."""
-    return (type(conv) is nn.ConvTranspose2d and conv.kernel_size == conv.stride == (2, 2)
-            and conv.padding == conv.output_padding == (0, 0) and _is_dense(conv))
+    return _is_conv(conv, nn.ConvTranspose2d, size=2, stride=2, padding=0) and conv.groups == 1
 
 
-def _is_dense(conv):
-    return conv.dilation == (1, 1) and conv.groups == 1 and _is_zero_padded(conv)
-
-
-def _is_zero_padded(conv):
-    """Whether a convolution pads with zeros, also if somebody replaced ``_conv_forward``."""
-    return (conv.padding_mode == 'zeros' and '_conv_forward' not in conv.__dict__
+def _is_conv(conv, kind, size, stride, padding):
+    """Whether a layer is of a kind and shape and pads with zeros, also if somebody replaced ``_conv_forward``."""
+    return (type(conv) is kind and conv.kernel_size == (size, size) and conv.stride == (stride, stride)
+            and conv.padding == (padding, padding) and conv.output_padding == (0, 0) and conv.dilation == (1, 1)
+            and conv.padding_mode == 'zeros' and '_conv_forward' not in conv.__dict__
             and nn.Conv2d._conv_forward is _CONV_FORWARD)

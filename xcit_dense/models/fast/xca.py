@@ -23,9 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import ops
+from . import ops, products
 from .mix import Kept, mix, mix_backward
-from .routes import is_repeating
 from .switch import first_derivative_only
 from .untouched import weight_and_bias
 
@@ -92,7 +91,7 @@ class _Gram(torch.autograd.Function):
     @staticmethod
     def forward(ctx, centred):
         ctx.save_for_backward(centred)
-        return ops.gram(centred, centred)
+        return products.gram(centred, centred)
 
     @staticmethod
     def backward(ctx, grad):
@@ -110,7 +109,7 @@ class _GramResidual(torch.autograd.Function):
         with ops.no_autocast(x):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so the token form would lose the same
-            guard = x.device.type == 'cpu' and ctx.dtype == torch.float32 and not is_repeating()
+            guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
             matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, ctx.dtype, guard)
             ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, matrix, *kept, *weights)
             matrix, = ops.converted(ctx.dtype, matrix)
@@ -118,7 +117,7 @@ class _GramResidual(torch.autograd.Function):
             for b, n in ops.chunks(x, keep):
                 part = centred if centred is not None else ops.normalise(x[b, n], norm, ctx.dtype, mean[b])[0]
                 inside, outside = ops.places_of_bias(x, offset[b])
-                part = ops.linear(part, matrix[b], inside)
+                part = products.linear(part, matrix[b], inside)
                 ops.add_branch(x[b, n], part, outside, None if keep is None else keep[b], out[b, n])
         return out
 
@@ -141,12 +140,12 @@ class _GramResidual(torch.autograd.Function):
             whole = of_chunk(*parts[0]) if ops.is_whole(parts, x) else None
             if whole is not None:
                 tokens, _, rounded, grad_offset = whole
-                grad_matrix = ops.gram(rounded, tokens, is_gradient=True).to(mean.dtype)
+                grad_matrix = products.gram(rounded, tokens, is_gradient=True).to(mean.dtype)
             else:
                 grad_matrix, grad_offset = torch.zeros_like(matrix), torch.zeros_like(mean)
                 for b, n in parts:
                     tokens, _, rounded, total = of_chunk(b, n)
-                    grad_matrix[b] += ops.gram(rounded, tokens, is_gradient=True)
+                    grad_matrix[b] += products.gram(rounded, tokens, is_gradient=True)
                     grad_offset[b] += total
             grad_mean, symmetric, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N, mask,
                                                               ctx.num_heads, *weights, ctx.dtype)
@@ -164,10 +163,10 @@ class _GramResidual(torch.autograd.Function):
                 inside, outside = ops.places_of_bias(x, row[b])
                 if inside is not None and range_ is not None:
                     inside = inside / range_[b, 0]
-                inner = ops.linear(tokens, symmetric[b], inside)  # the matrix is symmetric
+                inner = products.linear(tokens, symmetric[b], inside)  # the matrix is symmetric
                 if range_ is not None:
                     inner *= range_[b]
-                inner = ops.add_linear_backward(inner, rounded, tokens, matrix[b])
+                inner = products.add_linear_backward(inner, rounded, tokens, matrix[b])
                 return ops.input_gradient(inner, x[b, n], norm, statistics, grad[b, n], scale, grad_x[b, n], outside)
 
             grad_norm = ops.summed(parts, to_tokens, norm[:2])
@@ -183,14 +182,14 @@ def _moments(x, norm, dtype, keep):
     parts = ops.chunks(x, keep)
     if ops.is_whole(parts, x):
         centred, mean = ops.centre(x, norm, dtype)
-        return mean, ops.gram(centred, centred), centred
+        return mean, products.gram(centred, centred), centred
     B, N, C = x.shape
     mean = x.new_zeros(B, C, dtype=ops.statistics_dtype(x))
     gram = x.new_zeros(B, C, C, dtype=mean.dtype)
     means = {}
     for b, n in parts:
         centred, own = ops.centre(x[b, n], norm, dtype)
-        gram[b] += ops.gram(centred, centred)
+        gram[b] += products.gram(centred, centred)
         means.setdefault(b.start, []).append((n.stop - n.start, own))
     for b, found in means.items():
         counts = torch.tensor([count for count, _ in found], dtype=mean.dtype).unsqueeze(1)
