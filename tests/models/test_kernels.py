@@ -95,6 +95,14 @@ def test_layer_scale_in_weights(shape, monkeypatch):
     assert max(errors(monkeypatch, ops.scaled_rows_backward, grad, grad_bias, weight, bias, gamma)) < 1e-6
 
 
+@pytest.mark.parametrize('values, wanted', (([3., -9.5, 0.1], 8.), ([0., 0.], 2.**-100), ([65000., 1e-30], 32768.)))
+def test_the_power_of_two_below(values, wanted, monkeypatch):
+    x, keep = torch.tensor(values), torch.full((len(values), ), 0.5)
+    for find in (ops.power_of_two, OPS.power_of_two):
+        assert find(x, None, 1.).item() == wanted
+    assert OPS.power_of_two(x.half(), keep, 8.).item() == ops.power_of_two(x.half(), keep, 8.).item()
+
+
 def test_products_in_three_parts_are_as_exact_as_float32():
     a, b = torch.randn(70, 45), torch.randn(45, 33).t()
     wanted = a.double() @ b.double().t()

@@ -12,6 +12,10 @@ MODEL_COLOURS = dict(zip(('plain', 'ours', 'timm', 'swin_t', 'resnet50', 'convne
 def markdown(result) -> str:
     """Return the tables of a benchmark from the result that the tool saves."""
     machine = result['machine']
+    if result.get('paper'):
+        return (f'# On paper\n\ntorch {machine["torch"]}. What an H100 would need for the launches, bytes and products '
+                'of a step if nothing else cost time; only ratios mean something.\n\n'
+                f'{_paper_table(result["paper"])}\n')
     rates = ', '.join(f'{rates["matrix"] / 1e9:.3g} G {dtype} multiply-adds/s' for dtype, rates in
                       machine['rates'].items())
     copies = [f', copies {r["copy"] / 1e9:.0f} GB/s' for r in machine['rates'].values() if 'copy' in r][:1]
@@ -70,6 +74,15 @@ def _cell_table(cells):
     return markdown_table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times plain\'s speed', 'times ours',
                    'multiply-adds, G', 'share', 'share of copy rate', 'saved, GiB', 'of plain\'s', 'peak, GiB',
                    'file, MB', 'error'), rows)
+
+
+def _paper_table(cells):
+    rows = [(cell['arch'], 'x'.join(map(str, cell['image'])), cell['batch'], cell['dtype'], cell['mode'], row['name'],
+             f'{1e3 * row["paper_seconds"]:.1f}', f'{1 / row["times_ours"]:.2f}', row['launches'], row['waits'],
+             f'{row["moved_bytes"] / 1e9:.1f}', f'{row["flops"] / 1e9:.0f}', f'{row["peak_bytes"] / 2**30:.2f}')
+            for cell in cells for row in cell['rows']]
+    return markdown_table(('arch', 'image', 'batch', 'dtype', 'mode', 'model', 'ms on paper', 'of ours', 'launches',
+                           'waits', 'GB moved', 'GFLOP', 'peak, GiB'), rows)
 
 
 def _growth_table(cells):

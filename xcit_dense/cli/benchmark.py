@@ -34,6 +34,9 @@ def _read_options(argv):
                         help='also measure our XCiT exported, inference on a CPU: eager_bf16, onnxruntime, '
                         'onnxruntime_int8, openvino; compiled for one image size: openvino_fixed, openvino_bf16, '
                         'openvino_int8; without a name all of them (default: none)')
+    parser.add_argument('--on-paper', action='store_true',
+                        help='only count launches, bytes and FLOPs of a step on a GPU, and what an H100 would need for '
+                        'them; without a GPU: python tests/benchmark/nullgpu/run.py benchmark --on-paper')
     parser.add_argument('--compile', action='store_true', help='also measure every model with torch.compile')
     parser.add_argument('--runs', type=positive, default=5, metavar='N',
                         help='timed rounds, after two rounds of warm-up (default: 5)')
@@ -66,6 +69,9 @@ def _run(args):
     if args.runtimes and (gpu or args.modes != ['inference'] or args.dtype not in (None, ['float32'])):
         raise ConfigError('--runtimes measures inference in float32 on a CPU: add --modes inference, and on a machine '
                           'with a GPU put CUDA_VISIBLE_DEVICES= before the command')
+    if args.on_paper and not gpu:
+        raise ConfigError('--on-paper counts on a GPU, and there is none. One that computes nothing will do, in a '
+                          'clone of the project: python tests/benchmark/nullgpu/run.py benchmark --on-paper')
     args.batch = args.batch or (2 if gpu else 1)
     if not args.dtype:
         args.dtype = ['bfloat16'] if gpu else ['float32']
@@ -89,12 +95,16 @@ def _run(args):
 
 def _measure(args, combinations, out):
     """Measure everything that the options ask for; each result is saved at once, in case a later one fails."""
-    from ..benchmark import cells, detector, growth, report
+    from ..benchmark import cells, detector, growth, paper, report
     from ..machine import describe_machine
-    rates = cells.machine_rates(args.dtype)
+    rates = {} if args.on_paper else cells.machine_rates(args.dtype)
     names = ['ours', *args.rivals, *args.runtimes]
     jobs = []
     for arch, dtype, mode in combinations:
+        if args.on_paper:
+            jobs += [('paper', job) for job in paper.paper_jobs(
+                arch, args.images, batch=args.batch, dtype=dtype, mode=mode, names=names)]
+            continue
         options = dict(dtype=dtype, mode=mode, names=names, runs=args.runs, rates=rates[dtype])
         jobs += [('cells', job) for job in cells.cell_jobs(arch, args.images, batch=args.batch, compiled=args.compile,
                                                            **options)]
@@ -102,7 +112,8 @@ def _measure(args, combinations, out):
             points = growth.growth_jobs(arch, max_tokens=args.max_tokens,
                                         **options | dict(names=['ours', *args.rivals]))
             jobs += [('growth', job) for job in points]
-    result = dict(machine=dict(describe_machine(), rates=rates), settings=vars(args), cells=[], growth=[], detectors=[])
+    result = dict(machine=dict(describe_machine(), rates=rates), settings=vars(args), cells=[], growth=[], detectors=[],
+                  paper=[])
     for (part, _), cell in zip(jobs, cells.run_jobs([job for _, job in jobs]), strict=True):
         result[part].append(cell)
         report.save(result, out)

@@ -163,6 +163,25 @@ def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, o
 
 
 @triton.jit
+def _power_of_two(x, factors, out, length, times, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x + i, mask=i < length, other=0.).to(tl.float32)
+    if factors is not None:
+        x *= tl.load(factors + i, mask=i < length, other=0.)
+    largest = tl.maximum(tl.max(tl.abs(x), 0), 1e-30)
+    exponent = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+    tl.store(out, exponent * times)
+
+
+@operator
+def power_of_two(x: Tensor, factors: Tensor | None, times: float) -> Tensor:
+    """Return ``times`` the power of two below the largest magnitude (1) of a vector, times ``factors`` if given."""
+    out = x.new_empty(1, dtype=torch.float32)
+    launch(_power_of_two, (1, ), x, factors, out, len(x), times, BLOCK=triton.next_power_of_2(len(x)))
+    return out
+
+
+@triton.jit
 def _scaled_rows(weight, bias, gamma, out, out_bias, length, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0), tl.arange(0, BLOCK)
     factor = 1. if gamma is None else tl.load(gamma + row).to(tl.float32)

@@ -4,7 +4,7 @@ On a CPU, a branch runs in chunks of tokens that stay in the cache.
 
 Temporary results of a chunk (a norm, the hidden layer of an FFN) never reach the main memory, and no large block is
 requested from the operating system, which takes longer to allocate 98 MB (25 to 110 ms) than GELU to fill them (8 ms).
-On other devices, everything is one chunk.
+On a GPU everything is one chunk, and what passes over the tokens runs in Triton kernels (`kernels_for`).
 """
 import functools
 import warnings
@@ -96,14 +96,22 @@ def no_autocast(x: Tensor):
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
-def power_of_two(x: Tensor, dims) -> Tensor:
-    """Return the power of two below the largest magnitude over ``dims`` (kept), to keep float16 in its range."""
-    largest = torch.linalg.vector_norm(x.detach(), float('inf'), dims, keepdim=True).float().clamp_min(1e-30)
-    return (largest.view(torch.int32) & 0x7F800000).view(torch.float32)  # the exponent of a float32 without its digits
+def power_of_two(x: Tensor, factors=None, times: float = 1.) -> Tensor:
+    """Return ``times`` the power of two below the largest magnitude (1) of a vector, times ``factors`` if given."""
+    kernels = kernels_for(x)
+    if kernels:
+        return kernels.power_of_two(x, factors, times)
+    largest = (x if factors is None else x * factors).abs().amax(0, keepdim=True)
+    return exponent(largest) * times
+
+
+def exponent(x: Tensor) -> Tensor:
+    """Return the power of two below each positive number, 2^-100 at least: a float32 without its digits."""
+    return (x.float().clamp_min(1e-30).view(torch.int32) & 0x7F800000).view(torch.float32)
 
 
 def factors(x: Tensor, gamma, keep):
-    """Return LayerScale (C) and the factors of the samples (B), each None for ones, in the form that a branch needs.
+    """Return LayerScale (C) and the factors of the samples (B), each None for ones, as a branch needs them.
 
     A LayerScale of 1e-5 would push the weights that it is folded into out of float16's range, so in float16 its power
     of two moves to ``keep``.
@@ -111,7 +119,8 @@ def factors(x: Tensor, gamma, keep):
     if keep is not None:
         keep = keep.to(statistics_dtype(x))
     if gamma is not None and compute_dtype(x) == torch.float16:
-        scale = power_of_two(gamma, 0)
+        with torch.no_grad():
+            scale = power_of_two(gamma)
         gamma, keep = gamma / scale, scale.repeat(len(x)) if keep is None else keep * scale
     return gamma, keep
 
@@ -126,7 +135,7 @@ def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
     if dtype != torch.float16:
         return None
     largest = torch.linalg.vector_norm(grad, float('inf'), (1, 2)).float()
-    return power_of_two(largest if keep is None else largest * keep, 0) * 8
+    return power_of_two(largest, keep, 8.)
 
 
 def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None):

@@ -11,7 +11,7 @@ from mmengine.utils.dl_utils.parrots_wrapper import SyncBatchNorm
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as nn_module
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, is_traceable_wrapper_subclass
 
 from ..class_attention import ClassAttention
 from ..drop_path import DropPath
@@ -37,7 +37,9 @@ def can_run(x) -> bool:
     """Whether fast forms may run on ``x``: it is an ordinary tensor, not empty, and nothing traces the operations."""
     return (switch.is_on() and not is_traced() and type(x) in _ORDINARY and x.numel() > 0
             and not torch._C._are_functorch_transforms_active()  # vmap, jacrev, ...
-            and torch._C._len_torch_dispatch_stack() == 0  # make_fx, counters of operations, ...
+            # make_fx, counters of operations, ...
+            and (torch._C._len_torch_dispatch_stack() == 0
+                 or all(getattr(mode, 'only_counts', False) for mode in _get_current_dispatch_mode_stack()))
             and forward_ad._current_level < 0
             and not nn_module._has_any_global_hook())
 

@@ -153,7 +153,7 @@ class _GramResidual(torch.autograd.Function):
             row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
             row, range_ = row.squeeze(1), None
             if ctx.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
-                range_ = ops.power_of_two(symmetric, (1, 2))
+                range_ = ops.exponent(torch.linalg.vector_norm(symmetric, float('inf'), (1, 2), keepdim=True))
                 symmetric = symmetric / range_
             symmetric, matrix = ops.converted(ctx.dtype, symmetric, matrix)
             grad_x = ops.empty_output(grad, keep)
