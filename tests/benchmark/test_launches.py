@@ -15,18 +15,37 @@ MOST = {'bfloat16 training': 120, 'bfloat16 inference': 39, 'float16 training': 
         'float32 training': 105, 'float32 inference': 35}
 
 
-@pytest.mark.integration
-@pytest.mark.skipif(not shutil.which('gcc') or not shutil.which('nm') or not importlib.util.find_spec('triton'),
-                    reason='needs gcc, nm and a CUDA build of torch')
-def test_launches_of_a_block():
-    """No more than in the authors' form, and no step waits for the GPU."""
-    folder = 'tests/benchmark/nullgpu'
-    run = subprocess.run([sys.executable, f'{folder}/run.py', f'{folder}/counts.py'], cwd=ROOT, text=True,
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(
+    not shutil.which('gcc') or not shutil.which('nm') or not importlib.util.find_spec('triton'),
+    reason='needs gcc, nm and a CUDA build of torch')]
+
+
+def on_null_gpu(*words):
+    """Return what a command prints on the GPU that computes nothing."""
+    run = subprocess.run([sys.executable, 'tests/benchmark/nullgpu/run.py', *map(str, words)], cwd=ROOT, text=True,
                          capture_output=True, env=dict(os.environ, PYTHONPATH=str(ROOT)))
     assert run.returncode == 0, run.stderr[-2000:]
-    found = json.loads(run.stdout.splitlines()[-1])
+    return run.stdout
+
+
+def test_launches_of_a_block():
+    """No more than in the authors' form, and no step waits for the GPU."""
+    found = json.loads(on_null_gpu('tests/benchmark/nullgpu/counts.py').splitlines()[-1])
     for case, most in MOST.items():
         ours, plain = found[f'{case} ours'], found[f'{case} plain']
         assert ours['waits'] == plain['waits'] == 0
         assert plain['block'] > ours['block'] <= most, (case, ours, plain)
         assert ours['rest'] < plain['rest'] + 50, (case, ours, plain)  # stem, pyramid and positions
+
+
+def test_benchmark_on_paper(tmp_path):
+    printed = on_null_gpu('benchmark', '--on-paper', '--patches', 16, '--images', '800x1280', '--out', tmp_path)
+    assert '| launches |' in printed and printed.count('| small_12_p16 |') == 4
+    cells = json.loads((tmp_path / 'benchmark.json').read_text())['paper']
+    for cell in cells:
+        ours, plain = cell['rows']
+        assert (ours['name'], plain['name']) == ('ours', 'plain')
+        assert ours['times_ours'] == 1 and plain['times_ours'] < (0.8 if cell['mode'] == 'inference' else 0.7)
+        assert ours['moved_bytes'] < 0.65 * plain['moved_bytes'] and ours['peak_bytes'] <= plain['peak_bytes']
+        # products alone, where the Gram form needs fewer: 12 blocks of 8000 tokens, of which the FFN is the most
+        assert 0.7 * plain['flops'] < ours['flops'] < plain['flops']

@@ -16,7 +16,8 @@ from xcit_dense.weights.zoo import PREFIX, get_weights
 
 #: Programs that are not ours: why their commands are not run. A new one needs a line here.
 OTHER_PROGRAMS = {'make': 'minutes', 'pip': 'network', 'git': 'network', 'curl': 'network', 'cd': 'shell', '.': 'shell',
-                  'trtexec': 'TensorRT', 'pytest': 'tests', 'service.py': 'tested in test_runtime_alone.py'}
+                  'trtexec': 'TensorRT', 'pytest': 'tests', 'service.py': 'tested in test_runtime_alone.py',
+                  'run.py': 'tested in test_launches.py'}
 #: Our tools that are not run: why. Their own tests run them.
 NOT_RUN = dict(benchmark='minutes', build_tensorrt='TensorRT', gpu_report='minutes', measure='minutes',
                model_table='writes pages')

@@ -4,11 +4,12 @@ import copy
 import pytest
 import torch
 import torch._dynamo  # which takes a second, so not in the first test that needs it
+from torch._dynamo.utils import counters
 
 from helpers.forms import assert_close
 from helpers.models import build, build_golden, loss_of, randomise, relative_error
 from helpers.touches import Doubled, replaced
-from xcit_dense import XCiT, set_fast
+from xcit_dense import XCiT, XCiTClassifier, set_fast
 from xcit_dense.models import exported_form as exported
 from xcit_dense.models.exported_form import to_exported_form
 
@@ -67,6 +68,31 @@ def test_compile_with_dynamic_height_and_width(with_cp):
     for (name, a), b in zip(model.named_parameters(), plain.parameters(), strict=True):
         assert torch.allclose(a.grad, b.grad, rtol=1e-4, atol=1e-5), name
     assert_close([a.float() for a in model.buffers()], [b.float() for b in plain.buffers()], TOLERANCE)
+
+
+@pytest.mark.parametrize('kind, dtype, training, with_cp, whole', (
+    (XCiT, torch.bfloat16, True, False, False),
+    *(pytest.param(kind, dtype, *mode, whole, marks=pytest.mark.slow)
+      for kind in (XCiT, XCiTClassifier) for dtype in (torch.float32, torch.bfloat16, torch.float16)
+      for mode in ((True, False), (True, True), (False, False)) for whole in (False, True))))
+def test_compiling_makes_one_graph_for_any_size(kind, dtype, training, with_cp, whole):
+    """For all blocks, if they are compiled one by one."""
+    torch._dynamo.reset()
+    counters.clear()
+    options = dict(out_indices=(0, 1), out_strides=None) if kind is XCiT else dict(num_classes=5)
+    model = kind(dict(embed_dims=32, depth=2, num_heads=4, patch_size=16), drop_path_rate=0.1, with_cp=with_cp,
+                 **options).train(training)
+    backend = 'aot_eager' if with_cp else 'eager'  # the other one cannot repeat what changes a buffer
+    if whole:
+        model.compile(dynamic=True, backend=backend)
+    else:
+        model.compile_blocks(backend=backend)
+    for size in ((144, 128), (160, 192), (96, 240)):
+        with torch.autocast('cpu', dtype, enabled=dtype != torch.float32), torch.set_grad_enabled(training):
+            y = model(torch.randn(2, 3, *size))
+        if training:
+            loss_of(y if kind is XCiT else (y, )).backward()
+        assert counters['stats']['unique_graphs'] == 1 and not counters['graph_break']
 
 
 def program_of(model):

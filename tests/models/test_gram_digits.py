@@ -39,11 +39,13 @@ def test_error_where_all_queries_and_keys_ignore_a_direction(times, wanted):
     assert relative_error(token, exact) < 2e-6
 
 
-def test_bfloat16_loses_no_more_of_them_than_the_token_form():
-    """The sums over tokens stay in float32: rounded to bfloat16, the error here is 2.4 times the token form's."""
-    attention, x = ignoring(50)
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize('times', (50, 500))
+def test_half_types_lose_no_more_of_them_than_the_token_form(dtype, times):
+    """The sums over tokens stay in float32: rounded to bfloat16, the error at 50 is 2.4 times the token form's."""
+    attention, x = ignoring(times)
     with torch.no_grad():
-        with torch.autocast('cpu', torch.bfloat16):
+        with torch.autocast('cpu', dtype):
             token, gram = attention(x), xca.gram_form(attention, x)
         exact = attention.double()(x.double())
     assert relative_error(gram, exact) < relative_error(token, exact)

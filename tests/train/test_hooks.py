@@ -71,10 +71,10 @@ def test_compile_hook(tmp_path, demo_data):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     add_hook(cfg, 'CompileHook')
     runner = build_runner(cfg)
-    backbone, names = runner.model.backbone, list(runner.model.state_dict())
-    assert backbone._compiled_call_impl is None
+    blocks, names = runner.model.backbone.blocks, list(runner.model.state_dict())
+    assert not any(block._compiled_call_impl for block in blocks)
     next(hook for hook in runner.hooks if isinstance(hook, CompileHook)).before_train(runner)
-    assert backbone._compiled_call_impl is not None and list(runner.model.state_dict()) == names
+    assert all(block._compiled_call_impl for block in blocks) and list(runner.model.state_dict()) == names
 
 
 def test_compiling_without_a_compiler_names_it(call_tool, monkeypatch, demo_data):

@@ -139,7 +139,7 @@ def test_images_are_counted_after_filtering(started, demo_data, tmp_path):
 def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):
     """Neither the scope nor the batch sampler need be known."""
     runner, _, log = started(hook='CompileHook')
-    assert log.count('\nversions ') == 1 and re.search(r'\ncompile +the backbone\n', log)
+    assert log.count('\nversions ') == 1 and re.search(r'\ncompile +blocks of the backbone\n', log)
     runner.default_scope = SimpleNamespace(scope_name='theirs')
     del runner.train_dataloader.batch_sampler.batch_size
     lines = lines_of(runner)

@@ -110,6 +110,16 @@ class Trunk(BaseModule):
             self.is_fused = True
         return self
 
+    def compile_blocks(self, **options):
+        """Compile the XCA blocks for images of any size: one graph for all of them, so that it takes a fraction of the
+        time that `torch.compile` takes for the whole model.
+
+        Args:
+            options: For `torch.compile`.
+        """
+        for block in self.blocks:
+            block.compile(dynamic=True, **options)
+
     def token_maps(self, x: Tensor, blocks) -> list:
         """Return the patch tokens after some XCA blocks, as maps; blocks after the last of them do not run.
 
@@ -141,7 +151,10 @@ class Trunk(BaseModule):
         self._check_input(x)
         x = self.patch_embed(x)
         height, width = x.shape[-2:]
-        x = map_to_tokens(x + self.pos_embeder(x.detach())).contiguous()  # it uses only size, type and device of x
+        positions = self.pos_embeder(x.detach())  # it uses only size, type and device of x
+        x = (map_to_tokens(x) + map_to_tokens(positions)).contiguous()
+        # no view, and of the type that autocast gives it later: so a compiler makes one graph for all blocks
+        x = x.to(torch.promote_types(x.dtype, next(self.pos_embeder.parameters(), x).dtype))
         return x, height, width
 
     def _run_block(self, block, *args):

@@ -31,15 +31,16 @@ class FuseHook(Hook):
 
 @HOOKS.register_module()
 class CompileHook(Hook):
-    """Trains the backbone with `torch.compile`, for any image size: ``custom_hooks=[dict(type='CompileHook')]``.
+    """Trains the blocks of the backbone with `torch.compile`: ``custom_hooks=[dict(type='CompileHook')]``.
 
-    The state dict does not change. On a CPU torch needs a C++ compiler for it.
+    All of them share one graph, for any image size. The state dict does not change. On a CPU torch needs a C++
+    compiler for it.
     """
 
     def before_train(self, runner):
-        """Compile; this happens in the first iteration and takes minutes."""
+        """Compile; this happens in the first iteration and takes a minute."""
         for backbone in _backbones(runner.model):
-            backbone.compile(dynamic=True)
+            backbone.compile_blocks()
 
 
 @HOOKS.register_module()

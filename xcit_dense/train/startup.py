@@ -113,7 +113,7 @@ def _precision(runner, model):
 def _compile(runner):
     if runner.cfg.get('compile'):
         return 'the whole model'
-    return 'the backbone' if any(isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'
+    return 'blocks of the backbone' if any(isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'
 
 
 def _model(model):
