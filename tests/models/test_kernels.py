@@ -134,12 +134,14 @@ def test_attention_of_channels(heads, width, samples, temperatures, masked, monk
 @pytest.mark.parametrize('dtype', (torch.float32, torch.float16))
 def test_a_model(dtype, monkeypatch):
     """Outputs and every gradient, with stochastic depth and dropped attention, beside those of the plain modules."""
-    arch = Arch(16, 2, 2, 16)
-    model = XCiT(arch, out_indices=(0, 1), out_strides=None, norm_cfg=dict(type='BN'), drop_path_rate=0.4,
+    arch = Arch(32, 1, 2, 16, out_indices=(0, ))
+    model = XCiT(arch, out_indices=(0, ), out_strides=None, norm_cfg=dict(type='BN'), drop_path_rate=0.4,
                  attn_drop_rate=0.2)
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, 0.2, 0.8) if parameter.dim() == 1 else None
-    x = torch.randn(3, 3, 80, 112)
+    torch.nn.init.normal_(model.blocks[0].attn.qkv.weight, std=0.5)
+    torch.nn.init.constant_(model.blocks[0].attn.temperature, 5.)  # so that its gradient is no small difference
+    x = torch.randn(3, 3, 112, 144)
 
     def run(model, x):
         torch.manual_seed(1)
@@ -159,6 +161,6 @@ def test_a_model(dtype, monkeypatch):
         on_kernels(patch)
         found = [*run(model, x), *infer(model.eval(), x), *infer(model.fuse(), x)]
     bound = 2e-4 if dtype == torch.float32 else 2e-2
-    names = ['map', 'map', *(name for name, _ in plain.named_parameters()), *['map'] * 4]
-    for name, *pair in zip(names, found, [*wanted, *wanted[-2:]], strict=True):
+    names = ['map', *(name for name, _ in plain.named_parameters()), 'map', 'map']
+    for name, *pair in zip(names, found, [*wanted, wanted[-1]], strict=True):
         assert relative_error(*pair) < bound, name
