@@ -57,7 +57,7 @@ class Branch(nn.Module):
     def forward(self, x, keep, grid):
         """The fast form."""
         kind = type(self.branch)
-        args = {XCA: (None, self.heads), LPI: (getattr(self.branch, 'bn', None), *(grid or ())), FFN: ()}[kind]
+        args = {XCA: (self.heads, ), LPI: (getattr(self.branch, 'bn', None), *(grid or ())), FFN: ()}[kind]
         norm = self.norm.weight, self.norm.bias, self.norm.eps
         return FORMS[kind].residual(x, norm, self.gamma, keep, FORMS[kind].parameters_of(self.branch), *args)
 

@@ -187,7 +187,7 @@ def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options,
             assert all(torch.equal(a, b) for a, b in zip(alone, got[1:], strict=True))
 
 
-@pytest.mark.parametrize('without', ((), ('mask', 'qkv_bias'), ('mask', 'gamma')), ids=lambda names: ' '.join(names))
+@pytest.mark.parametrize('without', ((), ('qkv_bias', ), ('gamma', )), ids=lambda names: ' '.join(names))
 @pytest.mark.parametrize('samples', (1, 3))
 def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, without):
     """With one query and one key too short to be divided by their length, whose lengths have no gradient."""
@@ -198,16 +198,15 @@ def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, without):
     shapes = dict(qkv_weight=(3 * C, C), qkv_bias=(3 * C, ), temperature=(heads, 1, 1), proj_weight=(C, C),
                   proj_bias=(C, ), gamma=(C, ))
     parameters = [None if name in without else draw(*shape).requires_grad_() for name, shape in shapes.items()]
-    mask = None if 'mask' in without else torch.randint(0, 3, (samples, heads, C // heads, C // heads)).double()
     with torch.no_grad():
         for values in parameters[:1 if parameters[1] is None else 2]:
             values[[3, C + 5]] *= 1e-15
-    matrix, offset, kept = mix.mix(mean, gram, N, mask, heads, *parameters, torch.float64)
+    matrix, offset, kept = mix.mix(mean, gram, N, heads, *parameters, torch.float64)
     grads = torch.randn_like(matrix), torch.randn_like(offset)
     leaves = [mean, gram, *(p for p in parameters if p is not None)]
     wanted = torch.autograd.grad((matrix, offset), leaves, grads)
     with torch.no_grad():
-        grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, mask, heads, *parameters,
+        grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, heads, *parameters,
                                                        torch.float64)
     assert [p is None for p in found] == [p is None for p in parameters]
     found = [grad_mean, symmetric, *(p for p in found if p is not None)]

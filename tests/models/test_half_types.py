@@ -7,11 +7,10 @@ from functools import partial
 import pytest
 import torch
 
-from helpers.forms import assert_close, choose_form, cut_as, errors_of, released_block
+from helpers.forms import assert_close, cut_as, errors_of, released_block
 from helpers.models import TINY, build, randomise, relative_error
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models import fast, reference
-from xcit_dense.models.fast import xca
 
 GRID = (23, 13)
 TOKENS = GRID[0] * GRID[1]
@@ -159,30 +158,9 @@ def test_models_of_half_types_train_with_stochastic_depth(dtype, is_fast):
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def test_attention_dropout_is_the_same_in_both_forms(monkeypatch):
-    model = randomise(build(8, attn_drop_rate=0.5, drop_path_rate=0.3)).double().train()
-    x, outs = torch.randn(2, 3, 70, 90).double(), []
-    for gram in (False, True):
-        choose_form(monkeypatch, gram)
-        torch.manual_seed(3)
-        outs.append(model(x)[3])
-    assert relative_error(*outs) < 1e-10
-    torch.manual_seed(4)
-    assert relative_error(model(x)[3], outs[0]) > 1e-3
-    attention, tokens = model.blocks[0].attn, torch.randn(2, 99, 32).double()
-    found = []
-    for form in (attention, xca.gram_form):  # the second is that of compilers
-        torch.manual_seed(5)
-        found.append(form(tokens) if form is attention else form(attention, tokens))
-    assert relative_error(*found) < 1e-10
-    mask = xca.draw_mask(model.blocks[0].attn, torch.zeros(9, 1, 32))
-    assert mask.shape == (9, 4, 8, 8) and set(mask.unique().tolist()) == {0., 2.}
-    without = copy.deepcopy(model.eval())
-    for block in without.blocks:
-        block.attn.drop_rate = 0.
-    for gram in (False, True):
-        choose_form(monkeypatch, gram)
-        assert torch.equal(model(x)[3], without(x)[3])
+def test_attention_that_drops_runs_in_the_plain_line():
+    block, x = build(8, attn_drop_rate=0.5).blocks[0], torch.randn(2, 99, 32)
+    assert fast.attend(block.train(), x) is None and fast.attend(block.eval(), x) is not None
 
 
 def test_attention_without_a_bias_under_autocast():

@@ -110,9 +110,8 @@ def test_products_in_three_parts_are_as_exact_as_float32():
     assert relative_error(found, wanted) < 2 * relative_error(a @ b.t(), wanted)
 
 
-@pytest.mark.parametrize('masked', (False, True))
 @pytest.mark.parametrize('heads, width, samples, temperatures', ((2, 12, 3, 2), (3, 16, 1, 1)))
-def test_attention_of_channels(heads, width, samples, temperatures, masked, monkeypatch):
+def test_attention_of_channels(heads, width, samples, temperatures, monkeypatch):
     """With a query and a key of length zero, as those of pruned channels."""
     C, N = heads * width, 50
     tokens, mean, parameters = torch.randn(samples, N, C), torch.randn(samples, C), []
@@ -120,12 +119,11 @@ def test_attention_of_channels(heads, width, samples, temperatures, masked, monk
         parameters.append(torch.randn(shape) * 0.3)
     for values in parameters[:2]:
         values[[3, C + 5]] = 0
-    mask = torch.randint(0, 3, (samples, heads, width, width)).float() if masked else None
     gram, grads = tokens.mT @ tokens, (torch.randn(samples, C, C), torch.randn(samples, C))
 
     def run():
-        matrix, offset, kept = mix.mix(mean, gram, N, mask, heads, *parameters, torch.float32)
-        back = mix.mix_backward(*grads, kept, mean, N, mask, heads, *parameters, torch.float32)
+        matrix, offset, kept = mix.mix(mean, gram, N, heads, *parameters, torch.float32)
+        back = mix.mix_backward(*grads, kept, mean, N, heads, *parameters, torch.float32)
         return matrix, offset, *kept, *back[:2], *back[2]
 
     assert max(errors(monkeypatch, run)) < 2e-6
@@ -133,10 +131,9 @@ def test_attention_of_channels(heads, width, samples, temperatures, masked, monk
 
 @pytest.mark.parametrize('dtype', (torch.float32, torch.float16))
 def test_a_model(dtype, monkeypatch):
-    """Outputs and every gradient, with stochastic depth and dropped attention, beside those of the plain modules."""
+    """Outputs and every gradient, with stochastic depth, are as exact as those of the plain modules."""
     arch = Arch(32, 1, 2, 16, out_indices=(0, ))
-    model = XCiT(arch, out_indices=(0, ), out_strides=None, norm_cfg=dict(type='BN'), drop_path_rate=0.4,
-                 attn_drop_rate=0.2)
+    model = XCiT(arch, out_indices=(0, ), out_strides=None, norm_cfg=dict(type='BN'), drop_path_rate=0.4)
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, 0.2, 0.8) if parameter.dim() == 1 else None
     torch.nn.init.normal_(model.blocks[0].attn.qkv.weight, std=0.5)
@@ -154,13 +151,16 @@ def test_a_model(dtype, monkeypatch):
         with torch.no_grad(), torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
             return list(model(x))
 
+    def results(model, x):
+        return [*run(model, x), *infer(model.eval(), x)]
+
     with set_fast(False):
-        plain = copy.deepcopy(model)
-        wanted = [*run(plain, x), *infer(plain.eval(), x)]
+        plain = results(copy.deepcopy(model), x)
+        exact = results(copy.deepcopy(model).double(), x.double())
     with monkeypatch.context() as patch:
         on_kernels(patch)
-        found = [*run(model, x), *infer(model.eval(), x), *infer(model.fuse(), x)]
-    bound = 2e-4 if dtype == torch.float32 else 2e-2
-    names = ['map', *(name for name, _ in plain.named_parameters()), 'map', 'map']
-    for name, *pair in zip(names, found, [*wanted, wanted[-1]], strict=True):
-        assert relative_error(*pair) < bound, name
+        found = [*results(model, x), *infer(model.fuse(), x)]
+    errors_of_each = [(relative_error(a, c), relative_error(b, c)) for a, b, c in zip(
+        found, [*plain, plain[-1]], [*exact, exact[-1]], strict=True)]
+    ours, theirs = map(sum, zip(*errors_of_each, strict=True))
+    assert ours < 1.5 * theirs, errors_of_each

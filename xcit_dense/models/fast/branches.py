@@ -28,7 +28,8 @@ def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
     parts = block._modules  # for speed: block.attn searches three dicts
     attn, traced = parts.get('attn'), is_traced()
-    if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)):
+    if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)) or (
+            attn.training and attn.drop_rate):
         return None
     parameters = xca.parameters_of(attn)
     if traced:  # the Gram form in ordinary operations
@@ -36,7 +37,7 @@ def attend(block, x: Tensor):
             return None
         return x + block.drop_path(block.gamma1 * xca.gram_form(attn, block.norm1(x)))
     before = torch.get_rng_state()
-    args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters, attn)
+    args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
     try:
         return args and xca.residual(*args, attn.num_heads)
     except CancelsError:
@@ -85,11 +86,11 @@ def _is_class_attention(block, x):
     return are_traceable(parameters) if is_traced() else are_plain(parameters, None)
 
 
-def _arguments(x, norm, gamma, drop_path, parameters, attn=None):
+def _arguments(x, norm, gamma, drop_path, parameters):
     """Return the arguments of a fast form; None if something around the branch was modified.
 
-    They are: tokens; weight, bias and eps of the norm; LayerScale or None; the factor of each sample or None; the
-    parameters of the branch; and of an attention its mask or None. Random numbers are drawn as in the plain lines.
+    They are: tokens; weight, bias and eps of the norm; LayerScale or None; the factor of each sample or None; and
+    the parameters of the branch. Random numbers are drawn as in the plain lines.
     """
     if not (is_layer_norm(norm) and type(drop_path) is DropPath and is_untouched(norm, drop_path)):
         return None
@@ -103,8 +104,7 @@ def _arguments(x, norm, gamma, drop_path, parameters, attn=None):
     weight, bias = weight_and_bias(norm)
     if not are_plain((weight, bias, gamma, *parameters), dtype):
         return None
-    mask = () if attn is None else (xca.draw_mask(attn, x), )
-    return x, (weight, bias, norm.eps), *ops.factors(x, gamma, drop_path.draw(x)), parameters, *mask
+    return x, (weight, bias, norm.eps), *ops.factors(x, gamma, drop_path.draw(x)), parameters
 
 
 def _is_attention(attn):

@@ -50,9 +50,8 @@ def _head_rows(means, sample, head, B, C, D, i, third: tl.constexpr):
 
 
 @triton.jit
-def _attend(covariance, means, temperature, step, mask, attn, cosine, inverse, mean_out, N, C, D,
-            BLOCK: tl.constexpr):
-    head, sample, H, B = tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1)
+def _attend(covariance, means, temperature, step, attn, cosine, inverse, mean_out, N, C, D, BLOCK: tl.constexpr):
+    head, sample, B = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     i = tl.arange(0, BLOCK)
     row, column, inside = i[:, None], i[None, :], (i < D)[:, None] & (i < D)[None, :]
     mean_q, mean_k = _head_rows(means, sample, head, B, C, D, i, 0), _head_rows(means, sample, head, B, C, D, i, 1)
@@ -70,26 +69,24 @@ def _attend(covariance, means, temperature, step, mask, attn, cosine, inverse, m
     tl.store(cosine + at, c, mask=inside)
     tl.store(inverse + (head * B + sample) * 2 * D + i, inverse_q, mask=i < D)
     tl.store(inverse + (head * B + sample) * 2 * D + D + i, inverse_k, mask=i < D)
-    if mask is not None:
-        a *= tl.load(mask + ((sample * H + head) * D + row) * D + column, mask=inside, other=0.)
     a = tl.sum(a * _head_rows(means, sample, head, B, C, D, i, 2)[None, :], 1)
     tl.store(mean_out + sample * C + head * D + i, a, mask=i < D)
 
 
 @operator
-def attend(covariance: Tensor, means: Tensor, temperature: Tensor, mask: Tensor | None,
+def attend(covariance: Tensor, means: Tensor, temperature: Tensor,
            num_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute what `xcit_dense.models.fast.mix` computes under this name."""
     h, d, B = len(covariance), covariance.shape[1] // 2, len(means)
     attn, inverse = covariance.new_empty(h, d, B, d), covariance.new_empty(h, B, 2 * d)
     cosine, mean_out = torch.empty_like(attn), means.new_empty(B, h * d)
-    launch(_attend, (h, B), covariance, means, temperature, int(temperature.numel() > 1), mask, attn, cosine, inverse,
+    launch(_attend, (h, B), covariance, means, temperature, int(temperature.numel() > 1), attn, cosine, inverse,
             mean_out, num_tokens, h * d, d, **_square(d))
     return attn, cosine, inverse, mean_out
 
 
 @triton.jit
-def _attend_backward(grad_attn, grad_mean_out, means, attn, cosine, inverse, temperature, step, mask, slopes,
+def _attend_backward(grad_attn, grad_mean_out, means, attn, cosine, inverse, temperature, step, slopes,
                      grad_means, grad_temperature, mean_out, N, C, D, BLOCK: tl.constexpr):
     head, sample, H, B = tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1)
     i = tl.arange(0, BLOCK)
@@ -99,11 +96,8 @@ def _attend_backward(grad_attn, grad_mean_out, means, attn, cosine, inverse, tem
     at = ((head * D + row) * B + sample) * D + column
     a, c = tl.load(attn + at, mask=inside, other=0.), tl.load(cosine + at, mask=inside, other=0.)
     g_out = tl.load(grad_mean_out + sample * C + head * D + i, mask=i < D, other=0.)[:, None]
-    g, masked = tl.load(grad_attn + at, mask=inside, other=0.) + g_out * mean_v, a
-    if mask is not None:
-        factor = tl.load(mask + ((sample * H + head) * D + row) * D + column, mask=inside, other=0.)
-        g, masked = g * factor, a * factor
-    tl.store(mean_out + sample * C + head * D + i, tl.sum(masked * mean_v, 1), mask=i < D)
+    g = tl.load(grad_attn + at, mask=inside, other=0.) + g_out * mean_v
+    tl.store(mean_out + sample * C + head * D + i, tl.sum(a * mean_v, 1), mask=i < D)
     g = a * (g - tl.sum(g * a, 1)[:, None])  # of the softmax's argument
     tl.store(grad_temperature + sample * H + head, tl.sum(tl.sum(g * c, 1), 0))
     g *= tl.load(temperature + head * step)
@@ -120,18 +114,18 @@ def _attend_backward(grad_attn, grad_mean_out, means, attn, cosine, inverse, tem
     grad_means += sample * 3 * C + head * D + i
     tl.store(grad_means, N * (tl.sum(g * mean_k[None, :], 1) + slope_q * mean_q), mask=i < D)
     tl.store(grad_means + C, N * (tl.sum(g * mean_q[:, None], 0) + slope_k * mean_k), mask=i < D)
-    tl.store(grad_means + 2 * C, tl.sum(masked * g_out, 0), mask=i < D)
+    tl.store(grad_means + 2 * C, tl.sum(a * g_out, 0), mask=i < D)
 
 
 @operator
 def attend_backward(grad_attn: Tensor, grad_mean_out: Tensor, means: Tensor, attn: Tensor, cosine: Tensor,
-                    inverse: Tensor, temperature: Tensor, mask: Tensor | None,
+                    inverse: Tensor, temperature: Tensor,
                     num_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute what `xcit_dense.models.fast.mix` computes under this name."""
     h, d, B, _ = attn.shape
     slopes, mean_out = attn.new_empty(h, 2 * d, B, 2 * d), torch.empty_like(grad_mean_out)
     grad_means, grad_temperature = torch.empty_like(means), attn.new_empty(B, h)
     launch(_attend_backward, (h, B), grad_attn, grad_mean_out, means, attn, cosine, inverse, temperature,
-            int(temperature.numel() > 1), mask, slopes, grad_means, grad_temperature, mean_out, num_tokens, h * d, d,
+            int(temperature.numel() > 1), slopes, grad_means, grad_temperature, mean_out, num_tokens, h * d, d,
             **_square(d))
     return slopes, grad_means, grad_temperature.sum(0).view(h, 1, 1).sum_to_size(temperature.shape), mean_out

@@ -29,7 +29,7 @@ class Kept(NamedTuple):
     attn: Tensor  # their softmax: (h, d, B, d)
 
 
-def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma,
+def mix(mean, gram, num_tokens, num_heads, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma,
         compute_dtype, guard=False):
     """Compute the 1x1 convolution that XCA is for an image, from the tokens' first and second moments.
 
@@ -37,7 +37,6 @@ def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperatu
         mean: Mean of the tokens (B, C).
         gram: Sum over the tokens of centred token times centred token (B, C, C).
         num_tokens: N.
-        mask: Factor of each entry of the attention (B, h, d, d), or None.
         num_heads: h.
         qkv_weight, qkv_bias, temperature, proj_weight, proj_bias: Parameters of the attention.
         gamma: LayerScale (C), or None.
@@ -60,15 +59,15 @@ def mix(mean, gram, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperatu
     covariance = (product.flatten(1, 2) @ weight_qk.mT).view(h, -1, B, product.shape[1])
     if guard and cancels(covariance.diagonal(dim1=1, dim2=3), gram, weight_qk):
         raise CancelsError
-    attn, cosine, inverse, mean_out = _attend(covariance, means, temperature, mask, num_tokens)
+    attn, cosine, inverse, mean_out = _attend(covariance, means, temperature, num_tokens)
     proj_weight, proj_bias = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
-    matrix = products.small_product(proj_weight, _values(attn, mask, weight_v).t(), compute_dtype)
+    matrix = products.small_product(proj_weight, _values(attn, weight_v).t(), compute_dtype)
     matrix = matrix.view(C, B, C).transpose(0, 1)
     offset = F.linear(mean_out, proj_weight, proj_bias)
     return matrix, offset, Kept(means, product, inverse, cosine, attn)
 
 
-def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_heads, qkv_weight, qkv_bias, temperature,
+def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, num_heads, qkv_weight, qkv_bias, temperature,
                  proj_weight, proj_bias, gamma, compute_dtype):
     """Return the gradients of `mix`.
 
@@ -89,16 +88,16 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_hea
     # through the projection
     scaled, _ = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
     grad_matrix = grad_matrix.transpose(0, 1).reshape(C, B * C)
-    grad_proj = products.small_product(grad_matrix, _values(kept.attn, mask, weight_v), compute_dtype)
+    grad_proj = products.small_product(grad_matrix, _values(kept.attn, weight_v), compute_dtype)
     grad_values = products.small_product(scaled.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
 
     # through attention times values
     grad_attn = (grad_values @ weight_v.mT).view_as(kept.attn)
-    grad_weight_v = _masked(kept.attn, mask).flatten(1, 2).mT @ grad_values  # (h, d, C)
+    grad_weight_v = kept.attn.flatten(1, 2).mT @ grad_values  # (h, d, C)
 
     # through the cosines, to covariances and means, and from there to weights and moments
     slopes, grad_means, grad_temperature, mean_out = _attend_backward(
-        grad_attn, grad_offset @ scaled, kept, temperature, mask, num_tokens)
+        grad_attn, grad_offset @ scaled, kept, temperature, num_tokens)
     grad_proj = ops.scaled_rows_backward(grad_proj.addmm_(grad_offset.t(), mean_out), grad_offset.sum(0), proj_weight,
                                          proj_bias, gamma)
     slopes = slopes.flatten(1, 2)  # (h, 2d B, 2d)
@@ -111,14 +110,14 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, mask, num_hea
     return grad_means @ qkv_weight, symmetric, [grad_qkv, grad_qkv_bias, grad_temperature, *grad_proj]
 
 
-def _attend(covariance, means, temperature, mask, num_tokens):
+def _attend(covariance, means, temperature, num_tokens):
     """Return attention, cosines and reciprocal lengths as in `Kept`, and attention times the mean values (B, C).
 
     ``covariance`` (h, 2d, B, 2d) is that of the centred tokens.
     """
     kernels = ops.kernels_for(covariance)
     if kernels:
-        return kernels.attend(covariance, means, temperature, mask, num_tokens)
+        return kernels.attend(covariance, means, temperature, num_tokens)
     h, d = len(covariance), covariance.shape[1] // 2
     means_qk, mean_v = _means_by_head(means, h)
     squares = covariance.diagonal(dim1=1, dim2=3) + num_tokens * means_qk.square()  # (h, B, 2d)
@@ -126,21 +125,21 @@ def _attend(covariance, means, temperature, mask, num_tokens):
     logits = covariance[:, :d, :, d:] + num_tokens * _column(means_qk[..., :d]) * means_qk[..., d:].unsqueeze(1)
     cosine = logits * (_column(inverse[..., :d]) * inverse[..., d:].unsqueeze(1))
     attn = (cosine * temperature.unsqueeze(-1)).softmax(-1)
-    return attn, cosine, inverse, _mean_out(attn, mask, mean_v)
+    return attn, cosine, inverse, _mean_out(attn, mean_v)
 
 
-def _attend_backward(grad_attn, grad_mean_out, kept, temperature, mask, num_tokens):
+def _attend_backward(grad_attn, grad_mean_out, kept, temperature, num_tokens):
     """Return L (h, 2d, B, 2d), the gradients of means (B, 3C) and temperature, and again the mean output (B, C)."""
     kernels = ops.kernels_for(grad_attn)
     if kernels:
         return kernels.attend_backward(grad_attn, grad_mean_out, kept.means, kept.attn, kept.cosine, kept.inverse,
-                                       temperature, mask, num_tokens)
+                                       temperature, num_tokens)
     h, d, B, _ = grad_attn.shape
     means_qk, mean_v = _means_by_head(kept.means, h)
     attn, cosine, inverse = kept.attn, kept.cosine, kept.inverse
     grad_mean_out = grad_mean_out.t().view(h, d, B, 1)
-    grad_mean_v = (_masked(attn, mask) * grad_mean_out).sum(1)  # (h, B, d)
-    grad_attn = _masked(grad_attn + grad_mean_out * mean_v.unsqueeze(1), mask)
+    grad_mean_v = (attn * grad_mean_out).sum(1)  # (h, B, d)
+    grad_attn = grad_attn + grad_mean_out * mean_v.unsqueeze(1)
     grad_cosine = attn * (grad_attn - (grad_attn * attn).sum(-1, keepdim=True))
     shares = grad_cosine * cosine
     grad_temperature = shares.sum((1, 2, 3)).view(h, 1, 1).sum_to_size(temperature.shape)
@@ -153,7 +152,7 @@ def _attend_backward(grad_attn, grad_mean_out, kept, temperature, mask, num_toke
     slopes[:, d:, :, :d] = corner.transpose(1, 3)
     grad_means_qk = num_tokens * (slopes * means_qk.unsqueeze(1)).sum(-1)  # (h, 2d, B)
     grad_means = torch.cat((*grad_means_qk.mT.unflatten(-1, (2, d)).unbind(-2), grad_mean_v))  # (3h, B, d)
-    return slopes, grad_means.transpose(0, 1).flatten(1), grad_temperature, _mean_out(attn, mask, mean_v)
+    return slopes, grad_means.transpose(0, 1).flatten(1), grad_temperature, _mean_out(attn, mean_v)
 
 
 def _by_head(qkv_weight, num_heads):
@@ -173,17 +172,13 @@ def _column(rows):
     return rows.mT.unsqueeze(-1)
 
 
-def _mean_out(attn, mask, mean_v):
-    return (_masked(attn, mask) * mean_v.unsqueeze(1)).sum(-1).flatten(0, 1).t()
+def _mean_out(attn, mean_v):
+    return (attn * mean_v.unsqueeze(1)).sum(-1).flatten(0, 1).t()
 
 
-def _masked(attn, mask):
-    return attn if mask is None else attn * mask.permute(1, 2, 0, 3)
-
-
-def _values(attn, mask, weight_v):
+def _values(attn, weight_v):
     """Return attention times the rows of the values: (C, B C)."""
-    return (_masked(attn, mask).flatten(1, 2) @ weight_v).view(weight_v.shape[-1], -1)
+    return (attn.flatten(1, 2) @ weight_v).view(weight_v.shape[-1], -1)
 
 
 def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:

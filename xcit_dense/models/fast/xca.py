@@ -20,7 +20,6 @@ form runs. On other devices, where the check would block the device, and under a
 large the error is, and the derivation step by step: docs/design.md.
 """
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from . import ops, products
@@ -47,7 +46,7 @@ def gram_form(attn, x: Tensor) -> Tensor:
         mean = full.mean(1)
         centred = (full - mean.unsqueeze(1)).to(dtype)
         gram = centred.mT @ centred if centred.dtype == mean.dtype else _Gram.apply(centred)
-        matrix, offset, _ = mix(mean, gram, x.shape[1], draw_mask(attn, x), attn.num_heads, *parameters_of(attn), None,
+        matrix, offset, _ = mix(mean, gram, x.shape[1], attn.num_heads, *parameters_of(attn), None,
                                 dtype)
         out = centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)
         return out.to(dtype)
@@ -58,7 +57,7 @@ def parameters_of(attn):
     return *weight_and_bias(attn.qkv), attn.temperature, *weight_and_bias(attn.proj)
 
 
-def residual(x: Tensor, norm, gamma, keep, parameters, mask, num_heads: int) -> Tensor:
+def residual(x: Tensor, norm, gamma, keep, parameters, num_heads: int) -> Tensor:
     """Return x + keep * gamma * XCA(norm(x)).
 
     Args:
@@ -67,22 +66,12 @@ def residual(x: Tensor, norm, gamma, keep, parameters, mask, num_heads: int) -> 
         gamma: LayerScale (C), or None for ones.
         keep: Factor of each sample (B), or None for ones: stochastic depth.
         parameters: As `parameters_of` returns them.
-        mask: Factor of each entry of the attention (B, h, d, d), or None for ones: see `draw_mask`.
         num_heads: h.
 
     Raises:
         CancelsError: The Gram form would lose digits; the token form must run.
     """
-    return _GramResidual.apply(x, keep, mask, num_heads, norm[2], *norm[:2], *parameters, gamma)
-
-
-def draw_mask(attn, x: Tensor):
-    """Return the factors (B, h, d, d) by which the dropout of an `XCA` multiplies its attention, or None."""
-    if not attn.training or attn.drop_rate == 0:
-        return None
-    width = x.shape[2] // attn.num_heads
-    ones = torch.ones(x.shape[0], attn.num_heads, width, width, dtype=ops.statistics_dtype(x), device=x.device)
-    return F.dropout(ones, attn.drop_rate)
+    return _GramResidual.apply(x, keep, num_heads, norm[2], *norm[:2], *parameters, gamma)
 
 
 class _Gram(torch.autograd.Function):
@@ -103,15 +92,15 @@ class _GramResidual(torch.autograd.Function):
     """x + keep * gamma * XCA(norm(x)); keeps x and its moments for the backward, nothing else of the size of x."""
 
     @staticmethod
-    def forward(ctx, x, keep, mask, num_heads, eps, norm_weight, norm_bias, *weights):
+    def forward(ctx, x, keep, num_heads, eps, norm_weight, norm_bias, *weights):
         ctx.eps, ctx.num_heads, ctx.dtype = eps, num_heads, ops.compute_dtype(x)
         norm = norm_weight, norm_bias, eps
         with ops.no_autocast(x):
             mean, gram, centred = _moments(x, norm, ctx.dtype, keep)
             # half types round the tokens themselves, so the token form would lose the same
             guard = x.device.type == 'cpu' and ctx.dtype == torch.float32
-            matrix, offset, kept = mix(mean, gram, x.shape[1], mask, num_heads, *weights, ctx.dtype, guard)
-            ctx.save_for_backward(x, keep, mask, norm_weight, norm_bias, mean, matrix, *kept, *weights)
+            matrix, offset, kept = mix(mean, gram, x.shape[1], num_heads, *weights, ctx.dtype, guard)
+            ctx.save_for_backward(x, keep, norm_weight, norm_bias, mean, matrix, *kept, *weights)
             matrix, = ops.converted(ctx.dtype, matrix)
             out = ops.empty_output(x, keep)
             for b, n in ops.chunks(x, keep):
@@ -123,7 +112,7 @@ class _GramResidual(torch.autograd.Function):
 
     @first_derivative_only
     def backward(ctx, grad):
-        x, keep, mask, norm_weight, norm_bias, mean, matrix, *others = ctx.saved_tensors
+        x, keep, norm_weight, norm_bias, mean, matrix, *others = ctx.saved_tensors
         kept, weights = Kept(*others[:len(Kept._fields)]), others[len(Kept._fields):]
         N = x.shape[1]
         norm = norm_weight, norm_bias, ctx.eps
@@ -147,7 +136,7 @@ class _GramResidual(torch.autograd.Function):
                     tokens, _, rounded, total = of_chunk(b, n)
                     grad_matrix[b] += products.gram(rounded, tokens, is_gradient=True)
                     grad_offset[b] += total
-            grad_mean, symmetric, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N, mask,
+            grad_mean, symmetric, grad_weights = mix_backward(grad_matrix, grad_offset, kept, mean, N,
                                                               ctx.num_heads, *weights, ctx.dtype)
             # the gradient that reaches a token through the mean, minus what centring removes
             row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
@@ -170,7 +159,7 @@ class _GramResidual(torch.autograd.Function):
                 return ops.input_gradient(inner, x[b, n], norm, statistics, grad[b, n], scale, grad_x[b, n], outside)
 
             grad_norm = ops.summed(parts, to_tokens, norm[:2])
-        return grad_x, None, None, None, None, *ops.unscaled(scale, *grad_norm, *grad_weights)
+        return grad_x, None, None, None, *ops.unscaled(scale, *grad_norm, *grad_weights)
 
 
 def _moments(x, norm, dtype, keep):
