@@ -31,11 +31,11 @@ OPTIONS = dict(
     attention=('--show components --block 4 12 --size 384 --config c --overwrite',
                dict(show='components', block=[4, 12], size=384, config='c', overwrite=True)),
     benchmark=('--sizes nano_12 tiny_12 --patches 16 --images 64x96 128x64 --batch 3 --dtype float32 float16 --modes '
-               'training --rivals --runtimes openvino --compile --runs 2 --growth --max-tokens 9000 --detector --out o '
-               '--overwrite',
+               'training --rivals --runtimes openvino --on-paper --compile --runs 2 --growth --max-tokens 9000 '
+               '--detector --out o --overwrite',
                dict(sizes=['nano_12', 'tiny_12'], patches=[16], images=[(64, 96), (128, 64)], batch=3,
-                    dtype=['float32', 'float16'], modes=['training'], rivals=[], runtimes=['openvino'], compile=True,
-                    runs=2, growth=True, max_tokens=9000, detector='gpu', out='o', overwrite=True)),
+                    dtype=['float32', 'float16'], modes=['training'], rivals=[], runtimes=['openvino'], on_paper=True,
+                    compile=True, runs=2, growth=True, max_tokens=9000, detector='gpu', out='o', overwrite=True)),
     check_data=(f'--cfg-options a=1 b=2 --cfg-options c=3 {OF_DATA} --strict --drop e --no-cache --out o --overwrite',
                 dict(READ_OF_DATA, cfg_options=['a=1', 'b=2', 'c=3'], strict=True, drop='e', no_cache=True, out='o',
                      overwrite=True)),

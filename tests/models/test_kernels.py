@@ -15,7 +15,7 @@ from triton.runtime.interpreter import InterpretedFunction  # noqa: E402
 
 from xcit_dense.models.fast import kernels, kernels_of_heads  # noqa: E402
 
-OPS = torch.ops.xcit_dense
+OPS = kernels.KERNELS
 
 
 @pytest.fixture(autouse=True)

@@ -3,39 +3,54 @@
 Each is an operator (``torch.ops.xcit_dense``), so that profilers and counters of operations see it. Sums are in float32
 and in a fixed order. Tokens have shape (B, N, C) and are contiguous.
 """
+import functools
+from types import SimpleNamespace
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+#: The kernels by name.
+KERNELS = SimpleNamespace()
 _library = torch.library.Library('xcit_dense', 'DEF')
 _PROGRAMS = 528  # of kernels that sum over tokens: four on each of the 132 processors of an H100
 
 
 def operator(function):
-    """Register a function as an operator of ``torch.ops.xcit_dense``; it may write to its argument ``out``."""
-    changed = {'out'} & function.__annotations__.keys()
-    _library.define(function.__name__ + torch.library.infer_schema(function, mutates_args=changed))
-    _library.impl(function.__name__, function, 'CompositeExplicitAutograd')
+    """Add a function to `KERNELS` and to ``torch.ops.xcit_dense``; it may write to its argument ``out``.
+
+    The dispatcher takes as long as a launch, so it is asked only where a mode looks at every operation.
+    """
+    name, changed = function.__name__, {'out'} & function.__annotations__.keys()
+    _library.define(name + torch.library.infer_schema(function, mutates_args=changed))
+    _library.impl(name, function, 'CompositeExplicitAutograd')
+    dispatched = getattr(torch.ops.xcit_dense, name).default
+    setattr(KERNELS, name, lambda *args: (
+        dispatched if torch._C._len_torch_dispatch_stack() else function)(*args))
     return function
 
 
 def launch(kernel, grid, *args, **constants):
     """Run a kernel on the device of its first tensor."""
-    with torch.cuda.device_of(args[0]):
+    device = args[0].get_device()
+    if device == -1 or device == torch.cuda.current_device():  # -1: in the interpreter
         kernel[grid](*args, **constants)
+    else:
+        with torch.cuda.device_of(args[0]):
+            kernel[grid](*args, **constants)
 
 
-def _tile(x):
-    """Return N, C and the tile of tokens and channels that a program holds."""
-    block = triton.next_power_of_2(x.shape[-1])
-    rows = max(2048 // block, 1)
-    return dict(ROWS=rows, BLOCK=block, num_warps=max(4, block // 512))
+@functools.cache
+def _tile(channels):
+    """Return the tile of tokens and channels that a program holds."""
+    block = triton.next_power_of_2(channels)
+    return dict(ROWS=max(2048 // block, 1), BLOCK=block, num_warps=max(4, block // 512))
 
 
 def _programs(x, rows):
     """Return how many programs share the tokens of a sample."""
-    return min(triton.cdiv(x.shape[1], rows), triton.cdiv(_PROGRAMS, x.shape[0]))
+    return min(-(-x.shape[1] // rows), -(-_PROGRAMS // x.shape[0]))
 
 
 @triton.jit
@@ -73,9 +88,9 @@ def _layer_norm(x, weight, bias, centre, out, N, C, eps, ROWS: tl.constexpr, BLO
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, centre: Tensor | None, eps: float,
                dtype: torch.dtype) -> Tensor:
     """Return the layer norm of tokens, minus ``centre`` (B, C) of its sample if there is one, in a type."""
-    out, tile = torch.empty_like(x, dtype=dtype), _tile(x)
     B, N, C = x.shape
-    launch(_layer_norm, (triton.cdiv(N, tile['ROWS']), B), x, weight, bias, centre, out, N, C, eps, **tile)
+    out, tile = torch.empty_like(x, dtype=dtype), _tile(C)
+    launch(_layer_norm, (-(-N // tile['ROWS']), B), x, weight, bias, centre, out, N, C, eps, **tile)
     return out
 
 
@@ -95,8 +110,8 @@ def _layer_norm_mean(x, weight, bias, sums, N, C, eps, ROWS: tl.constexpr, BLOCK
 @operator
 def layer_norm_mean(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """Return the mean (B, C) over the tokens of their layer norm."""
-    tile = _tile(x)
     B, N, C = x.shape
+    tile = _tile(C)
     sums = x.new_empty(B, _programs(x, tile['ROWS']), C, dtype=torch.float32)
     launch(_layer_norm_mean, (sums.shape[1], B), x, weight, bias, sums, N, C, eps, **tile)
     return sums.sum(1)
@@ -134,8 +149,8 @@ def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, row: Ten
 
     The gradient of the layer norm's output is ``grad`` (B, N, C) plus ``row`` (B, C).
     """
-    tile = _tile(x)
     B, N, C = x.shape
+    tile = _tile(C)
     sums = x.new_empty(B, _programs(x, tile['ROWS']), 2, C, dtype=torch.float32)
     launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, row, residual, scale, out, sums, N, C, eps,
             **tile)
@@ -158,7 +173,7 @@ def _add_branch(x, branch, offset, keep, out, stride, N, C, BLOCK: tl.constexpr)
 def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, out: Tensor) -> None:
     """Write x + keep * (branch + offset) of tokens to ``out``, with ``offset`` (C) or (B, C) and ``keep`` (B)."""
     B, N, C = x.shape
-    launch(_add_branch, (triton.cdiv(N * C, 1024), B), x, branch, offset, keep, out,
+    launch(_add_branch, (-(-N * C // 1024), B), x, branch, offset, keep, out,
             C if offset.dim() == 2 else 0, N, C, BLOCK=1024)
 
 

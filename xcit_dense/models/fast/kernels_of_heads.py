@@ -1,4 +1,6 @@
 """Triton kernels for the C x C part of XCA in Gram form; see `xcit_dense.models.fast.kernels`."""
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -7,6 +9,7 @@ from torch import Tensor
 from .kernels import launch, operator
 
 
+@functools.cache
 def _square(d):
     """Return the tile of channels by channels of a head."""
     block = triton.next_power_of_2(d)
@@ -40,7 +43,7 @@ def split(x: Tensor, left: bool) -> Tensor:
     except for parts of 2^-24.
     """
     (M, K), out = x.shape, x.new_empty(x.shape[0], 6 * x.shape[1], dtype=torch.bfloat16)
-    launch(_split, (triton.cdiv(M, 32), triton.cdiv(K, 32)), x, out, *x.stride(), M, K, LEFT=left, BLOCK=32)
+    launch(_split, (-(-M // 32), -(-K // 32)), x, out, *x.stride(), M, K, LEFT=left, BLOCK=32)
     return out
 
 

@@ -275,7 +275,7 @@ def _rows_of(gamma, weight):
 
 
 def kernels_for(x: Tensor):
-    """Return ``torch.ops.xcit_dense``, the Triton kernels, if they run on ``x``: on NVIDIA GPUs, up to float32."""
+    """Return the Triton kernels by name if they run on ``x``, otherwise None: on NVIDIA GPUs, up to float32."""
     if (x.is_cuda and x.dtype != torch.float64 and x.is_contiguous() and not torch.is_grad_enabled()
             and not torch.compiler.is_compiling() and not torch.jit.is_tracing()):
         return _load_kernels()
@@ -284,15 +284,15 @@ def kernels_for(x: Tensor):
 
 @functools.cache
 def _load_kernels():
-    """Register the kernels and return them; None with a warning if Triton cannot compile here."""
+    """Return the kernels; None with a warning if Triton cannot compile here."""
     if (torch.version.cuda is None or not hasattr(torch.ops.aten.mm, 'dtype')  # of torch 2.8
             or torch.cuda.get_device_capability() < (7, 0)):
         return None
     try:
         from . import kernels, kernels_of_heads  # noqa: F401
-        torch.ops.xcit_dense.scaled_rows(*torch.ones(2, 1, 1, device='cuda'), None, torch.float32)
+        kernels.KERNELS.scaled_rows(*torch.ones(2, 1, 1, device='cuda'), None, torch.float32)
     except Exception as error:  # Triton needs a C compiler and its own one, which can fail in many ways
         warnings.warn(f'XCiT trains slower on this GPU than it could: Triton cannot compile a kernel ({error})',
                       stacklevel=2)
         return None
-    return torch.ops.xcit_dense
+    return kernels.KERNELS
