@@ -36,7 +36,7 @@ def attend(block, x: Tensor):
         if not are_traceable(parameters):
             return None
         return x + block.drop_path(block.gamma1 * xca.gram_form(attn, block.norm1(x)))
-    before = torch.get_rng_state()
+    before = torch.get_rng_state() if x.device.type == 'cpu' else None
     args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
     try:
         return args and xca.residual(*args, attn.num_heads)

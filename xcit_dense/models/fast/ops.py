@@ -38,7 +38,7 @@ def chunks(x: Tensor, keep=None, whole_samples: bool = False):
 
 def is_whole(parts, x: Tensor) -> bool:
     """Whether `chunks` are a single one with all tokens (B, N, C)."""
-    return len(parts) == 1 and x[parts[0]].shape == x.shape
+    return len(parts) == 1 and (x.device.type != 'cpu' or x[parts[0]].shape == x.shape)
 
 
 def _runs(numbers, most: int):
@@ -71,7 +71,10 @@ def empty_output(x: Tensor, keep=None) -> Tensor:
 def is_autocast(x: Tensor) -> bool:
     """Whether autocast is on for the device of ``x``."""
     device = x.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return _has_autocast(device) and torch.is_autocast_enabled(device)
+
+
+_has_autocast = functools.cache(torch.amp.is_autocast_available)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -92,8 +95,7 @@ def converted(dtype: torch.dtype, *tensors):
 
 def no_autocast(x: Tensor):
     """Return a context in which autocast is off, so that types are those in the code."""
-    device = x.device.type
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
 
 
 def power_of_two(x: Tensor, factors=None, times: float = 1.) -> Tensor:
