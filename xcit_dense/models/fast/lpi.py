@@ -9,12 +9,11 @@ from torch import Tensor
 from ..tokens import map_to_tokens, tokens_to_map
 from . import ops
 from .norms import (
-    batch_statistics,
     normalise,
     normalise_backward,
     running_statistics,
+    statistics_for,
     sync_group,
-    update_running,
     uses_batch,
 )
 from .switch import first_derivative_only
@@ -88,17 +87,13 @@ class _LPIResidual(torch.autograd.Function):
     def forward(ctx, x, keep, height, width, eps, bn, norm_weight, norm_bias, weight1, bias1, bn_weight, bn_bias,
                 weight2, bias2, gamma):
         ctx.shape, ctx.eps, ctx.dtype = (height, width), eps, ops.compute_dtype(x)
-        ctx.count, ctx.group = None, sync_group(bn)
+        ctx.group = sync_group(bn)
         with ops.no_autocast(x):
             first = ops.scaled_rows(weight1, bias1, None, ctx.dtype)
             second, bias = ops.scaled_rows(weight2, bias2, gamma, ctx.dtype)
             normed, _ = ops.normalise(x, (norm_weight, norm_bias, eps), ctx.dtype)
             y = torch.ops.aten.gelu_(_depthwise(tokens_to_map(normed, height, width), *first))
-            if uses_batch(bn):
-                mean, rstd, ctx.count = batch_statistics(y, bn.eps, ctx.group)
-                update_running(bn, mean, rstd, ctx.count)
-            else:
-                mean, rstd = running_statistics(bn)
+            mean, rstd, ctx.count = statistics_for(bn, y)
             y = normalise(y, mean, rstd, bn_weight, bn_bias, out=y)
             inside, outside = ops.places_of_bias(x, bias)
             y = map_to_tokens(_depthwise(y, second, inside))

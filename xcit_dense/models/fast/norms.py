@@ -15,17 +15,26 @@ from .switch import first_derivative_only
 
 def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
     """Return the batch norm of a map (B, C, H, W) on a CPU, followed by GELU if ``gelu`` is True."""
-    of_batch = uses_batch(norm)
-    statistics = (None, None) if of_batch else running_statistics(norm)
-    x, mean, rstd = _NormAct.apply(x, norm.weight, norm.bias, norm.eps, gelu, *statistics)
-    if of_batch:
-        update_running(norm, mean, rstd, x.numel() // x.shape[1])
-    return x
+    return _NormAct.apply(x, norm.weight, norm.bias, norm, gelu)
 
 
 def uses_batch(norm: _BatchNorm) -> bool:
     """Whether a batch norm uses the statistics of the batch."""
     return norm.training or norm.running_mean is None
+
+
+@torch.no_grad()
+def statistics_for(norm: _BatchNorm, x: Tensor):
+    """Return mean and reciprocal deviation with which a batch norm treats a map (B, C, H, W).
+
+    Those of the batch, which are added to the running ones, also with the number of values that they are from; for
+    running ones it is None.
+    """
+    if not uses_batch(norm):
+        return *running_statistics(norm), None
+    found = batch_statistics(x, norm.eps, sync_group(norm))
+    update_running(norm, *found)
+    return found
 
 
 def running_statistics(norm: _BatchNorm):
@@ -199,7 +208,6 @@ def variance_of(rstd: Tensor, eps: float) -> Tensor:
     return (rstd.square().reciprocal() - eps).clamp_min(0)
 
 
-@torch.no_grad()
 def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
     """Add a batch of ``count`` values per channel to the running statistics, as torch's batch norms do."""
     if not (norm.training and norm.track_running_stats):
@@ -231,13 +239,12 @@ def _parts(rows):
 
 
 class _NormAct(torch.autograd.Function):
-    """gelu(batch norm(x)); keeps x for the backward. Without ``mean`` and ``rstd``, those of the batch are used."""
+    """gelu(batch norm(x)); keeps x for the backward."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, eps, gelu, mean, rstd):
-        ctx.gelu, ctx.of_batch = gelu, mean is None
-        if ctx.of_batch:
-            mean, rstd, _ = batch_statistics(x, eps)
+    def forward(ctx, x, weight, bias, norm, gelu):
+        ctx.gelu = gelu
+        mean, rstd, ctx.count = statistics_for(norm, x)
         x = x.contiguous(memory_format=torch.channels_last)
         if _is_half_on_cpu(x):
             out = normalise(x, mean, rstd, weight, bias)
@@ -251,12 +258,10 @@ class _NormAct(torch.autograd.Function):
                 if gelu:
                     torch.ops.aten.gelu_(out_rows[part])
         ctx.save_for_backward(x, weight, bias, mean, rstd)
-        mean, rstd = mean.clone(), rstd.clone()  # autograd would treat an input that is returned as changed in place
-        ctx.mark_non_differentiable(mean, rstd)
-        return out, mean, rstd
+        return out
 
     @first_derivative_only
-    def backward(ctx, grad, *_):
+    def backward(ctx, grad):
         x, weight, bias, mean, rstd = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last)
         if ctx.gelu and _is_half_on_cpu(x):
@@ -269,11 +274,8 @@ class _NormAct(torch.autograd.Function):
                 y = torch.addcmul(shift, rows[part], scale).to(grad.dtype)
                 torch.ops.aten.gelu_backward(grad_rows[part], y, grad_input=out_rows[part])
             grad = out
-        out, grad_weight, grad_bias = normalise_backward(grad, x, mean, rstd, weight,
-                                                         x.numel() // x.shape[1] if ctx.of_batch else None,
-                                                         in_place=ctx.gelu)
-        return (out, None if weight is None else grad_weight, None if bias is None else grad_bias, None, None, None,
-                None)
+        out, grad_weight, grad_bias = normalise_backward(grad, x, mean, rstd, weight, ctx.count, in_place=ctx.gelu)
+        return out, None if weight is None else grad_weight, None if bias is None else grad_bias, None, None
 
 
 def _affine(mean, rstd, weight, bias):
