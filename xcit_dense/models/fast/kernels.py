@@ -26,8 +26,8 @@ def operator(function):
     _library.define(name + torch.library.infer_schema(function, mutates_args=changed))
     _library.impl(name, function, 'CompositeExplicitAutograd')
     dispatched = getattr(torch.ops.xcit_dense, name).default
-    setattr(KERNELS, name, lambda *args: (
-        dispatched if torch._C._len_torch_dispatch_stack() else function)(*args))
+    is_included, python = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.Python
+    setattr(KERNELS, name, lambda *args: (dispatched if is_included(python) else function)(*args))
     return function
 
 
