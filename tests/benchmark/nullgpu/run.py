@@ -78,7 +78,7 @@ def launched(step) -> list:
 def environment() -> dict:
     """Return the environment of a process that has the null GPU, which is built if it must be."""
     import torch
-    folder = Path('build/nullgpu', torch.__version__).resolve()
+    folder = HERE.parents[2] / 'build/nullgpu' / torch.__version__  # of the clone, from wherever it is called
     sources = [HERE / name for name in ('null.c', 'cu.c', 'run.py')]
     if not (folder / 'libcuda.so').exists() or any(
             source.stat().st_mtime > (folder / 'libnull.so').stat().st_mtime for source in sources):
