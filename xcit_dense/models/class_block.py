@@ -3,7 +3,6 @@ import torch
 from torch import Tensor, nn
 
 from ..archs import Arch
-from . import fast
 from .class_attention import ClassAttention
 from .ffn import FFN
 
@@ -31,9 +30,7 @@ class ClassAttentionBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map tokens (B, 1 + N, C), the class token first, to tokens (B, 1 + N, C)."""
         y = self.norm1(x)
-        gathered = fast.gather(self, y)  # None if the plain line must run
-        gathered = self.attn(y) if gathered is None else gathered
-        x = x + self.gamma1 * torch.cat((gathered, y[:, 1:]), dim=1)
+        x = x + self.gamma1 * torch.cat((self.attn(y), y[:, 1:]), dim=1)
         if self.tokens_norm:
             x = self.norm2(x)
             token, others = x[:, :1], x[:, 1:]
@@ -43,6 +40,4 @@ class ClassAttentionBlock(nn.Module):
 
     def weights(self, x: Tensor) -> Tensor:
         """Return the attention (B, h, 1 + N) of the class token to tokens (B, 1 + N, C) before the block."""
-        y = self.norm1(x)
-        weights = fast.class_weights(self, y)
-        return self.attn.weights(y) if weights is None else weights
+        return self.attn.weights(self.norm1(x))

@@ -51,8 +51,7 @@ class _Block(XCABlock):
         x = x + self.gamma1 * self.attn(self.norm1(x)) if y is None else y
         lpi = self.local_mp
         y = lpi.conv2(lpi.bn(lpi.act(lpi.conv1(tokens_to_map(self.norm3(x), height, width)))))
-        y = y * self.gamma3.view(-1, 1, 1) if isinstance(self.gamma3, Tensor) else y  # 1 if fused
-        x = map_to_tokens(tokens_to_map(x, height, width) + y)
+        x = map_to_tokens(tokens_to_map(x, height, width) + self.gamma3.view(-1, 1, 1) * y)
         return x + self.gamma2 * self.mlp(self.norm2(x))
 
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from ..archs import Arch, check_out_indices
 from ..text import type_name
 from . import fast
-from .block import XCABlock, is_as_built
+from .block import XCABlock
 from .positions import FourierPositions
 from .stem import ConvPatchEmbed
 from .tokens import map_to_tokens, tokens_to_map
@@ -97,7 +97,7 @@ class Trunk(BaseModule):
         return self
 
     def fuse(self):
-        """Fold LayerScale and most norms into neighbouring weights, for inference, and return the model.
+        """Fold the batch norms of stem and pyramid into their convolutions, for inference, and return the model.
 
         Outputs change only by rounding: relative 1e-5 at most in float32. What was replaced, wrapped or hooked is left
         as it is. There is no way back to training: parameters are gone, and the state dict fits only a model that is
@@ -105,8 +105,9 @@ class Trunk(BaseModule):
         """
         if not self.is_fused:
             self.eval().requires_grad_(False)
-            fast.fuse(self.patch_embed.proj if type(self.patch_embed) is ConvPatchEmbed else None,
-                      [block for block in self.blocks if is_as_built(block)], self._levels())
+            for part in (*([self.patch_embed.proj] if type(self.patch_embed) is ConvPatchEmbed else []),
+                         *self._levels()):
+                fast.fuse(part)
             self.is_fused = True
         return self
 

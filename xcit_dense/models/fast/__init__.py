@@ -4,11 +4,11 @@ Other code uses only the functions below. Each takes a part of the model and ret
 modules must run: because a layer was modified, because the fast path is off (`set_fast`), or because ordinary
 operations are needed (compilers, `torch.func`, forward mode).
 """
-from .branches import attend, class_weights, feed_forward, gather, mix_neighbours
+from .branches import attend, feed_forward, mix_neighbours
 from .fuse import fuse
-from .layers import project_code, run
+from .layers import run
 from .switch import is_on, set_fast
 from .untouched import is_doubling, is_gelu, is_untouched
 
-__all__ = ['attend', 'class_weights', 'feed_forward', 'fuse', 'gather', 'is_doubling', 'is_gelu', 'is_on',
-           'is_untouched', 'mix_neighbours', 'project_code', 'run', 'set_fast']
+__all__ = ['attend', 'feed_forward', 'fuse', 'is_doubling', 'is_gelu', 'is_on', 'is_untouched', 'mix_neighbours', 'run',
+           'set_fast']

@@ -2,12 +2,11 @@
 import torch
 from torch import Tensor, nn
 
-from ..class_attention import ClassAttention
 from ..drop_path import DropPath
 from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
-from . import class_attention, ffn, lpi, ops, xca
+from . import ffn, lpi, ops, xca
 from .mix import CancelsError
 from .untouched import (
     are_plain,
@@ -65,27 +64,6 @@ def feed_forward(block, x: Tensor):
     return args and ffn.residual(*args)
 
 
-def gather(block, x: Tensor):
-    """Return attn(x) of a class-attention block for normed tokens (B, 1 + N, C), without keys and values, or None."""
-    return class_attention.gather(block.attn, x) if _is_class_attention(block, x) else None
-
-
-def class_weights(block, x: Tensor):
-    """Return attn.weights(x) of a class-attention block for normed tokens (B, 1 + N, C), or None."""
-    return class_attention.weights(block.attn, x) if _is_class_attention(block, x) else None
-
-
-def _is_class_attention(block, x):
-    attn = block._modules.get('attn')
-    if type(attn) is not ClassAttention or not can_run_or_be_traced(x):
-        return False
-    qkv = attn._modules.get('qkv')
-    if type(qkv) is not nn.Linear or not is_untouched(attn, qkv):
-        return False
-    parameters = class_attention.parameters_of(attn)
-    return are_traceable(parameters) if is_traced() else are_plain(parameters, None)
-
-
 def _arguments(x, norm, gamma, drop_path, parameters):
     """Return the arguments of a fast form; None if something around the branch was modified.
 
@@ -94,9 +72,7 @@ def _arguments(x, norm, gamma, drop_path, parameters):
     """
     if not (is_layer_norm(norm) and type(drop_path) is DropPath and is_untouched(norm, drop_path)):
         return None
-    if type(gamma) is float and gamma == 1:  # of a fused block
-        gamma = None
-    elif not isinstance(gamma, Tensor) or gamma.dim() != 1:
+    if not isinstance(gamma, Tensor) or gamma.dim() != 1:
         return None
     dtype = x.dtype
     if ops.is_autocast(x):  # the stem outputs a half type; the plain lines add float32 to it

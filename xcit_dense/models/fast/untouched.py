@@ -13,7 +13,6 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as nn_module
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, is_traceable_wrapper_subclass
 
-from ..class_attention import ClassAttention
 from ..drop_path import DropPath
 from ..ffn import FFN
 from ..lpi import LPI
@@ -23,7 +22,7 @@ from . import switch
 _ORDINARY = (nn.Parameter, Tensor)  # Tensor for parameters too: FSDP uses views of them, functional_call plain tensors
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm, SyncBatchNorm,
                 type(revert_sync_batchnorm(nn.SyncBatchNorm(1))))  # what mmengine's runner replaces it by
-_FORWARDS = {kind: kind.forward for kind in (XCA, ClassAttention, LPI, FFN, DropPath, nn.Linear, nn.Conv2d,
+_FORWARDS = {kind: kind.forward for kind in (XCA, LPI, FFN, DropPath, nn.Linear, nn.Conv2d,
                                              nn.ConvTranspose2d, nn.LayerNorm, nn.GELU, nn.Sequential, *_BATCH_NORMS)}
 _CONV_FORWARD = nn.Conv2d._conv_forward
 
@@ -109,11 +108,6 @@ def is_depthwise(conv) -> bool:
 def is_halving(conv) -> bool:
     """Whether a module is a 3x3 convolution with stride 2 and padding 1."""
     return _is_conv(conv, nn.Conv2d, size=3, stride=2, padding=1) and conv.groups == 1
-
-
-def is_pointwise(conv) -> bool:
-    """Whether a module is a 1x1 convolution."""
-    return _is_conv(conv, nn.Conv2d, size=1, stride=1, padding=0) and conv.groups == 1
 
 
 def is_doubling(conv) -> bool:
