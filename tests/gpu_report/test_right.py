@@ -40,11 +40,16 @@ def test_each_check_passes_on_a_sound_model(name, setting):
 def replaced(owner, name, change):
     """A fault: what a function returns goes through ``change``, which gets its arguments too."""
     right = getattr(owner, name)
-    return owner, name, lambda *args, **kwargs: change(right(*args, **kwargs), *args)
+    return owner, name, lambda *args, **kwargs: change(right(*args, **kwargs), *args, **kwargs)
 
 
-def drawn(y, *_):
-    return y.add_(torch.randn(y.shape, generator=OWN).to(y.dtype) * 1e-3)
+def drawn(_, *args):
+    args[-1].add_(torch.randn(args[-1].shape, generator=OWN).to(args[-1].dtype) * 1e-3)
+
+
+def without_bias(conv, *_, **__):
+    torch.nn.init.zeros_(conv.bias)
+    return conv
 
 
 def put(maps, *_):
@@ -60,11 +65,10 @@ def coarse(y, x, *_):
 OWN, KEPT = torch.Generator().manual_seed(3), []
 #: Functions that return what `monkeypatch.setattr` takes.
 BROKEN = dict(
-    forward_off=lambda: replaced(ops, 'add_branch', lambda y, *_: y.mul_(1.0001)),
+    forward_off=lambda: replaced(ops, 'add_branch', lambda _, *args: args[-1].mul_(1.0001)),
     gradient_off=lambda: replaced(products, 'linear_backward', lambda y, *_: y * 1.001),
     products_lose_bits=lambda: replaced(products, 'linear', coarse),
-    bias_of_a_norm_not_folded=lambda: (
-        fuse, '_behind', lambda linear, norm: fuse._with(linear, linear.weight * norm.weight, linear.bias)),
+    bias_of_a_norm_not_folded=lambda: replaced(fuse, 'fuse_conv_bn_eval', without_bias),
     reads_a_value=lambda: replaced(
         DropPath, 'draw', lambda keep, *_: keep if keep is None or bool(keep.sum() >= 0) else None),
     reads_in_backward=lambda: replaced(

@@ -9,7 +9,7 @@ from torch import nn
 
 from helpers.models import randomise, relative_error
 from xcit_dense.models import reference
-from xcit_dense.models.fast import ffn, layers, lpi, norms, ops, xca
+from xcit_dense.models.fast import ffn, layers, lpi, norms, ops, residual, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -25,9 +25,8 @@ def cut_as(cutting, monkeypatch, floats=500):
     if cutting == 'chunks':
         monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
     else:
-        monkeypatch.setattr(ops, 'chunks', lambda x, keep=None, whole_samples=False: [(slice(None), slice(None))])
-        monkeypatch.setattr(ops, 'empty_output', lambda x, keep=None: torch.full_like(x, torch.nan))
-        monkeypatch.setattr(lpi, '_bands', lambda x, height, width: [(slice(None), 0, height)])
+        monkeypatch.setattr(residual, 'chunks', lambda x, keep, chunk: [None])
+        monkeypatch.setattr(residual, '_output', lambda x, keep, parts: torch.full_like(x, torch.nan))
 
 
 def choose_form(monkeypatch, gram):
@@ -46,12 +45,12 @@ def released_block(block, x, height, width, keep=None):
 class Branch(nn.Module):
     """A branch with norm and LayerScale."""
 
-    def __init__(self, kind, channels=4, heads=2, norm=nn.BatchNorm2d, gamma=True, affine=True):
+    def __init__(self, kind, channels=4, heads=2, norm=nn.BatchNorm2d, affine=True):
         super().__init__()
         make = {XCA: lambda: XCA(channels, heads), FFN: lambda: FFN(channels, 6), LPI: lambda: LPI(channels, norm)}
         self.branch, self.heads = make[kind](), heads
         self.norm = nn.LayerNorm(channels, eps=1e-6, elementwise_affine=affine)
-        self.gamma = nn.Parameter(torch.ones(channels)) if gamma else None
+        self.gamma = nn.Parameter(torch.ones(channels))
         randomise(self)
 
     def forward(self, x, keep, grid):
@@ -59,13 +58,14 @@ class Branch(nn.Module):
         kind = type(self.branch)
         args = {XCA: (self.heads, ), LPI: (getattr(self.branch, 'bn', None), *(grid or ())), FFN: ()}[kind]
         norm = self.norm.weight, self.norm.bias, self.norm.eps
-        return FORMS[kind].residual(x, norm, self.gamma, keep, FORMS[kind].parameters_of(self.branch), *args)
+        parameters = *FORMS[kind].parameters_of(self.branch), self.gamma
+        return residual.residual(FORMS[kind].Form(*args), x, norm, keep, parameters)
 
     def in_parts(self, x, keep, grid):
         """The same in ordinary operations."""
         args = grid if isinstance(self.branch, LPI) else ()
         y = self.branch(self.norm(x), *args)
-        y = y if self.gamma is None else self.gamma * y
+        y = self.gamma * y
         return x + (y if keep is None else keep.view(-1, 1, 1) * y)
 
 

@@ -16,10 +16,8 @@ from helpers.models import randomise, relative_error, save
 from helpers.paths import ROOT
 from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
 from xcit_dense import XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
-from xcit_dense.models import fast
 from xcit_dense.models.class_attention import ClassAttention
 from xcit_dense.models.class_block import ClassAttentionBlock
-from xcit_dense.models.fast import class_attention
 from xcit_dense.train import fuse_backbones
 from xcit_dense.weights import load_classifier
 
@@ -140,24 +138,6 @@ def test_every_size_computes_what_theirs_does(tmp_path, make, name):
     assert relative_error(fuse_backbones(nn.Sequential(ours))(x), wanted) < 1e-5
 
 
-def test_keys_and_values_are_not_built(monkeypatch):
-    calls = []
-    for name in ('gather', 'weights'):
-        form = getattr(class_attention, name)
-        monkeypatch.setattr(class_attention, name,
-                            lambda attn, x, form=form, name=name: calls.append(name) or form(attn, x))
-    model, x = randomise(build()).eval(), torch.randn(1, 3, 64, 64)
-    with torch.no_grad():
-        model(x)
-        assert calls.count('gather') == 2
-        model.attention_maps(x)
-        assert calls.count('weights') == 2 + 4
-        calls.clear()
-        with set_fast(False):
-            model(x), model.attention_maps(x)
-    assert not calls
-
-
 class OwnAttention(ClassAttention):
     def forward(self, x):
         return 2 * super().forward(x)
@@ -195,26 +175,6 @@ def test_a_touch_takes_effect(name, training):
             found.append((touched()(x), touched().attention_maps(x)))
     assert_close(*found, TOLERANCE)
     assert relative_error(found[0][0], before(x)) > 5e-5
-
-
-@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
-@pytest.mark.parametrize('autocast', (True, False))
-def test_half_types_are_as_exact_as_plain(dtype, autocast):
-    """In the mean over several draws, for what a block gathers and for its attention."""
-    errors = torch.zeros(2, 2)
-    for seed in range(8):
-        torch.manual_seed(seed)
-        exact = randomise(ClassAttentionBlock(get_arch('tiny_12_p16'))).double()
-        x = torch.randn(2, 301, 192).double() + torch.randn(192)
-        block, y = (exact.float(), x.float()) if autocast else (exact.to(dtype), x.to(dtype))
-        block, exact = copy.deepcopy(block), copy.deepcopy(block).double()
-        for row, (form, plain) in enumerate(((fast.gather, 'forward'), (fast.class_weights, 'weights'))):
-            with torch.no_grad():
-                wanted = getattr(exact.attn, plain)(y.double())
-                with torch.autocast('cpu', dtype=dtype, enabled=autocast):
-                    errors[row, 0] += relative_error(form(block, y), wanted)
-                    errors[row, 1] += relative_error(getattr(block.attn, plain)(y), wanted)
-    assert (errors[:, 0] < 1.5 * errors[:, 1]).all() and errors.max() / 8 < 0.02
 
 
 def test_a_compiler_gets_one_graph_of_class_attention():

@@ -10,7 +10,7 @@ from helpers.forms import CUTTINGS, Branch, assert_close, choose_form, cut_as, e
 from helpers.models import build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast
-from xcit_dense.models.fast import convs, lpi, mix, ops, products, xca
+from xcit_dense.models.fast import convs, mix, ops, products, residual, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -33,7 +33,7 @@ def test_gram_form_is_the_token_form(common, dead, heads, bias):
             for parameter in attention.qkv.parameters():
                 parameter[row] = 0
     x, weights = (torch.randn(2, 99, 32) + common * torch.randn(1, 1, 32)).requires_grad_(), torch.randn(2, 99, 32)
-    got, wanted = xca.gram_form(attention, x), attention(x)
+    got, wanted = xca.gram_form(attention, x, torch.ones(32)), attention(x)
     assert relative_error(got, wanted) < 5e-6
     if common == 0:
         assert_close(gradients(got, weights, x), gradients(wanted, weights, x), 5e-6)
@@ -60,8 +60,8 @@ def test_gram_residual_is_the_token_form_in_float32(cutting, common, monkeypatch
 
 @pytest.mark.parametrize('common', (0, 1, 10, 100))
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
-@pytest.mark.parametrize('residual', (False, True))
-def test_gram_form_under_autocast_is_as_exact_as_the_token_form(residual, dtype, common, monkeypatch):
+@pytest.mark.parametrize('in_block', (False, True))
+def test_gram_form_under_autocast_is_as_exact_as_the_token_form(in_block, dtype, common, monkeypatch):
     """Errors against float64 as root mean squares over eight draws.
 
     Output and gradient of the input: never above the token form's. Gradients of parameters: without a common
@@ -72,16 +72,16 @@ def test_gram_form_under_autocast_is_as_exact_as_the_token_form(residual, dtype,
 
     def run(model, x, weights, gram):
         x = x.clone().requires_grad_()
-        if residual:
+        if in_block:
             out = (model.forward if gram else model.in_parts)(x, None, None)
         else:
-            out = xca.gram_form(model, x) if gram else model(x)
+            out = xca.gram_form(model, x, torch.ones(32)) if gram else model(x)
         return [out, *gradients(out, weights, x, *model.parameters())]
 
     gram, token, exact = [], [], []
     for seed in range(8):
         torch.manual_seed(seed)
-        model = Branch(XCA, 32, 4) if residual else randomise(XCA(32, 4))
+        model = Branch(XCA, 32, 4) if in_block else randomise(XCA(32, 4))
         args = torch.randn(2, 299, 32) + common * torch.randn(1, 1, 32), torch.randn(2, 299, 32)
         exact.append(run(copy.deepcopy(model).double(), *(arg.double() for arg in args), False))
         with torch.autocast('cpu', dtype=dtype):
@@ -89,7 +89,7 @@ def test_gram_form_under_autocast_is_as_exact_as_the_token_form(residual, dtype,
             token.append(run(model, *args, False))
     for name, (ours, theirs) in errors_of(['out', 'x', *dict(model.named_parameters())], gram, token, exact).items():
         limit = 1 if name in ('out', 'x') else 1.2
-        if name == 'x' and common == 100 and not residual:
+        if name == 'x' and common == 100 and not in_block:
             limit = 0.15  # measured 0.09; 0.22 and more where tokens are rounded before they are centred
         assert ours <= theirs * limit, name
 
@@ -100,7 +100,8 @@ def test_form_is_chosen_by_cost(gradient, monkeypatch):
     model = randomise(build(8, out_indices=(0, 1), out_strides=None)).eval().double()
     tokens = int(1.5 * 32)
     calls = []
-    monkeypatch.setattr(xca, 'residual', lambda *args, run=xca.residual: calls.append(args[0].shape[1]) or run(*args))
+    monkeypatch.setattr(xca.Form, 'forward', lambda self, given, x, *others, run=xca.Form.forward: (
+        calls.append(x.shape[1]) or run(self, given, x, *others)))
     with torch.set_grad_enabled(gradient):
         for grid in ((6, tokens // 6), (tokens // 6 + 1, 7)):
             calls.clear()
@@ -160,9 +161,9 @@ def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring, mo
 @pytest.mark.parametrize('cutting', CUTTINGS)
 @pytest.mark.parametrize('keep', (None, [0, 1.25], [0, 0]))
 @pytest.mark.parametrize('kind, training, options', (
-    *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(gamma=False, affine=False))),
+    *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(affine=False))),
     (LPI, False, {}),
-    (LPI, True, dict(gamma=False, affine=False, norm=lambda channels: nn.BatchNorm2d(channels, affine=False)))))
+    (LPI, True, dict(affine=False, norm=lambda channels: nn.BatchNorm2d(channels, affine=False)))))
 def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options, keep, cutting, monkeypatch):
     """Of tokens and for gradients in any layout of memory. LPI with statistics of the batch, and of its buffers.
 
@@ -187,9 +188,9 @@ def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options,
             assert all(torch.equal(a, b) for a, b in zip(alone, got[1:], strict=True))
 
 
-@pytest.mark.parametrize('without', ((), ('qkv_bias', ), ('gamma', )), ids=lambda names: ' '.join(names))
+@pytest.mark.parametrize('bias', (True, False))
 @pytest.mark.parametrize('samples', (1, 3))
-def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, without):
+def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, bias):
     """With one query and one key too short to be divided by their length, whose lengths have no gradient."""
     C, N, heads, draw = 24, 50, 4, partial(torch.randn, dtype=torch.float64)
     tokens = draw(samples, N, C)
@@ -197,19 +198,19 @@ def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, without):
     gram = (centred.mT @ centred).requires_grad_()
     shapes = dict(qkv_weight=(3 * C, C), qkv_bias=(3 * C, ), temperature=(heads, 1, 1), proj_weight=(C, C),
                   proj_bias=(C, ), gamma=(C, ))
-    parameters = [None if name in without else draw(*shape).requires_grad_() for name, shape in shapes.items()]
+    parameters = [draw(*shape).requires_grad_() if bias or name != 'qkv_bias' else None
+                  for name, shape in shapes.items()]
     with torch.no_grad():
         for values in parameters[:1 if parameters[1] is None else 2]:
             values[[3, C + 5]] *= 1e-15
-    matrix, offset, kept = mix.mix(mean, gram, N, heads, *parameters, torch.float64)
+    weights = mix.prepare(heads, *parameters)
+    matrix, offset, kept = mix.mix(mean, gram, N, weights, torch.float64)
     grads = torch.randn_like(matrix), torch.randn_like(offset)
     leaves = [mean, gram, *(p for p in parameters if p is not None)]
     wanted = torch.autograd.grad((matrix, offset), leaves, grads)
     with torch.no_grad():
-        grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, heads, *parameters,
-                                                       torch.float64)
-    assert [p is None for p in found] == [p is None for p in parameters]
-    found = [grad_mean, symmetric, *(p for p in found if p is not None)]
+        grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, weights, parameters[3:], torch.float64)
+    found = [grad_mean, symmetric, *(g for g, p in zip(found, parameters, strict=True) if p is not None)]
     wanted = [wanted[0], wanted[1] + wanted[1].mT, *wanted[2:]]  # a Gram matrix is symmetric, so only this sum counts
     assert_close(found, wanted, 1e-9)
 
@@ -253,32 +254,6 @@ def test_strided_convolutions_have_a_gradient_of_our_own_where_it_gains(transpos
                        backward(autocast=True))
 
 
-@pytest.mark.parametrize('grid', ((1, 1), (1, 7), (7, 1), (2, 3), (9, 5), (17, 3)))
-def test_bands_are_the_whole_map(grid, monkeypatch):
-    """In bands as low as they get, and in those of one row, which need all of their neighbours' rows."""
-    cut_as('chunks', monkeypatch, floats=1)
-    branch, x = Branch(LPI, 32).double().eval(), torch.randn(2, grid[0] * grid[1], 32).double()
-    wanted = branch.in_parts(x, None, grid)
-    for rows in ('least', 'one'):
-        with torch.no_grad():
-            assert relative_error(branch(x, None, grid), wanted) < 1e-12, rows
-        assert relative_error(branch(x, None, grid), wanted) < 1e-12, rows  # with gradients
-        monkeypatch.setattr(lpi, '_bands', lambda x, height, width: [
-            (slice(b, b + 1), top, top + 1) for b in range(len(x)) for top in range(height)])
-
-
-def test_bands_cover_the_grid_and_hold_several_small_samples():
-    """So that batches of small images run without a loop over their samples."""
-    x = torch.empty(7, 15, 4 * ops.CHUNK_FLOATS // 45)  # three samples fit
-    wanted = [(0, 2, [0, 3]), (2, 4, [0, 3]), (4, 7, [0, 3])]
-    assert [(b.start, b.stop, rows) for b, *rows in lpi._bands(x, 3, 5)] == wanted
-    for height in (1, 7, 8, 9, 31):
-        bands = lpi._bands(torch.empty(2, height * 5, ops.CHUNK_FLOATS), height, 5)
-        rows = [(b.start, row) for b, top, bottom in bands for row in range(top, bottom)]
-        assert rows == [(b, row) for b in range(2) for row in range(height)]
-        assert len(bands) == 2 * -(-height // 8)
-
-
 @pytest.mark.parametrize(('floats', 'tokens', 'keep', 'wanted'), (
     (40, 5, None, [((0, 2), (0, 5)), ((2, 4), (0, 5)), ((4, 6), (0, 5))]),  # two of 20 floats
     (39, 5, None, [((b, b + 1), (0, 5)) for b in range(6)]),
@@ -288,10 +263,12 @@ def test_bands_cover_the_grid_and_hold_several_small_samples():
 def test_small_samples_share_a_chunk(floats, tokens, keep, wanted, monkeypatch):
     monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
     keep = None if keep is None else torch.tensor(keep, dtype=torch.float32)
-    found = ops.chunks(torch.empty(6, tokens, 4), keep, whole_samples=True)
-    assert [((b.start, b.stop), (n.start, n.stop)) for b, n in found] == wanted
-    alone = [((b.start, b.stop), (n.start, n.stop)) for b, n in ops.chunks(torch.empty(6, tokens, 4), keep)]
-    assert all(stop == start + 1 for (start, stop), _ in alone)
+    x = torch.empty(6, tokens, 4)
+    assert [((b.start, b.stop), (n.start, n.stop)) for b, n in residual.chunks(x, keep, 'tokens')] == wanted
+    samples = sorted({part for part, _ in wanted})  # whole, however many tokens they have
+    assert [((b.start, b.stop), n) for b, n in residual.chunks(x, keep, 'samples')] == [
+        (part, slice(0, tokens)) for part in samples]
+    assert residual.chunks(x, keep, 'batch') == [None]
 
 
 @pytest.mark.parametrize('dtype', (torch.float32, torch.float64))
@@ -304,18 +281,18 @@ def test_linear_is_a_linear_layer(batch, per_sample, dtype):
     grad = torch.randn(batch, 7, 4, dtype=dtype)
     assert relative_error(products.linear(x, weight), wanted) < 1e-6
     assert relative_error(products.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
-    assert relative_error(products.linear_backward(grad, x, weight), gradients(wanted, grad, x)[0]) < 1e-6
+    assert relative_error(products.linear_backward(grad, weight), gradients(wanted, grad, x)[0]) < 1e-6
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')
-@pytest.mark.parametrize('threads', (1, 2))
-def test_float32_products_run_in_onednn_on_any_number_of_threads(threads):
+def test_float32_products_run_in_onednn():
+    """On several threads; on one, torch takes its own convolution."""
     before = torch.get_num_threads()
-    x, weight, bias = torch.randn(1, 300, 96), torch.randn(64, 96), torch.randn(64)
-    torch.set_num_threads(threads)
+    x, weight, bias = torch.randn(1, 500, 96), torch.randn(64, 96), torch.randn(64)
+    torch.set_num_threads(2)
     try:
         with torch.profiler.profile() as profile:
-            y, back = products.linear(x, weight, bias), products.linear_backward(torch.ones(1, 300, 64), x, weight)
+            y, back = products.linear(x, weight, bias), products.linear_backward(torch.ones(1, 500, 64), weight)
     finally:
         torch.set_num_threads(before)
     assert relative_error(y, x @ weight.T + bias) < 1e-6
@@ -354,7 +331,7 @@ def saved_units(run, x, parameters):
 
 def test_saved_for_the_backward():
     """XCA and LPI keep their input, the FFN also its hidden layer; the release's form three times that."""
-    block = randomise(build(8, drop_path_rate=0.5)).train().blocks[0]
+    block = randomise(build(8)).train().blocks[0]
     x = torch.randn(2, 1200, 32).requires_grad_()
     parameters = list(block.parameters())
     small = 0.1  # matrices of C x C, and vectors

@@ -58,14 +58,14 @@ def errors(monkeypatch, function, *args):
 def test_norms(samples, tokens, channels, affine, monkeypatch):
     x, grad, residual = (torch.randn(samples, tokens, channels) for _ in range(3))
     x = 5 + 2 * x
-    row, mean = torch.randn(samples, channels), torch.randn(samples, channels)
+    mean = torch.randn(samples, channels)
     norm = (torch.randn(channels), torch.randn(channels), 1e-3) if affine else (None, None, 1e-3)
 
     def run():
         y, statistics = ops.normalise(x, norm, torch.float32)
         out = torch.empty_like(x), torch.empty_like(x)
         plain = ops.input_gradient(grad, x, norm, statistics, residual, None, out[0])
-        scaled = ops.input_gradient(grad, x, norm, statistics, residual, torch.tensor([3.]), out[1], row)
+        scaled = ops.input_gradient(grad, x, norm, statistics, residual, torch.tensor([3.]), out[1])
         return (y, ops.normalise(x, norm, torch.float32, mean)[0], *ops.centre(x, norm, torch.float32), *out, *plain,
                 *scaled)
 
@@ -85,14 +85,6 @@ def test_sum_with_the_residual(shape, keep):
     OPS.add_branch(x, branch, offset, keep, out)
     factor = 1 if keep is None else keep.view(2, 1, 1)
     torch.testing.assert_close(out, x + factor * (branch + (offset.unsqueeze(1) if len(shape) == 2 else offset)))
-
-
-@pytest.mark.parametrize('shape', ((7, 600), (12, 1, 3, 3)))
-def test_layer_scale_in_weights(shape, monkeypatch):
-    weight, grad, (bias, grad_bias, gamma) = torch.randn(shape), torch.randn(shape), torch.randn(3, shape[0])
-    for factors in (gamma, None):
-        assert max(errors(monkeypatch, ops.scaled_rows, weight, bias, factors, torch.float32)) < 1e-7
-    assert max(errors(monkeypatch, ops.scaled_rows_backward, grad, grad_bias, weight, bias, gamma)) < 1e-6
 
 
 @pytest.mark.parametrize('values, wanted', (([3., -9.5, 0.1], 8.), ([0., 0.], 2.**-100), ([65000., 1e-30], 32768.)))
@@ -122,8 +114,9 @@ def test_attention_of_channels(heads, width, samples, temperatures, monkeypatch)
     gram, grads = tokens.mT @ tokens, (torch.randn(samples, C, C), torch.randn(samples, C))
 
     def run():
-        matrix, offset, kept = mix.mix(mean, gram, N, heads, *parameters, torch.float32)
-        back = mix.mix_backward(*grads, kept, mean, N, heads, *parameters, torch.float32)
+        weights = mix.prepare(heads, *parameters)
+        matrix, offset, kept = mix.mix(mean, gram, N, weights, torch.float32)
+        back = mix.mix_backward(*grads, kept, mean, N, weights, parameters[3:], torch.float32)
         return matrix, offset, *kept, *back[:2], *back[2]
 
     assert max(errors(monkeypatch, run)) < 2e-6

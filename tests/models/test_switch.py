@@ -33,7 +33,7 @@ def is_fast(model):
         node = nodes.pop()
         names.add(node.name())
         nodes += [following for following, _ in node.next_functions if following is not None]
-    fast_names = {'_GramResidualBackward', '_FFNResidualBackward', '_LPIResidualBackward', '_NormActBackward'}
+    fast_names = {'_ResidualBackward', '_NormActBackward'}
     assert names & fast_names in (set(), fast_names)
     return bool(names & fast_names)
 

@@ -8,6 +8,7 @@ from ..lpi import LPI
 from ..xca import XCA
 from . import ffn, lpi, ops, xca
 from .mix import CancelsError
+from .residual import residual
 from .untouched import (
     are_plain,
     are_traceable,
@@ -32,13 +33,13 @@ def attend(block, x: Tensor):
         return None
     parameters = xca.parameters_of(attn)
     if traced:  # the Gram form in ordinary operations
-        if not are_traceable(parameters):
+        if not (are_traceable(parameters) and _is_layer_scale(block.gamma1)):
             return None
-        return x + block.drop_path(block.gamma1 * xca.gram_form(attn, block.norm1(x)))
+        return x + block.drop_path(xca.gram_form(attn, block.norm1(x), block.gamma1))
     before = torch.get_rng_state() if x.device.type == 'cpu' else None
     args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
     try:
-        return args and xca.residual(*args, attn.num_heads)
+        return args and residual(xca.Form(attn.num_heads), *args)
     except CancelsError:
         torch.set_rng_state(before)  # the plain line draws again; only on a CPU it may have to
         return None
@@ -51,7 +52,7 @@ def mix_neighbours(block, x: Tensor, height: int, width: int):
     if not (can_run(x) and x.shape[1] == height * width and _is_interaction(branch)):
         return None
     args = _arguments(x, parts.get('norm3'), block.gamma3, parts.get('drop_path'), lpi.parameters_of(branch))
-    return args and lpi.residual(*args, branch.bn, height, width)
+    return args and residual(lpi.Form(branch.bn, height, width), *args)
 
 
 def feed_forward(block, x: Tensor):
@@ -61,18 +62,16 @@ def feed_forward(block, x: Tensor):
     if not (can_run(x) and _is_feed_forward(mlp)):
         return None
     args = _arguments(x, parts.get('norm2'), block.gamma2, parts.get('drop_path'), ffn.parameters_of(mlp))
-    return args and ffn.residual(*args)
+    return args and residual(ffn.Form(), *args)
 
 
 def _arguments(x, norm, gamma, drop_path, parameters):
     """Return the arguments of a fast form; None if something around the branch was modified.
 
-    They are: tokens; weight, bias and eps of the norm; LayerScale or None; the factor of each sample or None; and
-    the parameters of the branch. Random numbers are drawn as in the plain lines.
+    They are those of `xcit_dense.models.fast.residual`. Random numbers are drawn as in the plain lines.
     """
-    if not (is_layer_norm(norm) and type(drop_path) is DropPath and is_untouched(norm, drop_path)):
-        return None
-    if not isinstance(gamma, Tensor) or gamma.dim() != 1:
+    if not (is_layer_norm(norm) and _is_layer_scale(gamma) and type(drop_path) is DropPath
+            and is_untouched(norm, drop_path)):
         return None
     dtype = x.dtype
     if ops.is_autocast(x):  # the stem outputs a half type; the plain lines add float32 to it
@@ -80,7 +79,12 @@ def _arguments(x, norm, gamma, drop_path, parameters):
     weight, bias = weight_and_bias(norm)
     if not are_plain((weight, bias, gamma, *parameters), dtype):
         return None
-    return x, (weight, bias, norm.eps), *ops.factors(x, gamma, drop_path.draw(x)), parameters
+    gamma, keep = ops.factors(x, gamma, drop_path.draw(x))
+    return x, (weight, bias, norm.eps), keep, (*parameters, gamma)
+
+
+def _is_layer_scale(gamma):
+    return isinstance(gamma, Tensor) and gamma.dim() == 1
 
 
 def _is_attention(attn):

@@ -118,7 +118,7 @@ def layer_norm_mean(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
 
 
 @triton.jit
-def _layer_norm_backward(grad, x, weight, row, residual, scale, out, sums, N, C, eps,
+def _layer_norm_backward(grad, x, weight, residual, scale, out, sums, N, C, eps,
                          ROWS: tl.constexpr, BLOCK: tl.constexpr):
     sample, columns = tl.program_id(1).to(tl.int64), tl.arange(0, BLOCK)
     weight = _load_vector(weight, columns, C, 1.)
@@ -130,8 +130,6 @@ def _layer_norm_backward(grad, x, weight, row, residual, scale, out, sums, N, C,
         at = (sample * N + rows)[:, None] * C + columns[None, :]
         y, rstd = _normed(x, at, mask, C, eps)
         g = tl.load(grad + at, mask=mask, other=0.).to(tl.float32)
-        if row is not None:
-            g = tl.where(mask, g + _load_vector(row + sample * C, columns, C, 0.)[None, :], 0.)
         grad_weight += tl.sum(g * y, 0)
         grad_bias += tl.sum(g, 0)
         g *= weight[None, :]
@@ -143,16 +141,13 @@ def _layer_norm_backward(grad, x, weight, row, residual, scale, out, sums, N, C,
 
 
 @operator
-def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, row: Tensor | None, residual: Tensor,
-                        scale: Tensor | None, eps: float, out: Tensor) -> Tensor:
-    """Write ``residual`` plus ``scale`` times the gradient of x to ``out``; return those of weight and bias (2, C).
-
-    The gradient of the layer norm's output is ``grad`` (B, N, C) plus ``row`` (B, C).
-    """
+def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, residual: Tensor, scale: Tensor | None,
+                        eps: float, out: Tensor) -> Tensor:
+    """Write ``residual`` plus ``scale`` times the gradient of x to ``out``; return those of weight and bias (2, C)."""
     B, N, C = x.shape
     tile = _tile(C)
     sums = x.new_empty(B, _programs(x, tile['ROWS']), 2, C, dtype=torch.float32)
-    launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, row, residual, scale, out, sums, N, C, eps,
+    launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, residual, scale, out, sums, N, C, eps,
             **tile)
     return sums.flatten(0, 1).sum(0)
 
@@ -194,49 +189,3 @@ def power_of_two(x: Tensor, factors: Tensor | None, times: float) -> Tensor:
     out = x.new_empty(1, dtype=torch.float32)
     launch(_power_of_two, (1, ), x, factors, out, len(x), times, BLOCK=triton.next_power_of_2(len(x)))
     return out
-
-
-@triton.jit
-def _scaled_rows(weight, bias, gamma, out, out_bias, length, BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
-    factor = 1. if gamma is None else tl.load(gamma + row).to(tl.float32)
-    for start in range(0, length, BLOCK):
-        mask = start + columns < length
-        at = row * length + start + columns
-        tl.store(out + at, tl.load(weight + at, mask=mask).to(tl.float32) * factor, mask=mask)
-    tl.store(out_bias + row, tl.load(bias + row).to(tl.float32) * factor)
-
-
-@operator
-def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return weight (O, ...) and bias (O) times ``gamma`` (O), in a type."""
-    out, out_bias = torch.empty_like(weight, dtype=dtype), torch.empty_like(bias, dtype=dtype)
-    launch(_scaled_rows, (len(weight), ), weight, bias, gamma, out, out_bias, weight.numel() // len(weight), BLOCK=512)
-    return out, out_bias
-
-
-@triton.jit
-def _scaled_rows_backward(grad, grad_bias, weight, bias, gamma, out, out_bias, out_gamma, length,
-                          BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
-    factor = tl.load(gamma + row).to(tl.float32)
-    product = tl.zeros((BLOCK, ), tl.float32)
-    for start in range(0, length, BLOCK):
-        mask = start + columns < length
-        at = row * length + start + columns
-        g = tl.load(grad + at, mask=mask, other=0.).to(tl.float32)
-        product += g * tl.load(weight + at, mask=mask, other=0.).to(tl.float32)
-        tl.store(out + at, g * factor, mask=mask)
-    g = tl.load(grad_bias + row).to(tl.float32)
-    tl.store(out_bias + row, g * factor)
-    tl.store(out_gamma + row, tl.sum(product, 0) + g * tl.load(bias + row).to(tl.float32))
-
-
-@operator
-def scaled_rows_backward(grad: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor,
-                         gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
-    out, out_bias, out_gamma = torch.empty_like(weight), torch.empty_like(bias), torch.empty_like(gamma)
-    launch(_scaled_rows_backward, (len(weight), ), grad, grad_bias, weight, bias, gamma, out, out_bias, out_gamma,
-            weight.numel() // len(weight), BLOCK=512)
-    return out, out_bias, out_gamma

@@ -20,6 +20,16 @@ class CancelsError(Exception):
     """The Gram form would lose digits on these tokens."""
 
 
+class Weights(NamedTuple):
+    """The parameters of an attention of h heads of d channels as `mix` needs them, in float32 at least."""
+    qkv: Tensor  # (3C, C)
+    bias: Tensor | None  # (3C)
+    heads: Tensor  # rows of queries and keys, side by side in a head: (h, 2d, C)
+    temperature: Tensor  # (h, 1, 1) or (1, 1, 1)
+    proj: Tensor  # times LayerScale (C, C)
+    proj_bias: Tensor  # times LayerScale (C)
+
+
 class Kept(NamedTuple):
     """What `mix` keeps for `mix_backward`, for heads of d channels."""
     means: Tensor  # of queries, keys and values: (B, 3C)
@@ -29,17 +39,23 @@ class Kept(NamedTuple):
     attn: Tensor  # their softmax: (h, d, B, d)
 
 
-def mix(mean, gram, num_tokens, num_heads, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma,
-        compute_dtype, guard=False):
+def prepare(num_heads: int, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma) -> Weights:
+    """Return the parameters of an attention and LayerScale (C) as `Weights`."""
+    dtype = ops.statistics_dtype(qkv_weight)
+    qkv_weight, qkv_bias, temperature, proj_weight, proj_bias = ops.converted(
+        dtype, qkv_weight, qkv_bias, temperature, gamma.unsqueeze(1) * proj_weight, gamma * proj_bias)
+    heads = qkv_weight.unflatten(0, (3, num_heads, -1))
+    return Weights(qkv_weight, qkv_bias, torch.cat((heads[0], heads[1]), 1), temperature, proj_weight, proj_bias)
+
+
+def mix(mean, gram, num_tokens, weights, compute_dtype, guard=False):
     """Compute the 1x1 convolution that XCA is for an image, from the tokens' first and second moments.
 
     Args:
         mean: Mean of the tokens (B, C).
         gram: Sum over the tokens of centred token times centred token (B, C, C).
         num_tokens: N.
-        num_heads: h.
-        qkv_weight, qkv_bias, temperature, proj_weight, proj_bias: Parameters of the attention.
-        gamma: LayerScale (C), or None.
+        weights: As `prepare` returns them.
         compute_dtype: Type in which the tokens are multiplied.
         guard: Whether to check if digits are lost.
 
@@ -49,65 +65,55 @@ def mix(mean, gram, num_tokens, num_heads, qkv_weight, qkv_bias, temperature, pr
     Raises:
         CancelsError: `cancels` is True.
     """
-    (B, C), h, dtype = mean.shape, num_heads, mean.dtype
-    qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma = ops.converted(
-        dtype, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma)
-    means = F.linear(mean, qkv_weight, qkv_bias)
-    weight_qk, weight_v = _by_head(qkv_weight, h)
+    (B, C), h = mean.shape, len(weights.heads)
+    means = F.linear(mean, weights.qkv, weights.bias)
     # the Gram matrix is symmetric
-    product = products.small_product(weight_qk.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
-    covariance = (product.flatten(1, 2) @ weight_qk.mT).view(h, -1, B, product.shape[1])
-    if guard and cancels(covariance.diagonal(dim1=1, dim2=3), gram, weight_qk):
+    product = products.small_product(weights.heads.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
+    covariance = (product.flatten(1, 2) @ weights.heads.mT).view(h, -1, B, product.shape[1])
+    if guard and cancels(covariance.diagonal(dim1=1, dim2=3), gram, weights.heads):
         raise CancelsError
-    attn, cosine, inverse, mean_out = _attend(covariance, means, temperature, num_tokens)
-    proj_weight, proj_bias = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
-    matrix = products.small_product(proj_weight, _values(attn, weight_v).t(), compute_dtype)
+    attn, cosine, inverse, mean_out = _attend(covariance, means, weights.temperature, num_tokens)
+    matrix = products.small_product(weights.proj, _values(attn, weights).t(), compute_dtype)
     matrix = matrix.view(C, B, C).transpose(0, 1)
-    offset = F.linear(mean_out, proj_weight, proj_bias)
+    offset = F.linear(mean_out, weights.proj, weights.proj_bias)
     return matrix, offset, Kept(means, product, inverse, cosine, attn)
 
 
-def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, num_heads, qkv_weight, qkv_bias, temperature,
-                 proj_weight, proj_bias, gamma, compute_dtype):
+def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, weights, projection, compute_dtype):
     """Return the gradients of `mix`.
 
     Args:
         grad_matrix, grad_offset: Gradients of M (B, C, C) and c (B, C).
         kept: What `mix` returned.
+        projection: Weight and bias of the projection, and LayerScale.
         The others: As in `mix`.
 
     Returns:
-        That of ``mean`` (B, C), that of ``gram`` plus its transpose (B, C, C), and a list of those of the parameters,
-        None for those that are None.
+        That of ``mean`` (B, C), that of ``gram`` plus its transpose (B, C, C), and a list of those of the parameters
+        that `prepare` takes.
     """
-    (B, C), h, dtype = mean.shape, num_heads, mean.dtype
-    qkv_weight, temperature, proj_weight, proj_bias, gamma = ops.converted(
-        dtype, qkv_weight, temperature, proj_weight, proj_bias, gamma)
-    weight_qk, weight_v = _by_head(qkv_weight, h)
+    (B, C), h = mean.shape, len(weights.heads)
 
     # through the projection
-    scaled, _ = ops.scaled_rows(proj_weight, proj_bias, gamma, dtype)
     grad_matrix = grad_matrix.transpose(0, 1).reshape(C, B * C)
-    grad_proj = products.small_product(grad_matrix, _values(kept.attn, weight_v), compute_dtype)
-    grad_values = products.small_product(scaled.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
+    grad_proj = products.small_product(grad_matrix, _values(kept.attn, weights), compute_dtype)
+    grad_values = products.small_product(weights.proj.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
 
     # through attention times values
-    grad_attn = (grad_values @ weight_v.mT).view_as(kept.attn)
+    grad_attn = (grad_values @ _value_rows(weights).mT).view_as(kept.attn)
     grad_weight_v = kept.attn.flatten(1, 2).mT @ grad_values  # (h, d, C)
 
     # through the cosines, to covariances and means, and from there to weights and moments
     slopes, grad_means, grad_temperature, mean_out = _attend_backward(
-        grad_attn, grad_offset @ scaled, kept, temperature, num_tokens)
-    grad_proj = ops.scaled_rows_backward(grad_proj.addmm_(grad_offset.t(), mean_out), grad_offset.sum(0), proj_weight,
-                                         proj_bias, gamma)
+        grad_attn, grad_offset @ weights.proj, kept, weights.temperature, num_tokens)
+    grad_proj = ops.scaled_rows_backward(grad_proj.addmm_(grad_offset.t(), mean_out), grad_offset.sum(0), *projection)
     slopes = slopes.flatten(1, 2)  # (h, 2d B, 2d)
     grad_weight_qk = slopes.mT @ kept.product.flatten(1, 2)  # (h, 2d, C); L is symmetric
-    symmetric = products.small_product(weight_qk.flatten(0, 1).t(), (slopes @ weight_qk).view(2 * C, B * C).t(),
-                                  compute_dtype).view(C, B, C).transpose(0, 1)
+    symmetric = products.small_product(weights.heads.flatten(0, 1).t(), (slopes @ weights.heads).view(2 * C, B * C).t(),
+                                       compute_dtype).view(C, B, C).transpose(0, 1)
     grad_qkv = torch.cat((*grad_weight_qk.unflatten(1, (2, -1)).unbind(1), grad_weight_v)).flatten(0, 1)
     grad_qkv.addmm_(grad_means.t(), mean)
-    grad_qkv_bias = None if qkv_bias is None else grad_means.sum(0)
-    return grad_means @ qkv_weight, symmetric, [grad_qkv, grad_qkv_bias, grad_temperature, *grad_proj]
+    return grad_means @ weights.qkv, symmetric, [grad_qkv, grad_means.sum(0), grad_temperature, *grad_proj]
 
 
 def _attend(covariance, means, temperature, num_tokens):
@@ -155,14 +161,8 @@ def _attend_backward(grad_attn, grad_mean_out, kept, temperature, num_tokens):
     return slopes, grad_means.transpose(0, 1).flatten(1), grad_temperature, _mean_out(attn, mean_v)
 
 
-def _by_head(qkv_weight, num_heads):
-    """Return the rows of queries and keys (h, 2d, C), side by side in a head, and those of values (h, d, C)."""
-    weight = qkv_weight.unflatten(0, (3, num_heads, -1))
-    return torch.cat((weight[0], weight[1]), 1), weight[2]
-
-
 def _means_by_head(means, num_heads):
-    """Return the means (B, 3C) as `_by_head` orders the rows: (h, B, 2d) and (h, B, d)."""
+    """Return the means (B, 3C) of queries and keys, side by side in a head, and of values: (h, B, 2d), (h, B, d)."""
     means = means.unflatten(1, (3, num_heads, -1)).permute(1, 2, 0, 3)  # (3, h, B, d)
     return torch.cat((means[0], means[1]), -1), means[2]
 
@@ -176,9 +176,14 @@ def _mean_out(attn, mean_v):
     return (attn * mean_v.unsqueeze(1)).sum(-1).flatten(0, 1).t()
 
 
-def _values(attn, weight_v):
+def _value_rows(weights):
+    """Return the rows of the values (h, d, C)."""
+    return weights.qkv.unflatten(0, (3, len(weights.heads), -1))[2]
+
+
+def _values(attn, weights):
     """Return attention times the rows of the values: (C, B C)."""
-    return (attn.flatten(1, 2) @ weight_v).view(weight_v.shape[-1], -1)
+    return (attn.flatten(1, 2) @ _value_rows(weights)).view(weights.qkv.shape[1], -1)
 
 
 def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:

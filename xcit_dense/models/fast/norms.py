@@ -1,8 +1,7 @@
 """Batch norm of channels-last maps on a CPU: exact sums, and nothing saved that can be computed again.
 
 torch's batch norm adds up channels-last maps row by row in float32, which loses a digit in statistics and gradients
-(stem of a 266 x 200 image: gradients off by 9e-6, here by 2e-6). Here torch's tree sums run over chunks whose centred
-squares are combined exactly (Chan, Golub and LeVeque 1979).
+(stem of a 266 x 200 image: gradients off by 9e-6, here by 2e-6). Here torch's tree sums run over chunks.
 """
 import torch
 import torch.distributed as dist
@@ -55,12 +54,12 @@ def sync_group(norm: _BatchNorm):
 
 
 def batch_statistics(x: Tensor, eps: float, group=None):
-    """Return mean and reciprocal deviation of the channels of a map (B, C, H, W), and how many values they are from.
+    """Return mean and reciprocal deviation of the channels (C) of a map, and how many values they are from (1).
 
     They are in float32 at least.
 
     Args:
-        x: The map.
+        x: The map (B, C, H, W).
         eps: The eps of the norm.
         group: The processes that share the statistics, or None. They exchange the same data as torch's own
             SyncBatchNorm, so processes that use either one work together.
@@ -69,17 +68,17 @@ def batch_statistics(x: Tensor, eps: float, group=None):
         ValueError: There is only one value per channel, which has no deviation.
     """
     count = x.numel() // x.shape[1]
+    if group is None and count == 1:
+        raise ValueError(f'a batch norm in training needs more than one value per channel, got a map {tuple(x.shape)}')
+    own = *_own_statistics(x, eps), x.new_full((1, ), count, dtype=ops.statistics_dtype(x))
     if group is None:
-        if count == 1:
-            raise ValueError('a batch norm in training needs more than one value per channel, '
-                             f'got a map {tuple(x.shape)}')
-        return *_own_statistics(x, eps), count
-    own = torch.cat((*_own_statistics(x, eps), x.new_full((1, ), count, dtype=ops.statistics_dtype(x))))
+        return own
+    own = torch.cat(own)
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group)
     means, rstds, counts = torch.stack(every).split((x.shape[1], x.shape[1], 1), dim=1)
     variances = torch.where(counts > 0, variance_of(rstds, eps), 0)  # a process without images sends zeros
-    count = counts.sum()
+    count = counts.sum(0)
     mean = (means * counts).sum(0) / count
     variance = ((variances + (means - mean).square()) * counts).sum(0) / count
     return mean, (variance + eps).rsqrt(), count
@@ -88,37 +87,28 @@ def batch_statistics(x: Tensor, eps: float, group=None):
 def _own_statistics(x, eps):
     if x.is_cuda:
         return torch.batch_norm_stats(x, eps)
-    rows, dtype = _rows(x), ops.statistics_dtype(x)
-    means, squares, counts = [], 0, []
-    for part in _parts(rows):
-        values = rows[part].to(dtype)
-        means.append(values.mean(0))
-        counts.append(len(values))
-        squares = squares + (values - means[-1]).square_().sum(0)
-    means, counts = torch.stack(means), torch.tensor(counts, dtype=dtype, device=x.device).unsqueeze(1)
-    mean = (means * counts).sum(0) / len(rows)
-    squares = squares + ((means - mean).square() * counts).sum(0)
+    rows = _rows(x)
+    mean = rows.mean(0, dtype=ops.statistics_dtype(x))
+    squares = sum((rows[part] - mean).square_().sum(0) for part in _parts(rows))
     return mean, (squares / len(rows) + eps).rsqrt()
 
 
 def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias, out=None) -> Tensor:
-    """Return the batch norm of a map (B, C, H, W) with given statistics.
+    """Return the batch norm of a channels-last map (B, C, H, W) with given statistics.
 
-    Where types allow it, it is written to ``out``, which may be ``x``; None for a new map.
+    It is written to ``out``, which may be ``x``; None for a new map.
 
     Factor and shift stay in float32: for a channel that hardly varies they are large and of opposite sign, and half
     types would round them differently.
     """
     if x.is_cuda:
         return torch.batch_norm_elemt(x, *ops.converted(mean.dtype, weight, bias), mean, rstd, 0., out=out)
-    if _is_half_on_cpu(x):
-        weight, bias = ops.converted(mean.dtype, weight, bias)
-        return torch.native_batch_norm(x, weight, bias, mean, rstd.reciprocal().square(), False, 0., 0.)[0]
     scale, shift = _affine(mean, rstd, weight, bias)
-    scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
-    if x.dtype == scale.dtype:
-        return torch.addcmul(shift, x, scale, out=out)
-    return torch.addcmul(shift, x, scale).to(x.dtype)
+    out = torch.empty_like(x) if out is None else out
+    rows, out_rows = _rows(x), _rows(out)
+    for part in _parts(rows):
+        _add_product(shift, rows[part], scale, out_rows[part])
+    return out
 
 
 def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight, count=None, group=None,
@@ -129,15 +119,10 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
         grad: Gradient of its output.
         x: Its input.
         mean, rstd, weight: As in `normalise`.
-        count: How many values the statistics are from if they are those of the batch, otherwise None.
+        count: How many values (1) the statistics are from if they are those of the batch, otherwise None.
         group: The processes that share the statistics, or None.
         in_place: Whether the gradient of x may overwrite ``grad``.
     """
-    if group is None and _is_half_on_cpu(x):
-        weight, = ops.converted(mean.dtype, weight)
-        return torch.ops.aten.native_batch_norm_backward(
-            grad, x, weight, mean, rstd.reciprocal().square(), mean, rstd, count is not None, 0.,
-            [True, weight is not None, weight is not None])
     grad = grad.contiguous(memory_format=torch.channels_last)
     if x.is_cuda:
         return _normalise_backward_on_gpu(grad, x, mean, rstd, *ops.converted(mean.dtype, weight), count, group)
@@ -168,13 +153,8 @@ def _normalise_backward_on_gpu(grad, x, mean, rstd, weight, count, group):
         scale, _ = _affine(mean, rstd, weight, None)
         return torch.mul(grad, scale.view(-1, 1, 1), out=torch.empty_like(grad)), grad_weight, grad_bias
     total, product = _over_processes(total, product, group)
-    count = _as_vector(count, x, torch.int32)
-    return torch.batch_norm_backward_elemt(grad, x, mean, rstd, weight, total, product, count), grad_weight, grad_bias
-
-
-def _as_vector(count, x, dtype):
-    """Return a number or a tensor of one number as a vector on the device of ``x``, without waiting for it."""
-    return count.to(dtype).view(1) if isinstance(count, Tensor) else x.new_full((1, ), count, dtype=dtype)
+    grad = torch.batch_norm_backward_elemt(grad, x, mean, rstd, weight, total, product, count.to(torch.int32))
+    return grad, grad_weight, grad_bias
 
 
 def _over_processes(total, product, group):
@@ -194,22 +174,13 @@ def _add_product(x, a, b, out):
         out.copy_(torch.addcmul(x, a, b))
 
 
-def _is_half_on_cpu(x):
-    """Whether torch's own batch norm is the better one: of half types on a CPU.
-
-    It converts in registers and sums in float32; other operations on two types convert in memory first. Forward and
-    backward of a map (1, 48, 256, 256): 3 instead of 36 ms (one core of an AMD EPYC).
-    """
-    return x.device.type == 'cpu' and x.dtype in (torch.bfloat16, torch.float16)
-
-
 def variance_of(rstd: Tensor, eps: float) -> Tensor:
     """Return the variance from a reciprocal deviation."""
     return (rstd.square().reciprocal() - eps).clamp_min(0)
 
 
 def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
-    """Add a batch of ``count`` values per channel to the running statistics, as torch's batch norms do."""
+    """Add a batch of ``count`` (1) values per channel to the running statistics, as torch's batch norms do."""
     if not (norm.training and norm.track_running_stats):
         return
     momentum = norm.momentum or 0.
@@ -220,8 +191,7 @@ def update_running(norm: _BatchNorm, mean: Tensor, rstd: Tensor, count):
         return
     if mean.is_cuda and norm.running_mean.dtype == mean.dtype:
         torch.batch_norm_gather_stats_with_counts(mean, mean.unsqueeze(0), rstd.unsqueeze(0), norm.running_mean,
-                                                  norm.running_var, momentum, norm.eps,
-                                                  _as_vector(count, mean, mean.dtype))
+                                                  norm.running_var, momentum, norm.eps, count)
         return
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
     unbiased = variance_of(rstd, norm.eps) * (count / (count - 1))
@@ -244,37 +214,18 @@ class _NormAct(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, norm, gelu):
         ctx.gelu = gelu
-        mean, rstd, ctx.count = statistics_for(norm, x)
+        mean, rstd, count = statistics_for(norm, x)
         x = x.contiguous(memory_format=torch.channels_last)
-        if _is_half_on_cpu(x):
-            out = normalise(x, mean, rstd, weight, bias)
-            out = torch.ops.aten.gelu_(out) if gelu else out
-        else:
-            out = torch.empty_like(x)
-            rows, out_rows = _rows(x), _rows(out)
-            scale, shift = _affine(mean, rstd, weight, bias)
-            for part in _parts(rows):
-                _add_product(shift, rows[part], scale, out_rows[part])
-                if gelu:
-                    torch.ops.aten.gelu_(out_rows[part])
-        ctx.save_for_backward(x, weight, bias, mean, rstd)
-        return out
+        ctx.save_for_backward(x, weight, bias, mean, rstd, count)
+        y = normalise(x, mean, rstd, weight, bias)
+        return torch.ops.aten.gelu_(y) if gelu else y
 
     @first_derivative_only
     def backward(ctx, grad):
-        x, weight, bias, mean, rstd = ctx.saved_tensors
-        grad = grad.contiguous(memory_format=torch.channels_last)
-        if ctx.gelu and _is_half_on_cpu(x):
+        x, weight, bias, mean, rstd, count = ctx.saved_tensors
+        if ctx.gelu:
             grad = torch.ops.aten.gelu_backward(grad, normalise(x, mean, rstd, weight, bias))
-        elif ctx.gelu:
-            out = torch.empty_like(x)
-            rows, grad_rows, out_rows = _rows(x), _rows(grad), _rows(out)
-            scale, shift = _affine(mean, rstd, weight, bias)
-            for part in _parts(rows):
-                y = torch.addcmul(shift, rows[part], scale).to(grad.dtype)
-                torch.ops.aten.gelu_backward(grad_rows[part], y, grad_input=out_rows[part])
-            grad = out
-        out, grad_weight, grad_bias = normalise_backward(grad, x, mean, rstd, weight, ctx.count, in_place=ctx.gelu)
+        out, grad_weight, grad_bias = normalise_backward(grad, x, mean, rstd, weight, count, in_place=ctx.gelu)
         return out, None if weight is None else grad_weight, None if bias is None else grad_bias, None, None
 
 

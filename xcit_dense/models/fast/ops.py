@@ -1,11 +1,4 @@
-"""What the branches of a block share: chunks of tokens, types, norms, products, and the sum with the residual.
-
-On a CPU, a branch runs in chunks of tokens that stay in the cache.
-
-Temporary results of a chunk (a norm, the hidden layer of an FFN) never reach the main memory, and no large block is
-requested from the operating system, which takes longer to allocate 98 MB (25 to 110 ms) than GELU to fill them (8 ms).
-On a GPU everything is one chunk, and what passes over the tokens runs in Triton kernels (`kernels_for`).
-"""
+"""What the fast forms share: types, ranges of float16, norms, and the sum with the residual."""
 import functools
 import warnings
 from contextlib import nullcontext
@@ -20,52 +13,11 @@ from torch import Tensor
 CHUNK_FLOATS = 1_600_000
 
 
-def chunks(x: Tensor, keep=None, whole_samples: bool = False):
-    """Cut tokens (B, N, C) into indices ``(samples, tokens)`` of chunks.
-
-    On a CPU, a chunk is a range of tokens of one sample, and samples with ``keep`` (B) of zero are left out: a branch
-    that stochastic depth drops costs nothing there. With ``whole_samples``, neighbours that are small share a chunk.
-    On other devices, reading ``keep`` would block the device.
-    """
-    samples, tokens, channels = x.shape
-    if x.device.type != 'cpu':
-        return [(slice(None), slice(None))]
-    kept = list(range(samples)) if keep is None else keep.nonzero().flatten().tolist()
-    parts = split_range(tokens, -(-tokens * channels // CHUNK_FLOATS))
-    most = max(CHUNK_FLOATS // (tokens * channels), 1) if whole_samples else 1
-    return [(run, part) for run in _runs(kept, most) for part in parts]
-
-
-def is_whole(parts, x: Tensor) -> bool:
-    """Whether `chunks` are a single one with all tokens (B, N, C)."""
-    return len(parts) == 1 and (x.device.type != 'cpu' or x[parts[0]].shape == x.shape)
-
-
-def _runs(numbers, most: int):
-    """Return rising ``numbers`` as slices of neighbours, each of ``most`` at most."""
-    runs = []
-    for number in numbers:
-        if runs and runs[-1].stop == number and number - runs[-1].start < most:
-            runs[-1] = slice(runs[-1].start, number + 1)
-        else:
-            runs.append(slice(number, number + 1))
-    return runs
-
-
 def split_range(length: int, count: int):
     """Cut ``range(length)`` into slices of equal length, or lengths that differ by one; none is empty."""
     count = max(1, min(count, length))
     bounds = [length * i // count for i in range(count + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
-
-
-def empty_output(x: Tensor, keep=None) -> Tensor:
-    """Return a tensor of the size of ``x`` to write `chunks` to; samples that they leave out are copied."""
-    out = torch.empty_like(x)
-    if keep is not None and x.device.type == 'cpu':
-        for b in (keep == 0).nonzero().flatten().tolist():
-            out[b] = x[b]
-    return out
 
 
 def is_autocast(x: Tensor) -> bool:
@@ -164,22 +116,26 @@ def unscaled(scale, *grads):
     return [None if grad is None else next(wide) for grad in grads]
 
 
-def add_branch(x: Tensor, branch: Tensor, offset, keep, out: Tensor):
-    """Write x + keep * (branch + offset) on tokens (B, n, C) to ``out`` and return it.
+def add_branch(x: Tensor, layer, y: Tensor, weight: Tensor, bias: Tensor, keep, out: Tensor):
+    """Write x + keep * layer(y, weight, bias) of tokens (b, n, C) to ``out``.
 
-    ``keep`` (B) may be None, and ``offset`` (C) or (B, C) must be where there are no `kernels_for` ``x``.
+    Args:
+        x: Tokens.
+        layer: The last linear layer of a branch, to tokens.
+        y: Its input.
+        weight: Of the layer.
+        bias: (C) or (b, C).
+        keep: (b) or None.
+        out: As ``x``.
     """
-    if offset is not None:
-        kernels_for(x).add_branch(x, branch.contiguous(), offset, keep, out)
-        return out
-    if keep is None:
-        return torch.add(x, branch, out=out)
-    return torch.addcmul(x, branch, keep.to(x.dtype).view(-1, 1, 1), out=out)
-
-
-def places_of_bias(x: Tensor, bias: Tensor):
-    """Return a bias twice, once None: to be added in a product, and by the kernel that adds the branch to ``x``."""
-    return (None, bias) if kernels_for(x) else (bias, None)
+    kernels = kernels_for(x)
+    branch = layer(y, weight, None if kernels else bias)
+    if kernels:
+        kernels.add_branch(x, branch.contiguous(), bias, keep, out)
+    elif keep is None:
+        torch.add(x, branch, out=out)
+    else:
+        torch.addcmul(x, branch, keep.to(x.dtype).view(-1, 1, 1), out=out)
 
 
 def normalise(x: Tensor, norm, dtype: torch.dtype, mean=None):
@@ -212,20 +168,17 @@ def centre(x: Tensor, norm, dtype: torch.dtype):
     return y.sub_(mean.unsqueeze(1)).to(dtype), mean
 
 
-def input_gradient(inner: Tensor, x: Tensor, norm, statistics, grad: Tensor, scale, out: Tensor, row=None):
+def input_gradient(inner: Tensor, x: Tensor, norm, statistics, grad: Tensor, scale, out: Tensor):
     """Write the gradient of a branch's input, times ``scale``, plus that of the residual ``grad`` to ``out``.
 
-    ``inner`` (B, n, C) plus ``row`` (B, C) is the gradient of what `normalise` returned.
+    ``inner`` (b, n, C) is the gradient of what `normalise` returned.
 
     Returns:
         The gradients of the norm's weight and bias.
     """
     kernels = kernels_for(x)
     if kernels:
-        sums = kernels.layer_norm_backward(inner.contiguous(), x, norm[0], row, grad, scale, norm[2], out)
-        return [None if p is None else s for p, s in zip(norm, sums.unbind(), strict=False)]
-    if row is not None:
-        inner = inner + row.unsqueeze(1)
+        return kernels.layer_norm_backward(inner.contiguous(), x, norm[0], grad, scale, norm[2], out).unbind()
     inner, *sums = torch.ops.aten.native_layer_norm_backward(
         inner.to(x.dtype), x, x.shape[-1:], *statistics, *norm[:2], [True, *(p is not None for p in norm[:2])])
     if scale is None:
@@ -235,38 +188,14 @@ def input_gradient(inner: Tensor, x: Tensor, norm, statistics, grad: Tensor, sca
     return sums
 
 
-def summed(parts, function, parameters):
-    """Add up what a function of ``(samples, tokens)`` returns for each chunk: a list of gradients of ``parameters``.
-
-    Any of them may be None.
-    """
-    if len(parts) == 1:
-        return function(*parts[0])
-    totals = [None if p is None else torch.zeros_like(p, dtype=statistics_dtype(p)) for p in parameters]
-    for part in parts:
-        for total, value in zip(totals, function(*part), strict=True):
-            if total is not None:
-                total += value
-    return totals
+def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor, dtype: torch.dtype):
+    """Fold LayerScale (C) into the last layer of a branch: weight (C, ...) and bias (C), in a type."""
+    out, out_bias = (torch.empty(t.shape, dtype=dtype, device=t.device) for t in (weight, bias))
+    return torch.mul(weight, _rows_of(gamma, weight), out=out), torch.mul(bias, gamma, out=out_bias)
 
 
-def scaled_rows(weight: Tensor, bias, gamma, dtype: torch.dtype):
-    """Fold LayerScale (C) or None into the last layer of a branch: weight (C, ...) and bias (C) or None, in a type."""
-    kernels = kernels_for(weight)
-    if kernels and bias is not None:
-        return kernels.scaled_rows(weight, bias, gamma, dtype)
-    if gamma is not None:
-        weight, bias = weight * _rows_of(gamma, weight), None if bias is None else bias * gamma
-    return converted(dtype, weight, bias)
-
-
-def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma):
+def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma: Tensor):
     """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
-    if gamma is None:
-        return grad_weight, grad_bias, None
-    kernels = kernels_for(grad_weight)
-    if kernels:
-        return kernels.scaled_rows_backward(grad_weight, grad_bias, weight, bias, gamma)
     grad_weight = grad_weight.to(grad_bias.dtype)
     grad_gamma = (grad_weight * weight).flatten(1).sum(1) + grad_bias * bias
     return grad_weight * _rows_of(gamma, weight), grad_bias * gamma, grad_gamma
@@ -292,7 +221,7 @@ def _load_kernels():
         return None
     try:
         from . import kernels, kernels_of_heads  # noqa: F401
-        kernels.KERNELS.scaled_rows(*torch.ones(2, 1, 1, device='cuda'), None, torch.float32)
+        kernels.KERNELS.power_of_two(torch.ones(1, device='cuda'), None, 1.)
     except Exception as error:  # Triton needs a C compiler and its own one, which can fail in many ways
         warnings.warn(f'XCiT trains slower on this GPU than it could: Triton cannot compile a kernel ({error})',
                       stacklevel=2)
