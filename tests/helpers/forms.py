@@ -58,7 +58,8 @@ class Branch(nn.Module):
         kind = type(self.branch)
         args = {XCA: (self.heads, ), LPI: (getattr(self.branch, 'bn', None), *(grid or ())), FFN: ()}[kind]
         norm = self.norm.weight, self.norm.bias, self.norm.eps
-        parameters = *FORMS[kind].parameters_of(self.branch), self.gamma
+        gamma, keep = ops.factors(x, self.gamma, keep)
+        parameters = *FORMS[kind].parameters_of(self.branch), gamma
         return residual.residual(FORMS[kind].Form(*args), x, norm, keep, parameters)
 
     def in_parts(self, x, keep, grid):

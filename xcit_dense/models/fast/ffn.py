@@ -22,21 +22,24 @@ class Form(residual.Form):
 
     def backward(self, given, grad, x, keep, out, hidden):
         weight1, _, weight2, _ = given.weights
-        inner, grad_bias2 = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
-        grad_weight2 = _gram(inner, nn.functional.gelu(hidden))
+        inner = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
+        grad_weight2, grad_bias2 = _gram(inner, nn.functional.gelu(hidden)), _sum(inner)
         inner = products.linear_backward(inner, weight2)
         inner = torch.ops.aten.gelu_backward(inner, hidden, grad_input=inner)
-        grad_bias1 = inner.sum((0, 1), dtype=grad_bias2.dtype)
         normed, statistics = ops.normalise(x, given.norm, given.dtype)
-        grad_weight1 = _gram(inner, normed)
+        grad_weight1, grad_bias1 = _gram(inner, normed), _sum(inner)
         inner = products.linear_backward(inner, weight1)
         return [*ops.input_gradient(inner, x, given.norm, statistics, grad, given.scale, out), grad_weight1, grad_bias1,
-                *ops.scaled_rows_backward(grad_weight2, grad_bias2.sum(0), *given.parameters[2:])]
+                *ops.scaled_rows_backward(grad_weight2, grad_bias2, *given.parameters[2:])]
 
 
 def parameters_of(mlp):
     """Return the parameters of an `FFN`."""
     return *weight_and_bias(mlp.fc1), *weight_and_bias(mlp.fc2)
+
+
+def _sum(x):
+    return x.sum((0, 1), dtype=ops.statistics_dtype(x))
 
 
 def _gram(a, b):

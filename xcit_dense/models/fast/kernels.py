@@ -153,14 +153,14 @@ def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, residual
 
 
 @triton.jit
-def _add_branch(x, branch, offset, keep, out, stride, N, C, BLOCK: tl.constexpr):
+def _add_branch(x, branch, offset, keep, out, stride, step, N, C, BLOCK: tl.constexpr):
     sample = tl.program_id(1).to(tl.int64)
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask, at = places < N * C, sample * N * C + places
     y = tl.load(branch + at, mask=mask).to(tl.float32)
     y += tl.load(offset + sample * stride + places % C, mask=mask).to(tl.float32)
     if keep is not None:
-        y *= tl.load(keep + sample)
+        y *= tl.load(keep + sample * step)
     tl.store(out + at, tl.load(x + at, mask=mask).to(tl.float32) + y, mask=mask)
 
 
@@ -169,15 +169,15 @@ def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, o
     """Write x + keep * (branch + offset) of tokens to ``out``, with ``offset`` (C) or (B, C) and ``keep`` (B)."""
     B, N, C = x.shape
     launch(_add_branch, (-(-N * C // 1024), B), x, branch, offset, keep, out,
-            C if offset.dim() == 2 else 0, N, C, BLOCK=1024)
+            C if offset.dim() == 2 else 0, 0 if keep is None else keep.stride(0), N, C, BLOCK=1024)
 
 
 @triton.jit
-def _power_of_two(x, factors, out, length, times, BLOCK: tl.constexpr):
+def _power_of_two(x, factors, out, step, length, times, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     x = tl.load(x + i, mask=i < length, other=0.).to(tl.float32)
     if factors is not None:
-        x *= tl.load(factors + i, mask=i < length, other=0.)
+        x *= tl.load(factors + i * step, mask=i < length, other=0.)
     largest = tl.maximum(tl.max(tl.abs(x), 0), 1e-30)
     exponent = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
     tl.store(out, exponent * times)
@@ -187,5 +187,6 @@ def _power_of_two(x, factors, out, length, times, BLOCK: tl.constexpr):
 def power_of_two(x: Tensor, factors: Tensor | None, times: float) -> Tensor:
     """Return ``times`` the power of two below the largest magnitude (1) of a vector, times ``factors`` if given."""
     out = x.new_empty(1, dtype=torch.float32)
-    launch(_power_of_two, (1, ), x, factors, out, len(x), times, BLOCK=triton.next_power_of_2(len(x)))
+    launch(_power_of_two, (1, ), x, factors, out, 0 if factors is None else factors.stride(0), len(x), times,
+            BLOCK=triton.next_power_of_2(len(x)))
     return out

@@ -43,7 +43,8 @@ class Form(residual.Form):
         normed = tokens_to_map(normed, *self.shape)
         before = _depthwise(normed, weight1, bias1)
         y = F.gelu(before)
-        inner, grad_bias2 = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
+        inner = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
+        grad_bias2 = inner.sum((0, 1), dtype=mean.dtype)
         inner, grad_weight2 = _depthwise_backward(tokens_to_map(inner, *self.shape),
                                                   normalise(y, mean, rstd, bn_weight, bn_bias), weight2)
         inner, *grads_bn = normalise_backward(inner, y, mean, rstd, bn_weight, count, self.group, in_place=True)
@@ -52,7 +53,7 @@ class Form(residual.Form):
         inner, grad_weight1 = _depthwise_backward(inner, normed, weight1)
         return [*ops.input_gradient(map_to_tokens(inner), x, given.norm, statistics, grad, given.scale, out),
                 grad_weight1, grad_bias1, *grads_bn,
-                *ops.scaled_rows_backward(grad_weight2, grad_bias2.sum(0), *last)]
+                *ops.scaled_rows_backward(grad_weight2, grad_bias2, *last)]
 
 
 def parameters_of(lpi):

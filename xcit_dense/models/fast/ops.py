@@ -75,7 +75,7 @@ def factors(x: Tensor, gamma, keep):
     if gamma is not None and compute_dtype(x) == torch.float16:
         with torch.no_grad():
             scale = power_of_two(gamma)
-        gamma, keep = gamma / scale, scale.repeat(len(x)) if keep is None else keep * scale
+        gamma, keep = gamma / scale, scale.expand(len(x)) if keep is None else keep * scale
     return gamma, keep
 
 
@@ -92,20 +92,12 @@ def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
     return power_of_two(largest, keep, 8.)
 
 
-def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None):
-    """Return the gradient of a branch from that of the residual sum (B, n, C): times ``keep`` (B), over ``scale``.
-
-    Returns:
-        The gradient in ``dtype``, for products, and its sum over the tokens (B, C) in full precision.
-    """
-    total, factor = grad.sum(1, dtype=statistics_dtype(grad)), keep
-    if scale is not None:
-        factor = scale.reciprocal().expand(len(grad)) if keep is None else keep / scale
+def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None) -> Tensor:
+    """Return the gradient of a branch from that of the residual sum (b, n, C): times ``keep`` (b), over ``scale``."""
+    factor = keep if scale is None else keep / scale  # in float16 there is always a keep: see `factors`
     if factor is None:
-        return grad.to(dtype), total
-    factor = factor.to(total.dtype)
-    rounded = torch.empty_like(grad, dtype=dtype)
-    return torch.mul(grad, factor.view(-1, 1, 1), out=rounded), total * factor.unsqueeze(1)
+        return grad.to(dtype)
+    return torch.mul(grad, factor.view(-1, 1, 1), out=torch.empty_like(grad, dtype=dtype))
 
 
 def unscaled(scale, *grads):
@@ -197,7 +189,7 @@ def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor, dtype: torch.dtype)
 def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma: Tensor):
     """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
     grad_weight = grad_weight.to(grad_bias.dtype)
-    grad_gamma = (grad_weight * weight).flatten(1).sum(1) + grad_bias * bias
+    grad_gamma = torch.addcmul((grad_weight * weight).flatten(1).sum(1), grad_bias, bias)
     return grad_weight * _rows_of(gamma, weight), grad_bias * gamma, grad_gamma
 
 

@@ -55,7 +55,8 @@ class Form(residual.Form):
     def backward(self, given, grad, x, keep, out, mean, matrix, *kept):
         N, weights = x.shape[1], Weights(*given.weights)
         tokens, statistics = ops.normalise(x, given.norm, given.dtype, mean)
-        inner, grad_offset = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
+        inner = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
+        grad_offset = inner.sum(1, dtype=mean.dtype)
         grad_matrix = products.gram(inner, tokens, is_gradient=True).to(mean.dtype)
         grad_mean, symmetric, grads = mix_backward(grad_matrix, grad_offset, Kept(*kept), mean, N, weights,
                                                    given.parameters[3:], given.dtype)
