@@ -1,5 +1,6 @@
 """The digits that the Gram form loses: the table of docs/design.md."""
 import re
+import warnings
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 
 from helpers.models import relative_error
 from helpers.paths import ROOT
-from xcit_dense.models.fast import xca
+from xcit_dense.models.fast import mix, xca
 from xcit_dense.models.xca import XCA
 
 
@@ -49,3 +50,13 @@ def test_half_types_lose_no_more_of_them_than_the_token_form(dtype, times):
             token, gram = attention(x), xca.gram_form(attention, x, torch.ones(384))
         exact = attention.double()(x.double())
     assert relative_error(gram, exact) < relative_error(token, exact)
+
+
+def test_on_a_gpu_lost_digits_are_a_warning_at_the_next_check():
+    """Where reading the result at once would block the device."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for lost in (False, False, True):
+            mix.warn_later(torch.tensor(lost))
+    with pytest.warns(UserWarning, match='lost digits.*set_fast'):
+        mix.warn_later(torch.tensor(False))

@@ -7,6 +7,7 @@ G receives W^T L W / 2, W receives L W G, and m receives N L m.
 
 Batches stand inside: (rows, B, columns), so that all images share one product.
 """
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -63,15 +64,15 @@ def mix(mean, gram, num_tokens, weights, compute_dtype, guard=False):
         M (B, C, C) and c (B, C): gamma * XCA is Xc M^T + c; and what `mix_backward` needs.
 
     Raises:
-        CancelsError: `cancels` is True.
+        CancelsError: `cancels` is True, on a CPU. On other devices, a warning follows.
     """
     (B, C), h = mean.shape, len(weights.heads)
     means = F.linear(mean, weights.qkv, weights.bias)
     # the Gram matrix is symmetric
     product = products.small_product(weights.heads.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
     covariance = (product.flatten(1, 2) @ weights.heads.mT).view(h, -1, B, product.shape[1])
-    if guard and cancels(covariance.diagonal(dim1=1, dim2=3), gram, weights.heads):
-        raise CancelsError
+    if guard:
+        _check(cancels(covariance.diagonal(dim1=1, dim2=3), gram, weights.heads))
     attn, cosine, inverse, mean_out = _attend(covariance, means, weights.temperature, num_tokens)
     matrix = products.small_product(weights.proj, _values(attn, weights).t(), compute_dtype)
     matrix = matrix.view(C, B, C).transpose(0, 1)
@@ -186,8 +187,28 @@ def _values(attn, weights):
     return (attn.flatten(1, 2) @ _value_rows(weights)).view(weights.qkv.shape[1], -1)
 
 
-def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
-    """Whether squared lengths (h, B, I), the diagonals of W G W^T, lost digits to the entries of G.
+def _check(lost):
+    if lost.device.type != 'cpu':  # reading it now would block the device
+        warn_later(lost.to('cpu', non_blocking=True))
+    elif lost:
+        raise CancelsError
+
+
+def warn_later(lost: Tensor):
+    """At the next call, which is many steps later, warn if ``lost``, a bool on its way to the CPU, is True."""
+    if _on_their_way and _on_their_way.pop():
+        warnings.warn(
+            'the attention of XCiT lost digits to tokens that vary most in directions that its queries or keys ignore: '
+            'in float32, outputs may be off by more than 1e-6 and gradients by more than 1e-5. To avoid it: '
+            'xcit_dense.set_fast(False), or XCIT_DENSE_FAST=0 in the environment', stacklevel=2)
+    _on_their_way.append(lost)
+
+
+_on_their_way = []
+
+
+def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> Tensor:
+    """Whether squared lengths (h, B, I), the diagonals of W G W^T, lost digits to the entries of G: one bool.
 
     Their relative error is the rounding of G's entries, 6e-8 of its norm, times the squared length of the weights
     divided by the square. The measured error is 1e-2 of that, as roundings average out; it depends on the processor.
@@ -196,4 +217,4 @@ def cancels(squares: Tensor, gram: Tensor, weight: Tensor) -> bool:
     """
     rows = torch.linalg.vector_norm(weight, dim=2).square().unsqueeze(1)
     largest = torch.linalg.vector_norm(gram, dim=(1, 2)).unsqueeze(1) * rows
-    return bool((largest / squares.abs().clamp_min(1e-24)).mean() > 500)
+    return (largest / squares.abs().clamp_min(1e-24)).mean() > 500

@@ -16,15 +16,22 @@ Precision. With centring, the form is as exact as the token form if all tokens s
 itself, that component would cancel in later differences. Sums and the C x C matrices stay in float32, even under
 autocast. One weakness is left: if the tokens vary most in directions that the weights of a query or key ignore, the
 squared lengths are small differences of large entries of G, in float32. On a CPU, `cancels` detects this and the token
-form runs. On other devices, where the check would block the device, and under a compiler, it is not detected. How
+form runs. On a GPU, which must not wait for the check, a warning follows; under a compiler it is not detected. How
 large the error is, and the derivation step by step: docs/design.md.
 """
+from itertools import count
+
 import torch
 from torch import Tensor
 
 from . import ops, products, residual
 from .mix import Kept, Weights, mix, mix_backward, prepare
 from .untouched import weight_and_bias
+
+#: On a GPU, one of so many passes is checked for digits that the Gram form loses; a prime, so that every block gets
+#: its turn.
+CHECK_EVERY = 997
+_passes = count(1)
 
 
 class Form(residual.Form):
@@ -47,7 +54,7 @@ class Form(residual.Form):
     def forward(self, given, x, keep, out):
         centred, mean = ops.centre(x, given.norm, given.dtype)
         # half types round the tokens themselves, so the token form would lose the same
-        guard = x.device.type == 'cpu' and given.dtype == torch.float32
+        guard = given.dtype == torch.float32 and (x.device.type == 'cpu' or next(_passes) % CHECK_EVERY == 0)
         matrix, offset, kept = mix(mean, products.gram(centred, centred), x.shape[1], given.weights, given.dtype, guard)
         ops.add_branch(x, products.linear, centred, matrix, offset, keep, out)
         return mean, matrix, *kept
