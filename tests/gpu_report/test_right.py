@@ -1,6 +1,4 @@
 """The stage right in its tiny form: each check passes, and fails where its subject is broken."""
-from importlib import import_module
-
 import pytest
 import torch
 
@@ -10,10 +8,10 @@ from xcit_dense.gpu_report import right_values
 from xcit_dense.gpu_report.checks import Setting, within
 from xcit_dense.gpu_report.right import CHECKS
 from xcit_dense.gpu_report.steps import build, copy_of, errors_of, recipe_sizes, step
+from xcit_dense.models import fusing
 from xcit_dense.models.drop_path import DropPath
 from xcit_dense.models.fast import branches, ops, products, xca
 
-fuse = import_module('xcit_dense.models.fast.fuse')  # the package has a function of this name
 RUN = {check.name: check.run for check in CHECKS}
 SLOW = [pytest.param(name, marks=pytest.mark.slow) if name == 'compiled' else name for name in RUN]
 
@@ -68,7 +66,7 @@ BROKEN = dict(
     forward_off=lambda: replaced(ops, 'add_branch', lambda _, *args: args[-1].mul_(1.0001)),
     gradient_off=lambda: replaced(products, 'linear_backward', lambda y, *_: y * 1.001),
     products_lose_bits=lambda: replaced(products, 'linear', coarse),
-    bias_of_a_norm_not_folded=lambda: replaced(fuse, 'fuse_conv_bn_eval', without_bias),
+    bias_of_a_norm_not_folded=lambda: replaced(fusing, 'fuse_conv_bn_eval', without_bias),
     reads_a_value=lambda: replaced(
         DropPath, 'draw', lambda keep, *_: keep if keep is None or bool(keep.sum() >= 0) else None),
     reads_in_backward=lambda: replaced(
@@ -101,7 +99,6 @@ def test_each_check_fails_on_a_broken_model(name, fault, words, setting, monkeyp
 
 def test_a_fast_path_that_does_not_run_proves_nothing(setting, monkeypatch):
     monkeypatch.setattr(branches, 'can_run', lambda x: False)
-    monkeypatch.setattr(branches, 'can_run_or_be_traced', lambda x: False)
     outcome = RUN['fast_path'](setting)
     assert outcome.passed is False and 'did not run' in outcome.text
 

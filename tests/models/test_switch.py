@@ -65,13 +65,12 @@ def test_switch_by_call_and_by_block():
 
 
 @pytest.mark.parametrize('value, wanted', (
-    *((word, False) for word in ('0', 'off', ' No ', 'false')),
-    *((word, True) for word in ('1', 'true', 'on', 'Yes', '')), ('2', None)))
+    ('0', False), ('1', True), ('', True), ('off', None)))
 def test_switch_by_environment(value, wanted, monkeypatch):
     monkeypatch.setenv('XCIT_DENSE_FAST', value)
     module = module_from_spec(find_spec('xcit_dense.models.fast.switch'))  # as when it is first imported
     if wanted is None:
-        with pytest.raises(SetupError, match='XCIT_DENSE_FAST.*2'):
+        with pytest.raises(SetupError, match="XCIT_DENSE_FAST.*'off'"):
             module.__spec__.loader.exec_module(module)
     else:
         module.__spec__.loader.exec_module(module)

@@ -15,6 +15,7 @@ from ..compat.compiler import keep_sizes_dynamic
 from ..text import type_name
 from . import fast
 from .block import XCABlock
+from .fusing import fuse
 from .positions import FourierPositions
 from .stem import ConvPatchEmbed
 from .tokens import map_to_tokens, tokens_to_map
@@ -108,7 +109,7 @@ class Trunk(BaseModule):
             self.eval().requires_grad_(False)
             for part in (*([self.patch_embed.proj] if type(self.patch_embed) is ConvPatchEmbed else []),
                          *self._levels()):
-                fast.fuse(part)
+                fuse(part)
             self.is_fused = True
         return self
 

@@ -11,9 +11,8 @@ from .mix import CancelsError
 from .residual import residual
 from .untouched import (
     are_plain,
-    are_traceable,
+    can_be_traced,
     can_run,
-    can_run_or_be_traced,
     is_batch_norm,
     is_depthwise,
     is_gelu,
@@ -27,15 +26,14 @@ from .untouched import (
 def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
     parts = block._modules  # for speed: block.attn searches three dicts
-    attn, traced = parts.get('attn'), is_traced()
-    if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)) or (
-            attn.training and attn.drop_rate):
+    attn = parts.get('attn')
+    if not (xca.is_cheaper(x) and _is_attention(attn)) or attn.training and attn.drop_rate:
         return None
     parameters = xca.parameters_of(attn)
-    if traced:  # the Gram form in ordinary operations
-        if not (are_traceable(parameters) and _is_layer_scale(block.gamma1)):
-            return None
+    if is_traced() and can_be_traced(parameters) and _is_layer_scale(block.gamma1):
         return x + block.drop_path(xca.gram_form(attn, block.norm1(x), block.gamma1))
+    if not can_run(x):
+        return None
     before = torch.get_rng_state() if x.device.type == 'cpu' else None
     args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
     try:

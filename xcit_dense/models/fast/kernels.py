@@ -173,20 +173,18 @@ def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, o
 
 
 @triton.jit
-def _power_of_two(x, factors, out, step, length, times, BLOCK: tl.constexpr):
+def _largest(x, factors, out, step, length, times, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     x = tl.load(x + i, mask=i < length, other=0.).to(tl.float32)
     if factors is not None:
         x *= tl.load(factors + i * step, mask=i < length, other=0.)
-    largest = tl.maximum(tl.max(tl.abs(x), 0), 1e-30)
-    exponent = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
-    tl.store(out, exponent * times)
+    tl.store(out, tl.maximum(tl.max(tl.abs(x), 0), 1e-30) * times)
 
 
 @operator
-def power_of_two(x: Tensor, factors: Tensor | None, times: float) -> Tensor:
-    """Return ``times`` the power of two below the largest magnitude (1) of a vector, times ``factors`` if given."""
+def largest(x: Tensor, factors: Tensor | None, times: float) -> Tensor:
+    """Return ``times`` the largest magnitude (1), 1e-30 at least, of a vector, times ``factors`` if given."""
     out = x.new_empty(1, dtype=torch.float32)
-    launch(_power_of_two, (1, ), x, factors, out, 0 if factors is None else factors.stride(0), len(x), times,
+    launch(_largest, (1, ), x, factors, out, 0 if factors is None else factors.stride(0), len(x), times,
             BLOCK=triton.next_power_of_2(len(x)))
     return out

@@ -50,46 +50,40 @@ def no_autocast(x: Tensor):
     return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
 
 
-def power_of_two(x: Tensor, factors=None, times: float = 1.) -> Tensor:
-    """Return ``times`` the power of two below the largest magnitude (1) of a vector, times ``factors`` if given."""
+def largest(x: Tensor, factors=None, times: float = 1.) -> Tensor:
+    """Return ``times`` the largest magnitude (1), 1e-30 at least, of a vector, times ``factors`` if given."""
     kernels = kernels_for(x)
     if kernels:
-        return kernels.power_of_two(x, factors, times)
-    largest = (x if factors is None else x * factors).abs().amax(0, keepdim=True)
-    return exponent(largest) * times
-
-
-def exponent(x: Tensor) -> Tensor:
-    """Return the power of two below each positive number, 2^-100 at least: a float32 without its digits."""
-    return (x.float().clamp_min(1e-30).view(torch.int32) & 0x7F800000).view(torch.float32)
+        return kernels.largest(x, factors, times)
+    x = x.float() if factors is None else x * factors
+    return x.abs().amax(0, keepdim=True).clamp_min(1e-30) * times
 
 
 def factors(x: Tensor, gamma, keep):
     """Return LayerScale (C) and the factors of the samples (B), each None for ones, as a branch needs them.
 
-    A LayerScale of 1e-5 would push the weights that it is folded into out of float16's range, so in float16 its power
-    of two moves to ``keep``.
+    A LayerScale of 1e-5 would push the weights that it is folded into out of float16's range, so in float16 its largest
+    entry moves to ``keep``.
     """
     if keep is not None:
         keep = keep.to(statistics_dtype(x))
     if gamma is not None and compute_dtype(x) == torch.float16:
         with torch.no_grad():
-            scale = power_of_two(gamma)
+            scale = largest(gamma)
         gamma, keep = gamma / scale, scale.expand(len(x)) if keep is None else keep * scale
     return gamma, keep
 
 
 def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
-    """Return the power of two that `gradient_of_branch` divides by before it rounds to float16; None for other types.
+    """Return what `gradient_of_branch` divides by before it rounds to float16; None for other types.
 
     The gradient of a branch is that of the block's output times a LayerScale of 1e-5, spread over thousands of tokens:
-    below the smallest float16 except for the largest loss scales. After the division it is at most 1/4, so that sums
+    below the smallest float16 except for the largest loss scales. After the division it is at most 1/8, so that sums
     over tokens stay in range.
     """
     if dtype != torch.float16:
         return None
-    largest = torch.linalg.vector_norm(grad, float('inf'), (1, 2)).float()
-    return power_of_two(largest, keep, 8.)
+    return largest(torch.linalg.vector_norm(grad, float('inf'), (1, 2)).float(), keep, 8.)
 
 
 def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None) -> Tensor:
@@ -213,7 +207,7 @@ def _load_kernels():
         return None
     try:
         from . import kernels, kernels_of_heads  # noqa: F401
-        kernels.KERNELS.power_of_two(torch.ones(1, device='cuda'), None, 1.)
+        kernels.KERNELS.largest(torch.ones(1, device='cuda'), None, 1.)
     except Exception as error:  # Triton needs a C compiler and its own one, which can fail in many ways
         warnings.warn(f'XCiT trains slower on this GPU than it could: Triton cannot compile a kernel ({error})',
                       stacklevel=2)

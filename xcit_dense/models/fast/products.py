@@ -55,13 +55,6 @@ def linear_backward(grad: Tensor, weight: Tensor) -> Tensor:
     return linear(grad, weight.mT)
 
 
-def add_linear_backward(total: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
-    """Add `linear_backward` with one weight per sample to ``total``, and return it."""
-    if _is_convolution(grad, weight):
-        return total.add_(linear_backward(grad, weight))
-    return total.baddbmm_(grad, weight.to(grad.dtype))
-
-
 def _is_convolution(x, weight):
     return x.device.type == 'cpu' and x.dtype == torch.float32 and (weight.dim() == 2 or len(x) == 1)
 

@@ -7,18 +7,10 @@ import torch
 from ...errors import SetupError
 
 _VARIABLE = 'XCIT_DENSE_FAST'
-_WORDS = {'': True, '1': True, 'true': True, 'on': True, 'yes': True,
-          '0': False, 'false': False, 'off': False, 'no': False}
-
-
-def _from_environment():
-    word = os.environ.get(_VARIABLE, '')
-    if word.strip().lower() not in _WORDS:
-        raise SetupError(f'the environment variable {_VARIABLE} must be 1 (on) or 0 (off), got {word!r}')
-    return _WORDS[word.strip().lower()]
-
-
-_on = _from_environment()
+_word = os.environ.get(_VARIABLE, '')
+if _word not in ('', '0', '1'):
+    raise SetupError(f'the environment variable {_VARIABLE} must be 1 (on) or 0 (off), got {_word!r}')
+_on = _word != '0'
 
 
 def is_on() -> bool:

@@ -70,11 +70,11 @@ class Form(residual.Form):
         # the gradient that reaches a token through the mean, minus what centring removes
         row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
         if given.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
-            largest = ops.exponent(torch.linalg.vector_norm(symmetric, float('inf'), (1, 2), keepdim=True))
+            largest = torch.linalg.vector_norm(symmetric, float('inf'), (1, 2), keepdim=True).clamp_min(1e-30)
             total = products.linear(tokens, symmetric / largest, row.squeeze(1) / largest.squeeze(2)).mul_(largest)
         else:
             total = products.linear(tokens, symmetric, row.squeeze(1))  # the matrix is symmetric
-        total = products.add_linear_backward(total, inner, matrix)
+        total.add_(products.linear_backward(inner, matrix))
         return [*ops.input_gradient(total, x, given.norm, statistics, grad, given.scale, out), *grads]
 
 
