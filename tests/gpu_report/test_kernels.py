@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from xcit_dense.gpu_report import kernels, operators
+from xcit_dense.gpu_report import branches, kernels, operators
 from xcit_dense.gpu_report.checks import Setting
 from xcit_dense.gpu_report.operators import CONVOLUTIONS, FUSED, OTHER, PRODUCTS
 
@@ -118,3 +118,17 @@ def test_a_branch_that_is_not_fast_is_an_error(tmp_path, monkeypatch):
     from xcit_dense import set_fast
     with set_fast(False), pytest.raises(RuntimeError, match='fast form of XCA'):
         kernels.find_time(Setting('cpu', True, tmp_path), 16)
+
+
+def test_branches_in_both_forms(tmp_path, monkeypatch):
+    """A fast form that is slower than the plain line fails, except in the tiny form."""
+    tiny = Setting('cpu', True, tmp_path)
+    found = branches.compare_forms(tiny)
+    assert found.passed is None and [(row['mode'], row['branch']) for row in found.rows] == [
+        (mode, name) for mode in ('training', 'inference') for name in ('XCA', 'LPI', 'FFN')]
+    assert all(float(row[name]) > 0 for row in found.rows for name in ('fast, ms', 'plain, ms', 'host of fast'))
+    assert 'not possible' in branches.time_products(tiny).text
+    monkeypatch.setattr(branches, '_CELLS', (('nano_12_p16', (256, 256), 1), ))
+    monkeypatch.setattr(branches, 'time_interleaved', lambda steps, *_: dict(fast=[0.3], plain=[0.2]))
+    found = branches.compare_forms(Setting('cpu', False, tmp_path))
+    assert found.passed is False and 'XCA of nano_12_p16 at 256x256 in training (0.67)' in found.text

@@ -8,7 +8,16 @@ from mmengine.device import get_device
 
 from ..archs import get_arch
 from ..text import first_line
-from .costs import copy_rate, matrix_rate, moved_elements, multiply_adds, time_call, without_tf32
+from .costs import (
+    copy_rate,
+    host_time,
+    launches,
+    matrix_rate,
+    moved_elements,
+    multiply_adds,
+    time_call,
+    without_tf32,
+)
 from .models import build_models
 from .runtimes import RUNTIMES
 
@@ -92,6 +101,8 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     Returns:
         A dict: the cell, and a dict per model in ``rows``. Times are seconds per batch. ``error`` and
         ``gradient_error`` of a row are relative to plain in float32 (2-norm; worst map; all parameters as one vector).
+        On a GPU ``host_seconds`` is the time after which a step returns, before the GPU is done; where it is that of
+        the step, the GPU waits for ``launches``.
     """
     images = torch.randn(batch, 3, *image, device=get_device())
     models = build_models(arch, mode, names, compiled, images.shape)
@@ -112,6 +123,9 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     seen.clear()
     for name, seconds in time_interleaved(steps, runs, warmup).items():
         rows[name].update(seconds=statistics.median(seconds), fastest=min(seconds), slowest=max(seconds))
+    for name in steps if images.is_cuda else ():
+        host = statistics.median(host_time(steps[name]) for _ in range(runs))
+        rows[name].update(host_seconds=host, launches=launches(steps[name])[0])
     for name, row in rows.items():
         _relate(row, rows.get('plain', {}))
         if name in RUNTIMES and 'seconds' in row:

@@ -5,6 +5,7 @@ from time import perf_counter
 import torch
 import torch.nn.functional as F
 from mmengine.device import get_device
+from torch.profiler import ProfilerActivity, profile
 
 from ..archs import get_arch
 from ..models import PYRAMID_STRIDES
@@ -23,9 +24,8 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         height: Height of the image in pixels.
         width: Width of the image in pixels.
         training: Whether to count the backward pass too.
-        released: Whether to count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the
-            grid. Otherwise, XCA counts in its Gram form if that is less, class attention without keys and values, and
-            positions not at all: they are one product per row and per column.
+        released: Whether to count what `ReferenceXCiT` does: XCA on tokens. Otherwise, XCA counts in its Gram form if
+            that is less.
         num_classes: Number of classes of an `XCiTClassifier`; None for the backbone with its pyramid.
     """
     arch = get_arch(arch)
@@ -37,9 +37,9 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         stem += 9 * channels_in * channels * cells * (2 if training and N is None else passes)
         N = cells
     block = sum(branch_multiply_adds(arch, N, training=training, released=released).values())
-    positions = 64 * N * C * (2 if training else 1) if released else 0
+    positions = 64 * N * C * (2 if training else 1)
     if num_classes is not None:
-        attention = 3 * (N + 1) * C * C + 2 * (N + 1) * C if released else 3 * C * C + 2 * (N + 1) * C * arch.num_heads
+        attention = 3 * (N + 1) * C * C + 2 * (N + 1) * C
         ends = 2 * (attention + C * C + 2 * C * int(C * arch.mlp_ratio)) + C * num_classes
         return stem + positions + arch.depth * block + ends * passes
     pyramid = sum(N * C * C * {2: 4, 4: 4 + 16}.get(arch.patch_size // stride, 0) for stride in PYRAMID_STRIDES)
@@ -144,6 +144,25 @@ def time_call(call) -> float:
     call()
     _wait()
     return perf_counter() - start
+
+
+def host_time(call) -> float:
+    """Return the seconds until one call returns, whatever the GPU still has to do."""
+    _wait()
+    start = perf_counter()
+    call()
+    seconds = perf_counter() - start
+    _wait()
+    return seconds
+
+
+def launches(step) -> tuple:
+    """Return how many kernels, copies and fills a function launches on the GPU, and how often it waits for them."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        step()
+    events = found.events()
+    return (sum(event.device_type == torch.autograd.DeviceType.CUDA for event in events),
+            sum(event.name.startswith('cuda') and event.name.endswith('Synchronize') for event in events))
 
 
 def _wait():

@@ -8,11 +8,11 @@ that counts will do (tests/benchmark/nullgpu).
 from functools import partial
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from .cells import make_step
+from .costs import launches
 from .models import build_models
 
 _BANDWIDTH, _HALF_RATE, _FULL_RATE = 3.35e12, 790e12, 60e12  # bytes and FLOPs per second
@@ -74,15 +74,6 @@ def _size(t):
     for length, stride in zip(t.shape, t.stride(), strict=True):
         count *= length if stride else 1
     return count
-
-
-def launches(step) -> tuple:
-    """Return how many kernels, copies and fills a function launches on the GPU, and how often it waits for them."""
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        step()
-    events = found.events()
-    return (sum(event.device_type == torch.autograd.DeviceType.CUDA for event in events),
-            sum(event.name.startswith('cuda') and event.name.endswith('Synchronize') for event in events))
 
 
 def paper_jobs(arch, images, **options):

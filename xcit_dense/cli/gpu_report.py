@@ -17,7 +17,8 @@ def _read_options(argv):
                         'results of all runs with this folder, gpu_report.md and the plots')
     parser.add_argument('--stages', nargs='+', metavar='STAGE', help='right: results as on a CPU, in float32 and half '
                         'types; trains: demos and full configs, interrupted and in a group of processes; fast: '
-                        'throughput and memory; kernels: where the time goes (default: all, in this order)')
+                        'throughput and memory; kernels: where the time goes; compiled: under torch.compile '
+                        '(default: all, in this order)')
     parser.add_argument('--checks', nargs='+', default=[], metavar='CHECK', help='only these checks of the stages; '
                         '--list names them')
     parser.add_argument('--list', action='store_true', help='list the checks and stop')

@@ -10,18 +10,12 @@ from ..archs import get_arch
 from ..benchmark.cells import DTYPES, make_step
 from ..benchmark.costs import branch_elements, branch_multiply_adds, moved_elements, multiply_adds, time_call
 from ..benchmark.models import build_models
-from ..models import fast
+from .branches import FORMS, compare_forms, time_products
 from .checks import Check, Outcome
 from .measuring import DTYPE, describe, rates
 from .operators import BOUND_BY_MEMORY, CONVOLUTIONS, FUSED, PRODUCTS, profile
 
 _BATCH = 2
-#: The branches of a block; its sum with the residual is part of each.
-_BRANCHES = {
-    'XCA': lambda block, x, height, width: fast.attend(block, x),
-    'LPI': fast.mix_neighbours,
-    'FFN': lambda block, x, height, width: fast.feed_forward(block, x),
-}
 #: The whole step, beside the branches.
 STEP = 'training step'
 #: Above this share of a step, the groups that memory bounds are worth kernels of their own.
@@ -61,7 +55,7 @@ def _steps(model, arch, image):
 
     def run(name):
         with torch.autocast(device, DTYPES[DTYPE]):
-            y = _BRANCHES[name](block, x, *grid)
+            y = FORMS[name][0](block, x, *grid)
         if y is None:
             raise RuntimeError(f'the fast form of {name} does not run')
         y.backward(gradient)
@@ -69,7 +63,7 @@ def _steps(model, arch, image):
         block.zero_grad(set_to_none=True)
 
     images = torch.randn(_BATCH, 3, *image, device=device)
-    return {**{name: partial(run, name) for name in _BRANCHES}, STEP: make_step(model, images, 'training', DTYPE)}
+    return {**{name: partial(run, name) for name in FORMS}, STEP: make_step(model, images, 'training', DTYPE)}
 
 
 def floors(arch, image, rates) -> dict:
@@ -177,6 +171,9 @@ def _ms(seconds):
 
 
 #: The checks in the order in which they run.
-CHECKS = tuple(Check(f'block_p{patch_size}', f'Kernels of a block and of a training step of small 12, patch '
+CHECKS = (
+    Check('forms', 'Every branch of a block in its fast form and as the plain line', compare_forms, 2),
+    Check('products', 'The Gram matrix and the products of C x C matrices', time_products, 1),
+    *(Check(f'block_p{patch_size}', f'Kernels of a block and of a training step of small 12, patch '
                      f'{patch_size}, 800x1280, {_BATCH} images, {DTYPE}', partial(find_time, patch_size=patch_size), 3)
-               for patch_size in (16, 8))
+      for patch_size in (16, 8)))

@@ -22,7 +22,8 @@ STAGES = dict(
     right=('Right: the same results as on a CPU', f'{__package__}.right'),
     trains=('Trains: mixed precision, several processes, the full configs', f'{__package__}.trains'),
     fast=('Fast: throughput and memory beside other backbones', f'{__package__}.fast'),
-    kernels=('Where the time goes: kernels of a block', f'{__package__}.kernels'))
+    kernels=('Where the time goes: kernels of a block', f'{__package__}.kernels'),
+    compiled=('Compiled: throughput and memory under torch.compile', f'{__package__}.compiled'))
 FILE = 'gpu_report.json'
 #: How the result of a check that ran out of time begins.
 _STOPPED = 'stopped after'

@@ -54,7 +54,7 @@ def _stubs(site):
 
 
 def launches(step) -> tuple:
-    """As `xcit_dense.benchmark.paper.launches`, which asks a profiler that needs a GPU."""
+    """As `xcit_dense.benchmark.costs.launches`, which asks a profiler that needs a GPU."""
     names = [name for name in launched(step) if not name.startswith('memcpy H2H')]
     waits = sum(name.startswith('SYNC') for name in names)
     return len(names) - waits, waits
