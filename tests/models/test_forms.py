@@ -33,7 +33,7 @@ def test_gram_form_is_the_token_form(common, dead, heads, bias):
             for parameter in attention.qkv.parameters():
                 parameter[row] = 0
     x, weights = (torch.randn(2, 99, 32) + common * torch.randn(1, 1, 32)).requires_grad_(), torch.randn(2, 99, 32)
-    got, wanted = xca.gram_form(attention, x, torch.ones(32)), attention(x)
+    got, wanted = xca.gram_form(attention, x), attention(x)
     assert relative_error(got, wanted) < 5e-6
     if common == 0:
         assert_close(gradients(got, weights, x), gradients(wanted, weights, x), 5e-6)
@@ -75,7 +75,7 @@ def test_gram_form_under_autocast_is_as_exact_as_the_token_form(in_block, dtype,
         if in_block:
             out = (model.forward if gram else model.in_parts)(x, None, None)
         else:
-            out = xca.gram_form(model, x, torch.ones(32)) if gram else model(x)
+            out = xca.gram_form(model, x) if gram else model(x)
         return [out, *gradients(out, weights, x, *model.parameters())]
 
     gram, token, exact = [], [], []

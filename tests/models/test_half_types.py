@@ -226,3 +226,17 @@ def test_a_training_step_does_not_wait_for_the_gpu():
             loss.backward()
         finally:
             torch.cuda.set_sync_debug_mode('default')
+
+
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
+def test_compiled_blocks_keep_a_small_layer_scale(dtype):
+    """Of 1e-5, as deep models have: what a compiler gets does not fold it into weights of a half type."""
+    torch._dynamo.reset()
+    block, x = make_block(1e-5), torch.randn(2, TOKENS, 32) * 1e-6  # so that the sum with x loses little
+    with torch.no_grad():
+        wanted = copy.deepcopy(block).double()(x.double(), *GRID) - x.double()
+        with torch.autocast('cpu', dtype):
+            got = torch.compile(block, backend='eager', fullgraph=True)(x, *GRID) - x
+            with set_fast(False):
+                theirs = block(x, *GRID) - x
+    assert relative_error(got, wanted) < 2 * relative_error(theirs, wanted)

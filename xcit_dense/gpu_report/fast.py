@@ -100,8 +100,8 @@ def _goals(cell, found, name):
         if seconds:
             times = seconds / row['seconds']
             goals.append((f'{times:.2f} times as fast as {rival + form}, not {least:g}', times >= least))
-    if cell['mode'] == 'training' and not form:
-        share, most = row.get('peak_share', 0), MEMORY[patch_size]
+    if cell['mode'] == 'training' and not form and 'peak_share' in row:
+        share, most = row['peak_share'], MEMORY[patch_size]
         goals.append((f'{share:.2f} of the peak memory of plain, not {most:g}', share <= most))
     return goals
 

@@ -37,10 +37,10 @@ def plot_memory(results, file) -> bool:
 def _cells_of(results):
     """Return the cells of all checks, with rows by model; a check that measured a cell again only adds to it."""
     cells = {}
-    for result in results.get('fast', {}).values():
+    for result in (*results.get('fast', {}).values(), *results.get('compiled', {}).values()):
         for cell in result['facts'].get('cells', ()):
             rows = {row['name']: row for row in cell['rows']}
-            known = cells.setdefault((cell['arch'], *cell['image'], cell['mode']), dict(cell, rows=rows))
+            known = cells.setdefault((cell['arch'], *cell['image'], cell['batch'], cell['mode']), dict(cell, rows=rows))
             known['rows'] = rows | known['rows']
     return list(cells.values())
 

@@ -15,7 +15,7 @@ def upgrade_block(block):
     for name in ('gamma1', 'gamma2', 'gamma3'):
         if getattr(block, name) is None:
             delattr(block, name)
-            setattr(block, name, 1.)
+            setattr(block, name, nn.Parameter(torch.ones_like(block.attn.proj.bias), False))
     lpi = block.local_mp
     if lpi.taps1 is not None:
         block.norm3.weight, block.norm3.bias = _split_off(lpi.conv1, lpi.taps1)

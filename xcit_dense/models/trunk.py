@@ -117,10 +117,13 @@ class Trunk(BaseModule):
         """Compile the XCA blocks for images of any size: one graph for all of them, so that it takes a fraction of the
         time that `torch.compile` takes for the whole model.
 
+        With Inductor, every compiled model of this process then calls torch's own gradient of convolutions.
+
         Args:
             options: For `torch.compile`.
         """
-        keep_sizes_dynamic()
+        if options.get('backend', 'inductor') == 'inductor':
+            keep_sizes_dynamic()
         for block in self.blocks:
             block.compile(dynamic=True, **options)
 

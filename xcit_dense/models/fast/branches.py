@@ -17,7 +17,6 @@ from .untouched import (
     is_depthwise,
     is_gelu,
     is_layer_norm,
-    is_traced,
     is_untouched,
     weight_and_bias,
 )
@@ -27,11 +26,12 @@ def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
     parts = block._modules  # for speed: block.attn searches three dicts
     attn = parts.get('attn')
-    if not (xca.is_cheaper(x) and _is_attention(attn)) or attn.training and attn.drop_rate:
+    if not ((can_be_traced() or can_run(x)) and xca.is_cheaper(x) and _is_attention(attn)) or (
+            attn.training and attn.drop_rate):
         return None
     parameters = xca.parameters_of(attn)
-    if is_traced() and can_be_traced(parameters) and _is_layer_scale(block.gamma1):
-        return x + block.drop_path(xca.gram_form(attn, block.norm1(x), block.gamma1))
+    if can_be_traced(parameters):  # the Gram form in ordinary operations
+        return x + block.drop_path(block.gamma1 * xca.gram_form(attn, block.norm1(x)))
     if not can_run(x):
         return None
     before = torch.get_rng_state() if x.device.type == 'cpu' else None
@@ -66,7 +66,8 @@ def feed_forward(block, x: Tensor):
 def _arguments(x, norm, gamma, drop_path, parameters):
     """Return the arguments of a fast form; None if something around the branch was modified.
 
-    They are those of `xcit_dense.models.fast.residual`. Random numbers are drawn as in the plain lines.
+    They are those of `xcit_dense.models.fast.residual.residual` after the first. Random numbers are drawn as in the
+    plain lines.
     """
     if not (is_layer_norm(norm) and _is_layer_scale(gamma) and type(drop_path) is DropPath
             and is_untouched(norm, drop_path)):

@@ -40,11 +40,13 @@ class Kept(NamedTuple):
     attn: Tensor  # their softmax: (h, d, B, d)
 
 
-def prepare(num_heads: int, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma) -> Weights:
-    """Return the parameters of an attention and LayerScale (C) as `Weights`."""
+def prepare(num_heads: int, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias, gamma=None) -> Weights:
+    """Return the parameters of an attention as `Weights`; LayerScale (C) None stands for ones."""
     dtype = ops.statistics_dtype(qkv_weight)
+    if gamma is not None:
+        proj_weight, proj_bias = gamma.unsqueeze(1) * proj_weight, gamma * proj_bias
     qkv_weight, qkv_bias, temperature, proj_weight, proj_bias = ops.converted(
-        dtype, qkv_weight, qkv_bias, temperature, gamma.unsqueeze(1) * proj_weight, gamma * proj_bias)
+        dtype, qkv_weight, qkv_bias, temperature, proj_weight, proj_bias)
     heads = qkv_weight.unflatten(0, (3, num_heads, -1))
     return Weights(qkv_weight, qkv_bias, torch.cat((heads[0], heads[1]), 1), temperature, proj_weight, proj_bias)
 

@@ -104,7 +104,7 @@ def normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight, bias, out=None) -> 
     if x.is_cuda:
         return torch.batch_norm_elemt(x, *ops.converted(mean.dtype, weight, bias), mean, rstd, 0., out=out)
     scale, shift = _affine(mean, rstd, weight, bias)
-    out = torch.empty_like(x) if out is None else out
+    out = torch.empty_like(x, memory_format=torch.channels_last) if out is None else out
     rows, out_rows = _rows(x), _rows(out)
     for part in _parts(rows):
         _add_product(shift, rows[part], scale, out_rows[part])

@@ -60,14 +60,14 @@ def largest(x: Tensor, factors=None, times: float = 1.) -> Tensor:
 
 
 def factors(x: Tensor, gamma, keep):
-    """Return LayerScale (C) and the factors of the samples (B), each None for ones, as a branch needs them.
+    """Return LayerScale (C) and the factors of the samples (B) or None for ones, as a branch needs them.
 
     A LayerScale of 1e-5 would push the weights that it is folded into out of float16's range, so in float16 its largest
     entry moves to ``keep``.
     """
     if keep is not None:
         keep = keep.to(statistics_dtype(x))
-    if gamma is not None and compute_dtype(x) == torch.float16:
+    if compute_dtype(x) == torch.float16:
         with torch.no_grad():
             scale = largest(gamma)
         gamma, keep = gamma / scale, scale.expand(len(x)) if keep is None else keep * scale

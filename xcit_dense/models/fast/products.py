@@ -37,8 +37,9 @@ def small_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias=None) -> Tensor:
     """Linear layer in the type of ``x`` (B, n, I): ``weight`` (O, I) and ``bias`` (O), or one of each per sample.
 
-    In float32 on a CPU it runs as a 1x1 convolution, which is oneDNN instead of MKL: 95 to 100 instead of 65 to 80
-    billion multiply-adds per second for C to 4 C channels and back (C 384, n 2048, 2 cores of an AMD EPYC).
+    In float32 on a CPU it runs as a 1x1 convolution, which on several threads is oneDNN instead of MKL: 95 to 100
+    instead of 65 to 80 billion multiply-adds per second for C to 4 C channels and back (C 384, n 2048, 2 cores of an
+    AMD EPYC).
     """
     weight = weight.to(x.dtype)
     bias = None if bias is None else bias.to(x.dtype)

@@ -1,8 +1,8 @@
 """The sum of a branch and its residual, in chunks and with a hand-written backward.
 
-On a CPU, a branch runs in chunks that stay in the cache. Temporary results of a chunk (a norm, the hidden layer of an
-FFN) never reach the main memory, and no large block is requested from the operating system, which takes longer to
-allocate 98 MB (25 to 110 ms) than GELU to fill them (8 ms). On a GPU everything is one chunk.
+On a CPU, the FFN runs in chunks of tokens that stay in the cache, so its hidden layer needs no large block of memory,
+which takes the operating system longer to allocate (98 MB: 25 to 110 ms) than GELU to fill (8 ms). XCA and LPI run one
+or several whole images at a time. On a GPU everything is one chunk.
 """
 from typing import NamedTuple
 
@@ -59,6 +59,9 @@ def residual(form: Form, x: Tensor, norm, keep, parameters) -> Tensor:
         norm: Weight, bias and eps of the layer norm before the branch.
         keep: Factor of each sample (B), or None for ones: stochastic depth.
         parameters: Those of the branch, and LayerScale.
+
+    Raises:
+        xcit_dense.models.fast.mix.CancelsError: The Gram form of XCA would lose digits; the token form must run.
     """
     tensors = x, *norm[:2], *parameters
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):

@@ -43,9 +43,9 @@ def can_run(x) -> bool:
             and not nn_module._has_any_global_hook())
 
 
-def can_be_traced(parameters) -> bool:
-    """Whether a tracer may get a form in ordinary operations; it cannot handle parameters (or None) that are packed."""
-    return switch.is_on() and not nn_module._has_any_global_hook() and all(
+def can_be_traced(parameters=()) -> bool:
+    """Whether something traces the model and may get a form in ordinary operations: not of packed parameters."""
+    return is_traced() and switch.is_on() and not nn_module._has_any_global_hook() and all(
         p is None or isinstance(p, Tensor) and not is_traceable_wrapper_subclass(p) for p in parameters)
 
 

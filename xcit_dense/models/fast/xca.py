@@ -30,7 +30,7 @@ from .untouched import weight_and_bias
 
 #: On a GPU, one of so many passes is checked for digits that the Gram form loses; a prime, so that every block gets
 #: its turn.
-CHECK_EVERY = 997
+CHECK_EVERY = 97
 _passes = count(1)
 
 
@@ -54,7 +54,8 @@ class Form(residual.Form):
     def forward(self, given, x, keep, out):
         centred, mean = ops.centre(x, given.norm, given.dtype)
         # half types round the tokens themselves, so the token form would lose the same
-        guard = given.dtype == torch.float32 and (x.device.type == 'cpu' or next(_passes) % CHECK_EVERY == 0)
+        guard = given.dtype == torch.float32 and (
+            x.device.type == 'cpu' or x.is_cuda and next(_passes) % CHECK_EVERY == 0)
         matrix, offset, kept = mix(mean, products.gram(centred, centred), x.shape[1], given.weights, given.dtype, guard)
         ops.add_branch(x, products.linear, centred, matrix, offset, keep, out)
         return mean, matrix, *kept
@@ -70,7 +71,8 @@ class Form(residual.Form):
         # the gradient that reaches a token through the mean, minus what centring removes
         row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
         if given.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
-            largest = torch.linalg.vector_norm(symmetric, float('inf'), (1, 2), keepdim=True).clamp_min(1e-30)
+            largest = torch.linalg.vector_norm(torch.cat((symmetric, row), 1), float('inf'), (1, 2), keepdim=True)
+            largest.clamp_min_(1e-30)
             total = products.linear(tokens, symmetric / largest, row.squeeze(1) / largest.squeeze(2)).mul_(largest)
         else:
             total = products.linear(tokens, symmetric, row.squeeze(1))  # the matrix is symmetric
@@ -88,15 +90,15 @@ def is_cheaper(x: Tensor) -> bool:
     return 1.5 * C < N
 
 
-def gram_form(attn, x: Tensor, gamma: Tensor) -> Tensor:
-    """Map normed tokens (B, N, C) as gamma * XCA does, in ordinary operations, for compilers."""
+def gram_form(attn, x: Tensor) -> Tensor:
+    """Map normed tokens (B, N, C) as an `XCA` does, in ordinary operations, for compilers."""
     dtype = ops.compute_dtype(x)
     with ops.no_autocast(x):
         full = x.to(ops.statistics_dtype(x))
         mean = full.mean(1)
         centred = (full - mean.unsqueeze(1)).to(dtype)
         gram = centred.mT @ centred if centred.dtype == mean.dtype else _Gram.apply(centred)
-        weights = prepare(attn.num_heads, *parameters_of(attn), gamma)
+        weights = prepare(attn.num_heads, *parameters_of(attn))
         matrix, offset, _ = mix(mean, gram, x.shape[1], weights, dtype)
         return (centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)).to(dtype)
 
