@@ -297,6 +297,8 @@ def test_a_training_is_that_of_the_paper(norm_last_layer, class_folders, tmp_pat
         got = getattr(second.model, branch).state_dict()
         assert got.keys() == state.keys()
         for name, value in state.items():
+            if 'cls_attn' in name and name.endswith('qkv.bias'):  # that of keys has no gradient but rounding either
+                got[name], value = (each.unflatten(0, (3, -1))[::2] for each in (got[name], value))
             torch.testing.assert_close(got[name], value, rtol=1e-11, atol=1e-13, msg=f'{branch} {name}')
             # statistics of the teacher are its own
             assert 'running_' not in name or not torch.equal(wanted['teacher'][name], wanted['student'][name])
