@@ -4,6 +4,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from . import fast
+
 
 class FourierPositions(nn.Module):
     """Sines and cosines of row and column, projected to C channels by a 1x1 convolution.
@@ -22,6 +24,9 @@ class FourierPositions(nn.Module):
         """Return the projected code of the grid of a map (B, C, Hp, Wp), to be added to it: (1 or B, C, Hp, Wp)."""
         rows = fourier_code(x, -2, self.channels_per_axis, self.temperature)  # (Hp, 32)
         columns = fourier_code(x, -1, self.channels_per_axis, self.temperature)  # (Wp, 32)
+        y = fast.project_code(self.token_projection, rows, columns)
+        if y is not None:
+            return y
         height, width = x.shape[-2:]
         rows = rows.t().unsqueeze(2).expand(-1, height, width)
         columns = columns.t().unsqueeze(1).expand(-1, height, width)

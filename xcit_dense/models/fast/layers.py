@@ -1,16 +1,19 @@
 """Stem and pyramid: sequences of strided convolutions, batch norms and GELUs."""
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .convs import strided
 from .norms import norm_act, sync_group
 from .untouched import (
     are_plain,
+    can_be_traced,
     can_run,
     is_batch_norm,
     is_doubling,
     is_gelu,
     is_halving,
+    is_pointwise,
     is_untouched,
     weight_and_bias,
 )
@@ -48,3 +51,17 @@ def _flatten(module):
     if type(module) is not nn.Sequential or not is_untouched(module):
         return [module]
     return [layer for part in module for layer in _flatten(part)]
+
+
+def project_code(conv: nn.Module, rows: Tensor, columns: Tensor):
+    """Return a 1x1 convolution of the grid of ``rows`` (H, d) and ``columns`` (W, d): (1, C, H, W); None if modified.
+
+    On concatenated codes it is the sum of a linear map of the row and one of the column. So the code of the grid is
+    never built, and Inductor, which fails on its convolution on a CPU, can compile maps of any size.
+    """
+    if not ((can_be_traced() or can_run(rows)) and is_pointwise(conv) and is_untouched(conv)
+            and are_plain(weight_and_bias(conv), None)):
+        return None
+    weight_rows, weight_columns = conv.weight.flatten(1).split(rows.shape[1], dim=1)
+    y, x = F.linear(rows, weight_rows), F.linear(columns, weight_columns, conv.bias)  # (H, C), (W, C)
+    return (y.unsqueeze(1) + x).permute(2, 0, 1).unsqueeze(0)  # channels last in memory, as the stem's map

@@ -104,6 +104,11 @@ def is_halving(conv) -> bool:
     return _is_conv(conv, nn.Conv2d, size=3, stride=2, padding=1) and conv.groups == 1
 
 
+def is_pointwise(conv) -> bool:
+    """Whether a module is a 1x1 convolution."""
+    return _is_conv(conv, nn.Conv2d, size=1, stride=1, padding=0) and conv.groups == 1
+
+
 def is_doubling(conv) -> bool:
     """Whether a module is a 2x2 transposed convolution with stride 2."""
     return _is_conv(conv, nn.ConvTranspose2d, size=2, stride=2, padding=0) and conv.groups == 1
