@@ -135,6 +135,8 @@ def test_a_forward_put_into_a_class_takes_effect(kind, monkeypatch):
         kernel_size=5, stride=1, padding=2, groups=2, dilation=2, padding_mode='reflect')),
     (untouched.is_depthwise, nn.Conv2d, dict(kernel_size=3, padding=1, groups=8), dict(
         kernel_size=5, stride=2, padding=2, groups=4, dilation=2, out_channels=16, padding_mode='circular')),
+    (untouched.is_pointwise, nn.Conv2d, dict(kernel_size=1), dict(
+        kernel_size=3, stride=2, padding=1, groups=2, dilation=2, padding_mode='reflect')),
     (untouched.is_doubling, nn.ConvTranspose2d, dict(kernel_size=2, stride=2), dict(
         kernel_size=4, stride=1, padding=1, output_padding=1, groups=2, dilation=2))))
 def test_convolutions_that_fast_forms_know(accepts, kind, own, others):

@@ -24,8 +24,9 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         height: Height of the image in pixels.
         width: Width of the image in pixels.
         training: Whether to count the backward pass too.
-        released: Whether to count what `ReferenceXCiT` does: XCA on tokens. Otherwise, XCA counts in its Gram form if
-            that is less.
+        released: Whether to count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the
+            grid. Otherwise, XCA counts in its Gram form if that is less, and positions not at all: they are one product
+            per row and per column.
         num_classes: Number of classes of an `XCiTClassifier`; None for the backbone with its pyramid.
     """
     arch = get_arch(arch)
@@ -37,7 +38,7 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         stem += 9 * channels_in * channels * cells * (2 if training and N is None else passes)
         N = cells
     block = sum(branch_multiply_adds(arch, N, training=training, released=released).values())
-    positions = 64 * N * C * (2 if training else 1)
+    positions = 64 * N * C * (2 if training else 1) if released else 0
     if num_classes is not None:
         attention = 3 * (N + 1) * C * C + 2 * (N + 1) * C
         ends = 2 * (attention + C * C + 2 * C * int(C * arch.mlp_ratio)) + C * num_classes
