@@ -99,6 +99,7 @@ def test_each_check_fails_on_a_broken_model(name, fault, words, setting, monkeyp
 
 def test_a_fast_path_that_does_not_run_proves_nothing(setting, monkeypatch):
     monkeypatch.setattr(branches, 'can_run', lambda x: False)
+    monkeypatch.setattr(branches, 'can_run_or_be_traced', lambda x: False)
     outcome = RUN['fast_path'](setting)
     assert outcome.passed is False and 'did not run' in outcome.text
 

@@ -39,7 +39,7 @@ def compare_forms(setting) -> Outcome:
                             requires_grad=mode == 'training')
             grad = torch.randn_like(x)
             for name in FORMS:
-                steps = {form: partial(_run, block, run, x, grad, grid)
+                steps = {form: partial(run_branch, name, run, block, x, grad, grid)
                          for form, run in zip(('fast', 'plain'), FORMS[name], strict=True)}
                 times = time_interleaved(steps, setting.choose(20, 1), setting.choose(5, 0))
                 found = {form: 1000 * statistics.median(values) for form, values in times.items()}
@@ -59,11 +59,12 @@ def compare_forms(setting) -> Outcome:
     return Outcome(None if setting.tiny else not slow, words, rows)
 
 
-def _run(block, form, x, grad, grid):
+def run_branch(name, form, block, x, grad, grid):
+    """Run a form of a branch of a block, and its backward if x needs a gradient."""
     with torch.set_grad_enabled(x.requires_grad), torch.autocast(x.device.type, DTYPES[DTYPE]):
         y = form(block, x, *grid)
     if y is None:
-        raise RuntimeError('the fast form does not run')
+        raise RuntimeError(f'the fast form of {name} does not run')
     if x.requires_grad:
         y.backward(grad)
         x.grad = None

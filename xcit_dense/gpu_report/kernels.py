@@ -10,7 +10,7 @@ from ..archs import get_arch
 from ..benchmark.cells import DTYPES, make_step
 from ..benchmark.costs import branch_elements, branch_multiply_adds, moved_elements, multiply_adds, time_call
 from ..benchmark.models import build_models
-from .branches import FORMS, compare_forms, time_products
+from .branches import FORMS, compare_forms, run_branch, time_products
 from .checks import Check, Outcome
 from .measuring import DTYPE, describe, rates
 from .operators import BOUND_BY_MEMORY, CONVOLUTIONS, FUSED, PRODUCTS, profile
@@ -53,17 +53,9 @@ def _steps(model, arch, image):
     x = torch.randn(_BATCH, grid[0] * grid[1], get_arch(arch).embed_dims, device=device, requires_grad=True)
     gradient, block = torch.randn_like(x), model.blocks[0]
 
-    def run(name):
-        with torch.autocast(device, DTYPES[DTYPE]):
-            y = FORMS[name][0](block, x, *grid)
-        if y is None:
-            raise RuntimeError(f'the fast form of {name} does not run')
-        y.backward(gradient)
-        x.grad = None
-        block.zero_grad(set_to_none=True)
-
     images = torch.randn(_BATCH, 3, *image, device=device)
-    return {**{name: partial(run, name) for name in FORMS}, STEP: make_step(model, images, 'training', DTYPE)}
+    branches = {name: partial(run_branch, name, form, block, x, gradient, grid) for name, (form, _) in FORMS.items()}
+    return {**branches, STEP: make_step(model, images, 'training', DTYPE)}
 
 
 def floors(arch, image, rates) -> dict:

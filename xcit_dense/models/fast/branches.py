@@ -11,12 +11,14 @@ from .mix import CancelsError
 from .residual import residual
 from .untouched import (
     are_plain,
-    can_be_traced,
+    are_traceable,
     can_run,
+    can_run_or_be_traced,
     is_batch_norm,
     is_depthwise,
     is_gelu,
     is_layer_norm,
+    is_traced,
     is_untouched,
     weight_and_bias,
 )
@@ -26,14 +28,13 @@ def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
     parts = block._modules  # for speed: block.attn searches three dicts
     attn = parts.get('attn')
-    if not ((can_be_traced() or can_run(x)) and xca.is_cheaper(x) and _is_attention(attn)) or (
-            attn.training and attn.drop_rate):
+    if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)) or attn.training and attn.drop_rate:
         return None
     parameters = xca.parameters_of(attn)
-    if can_be_traced(parameters):  # the Gram form in ordinary operations
+    if is_traced():  # the Gram form in ordinary operations
+        if not are_traceable(parameters):
+            return None
         return x + block.drop_path(block.gamma1 * xca.gram_form(attn, block.norm1(x)))
-    if not can_run(x):
-        return None
     before = torch.get_rng_state() if x.device.type == 'cpu' else None
     args = _arguments(x, parts.get('norm1'), block.gamma1, parts.get('drop_path'), parameters)
     try:
@@ -69,8 +70,8 @@ def _arguments(x, norm, gamma, drop_path, parameters):
     They are those of `xcit_dense.models.fast.residual.residual` after the first. Random numbers are drawn as in the
     plain lines.
     """
-    if not (is_layer_norm(norm) and _is_layer_scale(gamma) and type(drop_path) is DropPath
-            and is_untouched(norm, drop_path)):
+    if not (is_layer_norm(norm) and type(drop_path) is DropPath and is_untouched(norm, drop_path)
+            and isinstance(gamma, Tensor) and gamma.dim() == 1):
         return None
     dtype = x.dtype
     if ops.is_autocast(x):  # the stem outputs a half type; the plain lines add float32 to it
@@ -80,10 +81,6 @@ def _arguments(x, norm, gamma, drop_path, parameters):
         return None
     gamma, keep = ops.factors(x, gamma, drop_path.draw(x))
     return x, (weight, bias, norm.eps), keep, (*parameters, gamma)
-
-
-def _is_layer_scale(gamma):
-    return isinstance(gamma, Tensor) and gamma.dim() == 1
 
 
 def _is_attention(attn):

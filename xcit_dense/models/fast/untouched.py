@@ -43,10 +43,16 @@ def can_run(x) -> bool:
             and not nn_module._has_any_global_hook())
 
 
-def can_be_traced(parameters=()) -> bool:
-    """Whether something traces the model and may get a form in ordinary operations: not of packed parameters."""
-    return is_traced() and switch.is_on() and not nn_module._has_any_global_hook() and all(
-        p is None or isinstance(p, Tensor) and not is_traceable_wrapper_subclass(p) for p in parameters)
+def can_run_or_be_traced(x) -> bool:
+    """Like `can_run`, for forms in ordinary operations, which compilers and exporters may get too."""
+    if is_traced():
+        return switch.is_on() and not nn_module._has_any_global_hook()
+    return can_run(x)
+
+
+def are_traceable(parameters) -> bool:
+    """Whether a tracer can handle the parameters (or None): no quantised or otherwise packed tensors."""
+    return all(p is None or isinstance(p, Tensor) and not is_traceable_wrapper_subclass(p) for p in parameters)
 
 
 def is_untouched(*modules) -> bool:
