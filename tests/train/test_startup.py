@@ -148,6 +148,13 @@ def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):
     StartupHook().before_train(None)  # looks at nothing
 
 
+@pytest.mark.parametrize('gpu', (True, False))
+def test_compiling_is_recommended_on_a_gpu(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: gpu)
+    found = startup._compile(SimpleNamespace(cfg={}, hooks=()))
+    assert found.startswith('nothing') and ('--compile' in found) == gpu
+
+
 def test_a_look_that_fails_stops_no_training(started, monkeypatch):
     """Data of the user's own kind may lead it to anything."""
     monkeypatch.setattr(startup, 'look', lambda *args: 1 / 0)

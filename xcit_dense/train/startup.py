@@ -113,7 +113,9 @@ def _precision(runner, model):
 def _compile(runner):
     if runner.cfg.get('compile'):
         return 'the whole model'
-    return 'blocks of the backbone' if any(isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'
+    if any(isinstance(hook, CompileHook) for hook in runner.hooks):
+        return 'blocks of the backbone'
+    return 'nothing; on a GPU --compile is recommended' if torch.cuda.is_available() else 'nothing'
 
 
 def _model(model):

@@ -15,15 +15,10 @@ from .switch import first_derivative_only
 
 def strided(x: Tensor, conv) -> Tensor:
     """Run a 3x3 convolution with stride 2 and padding 1, or a 2x2 transposed one with stride 2."""
-    if _has_no_gain(x, conv):
+    if (not torch.is_grad_enabled() or x.dtype not in (torch.float32, torch.float64) or ops.is_autocast(x)
+            or not conv.weight.requires_grad or conv.in_channels < 16):  # torch's own layer is as good
         return conv(x)
     return _Strided.apply(x, conv.weight, conv.bias, conv.padding[0], conv.transposed)
-
-
-def _has_no_gain(x, conv):
-    """Whether torch's own layer is as good: no weight gradient is needed, or it is not in float32 or float64."""
-    return (not torch.is_grad_enabled() or x.dtype not in (torch.float32, torch.float64) or ops.is_autocast(x)
-            or not conv.weight.requires_grad or conv.in_channels < 16)
 
 
 class _Strided(torch.autograd.Function):

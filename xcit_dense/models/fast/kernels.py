@@ -147,8 +147,7 @@ def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, residual
     B, N, C = x.shape
     tile = _tile(C)
     sums = x.new_empty(B, _programs(x, tile['ROWS']), 2, C, dtype=torch.float32)
-    launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, residual, scale, out, sums, N, C, eps,
-            **tile)
+    launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, residual, scale, out, sums, N, C, eps, **tile)
     return sums.flatten(0, 1).sum(0)
 
 
@@ -170,21 +169,3 @@ def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, o
     B, N, C = x.shape
     launch(_add_branch, (-(-N * C // 1024), B), x, branch, offset, keep, out,
             C if offset.dim() == 2 else 0, 0 if keep is None else keep.stride(0), N, C, BLOCK=1024)
-
-
-@triton.jit
-def _largest(x, factors, out, step, length, times, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    x = tl.load(x + i, mask=i < length, other=0.).to(tl.float32)
-    if factors is not None:
-        x *= tl.load(factors + i * step, mask=i < length, other=0.)
-    tl.store(out, tl.maximum(tl.max(tl.abs(x), 0), 1e-30) * times)
-
-
-@operator
-def largest(x: Tensor, factors: Tensor | None, times: float) -> Tensor:
-    """Return ``times`` the largest magnitude (1), 1e-30 at least, of a vector, times ``factors`` if given."""
-    out = x.new_empty(1, dtype=torch.float32)
-    launch(_largest, (1, ), x, factors, out, 0 if factors is None else factors.stride(0), len(x), times,
-            BLOCK=triton.next_power_of_2(len(x)))
-    return out

@@ -122,8 +122,7 @@ def _attend_backward(grad_attn, grad_mean_out, means, attn, cosine, inverse, tem
 
 @operator
 def attend_backward(grad_attn: Tensor, grad_mean_out: Tensor, means: Tensor, attn: Tensor, cosine: Tensor,
-                    inverse: Tensor, temperature: Tensor,
-                    num_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+                    inverse: Tensor, temperature: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute what `xcit_dense.models.fast.mix` computes under this name."""
     h, d, B, _ = attn.shape
     slopes, mean_out = attn.new_empty(h, 2 * d, B, 2 * d), torch.empty_like(grad_mean_out)

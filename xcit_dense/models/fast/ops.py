@@ -50,13 +50,9 @@ def no_autocast(x: Tensor):
     return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
 
 
-def largest(x: Tensor, factors=None, times: float = 1.) -> Tensor:
-    """Return ``times`` the largest magnitude (1), 1e-30 at least, of a vector, times ``factors`` if given."""
-    kernels = kernels_for(x)
-    if kernels:
-        return kernels.largest(x, factors, times)
-    x = x.float() if factors is None else x * factors
-    return x.abs().amax(0, keepdim=True).clamp_min(1e-30) * times
+def largest(x: Tensor, dim) -> Tensor:
+    """Return the largest magnitude in float32, 1e-30 at least; ``dim`` stay as dimensions of length 1."""
+    return torch.linalg.vector_norm(x, float('inf'), dim, keepdim=True, dtype=torch.float32).clamp_min_(1e-30)
 
 
 def factors(x: Tensor, gamma, keep):
@@ -69,7 +65,7 @@ def factors(x: Tensor, gamma, keep):
         keep = keep.to(statistics_dtype(x))
     if compute_dtype(x) == torch.float16:
         with torch.no_grad():
-            scale = largest(gamma)
+            scale = largest(gamma, 0)
         gamma, keep = gamma / scale, scale.expand(len(x)) if keep is None else keep * scale
     return gamma, keep
 
@@ -83,12 +79,13 @@ def gradient_scale(grad: Tensor, keep, dtype: torch.dtype):
     """
     if dtype != torch.float16:
         return None
-    return largest(torch.linalg.vector_norm(grad, float('inf'), (1, 2)).float(), keep, 8.)
+    samples = torch.linalg.vector_norm(grad, float('inf'), (1, 2), dtype=torch.float32)
+    return largest(samples * keep, 0).mul_(8)  # there is always a keep: see `factors`
 
 
 def gradient_of_branch(grad: Tensor, keep, dtype: torch.dtype, scale=None) -> Tensor:
     """Return the gradient of a branch from that of the residual sum (b, n, C): times ``keep`` (b), over ``scale``."""
-    factor = keep if scale is None else keep / scale  # in float16 there is always a keep: see `factors`
+    factor = keep if scale is None else keep / scale
     if factor is None:
         return grad.to(dtype)
     return torch.mul(grad, factor.view(-1, 1, 1), out=torch.empty_like(grad, dtype=dtype))
@@ -207,7 +204,7 @@ def _load_kernels():
         return None
     try:
         from . import kernels, kernels_of_heads  # noqa: F401
-        kernels.KERNELS.largest(torch.ones(1, device='cuda'), None, 1.)
+        kernels.KERNELS.layer_norm_mean(torch.ones(1, 1, 1, device='cuda'), None, None, 1e-5)
     except Exception as error:  # Triton needs a C compiler and its own one, which can fail in many ways
         warnings.warn(f'XCiT trains slower on this GPU than it could: Triton cannot compile a kernel ({error})',
                       stacklevel=2)

@@ -71,8 +71,7 @@ class Form(residual.Form):
         # the gradient that reaches a token through the mean, minus what centring removes
         row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
         if given.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
-            largest = torch.linalg.vector_norm(torch.cat((symmetric, row), 1), float('inf'), (1, 2), keepdim=True)
-            largest.clamp_min_(1e-30)
+            largest = ops.largest(torch.cat((symmetric, row), 1), (1, 2))
             total = products.linear(tokens, symmetric / largest, row.squeeze(1) / largest.squeeze(2)).mul_(largest)
         else:
             total = products.linear(tokens, symmetric, row.squeeze(1))  # the matrix is symmetric
