@@ -26,9 +26,9 @@ def small_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a b^T of float32 matrices (M, K) and (N, K), of a branch that computes in ``dtype``.
 
     Where that is a half type, a GPU multiplies in bfloat16, each factor as a sum of three: as exact as float32, whose
-    products take twice the time. Below 2^28 multiply-adds, 9 us on paper, cutting two factors would take longer.
+    products take twice the time. Up to 2^28 multiply-adds, 9 us on paper, cutting two factors takes longer.
     """
-    is_large = dtype != a.dtype == torch.float32 and len(a) * len(b) * a.shape[1] >= 1 << 28
+    is_large = dtype != a.dtype == torch.float32 and len(a) * len(b) * a.shape[1] > 1 << 28
     kernels = kernels_for(a[:0]) if is_large else None
     if kernels:
         return torch.mm(kernels.split(a, True), kernels.split(b, False).t(), out_dtype=a.dtype)
