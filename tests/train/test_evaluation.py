@@ -26,8 +26,8 @@ from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.errors import ConfigError, SetupError
 from xcit_dense.report.detection import DetectionRecorder
-from xcit_dense.train import build_runner, fast_evaluation
-from xcit_dense.train.fast_evaluation import FastCOCOeval, FastEvaluationHook, set_fast_evaluation
+from xcit_dense.train import build_runner, evaluation
+from xcit_dense.train.evaluation import FastCOCOeval, FastEvaluationHook, set_fast_evaluation
 
 VALIDATION = 'annotations/instances_val2017.json'
 
@@ -134,7 +134,7 @@ def test_new_ids_are_told_once_with_their_file(several, demo_data, tmp_path, cap
 
 KINDS = ['bbox', 'segm']
 NAMES = 'cat', 'dog', 'newt', 'yak'
-needs_hotcoco = pytest.mark.skipif(fast_evaluation.find_spec('hotcoco') is None, reason='hotcoco is not installed')
+needs_hotcoco = pytest.mark.skipif(evaluation.find_spec('hotcoco') is None, reason='hotcoco is not installed')
 
 
 @pytest.fixture(scope='module')
@@ -173,15 +173,15 @@ def test_every_value_of_the_arrays_is_equal(data, kind, monkeypatch):
     """Also with the field ``ignore``, which pycocotools replaces by ``iscrowd``."""
     file, samples = data
     found = []
-    for evaluation in (COCOeval, FastCOCOeval):
+    for built_by in (COCOeval, FastCOCOeval):
         with redirect_stdout(StringIO()):
             truth = COCO(file)
             truth.anns[1]['ignore'] = 1
             lines = [dict(image_id=each['img_id'], category_id=10 * int(label) + 10, score=float(score),
                           segmentation=mask) for each in samples for label, score, mask
                      in zip(*map(each['pred_instances'].get, ('labels', 'scores', 'masks')), strict=True)]
-            done = evaluation(truth, truth.loadRes(lines), kind)
-            if evaluation is FastCOCOeval:
+            done = built_by(truth, truth.loadRes(lines), kind)
+            if built_by is FastCOCOeval:
                 monkeypatch.setattr(COCOeval, 'evaluate', None)  # it is not pycocotools that computes
             done.evaluate(), done.accumulate(), done.summarize()
         found.append(done)
@@ -195,7 +195,7 @@ def test_pycocotools_evaluates_where_hotcoco_fails(data, monkeypatch):
     broken = SimpleNamespace(__version__='0', COCO=lambda data: 1 / 0, COCOeval=None)
     monkeypatch.setitem(sys.modules, 'hotcoco', broken)
     said = []
-    monkeypatch.setattr(fast_evaluation, 'print_log', lambda text, **_: said.append(text))
+    monkeypatch.setattr(evaluation, 'print_log', lambda text, **_: said.append(text))
     file, samples = data
     plain = evaluated([metric_of(file)], samples, NAMES)
     fast = evaluated([metric_of(file)], samples, NAMES, recorder=FastRecorder)
@@ -208,10 +208,10 @@ def test_the_option_needs_the_package_and_a_metric(monkeypatch):
         set_fast_evaluation(cfg)
     for kind in ('CocoMetric', 'mmdet.CocoMetric'):
         cfg = Config(dict(test_evaluator=[dict(type=kind)]))
-        monkeypatch.setattr(fast_evaluation, 'find_spec', lambda name: None)
+        monkeypatch.setattr(evaluation, 'find_spec', lambda name: None)
         with pytest.raises(SetupError, match='pip install hotcoco'):
             set_fast_evaluation(cfg)
-        monkeypatch.setattr(fast_evaluation, 'find_spec', lambda name: ModuleSpec(name, None))
+        monkeypatch.setattr(evaluation, 'find_spec', lambda name: ModuleSpec(name, None))
         set_fast_evaluation(cfg)
         assert cfg.custom_hooks == [dict(type='FastEvaluationHook', priority='LOW')]
 

@@ -17,8 +17,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, assert_same_run, die, make_config, short_config, train, whole_run
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import build_runner, saving
-from xcit_dense.train.work_dirs import move_old_checkpoints
-from xcit_dense.train.writing import write_checkpoint
+from xcit_dense.train.work_dirs import move_old_checkpoints, write_checkpoint
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import damage
 from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes

@@ -1,8 +1,7 @@
 """Training and testing of a config: the runner, its loops and hooks, saving and resuming."""
 from .hooks import AverageHook, CompileHook, FuseHook, fuse_backbones
-from .layer_decay import LayerDecayConstructor
 from .loops import DenseEpochLoop, DenseIterLoop
-from .mixed import Bfloat16OptimWrapper
+from .optim import Bfloat16OptimWrapper, LayerDecayConstructor
 from .runner import DenseRunner, build_runner
 from .saving import DenseCheckpointHook
 from .startup import StartupHook

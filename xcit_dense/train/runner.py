@@ -27,11 +27,9 @@ from .batches import predict_by_size
 from .evaluation import complete_annotations
 from .filters import is_for_console, is_news
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
-from .locking import lock_work_dir
-from .scaling import base_rates_follow
+from .optim import base_rates_follow
 from .starting import load_weights
-from .work_dirs import claim_work_dir
-from .writing import dump_config, publish_config, write_checkpoint
+from .work_dirs import claim_work_dir, dump_config, lock_work_dir, publish_config, write_checkpoint
 
 #: Write errors that name no file.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -47,7 +45,6 @@ class DenseRunner(OpenRunner):
 
     def __init__(self, *args, resume=False, load_from=None, work_dir=None, randomness=None, **kwargs):
         randomness, self._resumed, self._run = dict(randomness or dict(seed=None)), None, None
-        self.lock = None  # of the work dir, in the first process
         self._starts = False  # from weights that may have other classes
         if resume:
             load_from = str(resuming.find_resumed(resuming.source_of(resume, load_from), work_dir))
@@ -197,7 +194,7 @@ class DenseRunner(OpenRunner):
         Raises:
             ConfigError: Another training runs in the work dir, or this run cannot continue there.
         """
-        with run_on_first(lock_work_dir, self.work_dir) or nullcontext() as self.lock:
+        with run_on_first(lock_work_dir, self.work_dir) or nullcontext():
             if self.loads_from is None and not self.resumes and self.cfg.get('init_from'):
                 self.loads_from, self._starts = self.cfg.init_from, True
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
@@ -268,7 +265,6 @@ class DenseRunner(OpenRunner):
 
         Raises:
             CheckpointError: It cannot be written; existing files do not change.
-            ConfigError: Another training has started in the work dir.
         """
         training = resuming.training_state(self) if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
         checkpoint = dict(state_dict=sharding.model_state(self.model))
@@ -281,8 +277,6 @@ class DenseRunner(OpenRunner):
         run_on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
 
     def _write_checkpoint(self, checkpoint, path, meta, by_epoch):
-        if self.lock:
-            self.lock.check()
         meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
                     time=time.strftime('%Y%m%d_%H%M%S'), mmengine_version=mmengine.__version__)
         meta.setdefault('epoch', self.epoch + by_epoch)  # as mmengine counts in its hooks

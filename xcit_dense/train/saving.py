@@ -13,8 +13,7 @@ from ..files import atomic_write, lies_within
 from ..processes import run_on_first
 from ..weights.work_dirs import NOTES, POINTER, Notes, write_notes
 from .val_loss import check_val_loss
-from .work_dirs import keep_others
-from .writing import named_errors
+from .work_dirs import keep_others, named_errors
 
 
 @HOOKS.register_module()
@@ -42,14 +41,13 @@ class DenseCheckpointHook(OpenCheckpointHook):
             raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
                               f'{self.filename_tmpl!r}. Set the folder with --work-dir DIR')
         self.on_write_error = on_write_error
-        self.notes, self.lock = None, None  # of the first process
+        self.notes = None  # of the first process
         self._saves_best = False
 
     def before_train(self, runner):
         """Keep what a resumed checkpoint says about the files of this run, and drop what it says about others."""
         # mmengine's own runner claims no folder: no file there is known to be of its run
         self.notes = getattr(runner, 'notes', None) or Notes(run=uuid4().hex)
-        self.lock = getattr(runner, 'lock', None)
         own, infos = {*self.notes.checkpoints, *self.notes.best}, runner.message_hub.runtime_info
         for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the current work dir
             infos.pop(key, None)
@@ -107,8 +105,6 @@ class DenseCheckpointHook(OpenCheckpointHook):
 
     def _note(self, name):
         """Note a checkpoint before it is written; return those to delete afterwards."""
-        if self.lock:
-            self.lock.check()
         keep_others(self.out_dir, name, self.notes)
         there = [old for old in self.notes.checkpoints if old != name and Path(self.out_dir, old).is_file()]
         self.notes.checkpoints = [*there, name]

@@ -18,7 +18,7 @@ from ..machine import describe_machine
 from ..processes import is_first_process
 from ..text import counted, first_line, singular
 from .hooks import CompileHook
-from .mixed import Bfloat16OptimWrapper
+from .optim import Bfloat16OptimWrapper
 from .resuming import samples_of
 from .sharding import is_sharded, unwrapped
 from .val_loss import ValLossHook

@@ -1,19 +1,23 @@
 """Ownership of work dirs: each run has its own folder; a resumed run continues in its folder."""
+import copy
+import fcntl
 import logging
 import os
+import re
+import shutil
 import time
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 from mmengine.logging import print_log
 
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError, OutputError, XCiTDenseError
+from ..files import OwnFiles, atomic_write
 from ..text import counted
 from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
-from .locking import lock_work_dir
 from .resuming import check_resumable, source_of
-from .writing import named_errors
 
 
 def check_work_dir(cfg, overwrite: bool = False):
@@ -34,20 +38,52 @@ def check_work_dir(cfg, overwrite: bool = False):
         source = source_of(cfg.resume, cfg.get('load_from'))
         resumes = source or cfg.work_dir
         check_resumable(source, cfg.work_dir)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    with lock_work_dir(folder):  # the runner locks it again
-        if made:  # leave nothing until the run begins; remove the file while nobody else can have locked it
-            (folder / '.running').unlink(missing_ok=True)
-    if made:
-        with suppress(OSError):
-            for path in made:
-                path.rmdir()
+    if folder.is_dir():
+        lock_work_dir(folder).close()  # the runner locks it again
+    else:
+        with named_errors(folder):  # leave nothing until the run begins
+            place = next(path for path in folder.absolute().parents if path.exists())
+            TemporaryDirectory(dir=place).cleanup()
     found = checkpoints_in(folder)
     if found and not overwrite and not (resumes and is_checkpoint_of(folder, resumes)):
         other = 'a run other than the one to resume' if resumes else 'an earlier run'
         raise ConfigError(f'{folder.absolute()} has checkpoints of {other}, such as {found[0].name}. Continue that run '
                           '(--resume without FILE), give another --work-dir, or give --overwrite, which moves these '
                           'checkpoints into a folder in it')
+
+
+def lock_work_dir(work_dir):
+    """Keep other trainings out of a folder until the returned file is closed, or this process ends.
+
+    A file system without locks (``flock``), as some in a network, cannot do that; a warning says so. Half-written files
+    of killed trainings are removed.
+
+    Raises:
+        CheckpointError: The folder cannot be written to.
+        ConfigError: A training runs there.
+    """
+    folder = Path(work_dir)
+    with named_errors(folder), ExitStack() as stack:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = stack.enter_context(open(folder / '.running', 'a+'))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ConfigError(f'another training (process {file.read().strip() or "unknown"}) runs in '
+                              f'{folder.absolute()}. Stop it, or give another --work-dir') from None
+        except OSError as error:
+            print_log(f'{file.name} cannot be locked on this file system ({error}): make sure that no other training '
+                      'writes to this folder', logger='current', level=logging.WARNING)
+        os.register_at_fork(after_in_child=file.close)  # workers may outlive the process by seconds
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        for part in folder.glob('*.part'):  # of killed trainings
+            if re.search(r'\.[0-9a-f]{8}\.part$', part.name):  # not a user's download
+                part.unlink(missing_ok=True)
+        stack.pop_all()
+        return file
 
 
 def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
@@ -129,3 +165,53 @@ def move_aside(work_dir, paths) -> Path:
             place.parent.mkdir(exist_ok=True, parents=True)
             path.rename(place)
     return aside
+
+
+@contextmanager
+def named_errors(path):
+    """Turn errors of writing to ``path`` into one that names the file."""
+    try:
+        yield path
+    except XCiTDenseError:
+        raise
+    except (OSError, RuntimeError) as error:  # torch's writer raises the latter while it handles the former
+        number = getattr(error, 'errno', None) or getattr(error.__context__, 'errno', None)
+        if number is None:
+            raise
+        raise CheckpointError(f'cannot write {path}: {os.strerror(number)}. Free disk space, make it writable, or give '
+                              'another --work-dir.') from error
+
+
+def dump_config(cfg, file: Path):
+    """Write a config into the folder of a log; other trainings with it begin anew, even if this one was resumed."""
+    if cfg.get('resume'):
+        cfg = copy.deepcopy(cfg)
+        cfg.merge_from_dict(dict(resume=False, **dict(load_from=None) if cfg.resume is True else {}))
+    cfg.dump(file)
+
+
+def publish_config(file: Path, work_dir):
+    """Copy the config of a training from next to its log into its work dir, unless it would replace a user's file.
+
+    Raises:
+        CheckpointError: The copy cannot be written.
+    """
+    target = Path(work_dir, file.name)
+    try:
+        with OwnFiles(work_dir, 'train') as own, named_errors(target):
+            own.claim(file.name)
+            with atomic_write(target) as part:
+                shutil.copyfile(file, part)
+    except OutputError:
+        print_log(f'{target} was not written by a training and is kept; the config of this one is {file}',
+                  logger='current')
+
+
+def write_checkpoint(checkpoint, path, save):
+    """Write a checkpoint with ``save(checkpoint, file)``, completely or not at all.
+
+    Raises:
+        CheckpointError: The disk is full or read-only; no file was changed.
+    """
+    with named_errors(Path(path)) as path, atomic_write(path) as part, open(part, 'wb') as file:
+        save(checkpoint, file)

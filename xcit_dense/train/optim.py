@@ -1,12 +1,49 @@
-"""Learning rates that decrease towards the image, for fine-tuning: the first layers change least."""
+"""What trainings add to optimizers: bfloat16 without a GPU, the rate in the log, lower rates of the first layers."""
 import re
+from contextlib import contextmanager
 from numbers import Real
 
-from mmengine.optim import DefaultOptimWrapperConstructor
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
+import torch
+from mmengine.device import get_device
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, OptimWrapperDict
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 
 from ..errors import ConfigError
 from ..models.trunk import Trunk
+
+
+@OPTIM_WRAPPERS.register_module()
+class Bfloat16OptimWrapper(OptimWrapper):
+    """Computes losses under autocast in bfloat16, on any device; parameters, gradients and optimizer stay in float32.
+
+    mmengine's `AmpOptimWrapper` needs a GPU, as it scales the loss. bfloat16 has the range of float32, so there is
+    nothing to scale. Arguments are those of `OptimWrapper`.
+    """
+
+    #: The type that is computed in, as `AmpOptimWrapper` names it.
+    cast_dtype = torch.bfloat16
+
+    @contextmanager
+    def optim_context(self, model):
+        """Context of the forward pass of a training step."""
+        with super().optim_context(model), torch.autocast(get_device(), self.cast_dtype):
+            yield
+
+
+@contextmanager
+def base_rates_follow(optim_wrapper):
+    """Scale ``base_lr`` of an optimizer wrapper, or of several, like the rates that are scaled in the context.
+
+    ``base_lr`` is a copy for the log, which mmengine does not scale.
+    """
+    wrappers = list(optim_wrapper.values()) if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+    before = [[group['lr'] for group in wrapper.optimizer.param_groups] for wrapper in wrappers]
+    yield
+    for wrapper, rates in zip(wrappers, before, strict=True):
+        scale = next((group['lr'] / rate for group, rate in zip(wrapper.optimizer.param_groups, rates, strict=True)
+                      if rate), 1.)  # some parts may have the rate 0
+        if wrapper.base_param_settings is not None:
+            wrapper.base_param_settings['lr'] *= scale
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
