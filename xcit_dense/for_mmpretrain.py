@@ -7,13 +7,10 @@ from mmpretrain.registry import MODELS
 
 from .data.unlabelled import UnlabelledImages
 from .data.views import MultiCrop
-from .distill.classifier import DistilledClassifier
-from .distill.hook import TeacherHook
-from .selfsup.dino import DINO
-from .selfsup.head import DINOHead
-from .selfsup.hooks import CollapseHook, DINOHook
-from .selfsup.knn import KNNHead, KNNHook
-from .selfsup.linear import LinearProbeHead, LinearProbeHook
+from .ssl.dino import DINO, DINOHead
+from .ssl.dino_hooks import CollapseHook, DINOHook
+from .ssl.distillation import DistilledClassifier, TeacherHook
+from .ssl.probes import KNNHead, KNNHook, LinearProbeHead, LinearProbeHook
 
 __all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook',
            'LinearProbeHead', 'LinearProbeHook', 'LogitsHead', 'MultiCrop', 'TeacherHook', 'UnlabelledImages']

@@ -189,7 +189,7 @@ def _run(args):
         set_tta(cfg)
     runner = build_runner(cfg)
     if judged:
-        from ..selfsup.features import load_features
+        from ..ssl.features import load_features
         load_features(runner, args.checkpoint)
     if sizes:
         print(test_at_sizes(runner, sizes, args.crop_ratio, args.overwrite))

@@ -72,9 +72,9 @@ def _run(args):
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
-    from ..distill.check import check_teacher
     from ..processes import is_first_process
     from ..report.loggers_hook import close_loggers
+    from ..ssl.check import check_teacher
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
     _check_start(args)

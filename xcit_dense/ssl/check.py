@@ -19,7 +19,7 @@ def check_teacher(cfg, resumed: bool = False):
     model = cfg.get('model') or {}
     if type_name(model.get('type')) != 'DistilledClassifier':
         return
-    from .teacher import TeacherOptions  # needs mmpretrain, which only classifiers need
+    from ..ssl.teacher import TeacherOptions  # needs mmpretrain, which only classifiers need
     options = TeacherOptions(**model['teacher'])
     options.find()
     if not resumed:

@@ -13,7 +13,7 @@ from helpers.runs import At, assert_same_run, make_config, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, Stopped
-from xcit_dense.selfsup.hooks import DINOHook
+from xcit_dense.ssl.dino_hooks import DINOHook
 from xcit_dense.train import build_runner
 
 pytest.importorskip('mmpretrain')

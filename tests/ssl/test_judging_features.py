@@ -18,14 +18,14 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.resolution import set_test_size
 from xcit_dense.data.datasets import LOADERS
 from xcit_dense.errors import DataError
-from xcit_dense.selfsup.features import Features, seed_of
-from xcit_dense.selfsup.head import DINOHead
+from xcit_dense.ssl.dino import DINOHead
+from xcit_dense.ssl.features import Features, seed_of
 from xcit_dense.train.runner import DenseRunner
 
 pytest.importorskip('mmpretrain')
 
-from xcit_dense.selfsup.dino import DINO
-from xcit_dense.selfsup.linear import RATES, LinearProbeHead, LinearProbes
+from xcit_dense.ssl.dino import DINO
+from xcit_dense.ssl.probes import RATES, LinearProbeHead, LinearProbes
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)

@@ -15,9 +15,7 @@ from helpers.paths import ROOT, TINY_DINO_CONFIG
 from helpers.runs import make_config, train
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
-from xcit_dense.selfsup.dino import DINO
-from xcit_dense.selfsup.head import DINOHead
-from xcit_dense.selfsup.losses import dino_loss
+from xcit_dense.ssl.dino import DINO, DINOHead, dino_loss
 
 pytest.importorskip('mmpretrain')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)

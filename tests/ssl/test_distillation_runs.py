@@ -10,9 +10,9 @@ from mmpretrain.structures import DataSample
 
 from helpers.models import assert_equal
 from helpers.runs import At, assert_same_run, stop_after, train
-from xcit_dense.distill.losses import hard_distillation, soft_distillation
-from xcit_dense.distill.teacher import build_teacher, load_teacher
 from xcit_dense.errors import CheckpointError, ConfigError
+from xcit_dense.ssl.distillation import hard_distillation, soft_distillation
+from xcit_dense.ssl.teacher import build_teacher, load_teacher
 from xcit_dense.train import AverageHook
 
 pytestmark = pytest.mark.filterwarnings('ignore')

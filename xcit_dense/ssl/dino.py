@@ -1,16 +1,18 @@
-"""DINO: self-distillation without labels."""
+"""DINO: self-distillation without labels; its projection head, its loss, and schedules that a resumed run continues."""
 import math
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import torch
+import torch.nn.functional as F
 from mmengine.dist import all_reduce
 from mmengine.model import BaseModel, BaseModule
 from mmengine.registry import MODELS
-from torch import Tensor
+from torch import Tensor, nn
+from torch.special import entr
 
 from ..errors import ConfigError
+from ..models.trunk import init_linear
 from ..text import counted
-from .losses import dino_loss
 
 
 @MODELS.register_module()
@@ -148,3 +150,95 @@ class TeacherBranch(Branch):
         mean = outputs.mean((0, 1), dtype=self.centre.dtype)  # float32 in mixed precision
         all_reduce(mean, 'mean')
         self.centre.mul_(self.centre_momentum).add_(mean, alpha=1 - self.centre_momentum)
+
+
+@MODELS.register_module()
+class DINOHead(nn.Module):
+    """Three linear layers, L2 norm, and similarities with prototypes. Names of parameters are those of DINO's files.
+
+    Paper: `Emerging Properties in Self-Supervised Vision Transformers <https://arxiv.org/abs/2104.14294>`_.
+
+    Args:
+        in_channels: Channels of the feature.
+        num_prototypes: Outputs: 65,536 for ImageNet, fewer for small data.
+        hidden_channels: Channels of the two hidden layers.
+        bottleneck_channels: Channels of the normed output of the layers.
+        norm_last_layer: Whether all prototypes have length 1. Otherwise their lengths are learned, which large models
+            may use and which is less stable.
+        batch_norm: Whether each hidden layer is followed by a batch norm. Small models then learn in far fewer steps:
+            the features of a fresh one hardly differ between images.
+    """
+
+    def __init__(self, in_channels: int, num_prototypes: int = 65_536, hidden_channels: int = 2048,
+                 bottleneck_channels: int = 256, norm_last_layer: bool = True, batch_norm: bool = False):
+        super().__init__()
+        self.num_prototypes = num_prototypes
+        sizes = in_channels, hidden_channels, hidden_channels
+        layers = [layer for inputs, outputs in pairwise(sizes) for layer in (
+            nn.Linear(inputs, outputs), *([nn.BatchNorm1d(outputs)] if batch_norm else []), nn.GELU())]
+        self.mlp = nn.Sequential(*layers, nn.Linear(hidden_channels, bottleneck_channels))
+        self.apply(init_linear)
+        self.last_layer = Prototypes(bottleneck_channels, num_prototypes, norm_last_layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs (B, num_prototypes) for features (B, in_channels)."""
+        return self.last_layer(F.normalize(self.mlp(x), dim=-1))
+
+
+class Prototypes(nn.Module):
+    """A linear layer without bias whose rows have a direction (``weight_v``) and a length (``weight_g``)."""
+
+    def __init__(self, in_channels, num_prototypes, norm: bool):
+        super().__init__()
+        self.weight_g = nn.Parameter(torch.ones(num_prototypes, 1), requires_grad=not norm)
+        # as torch's linear layers start
+        self.weight_v = nn.Parameter(torch.empty(num_prototypes, in_channels).uniform_(-1, 1) / in_channels**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the similarities (B, num_prototypes) of features (B, in_channels)."""
+        return F.linear(x, F.normalize(self.weight_v, dim=-1) * self.weight_g)
+
+
+def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, student_temperature: float,
+              teacher_temperature: float):
+    """Return the cross-entropy between the teacher's and the student's distributions of different views.
+
+    Args:
+        student: Outputs for all views, at least two, (views, B, prototypes); the teacher's come first, in their order.
+        teacher: Outputs for the teacher's views, (global views, B, prototypes).
+        centre: What is subtracted from the teacher's outputs, (prototypes, ). All is computed in its precision, also
+            within autocast.
+        student_temperature: Divides the student's outputs.
+        teacher_temperature: Divides the teacher's centred outputs; lower is sharper.
+
+    Returns:
+        The loss, averaged over images and pairs of different views; the mean entropy of the teacher's distributions;
+        that of the student's. All in nats.
+
+    Raises:
+        ValueError: There is only one view, which is in no pair.
+    """
+    if len(student) < 2:
+        raise ValueError(f'dino_loss compares at least 2 views, got {len(student)}')
+    student, teacher = student.to(centre.dtype), teacher.to(centre.dtype)
+    with torch.autocast(student.device.type, enabled=False):
+        targets = ((teacher - centre) / teacher_temperature).softmax(-1)
+        logs = (student / student_temperature).log_softmax(-1)
+        products = torch.einsum('gbk,vbk->gv', targets, logs) / student.shape[1]
+    pairs = products.numel() - len(targets)
+    loss = (products.trace() - products.sum()) / pairs
+    with torch.no_grad():
+        entropies = entr(targets).sum(-1).mean(), entr(logs.exp()).sum(-1).mean()
+    return loss, *entropies
+
+
+def cosine(start: float, end: float, step: int, steps: int) -> float:
+    """Return the value at ``step`` (from 0) of a half cosine wave from ``start`` towards ``end`` in ``steps``."""
+    return end + (start - end) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def linear(start: float, end: float, step: int, steps: int) -> float:
+    """Return the value at ``step`` (from 0) of a line that reaches ``end`` at the last of ``steps`` and stays there."""
+    if step >= steps:
+        return end
+    return start + (end - start) * step / max(steps - 1, 1)

@@ -5,9 +5,8 @@ from mmpretrain.models import ClsDataPreprocessor
 
 from helpers.models import assert_equal, randomise
 from helpers.paths import ROOT, TINY_CLS_CONFIG
-from xcit_dense.distill.libraries import Normalisation
-from xcit_dense.distill.teacher import Teacher, TeacherOptions, build_teacher, load_teacher
 from xcit_dense.errors import CheckpointError, ConfigError, DataError
+from xcit_dense.ssl.teacher import Normalisation, Teacher, TeacherOptions, build_teacher, load_teacher
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 #: A config in the manner of mmpretrain: the preprocessor at the top, blue first.

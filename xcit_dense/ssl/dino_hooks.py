@@ -8,8 +8,7 @@ from torch.nn.utils import clip_grad_norm_
 from ..errors import ConfigError
 from ..text import counted
 from ..train.sharding import unwrapped
-from .dino import DINO
-from .schedules import cosine, linear
+from .dino import DINO, cosine, linear
 
 #: What a collapse is and what helps, by its kind.
 _EQUAL = ('the outputs are the same for every prototype',

@@ -6,10 +6,9 @@ import torch.nn.functional as F
 
 pytest.importorskip('mmpretrain')
 
-from xcit_dense.selfsup import knn
-from xcit_dense.selfsup.knn import KNNHead, knn_scores
-from xcit_dense.selfsup.linear import LinearProbeHead, LinearProbes
-from xcit_dense.selfsup.schedules import cosine
+from xcit_dense.ssl import probes
+from xcit_dense.ssl.dino import cosine
+from xcit_dense.ssl.probes import KNNHead, LinearProbeHead, LinearProbes, knn_scores
 
 RATES = 1e-4, 1e-2, 1.
 
@@ -24,7 +23,7 @@ def unit(*angles):
 @pytest.mark.parametrize('cells', (1, 100, 2**24))
 def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypatch):
     """Chunks smaller than k too; 900 is more than there are, so all vote."""
-    monkeypatch.setattr(knn, '_CELLS', cells)
+    monkeypatch.setattr(probes, '_CELLS', cells)
     queries, features = (F.normalize(torch.randn(n, 8).double()) for n in (7, 300))
     labels = torch.randint(0, 5, (300, ))
     found = knn_scores(queries, features, labels, 6, k, **{} if temperature == 0.07 else dict(temperature=temperature))

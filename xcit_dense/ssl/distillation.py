@@ -1,11 +1,19 @@
-"""A classifier that also learns from the outputs of a teacher."""
+"""Distillation: a classifier that also learns from the outputs of a teacher, and the hook that gives it one."""
 import torch
+import torch.nn.functional as F
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
 from mmpretrain.models import ImageClassifier
 from mmpretrain.registry import MODELS
+from torch import Tensor
 
+from ..compat.mmengine_private import is_resumed
 from ..errors import ConfigError
-from .losses import hard_distillation, soft_distillation
-from .teacher import TeacherOptions
+from ..text import counted
+from ..train.randomness import isolated_random_state
+from ..train.sharding import unwrapped
+from ..weights import load_model
+from .teacher import TeacherOptions, build_teacher, load_teacher
 
 _KINDS = ('hard', 'soft')
 
@@ -19,7 +27,7 @@ class DistilledClassifier(ImageClassifier):
     only the student. `TeacherHook` builds the teacher when a training starts, so a test or prediction does not need it.
 
     Args:
-        teacher: The arguments of `xcit_dense.distill.teacher.TeacherOptions` as a dict.
+        teacher: The arguments of `xcit_dense.ssl.teacher.TeacherOptions` as a dict.
         distillation: ``hard``: cross-entropy with the class that the teacher gives the highest score; ``soft``: KL
             divergence from the teacher's distribution.
         alpha: Weight of the distillation loss, from 0 to 1.
@@ -94,3 +102,76 @@ class _Outside:
 
     def __deepcopy__(self, memo):
         return self
+
+
+def hard_distillation(logits: Tensor, teacher: Tensor) -> Tensor:
+    """Return the cross-entropy with the teacher's classes.
+
+    Args:
+        logits: Of the student, (B, classes).
+        teacher: Logits of the teacher, in the same shape.
+    """
+    return F.cross_entropy(logits.float(), teacher.argmax(1))
+
+
+def soft_distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return the KL divergence of the student's distribution from the teacher's, divided by the number of logits.
+
+    Both are softened by the temperature; its square keeps the size of the gradients (Hinton et al., 2015).
+
+    Args:
+        logits: As for `hard_distillation`.
+        teacher: As for `hard_distillation`.
+        temperature: Above 0.
+    """
+    ours, theirs = (F.log_softmax(x.float() / temperature, dim=1) for x in (logits, teacher))
+    return F.kl_div(ours, theirs, reduction='sum', log_target=True) * temperature**2 / logits.numel()
+
+
+@HOOKS.register_module()
+class TeacherHook(Hook):
+    """Builds the teacher of a `DistilledClassifier` for a training: ``custom_hooks=[dict(type='TeacherHook')]``.
+
+    Checkpoints hold the teacher under ``teacher``, next to the student (``state_dict``): a resumed run needs no other
+    file and continues with the same teacher.
+    """
+
+    priority = 'HIGHEST'  # before hooks that compute losses when a training starts
+
+    def __init__(self):
+        self._resumed = None
+
+    def after_load_checkpoint(self, runner, checkpoint):
+        """Keep the teacher of the resumed run."""
+        self._resumed = checkpoint.get('teacher') if is_resumed(runner) else None
+
+    def before_train(self, runner):
+        """Build the teacher and load its weights: those of the resumed run, or else those of its file.
+
+        Raises:
+            CheckpointError: The file is missing or does not fit the model.
+            ConfigError: The model is not a `DistilledClassifier`, or names no teacher that exists.
+            DataError: The teacher has other classes.
+            SetupError: The library of the teacher is not installed.
+        """
+        model = unwrapped(runner.model)
+        if not isinstance(model, DistilledClassifier):
+            raise ConfigError(f'TeacherHook is for a DistilledClassifier, but this model is a {type(model).__name__}')
+        options, num_classes = model.teacher_options, model.num_classes
+        with isolated_random_state(0):  # its random weights are replaced
+            teacher = build_teacher(options, num_classes, model.data_preprocessor)
+        if self._resumed is not None:
+            origin = f'the teacher in {runner.loads_from}'
+            load_model(teacher.model, dict(state_dict=self._resumed), origin)
+            self._resumed = None
+        else:
+            origin = options.fetch()
+            metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
+            load_teacher(teacher, origin, num_classes, metainfo.get('classes', ()))
+        model.set_teacher(teacher)
+        size = sum(parameter.numel() for parameter in teacher.parameters())
+        runner.logger.info(f'teacher: {options}, {counted(size, "parameters")}, from {origin}')
+
+    def before_save_checkpoint(self, runner, checkpoint):
+        """Save the teacher next to the student."""
+        checkpoint['teacher'] = unwrapped(runner.model).teacher.model.state_dict()

@@ -1,1 +1,0 @@
-"""Distillation: a small classifier learns from the outputs of a large one."""

@@ -1,1 +1,0 @@
-"""Self-supervision: a backbone learns from images without labels (DINO)."""
