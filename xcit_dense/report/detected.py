@@ -107,9 +107,7 @@ class Image(NamedTuple):
         is_crowd: (n, ) bool.
         prediction: What the metric of mmdet keeps: ``bboxes``, ``labels``, ``scores``, and ``masks`` as RLE.
         match: The `Match`.
-        missed: Objects that no prediction took.
-        mistaken: Objects that a prediction of another class took.
-        false: Predictions without an object.
+        figures: What the table of images has: numbers of objects without crowd regions, and of mistakes.
     """
     id: object
     objects: list
@@ -117,15 +115,7 @@ class Image(NamedTuple):
     is_crowd: np.ndarray
     prediction: dict
     match: Match
-    missed: int
-    mistaken: int
-    false: int
-
-    def figures(self) -> dict:
-        """Return what the table of images has: numbers of objects without crowd regions, and of mistakes."""
-        objects = int((~self.is_crowd).sum())
-        return dict(mistakes=self.missed + self.mistaken + self.false, objects=objects, missed=self.missed,
-                    found=objects - self.missed - self.mistaken, wrong_class=self.mistaken, false_positives=self.false)
+    figures: dict
 
 
 class Objects:
@@ -153,8 +143,8 @@ class Objects:
 
     def count(self, images):
         """Count images: pairs of annotations and prediction, by the id of the image."""
-        judged = heapq.nlargest(self._kept, map(self._count, images), key=lambda image: badness(image.figures()))
-        self.worst = [image for image in judged if image.figures()['mistakes']]
+        judged = heapq.nlargest(self._kept, map(self._count, images), key=lambda image: badness(image.figures))
+        self.worst = [image for image in judged if image.figures['mistakes']]
         self.rows.sort(key=lambda row: badness(row[1]), reverse=True)
 
     def best(self) -> list:
@@ -183,11 +173,11 @@ class Objects:
         np.add.at(self.objects, labels[~is_crowd], 1)
         self.images_of[np.unique(labels[~is_crowd])] += 1
         self.crowds += int(is_crowd.sum())
-        judged = self._confuse(number, objects, labels, is_crowd, prediction, found, guesses, scores >= SCORE)
-        self.rows.append((number, judged.figures()))
-        return judged
+        figures = self._confuse(labels, is_crowd, found, guesses, scores >= SCORE)
+        self.rows.append((number, figures))
+        return Image(number, objects, labels, is_crowd, prediction, found, figures)
 
-    def _confuse(self, number, objects, labels, is_crowd, prediction, found, guesses, is_sure):
+    def _confuse(self, labels, is_crowd, found, guesses, is_sure):
         taken = is_sure & (found.of_any >= 0)
         without = is_sure & (found.of_any == NONE)
         missed = ~is_crowd
@@ -195,8 +185,10 @@ class Objects:
         np.add.at(self.confusion, (labels[found.of_any[taken]], guesses[taken]), 1)
         np.add.at(self.confusion[-1], guesses[without], 1)
         np.add.at(self.confusion[:, -1], labels[missed], 1)
-        return Image(number, objects, labels, is_crowd, prediction, found, int(missed.sum()),
-                     int((labels[found.of_any[taken]] != guesses[taken]).sum()), int(without.sum()))
+        right = int((labels[found.of_any[taken]] == guesses[taken]).sum())
+        mistaken, false, missed = int(taken.sum()) - right, int(without.sum()), int(missed.sum())
+        return dict(mistakes=missed + mistaken + false, objects=right + mistaken + missed, found=right, missed=missed,
+                    wrong_class=mistaken, false_positives=false)
 
 
 def badness(figures) -> tuple:

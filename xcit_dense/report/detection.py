@@ -123,11 +123,9 @@ def _columns(kind, figures):
     what, thresholds = _KINDS[kind], figures.thresholds
     over = f'IoU {thresholds[0]:g} to {thresholds[-1]:g}' if len(thresholds) > 1 else f'IoU {thresholds[0]:g}'
     most = f'at most {figures.most:,} predictions per image and class'
-    columns = [Column(f'{kind}_AP', f'AP of {what}', 3, f'average precision, mean over {over}; {most}'),
-               Column(f'{kind}_AR', f'AR of {what}', 3, f'recall of all predictions, mean over {over}; {most}')]
-    if figures.ap50 is not None:
-        columns.insert(1, Column(f'{kind}_AP50', f'AP50 of {what}', 3, 'average precision at IoU 0.5'))
-    return columns
+    explanations = dict(AP=f'average precision, mean over {over}; {most}', AP50='average precision at IoU 0.5',
+                        AR=f'recall of all predictions, mean over {over}; {most}')
+    return [Column(f'{kind}_{key}', f'{key} of {what}', 3, explanations[key]) for key in figures.values]
 
 
 def _rows(names, figures, objects):
@@ -136,9 +134,8 @@ def _rows(names, figures, objects):
     for label, (name, best) in enumerate(zip(names, objects.best(), strict=True)):
         values = dict(objects=int(objects.objects[label]), images=int(objects.images_of[label]))
         for kind, found in figures.items():
-            for key, of_all in ((f'{kind}_AP', found.ap), (f'{kind}_AP50', found.ap50), (f'{kind}_AR', found.ar)):
-                if of_all is not None:
-                    values[key] = None if np.isnan(of_all[label]) else float(of_all[label])
+            values.update({f'{kind}_{key}': None if np.isnan(of_all[label]) else float(of_all[label])
+                           for key, of_all in found.values.items()})
         values.update(zip([column.key for column in _BEST], best, strict=True))
         note = ''
         if not values['objects']:
@@ -164,10 +161,10 @@ def _notes(rows, objects, untested):
 
 
 def _caption(image):
-    false = 'false positive' if image.false == 1 else 'false positives'
-    parts = ((image.missed, 'missed'), (image.mistaken, 'of a wrong class'), (image.false, false))
-    return ', '.join([counted(image.figures()['objects'], 'objects'),
-                      *(f'{number:,} {what}' for number, what in parts if number)])
+    words = dict(missed='missed', wrong_class='of a wrong class',
+                 false_positives='false positive' + 's' * (image.figures['false_positives'] > 1))
+    return ', '.join([counted(image.figures['objects'], 'objects'),
+                      *(f'{image.figures[key]:,} {what}' for key, what in words.items() if image.figures[key])])
 
 
 def _colours(dataset, names):
@@ -183,15 +180,11 @@ class Figures(NamedTuple):
     """Figures of each class, in the order of the metric; NaN for a class without objects.
 
     Args:
-        ap: Mean over the IoU thresholds.
-        ap50: AP at IoU 0.5; None if that is not one of the thresholds.
-        ar: Mean over the IoU thresholds.
+        values: By name (classes, ): AP and AR, means over the IoU thresholds, and AP50, if 0.5 is one of these.
         thresholds: The IoU thresholds.
         most: How many predictions per image AP and AR count.
     """
-    ap: np.ndarray
-    ap50: np.ndarray | None
-    ar: np.ndarray
+    values: dict
     thresholds: list
     most: int
 
@@ -269,6 +262,8 @@ def figures_of(evaluation, categories) -> Figures:
     def mean(values):
         return np.where(is_there, values.mean(tuple(range(values.ndim - 1))), np.nan)
 
-    return Figures(mean(precision[:, :, :, area, counted]),
-                   mean(precision[half[0], :, :, area, last]) if half.size else None,
-                   mean(recall[:, :, area, counted]), thresholds.tolist(), most[counted])
+    values = dict(AP=mean(precision[:, :, :, area, counted]))
+    if half.size:
+        values['AP50'] = mean(precision[half[0], :, :, area, last])
+    values['AR'] = mean(recall[:, :, area, counted])
+    return Figures(values, thresholds.tolist(), most[counted])
