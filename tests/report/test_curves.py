@@ -84,7 +84,7 @@ def test_the_picture_names_its_axes_and_lines(tmp_path):
     assert left.lines[0].get_linewidth() > left.lines[1].get_linewidth()  # the sum stands out
     assert left.get_xlim() == right.get_xlim() == rate.get_xlim()
     figure.draw_without_rendering()
-    assert '1e-4' in [text.get_text() for text in rate.get_yticklabels()]
+    assert '0.0001' in [text.get_text() for text in rate.get_yticklabels()]
     for axes in (left, right):  # below the middle of its plot
         legend, plot = axes.get_legend().get_window_extent(), axes.get_window_extent()
         assert abs((legend.x0 + legend.x1 - plot.x0 - plot.x1) / 2) < 2 and legend.y1 < plot.y0

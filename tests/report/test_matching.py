@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from xcit_dense.report.matching import IGNORED, NONE, Best, best_of, match
+from xcit_dense.report.detected import IGNORED, NONE, Best, best_of, match
 
 BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)
 

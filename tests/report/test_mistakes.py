@@ -7,9 +7,16 @@ import torch
 from mmengine.structures import BaseDataElement
 from PIL import Image
 
-from xcit_dense.report import mistakes as mistakes_module
-from xcit_dense.report.classified import Names, Result, mistakes_of, names_of, result_of
-from xcit_dense.report.mistakes import draw_mistakes, write_mistakes
+from xcit_dense.report import classification
+from xcit_dense.report.classification import (
+    Names,
+    Result,
+    draw_mistakes,
+    mistakes_of,
+    names_of,
+    result_of,
+    write_mistakes,
+)
 
 RESULTS = [Result('a.png', 0, 0, 0.9), Result('b.png', 0, 2, 0.6), Result('/far/deep/c.png', 1, 2, 0.8),
            Result('d.png', 2, 2, 0.7), Result('e.png', 0, 2, None)]
@@ -61,7 +68,7 @@ def test_classes_of_imagenet_have_short_names():
 def captions(monkeypatch):
     """The texts of a sheet, as wide as they may be."""
     seen = []
-    monkeypatch.setattr(mistakes_module, 'fit_text', lambda text, font, width: seen.append(text) or text[:9])
+    monkeypatch.setattr(classification, 'fit_text', lambda text, font, width: seen.append(text) or text[:9])
     return seen
 
 

@@ -34,7 +34,6 @@ from helpers.runs import (
     whole_run,
 )
 from helpers.tools import as_in_a_process_of_its_own, environment
-from xcit_dense.config.loggers import set_loggers
 from xcit_dense.config.options import add_hook
 from xcit_dense.config.val_loss import set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
@@ -263,7 +262,7 @@ def test_options_come_and_go_and_the_training_is_the_same(first, then, case, cap
     plain, wanted = case('iterations')
     with_all, runners = copy.deepcopy(plain), []
     set_val_loss(with_all)
-    set_loggers(with_all, ['tensorboard'])
+    add_hook(with_all, 'LoggersHook', loggers=['tensorboard'])
     with as_in_a_process_of_its_own():
         stop_after(3, with_all if first else plain, At(3, runners.append))
     close_loggers(*runners)

@@ -60,10 +60,9 @@ def _run(args):
     if args.suggest:
         _suggest(args)
         return
-    from ..config.loggers import LOGGERS, check_loggers, set_loggers
-    check_choices('--log', args.log, LOGGERS)
-    check_loggers(args.log)
     from ..config import options
+    check_choices('--log', args.log, options.LOGGERS)
+    options.check_loggers(args.log)
     from ..config.check import explained
     from ..config.loading import load_config
     from ..config.val_loss import set_val_loss
@@ -104,7 +103,7 @@ def _run(args):
     if args.val_loss:
         set_val_loss(cfg)
     if args.log:
-        set_loggers(cfg, args.log)
+        options.add_hook(cfg, 'LoggersHook', loggers=args.log)
     with explained(cfg):
         runner = build_runner(cfg)
         try:

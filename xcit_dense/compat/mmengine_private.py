@@ -7,7 +7,6 @@ from mmengine.logging import HistoryBuffer
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
-from mmengine.visualization.vis_backend import BaseVisBackend
 
 #: Functions of `mmengine.config.Config` whose frames hold, as ``filename``, the file that they read.
 CONFIG_READERS = ('_file2dict', '_is_lazy_import', '_parse_lazy_import')
@@ -91,32 +90,6 @@ class OpenVisBackend(LocalVisBackend):
 
     def _dump(self, *args, **kwargs):
         self.write_line(*args, **kwargs)
-
-
-class PassingVisBackend(BaseVisBackend):
-    """Passes scalars on to a function, as a dict and their step, and ignores the rest."""
-
-    experiment = None
-
-    def __init__(self, function):
-        super().__init__('')
-        self._function = function
-
-    def _init_env(self):
-        pass
-
-    def add_scalar(self, name, value, step=0, **kwargs):
-        """Pass on one scalar."""
-        self._function({name: value}, step)
-
-    def add_scalars(self, scalar_dict, step=0, file_path=None, **kwargs):
-        """Pass on scalars."""
-        self._function(scalar_dict, step)
-
-
-def add_vis_backend(visualizer, name, backend):
-    """Let a visualizer, once built, send to one more backend."""
-    visualizer._vis_backends[name] = backend
 
 
 def accumulated_steps(optim_wrapper) -> int:

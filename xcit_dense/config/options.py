@@ -2,6 +2,7 @@
 import logging
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -11,12 +12,14 @@ from mmengine.logging import print_log
 
 from ..data.datasets import LOADERS, datasets, files_of
 from ..data.evaluators import evaluators
-from ..errors import ConfigError
+from ..errors import ConfigError, SetupError
 from ..machine import can_use_bfloat16
 from ..text import type_name
 
 #: Our drawing hook, by both of its names, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'SegDrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
+#: What ``--log`` accepts, and the name of the package that each needs.
+LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
 
 def set_data_root(cfg: Config, data_root):
@@ -91,8 +94,22 @@ def check_compiler():
 
 
 def add_hook(cfg: Config, kind, **options):
-    """Add a hook of this package by its name, with its arguments."""
-    cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type=kind, **options)]
+    """Add a hook of this package by its name, with its arguments; one of before is replaced."""
+    others = [hook for hook in cfg.get('custom_hooks') or [] if type_name(hook.get('type')) != kind]
+    cfg.custom_hooks = [*others, dict(type=kind, **options)]
+
+
+def check_loggers(names):
+    """Check that the packages of some of `LOGGERS` are installed.
+
+    Raises:
+        SetupError: A package is missing.
+    """
+    specs = {name: find_spec(name) for name in names}
+    # a folder of this name without code, such as ./wandb, is no package
+    missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
+    if missing:
+        raise SetupError(f'packages for --log are not installed: pip install {" ".join(missing)}')
 
 
 def set_auto_scale_lr(cfg: Config):

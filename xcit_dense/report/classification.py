@@ -1,14 +1,20 @@
-"""What the test of a classifier tells."""
+"""What the test of a classifier tells, with a list of all mistakes and a sheet of pictures of the worst."""
+import json
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 from mmengine.dist import collect_results
+from PIL import Image, ImageDraw, ImageOps
 
+from ..data.imagenet import short_names
+from ..draw.colours import ALARM, FAINT, FRAME, INK, PAPER
+from ..draw.names import fit_text, font_of, legible
+from ..files import atomic_write
 from ..text import counted, listed
 from ..train.sharding import unwrapped
-from .classified import mistakes_of, names_of, result_of
-from .confusion import confusion_of
-from .content import Column, Confusion, Content, Picture, Row
-from .mistakes import draw_mistakes, write_mistakes
-from .recorder import MOST_PICTURES, Recorder, classes_of
+from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
 
 _CLASSES = (Column('images', 'images', explanation='images of the class'),
             Column('correct', 'correct', explanation='images of the class that were predicted as it'),
@@ -17,6 +23,9 @@ _CLASSES = (Column('images', 'images', explanation='images of the class'),
             Column('precision', 'precision', 2, 'share of the images predicted as the class that have it, in percent'))
 _IMAGES = (Column('true', 'true class'), Column('predicted', 'predicted class'),
            Column('probability', 'probability', 2, 'that of the predicted class, in percent'))
+_COLUMNS, _ROWS = 5, 4
+_WIDTH, _HEIGHT = 300, 225
+_TITLE, _CAPTION, _GAP = 48, 64, 14
 
 
 class ClassificationRecorder(Recorder):
@@ -46,7 +55,9 @@ class ClassificationRecorder(Recorder):
             return None
         classes = classes_of(dataset)
         self._names = names_of(classes, results, self.known if len(self.known) == self._outputs else classes)
-        self._mistakes, self._counts = mistakes_of(results), confusion_of(results, len(self._names.truth))
+        self._mistakes, self._counts = mistakes_of(results), np.zeros((len(self._names.truth), ) * 2, int)
+        for found in results:
+            self._counts[found.truth, found.prediction] += 1
         rows, notes = self._rows()
         correct = sorted((found for found in results if found.truth == found.prediction),
                          key=lambda found: found.probability or 0)
@@ -101,3 +112,109 @@ class ClassificationRecorder(Recorder):
 
 def _share(part, whole):
     return 100 * float(part / whole) if whole else None
+
+
+class Result(NamedTuple):
+    """A tested image: its file, its class, the predicted class and its probability (None if unknown)."""
+    path: str
+    truth: int
+    prediction: int
+    probability: float | None
+
+
+def result_of(sample) -> Result | None:
+    """Return the `Result` of a data sample of mmpretrain, None unless it has one true class and one prediction."""
+    truth, prediction, scores = (sample.get(key) for key in ('gt_label', 'pred_label', 'pred_score'))
+    if truth is None or prediction is None or truth.numel() != 1 or prediction.numel() != 1:
+        return None
+    # after test-time augmentation only the scores are those of all views
+    prediction = int(prediction if scores is None else scores.argmax())
+    # data sets in memory have no files
+    path = sample.get('img_path') or f'image {sample.get("sample_idx", "without a number")}'
+    return Result(str(path), int(truth), prediction, None if scores is None else float(scores[prediction]))
+
+
+def mistakes_of(results) -> list:
+    """Return the wrong results, most confident first."""
+    return sorted((result for result in results if result.truth != result.prediction),
+                  key=lambda result: -(result.probability or 0))
+
+
+class Names(NamedTuple):
+    """The names of the classes by number: in the data, and of the model's outputs."""
+    truth: list
+    prediction: list
+
+
+def names_of(classes, results, outputs=None) -> Names:
+    """Return a unique name for each class; names that several classes share get the class number added.
+
+    Args:
+        classes: The names of the data set; there may be fewer names than labels.
+        results: All `Result`.
+        outputs: The names of the model's outputs. Default: those of the data set.
+    """
+    count = max([len(classes), *(max(result.truth, result.prediction) + 1 for result in results)])
+    return Names(_distinct(classes, count), _distinct(outputs or classes, count))
+
+
+def _distinct(classes, count):
+    names = [*map(str, short_names(classes)), *map(str, range(len(classes), count))][:count]
+    several = {name for name, number in Counter(names).items() if number > 1}
+    return [f'{name} ({place})' if name in several else name for place, name in enumerate(names)]
+
+
+def write_mistakes(path, mistakes, names):
+    """Write mistakes as JSON, in order: path, names of truth and prediction, probability of the prediction."""
+    content = [dict(path=found.path, truth=names.truth[found.truth], prediction=names.prediction[found.prediction],
+                    probability=found.probability) for found in mistakes]
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(content, indent=1))
+
+
+def draw_mistakes(path, mistakes, names, count, read):
+    """Draw the first mistakes as PNG, each with truth, prediction, probability and file name.
+
+    Args:
+        path: The file.
+        mistakes: `Result`, the worst first.
+        names: `Names` of the classes.
+        count: How many images were tested.
+        read: Function that returns the image of a file as an array (H, W, 3), RGB, uint8. If it raises, the cell stays
+            empty.
+    """
+    shown = mistakes[:_COLUMNS * _ROWS]
+    title = f'no mistakes among {counted(count, "images")}'
+    if mistakes:
+        which = f'the {len(shown)} worst of ' if len(shown) < len(mistakes) else ''
+        title = f'{which}{counted(len(mistakes), "mistakes")} among {counted(count, "images")}, most confident first'
+    columns, rows = min(_COLUMNS, max(len(shown), 1)), -(-len(shown) // _COLUMNS)
+    step_x, step_y = _WIDTH + _GAP, _HEIGHT + _CAPTION + _GAP
+    width = max(columns * step_x + _GAP, round(font_of(18).getlength(title)) + 2 * _GAP)
+    sheet = Image.new('RGB', (width, _TITLE + rows * step_y), PAPER)
+    ImageDraw.Draw(sheet).text((_GAP, _GAP), title, fill=INK, font=font_of(18))
+    for place, found in enumerate(shown):
+        corner = _GAP + place % _COLUMNS * step_x, _TITLE + place // _COLUMNS * step_y
+        sheet.paste(_cell(found, names, read), corner)
+    with atomic_write(path) as part:
+        sheet.save(part, format='PNG')
+
+
+def _cell(found, names, read):
+    cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), PAPER)
+    draw = ImageDraw.Draw(cell)
+    draw.rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=FRAME)
+    try:
+        cell.paste(ImageOps.pad(Image.fromarray(read(found.path)), (_WIDTH, _HEIGHT), Image.Resampling.LANCZOS, FRAME))
+    except Exception:  # of any type: loaders may be the user's own, and some data sets have no files
+        draw.text((8, 8), 'no image', fill=FAINT, font=font_of(14))
+    share = '' if found.probability is None else f'{found.probability:.1%}'
+    room = _WIDTH - font_of(15).getlength(share) - 8
+    for y, text, colour, size in ((4, f'true: {names.truth[found.truth]}', INK, 15),
+                                  (23, f'predicted: {names.prediction[found.prediction]}', ALARM, 15),
+                                  (43, '/'.join(Path(found.path).parts[-2:]), FAINT, 12)):
+        text = legible(text)
+        font = font_of(size, text)
+        draw.text((2, _HEIGHT + y), fit_text(text, font, room if y == 23 else _WIDTH - 4), fill=colour, font=font)
+    draw.text((_WIDTH - 2, _HEIGHT + 23), share, fill=ALARM, font=font_of(15), anchor='ra')
+    return cell

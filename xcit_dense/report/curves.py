@@ -106,9 +106,6 @@ def _plot_losses(axes, curves):
                                      'linestyle': '--' if name.startswith(_VALIDATION) else '-'})
     values = [value for points in losses.values() for _, value in points if value > 0]
     axes.set_yscale('log' if values and max(values) > 10 * min(values) else 'linear')
-    if axes.get_yscale() == 'log':
-        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            set_formatter(_log_tick(max(values) / min(values)))
     both = len({name.startswith(_VALIDATION) for name in losses}) == 2
     name_axes(axes, 'losses: training solid, validation dashed' if both else 'training losses', 'iteration', 'loss')
     shown = {line.get_label().removeprefix(_VALIDATION): line for line in reversed(axes.lines)}
@@ -141,24 +138,13 @@ def _plot_schedule(axes, curves, name, title, from_zero):
     name_axes(axes, title, 'iteration', title)
     if from_zero:
         axes.set_ylim(0, None)
-    axes.yaxis.set_major_formatter(_small_tick)
+    axes.yaxis.set_major_formatter('{x:g}')
 
 
 def _draw(axes, name, points, **style):
     if len(points) < 3:  # a line of one point cannot be seen
         style.update(marker='o', markevery=None, markersize=4)
     axes.plot(*zip(*points, strict=True), label=name, **style)
-
-
-def _log_tick(span):
-    """Return how a logarithmic axis shows its ticks: in numbers; between powers of ten only where there is room."""
-    digits = '12345' if span < 100 else '125' if span < 1000 else '1'
-    return lambda value, _: f'{value:g}' if f'{value:e}'[0] in digits else ''
-
-
-def _small_tick(value, _):
-    number, _, exponent = f'{value:.2e}'.partition('e')
-    return f'{float(number):g}e{int(exponent)}' if 0 < value < 0.01 else f'{value:g}'
 
 
 def _add_epochs(axes, points):

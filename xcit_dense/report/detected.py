@@ -1,4 +1,4 @@
-"""The objects of a test of a detector, counted image by image, and what is drawn of the worst images."""
+"""The objects of a test of a detector: which prediction belongs to which, counts, and pictures of the worst images."""
 import heapq
 from typing import NamedTuple
 
@@ -6,11 +6,99 @@ import numpy as np
 from pycocotools import mask as mask_api
 
 from ..draw.objects import draw_objects
-from .matching import IGNORED, NONE, SCORE, Match, best_of, match
+
+#: The least IoU of boxes of an object and its prediction, and the lowest score that counts: that of drawing.
+IOU, SCORE = 0.5, 0.3
+RULE = (f'Predictions with a score of at least {SCORE}, highest first: each takes the free object of its class with '
+        f'the highest IoU of boxes, at least {IOU}. Predictions left over then take free objects of other classes in '
+        'the same way. What remains counts as background, also a second prediction of an object. Crowd regions are '
+        f'left out, and so are predictions of their class with at least {IOU:.0%} of their area inside.')
+#: In the place of an object: the prediction has none, or it counts as neither right nor wrong.
+NONE, IGNORED = -1, -2
+
+
+class Match(NamedTuple):
+    """The objects of the predictions in an image.
+
+    Args:
+        of_class: For each prediction the place of its object of the same class, or `NONE` or `IGNORED`.
+        of_any: The same, with objects of other classes too, and `NONE` for all with a score below `SCORE`.
+        again: For each prediction whether another one took the object of the same class that it overlaps.
+    """
+    of_class: np.ndarray
+    of_any: np.ndarray
+    again: np.ndarray
+
+
+def match(boxes, labels, is_crowd, predictions, guesses, scores) -> Match:
+    """Return the `Match` of an image; within a class it is that of pycocotools.
+
+    Args:
+        boxes: (n, 4) objects: x, y, width, height.
+        labels: (n, ) their classes.
+        is_crowd: (n, ) bool.
+        predictions: (m, 4) predicted boxes.
+        guesses: (m, ) their classes.
+        scores: (m, ) their scores.
+    """
+    of_class, again = np.full(len(predictions), NONE), np.zeros(len(predictions), bool)
+    if not len(predictions) or not len(boxes):
+        return Match(of_class, of_class.copy(), again)
+    ious = np.asarray(mask_api.iou(np.ascontiguousarray(predictions, float), np.ascontiguousarray(boxes, float),
+                                   np.asarray(is_crowd, np.uint8).tolist()))
+    near, is_crowd = ious >= IOU, np.asarray(is_crowd, bool)
+    same, order, free = near & (guesses[:, None] == labels), np.argsort(-scores, kind='stable'), ~is_crowd
+    _take(order, same, ious, free, of_class)
+    of_class[(of_class == NONE) & (same & is_crowd).any(1)] = IGNORED
+    again[(of_class == NONE) & (same & ~is_crowd).any(1)] = True
+    # the same for a prediction whatever others with a lower score do
+    of_any, sure = of_class.copy(), scores >= SCORE
+    of_any[~sure] = NONE
+    free = ~is_crowd
+    free[of_any[of_any >= 0]] = False
+    _take(order[(sure & (of_any == NONE))[order]], near, ious, free, of_any)
+    return Match(of_class, of_any, again & (of_any == NONE))
+
+
+def _take(order, allowed, ious, free, taken):
+    """Let predictions take the best free objects that they may have; of equal ones the last, as pycocotools does."""
+    for place in order[(allowed & free).any(1)[order]]:
+        worth = np.where(allowed[place] & free, ious[place], -1)
+        best = len(worth) - 1 - int(worth[::-1].argmax())
+        if worth[best] >= 0:
+            taken[place], free[best] = best, False
+
+
+class Best(NamedTuple):
+    """The score threshold of the highest F1 of a class, with precision, recall and F1 there; None where undefined."""
+    threshold: float | None = None
+    precision: float | None = None
+    recall: float | None = None
+    f1: float | None = None
+
+
+def best_of(scores, right, objects) -> Best:
+    """Return the `Best` of a class; of equal F1 the one with the highest threshold.
+
+    Args:
+        scores: Score of each prediction.
+        right: Whether it found an object.
+        objects: How many objects there are.
+    """
+    if not objects or not np.any(right):
+        return Best(recall=0., f1=0.) if objects else Best()
+    order = np.argsort(-scores, kind='stable')
+    scores, hits = scores[order], np.cumsum(right[order])
+    ends = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # equal scores pass together
+    hits, predictions = hits[ends], ends + 1
+    f1 = 2 * hits / (predictions + objects)
+    best = int(f1.argmax())
+    return Best(float(scores[ends[best]]), float(hits[best] / predictions[best]), float(hits[best] / objects),
+                float(f1[best]))
 
 
 class Image(NamedTuple):
-    """An image, judged by the rule of `matching`.
+    """An image, judged by `RULE`.
 
     Args:
         id: Its id in the annotation file.
@@ -19,9 +107,7 @@ class Image(NamedTuple):
         is_crowd: (n, ) bool.
         prediction: What the metric of mmdet keeps: ``bboxes``, ``labels``, ``scores``, and ``masks`` as RLE.
         match: The `Match`.
-        missed: Objects that no prediction took.
-        mistaken: Objects that a prediction of another class took.
-        false: Predictions without an object.
+        figures: What the table of images has: numbers of objects without crowd regions, and of mistakes.
     """
     id: object
     objects: list
@@ -29,28 +115,7 @@ class Image(NamedTuple):
     is_crowd: np.ndarray
     prediction: dict
     match: Match
-    missed: int
-    mistaken: int
-    false: int
-
-    @property
-    def count(self) -> int:
-        """How many objects there are, without crowd regions."""
-        return int((~self.is_crowd).sum())
-
-    @property
-    def mistakes(self) -> int:
-        """All mistakes together."""
-        return self.missed + self.mistaken + self.false
-
-
-class ImageRow(NamedTuple):
-    """What the table of images has of an `Image`."""
-    id: object
-    objects: int
-    missed: int
-    mistaken: int
-    false: int
+    figures: dict
 
 
 class Objects:
@@ -65,7 +130,7 @@ class Objects:
         objects: (classes, ) objects, without crowd regions.
         images_of: (classes, ) images that have such objects.
         crowds: How many crowd regions there are.
-        rows: `ImageRow` of all images, in the order in which they were counted.
+        rows: Id and `Image.figures` of all images, the worst first.
         worst: `Image` of the worst, the worst first.
     """
 
@@ -78,8 +143,9 @@ class Objects:
 
     def count(self, images):
         """Count images: pairs of annotations and prediction, by the id of the image."""
-        judged = map(self._count, images)
-        self.worst = [image for image in heapq.nlargest(self._kept, judged, key=badness) if image.mistakes]
+        judged = heapq.nlargest(self._kept, map(self._count, images), key=lambda image: badness(image.figures))
+        self.worst = [image for image in judged if image.figures['mistakes']]
+        self.rows.sort(key=lambda row: badness(row[1]), reverse=True)
 
     def best(self) -> list:
         """Return the `Best` score threshold of each class."""
@@ -107,11 +173,11 @@ class Objects:
         np.add.at(self.objects, labels[~is_crowd], 1)
         self.images_of[np.unique(labels[~is_crowd])] += 1
         self.crowds += int(is_crowd.sum())
-        judged = self._confuse(number, objects, labels, is_crowd, prediction, found, guesses, scores >= SCORE)
-        self.rows.append(ImageRow(number, judged.count, judged.missed, judged.mistaken, judged.false))
-        return judged
+        figures = self._confuse(labels, is_crowd, found, guesses, scores >= SCORE)
+        self.rows.append((number, figures))
+        return Image(number, objects, labels, is_crowd, prediction, found, figures)
 
-    def _confuse(self, number, objects, labels, is_crowd, prediction, found, guesses, is_sure):
+    def _confuse(self, labels, is_crowd, found, guesses, is_sure):
         taken = is_sure & (found.of_any >= 0)
         without = is_sure & (found.of_any == NONE)
         missed = ~is_crowd
@@ -119,13 +185,15 @@ class Objects:
         np.add.at(self.confusion, (labels[found.of_any[taken]], guesses[taken]), 1)
         np.add.at(self.confusion[-1], guesses[without], 1)
         np.add.at(self.confusion[:, -1], labels[missed], 1)
-        return Image(number, objects, labels, is_crowd, prediction, found, int(missed.sum()),
-                     int((labels[found.of_any[taken]] != guesses[taken]).sum()), int(without.sum()))
+        right = int((labels[found.of_any[taken]] == guesses[taken]).sum())
+        mistaken, false, missed = int(taken.sum()) - right, int(without.sum()), int(missed.sum())
+        return dict(mistakes=missed + mistaken + false, objects=right + mistaken + missed, found=right, missed=missed,
+                    wrong_class=mistaken, false_positives=false)
 
 
-def badness(image) -> tuple:
+def badness(figures) -> tuple:
     """Return the key by which images are sorted, largest first: all mistakes, then missed objects."""
-    return image.missed + image.mistaken + image.false, image.missed
+    return figures['mistakes'], figures['missed']
 
 
 def draw_sides(image, picture, truth, names, colours) -> tuple:

@@ -1,17 +1,21 @@
-"""What the test of a model for detection tells."""
+"""What the test of a model for detection tells: figures of each class from pycocotools' evaluation, and mistakes."""
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 from mmengine.dist import all_gather_object, get_rank
 
+from ..compat.coco_eval import evaluations_made_by
 from ..draw.colours import class_colours
 from ..text import counted, listed
-from .coco_figures import Watch
-from .confusion import BACKGROUND
-from .content import Column, Confusion, Content, Picture, Row
-from .detected import Objects, badness, draw_sides
-from .matching import IOU, RULE, SCORE
-from .recorder import MOST_PICTURES, Recorder, classes_of, near
+from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near
+from .detected import IOU, RULE, SCORE, Objects, draw_sides
+from .tables import BACKGROUND
 
+#: The types of IoU that have a report; metrics of users may have others, such as keypoints.
 _KINDS = dict(bbox='boxes', segm='masks')
+#: Predictions per image that AP and AR count, where the metric has this number.
+_MOST = 100
 _COUNTS = (Column('objects', 'objects', explanation='objects in the ground truth, without crowd regions'),
            Column('images', 'images', explanation='images that have such objects'))
 _BEST = (Column('threshold', 'score threshold', 3, 'the score threshold with the highest F1 of the class: of boxes, at '
@@ -66,12 +70,12 @@ class DetectionRecorder(Recorder):
             return None
         ids = [int(number) for number in watch.metric.cat_ids]
         names = [str(watch.truth.cats[number]['name']) for number in ids]
-        figures = self._figures(watch, ids)
+        figures = {kind: watch.figures[kind] for kind in _KINDS if kind in watch.figures}
         objects, untested = self._count(watch, ids)
         rows = _rows(names, figures, objects)
         notes = _notes(rows, objects, untested)
         if len(self._all) > 1:
-            notes.append(f'The report is on the metric {metric_name(watch.metric)}, one of '
+            notes.append(f'The report is on the metric {watch.metric.prefix or type(watch.metric).__name__}, one of '
                          f'{counted(len(self._all), "metrics")} of the test.')
         predicted = names
         if len(self.known) == len(names) and {*map(str, self.known)} != {*names}:
@@ -79,27 +83,17 @@ class DetectionRecorder(Recorder):
         confusion = Confusion([*names, BACKGROUND], [*predicted, BACKGROUND], objects.confusion, 'objects', RULE)
         columns = (*_COUNTS, *(column for kind, found in figures.items() for column in _columns(kind, found)), *_BEST)
         return Content('detection', self._facts(objects), metrics, (columns, rows),
-                       (_IMAGES, [self._image_row(watch, row) for row in sorted(objects.rows, key=badness,
-                                                                                reverse=True)]),
+                       (_IMAGES, [Row(self._path_of(watch, number), values) for number, values in objects.rows]),
                        confusion, self._pictures(watch, objects.worst, names), notes, self.work_dir(),
                        dict(zip(names, _colours(self.runner.test_dataloader.dataset, names), strict=True)))
-
-    def _figures(self, watch, ids):
-        """Return `Figures` by type of IoU, also those that other metrics have of the same objects."""
-        found = dict(watch.figures)
-        for other in self._watches:
-            if other.images == watch.images and len(other.truth.anns) == len(watch.truth.anns):
-                found = {**other.figures, **found}
-        return {kind: found[kind].ordered(ids) for kind in _KINDS if kind in found}
 
     def _count(self, watch, ids):
         """Count all images of an evaluation, and how many of them have not been tested."""
         objects = Objects({number: label for label, number in enumerate(ids)}, MOST_PICTURES)
-        predictions = {}
-        for _, prediction in watch.results:
-            predictions.setdefault(prediction['img_id'], []).append(prediction)
+        predictions = {prediction['img_id']: prediction for _, prediction in watch.results}
         untested = [number for number in watch.images if number not in predictions]
-        objects.count((number, watch.truth.imgToAnns.get(number, ()), _joined(predictions.get(number)))
+        nothing = dict(bboxes=np.zeros((0, 4)), labels=np.zeros(0, int), scores=np.zeros(0))
+        objects.count((number, watch.truth.imgToAnns.get(number, ()), predictions.get(number, nothing))
                       for number in (*predictions, *untested))
         return objects, untested
 
@@ -109,11 +103,6 @@ class DetectionRecorder(Recorder):
         return self.facts(*[('annotations', near(file))] * bool(file),
                           ('objects', f'{int(objects.objects.sum()):,}{crowds}'),
                           ('counts as found', f'IoU at least {IOU}, score at least {SCORE}; AP and AR: all scores'))
-
-    def _image_row(self, watch, row):
-        return Row(self._path_of(watch, row.id), dict(
-            mistakes=row.missed + row.mistaken + row.false, objects=row.objects, missed=row.missed,
-            found=row.objects - row.missed - row.mistaken, wrong_class=row.mistaken, false_positives=row.false))
 
     def _path_of(self, watch, number):
         path = self._paths.get(number) or watch.truth.imgs.get(number, {}).get('file_name') or f'image {number}'
@@ -129,21 +118,14 @@ class DetectionRecorder(Recorder):
         return self.pictures(((self._path_of(watch, image.id), image) for image in worst), draw)
 
 
-def metric_name(metric) -> str:
-    """Return a metric as a reader of the test's log knows it."""
-    return metric.prefix or type(metric).__name__
-
-
 def _columns(kind, figures):
     """Return the columns of a type of IoU."""
     what, thresholds = _KINDS[kind], figures.thresholds
     over = f'IoU {thresholds[0]:g} to {thresholds[-1]:g}' if len(thresholds) > 1 else f'IoU {thresholds[0]:g}'
     most = f'at most {figures.most:,} predictions per image and class'
-    columns = [Column(f'{kind}_AP', f'AP of {what}', 3, f'average precision, mean over {over}; {most}'),
-               Column(f'{kind}_AR', f'AR of {what}', 3, f'recall of all predictions, mean over {over}; {most}')]
-    if figures.ap50 is not None:
-        columns.insert(1, Column(f'{kind}_AP50', f'AP50 of {what}', 3, 'average precision at IoU 0.5'))
-    return columns
+    explanations = dict(AP=f'average precision, mean over {over}; {most}', AP50='average precision at IoU 0.5',
+                        AR=f'recall of all predictions, mean over {over}; {most}')
+    return [Column(f'{kind}_{key}', f'{key} of {what}', 3, explanations[key]) for key in figures.values]
 
 
 def _rows(names, figures, objects):
@@ -152,9 +134,8 @@ def _rows(names, figures, objects):
     for label, (name, best) in enumerate(zip(names, objects.best(), strict=True)):
         values = dict(objects=int(objects.objects[label]), images=int(objects.images_of[label]))
         for kind, found in figures.items():
-            for key, of_all in ((f'{kind}_AP', found.ap), (f'{kind}_AP50', found.ap50), (f'{kind}_AR', found.ar)):
-                if of_all is not None:
-                    values[key] = None if np.isnan(of_all[label]) else float(of_all[label])
+            values.update({f'{kind}_{key}': None if np.isnan(of_all[label]) else float(of_all[label])
+                           for key, of_all in found.values.items()})
         values.update(zip([column.key for column in _BEST], best, strict=True))
         note = ''
         if not values['objects']:
@@ -180,9 +161,10 @@ def _notes(rows, objects, untested):
 
 
 def _caption(image):
-    false = 'false positive' if image.false == 1 else 'false positives'
-    parts = ((image.missed, 'missed'), (image.mistaken, 'of a wrong class'), (image.false, false))
-    return ', '.join([counted(image.count, 'objects'), *(f'{number:,} {what}' for number, what in parts if number)])
+    words = dict(missed='missed', wrong_class='of a wrong class',
+                 false_positives='false positive' + 's' * (image.figures['false_positives'] > 1))
+    return ', '.join([counted(image.figures['objects'], 'objects'),
+                      *(f'{image.figures[key]:,} {what}' for key, what in words.items() if image.figures[key])])
 
 
 def _colours(dataset, names):
@@ -194,11 +176,94 @@ def _colours(dataset, names):
     return class_colours(names, palette)
 
 
-def _joined(predictions):
-    """Return the predictions of an image, which several data sets may have under the same id, as one."""
-    if not predictions:
-        return dict(bboxes=np.zeros((0, 4)), labels=np.zeros(0, int), scores=np.zeros(0))
-    if len(predictions) == 1:
-        return predictions[0]
-    keys = [key for key in ('bboxes', 'labels', 'scores', 'masks') if all(key in part for part in predictions)]
-    return {key: [item for part in predictions for item in part[key]] for key in keys}
+class Figures(NamedTuple):
+    """Figures of each class, in the order of the metric; NaN for a class without objects.
+
+    Args:
+        values: By name (classes, ): AP and AR, means over the IoU thresholds, and AP50, if 0.5 is one of these.
+        thresholds: The IoU thresholds.
+        most: How many predictions per image AP and AR count.
+    """
+    values: dict
+    thresholds: list
+    most: int
+
+
+class Watch:
+    """Keeps what a `CocoMetric` of mmdet evaluates: the results of all images, and the figures of each class.
+
+    Args:
+        metric: The metric. `end` gives it back as it was.
+    """
+
+    def __init__(self, metric):
+        self.metric, self.results, self.truth, self.images = metric, [], None, []
+        #: `Figures` by type of IoU, ``bbox`` or ``segm``.
+        self.figures = {}
+        self._failure, self._evaluation = None, None
+        self._compute, metric.compute_metrics = metric.compute_metrics, self._watch
+
+    def end(self):
+        """Stop to watch.
+
+        Raises:
+            Exception: What failed while figures were read; the metric itself has not failed.
+        """
+        self.metric.compute_metrics = self._compute
+        if self._failure:
+            raise self._failure
+
+    def _watch(self, results):
+        self.results = results
+        with evaluations_made_by(self._build, self.metric):
+            metrics = self._compute(results)
+        self._read()
+        return metrics
+
+    def _build(self, built_by, *args, **options):
+        self._read()  # the metric is done with the one before, and two at once would need twice the memory
+        self._evaluation = built_by(*args, **options)
+        self.truth = self._evaluation.cocoGt
+        from mmdet.evaluation import CocoMetric
+        if type(self.metric).compute_metrics is CocoMetric.compute_metrics:  # another may need more afterwards
+            self._evaluation.summarize = partial(_summarize, self._evaluation)
+        return self._evaluation
+
+    def _read(self):
+        evaluation, self._evaluation = self._evaluation, None
+        try:
+            if (evaluation is not None and evaluation.eval and evaluation.params.useCats
+                    and evaluation.params.iouType in _KINDS):
+                self.figures[evaluation.params.iouType] = figures_of(evaluation, self.metric.cat_ids)
+                self.images = list(evaluation.params.imgIds)
+        except Exception as error:  # of any type: the test's own figures come first
+            self._failure = error
+
+
+def _summarize(evaluation):
+    """Summarize, and free what is not needed afterwards: mmdet keeps it while it reads the predictions once more."""
+    del evaluation.summarize
+    evaluation.summarize()
+    for name in vars(evaluation).keys() - {'params', 'eval', 'stats'}:
+        delattr(evaluation, name)
+
+
+def figures_of(evaluation, categories) -> Figures:
+    """Return the `Figures` of a ``COCOeval`` that has evaluated and accumulated, of categories in this order."""
+    params = evaluation.params
+    order = [list(params.catIds).index(number) for number in categories]
+    precision, recall = (np.asarray(evaluation.eval[name], float)[..., order, :, :] for name in ('precision', 'recall'))
+    thresholds, most = np.asarray(params.iouThrs, float), [int(number) for number in params.maxDets]
+    area, last = list(params.areaRngLbl).index('all'), min(2, len(most) - 1)  # the third is pycocotools' for AP50
+    counted = most.index(_MOST) if _MOST in most else last
+    half = np.flatnonzero(np.isclose(thresholds, 0.5))
+    is_there = precision[:, :, :, area, counted].max((0, 1)) > -1
+
+    def mean(values):
+        return np.where(is_there, values.mean(tuple(range(values.ndim - 1))), np.nan)
+
+    values = dict(AP=mean(precision[:, :, :, area, counted]))
+    if half.size:
+        values['AP50'] = mean(precision[half[0], :, :, area, last])
+    values['AR'] = mean(recall[:, :, area, counted])
+    return Figures(values, thresholds.tolist(), most[counted])

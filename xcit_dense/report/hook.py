@@ -12,11 +12,10 @@ from ..files import OwnFiles
 from ..processes import is_first_process, return_freed_memory, run_on_first
 from ..text import first_line
 from .classification import ClassificationRecorder
-from .confusion import draw_confusion, write_confusion
 from .detection import DetectionRecorder
 from .page import write_page
 from .segmentation import SegmentationRecorder
-from .tables import tell_classes, write_classes
+from .tables import draw_confusion, tell_classes, write_classes, write_confusion
 
 PAGE, CLASSES, CONFUSION, MATRIX = FILES = 'report.html', 'per_class.csv', 'confusion.csv', 'confusion_matrix.png'
 #: Freed memory goes back to the system after this many batches: 40 ms for a process of 1 GiB.

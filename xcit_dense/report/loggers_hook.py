@@ -1,20 +1,30 @@
-"""The hook that logs a training to TensorBoard, Weights & Biases and MLflow."""
-import atexit
+"""The hook that logs a training to TensorBoard, Weights & Biases and MLflow, with pictures of its evaluations."""
 import logging
-import os
 from numbers import Real
+from pathlib import Path
 
+import cv2
+import numpy as np
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 
-from ..compat.mmengine_private import PassingVisBackend, add_vis_backend, is_resumed
+from ..compat.mmengine_private import is_resumed
+from ..config.framework import framework_of
+from ..data.datasets import datasets
+from ..draw import class_colours
+from ..draw.names import chip, text_size
+from ..draw.objects import paste
 from ..errors import ConfigError
+from ..predict.drawing import Drawing
+from ..predict.reading import ImageReader, picture_of
 from ..processes import is_first_process
 from ..text import first_line
 from ..train.randomness import kept_random_state
 from .loggers import KINDS
-from .snapshots import Snapshots
+
+#: How many images are drawn, and the longer side of the largest pictures, which are scaled down.
+HANDFUL, _LARGEST = 6, 1600
 
 
 @HOOKS.register_module()
@@ -32,89 +42,75 @@ class LoggersHook(Hook):
     def __init__(self, loggers):
         if unknown := [name for name in loggers if name not in KINDS]:
             raise ConfigError(f'LoggersHook.loggers accepts {", ".join(KINDS)}; got {", ".join(map(repr, unknown))}')
-        self.loggers = list(loggers)
+        self.loggers = list(dict.fromkeys(loggers))
         #: Where to look, by the name of the logger.
         self.places = {}
-        self._open, self._runner, self._snapshots = {}, None, None
-        self._validates = self._finished = False
+        self._open, self._snapshots = [], Snapshots()
 
     def before_train(self, runner):
-        """Open the loggers."""
+        """Open the loggers. The names of their runs are in checkpoints, so that a resumed training continues them."""
         if not is_first_process():
             return
-        self._runner, self._pid = runner, os.getpid()
+        info = runner.message_hub.runtime_info if is_resumed(runner) else {}
         for name in self.loggers:
-            logger = KINDS[name](runner.work_dir, is_resumed(runner), runner.iter)
-            self._call(name, logger, 'open', runner.cfg)
-            if name in self.places:  # a stop meanwhile, by Ctrl-C, leaves nothing to close
-                self._open[name] = logger
-        add_vis_backend(runner.visualizer, 'LoggersHook', PassingVisBackend(self._send))
-        atexit.register(self._close_at_exit)  # of a training that a user's program started and that failed
+            logger = KINDS[name](runner.work_dir, runner.iter, info.get(f'{name}_run'))
+            place = self._call(logger, 'open', runner.cfg)
+            if place:
+                self._open.append(logger)
+                self.places[name] = place
+                runner.message_hub.update_info(f'{name}_run', logger.run or '')
+        visualizer, add_scalars = runner.visualizer, runner.visualizer.add_scalars
+
+        def add_and_log(values, step=0, *args, **options):
+            """Pass on what mmengine's LoggerHook logs of the training."""
+            add_scalars(values, step, *args, **options)
+            if 'loss' in values:
+                self._log({key: value for key, value in values.items() if key not in ('iter', 'step')}, 'train', step)
+
+        visualizer.add_scalars = add_and_log
 
     def before_val_epoch(self, runner):
         """Begin with the pictures of an evaluation."""
-        self._validates = True
-        if self._open and self._snapshots is None:
-            self._snapshots = self._try_to_draw(Snapshots, runner) or False
-        if self._snapshots:
-            self._snapshots.restart()
+        if self._open and self._snapshots:
+            self._call(self._snapshots, 'begin', runner)
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Log the pictures of a batch."""
         if self._open and self._snapshots:
-            for picture in self._try_to_draw(self._snapshots.drawn, outputs) or ():
+            for picture in self._call(self._snapshots, 'drawn', outputs) or ():
                 self._call_all('picture', *picture, runner.iter)
 
     def after_val_epoch(self, runner, metrics=None):
-        """The evaluation is over, and its scalars are logged."""
-        self._validates = False
+        """Log the metrics."""
+        self._log(metrics or {}, 'val', runner.iter)
 
     def after_train(self, runner):
         """Close the loggers of a training that came to its end."""
-        self._finished = True
-        self.close()
+        self.close(finished=True)
 
-    def close(self):
+    def close(self, finished: bool = False):
         """Close the loggers, also after a training that failed."""
-        self._call_all('close', self._finished)
+        self._call_all('close', finished)
         self._open.clear()
-        atexit.unregister(self._close_at_exit)
 
-    def _close_at_exit(self):
-        if os.getpid() == self._pid:  # not in a copy of the process
-            self.close()
-
-    def _try_to_draw(self, function, *args):
-        """Return what a function returns; if it fails, there are no more pictures."""
-        try:
-            with kept_random_state():
-                return function(*args)
-        except Exception as error:  # of any type: data sets may be users' classes
-            self._snapshots = False
-            _warn(f'cannot draw validation images: {_text(error)}. The training continues without pictures')
-
-    def _send(self, values, step):
-        """Log scalars of mmengine: evaluations come with the epoch, or the iteration, after which they ran."""
-        kind, step = ('val', self._runner.iter) if self._validates else ('train', step)
-        numbers = {name if '/' in name else f'{kind}/{name}': float(value) for name, value in values.items()
-                   if isinstance(value, Real) and name not in ('iter', 'step')}
-        if numbers:
-            self._call_all('scalars', numbers, step)
+    def _log(self, values, kind, step):
+        self._call_all('scalars', {name if '/' in name else f'{kind}/{name}': float(value)
+                                   for name, value in values.items() if isinstance(value, Real)}, step)
 
     def _call_all(self, method, *args):
-        for name, logger in list(self._open.items()):
-            self._call(name, logger, method, *args)
+        for logger in [*self._open]:
+            self._call(logger, method, *args)
 
-    def _call(self, name, logger, method, *args):
-        """Call a method of a logger; if it fails, the logger is not used any more."""
+    def _call(self, part, method, *args):
+        """Call a method of a logger, or of the pictures; after an error, that is not used any more."""
         try:
             with kept_random_state():
-                place = getattr(logger, method)(*args)
-            if method == 'open':
-                self.places[name] = place
-        except Exception as error:  # of any type: whatever a package raises
-            self._open.pop(name, None)
-            _warn(f'{logger.title} failed: {_text(error)}. The training continues without it')
+                return getattr(part, method)(*args)
+        except Exception as error:  # of any type: whatever a package raises, and data sets may be users' classes
+            self._open = [logger for logger in self._open if logger is not part]
+            self._snapshots = None if part is self._snapshots else self._snapshots
+            print_log(f'{part.title} failed: {type(error).__name__}: {first_line(error)}. The training continues '
+                      'without it', logger='current', level=logging.WARNING)
 
 
 def close_loggers(runner):
@@ -124,14 +120,55 @@ def close_loggers(runner):
             hook.close()
 
 
-def _text(error):
-    text, cause = first_line(error), error
-    while cause.__cause__:
-        cause = cause.__cause__
-    if first_line(cause) not in text:  # such as a full disk, below a database
-        text += f' ({first_line(cause)})'
-    return f'{type(error).__name__}: {text}'
+class Snapshots:
+    """Draws a few validation images with their predictions, the same images at every evaluation."""
+    #: For messages.
+    title = 'Drawing of validation images'
+
+    def __init__(self):
+        self._reader = None
+
+    def begin(self, runner):
+        """Begin an evaluation."""
+        self._seen, loader = 0, runner.val_dataloader
+        if self._reader is None:
+            count = len(loader.sampler)  # of this process
+            self._places = sorted({round(number * (count - 1) / (HANDFUL - 1)) for number in range(HANDFUL)})
+            self._reader = ImageReader(next(iter(datasets(runner.cfg, ['val_dataloader']))), on_disk=False)
+            self._meta, classifies = loader.dataset.metainfo, framework_of(runner.cfg) == 'mmpretrain'
+            self._drawing = None if classifies else Drawing(runner.cfg.visualizer, self._meta, draw_gt=True)
+
+    def drawn(self, samples) -> list:
+        """Return name and picture of each image of a batch that belongs to the handful: ground truth left, prediction
+        right.
+        """
+        first, self._seen = self._seen, self._seen + len(samples)
+        found = []
+        for number, place in enumerate(self._places, 1):
+            if first <= place < self._seen:
+                sample = samples[place - first].cpu()
+                found.append((f'validation/{number}_{Path(sample.img_path).stem}', self._draw(sample)))
+        return found
+
+    def _draw(self, sample):
+        picture = np.ascontiguousarray(picture_of(self._reader.load(sample.img_path, 0)))
+        if self._drawing:
+            return _scaled(self._drawing.draw(picture, sample), _LARGEST)
+        return self._with_names(_scaled(picture, _LARGEST // 2), sample)
+
+    def _with_names(self, picture, sample):
+        """Write the names of the true and the predicted classes into a picture."""
+        names, y = self._meta['classes'], 0
+        colours = class_colours(names, self._meta.get('palette'))
+        labels = [('truth', int(label), '') for label in sample.get('gt_label', ())]
+        labels += [('predicted', int(label), f'{float(sample.pred_score[label]):.2f}') for label in sample.pred_label]
+        for kind, label, score in labels:
+            found = chip(f'{kind}: {names[label]}', text_size(picture), tuple(colours[label]), picture.shape[1], score)
+            paste(picture, found, 0, y)
+            y += found.shape[0]
+        return picture
 
 
-def _warn(text):
-    print_log(text, logger='current', level=logging.WARNING)
+def _scaled(picture, largest):
+    scale = min(largest / max(picture.shape[:2]), 1)
+    return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)

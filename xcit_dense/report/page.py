@@ -14,9 +14,8 @@ from PIL import Image
 from ..errors import DataError
 from ..files import atomic_write
 from ..text import counted, printable
-from .confusion import most_confused
 from .curves import figure_of
-from .tables import shown
+from .tables import most_confused, percent, shown
 
 _TEMPLATE = Path(__file__).parent / 'template'
 #: A matrix with more classes would be slow to open; the CSV has all.
@@ -136,7 +135,7 @@ def _matrix(confusion):
         for column in places:
             count, share = int(counts[row, column]), shares[row, column]
             level = f'{"d" if row == column else "c"}{max(1, math.ceil(10 * share))}' if count else ''
-            text = str(count) if kind == confusion.unit else f'{100 * share:.1f}' if share >= 0.0005 else '<0.1'
+            text = str(count) if kind == confusion.unit else percent(share)
             cells.append((level, count, text if count and kind else ''))
         rows.append((confusion.truth[row], int(totals[row]), cells))
     return dict(columns=[confusion.prediction[place] for place in places], rows=rows, numbers=kind,
@@ -147,7 +146,7 @@ def _pairs(content):
     """Return the most frequent errors: true class, prediction, count, and share of the true class in percent."""
     confusion = content.confusion
     truths, predictions = [*confusion.truth], [*confusion.prediction]
-    if content.task == 'detection':  # the last is the background
+    if confusion.has_background:
         truths[-1] += ' (false positives)'
         predictions[-1] += ' (missed)'
     wrong = confusion.counts.copy()

@@ -1,4 +1,8 @@
-"""What the test of a model for segmentation tells."""
+"""What the test of a model for segmentation tells: pixels, counted image by image in bounded memory."""
+import heapq
+from typing import NamedTuple
+
+import cv2
 import numpy as np
 import torch
 from mmengine.dist import all_gather_object, get_rank, get_world_size
@@ -7,9 +11,7 @@ from ..draw.colours import class_colours
 from ..draw.maps import draw_map
 from ..text import counted, listed
 from ..train.sharding import unwrapped
-from .content import Column, Confusion, Content, Picture, Row
-from .pixels import PixelCounts, areas_of
-from .recorder import MOST_PICTURES, Recorder, classes_of
+from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
 
 _PERCENT = ', in percent'
 _COUNTS = (Column('images', 'images', explanation='images whose ground truth has the class'),
@@ -30,35 +32,20 @@ _NO_CLASS = 'no class'
 class SegmentationRecorder(Recorder):
     """Collects the results of a test with a model of segmentation.
 
-    The figures per class are those of the metrics of the test: it takes the areas that they sum up, and calls their own
-    function for figures.
+    The figures per class are those that the metric of the test prints: its own function computes them, from the counts
+    of pixels.
     """
 
     def __init__(self, runner, known):
         super().__init__(runner, known)
+        from mmseg.evaluation import IoUMetric
         dataset = runner.test_dataloader.dataset
         self._names = classes_of(dataset)
         self._colours = class_colours(self._names, (getattr(dataset, 'metainfo', None) or {}).get('palette'))
-        self._metrics = [metric for metric in runner.test_loop.evaluator.metrics
-                         if hasattr(metric, 'total_area_to_metrics')]
-        self._areas = [None] * len(self._metrics)
-        for place in range(len(self._metrics)):
-            self._watch(place)
-        ignored = next((metric.ignore_index for metric in self._metrics), getattr(dataset, 'ignore_index', 255))
-        self._counts = PixelCounts(len(self._names), ignored, MOST_PICTURES)
+        self._metric = next((metric for metric in runner.test_loop.evaluator.metrics if isinstance(metric, IoUMetric)),
+                            IoUMetric(ignore_index=getattr(dataset, 'ignore_index', 255)))
+        self._counts = PixelCounts(len(self._names), self._metric.ignore_index, MOST_PICTURES)
         self._seen = self._without = 0
-
-    def _watch(self, place):
-        """Keep the areas that a metric sums up."""
-        metric = self._metrics[place]
-        compute = metric.compute_metrics
-
-        def compute_metrics(results):
-            if results and all(isinstance(result, tuple) and len(result) == 4 for result in results):
-                self._areas[place] = [sum(parts) for parts in zip(*results, strict=True)]  # as mmseg adds them
-            return compute(results)
-
-        metric.compute_metrics = compute_metrics
 
     def see(self, batch, outputs):
         """Count the pixels of a batch."""
@@ -76,8 +63,6 @@ class SegmentationRecorder(Recorder):
 
     def content(self, metrics):
         """Return the `Content`, see `Recorder`."""
-        for metric in self._metrics:
-            vars(metric).pop('compute_metrics', None)
         every = all_gather_object((self._counts, self._without))
         if get_rank():
             return None
@@ -88,9 +73,8 @@ class SegmentationRecorder(Recorder):
             self.warn('it needs names of classes, and a label map and a prediction for each image, which '
                       f'{without:,} of {counted(without + len(counts.images), "images")} do not have')
             return None
-        notes = []
-        figures = self._figures(notes)
-        rows = self._rows(figures, notes)
+        figures = self._figures()
+        rows, notes = self._rows(figures)
         images = sorted(counts.images, key=lambda image: (image.miou is None, image.miou, image.place))
         pixels = int(counts.confusion.sum())
         labelled = ('labelled pixels', f'{pixels:,}; those with the label {counts.ignored} do not count')
@@ -99,45 +83,32 @@ class SegmentationRecorder(Recorder):
                        (_IMAGES, [_image_row(image) for image in images]), self._confusion(), self._pictures(), notes,
                        self.work_dir(), dict(zip(map(str, self._names), self._colours, strict=True)))
 
-    def _figures(self, notes):
+    def _figures(self):
         """Return the figures of all classes by name, rounded as mmseg prints them: arrays, NaN where there is none."""
-        from mmseg.evaluation import IoUMetric
-        found, counts = {}, self._counts
-        for number, (metric, areas) in enumerate(zip(self._metrics, self._areas, strict=True)):
-            if areas is not None and len(areas[0]) == len(self._names):
-                values = metric.total_area_to_metrics(*areas, metric.metrics, metric.nan_to_num, metric.beta)
-                _add(found, values, f'{metric.prefix or f"metric {number}"}/')
-        areas, fill = next(((areas, metric.nan_to_num) for metric, areas in zip(self._metrics, self._areas, strict=True)
-                            if areas is not None), (None, None))
-        if not found:
-            areas = [torch.tensor(area, dtype=torch.float64) for area in areas_of(counts.confusion)]
-            notes.append('The metrics of the test have no figures for classes. These are computed from the confusion '
-                         'matrix.')
-        more = IoUMetric.total_area_to_metrics(*areas, ['mIoU', 'mFscore'], fill)
+        metric, areas = self._metric, [torch.tensor(area, dtype=torch.float32) for area in
+                                       areas_of(self._counts.confusion)]
+        figures, more = (metric.total_area_to_metrics(*areas, kinds, metric.nan_to_num, metric.beta)
+                         for kinds in (metric.metrics, ['mIoU', 'mFscore']))
         for same, other in (('Recall', 'Acc'), ('Acc', 'Recall'), ('Fscore', 'Dice')):  # two names of one number
-            if other in {**more, **found} and same not in found:
-                more.pop(same, None)
-        _add(found, {key: values for key, values in more.items() if key not in found}, '')
-        return dict(sorted(found.items(), key=lambda item: [*_FIGURES, item[0]].index(item[0])))
+            if other in figures and same not in figures:
+                del more[same]
+        return {key: np.round(values * 100, 2) for key in _FIGURES
+                if (values := figures.get(key, more.get(key))) is not None}
 
     def _column(self, key):
-        prefix, _, name = key.rpartition('/')
-        column = _FIGURES.get(name, Column(name, name, 2))
-        beta = next((metric.beta for metric in self._metrics if 'mFscore' in metric.metrics), 1)
-        if name == 'Fscore' and beta != 1:
+        column, beta = _FIGURES[key], self._metric.beta
+        if key == 'Fscore' and beta != 1:
             column = column._replace(title=f'F{beta:g}', explanation=f'mean of precision and recall, which counts '
                                      f'{beta:g} times as much{_PERCENT}')
-        return column._replace(key=key, title=f'{column.title} ({prefix})') if prefix else column
+        return column
 
-    def _rows(self, figures, notes):
-        """Return the rows of the classes, worst first, those without pixels last; and add a note on the latter."""
+    def _rows(self, figures):
+        """Return the rows of the classes, worst first, those without pixels last; and a note on the latter."""
         _, _, predicted, pixels = areas_of(self._counts.confusion)
-        key = next(key for key in ('IoU', *figures) if key in figures)
-        fill = next((metric.nan_to_num for metric in self._metrics if metric.nan_to_num is not None), None)
-        rows = []
+        fill, rows = self._metric.nan_to_num, []
         for place, name in enumerate(self._names):
-            values = {column: None if np.isnan(value[place]) else round(float(value[place]), 2)
-                      for column, value in figures.items()}
+            values = {key: None if np.isnan(value[place]) else round(float(value[place]), 2)
+                      for key, value in figures.items()}
             note = ''
             if not pixels[place]:
                 note = 'no pixels in the ground truth; ' + (
@@ -146,18 +117,18 @@ class SegmentationRecorder(Recorder):
                     if predicted[place] else 'not in the means')
             rows.append(Row(str(name), dict(values, images=int(self._counts.images_of[place]),
                                             pixels=int(pixels[place])), note))
-        rows.sort(key=lambda row: (not row.values['pixels'], row.values[key] is None, row.values[key]))
-        if missing := [row.name for row in rows if not row.values['pixels']]:
-            wrong = [row.name for row in rows if not row.values['pixels'] and row.values['IoU'] == 0]
-            notes.append(f'No pixels in the ground truth: {listed(missing, 20)}. ' + (
-                f'nan_to_num of the metric averages them in as {fill}.' if fill is not None else
-                'They are not in the means' + (f', except {listed(wrong, 20)}: predicted, so that the IoU is 0.'
-                                               if wrong else '.')))
-        return rows
+        rows.sort(key=lambda row: (not row.values['pixels'], row.values['IoU'] is None, row.values['IoU']))
+        missing = [row.name for row in rows if row.note]
+        wrong = [row.name for row in rows if row.note and row.values['IoU'] == 0]
+        means = f'nan_to_num of the metric averages them in as {fill}'
+        if fill is None:
+            means = 'They are not in the means' + f', except {listed(wrong, 20)}: predicted, so that the IoU is 0' * (
+                bool(wrong))
+        return rows, [f'No pixels in the ground truth: {listed(missing, 20)}. {means}.'] * bool(missing)
 
     def _confusion(self):
         counts = self._counts
-        names = [str(name) for name in self._names]
+        names = [*map(str, self._names)]
         predicted = [*map(str, self.known)] if len(self.known) == len(names) else names
         used = counts.confusion[-1].any() or counts.confusion[:, -1].any()
         size = len(names) + bool(used)
@@ -181,22 +152,11 @@ class SegmentationRecorder(Recorder):
             for compressed in image[1:]:
                 labels, ignored = self._counts.labels_of(compressed)
                 if labels.shape != picture.shape[:2]:  # a loader that changes the size
-                    picture = _resized(picture, labels.shape)
+                    picture = cv2.resize(picture, labels.shape[::-1], interpolation=cv2.INTER_AREA)
                 sides.append(draw_map(picture, labels, self._names, self._colours, (ignored, )))
             return Picture(path, _caption(image.figures, names), *sides)
 
         return self.pictures(((image.figures.path, image) for image in self._counts.worst()), draw)
-
-
-def _add(found, values, prefix):
-    """Add figures of a metric; with the prefix where another metric has others under that name."""
-    for key, value in values.items():
-        if key == 'aAcc':
-            continue
-        value = np.round(np.asarray(value) * 100, 2)
-        if key in found and not np.array_equal(found[key], value, equal_nan=True):
-            key = prefix + key
-        found.setdefault(key, value)
 
 
 def _image_row(image):
@@ -213,6 +173,128 @@ def _caption(image, names):
     return text
 
 
-def _resized(picture, shape):
-    import cv2
-    return cv2.resize(picture, shape[::-1], interpolation=cv2.INTER_AREA)
+class ImageFigures(NamedTuple):
+    """What is known of an image.
+
+    Args:
+        place: Its number in the data set.
+        path: The image file.
+        miou: Mean IoU of the classes in the ground truth or the prediction, from 0 to 1; None if all is ignored.
+        wrong: Share of the labelled pixels with a wrong prediction; None if all is ignored.
+        confused: The most frequent mistake: numbers of the true and the predicted class, and its share of the labelled
+            pixels; None if there is no mistake.
+    """
+    place: int
+    path: str
+    miou: float | None
+    wrong: float | None
+    confused: tuple | None
+
+
+class WorstImage(NamedTuple):
+    """Figures of an image, and ground truth and prediction as compressed label maps, see `labels_of`."""
+    figures: ImageFigures
+    truth: bytes
+    prediction: bytes
+
+
+class PixelCounts:
+    """Counts pixels by true and predicted class, and keeps the label maps of the worst images.
+
+    Args:
+        classes: The number of classes.
+        ignored: The label of pixels that do not count.
+        kept: How many images to keep.
+
+    Attributes:
+        confusion: Pixels by true (row) and predicted (column) class, int64. The last row and column are for labels that
+            are no class.
+        images_of: For each class, how many images have it in the ground truth.
+        images: `ImageFigures` of all images.
+    """
+
+    def __init__(self, classes: int, ignored: int, kept: int):
+        self.classes, self.ignored, self.kept = classes, ignored, kept
+        self.confusion = np.zeros((classes + 1, classes + 1), np.int64)
+        self.images_of = np.zeros(classes, np.int64)
+        self.images = []
+        self._worst = []  # a heap of keys and images, the least bad first
+
+    def add(self, place: int, path: str, truth: torch.Tensor, prediction: torch.Tensor):
+        """Count an image.
+
+        Args:
+            place: Its number in the data set.
+            path: The image file.
+            truth: Labels (H, W).
+            prediction: Labels of the same shape, on the same device.
+        """
+        labelled, truth, prediction = truth != self.ignored, self._numbered(truth), self._numbered(prediction)
+        size = self.classes + 1
+        pairs = (truth * size + prediction)[labelled]
+        counts = torch.bincount(pairs, minlength=size * size).reshape(size, size).cpu().numpy()
+        self.confusion += counts
+        self.images_of += counts[:-1].any(1)
+        figures = _figures_of(place, path, counts)
+        self.images.append(figures)
+        if figures.miou is not None:
+            key = -figures.miou, -place
+            if len(self._worst) < self.kept or key > self._worst[0][0]:
+                maps = [_compressed(torch.where(labelled, labels, size)) for labels in (truth, prediction)]
+                self._keep(key, WorstImage(figures, *maps))
+
+    def join(self, other):
+        """Add what another process counted."""
+        self.confusion += other.confusion
+        self.images_of += other.images_of
+        self.images += other.images
+        for key, image in other._worst:
+            self._keep(key, image)
+
+    def worst(self) -> list:
+        """Return the kept images, the worst first."""
+        return [image for _, image in sorted(self._worst, key=lambda pair: pair[0], reverse=True)]
+
+    def labels_of(self, compressed) -> tuple:
+        """Return a label map of a `WorstImage` as an array (H, W), and the label of its ignored pixels."""
+        return cv2.imdecode(np.frombuffer(compressed, np.uint8), cv2.IMREAD_UNCHANGED), self.classes + 1
+
+    def _keep(self, key, image):
+        if len(self._worst) < self.kept:
+            heapq.heappush(self._worst, (key, image))
+        else:
+            heapq.heappushpop(self._worst, (key, image))
+
+    def _numbered(self, labels):
+        labels = labels.long()
+        return torch.where((labels >= 0) & (labels < self.classes), labels, self.classes)
+
+
+def areas_of(confusion) -> list:
+    """Return intersection, union, area of the prediction and of the ground truth of each class.
+
+    Args:
+        confusion: As in `PixelCounts`.
+    """
+    truth, prediction, both = (part[:-1] for part in (confusion.sum(1), confusion.sum(0), np.diag(confusion)))
+    return [both, truth + prediction - both, prediction, truth]
+
+
+def _figures_of(place, path, counts):
+    total = int(counts.sum())
+    if not total:
+        return ImageFigures(place, path, None, None, None)
+    both, union, *_ = areas_of(counts)
+    mistakes = counts.copy()
+    np.fill_diagonal(mistakes, 0)
+    mistakes[-1, -1] = counts[-1, -1]  # a label that is no class is never right
+    pair = np.unravel_index(mistakes.argmax(), mistakes.shape)
+    share = mistakes[pair] / total
+    return ImageFigures(place, path, float((both[union > 0] / union[union > 0]).mean()) if union.any() else 0.,
+                        float(mistakes.sum() / total), (*map(int, pair), float(share)) if share else None)
+
+
+def _compressed(labels):
+    labels = labels.cpu().numpy()
+    kind = np.uint8 if labels.max() < 256 else np.uint16
+    return cv2.imencode('.png', labels.astype(kind))[1].tobytes()
