@@ -99,8 +99,8 @@ def pytest_pyfunc_call(pyfuncitem):
     if results is None or not pyfuncitem.get_closest_marker('gpu'):
         return None
     marker = pyfuncitem.get_closest_marker('minutes')
-    # a CPU, which others may use too, gets four times as long
-    minutes = (marker.args[0] if marker else 2.) * (1 if pyfuncitem.config.option.gpu_device == 'cuda' else 4)
+    # a CPU, which others may use too, gets ten times as long
+    minutes = (marker.args[0] if marker else 2.) * (1 if pyfuncitem.config.option.gpu_device == 'cuda' else 10)
     found = _run(pyfuncitem, min(minutes, results.minutes_left()), is_own=minutes <= results.minutes_left())
     results.add(*_place(pyfuncitem), found)
     with pyfuncitem.config.pluginmanager.getplugin('capturemanager').global_and_fixture_disabled():

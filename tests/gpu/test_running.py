@@ -70,14 +70,13 @@ def test_every_end_is_a_result_and_the_next_check_runs(folder, tmp_path):
     assert found['raises']['text'] == 'ValueError: wrong; one of two'
     assert 'in two lines' in (tmp_path / 'logs/right_raises.txt').read_text()
     assert 'died (exit code 3)' in found['dies']['text'] and found['dies']['text'].endswith('; one of two')
-    assert found['hangs']['text'].startswith('stopped after 24 s; ')
-    assert 'time.sleep(600)' in (tmp_path / 'logs/right_hangs.txt').read_text() or 'test_hangs' in (
-        tmp_path / 'logs/right_hangs.txt').read_text()
+    assert found['hangs']['text'].startswith('stopped after ')
+    assert 'in test_hangs' in (tmp_path / 'logs/right_hangs.txt').read_text()  # where it hung
     assert all(found[name]['rows'] == [dict(what='a')] for name in ('fails', 'raises', 'dies', 'hangs'))
     with pytest.raises(ProcessLookupError):  # what a stopped check started has ended too
         os.kill(int(found['hangs']['text'].split()[-1]), 0)
     page = (tmp_path / 'gpu_report.md').read_text()
-    assert '## Ends of every kind' in page and '### `fails`: It fails\n\nFAILED: beyond its limit' in page
+    assert '## Ends of every kind' in page and '### `fails`: It fails\n\nFailed: beyond its limit' in page
     assert '**Tiny models' in page and 'Not possible: no such device' in page and 'torch 2' in page
 
     # another run keeps what it does not run again, or has no time for
