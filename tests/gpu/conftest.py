@@ -104,7 +104,8 @@ def pytest_pyfunc_call(pyfuncitem):
     found = _run(pyfuncitem, min(minutes, results.minutes_left()), is_own=minutes <= results.minutes_left())
     results.add(*_place(pyfuncitem), found)
     with pyfuncitem.config.pluginmanager.getplugin('capturemanager').global_and_fixture_disabled():
-        print(f'\n{"/".join(_place(pyfuncitem))}: {found["outcome"]} ({found["seconds"]:.0f} s): {found["text"]}')
+        print(f'\n{"/".join(_place(pyfuncitem))}: {found["outcome"]} ({found["seconds"]:.0f} s): {found["text"]}',
+              flush=True)
     if found['outcome'] == 'failed':
         pytest.fail(found['text'], pytrace=False)
     if found['outcome'] in ('skipped', NOT_RUN):

@@ -63,7 +63,7 @@ def _plot_cells(cells, label, value_of):
         for values in groups.values():
             ticks.append(start + (len(values) - 1) / 2)
             for at, (name, value) in enumerate(values.items(), start):
-                axes.bar(at, value, width=0.85, **_look(name))
+                axes.bar(at, value, width=0.85, color=_colour(name), **_look(name))
                 axes.annotate(f'{value:.3g}', (at, value), ha='center', va='bottom', fontsize=7, color=INK)
             start += len(values) + 1
         name_axes(axes, title, '', label)
@@ -72,12 +72,15 @@ def _plot_cells(cells, label, value_of):
     for axes in plots[len(panels):]:
         axes.remove()
     from matplotlib.patches import Patch  # slow to import
-    return _with_legend(figure, [Patch(label=name, **_look(name)) for name in sorted(shown)])
+    return _with_legend(figure, [Patch(label=name, facecolor=_colour(name), **_look(name)) for name in sorted(shown)])
+
+
+def _colour(name):
+    return MODEL_COLOURS[name.removesuffix(_COMPILED)]
 
 
 def _look(name):
-    return dict(color=MODEL_COLOURS[name.removesuffix(_COMPILED)], edgecolor='white', linewidth=0,
-                hatch='///' if name.endswith(_COMPILED) else None)
+    return dict(edgecolor='white', linewidth=0, hatch='///' if name.endswith(_COMPILED) else None)
 
 
 def _with_legend(figure, handles):

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from gpu.checking import Check
+from gpu.page import NOT_RUN, Results
 from gpu.tools import MARGIN, ToolError, Tools, complaint
 from helpers.paths import ROOT
 from helpers.running import run_checks
@@ -98,6 +99,24 @@ def test_without_a_gpu_they_are_skipped(folder, tmp_path, monkeypatch):
     code, said, found = run_checks(tmp_path, 'tests', '-rs', cwd=folder.parent)
     assert code == 0 and '6 skipped' in said and 'there is no GPU' in said
     assert {result['outcome'] for result in found.get('right', {}).values()} <= {'not run'}
+
+
+def test_the_page_says_how_each_check_ended(tmp_path):
+    """What has not been run replaces no earlier result."""
+    results = Results(tmp_path, 'cpu', True, ['-m', 'gpu'], 1e-9)
+    over = dict(outcome=NOT_RUN, text='the time was over', rows=[], facts={}, seconds=0)
+    for name in 'ab':
+        results.expect('right', name, 'Ends', f'It is {name}')
+    results.add('right', 'a', dict(over, outcome='passed', text='x', rows=[dict(what=1, limit=2), dict(what=3)]))
+    for name in 'ab':
+        results.add('right', name, over)
+    page = (tmp_path / 'gpu_report.md').read_text()
+    assert '### `a`: It is a\n\nPassed: x' in page and '### `b`: It is b\n\nNot run: the time was over' in page
+    again = Results(tmp_path, 'cpu', True, [], 5)
+    assert again.found == results.found and len(again.write_page(with_plots=True)) == 2
+    for args in (('cuda', True, [], 5), ('cpu', True, [], 0)):
+        with pytest.raises(pytest.UsageError):
+            Results(tmp_path, *args)
 
 
 def test_the_last_error_of_a_tool_is_told():

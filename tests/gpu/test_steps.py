@@ -128,7 +128,7 @@ def _step_without_values(model, images, autocast):
 
 @pytest.mark.minutes(1.5)
 def test_memory(check):
-    """Train at sizes of the multi-scale recipe and compare the memory in use after 20 and 200 steps (tiny: 10 and 40)."""
+    """Train at sizes of the multi-scale recipe and compare the memory in use after 20 and 200 steps."""
     early, late = check.choose((20, 200), (10, 40))  # all sizes have been seen before the first
     model = build(check, 16, drop_path_rate=0.1).to(check.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
