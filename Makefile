@@ -118,7 +118,7 @@ test-slow: setup
 	$(PYTEST) -m slow $(ARGS)
 
 test-full: setup
-	$(PYTEST) -m '' $(ARGS)
+	$(PYTEST) -m 'not gpu' $(ARGS)
 
 test-onedl:
 	$(MAKE) test VENV=.venv-onedl FORKS=requirements-onedl.txt

@@ -15,7 +15,6 @@ LEAST = dict(
     classify=('w i', dict(checkpoint='w', images='i', out='classified.json', top=5)),
     convert_checkpoint=('in --inspect', dict(source='in', inspect=True)),
     export=('c w o.onnx', dict(config='c', checkpoint='w', out='o.onnx')),
-    gpu_report=('--out o', dict(out='o', minutes=8, device='cuda')),
     make_demo_data=('out', dict(out='out', train=480, val=80, size=192)),
     measure=('c --data-root d', dict(config='c', data_root='d', iterations=3, images=4, out='measured.json')),
     plot_curves=('run', dict(work_dir='run')),
@@ -44,10 +43,6 @@ OPTIONS = dict(
     export=('--cfg-options a=1 --scores --backbone --int8 --calibration i --image-size 9 8 --overwrite',
             dict(cfg_options=['a=1'], scores=True, backbone=True, int8=True, calibration='i', image_size=[9, 8],
                  overwrite=True)),
-    gpu_report=('--stages right fast --checks golden sync --list --minutes 0.5 --device cpu --tiny --data d '
-                '--overwrite',
-                dict(stages=['right', 'fast'], checks=['golden', 'sync'], list=True, minutes=0.5, device='cpu',
-                     tiny=True, data='d', overwrite=True)),
     make_demo_data=('--train 1 --val 2 --size 3 --seed 4 --grey --classes star disc',
                     dict(train=1, val=2, size=3, seed=4, classes=['star', 'disc'], grey=True)),
     measure=('--cfg-options a=1 --iterations 5 --images 6 --amp --pretrained --out o --overwrite',
@@ -127,7 +122,7 @@ REJECTED = dict(
     attention='--show x, --block x, --size 0, --size x',
     benchmark='--detector x, --patches 4, --sizes x, --batch 0, --batch -1, --runs x, --runs 1.5, --max-tokens -1, '
               '--images 64, --images 31x32, --images 32x31, --images 32x32x3',
-    classify='--top 0, --crop-ratio nan', export='one_too_many', gpu_report='--device x, --minutes nan',
+    classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
     predict='--score-thr nan, --tile 1.5, --overlap inf, one_too_many',
     test='--knn 0, --linear 1.5, --knn --linear, --size 64.5, --sizes 64 x, --sizes 160 224 --size, --crop-ratio nan, '
@@ -142,7 +137,7 @@ def test_values_that_they_may_not(name, capsys):
 
 
 def test_what_may_not_be_left_out(capsys):
-    for line in ('attention w i', 'gpu_report', 'predict c w i', 'measure c', 'train', 'test c', 'convert_checkpoint',
+    for line in ('attention w i', 'predict c w i', 'measure c', 'train', 'test c', 'convert_checkpoint',
                  'plot_curves', 'make_demo_data', 'classify w', 'check_data', 'export c w'):
         assert 'required' in rejected(line, capsys), line
     for option in ('--int8', '--calibration x'):

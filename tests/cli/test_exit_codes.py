@@ -15,8 +15,8 @@ from xcit_dense.weights import newest_checkpoint
 #: What each tool cannot do without.
 ARGUMENTS = dict(
     attention='checkpoint images --out out', benchmark='', check_data='config', classify='checkpoint images',
-    convert_checkpoint='in --inspect', export='config checkpoint out.onnx', gpu_report='--out out',
-    make_demo_data='out', measure='config --data-root data', plot_curves='run', test='config checkpoint',
+    convert_checkpoint='in --inspect', export='config checkpoint out.onnx', make_demo_data='out',
+    measure='config --data-root data', plot_curves='run', test='config checkpoint',
     predict='config checkpoint images --out out', train='config')
 #: What each error is made of; all others are made of their text.
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.Stopped]

@@ -32,7 +32,6 @@ CALLS = dict(
     plot_curves=('DETECTOR --out OUT/c.png', ('c.png', )),
     check_data=(f'{TINY_CONFIG} --data-root DATA --out OUT', ('findings.json', 'train_dataloader.png')),
     measure=(f'{TINY_CONFIG} --data-root DATA --out OUT/m.json', ('m.json', )),
-    gpu_report=('--device cpu --tiny --stages right --checks golden --out OUT', ('gpu_report.json', 'gpu_report.md')),
     benchmark=('--sizes nano_12 --patches 16 --growth --out OUT',
                ('benchmark.json', 'benchmark.md', 'growth_nano_12_p16_training_float32.png')))
 
@@ -55,7 +54,7 @@ def test_files_of_others_are_not_overwritten(tool, trained, trained_segmentor, c
         assert done.returncode == 1 and name in done.message and '--overwrite' in done.message
         assert list(tree(out).values()) == [b'mine']
         (out / name).unlink()
-    if tool in ('measure', 'gpu_report', 'benchmark'):
+    if tool in ('measure', 'benchmark'):
         return  # they take long
     (out / names[0]).write_text('mine')
     run('--overwrite')

@@ -1,4 +1,4 @@
-"""Properties of a training step: the same bits twice, no waiting for the device, no growing memory."""
+"""Steps: the same bits twice, no waiting for the device, no growing memory."""
 import copy
 import gc
 import traceback
@@ -6,28 +6,28 @@ import warnings
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import pytest
 import torch
 
-from ..archs import PATCH_SIZES
-from ..models import set_fast
-from ..text import first_line, listed
-from .checks import Outcome
-from .right_values import HALF_TYPES
-from .steps import build, loss_of, odd_images, recipe_sizes, step
+from gpu.models import HALF_TYPES, build, loss_of, odd_images, recipe_sizes, step
+from helpers.paths import ROOT
+from xcit_dense.archs import PATCH_SIZES
+from xcit_dense.models import set_fast
+from xcit_dense.text import first_line, listed
 
-_PACKAGE = Path(__file__).parents[1]
+pytestmark = pytest.mark.gpu
 #: Sizes of images in these steps.
 _SIZES = 10
 #: Memory may grow by this many bytes.
 _GROWTH = 2**20
 
 
-def deterministic(setting) -> Outcome:
+def test_deterministic(check):
     """Run steps twice in torch's deterministic mode and compare maps, gradients and statistics bit by bit."""
     rows, wrong = [], []
     for patch_size in PATCH_SIZES:
-        model = build(setting, patch_size, drop_path_rate=0.1).to(setting.device)
-        images = odd_images(setting, patch_size).to(setting.device)
+        model = build(check, patch_size, drop_path_rate=0.1).to(check.device)
+        images = odd_images(check, patch_size).to(check.device)
         for name, dtype in (('float32', None), *HALF_TYPES.items()):
             for kind, is_fast in (('fast', True), ('plain', False)):
                 with set_fast(is_fast), _deterministic() as said:
@@ -39,8 +39,7 @@ def deterministic(setting) -> Outcome:
                 if other or refused:
                     wrong.append(f'{case}: ' + ' and '.join(
                         [f'{listed(other)} differ'] * bool(other) + [f'{listed(refused)} refused'] * bool(refused)))
-    return Outcome(not wrong, listed(wrong) or f'the same bits twice in all {len(rows)} cases, and no operation '
-                   'refused', rows)
+    check.judge(wrong, f'the same bits twice in all {len(rows)} cases, and no operation refused', rows)
 
 
 @contextmanager
@@ -69,7 +68,7 @@ def _everything(model, images, dtype):
     return found | {f'statistics {name}': value.cpu() for name, value in model.named_buffers()}
 
 
-def waits(setting) -> Outcome:
+def test_waits(check):
     """Run steps that fail where the host would wait for the device; on a CPU, where it would read a value.
 
     A CPU stands in for the device with torch's ``meta`` tensors, which have no values. Autocast does not know them, so
@@ -79,16 +78,16 @@ def waits(setting) -> Outcome:
     for patch_size in PATCH_SIZES:
         for name, dtype in (('float32', torch.float32), *HALF_TYPES.items()):
             for with_cp in (False, True):
-                model = build(setting, patch_size, drop_path_rate=0.1, with_cp=with_cp)
-                rows.append(_waits_of(model, odd_images(setting, patch_size), dtype, setting.is_cuda,
+                model = build(check, patch_size, drop_path_rate=0.1, with_cp=with_cp)
+                rows.append(_waits_of(model, odd_images(check, patch_size), dtype, check.is_cuda,
                                       f'patch {patch_size}, {name}, training{", with_cp" if with_cp else ""}'))
             # fused before: from then on the model is what an inference runs
-            rows.append(_waits_of(build(setting, patch_size).fuse(), odd_images(setting, patch_size), dtype,
-                                  setting.is_cuda, f'patch {patch_size}, {name}, fused inference'))
+            rows.append(_waits_of(build(check, patch_size).fuse(), odd_images(check, patch_size), dtype,
+                                  check.is_cuda, f'patch {patch_size}, {name}, fused inference'))
     wrong = [f'{row["what"]}: {row["waits"]}' for row in rows if row['waits'] != 'nowhere']
-    done = f'none of {len(rows)} kinds of steps waits for the device' if setting.is_cuda else (
+    done = f'none of {len(rows)} kinds of steps waits for the device' if check.is_cuda else (
         f'none of {len(rows)} kinds of steps reads a value; a CPU does not show whether operations of CUDA wait')
-    return Outcome(not wrong, listed(wrong) or done, rows)
+    check.judge(wrong, done, rows)
 
 
 def _waits_of(model, images, dtype, is_cuda, case):
@@ -108,7 +107,8 @@ def _waits_of(model, images, dtype, is_cuda, case):
     except (RuntimeError, NotImplementedError) as error:
         if isinstance(error, torch.AcceleratorError):  # the GPU cannot be used any more
             raise
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
+        own = [frame for frame in traceback.extract_tb(error.__traceback__)
+               if ROOT / 'xcit_dense' in Path(frame.filename).parents]
         where = f'{Path(own[-1].filename).name}:{own[-1].lineno}: {first_line(error)}'
     finally:
         if is_cuda:
@@ -126,35 +126,36 @@ def _step_without_values(model, images, autocast):
     model.zero_grad(set_to_none=True)
 
 
-def memory(setting) -> Outcome:
-    """Train at sizes of the multi-scale recipe and compare the memory in use after 20 and 200 steps (tiny: 100)."""
-    early, late = setting.choose((20, 200), (20, 100))  # all sizes have been seen before the first
-    model = build(setting, 16, drop_path_rate=0.1).to(setting.device)
+@pytest.mark.minutes(1.5)
+def test_memory(check):
+    """Train at sizes of the multi-scale recipe and compare the memory in use after 20 and 200 steps."""
+    early, late = check.choose((20, 200), (10, 40))  # all sizes have been seen before the first
+    model = build(check, 16, drop_path_rate=0.1).to(check.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    sizes, held, rows = recipe_sizes(setting, _SIZES), {}, []
+    sizes, held, rows = recipe_sizes(check, _SIZES), {}, []
     for number in range(1, late + 1):
-        images = torch.randn(2, 3, *sizes[number % _SIZES], device=setting.device)
-        with torch.autocast(setting.device, torch.bfloat16, enabled=setting.is_cuda):
+        images = torch.randn(2, 3, *sizes[number % _SIZES], device=check.device)
+        with torch.autocast(check.device, torch.bfloat16, enabled=check.is_cuda):
             levels = model(images)
         loss_of([level.float() for level in levels]).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         del images, levels
         if number in (early, late):
-            held[number] = _held(setting)
+            held[number] = _held(check)
             row = dict(steps=number, MiB=round(held[number] / 2**20, 1))
-            if setting.is_cuda:
+            if check.is_cuda:
                 row.update({'peak MiB': round(torch.cuda.max_memory_allocated() / 2**20, 1),
                             'reserved MiB': round(torch.cuda.memory_reserved() / 2**20, 1)})
             rows.append(row)
     first, last = held.values()
-    return Outcome(last - first <= _GROWTH, f'{(last - first) / 2**20:+.1f} MiB from step {early} to step {late}, '
-                   f'at most {_GROWTH / 2**20:g} allowed', rows)
+    text = f'{(last - first) / 2**20:+.1f} MiB from step {early} to step {late}, at most {_GROWTH / 2**20:g} allowed'
+    check.judge([text] if last - first > _GROWTH else [], text, rows)
 
 
-def _held(setting):
+def _held(check):
     gc.collect()
-    if setting.is_cuda:
+    if check.is_cuda:
         return torch.cuda.memory_allocated()
     # that of a process has what its allocator keeps too: the tensors that Python can reach, without those of a compiler
     # (subclasses), which have no memory

@@ -1,15 +1,16 @@
-"""The models of the stage right, with random parameters, and what a step of one gives, part by part."""
+"""Models with random parameters, and what a step of one gives, part by part."""
 import random
 
 import torch
 from torch import Tensor
 
-from ..archs import Arch, get_arch
-from ..benchmark.models import randomise
-from ..config.loading import get_config
-from ..models import PYRAMID_STRIDES, XCiT
-from .checks import Setting, relative_error
+from gpu.checking import Check, relative_error, worst
+from xcit_dense.archs import Arch, get_arch
+from xcit_dense.benchmark.models import randomise
+from xcit_dense.config.loading import get_config
+from xcit_dense.models import PYRAMID_STRIDES, XCiT
 
+HALF_TYPES = {'bfloat16': torch.bfloat16, 'float16': torch.float16}
 #: Parameters by a piece of their name, in the order of the search: norms count with the branch that they feed.
 _PARTS = (('gamma', 'LayerScale'), ('attn', 'attention'), ('norm1', 'attention'), ('local_mp', 'LPI'),
           ('norm3', 'LPI'), ('mlp', 'FFN'), ('norm2', 'FFN'), ('patch_embed', 'stem'), ('pos_embeder', 'positions'),
@@ -18,14 +19,14 @@ _PARTS = (('gamma', 'LayerScale'), ('attn', 'attention'), ('norm1', 'attention')
 _LOSS_SCALE = 2.**12
 
 
-def build(setting: Setting, patch_size: int, kind=XCiT, *, depth: int = 12, eta: float = None, **options):
+def build(check: Check, patch_size: int, kind=XCiT, *, depth: int = 12, eta: float = None, **options):
     """Return a model on the CPU in float32, in training mode, the same at every call: small 12, or a tiny one.
 
     Its pyramid has no max pooling: where rounding changes which of four cells is the largest, the gradient changes by
     far more than by rounding.
 
     Args:
-        setting: Of the check.
+        check: Of the fixture.
         patch_size: 8 or 16.
         kind: `XCiT` or `ReferenceXCiT`.
         depth: Number of blocks; tiny models have four.
@@ -33,7 +34,7 @@ def build(setting: Setting, patch_size: int, kind=XCiT, *, depth: int = 12, eta:
         options: More arguments of the model.
     """
     small = get_arch(f'small_12_p{patch_size}')
-    arch = setting.choose(Arch(small.embed_dims, depth, small.num_heads, patch_size), Arch(32, 4, 4, patch_size))
+    arch = check.choose(Arch(small.embed_dims, depth, small.num_heads, patch_size), Arch(32, 4, 4, patch_size))
     strides = [stride for stride in PYRAMID_STRIDES if stride <= patch_size]
     torch.manual_seed(0)
     model = kind(arch, out_indices=arch.out_indices[:len(strides)], out_strides=strides, norm_cfg=dict(type='BN'),
@@ -55,25 +56,25 @@ def copy_of(model, kind, **options):
     return other.train(model.training)
 
 
-def odd_images(setting: Setting, patch_size: int, seed: int = 0, batch: int = 2) -> Tensor:
+def odd_images(check: Check, patch_size: int, seed: int = 0, batch: int = 2) -> Tensor:
     """Return random images whose sides no patch divides, just large enough that XCA takes its Gram form."""
-    rows, columns = setting.choose((26, 29), (9, 8))
+    rows, columns = check.choose((26, 29), (9, 8))
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, 3, rows * patch_size - 3, columns * patch_size - 5, generator=generator)
 
 
-def recipe_sizes(setting: Setting, count: int) -> list[tuple[int, int]]:
+def recipe_sizes(check: Check, count: int) -> list[tuple[int, int]]:
     """Return the sizes of ``count`` batches that the multi-scale recipe of COCO gives, an eighth of it for tiny runs.
 
     A size is a scale of the recipe for an image of one of COCO's usual shapes, padded as the recipe pads.
     """
     cfg = get_config('maskrcnn_xcit_s12_p16_coco')
-    divisor = setting.choose(cfg.model.data_preprocessor.pad_size_divisor, 8)
+    divisor = check.choose(cfg.model.data_preprocessor.pad_size_divisor, 8)
     draw, sizes = random.Random(0), []
     while len(sizes) < count:
         short, long = draw.choice(cfg.train_scales)
         ratio = draw.choice((4 / 3, 3 / 2, 16 / 9, 1.))
-        short = setting.choose(1, 1 / 8) * min(short, long / ratio)
+        short = check.choose(1, 1 / 8) * min(short, long / ratio)
         sides = [-(-int(side + 0.5) // divisor) * divisor for side in (short, short * ratio)]
         sizes.append(tuple(sides if draw.random() < 0.7 else sides[::-1]))
     return sizes
@@ -119,7 +120,7 @@ def errors_of(found: dict, wanted: dict) -> dict[str, float]:
     """Return the relative errors of what `step` returned: the worst of the maps, and of each part's gradients."""
     errors = {name: relative_error(found[name], value) for name, value in wanted.items()}
     maps = [errors.pop(name) for name in list(errors) if name.startswith('map')]
-    return {'maps': max(maps, key=lambda error: (error != error, error)), **errors}  # NaN is the worst
+    return {'maps': worst(maps), **errors}
 
 
 def labelled(label: str, errors: dict) -> dict[str, float]:

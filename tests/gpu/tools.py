@@ -11,11 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from ..machine import has_bfloat16
-from .stages import descendants
+import torch
+
+from helpers.paths import ROOT
+from xcit_dense.machine import has_bfloat16
 
 #: Seconds before the limit of a check at which its tools are stopped, so that it can still say so.
-_MARGIN = 20
+MARGIN = 20
 #: Options of a training that ends with the same bits each time.
 DETERMINISTIC = ('--cfg-options', 'randomness.seed=0', 'randomness.deterministic=True')
 
@@ -25,25 +27,23 @@ class ToolError(RuntimeError):
 
 
 class Tools:
-    """The tools of a check, with one time limit for all of them.
+    """The tools of a check, which end before its time does.
 
     Args:
-        setting: What the check gets.
+        check: Of the fixture.
         name: Name of the check, with which its folders and logs begin.
-        minutes: Limit of the check.
     """
 
-    def __init__(self, setting, name: str, minutes: float):
-        self.setting, self.name = setting, name
-        self._end = min(time.monotonic() + setting.seconds(minutes), setting.end) - _MARGIN
-        runs = Path(setting.out, 'runs')
+    def __init__(self, check, name: str):
+        self.check, self.name, self._share = check, name, 1
+        self._end = check.end - MARGIN
+        runs = Path(check.out, 'runs')
         runs.mkdir(parents=True, exist_ok=True)
         #: A new folder for the work dirs of this check: nothing of an earlier run is replaced.
         self.folder = Path(tempfile.mkdtemp(prefix=f'{name}_', dir=runs))
-        self._share = 1
 
-    def run(self, name: str, tool: str, *args, grouped: bool = False, until: Callable | None = None) -> str:
-        """Run a tool, wait for it and return its output, which is also in ``logs/CHECK_NAME.log``.
+    def run(self, name: str, tool: str, *args, grouped: bool = False, until: Callable | None = None):
+        """Run a tool and wait for it; its output is in ``logs/CHECK_NAME.txt``.
 
         Args:
             name: Of the log.
@@ -55,37 +55,37 @@ class Tools:
         Raises:
             ToolError: It failed or did not end in time, or it ended before ``until`` returned True.
         """
-        log = Path(self.setting.out, 'logs', f'{self.name}_{name}.log')
+        log = Path(self.check.out, 'logs', f'{self.name}_{name}.txt')
         log.parent.mkdir(exist_ok=True)
         launcher = ('-m', 'torch.distributed.run', '--standalone', '--local-addr', 'localhost', '--nproc-per-node',
                     '1') if grouped else ()
         command = [sys.executable, *launcher, '-m', 'xcit_dense', tool, *map(str, args)]
         command += ['--launcher', 'pytorch'] if grouped else []
-        package = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (package, os.environ.get('PYTHONPATH'))))
-        environment = dict(OMP_NUM_THREADS=str(max((os.cpu_count() or 1) // self._share, 1)))
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get('PYTHONPATH'))))
+        environment = dict(os.environ, PYTHONPATH=path, OMP_NUM_THREADS=str(max(torch.get_num_threads() // self._share,
+                                                                                1)))
         if DETERMINISTIC[-1] in args:
             environment['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'  # without it cuBLAS is refused
         with log.open('w') as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
-                                       env={**environment, **os.environ, 'PYTHONPATH': path})
-            self._wait(process, until, name)
-        text = log.read_text(errors='replace')
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+            try:
+                self._wait(process, until, name)
+            finally:
+                end_all(process)
         if until and process.returncode == 0:
             raise ToolError(f'{name}: the run was over before it could be stopped')
         if process.returncode != (128 + signal.SIGTERM if until else 0):
-            raise ToolError(f'{name}: {complaint(text) or f"exit code {process.returncode}"}')
-        return text
+            said = complaint(log.read_text(errors='replace'))
+            raise ToolError(f'{name}: {said or f"exit code {process.returncode}"}')
 
     def _wait(self, process, until, name):
         stopped = False
         while True:
             try:
-                process.wait(0.05 if until and not stopped else max(self._end - time.monotonic(), 0.05))
+                process.wait(0.05 if until and not stopped else max(min(self._end - time.monotonic(), 1e6), 0.05))
                 return
             except subprocess.TimeoutExpired:
                 if time.monotonic() > self._end:
-                    _end(process)
                     raise ToolError(f'{name}: stopped, as the time of the check was over') from None
                 if not stopped and until():
                     process.send_signal(signal.SIGTERM)
@@ -96,33 +96,36 @@ class Tools:
 
         On a CPU two at a time: a training needs a core.
         """
-        self._share = min(len(jobs), 8 if self.setting.is_cuda else 2)
+        def error_or_result(job):
+            try:
+                return job()
+            except ToolError as error:
+                return error
+
+        self._share = min(len(jobs), 8 if self.check.is_cuda else 2)
         with ThreadPoolExecutor(self._share) as pool:
-            futures = {name: pool.submit(_error_or_result, job) for name, job in jobs.items()}
-            results = {name: future.result() for name, future in futures.items()}
-        self._share = 1
-        return results
+            return dict(zip(jobs, pool.map(error_or_result, jobs.values()), strict=True))
 
 
-def _error_or_result(job):
-    try:
-        return job()
-    except ToolError as error:
-        return error
-
-
-def _end(process):
-    """End a process and those that it started; torch's launcher starts them in a session of their own."""
-    started = descendants(process.pid)
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
+def end_all(process):
+    """End a process that still runs and all that it started; torch's launcher starts them in sessions of their own."""
+    if process.poll() is None:
+        started = _descendants(process.pid)
         process.kill()
         process.wait()
-    for pid in started:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        for pid in started:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid):
+    """Return the numbers of the processes that a process started, and that these started. Linux only."""
+    found = []
+    for file in Path('/proc', str(pid), 'task').glob('*/children'):
+        with suppress(OSError):  # it has ended
+            for child in map(int, file.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
 
 
 def complaint(text: str) -> str:
@@ -133,13 +136,13 @@ def complaint(text: str) -> str:
     return (errors or lines or [''])[-1][:400]
 
 
-def amp_options(setting) -> dict:
+def amp_options(check) -> dict:
     """Return the options of a training for each kind of mixed precision that the device has, by its name.
 
     On a GPU float16, which is what ``--amp`` means there, and bfloat16; both scale the loss. On a CPU what ``--amp``
     means there, or float32 if the processor does not multiply in bfloat16.
     """
-    if not setting.is_cuda:
+    if not check.is_cuda:
         return dict(amp=['--amp']) if has_bfloat16('cpu') else dict(float32=[])
     # the check of a config accepts the dtype only beside the type, which --amp sets later
     bfloat16 = ['--cfg-options', 'optim_wrapper.type=AmpOptimWrapper', 'optim_wrapper.dtype=bfloat16']

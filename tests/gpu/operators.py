@@ -1,4 +1,6 @@
 """The operators that the time of a step goes to, in groups."""
+from collections import Counter
+
 import torch
 from torch.profiler import ProfilerActivity
 
@@ -26,10 +28,11 @@ def profile(step, runs, cuda) -> list[dict]:
     Args:
         step: The function.
         runs: How often it is called.
-        cuda: Whether to count kernels of the GPU; otherwise the time of the CPU in each operator itself.
+        cuda: Whether to count the time of the GPU in an operator's kernels; otherwise that of the CPU in itself.
 
     Returns:
-        As `operators_of`.
+        A dict per operator, per call: its ``name``, its ``group``, ``calls`` and ``seconds``. An operator of two groups
+        is there twice. On a GPU the seconds add up to those of all kernels: what no operator launched is there too.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with torch.profiler.profile(activities=activities, record_shapes=True) as found:
@@ -37,61 +40,40 @@ def profile(step, runs, cuda) -> list[dict]:
             step()
         if cuda:
             torch.cuda.synchronize()
-    return operators_of(found.events(), runs, cuda)
+    seconds, calls, on_device = Counter(), Counter(), 0
+    for each in found.key_averages(group_by_input_shape=True):
+        value = (each.self_device_time_total if cuda else each.self_cpu_time_total) / runs / 1e6
+        if each.device_type != torch.autograd.DeviceType.CPU:  # a kernel; marks of ranges are no work
+            on_device += 0 if getattr(each, 'is_user_annotation', False) else value
+        elif value:
+            key = each.key, group_of(each.key, each.input_shapes, cuda)
+            seconds[key] += value
+            calls[key] += each.count / runs
+    left = on_device - sum(seconds.values())
+    if left > 1e-3 * on_device:
+        seconds['of no operator', OTHER] = left
+    return [dict(name=key[0], group=key[1], calls=calls[key], seconds=value) for key, value in seconds.most_common()]
 
 
-def operators_of(events, runs, cuda) -> list[dict]:
-    """Sum events of the profiler by the operator that they belong to.
-
-    Args:
-        events: Its events.
-        runs: How many calls they are from.
-        cuda: As for `profile`.
-
-    Returns:
-        A dict per operator, per call: its ``name``, its ``group``, ``calls`` (of kernels if ``cuda``), ``seconds``, and
-        the ``kernel`` that takes the most of them. An operator of two groups is there twice. On a GPU the seconds add
-        up to those of all its kernels: what no operator launched, or what several count, is there too.
-    """
-    found, on_device = {}, 0
-    for event in events:
-        if event.device_type != torch.autograd.DeviceType.CPU:
-            # marks of ranges are no work
-            on_device += 0 if getattr(event, 'is_user_annotation', False) else event.time_range.elapsed_us()
-        elif cuda:
-            for kernel in event.kernels:
-                _add(found, event.name, group_of(event.name, event.input_shapes, kernel.name), kernel.duration,
-                     kernel.name)
-        else:
-            _add(found, event.name, group_of(event.name, event.input_shapes), event.self_cpu_time_total, '')
-    left = on_device - sum(entry['seconds'] for entry in found.values())
-    if cuda and abs(left) > 1e-3 * on_device:
-        _add(found, 'of no operator' if left > 0 else 'counted more than once', OTHER, left, '')
-    for entry in found.values():
-        kernels = entry.pop('kernels')
-        entry.update(calls=entry['calls'] / runs, seconds=entry['seconds'] / runs / 1e6,
-                     kernel=max(kernels, key=kernels.get))
-    return sorted(found.values(), key=lambda entry: -entry['seconds'])
+def groups_of(operators) -> dict:
+    """Return the seconds of operators by group, the largest first."""
+    groups = {}
+    for operator in operators:
+        groups[operator['group']] = groups.get(operator['group'], 0) + operator['seconds']
+    return dict(sorted(groups.items(), key=lambda item: -item[1]))
 
 
-def _add(found, name, group, microseconds, kernel):
-    entry = found.setdefault((name, group), dict(name=name, group=group, calls=0, seconds=0, kernels={}))
-    entry['calls'] += 1
-    entry['seconds'] += microseconds
-    entry['kernels'][kernel] = entry['kernels'].get(kernel, 0) + microseconds
-
-
-def group_of(name, shapes=(), kernel='') -> str:
+def group_of(name, shapes=(), has_kernels: bool = False) -> str:
     """Return the group of an operator.
 
     Args:
         name: Its name in the profiler.
         shapes: Shapes of its tensors.
-        kernel: The kernel that it launched, if any. One that no operator of torch launched is of a fused form.
+        has_kernels: Whether it launched kernels. Those that no operator of torch launched are of a fused form.
     """
     scope, _, base = name.rpartition('::')
     if scope not in ('aten', 'mkldnn'):
-        return FUSED if kernel else OTHER
+        return FUSED if has_kernels else OTHER
     base = base.strip('_').removesuffix('_data').removesuffix('_backward')
     if 'conv' in base:
         # weights of one input channel for each group

@@ -1,0 +1,119 @@
+"""What the stages that measure share: models beside each other, their goals, and the rates of the device."""
+import gc
+
+import pytest
+import torch
+
+from xcit_dense.archs import get_arch
+from xcit_dense.benchmark.cells import DTYPES, measure_cell
+from xcit_dense.benchmark.costs import copy_rate, matrix_rate
+from xcit_dense.config.options import check_compiler
+from xcit_dense.errors import ConfigError
+from xcit_dense.text import counted
+
+#: What everything is measured in.
+DTYPE = 'bfloat16'
+#: Sizes of images and how many are in a batch, those of detection and segmentation first.
+SIZES = ((800, 1280), 2), ((512, 512), 16), ((512, 512), 2), ((768, 768), 8)
+OTHERS = 'timm', 'swin_t', 'resnet50', 'convnext_t'
+#: How many times as fast as the released form a step must be by patch size, as counts of launches and bytes call
+#: possible, and when both are compiled; and the share of its memory that a training step may take.
+EAGER, COMPILED, MEMORY = {8: 1.5, 16: 1.2}, 1.0, {8: 0.50, 16: 0.65}
+#: Swin-T must be slower than this arch in training at this size.
+_BESIDE_SWIN = 'small_12_p16', [800, 1280], 'training'
+#: Columns of the page: name of a figure of a row, how it is written, and its unit.
+_COLUMNS = {'times plain': ('times_as_fast', '{:.2f}', 1), 'ms': ('seconds', '{:.1f}', 1e-3),
+            'of which host': ('host_seconds', '{:.1f}', 1e-3), 'launches': ('launches', '{}', 1),
+            'saved, GiB': ('saved_bytes', '{:.2f}', 2**30), 'of saved': ('saved_share', '{:.2f}', 1),
+            'peak, GiB': ('peak_bytes', '{:.2f}', 2**30), 'of peak': ('peak_share', '{:.2f}', 1),
+            'of matrix rate': ('share_of_matrix_rate', '{:.0%}', 1),
+            'of copy rate': ('share_of_copy_rate', '{:.0%}', 1), 'error': ('error', '{:.1e}', 1)}
+
+
+def rates(check) -> dict:
+    """Return ``'matrix'``, multiply-adds per second, and ``'copy'``, bytes per second; made up for tiny runs."""
+    return dict(matrix=1e11, copy=1e10) if check.tiny else dict(matrix=matrix_rate(DTYPES[DTYPE]), copy=copy_rate())
+
+
+def describe(rates) -> str:
+    """Return `rates` in words."""
+    return f'{rates["matrix"] / 1e12:.3g} T multiply-adds/s, copies {rates["copy"] / 1e9:.4g} GB/s'
+
+
+def free_memory():
+    """Return the memory of models that are not used any more to the GPU."""
+    gc.collect()  # compiled models refer to themselves
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def compare(check, archs, rivals, sizes, compiled: bool = False):
+    """Measure training and inference of our models, the released form, and others, and judge the goals.
+
+    Args:
+        check: Of the fixture.
+        archs: Names of architectures.
+        rivals: Other models, measured beside those with patch 16.
+        sizes: Some of `SIZES`.
+        compiled: Whether to measure every model under `torch.compile` too.
+    """
+    if compiled:
+        try:
+            check_compiler()
+        except ConfigError as error:
+            pytest.skip(str(error))
+    if check.tiny:
+        # a compiler takes minutes for twelve blocks on a CPU
+        sizes, archs = [((64, 96), 2)], [dict(embed_dims=32, depth=4, num_heads=4) if compiled else 'nano_12_p16']
+        rivals = () if compiled else rivals
+    cells, known = [], rates(check)
+    for image, batch in sizes:
+        for arch in archs:
+            beside = [name for name in rivals if name == 'timm' or get_arch(arch).patch_size == 16]
+            for mode in ('training', 'inference'):
+                cells.append(measure_cell(arch, image, batch=batch, mode=mode, names=['ours', 'plain', *beside],
+                                          dtype=DTYPE, compiled=compiled, rates=known, runs=check.choose(8, 1),
+                                          warmup=check.choose(3, 0)))
+                _record(check, cells, f'{counted(len(cells), "cells")}; {describe(known)}')
+                free_memory()
+    if not check.tiny:
+        missed = [f'{_label(cell)}: {words}' for cell in cells for words, reached in goals_of(cell) if not reached]
+        assert not missed, f'missed: {"; ".join(missed)}'
+
+
+def _record(check, cells, text):
+    rows = []
+    for cell in cells:
+        for row in cell['rows']:
+            images = f'{cell["batch"] / row["seconds"]:.1f}' if 'seconds' in row else row['failed']
+            rows.append({'model': row['name'], 'cell': _label(cell), 'images/s': images} | {
+                title: form.format(row[name] / unit) if name in row else ''
+                for title, (name, form, unit) in _COLUMNS.items()})
+    check.record(text, rows, cells=cells)
+
+
+def _label(cell):
+    return f'{cell["arch"]} {"x".join(map(str, cell["image"]))} batch {cell["batch"]} {cell["mode"]}'
+
+
+def goals_of(cell) -> list:
+    """Return the goals of a cell of the benchmark: pairs of what was found and whether the goal is reached."""
+    found, goals = {row['name']: row for row in cell['rows']}, []
+    patch_size = get_arch(cell['arch']).patch_size
+    for form, wanted in (('', EAGER[patch_size]), (', compiled', COMPILED)):
+        ours = found.get(f'ours{form}', {})
+        if 'failed' in ours:
+            goals.append((f'ours{form}: {ours["failed"]}', False))
+        beside = [('plain', wanted)]
+        if (cell['arch'], cell['image'], cell['mode']) == _BESIDE_SWIN:
+            beside.append(('swin_t', 1))
+        for rival, least in beside:
+            seconds = found.get(f'{rival}{form}', {}).get('seconds')
+            if seconds and 'seconds' in ours:
+                times = seconds / ours['seconds']
+                words = f'ours{form} is {times:.2f} times as fast as {rival}{form}, not {least:g}'
+                goals.append((words, times >= least))
+    share, most = found['ours'].get('peak_share'), MEMORY[patch_size]
+    if cell['mode'] == 'training' and share is not None:
+        goals.append((f'ours has {share:.2f} of the peak memory of plain, not {most:g}', share <= most))
+    return goals

@@ -1,0 +1,88 @@
+"""Fast: throughput and memory beside other backbones."""
+import pytest
+import torch
+from mmengine.device import get_device
+
+from gpu.measuring import DTYPE, OTHERS, SIZES, compare, free_memory
+from xcit_dense.benchmark.cells import make_step
+from xcit_dense.benchmark.detector import MASK_RCNN, largest, measure_detectors
+from xcit_dense.benchmark.models import build_models
+from xcit_dense.benchmark.segmentor import UPERNET
+
+pytestmark = pytest.mark.gpu
+_OURS, _SWIN = 'ours small_12_p16', 'swin_t'
+#: What is measured interleaved, the most important first.
+_GROUPS = (_OURS, 'plain small_12_p16', _SWIN, 'resnet50'), ('ours small_12_p8', 'plain small_12_p8')
+
+
+@pytest.mark.minutes(3)
+def test_small(check):
+    """Small 12, beside its released form, timm's, Swin-T, ResNet-50 and ConvNeXt-T."""
+    compare(check, ('small_12_p16', 'small_12_p8'), OTHERS, SIZES)
+
+
+@pytest.mark.minutes(2.5)
+def test_mask_rcnn(check):
+    """Mask R-CNN training at 800x1280, which must be faster than with Swin-T."""
+    found = _train(check, MASK_RCNN, (800, 1280))
+    times = found[_OURS] / found[_SWIN]
+    text = f'{_OURS} trains {times:.2f} times as fast as {_SWIN}'
+    assert check.tiny or times >= 1, text
+
+
+@pytest.mark.minutes(2)
+def test_upernet(check):
+    """UperNet training at 512x512."""
+    _train(check, UPERNET, (512, 512))
+
+
+def _train(check, task, image):
+    """Measure and record trainings; return the images a second by backbone."""
+    rows = []
+    for names in check.choose(_GROUPS, ((_OURS, _SWIN), )):
+        rows += measure_detectors(names, image=check.choose(image, (64, 96)), batch=2, dtype=DTYPE, task=task,
+                                  runs=check.choose(8, 1), search=False)
+        check.record(f'{len(rows)} backbones', [
+            {'backbone': row['name'], 'image': 'x'.join(map(str, row['image'])), 'batch': row['batch'],
+             'images/s': f'{row["images_per_second"]:.2f}', 'ms a step': f'{1000 * row["seconds"]:.0f}',
+             'peak, GiB': f'{row["peak_bytes"] / 2**30:.2f}' if row.get('peak_bytes') else ''} for row in rows])
+        free_memory()
+    return {row['name']: row['images_per_second'] for row in rows}
+
+
+@pytest.mark.minutes(3.5)
+def test_medium(check):
+    """Medium 24, beside its released form and timm's."""
+    compare(check, ('medium_24_p16', 'medium_24_p8'), ('timm', ), SIZES)
+
+
+@pytest.mark.minutes(3)
+def test_largest_batch(check):
+    """The largest batch of a training step at 800x1280."""
+    rows = []
+    for arch, names in check.choose({
+            'small_12_p16': ('ours', 'plain', 'swin_t', 'resnet50', 'convnext_t'), 'small_12_p8': ('ours', 'plain')},
+            {'nano_12_p16': ('ours', 'plain')}).items():
+        for name in names:
+            found, limit = _largest(check, arch, name), check.choose(1024, 4)
+            rows.append(dict(arch=arch, model=name, batch=found if found < limit else f'at least {found}'))
+            check.record(', '.join(f'{row["model"]} {row["batch"]}' for row in rows), rows)
+            free_memory()
+
+
+def _largest(check, arch, name):
+    model = build_models(arch, 'training', [name])[name]
+
+    def fits(batch):
+        free_memory()
+        try:
+            images = torch.randn(batch, 3, *check.choose((800, 1280), (64, 96)), device=get_device())
+            make_step(model, images, 'training', DTYPE)()
+        except RuntimeError as error:  # out of memory, or a library that finds no way to compute it with what is left
+            if isinstance(error, torch.AcceleratorError):
+                raise
+            model.zero_grad(set_to_none=True)
+            return False
+        return True
+
+    return largest(fits, limit=check.choose(1024, 4))

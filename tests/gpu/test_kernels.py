@@ -1,0 +1,170 @@
+"""Kernels: where the time of a block goes, and the least that it could take."""
+import statistics
+from functools import partial
+
+import pytest
+import torch
+from mmengine.device import get_device
+
+from gpu.measuring import DTYPE, describe, rates
+from gpu.operators import BOUND_BY_MEMORY, groups_of, profile
+from xcit_dense.archs import get_arch
+from xcit_dense.benchmark.cells import DTYPES, make_step, time_interleaved
+from xcit_dense.benchmark.costs import (
+    branch_elements,
+    branch_multiply_adds,
+    host_time,
+    launches,
+    moved_elements,
+    multiply_adds,
+    time_call,
+)
+from xcit_dense.benchmark.models import build_models
+from xcit_dense.models import fast
+
+pytestmark = pytest.mark.gpu
+#: The branches: in their fast form, and as the plain lines of a block.
+FORMS = {
+    'XCA': (lambda block, x, *grid: fast.attend(block, x),
+            lambda block, x, *grid: x + block.gamma1 * block.attn(block.norm1(x))),
+    'LPI': (fast.mix_neighbours, lambda block, x, *grid: x + block.gamma3 * block.local_mp(block.norm3(x), *grid)),
+    'FFN': (lambda block, x, *grid: fast.feed_forward(block, x),
+            lambda block, x, *grid: x + block.gamma2 * block.mlp(block.norm2(x))),
+}
+CELLS = (('small_12_p16', (800, 1280), 2), ('small_12_p16', (512, 512), 16), ('small_12_p8', (800, 1280), 2),
+         ('medium_24_p16', (512, 512), 8))
+#: A branch that the fast path makes slower than this must run in the plain line on a GPU.
+LEAST = 0.95
+BATCH = 2
+#: The whole step, beside the branches.
+STEP = 'training step'
+
+
+@pytest.mark.minutes(2.5)
+def test_forms(check):
+    """Every branch of a block in its fast form and as the plain line, forward with and without backward."""
+    rows, slow = [], []
+    for arch, image, batch in check.choose(CELLS, (('nano_12_p16', (256, 256), 1), )):
+        grid = [side // get_arch(arch).patch_size for side in image]
+        for mode in ('training', 'inference'):
+            block = build_models(arch, mode, ['ours'])['ours'].blocks[0]
+            x = torch.randn(batch, grid[0] * grid[1], len(block.gamma1), device=get_device(),
+                            requires_grad=mode == 'training')
+            grad = torch.randn_like(x)
+            for name in FORMS:
+                steps = {form: partial(_run_branch, name, run, block, x, grad, grid)
+                         for form, run in zip(('fast', 'plain'), FORMS[name], strict=True)}
+                times = time_interleaved(steps, check.choose(20, 1), check.choose(5, 0))
+                found = {form: 1000 * statistics.median(values) for form, values in times.items()}
+                gain = found['plain'] / found['fast']
+                if gain < LEAST:
+                    slow.append(f'{name} of {arch} at {image[0]}x{image[1]} in {mode} ({gain:.2f})')
+                row = {'arch': arch, 'image': 'x'.join(map(str, image)), 'batch': batch, 'mode': mode, 'branch': name,
+                       'times as fast': f'{gain:.2f}'}
+                for form, step in steps.items():
+                    host = 1000 * statistics.median(host_time(step) for _ in range(check.choose(20, 1)))
+                    row |= {f'{form}, ms': f'{found[form]:.3g}', f'host of {form}': f'{host:.3g}'}
+                    if check.is_cuda:
+                        row[f'launches of {form}'] = launches(step)[0]
+                rows.append(row)
+    words = [f'slower in their fast form than as the plain line: {", ".join(slow)}'] if slow else []
+    check.judge(check.choose(words, []), f'{len(rows)} branches', rows)
+
+
+def _run_branch(name, form, block, x, grad, grid):
+    """Run a form of a branch of a block, and its backward if x needs a gradient."""
+    with torch.set_grad_enabled(x.requires_grad), torch.autocast(x.device.type, DTYPES[DTYPE]):
+        y = form(block, x, *grid)
+    assert y is not None, f'the fast form of {name} does not run'
+    if x.requires_grad:
+        y.backward(grad)
+        x.grad = None
+        block.zero_grad(set_to_none=True)
+
+
+@pytest.mark.minutes(1)
+def test_products(check):
+    """The Gram matrix of the tokens and the products of C x C matrices, in the types that they could be in."""
+    if not check.is_cuda:
+        pytest.skip('a product of half types in float32 needs a GPU')
+    rows = []
+    for batch, tokens, C in ((2, 4000, 384), (2, 16000, 384), (16, 1024, 384), (8, 1024, 512)):
+        x = torch.randn(batch, tokens, C, device='cuda').bfloat16()
+        a, b = torch.randn(2 * C, C, device='cuda'), torch.randn(C, batch * C, device='cuda')
+        parts = [each.bfloat16() for each in (a.repeat(1, 6), b.repeat(6, 1))]
+        cases = (('Gram matrix, in float32', batch * tokens * C**2, lambda x=x: torch.bmm(
+                     x.mT, x, out_dtype=torch.float32)),
+                 ('Gram matrix, in bfloat16', batch * tokens * C**2, lambda x=x: torch.bmm(x.mT, x)),
+                 ('C x C, float32', 2 * batch * C**3, lambda a=a, b=b: a @ b),
+                 ('C x C, as three bfloat16 parts', 12 * batch * C**3, lambda parts=parts: torch.mm(
+                     *parts, out_dtype=torch.float32)))
+        for name, adds, call in cases:
+            seconds = statistics.median([time_call(call) for _ in range(25)][5:])
+            rows.append({'batch': batch, 'tokens': tokens, 'C': C, 'product': name, 'us': f'{1e6 * seconds:.0f}',
+                         'T multiply-adds/s': f'{adds / seconds / 1e12:.3g}'})
+    check.record(f'{len(rows)} products', rows)
+
+
+@pytest.mark.minutes(3)
+@pytest.mark.parametrize('patch_size', (16, 8))
+def test_block(check, patch_size):
+    """Kernels of the branches of a block and of a training step of small 12 at 800x1280, 2 images, bfloat16."""
+    arch = f'{check.choose("small_12", "nano_12")}_p{patch_size}'
+    image = check.choose((800, 1280), (16 * patch_size, 16 * patch_size))  # tiny: enough tokens for the Gram form
+    model, known = build_models(arch, 'training', ['ours'])['ours'], rates(check)
+    least, runs, rows, parts = least_seconds(arch, image, known), check.choose(5, 1), [], {}
+    for name, step in _steps(model, arch, image).items():
+        for _ in range(check.choose(3, 1)):
+            step()
+        operators = profile(step, runs, check.is_cuda)
+        if not operators:
+            pytest.skip('the profiler saw no kernels of the GPU')
+        rows += _rows(name, operators, least[name])
+        parts[name] = dict(groups=groups_of(operators), least=least[name])
+        wall = statistics.median(time_call(step) for _ in range(runs))
+    groups = parts[STEP]['groups']
+    total, bound = sum(groups.values()), sum(seconds for group, seconds in groups.items() if group in BOUND_BY_MEMORY)
+    check.record(f'operators run for {1000 * total:.3g} of the {1000 * wall:.3g} ms of a training step, at least '
+                 f'{1000 * least[STEP]:.3g} ms are needed; groups that memory bounds take {bound / total:.0%} of it; '
+                 f'{describe(known)}', rows, arch=arch, parts=parts)
+
+
+def _steps(model, arch, image):
+    """Return functions that run a branch of a block, or the whole model, forward and backward; the latter is last."""
+    grid = [-(-side // get_arch(arch).patch_size) for side in image]
+    x = torch.randn(BATCH, grid[0] * grid[1], get_arch(arch).embed_dims, device=get_device(), requires_grad=True)
+    gradient, block = torch.randn_like(x), model.blocks[0]
+    images = torch.randn(BATCH, 3, *image, device=get_device())
+    branches = {name: partial(_run_branch, name, form, block, x, gradient, grid) for name, (form, _) in FORMS.items()}
+    return {**branches, STEP: make_step(model, images, 'training', DTYPE)}
+
+
+def least_seconds(arch, image, rates) -> dict:
+    """Return the least that each branch of a block, and a training step, could take.
+
+    Args:
+        arch: Name of an architecture.
+        image: Height and width.
+        rates: ``'matrix'``, multiply-adds per second, and ``'copy'``, bytes per second.
+
+    Returns:
+        Seconds by branch, and of the step: to compute what it must or to move it in bfloat16, whichever is slower.
+    """
+    patch_size = get_arch(arch).patch_size
+    tokens = -(-image[0] // patch_size) * -(-image[1] // patch_size)
+    adds = branch_multiply_adds(arch, tokens, training=True) | {STEP: multiply_adds(arch, *image, training=True)}
+    elements = branch_elements(arch, tokens, training=True) | {STEP: moved_elements(arch, *image, training=True)}
+    return {name: BATCH * max(adds[name] / rates['matrix'], elements[name] * DTYPES[DTYPE].itemsize / rates['copy'])
+            for name in adds}
+
+
+def _rows(part, operators, least):
+    """Return the rows of a part: all of it, then its operators, or the groups of a step."""
+    total = sum(operator['seconds'] for operator in operators)
+    shown = [operator for operator in operators if operator['seconds'] >= 0.01 * total]
+    if part == STEP:
+        shown = [dict(group=group, seconds=seconds) for group, seconds in groups_of(operators).items()]
+    return [{'part': part, 'operator': each.get('name', ''), 'group': each.get('group', ''),
+             'calls': f'{each["calls"]:g}' if 'calls' in each else '', 'ms': f'{1000 * each["seconds"]:.3g}',
+             'share': f'{each["seconds"] / total:.1%}', 'least ms': each.get('least', '')}
+            for each in (dict(name='all', seconds=total, least=f'{1000 * least:.3g}'), *shown)]

@@ -1,0 +1,224 @@
+"""Right: the same results as on a CPU."""
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from gpu.checking import all_of, beside, relative_error, within, worst
+from gpu.models import HALF_TYPES, build, copy_of, errors_of, labelled, loss_of, odd_images, recipe_sizes, step
+from helpers.models import build_golden
+from helpers.paths import ROOT
+from xcit_dense.archs import PATCH_SIZES
+from xcit_dense.benchmark.costs import without_tf32
+from xcit_dense.models import ReferenceXCiT, XCiTClassifier, set_fast
+from xcit_dense.models.fast import attend, feed_forward, mix_neighbours
+
+pytestmark = pytest.mark.gpu
+#: Of the golden files, as the tests have them on a CPU.
+EXACT = 5e-6
+#: Of small 12 in float32, whose sums are longer: on a CPU the plain form is up to 7e-6 off float64.
+LARGE = 1e-5
+#: In float64 forms differ by rounding alone, so that any mistake shows.
+ROUNDING = 1e-9
+#: What fusing may change in float32, as `XCiT.fuse` promises.
+FUSED = 1e-5
+#: Batches, over which errors are root mean squares.
+DRAWS = 2
+#: A graph for any size, and one more where sizes of 1 or equal sides would be special.
+MOST_GRAPHS = 2
+
+
+@without_tf32()
+def test_golden(check):
+    """Compare outputs and gradients in float32 with those that the authors' code computed, fast and plain."""
+    from safetensors.torch import load_file
+    errors = {}
+    for file in sorted((ROOT / 'tests/golden').glob('xcit_*.safetensors')):
+        tensors = {name: value.to(check.device) for name, value in load_file(file).items()}
+        for kind, is_fast in (('fast', True), ('plain', False)):
+            with set_fast(is_fast):
+                found = _golden_errors(file.stem, tensors, check.device)
+            errors |= labelled(f'{file.stem}, {kind}', found)
+    check.judge(*within(errors, EXACT))
+
+
+def _golden_errors(name, tensors, device):
+    """Return the worst errors of a golden file: of outputs in both modes, and of the gradients of a layer."""
+    model = _golden_model(name, tensors).to(device)
+    with torch.no_grad():
+        evaluated = model.eval()(tensors['input'])
+    trained = model.train()(tensors['input'])
+    if isinstance(model, XCiTClassifier):
+        loss, outputs = F.cross_entropy(trained, tensors['labels']), dict(logits=(evaluated, trained))
+    else:
+        loss = loss_of(trained)
+        outputs = {f'level{i}': pair for i, pair in enumerate(zip(evaluated, trained, strict=True), 1)}
+    loss.backward()
+    layers = {}
+    for key, parameter in model.named_parameters():
+        # norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch norm there
+        layer = key.rpartition('.')[0].replace('norm3', 'local_mp').replace('local_mp.conv1', 'local_mp')
+        layers.setdefault(layer, []).append((parameter.grad.flatten(), tensors[f'grad/{key}'].flatten()))
+    return dict(
+        evaluation=worst(relative_error(pair[0], tensors[f'eval/{key}']) for key, pair in outputs.items()),
+        training=worst(relative_error(pair[1], tensors[f'train/{key}']) for key, pair in outputs.items()),
+        loss=relative_error(loss, tensors['train/loss'][0]),
+        gradients=worst(relative_error(*map(torch.cat, zip(*pairs, strict=True))) for pairs in layers.values()))
+
+
+def _golden_model(name, tensors):
+    state = {key.removeprefix('state/'): value for key, value in tensors.items() if key.startswith('state/')}
+    if 'classifier' not in name:
+        return build_golden(8 if '_p8' in name else 16, tensors)
+    arch = dict(embed_dims=32, num_heads=4, patch_size=8 if '_p8' in name else 16, depth=2,
+                tokens_norm=name.endswith('1'))
+    model = XCiTClassifier(arch, num_classes=len(state['head.bias']), norm_cfg=dict(type='BN'))
+    state |= {key: value for key, value in model.state_dict().items() if key.endswith('num_batches_tracked')}
+    model.load_state_dict(state)
+    return model
+
+
+@without_tf32()
+def test_float64(check):
+    """Compare small 12 in float32 on the device with the plain form in float64 on the CPU."""
+    errors = {}
+    for patch_size in PATCH_SIZES:
+        for name, eta in (('random LayerScale', None), ('LayerScale 1e-5', 1e-5)):
+            ours = build(check, patch_size, eta=eta)
+            images = odd_images(check, patch_size)
+            wanted = step(copy_of(ours, ReferenceXCiT).double(), images.double())
+            found = step(ours.to(check.device), images.to(check.device))
+            errors |= labelled(f'patch {patch_size}, {name}', errors_of(found, wanted))
+    check.judge(*within(errors, LARGE))
+
+
+def test_half_types(check):
+    """Compare errors under autocast with those of the plain form under autocast, both against float64 on the CPU."""
+    pairs = {}
+    for patch_size in PATCH_SIZES:
+        for name, eta in (('', None), (', LayerScale 1e-5', 1e-5)):
+            ours = build(check, patch_size, eta=eta)
+            plain = copy_of(ours, ReferenceXCiT)
+            exact = copy_of(ours, ReferenceXCiT).double()
+            models = [model.to(check.device) for model in (ours, plain)]
+            batches = [odd_images(check, patch_size, seed) for seed in range(DRAWS)]
+            wanted = [step(exact, images.double()) for images in batches]
+            for label, dtype in HALF_TYPES.items():
+                found = [_mean_errors(model, batches, wanted, dtype, check.device) for model in models]
+                pairs |= {f'patch {patch_size}{name}, {label}: {part}': (found[0][part], found[1][part])
+                          for part in found[0]}
+    check.judge(*beside(pairs))
+
+
+def _mean_errors(model, batches, wanted, dtype, device):
+    """Return the root mean squares of errors over batches, by part."""
+    found = [errors_of(step(model, images.to(device), dtype), right)
+             for images, right in zip(batches, wanted, strict=True)]
+    return {part: (sum(errors[part]**2 for errors in found) / len(found))**0.5 for part in found[0]}
+
+
+@without_tf32()
+def test_fast_path(check):
+    """Compare the fast path with the plain one, which draw the same samples to drop, at sizes that no patch divides."""
+    errors, limits, slow = {}, {}, []
+    for patch_size in PATCH_SIZES:
+        images = odd_images(check, patch_size, batch=4)
+        for eta, drop_path_rate in ((None, 0.), (None, 0.3), (1e-5, 0.3)):
+            model = build(check, patch_size, eta=eta, drop_path_rate=drop_path_rate)
+            words = f'LayerScale {eta or "random"}, drop path {drop_path_rate:g}'
+            for dtype, limit in ((torch.float64, ROUNDING), (torch.float32, 2 * LARGE)):  # LARGE for each
+                for mode in ('training', 'evaluation') if not drop_path_rate or eta else ('training', ):
+                    of_case = [_step_of(model, images, check.device, dtype, mode, is_fast)
+                               for is_fast in (True, False)]
+                    label = f'patch {patch_size}, {words}, {str(dtype).removeprefix("torch.")} {mode}'
+                    found = labelled(label, errors_of(*of_case))
+                    errors |= found
+                    limits |= dict.fromkeys(found, limit)
+        block, x = model.blocks[0].to(check.device), torch.randn(2, 40 * 30, model.embed_dims, device=check.device)
+        ran = [y is not None for y in (attend(block, x), mix_neighbours(block, x, 40, 30), feed_forward(block, x))]
+        if not all(ran):
+            slow.append(f'{ran.count(False)} of {len(ran)} branches of patch {patch_size}')
+    rest = [f'the fast path did not run in {", ".join(slow)}'] if slow else []  # the same twice
+    check.judge(*all_of((rest, 'it ran', []), within(errors, limits)))
+
+
+def _step_of(model, images, device, dtype, mode, is_fast):
+    model = copy.deepcopy(model).to(device, dtype).train(mode == 'training')
+    with set_fast(is_fast):
+        return step(model, images.to(device, dtype))
+
+
+@without_tf32()
+def test_fused(check):
+    """Compare a fused model with itself before: in float64 and float32, and in half types beside the plain form."""
+    errors, limits, pairs = {}, {}, {}
+    for patch_size in PATCH_SIZES:
+        model = build(check, patch_size).eval()
+        images = odd_images(check, patch_size).to(check.device)
+        exact = copy.deepcopy(model).to(check.device).double()
+        wanted = step(exact, images.double())
+        model = model.to(check.device)
+        plain = copy_of(model, ReferenceXCiT).to(check.device)
+        unfused = step(model, images)
+        for dtype, limit, found, right in (
+                ('float64', ROUNDING, step(exact.fuse(), images.double()), wanted),
+                ('float32', FUSED, step(model.fuse(), images), unfused)):
+            found = labelled(f'patch {patch_size}, {dtype}', errors_of(found, right))
+            errors |= found
+            limits |= dict.fromkeys(found, limit)
+        for label, dtype in HALF_TYPES.items():
+            found = [errors_of(step(each, images, dtype), wanted)['maps'] for each in (model, plain)]
+            pairs[f'patch {patch_size}, {label}: maps'] = tuple(found)
+    check.judge(*all_of(within(errors, limits), beside(pairs)))
+
+
+@pytest.mark.minutes(4)
+@without_tf32()
+def test_compiled(check):
+    """Compare compiled models, as ``--compile`` makes them, with eager ones over sizes of the multi-scale recipe.
+
+    On a CPU the graphs run without being compiled to kernels.
+    """
+    sizes, errors, pairs, rows, graphs = recipe_sizes(check, check.choose(20, 4)), {}, {}, [], {}
+    for patch_size, dtype in check.choose(((16, torch.bfloat16), (8, torch.bfloat16), (16, None)), ((8, None), )):
+        model = build(check, patch_size, depth=4).to(check.device)
+        eager = copy.deepcopy(model)
+        case = f'patch {patch_size}, {str(dtype or torch.float32).removeprefix("torch.")}'
+        found = _compare_compiled(model, eager, sizes, dtype, check.device)
+        graphs[case] = found.pop('graphs')
+        rows.append(dict(what=f'{case}: graphs over {len(sizes)} sizes', error=str(graphs[case]),
+                         limit=str(MOST_GRAPHS)))
+        if dtype is None:
+            errors |= labelled(case, {part: ours for part, (ours, _) in found.items()})
+        else:
+            pairs |= labelled(case, found)
+    wrong = [f'{case}: compiled {count} graphs over {len(sizes)} sizes, more than {MOST_GRAPHS}'
+             for case, count in graphs.items() if count > MOST_GRAPHS]
+    check.judge(*all_of((wrong, f'at most {max(graphs.values())} graphs over {len(sizes)} sizes', rows),
+                        within(errors, LARGE), *([beside(pairs)] if pairs else [])))
+
+
+def _compare_compiled(model, eager, sizes, dtype, device):
+    """Return the number of graphs, and by part the worst error of the compiled model and that of eager.
+
+    Both are relative to eager in float32. The error of eager is 0 where that is what runs.
+    """
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    # inductor takes minutes on a CPU even for a tiny model; the graphs, and those of their gradients, are the same
+    model.compile_blocks(backend='aot_eager' if device == 'cpu' else 'inductor')
+    errors = {}
+    try:
+        for height, width in sizes:
+            images = torch.randn(2, 3, height, width, device=device)
+            wanted = step(eager, images)
+            ours = errors_of(step(model, images, dtype), wanted)
+            theirs = errors_of(step(eager, images, dtype), wanted) if dtype else dict.fromkeys(ours, 0.)
+            for part in ours:
+                before = errors.get(part, (0., 0.))
+                errors[part] = worst((before[0], ours[part])), worst((before[1], theirs[part]))
+        return dict(errors, graphs=counters['stats']['unique_graphs'])
+    finally:
+        torch._dynamo.reset()

@@ -1,0 +1,212 @@
+"""Trains: mixed precision, interrupted runs, groups of processes, the full configs."""
+import json
+import math
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gpu.demos import DEMOS, demo_data, training
+from gpu.tools import DETERMINISTIC, ToolError, Tools, amp_options
+from helpers.runs import assert_same_run
+from xcit_dense.errors import DataError
+from xcit_dense.report.curves import read_curves
+from xcit_dense.text import first_line
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
+
+pytestmark = pytest.mark.gpu
+#: One epoch of the detector, and as many iterations of the segmentor.
+_LENGTH = dict(detector=1, segmentor=60)
+_LOG_ALL = ('--cfg-options', 'default_hooks.logger.interval=1', 'log_processor.window_size=1')
+#: Ways to train in a group: options of the training, what its log says then, and the largest relative difference of a
+#: loss in float32 and in mixed precision. A shard computes the same in another order.
+GROUPS = {
+    'DDP': ((), 'Distributed training: True', (1e-5, 1e-5)),
+    'FSDP': (('--cfg-options', 'model_wrapper_cfg.type=MMFullyShardedDataParallel',
+              'model_wrapper_cfg.auto_wrap_policy=xcit_blocks'), 'this process holds', (1e-4, 1e-2))}
+#: Iterations before the ones that are timed: memory is allocated, and algorithms are chosen.
+_WARM_UP = 10
+#: By family of configs: the data set, and the options of tiny runs: small images, few objects, the channels of nano.
+_FAMILIES = dict(
+    maskrcnn=('coco', [
+        *(f'train_dataloader.dataset.pipeline.3.transforms.{step}.scales=[(64,64)]' for step in ('0.0', '1.0', '1.2')),
+        'train_dataloader.dataset.pipeline.3.transforms.1.1.crop_size=(32,64)',
+        'val_dataloader.dataset.pipeline.1.scale=(64,64)', 'model.neck.in_channels=[128,128,128,128]',
+        'model.train_cfg.rcnn.sampler.num=16', 'model.train_cfg.rpn_proposal.max_per_img=20',
+        'model.test_cfg.rpn.max_per_img=20']),
+    upernet=('ade20k', ['model.decode_head.in_channels=[128,128,128,128]', 'model.auxiliary_head.in_channels=128',
+                        'model.decode_head.channels=32']),
+    semfpn=('ade20k', ['model.neck.in_channels=[128,128,128,128]']))
+_TINY_ADE20K = [
+    'train_dataloader.dataset.pipeline.2.scale=(256,64)', 'train_dataloader.dataset.pipeline.3.crop_size=(64,64)',
+    'val_dataloader.dataset.pipeline.1.scale=(256,64)', 'model.data_preprocessor.size=(64,64)']
+
+
+@pytest.mark.minutes(3)
+def test_demos(check):
+    """Train both demos in every kind of mixed precision, all at the same time, and test them."""
+    tools = Tools(check, 'demos')
+    data = demo_data(tools)
+    jobs = {(task, kind): partial(_train_and_test, tools, task, kind, options, data)
+            for task in DEMOS for kind, options in amp_options(check).items()}
+    rows, wrong = [], []
+    for (task, kind), found in tools.together(jobs).items():
+        _, metric, bar, _ = DEMOS[task]
+        row = dict(demo=task, precision=kind, metric=metric, bar=bar)
+        if isinstance(found, ToolError):
+            wrong.append(str(found))
+        else:
+            value, row['seconds of training'] = found
+            row['result'] = 'nothing found' if value is None else round(value, 3)
+            if not (value or 0) >= check.choose(bar, 0):
+                wrong.append(f'{task} in {kind}: {metric} {value or 0:.3f}, {bar:g} wanted')
+        rows.append(row)
+    words = check.choose('all reach their bars', 'all train and can be tested; so short a run has no bar')
+    check.judge(wrong, words, rows)
+
+
+def _train_and_test(tools, task, kind, options, data):
+    """Return the metric, None if nothing was found, and the seconds that the training took."""
+    config, metric, _, _ = DEMOS[task]
+    work_dir, start = tools.folder / f'{task}_{kind}', time.monotonic()
+    tools.run(f'train_{task}_{kind}', 'train', *training(tools.check, task, data, work_dir), *options)
+    seconds = round(time.monotonic() - start)
+    size = tools.check.choose((), ('--image-size', 64))
+    tools.run(f'test_{task}_{kind}', 'test', config, work_dir, '--data-root', data, '--work-dir', work_dir / 'test',
+              *size)
+    log = max((work_dir / 'test').glob('*/*.json'))
+    return json.loads(log.read_text()).get(metric), seconds
+
+
+def test_resume(check):
+    """Stop trainings by a signal, resume them, and compare them with those that were not stopped, bit for bit."""
+    tools = Tools(check, 'resume')
+    data, stop, jobs = demo_data(tools), check.choose(20, 2), {}
+    for task in DEMOS:
+        for kind, options in amp_options(check).items():
+            jobs[task, kind, 'whole'] = partial(_train, tools, task, data, f'{task}_{kind}_whole', *options)
+            jobs[task, kind, 'resumed'] = partial(_stop_and_resume, tools, task, data, f'{task}_{kind}_resumed', stop,
+                                                  *options)
+    found, rows, wrong = tools.together(jobs), [], []
+    for task, kind in dict.fromkeys(key[:2] for key in jobs):
+        whole, resumed = found[task, kind, 'whole'], found[task, kind, 'resumed']
+        errors = [str(error) for error in (whole, resumed) if isinstance(error, ToolError)]
+        wrong += errors
+        if errors:
+            continue
+        wanted, got = (read_checkpoint(newest_checkpoint(folder)) for folder in (whole, resumed[0]))
+        scale = wanted['optimizer'].get('loss_scaler') or {}
+        rows.append({'run': task, 'precision': kind, 'stopped after': resumed[1], 'iterations': wanted['meta']['iter'],
+                     'loss scale': scale.get('scale', '')})
+        try:
+            assert_same_run(got, wanted)
+        except AssertionError as error:  # its text names the place
+            wrong.append(f'{task} in {kind} differs: {first_line(error)}')
+    check.judge(wrong, 'each resumed run ends with the bits of the one that was not stopped', rows)
+
+
+def _train(tools, task, data, name, *options, until=None):
+    work_dir = tools.folder / name
+    tools.run(f'{name}{"_stopped" if until else ""}', 'train',
+              *training(tools.check, task, data, work_dir, length=_LENGTH[task]), *DETERMINISTIC, *_LOG_ALL, *options,
+              until=until)
+    return work_dir
+
+
+def _stop_and_resume(tools, task, data, name, stop, *options):
+    """Return the work dir and the iteration at which the run was stopped."""
+    work_dir = _train(tools, task, data, name, *options, until=lambda: _iteration(tools.folder / name) >= stop)
+    stopped = read_checkpoint(newest_checkpoint(work_dir))['meta']['iter']
+    _train(tools, task, data, name, '--resume', *options)
+    return work_dir, stopped
+
+
+def _iteration(work_dir):
+    try:
+        return read_curves(work_dir)['loss'][-1][0]
+    except DataError:
+        return 0  # nothing is logged yet
+
+
+@pytest.mark.minutes(1.5)
+def test_group(check):
+    """Train in a group of one process and without a group, and compare the losses."""
+    tools = Tools(check, 'group')
+    data, jobs = demo_data(tools), {}
+    kinds = dict(list({'float32': [], **amp_options(check)}.items())[:2])  # float32 and the first mixed one
+    for kind, options in kinds.items():
+        jobs[kind, None] = partial(_losses, tools, data, f'alone_{kind}', options)
+        for group in GROUPS:
+            jobs[kind, group] = partial(_losses, tools, data, f'{group}_{kind}', options, group)
+    found = tools.together(jobs)
+    wrong, rows = [str(error) for error in found.values() if isinstance(error, ToolError)], []
+    for (kind, group), losses in found.items():
+        alone = found[kind, None]
+        if group is None or ToolError in (type(losses), type(alone)):
+            continue
+        limit = GROUPS[group][2][kind != 'float32']
+        worst = max((abs(a - b) / abs(b) for a, b in zip(losses, alone, strict=False)), default=math.nan)
+        rows.append(dict(group=group, backend='nccl' if check.is_cuda else 'gloo', precision=kind,
+                         iterations=len(losses), **{'first loss': f'{losses[0]:.4f}', 'last': f'{losses[-1]:.4f}',
+                                                    'largest difference': f'{worst:.1e}', 'limit': f'{limit:.0e}'}))
+        if len(losses) != len(alone):
+            wrong.append(f'{group} in {kind}: {len(losses)} iterations, {len(alone)} without a group')
+        elif not worst <= limit:
+            wrong.append(f'{group} in {kind}: a loss differs by {worst:.1e} of its value, at most {limit:.0e} wanted')
+    check.judge(wrong, 'the losses are those of a run without a group', rows)
+
+
+def _losses(tools, data, name, options, group=None):
+    work_dir = Path(tools.folder, name)
+    more, said, _ = GROUPS[group] if group else ((), '', None)
+    tools.run(name, 'train', *training(tools.check, 'segmentor', data, work_dir, length=10), *DETERMINISTIC,
+              *_LOG_ALL, *options, *more, grouped=group is not None)
+    if said not in ''.join(log.read_text() for log in work_dir.glob('*/*.log')):
+        raise ToolError(f'{name}: the log does not say {said!r}, so it trained without {group}')
+    return [loss for _, loss in read_curves(work_dir)['loss']]
+
+
+@pytest.mark.minutes(2.5)
+@pytest.mark.parametrize('family', _FAMILIES)
+@pytest.mark.parametrize('patch_size', (16, 8))
+def test_full_config(check, family, patch_size):
+    """Train a full config for 100 iterations with ``--amp`` and measure it."""
+    data_set, small = _FAMILIES[family]
+    config = f'{family}_xcit_s12_p{patch_size}_{data_set}'
+    tools = Tools(check, f'full_{config}')
+    data = Path(check.data, data_set) if check.data else _generated(tools, data_set)
+    precision, options = next(iter(amp_options(check).items()))
+    iterations, out = check.choose(100, 2), tools.folder / 'measured.json'
+    if check.tiny:
+        small = [f'model.backbone.arch=nano_12_p{patch_size}', *small, *(_TINY_ADE20K if data_set == 'ade20k' else ())]
+        options = [*options, '--cfg-options', *small]
+    tools.run('measure', 'measure', config, '--data-root', data, '--iterations', iterations, '--images',
+              check.choose(4, 1), '--out', out, *options)
+    found = json.loads(out.read_text())['training']
+    warm_up = min(_WARM_UP, iterations - 1)
+    seconds, waiting, losses = (found[name][warm_up:] for name in ('iteration_seconds', 'waiting_seconds', 'losses'))
+    median, batch, peak = statistics.median(seconds), found['batch_size'], found['peak_memory_gib']
+    share = f'{sum(waiting) / sum(seconds):.0%}'
+    row = {'data': 'samples' if check.data else 'generated', 'precision': precision, 'batch': batch,
+           'iterations': found['iterations'], 's per iteration': f'{median:.3g}', 'images/s': f'{batch / median:.3g}',
+           'peak, GiB': f'{peak:.2f}', 'waiting for data': share,
+           'loss': f'{found["losses"][0]:.3f} to {losses[-1]:.3f}'}
+    whole = found['iterations'] == iterations and all(map(math.isfinite, losses))
+    check.judge([] if whole else [f'{found["iterations"]} of {iterations} iterations, last loss {losses[-1]:g}'],
+                f'{median:.3g} s an iteration of {batch} images (median after {warm_up}), {peak:.2f} GiB, {share} of '
+                'the time waiting for data', [row])
+
+
+def _generated(tools, data_set):
+    """Return generated data with the classes of a data set; label maps have its first five already."""
+    data = demo_data(tools, 'full', size=640, counts=(60, 8))
+    if data_set == 'coco':
+        from mmdet.datasets import CocoDataset
+        names = CocoDataset.METAINFO['classes']
+        for file in (data / 'annotations').glob('instances_*.json'):
+            content = json.loads(file.read_text())
+            content['categories'] = [dict(id=number, name=name) for number, name in enumerate(names, 1)]
+            file.write_text(json.dumps(content))
+    return data
