@@ -13,7 +13,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from torchvision import tv_tensors
 
 from helpers.models import assert_equal
-from helpers.paths import ROOT, TINY_SEG_CONFIG
+from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.plain import from_plain, to_plain
@@ -66,9 +66,9 @@ class Keeper(Hook):
             runner.message_hub.update_info(key, value)
 
 
-@pytest.mark.parametrize('old', (False, pytest.param(True, marks=pytest.mark.slow)))
-def test_what_hooks_keep_comes_back_and_the_curves_go_on(old, demo_data, tmp_path, capsys):
-    """Also from a checkpoint of the format before, with log buffers and arrays themselves."""
+@pytest.mark.parametrize('of_mmengine', (False, pytest.param(True, marks=pytest.mark.slow)))
+def test_what_hooks_keep_comes_back_and_the_curves_go_on(of_mmengine, demo_data, tmp_path, capsys):
+    """Also from a checkpoint as mmengine writes it, with log buffers and arrays themselves."""
     first, second = Keeper(), Keeper()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **NO_VALIDATION)
     wanted = train(cfg)
@@ -79,7 +79,7 @@ def test_what_hooks_keep_comes_back_and_the_curves_go_on(old, demo_data, tmp_pat
     infos = load(path)['message_hub']['runtime_info']
     assert 'own' not in infos and 'message_hub.runtime_info.own' in (said := capsys.readouterr().out)
     assert 'test_plain_checkpoints.Own' in said
-    if old:
+    if of_mmengine:
         torch.save(from_plain(read_checkpoint(path)), path)
         assert any('HistoryBuffer' in name for name in get_unsafe_globals_in_checkpoint(path))
     end, got = train(cfg, second, resume=True), second.resumed
@@ -94,16 +94,6 @@ def test_what_hooks_keep_comes_back_and_the_curves_go_on(old, demo_data, tmp_pat
     for name in ('train/loss', 'train/lr'):
         assert_equal(*(run[name] for run in scalars), name)
         assert len(scalars[0][name]['_log_history']) == 4
-
-
-def test_a_file_of_the_first_version_is_as_it_was():
-    checkpoint = read_checkpoint(ROOT / 'tests/golden/run_of_0_1.pth')
-    before = checkpoint['message_hub']['log_scalars']
-    assert all(type(buffer) is HistoryBuffer for buffer in before.values())
-    back = from_plain(to_plain(checkpoint))
-    assert_equal(back['state_dict'], checkpoint['state_dict'], 'state_dict')
-    for name, buffer in back['message_hub']['log_scalars'].items():
-        assert all((vars(buffer)[key] == vars(before[name])[key]).all() for key in ('_log_history', '_count_history'))
 
 
 def stored(value, path):

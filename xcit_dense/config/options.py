@@ -15,8 +15,8 @@ from ..errors import ConfigError
 from ..machine import can_use_bfloat16
 from ..text import type_name
 
-#: Our drawing hook, by both of its names, and those of the frameworks.
-_DRAWING_HOOKS = ('DrawingHook', 'SegDrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
+#: Our drawing hook, and those of the frameworks.
+_DRAWING_HOOKS = ('DrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
 
 
 def set_data_root(cfg: Config, data_root):

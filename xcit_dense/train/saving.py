@@ -51,8 +51,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         self.notes = getattr(runner, 'notes', None) or Notes(run=uuid4().hex)
         self.lock = getattr(runner, 'lock', None)
         own, infos = {*self.notes.checkpoints, *self.notes.best}, runner.message_hub.runtime_info
-        for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the current work dir
-            infos.pop(key, None)
+        infos.pop('keep_ckpt_ids', None)  # by which mmengine deletes in the current work dir
         for key in [key for key in infos if key.startswith('best_ckpt') or key == 'last_ckpt']:
             name = os.path.basename(str(infos[key]))
             if name in own:  # the folder may have been moved

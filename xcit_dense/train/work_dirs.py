@@ -56,7 +56,7 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     Args:
         work_dir: The folder.
         resumes: The checkpoint to resume; None for a new run.
-        run: The ``run_id`` of that checkpoint; None for those of mmengine and of older versions.
+        run: The ``run_id`` of that checkpoint; None for those of mmengine.
         weights: The file of weights that a new run starts from.
 
     Returns:
@@ -70,7 +70,7 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
         notes = read_notes(work_dir)
         others = [name for name in (*notes.checkpoints, *notes.best) if Path(work_dir, name).is_file()
                   and place_of(Path(work_dir, name)) != place_of(resumes)] if notes else []
-        if not others:  # written by a version without notes, or copied into an empty folder
+        if not others:  # written by mmengine, which notes nothing, or copied into an empty folder
             own = notes.checkpoints if notes and notes.run == run else []
             return Notes(run or uuid4().hex, own)
         noted = place_of(resumes) in (place_of(Path(work_dir, name)) for name in notes.checkpoints)

@@ -44,7 +44,7 @@ def from_plain(value):
                 return _BACK[kind](value)
         except (AttributeError, KeyError, TypeError):  # a dict of another writer that has this key
             return value
-        for key, item in value.items():  # in place: older files hold subclasses of dict
+        for key, item in value.items():  # in place, to stay an OrderedDict
             value[key] = from_plain(item)
     elif type(value) in (list, tuple):
         return type(value)(map(from_plain, value))
