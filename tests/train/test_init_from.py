@@ -13,8 +13,8 @@ from helpers.tools import run_tool
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import CheckpointError, Stopped
 from xcit_dense.train import build_runner
+from xcit_dense.weights import new_classes as starting
 from xcit_dense.weights import newest_checkpoint, read_checkpoint, zoo
-from xcit_dense.weights import start as starting
 
 BOXES = 'roi_head.bbox_head.fc_cls.weight'
 

@@ -1,7 +1,6 @@
 """Checkpoints hold only plain values, so that torch reads them by default; a resumed run finds everything as it was."""
 from collections import OrderedDict
-from enum import Enum
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +16,6 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.plain import from_plain, to_plain
-
-
-class Colour(Enum):
-    RED = 'red'
 
 
 class Own:
@@ -55,8 +50,8 @@ def test_torch_reads_all_checkpoints_of_a_run(trained_segmentor, demo_data, tmp_
 class Keeper(Hook):
     """Keeps all kinds of things where mmengine saves them."""
 
-    values = dict(array=np.arange(6, dtype=np.float32).reshape(2, 3), number=np.float32(0.1), names={'a', 'b'},
-                  deep=[dict(x=(np.ones(2, bool), history(1., 2.)))], path=PurePosixPath('a/b'), colour=Colour.RED)
+    values = dict(array=np.arange(6, dtype=np.float32).reshape(2, 3), number=np.float32(0.1),
+                  deep=[dict(x=(np.ones(2, bool), history(1., 2.)))])
     resumed = None
 
     def before_train(self, runner):
@@ -84,8 +79,7 @@ def test_what_hooks_keep_comes_back_and_the_curves_go_on(of_mmengine, demo_data,
         assert any('HistoryBuffer' in name for name in get_unsafe_globals_in_checkpoint(path))
     end, got = train(cfg, second, resume=True), second.resumed
     assert (got['array'] == Keeper.values['array']).all() and got['array'].dtype == np.float32
-    assert got['number'] == float(np.float32(0.1)) and got['names'] == {'a', 'b'} and got['path'] == 'a/b'
-    assert got['colour'] == 'red'
+    assert got['number'] == float(np.float32(0.1))
     (array, buffer), = (part['x'] for part in got['deep'])
     assert array.dtype == bool and type(buffer) is HistoryBuffer and buffer.mean() == 1.5
     assert_same_run(end, wanted)
@@ -102,7 +96,7 @@ def stored(value, path):
 
 
 @pytest.mark.parametrize('value, plain', (
-    (np.int64(3), 3), (np.float64(0.1), 0.1), (np.bool_(True), True), (np.str_('x'), 'x'), (Path('a'), 'a'),
+    (np.int64(3), 3), (np.float64(0.1), 0.1), (np.bool_(True), True), (np.str_('x'), 'x'),
     (ConfigDict(a=(1, [2])), dict(a=(1, [2]))), (OrderedDict(a=1), OrderedDict(a=1)),
     (torch.Size([1]), torch.Size([1])), (torch.float16, torch.float16), ({np.int64(1): 2}, {1: 2})))
 def test_a_plain_form(value, plain, tmp_path):
@@ -127,8 +121,8 @@ def test_arrays_and_tensors_of_any_form_come_back(tmp_path):
     assert type(stored(torch.nn.Parameter(torch.ones(1)), tmp_path)) is torch.nn.Parameter
 
 
-@pytest.mark.parametrize('value', (Own(), print, np.array(['a']), np.longdouble(1), [Own()], (1, {Own()}), {Own(): 1},
-                                   np.ma.masked_array([1, 2], [0, 1])))
+@pytest.mark.parametrize('value', (Own(), print, Path('a'), np.array(['a']), np.longdouble(1), [Own()], (1, {Own()}),
+                                   {Own(): 1}, np.ma.masked_array([1, 2], [0, 1])))
 def test_what_has_no_plain_form_is_left_out(value, tmp_path, capsys):
     left = stored(dict(b=value, c=1), tmp_path)
     assert left.pop('c') == 1 and not left.get('b') and 'a.b' in capsys.readouterr().out

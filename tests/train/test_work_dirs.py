@@ -18,7 +18,7 @@ from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import DenseCheckpointHook, build_runner
 from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir
 from xcit_dense.weights import fetch, newest_checkpoint, read_checkpoint
-from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes
+from xcit_dense.weights.files import Notes, checkpoints_in, read_notes, write_notes
 
 
 def contents(folder):

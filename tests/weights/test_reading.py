@@ -17,7 +17,7 @@ from helpers.models import Bomb, assert_equal, dense_state, save
 from helpers.weight_files import rejects
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import fetch, find_state_dict, newest_checkpoint, read_checkpoint
-from xcit_dense.weights.safe import _ArrayReader
+from xcit_dense.weights.read import _ArrayReader
 
 
 @pytest.mark.parametrize('content, words', (
@@ -131,7 +131,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch, write, nam
 
 
 @pytest.mark.parametrize('state', ((None, {'__defaults__': (1, )}), {'__defaults__': (1, )}), ids=('slots', 'dict'))
-@pytest.mark.parametrize('name', _ArrayReader._KNOWN)
+@pytest.mark.parametrize('name', _ArrayReader.KNOWN)
 def test_pickles_cannot_change_the_reader(tmp_path, name, state):
     """Opcodes by hand: set an attribute of the object that a name refers to."""
     path, (module, _, inner) = tmp_path / 'x.pdparams', name.rpartition('.')

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compat.coco_eval import evaluations_made_by
+from ..compat.patches import evaluations_made_by
 
 #: Predictions per image that AP and AR count, where the metric has this number.
 _MOST = 100

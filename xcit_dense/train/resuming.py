@@ -16,7 +16,7 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process
 from ..text import counted
 from ..weights import fetch, newest_checkpoint
-from ..weights.work_dirs import checkpoints_in
+from ..weights.files import checkpoints_in
 from .sharding import unwrapped
 
 #: Settings that may differ from those of the resumed run: places, and what is reported.

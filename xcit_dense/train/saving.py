@@ -11,7 +11,7 @@ from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_
 from ..errors import CheckpointError, ConfigError
 from ..files import atomic_write, lies_within
 from ..processes import run_on_first
-from ..weights.work_dirs import NOTES, POINTER, Notes, write_notes
+from ..weights.files import NOTES, POINTER, Notes, write_notes
 from .val_loss import check_val_loss
 from .work_dirs import keep_others
 from .writing import named_errors

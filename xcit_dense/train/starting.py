@@ -9,7 +9,7 @@ from mmengine.registry import DATASETS, MODELS
 from ..config.check.keys import class_of
 from ..data.classes import heads_of_classes, known_classes
 from ..weights import load_model
-from ..weights.start import find_class_rows, start_model
+from ..weights.new_classes import find_class_rows, start_model
 from ..weights.zoo import PREFIX
 from .randomness import isolated_random_state
 from .sharding import unwrapped
@@ -42,7 +42,7 @@ def load_weights(runner, checkpoint, source, starts: bool):
 
 
 def _class_rows(model, cfg):
-    """Return the `xcit_dense.weights.start.ClassRows` of a model that was built from a config.
+    """Return the `xcit_dense.weights.new_classes.ClassRows` of a model that was built from a config.
 
     The random state does not change. Nothing is returned if the model cannot be built for one class more; then all
     tensors must fit.

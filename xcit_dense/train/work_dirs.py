@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 
 from ..errors import ConfigError
 from ..text import counted
-from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
+from ..weights.files import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .locking import lock_work_dir
 from .resuming import check_resumable, source_of
 from .writing import named_errors

@@ -11,8 +11,7 @@ from mmengine.logging import print_log
 
 from ..errors import CheckpointError
 from ..text import counted, listed
-from .channels import fit_channels
-from .load import load_strictly, state_for
+from .load import fit_channels, load_strictly, state_for
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     Only tensors that depend on the classes may differ: the rows of classes with the same name are copied, and those of
     the background; the other rows start fresh. Without class names, these tensors are copied as they are, or start
     fresh if their shape differs. All other tensors are loaded strictly, except a stem with another number of channels
-    (`xcit_dense.weights.channels`). If the file holds only a backbone, only the backbone is filled. The log names each
+    (`xcit_dense.weights.load`). If the file holds only a backbone, only the backbone is filled. The log names each
     tensor that was not copied as it is.
 
     Args:
@@ -113,7 +112,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
                   logger='current')
         backbone.load_weights(source)
         return
-    state, fresh, by_name = fit_channels(model, state, title), set(), False
+    state, fresh, texts = fit_channels(model, state, title), set(), []
     pairs = match_classes(old, new)
     for name, own in model.state_dict().items():
         if name not in class_rows:
@@ -122,10 +121,10 @@ def start_model(model, checkpoint, source, class_rows, old, new):
             if _is_classifier(backbone):  # some files, such as DINO's, have no head
                 fresh.add(name)
             continue
-        by_name = by_name or _are_named(own, state[name], class_rows[name], old, new)
         value, text = _fitted(own, state[name], class_rows[name], old, new, pairs)
         if text:
             print_log(f'{name}: {text}', logger='current')
+            texts.append(text)
         if value is None:
             fresh.add(name)
             state = {n: v for n, v in state.items() if n != name}
@@ -140,7 +139,8 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         raise CheckpointError(f'{error}. Only tensors that depend on the classes may differ from those of the '
                               f"config's model{only_backbone}") from error
     if class_rows:
-        model.weights_from += f'; {_summary(class_rows, by_name, old, new, pairs)}'
+        said = '; '.join(dict.fromkeys(texts)) or 'the same in file and data'
+        model.weights_from += f'; {counted(len(class_rows), "tensors")} of the classes: {said}'
 
 
 def _fitted(own, found, rows, old, new, pairs):
@@ -156,46 +156,33 @@ def _fitted(own, found, rows, old, new, pairs):
         return found, None
     if same and list(old) == list(new) and old:
         return found, None
-    named = _are_named(own, found, rows, old, new)
-    if not named and same and not (old and new and rows is None):
-        return found, 'taken as it is: the classes of the file are not known'
-    if not named:
-        return None, (f'starts fresh: {tuple(found.shape)} in the file, {tuple(own.shape)} in the model, and it is not '
-                      'known which rows belong to which class')
-    labels = {**pairs, **({len(new): len(old)} if rows.background else {})}
-    if not labels:
+    if reason := _why_unnamed(own, found, rows, old, new):
+        # where names differ, rows of unknown classes would be wrong ones
+        return (None, f'starts fresh: {reason}') if not same or (old and new and rows is None) else (
+            found, f'taken as it is: {reason}')
+    if not pairs and not rows.background:
         return None, f'starts fresh: none of {listed(new)} is a class of the file'
+    labels = {**pairs, **({len(new): len(old)} if rows.background else {})}
     to = [row for label in labels for row in rows.rows(label, len(new))]
     origin = [row for label in labels.values() for row in rows.rows(label, len(old))]
     value = own.detach().cpu().clone()
     kept = found.to(value.dtype).index_select(axis, torch.tensor(origin))
     value.index_copy_(axis, torch.tensor(to), kept)
-    return value, _words(new, pairs, rows.background)
-
-
-def _are_named(own, found, rows, old, new):
-    """Whether the numbers of class names match the rows of both tensors."""
-    return bool(rows and old and new and own.dim() == found.dim()) and (
-        rows.count(own.shape[rows.axis]), rows.count(found.shape[rows.axis])) == (len(new), len(old))
-
-
-def _words(new, pairs, background=False):
-    taken = [new[i] for i in sorted(pairs)] + ['the background'] * background
-    others = [name for i, name in enumerate(new) if i not in pairs]
-    return ', '.join(filter(None, (
+    taken, others = [new[i] for i in sorted(pairs)], [name for i, name in enumerate(new) if i not in pairs]
+    return value, ', '.join(filter(None, (
         f'rows of {listed(taken, 20)} are taken by name' if taken else '',
         f'rows of {listed(others, 20)} start fresh' if others else '')))
 
 
-def _summary(class_rows, by_name, old, new, pairs):
-    title = f'{counted(len(class_rows), "tensors")} of the classes: '
-    if not old:
-        return title + 'the file does not name its classes'
-    if list(old) == list(new):
-        return title + 'the same in file and data'
-    if not by_name:
-        return title + f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
-    return title + (_words(new, pairs) if pairs else f'rows of {listed(new)} start fresh')
+def _why_unnamed(own, found, rows, old, new):
+    """Return why the rows of two tensors cannot be matched by the names of classes; '' if they can."""
+    if not old or not new:
+        return f'the {"file" if not old else "data set"} does not name its classes'
+    if rows is None:
+        return 'it is not known which rows belong to which class'
+    if (rows.count(own.shape[rows.axis]), rows.count(found.shape[rows.axis])) != (len(new), len(old)):
+        return f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
+    return ''
 
 
 def _has_anchors(model, name):
