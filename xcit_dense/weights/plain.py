@@ -25,8 +25,8 @@ def to_plain(checkpoint: dict) -> dict:
     """Return a checkpoint in plain values. A value without a plain form is left out, with a warning.
 
     Log buffers and arrays become dicts that `from_plain` turns back, bit for bit; in ``meta``, which the frameworks
-    read, arrays and sets become lists. NumPy numbers become Python numbers, and subclasses of dict, list, tuple, tensor, text
-    and numbers become their base class.
+    read, arrays and sets become lists. NumPy numbers become Python numbers, and subclasses of dict, list, tuple,
+    tensor, text and numbers become their base class.
     """
     return _plain_dict(checkpoint, '')
 
