@@ -26,10 +26,10 @@ from . import resuming, sharding
 from .batches import predict_by_size
 from .evaluation import complete_annotations
 from .filters import is_for_console, is_news
+from .init_from import load_weights
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
 from .locking import lock_work_dir
 from .scaling import base_rates_follow
-from .starting import load_weights
 from .work_dirs import claim_work_dir
 from .writing import dump_config, publish_config, write_checkpoint
 

@@ -1,17 +1,52 @@
-"""Start a model from one that was trained for other classes.
+"""Weights that a training starts from: ``init_from`` of the config, or ``load_from``.
 
-Only the last layers of heads depend on the classes. Their rows are copied class by class, by name; the rows of other
-classes start fresh. Everything else is loaded strictly, as always.
+A model that was trained for other classes may be the start. Only the last layers of heads depend on the classes. Their
+rows are copied class by class, by name; the rows of other classes start fresh. Everything else is loaded strictly.
 """
+import copy
+import logging
 from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from mmengine.logging import print_log
+from mmengine.registry import DATASETS, MODELS
 
+from ..config.check.keys import class_of
+from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
 from ..text import counted, listed
-from .load import fit_channels, load_strictly, state_for
+from ..weights import load_model
+from ..weights.load import fit_channels, load_strictly, state_for
+from ..weights.zoo import PREFIX
+from .randomness import isolated_random_state
+from .sharding import unwrapped
+
+#: Data sets of the published models, which have no class names, by the first word of their short names.
+_PUBLISHED = dict(maskrcnn='CocoDataset', semfpn='ADE20KDataset', upernet='ADE20KDataset')
+
+
+def load_weights(runner, checkpoint, source, starts: bool):
+    """Load a checkpoint into the whole, unwrapped model of a runner.
+
+    Args:
+        runner: The runner.
+        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
+        source: Its file.
+        starts: Whether tensors that depend on the classes may differ, see `start_model`; otherwise all must fit.
+
+    Raises:
+        CheckpointError: It does not fit.
+    """
+    model = unwrapped(runner.model)
+    if not starts:
+        load_model(model, checkpoint, source)
+        return
+    data = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
+    old = known_classes(checkpoint, source) or _published_classes(str(runner.loads_from))
+    # in COCO files, names may be numbers
+    old, new = (tuple(map(str, names or ())) for names in (old, data.get('classes')))
+    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, new)
 
 
 @dataclass(frozen=True)
@@ -90,7 +125,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     Only tensors that depend on the classes may differ: the rows of classes with the same name are copied, and those of
     the background; the other rows start fresh. Without class names, these tensors are copied as they are, or start
     fresh if their shape differs. All other tensors are loaded strictly, except a stem with another number of channels
-    (`xcit_dense.weights.load`). If the file holds only a backbone, only the backbone is filled. The log names each
+    (`fit_channels`). If the file holds only a backbone, only the backbone is filled. The log names each
     tensor that was not copied as it is.
 
     Args:
@@ -141,6 +176,41 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     if class_rows:
         said = '; '.join(dict.fromkeys(texts)) or 'the same in file and data'
         model.weights_from += f'; {counted(len(class_rows), "tensors")} of the classes: {said}'
+
+
+def _class_rows(model, cfg):
+    """Return the `ClassRows` of a model that was built from a config.
+
+    The random state does not change. Nothing is returned if the model cannot be built for one class more; then all
+    tensors must fit.
+    """
+    cfg = copy.deepcopy(cfg) if isinstance(cfg, dict) else {}
+    heads = list(heads_of_classes(cfg))
+    own = getattr(getattr(model, 'backbone', None), 'num_classes', None)  # a classifier's, which has a default
+    counts = [head.get('num_classes') or own for head in heads]
+    if not heads or not all(isinstance(count, int) for count in counts):
+        return {}
+    for head, count in zip(heads, counts, strict=True):
+        head['num_classes'] = count + 1
+    preprocessor = cfg.get('data_preprocessor') or {}
+    if 'num_classes' in preprocessor:
+        preprocessor['num_classes'] += 1
+    for device in ('meta', 'cpu'):  # without memory, unless a constructor reads its parameters
+        try:
+            with isolated_random_state(0), torch.device(device):
+                return find_class_rows(model, MODELS.build(copy.deepcopy(cfg)), counts[0])
+        except Exception as error:  # of any type, as constructors may be users'
+            problem = error
+    print_log(f'cannot find out which tensors depend on the classes ({type(problem).__name__}: {problem}), so all '
+              'tensors must fit', logger='current', level=logging.WARNING)
+    return {}
+
+
+def _published_classes(source):
+    family = source.removeprefix(PREFIX).partition('_')[0]
+    name = _PUBLISHED.get(family) if source.startswith(PREFIX) else None
+    data = class_of(name, DATASETS)
+    return tuple(data.METAINFO['classes']) if data else ()
 
 
 def _fitted(own, found, rows, old, new, pairs):
