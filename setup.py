@@ -18,7 +18,7 @@ SOURCE_URL = ''
 # Frameworks are extras, never requirements: mmcv and mmcv-lite install the same folder, and so do the maintained forks
 # and the originals. A requirement would overwrite the one that a user has. If one is missing or too old, the import
 # raises an error with the command that fixes it (xcit_dense/compat/versions.py).
-FRAMEWORKS = runpy.run_path(str(ROOT / 'xcit_dense/compat/frameworks.py'))
+FRAMEWORKS = runpy.run_path(str(ROOT / 'xcit_dense/compat/versions.py'))
 
 
 def description():

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from helpers.paths import ROOT
 from xcit_dense import list_models
-from xcit_dense.compat.frameworks import extras
+from xcit_dense.compat.versions import extras
 
 pytestmark = pytest.mark.integration
 

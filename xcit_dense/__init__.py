@@ -2,7 +2,6 @@
 import os
 import re
 import sys
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,6 @@ def _is_command_line():
 
 if _is_command_line():
     stop_quietly()  # until `xcit_dense.cli.common.run_tool` has imported everything
-
-from .compat.moved import install_old_paths, is_old_path  # noqa: E402
 
 if TYPE_CHECKING:
     from .interface import (
@@ -54,8 +51,6 @@ def __getattr__(name):
     if name in __all__:
         from . import interface
         return getattr(interface, name)
-    if is_old_path(name):
-        return import_module(f'{__name__}.{name}')
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
@@ -63,7 +58,6 @@ def __dir__():
     return [*__all__, '__version__']
 
 
-install_old_paths()
 # without torch only the runtime works, and any other name reports what is missing
 if not _is_command_line() and find_spec('torch') is not None:
     from . import interface  # noqa: F401

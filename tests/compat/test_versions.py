@@ -11,8 +11,7 @@ from packaging.requirements import Requirement
 from helpers.paths import ROOT
 from helpers.tools import environment
 from xcit_dense.compat import versions
-from xcit_dense.compat.frameworks import STACKS, extras, requirements
-from xcit_dense.compat.versions import check_versions, reinstall_mmcv
+from xcit_dense.compat.versions import STACKS, check_versions, extras, reinstall_mmcv, requirements
 from xcit_dense.errors import SetupError
 
 INSTALLED = {'torch': '2.14.1', 'torchvision': '0.29.2', 'mmengine': '0.10.7', 'mmcv-lite': '2.1.0',

@@ -116,7 +116,7 @@ def _check_other(program, words):
         targets = re.findall(r'^([\w-]+):', (ROOT / 'Makefile').read_text(), re.M)
         wrong = [word for word in words if '=' not in word and not word.startswith('-') and word not in targets]
     elif program == 'pip':
-        setup = (ROOT / 'setup.py').read_text() + (ROOT / 'xcit_dense/compat/frameworks.py').read_text()
+        setup = (ROOT / 'setup.py').read_text() + (ROOT / 'xcit_dense/compat/versions.py').read_text()
         extras = re.findall(r'^(?:\.|xcit_dense)\[([\w,]+)\]$', '\n'.join(words), re.M)
         wrong = [name for extra in extras for name in extra.split(',') if not re.search(rf"\b{name}\b'?[:=]", setup)]
         wrong += [word for word in words if word.endswith('.txt') and not (ROOT / word).is_file()]

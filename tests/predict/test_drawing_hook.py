@@ -19,7 +19,6 @@ from PIL import Image
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import OutputError
-from xcit_dense.for_mmseg import SegDrawingHook
 from xcit_dense.predict.drawing_hook import DrawingHook
 
 PAPER = (20, 90, 200)
@@ -123,12 +122,12 @@ def test_truth_is_left_and_the_prediction_above_the_threshold_right(threshold, i
 def test_label_maps_are_drawn_too_and_nothing_if_not_asked_for(image, tmp_path):
     sample = SegDataSample(**{name: PixelData(data=torch.full((1, 50, 60), label))
                               for name, label in (('gt_sem_seg', 0), ('pred_sem_seg', 1))})
-    drawn = drawn_by(SegDrawingHook, visualizer_of(SegLocalVisualizer), image, sample)
+    drawn = drawn_by(DrawingHook, visualizer_of(SegLocalVisualizer), image, sample)
     for column, colour in zip((2, 62), Images.METAINFO['palette'], strict=True):
         assert np.abs(drawn[2, column] - (0.4 * np.array(PAPER) + 0.6 * np.array(colour))).max() <= 2
     del sample.gt_sem_seg  # no truth, no panel of it
-    assert drawn_by(SegDrawingHook, visualizer_of(SegLocalVisualizer), image, sample).shape == (50, 60, 3)
-    SegDrawingHook(False, str(tmp_path / 'none')).after_test_iter(None, 0, None, [sample])
+    assert drawn_by(DrawingHook, visualizer_of(SegLocalVisualizer), image, sample).shape == (50, 60, 3)
+    DrawingHook(False, str(tmp_path / 'none')).after_test_iter(None, 0, None, [sample])
     assert not (tmp_path / 'none').exists()
 
 
@@ -182,13 +181,11 @@ def test_without_a_folder_pictures_go_to_the_visualizer_as_by_mmdet(image, tmp_p
             path.unlink()
 
 
-def test_both_frameworks_have_the_hook_and_older_configs_their_name():
+def test_both_frameworks_have_the_hook():
     for config, scope in ((TINY_CONFIG, 'mmdet'), (TINY_SEG_CONFIG, 'mmseg')):
         cfg = load_config(config)
         init_default_scope(scope)
         assert type(HOOKS.build(cfg.default_hooks.visualization)) is DrawingHook
-    for name in ('SegDrawingHook', 'mmseg.SegDrawingHook'):
-        assert type(HOOKS.build(dict(type=name))) is DrawingHook is SegDrawingHook
 
 
 @pytest.mark.parametrize('loading, size', (({}, (40, 24)), (dict(color_type='color_ignore_orientation'), (24, 40))))

@@ -12,9 +12,8 @@ from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_a
 from helpers.tools import run_tool
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import CheckpointError, Stopped
-from xcit_dense.train import build_runner
+from xcit_dense.train import build_runner, init_from
 from xcit_dense.weights import newest_checkpoint, read_checkpoint, zoo
-from xcit_dense.weights import start as starting
 
 BOXES = 'roi_head.bbox_head.fc_cls.weight'
 
@@ -132,14 +131,14 @@ def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_to
 def test_published_models_have_known_classes(trained, other_data, tmp_path, monkeypatch):
     """Their files name none: those of COCO."""
     calls = []
-    monkeypatch.setattr('xcit_dense.train.starting.start_model', lambda *args: calls.append(args))
+    monkeypatch.setattr('xcit_dense.train.init_from.start_model', lambda *args: calls.append(args))
     state = read_checkpoint(newest_checkpoint(trained[0]))['state_dict']
     torch.save(dict(state_dict=state), tmp_path / 'published.pth')
     monkeypatch.setattr('xcit_dense.train.runner.fetch', lambda source: tmp_path / 'published.pth')
     begin(make_config(TINY_CONFIG, other_data, tmp_path / 'run', init_from='xcit://maskrcnn_tiny_12_p16'))
     (_, _, _, rows, old, new), = calls
     assert len(old) == 80 and old[0] == 'person' and new == ('star', 'moon', 'Cross') and len(rows) == 6
-    assert 'maskrcnn_tiny_12_p16' in zoo.WEIGHTS and starting.match_classes(old, ('Person', )) == {0: 0}
+    assert 'maskrcnn_tiny_12_p16' in zoo.WEIGHTS and init_from.match_classes(old, ('Person', )) == {0: 0}
 
 
 def test_class_names_that_are_numbers(trained, demo_data, tmp_path):

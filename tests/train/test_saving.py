@@ -19,8 +19,7 @@ from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import build_runner, saving
 from xcit_dense.train.work_dirs import move_old_checkpoints, write_checkpoint
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
-from xcit_dense.weights.files import damage
-from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes
+from xcit_dense.weights.files import Notes, checkpoints_in, damage, read_notes, write_notes
 
 
 def test_a_checkpoint_that_cannot_be_written(demo_data, tmp_path):

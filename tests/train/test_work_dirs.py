@@ -18,7 +18,7 @@ from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import DenseCheckpointHook, build_runner
 from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir
 from xcit_dense.weights import fetch, newest_checkpoint, read_checkpoint
-from xcit_dense.weights.work_dirs import Notes, checkpoints_in, read_notes, write_notes
+from xcit_dense.weights.files import Notes, checkpoints_in, read_notes, write_notes
 
 
 def contents(folder):
@@ -162,11 +162,9 @@ def test_a_copied_checkpoint_is_gone_on_with_and_stays(run, demo_data, tmp_path)
     assert sorted(contents(tmp_path)) == ['iter_2.pth', 'iter_4.pth']
 
 
-@pytest.mark.parametrize('info', ('kept_checkpoints', 'keep_ckpt_ids'))
-def test_lists_in_a_checkpoint_delete_nothing(info, run, demo_data, tmp_path):
-    """Those of earlier versions and of mmengine's hook, which looks for its numbers in the work dir of today."""
-    tell(run / 'iter_3.pth', tmp_path / 'iter_3.pth', run_id=None, **{
-        info: [1, 2] if info == 'keep_ckpt_ids' else ['iter_1.pth', 'iter_2.pth']})
+def test_the_list_in_a_checkpoint_of_mmengine_deletes_nothing(run, demo_data, tmp_path):
+    """Its hook would look for these numbers in the work dir of today."""
+    tell(run / 'iter_3.pth', tmp_path / 'iter_3.pth', run_id=None, keep_ckpt_ids=[1, 2])
     for number in (1, 2):
         (tmp_path / f'iter_{number}.pth').write_text('of a user')
     train(short_config(demo_data, tmp_path, 4, max_keep_ckpts=1), resume=True)

@@ -8,9 +8,9 @@ from helpers.weight_files import assert_same_tensors, rejects, without
 from xcit_dense import XCiT, arch_names
 from xcit_dense.errors import XCiTDenseError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, read_checkpoint
+from xcit_dense.weights.contents import get_dataset_meta
 from xcit_dense.weights.convert import TARGETS, convert, inspect
-from xcit_dense.weights.describe import Contents
-from xcit_dense.weights.meta import get_dataset_meta
+from xcit_dense.weights.layouts import Contents
 
 NECK = {'neck.conv.weight': torch.ones(3), 'roi_head.bias': torch.ones(2)}
 

@@ -17,8 +17,8 @@ from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
 from xcit_dense.predict import classify
 from xcit_dense.train import build_runner
+from xcit_dense.train.init_from import find_class_rows, start_model
 from xcit_dense.weights import load_model, newest_checkpoint, read_checkpoint
-from xcit_dense.weights.start import find_class_rows, start_model
 
 pytest.importorskip('mmpretrain')
 

@@ -15,7 +15,7 @@ from xcit_dense import XCiTClassifier, get_arch
 from xcit_dense.archs import SIZES
 from xcit_dense.weights import load_backbone, load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert
-from xcit_dense.weights.describe import Contents
+from xcit_dense.weights.layouts import Contents
 from xcit_dense.weights.zoo import WEIGHTS
 
 TOLERANCE = 5e-6

@@ -18,8 +18,8 @@ from xcit_dense import XCiT
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
-from xcit_dense.weights.convert import convert
-from xcit_dense.weights.layouts import LAYOUTS, from_official
+from xcit_dense.weights.convert import convert, from_official
+from xcit_dense.weights.layouts import LAYOUTS
 
 
 def test_a_file_of_another_arch_is_said_with_what_takes_it(tmp_path):

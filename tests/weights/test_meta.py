@@ -3,7 +3,7 @@ import pytest
 from mmengine.config import Config
 
 from xcit_dense.config.loading import load_config
-from xcit_dense.weights.meta import config_of_checkpoint
+from xcit_dense.weights.contents import config_of_checkpoint
 
 
 def read(text):

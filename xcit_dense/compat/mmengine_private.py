@@ -3,7 +3,6 @@
 Written for mmengine 0.10.7. When you move to another version or to the fork, check this file first.
 """
 from mmengine.hooks import CheckpointHook
-from mmengine.logging import HistoryBuffer
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
@@ -121,14 +120,8 @@ def set_steps(optim_wrapper, steps):
         optim_wrapper._inner_count = steps
 
 
-#: The attributes of a log buffer that hold arrays of numbers, as named in a checkpoint.
+#: The attributes of a `mmengine.logging.HistoryBuffer` that hold arrays of numbers, in the order of its arguments.
 HISTORIES = ('_log_history', '_count_history')
-
-
-def restore_history(buffer: HistoryBuffer, state: dict):
-    """Fill a log buffer with the attributes from a checkpoint: `HISTORIES` and ``max_length``."""
-    buffer._set_default_statistics()
-    vars(buffer).update({name: state[name] for name in (*HISTORIES, 'max_length')})
 
 
 def swaps_channels(preprocessor) -> bool:

@@ -12,7 +12,7 @@ from mmengine.logging import print_log
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
 from ..text import type_name
-from ..weights.meta import config_of_checkpoint
+from ..weights.contents import config_of_checkpoint
 from .framework import framework_of
 from .resolution import find_resolution, scale_sides
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
-from ..compat.frameworks import CLASSIFICATION
 from ..compat.mmengine_private import CONFIG_READERS
-from ..compat.versions import check_versions
+from ..compat.versions import CLASSIFICATION, check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS
 from ..data.layouts import DataOptions, place_data
@@ -42,7 +41,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
             which no other run changes.
         pretrained: False removes every ``init_cfg`` of type ``Pretrained`` from the model, and ``init_from`` from the
             config.
-        init_from: Weights to start a training from, see `xcit_dense.weights.start`. It replaces ``init_from`` and
+        init_from: Weights to start a training from, see `xcit_dense.train.init_from`. It replaces ``init_from`` and
             ``load_from`` of the config. A run that starts from ``init_from`` does not load the weights of parts: every
             ``init_cfg`` of type ``Pretrained`` is removed. If the config itself has both ``load_from`` and
             ``init_from``, ``load_from`` takes precedence.

@@ -16,8 +16,8 @@ from ..errors import ConfigError, SetupError
 from ..machine import can_use_bfloat16
 from ..text import type_name
 
-#: Our drawing hook, by both of its names, and those of the frameworks.
-_DRAWING_HOOKS = ('DrawingHook', 'SegDrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
+#: Our drawing hook, and those of the frameworks.
+_DRAWING_HOOKS = ('DrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
 #: What ``--log`` accepts, and the name of the package that each needs.
 LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 

@@ -11,7 +11,7 @@ from ..draw.colours import class_colours
 from ..errors import DataError
 from ..text import counted, listed
 from ..weights import classes_of_checkpoint
-from ..weights.meta import get_dataset_meta
+from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages
 from .datasets import (
     LOADERS,

@@ -1,6 +1,4 @@
 """Classes that a user wrote into a config, which must not be replaced, and their colours."""
-from colorsys import hsv_to_rgb
-
 from mmengine.config import Config
 
 from ..draw.colours import class_colours
@@ -11,8 +9,7 @@ from .datasets import LOADERS, named_datasets, type_of
 def explicit_classes(cfg: Config) -> str:
     """Describe which data sets of a config with ``classes_from_data`` have classes that the config sets itself.
 
-    Classes that an earlier run found and wrote into its dumped config do not count: they have our colours, or those of
-    earlier versions.
+    Classes that an earlier run found and wrote into its dumped config do not count: they have our colours.
 
     Returns:
         A sentence with the fix; '' if there are none.
@@ -32,15 +29,7 @@ def explicit_classes(cfg: Config) -> str:
 
 def _is_found(metainfo):
     classes, palette = metainfo['classes'], metainfo.get('palette') or ()
-    return not isinstance(classes, str) and list(map(tuple, palette)) in (class_colours(classes),
-                                                                          _former_colours(classes))
-
-
-def _former_colours(classes):
-    """Return the colours that earlier versions wrote: the background counted, all had the tone of the first."""
-    hues = [place * 0.618034 % 1 for place in range(len(classes))]
-    return [(90, 90, 90) if name == 'background' else tuple(round(part * 255) for part in hsv_to_rgb(hue, 0.85, 0.95))
-            for name, hue in zip(classes, hues, strict=True)]
+    return not isinstance(classes, str) and list(map(tuple, palette)) == class_colours(classes)
 
 
 def own_colours(cfg: Config) -> dict:

@@ -7,7 +7,6 @@ from . import fast
 from .drop_path import DropPath
 from .ffn import FFN
 from .lpi import LPI
-from .pickles import upgrade_block
 from .xca import XCA
 
 
@@ -47,12 +46,6 @@ class XCABlock(nn.Module):
         x = x + self.drop_path(self.gamma3 * self.local_mp(self.norm3(x), height, width)) if y is None else y
         y = fast.feed_forward(self, x)
         return x + self.drop_path(self.gamma2 * self.mlp(self.norm2(x))) if y is None else y
-
-    def __setstate__(self, state):
-        """Load a pickle of any version."""
-        super().__setstate__(state)
-        if 'drop_path_rate' in state:
-            upgrade_block(self)
 
 
 _FORWARD = XCABlock.forward

@@ -32,11 +32,6 @@ class FourierPositions(nn.Module):
         columns = columns.t().unsqueeze(1).expand(-1, height, width)
         return self.token_projection(torch.cat((rows, columns)).unsqueeze(0))  # rows come first
 
-    def __setstate__(self, state):
-        """Load a pickle of any version; those of version 0.1 hold codes."""
-        state.pop('_codes', None)
-        super().__setstate__(state)
-
 
 @torch.fx.wrap  # the sizes are not known when torch.fx traces a model
 def fourier_code(x: Tensor, dim: int, channels: int, temperature: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from ..archs import Arch, check_out_indices
-from ..compat.compiler import keep_sizes_dynamic
+from ..compat.patches import keep_sizes_dynamic
 from ..text import type_name
 from . import fast
 from .block import XCABlock

@@ -37,7 +37,7 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
 
     Args:
         cfg: The config.
-        meta: What `xcit_dense.weights.meta.get_dataset_meta` found in the checkpoint.
+        meta: What `xcit_dense.weights.contents.get_dataset_meta` found in the checkpoint.
         checkpoint: The file of the checkpoint, for the descriptions.
     """
     files, again = tee(_annotation_files(cfg))  # a large file is read only if those before it are not enough

@@ -13,7 +13,7 @@ from ..data.imagenet import imagenet_classes, short_names
 from ..errors import CheckpointError, ConfigError
 from ..models import XCiTClassifier
 from ..text import counted
-from ..weights.describe import Contents
+from ..weights.load import WITHOUT_CLASSES
 from .opening import normalised, open_model, read_picture
 
 #: Largest ratio of the longer to the shorter side. Only the middle of a longer image is resized: the rest is cropped
@@ -135,7 +135,7 @@ def _check_model(model, source):
         raise CheckpointError(f'{source} holds a backbone for dense prediction, which cannot classify images. For '
                               'detectors and segmentors use `python -m xcit_dense predict CONFIG CHECKPOINT IMAGES`')
     if not model.num_classes:
-        raise CheckpointError(f'{source} {Contents.WITHOUT_CLASSES}')
+        raise CheckpointError(f'{source} {WITHOUT_CLASSES}')
     return model
 
 

@@ -14,8 +14,8 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Trunk, XCiT, XCiTClassifier
 from ..text import counted, first_line, nearest
 from ..weights import fetch, find_state_dict, load_backbone, load_classifier, read_checkpoint
-from ..weights.describe import Contents
-from ..weights.meta import get_dataset_meta
+from ..weights.contents import get_dataset_meta
+from ..weights.layouts import Contents
 from ..weights.zoo import PREFIX, WEIGHTS
 from .told import MEAN, STD, told_by_checkpoint, told_by_config
 

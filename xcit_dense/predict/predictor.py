@@ -20,7 +20,7 @@ from ..text import counted, first_line
 from ..train.batches import step_by_size
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
-from ..weights.meta import get_dataset_meta
+from ..weights.contents import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, ids_in_file, ids_in_names, image_ids, test_dataset
 from .drawing import Drawing
 from .dtypes import set_dtype

@@ -12,7 +12,7 @@ from ..config.loading import load_config, read_config
 from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Trunk, XCiT, XCiTClassifier
 from ..text import shown
-from ..weights.meta import config_of_checkpoint, get_meta
+from ..weights.contents import config_of_checkpoint, get_meta
 from .classes import test_dataset
 
 #: Mean and standard deviation of ImageNet, RGB, from 0 to 255: published weights were trained with these.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from mmengine.dist import all_gather_object, get_rank
 
-from ..compat.coco_eval import evaluations_made_by
+from ..compat.patches import evaluations_made_by
 from ..draw.colours import class_colours
 from ..text import counted, listed
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near

@@ -11,7 +11,7 @@ from ..train.batches import step_by_size
 from ..train.loaders import Around, ResumableLoader, file_of
 from ..train.sharding import unwrapped
 from ..weights import find_state_dict, read_checkpoint
-from ..weights.describe import Contents
+from ..weights.layouts import Contents
 
 #: Seconds between two lines about the progress.
 _EVERY = 10.

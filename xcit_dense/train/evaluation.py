@@ -14,7 +14,7 @@ from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 from pycocotools.cocoeval import COCOeval
 
-from ..compat.coco_eval import evaluations_made_by
+from ..compat.patches import evaluations_made_by
 from ..config.options import add_hook
 from ..data.datasets import class_of
 from ..data.evaluators import evaluators

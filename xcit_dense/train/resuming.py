@@ -16,7 +16,7 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process
 from ..text import counted
 from ..weights import fetch, newest_checkpoint
-from ..weights.work_dirs import checkpoints_in
+from ..weights.files import checkpoints_in
 from .sharding import unwrapped
 
 #: Settings that may differ from those of the resumed run: places, and what is reported.
@@ -143,8 +143,8 @@ def states_of(schedulers):
 
 
 def compare_data(runner, state: dict, filename):
-    """Warn if the number of images differs from the one in the checkpoint; older checkpoints do not have it."""
-    before, now, loop = state.get('samples'), samples_of(runner.train_dataloader), runner.train_loop
+    """Warn if the number of images differs from the one in the checkpoint."""
+    before, now, loop = state['samples'], samples_of(runner.train_dataloader), runner.train_loop
     if None in (before, now) or before == now:
         return
     text = (f'{filename} is from a run on {counted(before, "images")}, now there are {now:,}. The position in the data '

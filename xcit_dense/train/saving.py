@@ -11,7 +11,7 @@ from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_
 from ..errors import CheckpointError, ConfigError
 from ..files import atomic_write, lies_within
 from ..processes import run_on_first
-from ..weights.work_dirs import NOTES, POINTER, Notes, write_notes
+from ..weights.files import NOTES, POINTER, Notes, write_notes
 from .val_loss import check_val_loss
 from .work_dirs import keep_others, named_errors
 
@@ -49,8 +49,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         # mmengine's own runner claims no folder: no file there is known to be of its run
         self.notes = getattr(runner, 'notes', None) or Notes(run=uuid4().hex)
         own, infos = {*self.notes.checkpoints, *self.notes.best}, runner.message_hub.runtime_info
-        for key in ('keep_ckpt_ids', 'kept_checkpoints'):  # mmengine deletes by the former in the current work dir
-            infos.pop(key, None)
+        infos.pop('keep_ckpt_ids', None)  # by which mmengine deletes in the current work dir
         for key in [key for key in infos if key.startswith('best_ckpt') or key == 'last_ckpt']:
             name = os.path.basename(str(infos[key]))
             if name in own:  # the folder may have been moved

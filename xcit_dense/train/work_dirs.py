@@ -16,7 +16,7 @@ from mmengine.logging import print_log
 from ..errors import CheckpointError, ConfigError, OutputError, XCiTDenseError
 from ..files import OwnFiles, atomic_write
 from ..text import counted
-from ..weights.work_dirs import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
+from ..weights.files import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .resuming import check_resumable, source_of
 
 
@@ -92,7 +92,7 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     Args:
         work_dir: The folder.
         resumes: The checkpoint to resume; None for a new run.
-        run: The ``run_id`` of that checkpoint; None for those of mmengine and of older versions.
+        run: The ``run_id`` of that checkpoint; None for those of mmengine.
         weights: The file of weights that a new run starts from.
 
     Returns:
@@ -106,7 +106,7 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
         notes = read_notes(work_dir)
         others = [name for name in (*notes.checkpoints, *notes.best) if Path(work_dir, name).is_file()
                   and place_of(Path(work_dir, name)) != place_of(resumes)] if notes else []
-        if not others:  # written by a version without notes, or copied into an empty folder
+        if not others:  # written by mmengine, which notes nothing, or copied into an empty folder
             own = notes.checkpoints if notes and notes.run == run else []
             return Notes(run or uuid4().hex, own)
         noted = place_of(resumes) in (place_of(Path(work_dir, name)) for name in notes.checkpoints)

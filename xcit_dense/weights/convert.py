@@ -1,5 +1,6 @@
 """Write the weights of a file in another project's layout, and describe a file."""
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -7,16 +8,16 @@ import torch
 from ..errors import CheckpointError
 from ..files import OwnFiles, atomic_write
 from ..text import counted, listed
-from .containers import find_model, find_models, titles_of_models
-from .describe import Contents
+from .contents import find_model, find_models, get_dataset_meta, get_meta, titles_of_models
 from .fetching import fetch
-from .layouts import LAYOUTS, from_official, part_of
-from .meta import get_dataset_meta, get_meta
+from .layouts import LAYOUTS, Contents, Layout, part_of, renamed
 from .plain import to_plain
 from .read import META_KEY, import_safetensors, read_checkpoint
 
 #: The layouts that can be written.
 TARGETS = ('dense', 'official', 'timm', 'mmpretrain')
+_WHOLE_QKV = re.compile(r'(cls_attn_blocks\.\d+\.attn)\.qkv\.(weight|bias)$')
+_STATISTICS = ('running_mean', 'running_var', 'num_batches_tracked')
 
 
 def convert(source, out, target: str, which: str = None, overwrite: bool = False) -> list:
@@ -75,16 +76,39 @@ def inspect(source) -> list:
     checkpoint = read_checkpoint(path)
     find_model(checkpoint, path)
     lines = [str(path)]
-    for name, state in zip(titles_of_models(checkpoint), find_models(checkpoint).values(), strict=True):
+    for title, state in zip(titles_of_models(checkpoint), find_models(checkpoint).values(), strict=True):
         contents = Contents.of(state, path)
+        parameters = sum(value.numel() for name, value in {**contents.tensors, **contents.rest}.items()
+                         if not name.endswith(_STATISTICS))
         classes = f', {counted(contents.num_classes, "classes")}' if contents.num_classes else ''
-        lines += [f'{name or "weights"}: {contents}',
-                  f'    {counted(len(state), "tensors")}, {counted(contents.num_parameters, "parameters")}{classes}']
+        lines += [f'{title or "weights"}: {contents}',
+                  f'    {counted(len(state), "tensors")}, {counted(parameters, "parameters")}{classes}']
     said = {**checkpoint, **get_meta(checkpoint)} if isinstance(checkpoint, dict) else {}
     lines += [f'{key}: {value}' for key, value in said.items()
               if isinstance(value, int | float | str) and str(value).isprintable()]
     classes = get_dataset_meta(checkpoint).get('classes')
     return lines + ([f'classes of the data: {len(classes)} ({listed(classes)})'] if classes else [])
+
+
+def from_official(tensors: dict, rest: dict, layout: Layout):
+    """Translate tensors from the authors' names.
+
+    Args:
+        tensors: XCiT's tensors by the authors' names.
+        rest: The rest of a whole model.
+        layout: The target.
+
+    Returns:
+        The tensors by the names of the layout, and the list of the names that it cannot hold.
+    """
+    kept = {n: v for n, v in tensors.items() if part_of(n) in ('backbone', *layout.holds)}
+    left_out = [n for n in tensors if n not in kept]
+    if layout.splits_qkv:
+        kept = _split(kept)
+    prefix = 'backbone.' if layout.in_whole_model else ''
+    state = {('' if n.startswith('head.') else prefix) + renamed(n, layout): v for n, v in kept.items()}
+    heads = {n: v for n, v in rest.items() if 'rest' in layout.holds and part_of(n) != 'projection head'}
+    return {**state, **heads}, [*left_out, *(n for n in rest if n not in heads)]
 
 
 def _write(out, state, layout, dataset_meta):
@@ -112,3 +136,15 @@ def _plain(value):
 def _modules(names):
     parts = (part if (part := part_of(name)) == 'projection head' else name.split('.')[0] for name in names)
     return ', '.join(dict.fromkeys(parts))
+
+
+def _split(state):
+    """The inverse of `_joined`."""
+    apart = {}
+    for name, value in state.items():
+        if match := _WHOLE_QKV.match(name):
+            apart.update({f'{match[1]}.{third}.{match[2]}': part.clone()
+                          for third, part in zip('qkv', value.chunk(3), strict=True)})
+        else:
+            apart[name] = value
+    return apart

@@ -18,8 +18,7 @@ from ..files import atomic_write
 from ..processes import is_first_of_machine
 from ..text import first_line
 from . import zoo
-from .files import CHECKPOINT_KINDS, kind_of_file
-from .work_dirs import newest_checkpoint
+from .files import CHECKPOINT_KINDS, kind_of_file, newest_checkpoint
 
 _TIMEOUT = 30  # seconds without a byte
 _PATIENCE = 3600  # seconds to wait for another process to fetch a file

@@ -1,7 +1,16 @@
-"""Weight files on the disk: what kind they are, and whether they are damaged."""
+"""Checkpoints on the disk: which kind a file is, whether it is damaged, and which ones a work dir has."""
+import json
+import logging
+import os
 import re
 import zipfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
+from mmengine.logging import print_log
+
+from ..errors import CheckpointError
+from ..files import atomic_write, lies_within
 from ..text import first_line
 
 #: How a file begins that torch wrote before version 1.6; it is a pickle, but not every pickle is such a file.
@@ -9,6 +18,10 @@ _OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
 #: The kinds of file that `xcit_dense.weights.read_checkpoint` reads.
 CHECKPOINT_KINDS = ('torch', 'safetensors', 'pickle')
+#: The file of a work dir that names its newest checkpoint; the name is mmengine's.
+POINTER = 'last_checkpoint'
+#: The file of a work dir that holds the `Notes` of its run.
+NOTES = '.checkpoints'
 
 
 def kind_of_file(path) -> str:
@@ -63,3 +76,115 @@ def damage(path) -> str | None:
     except Exception as error:  # of several types, as the bytes may be anything
         return first_line(error)
     return f'the checksum of {broken} is wrong' if broken else None
+
+
+@dataclass
+class Notes:
+    """The files that a run wrote into its work dir, and the only ones that it may delete: names, the oldest first.
+
+    A name is noted before its file is written, so a file may be missing.
+    """
+
+    #: An id of the run, which its checkpoints hold as ``run_id``.
+    run: str
+    checkpoints: list = field(default_factory=list)
+    best: list = field(default_factory=list)
+
+
+def read_notes(work_dir) -> Notes | None:
+    """Return the notes of the run of a work dir, or None if there are none or they cannot be read."""
+    try:
+        notes = Notes(**json.loads(Path(work_dir, NOTES).read_text()))
+        # a name that leads out of the work dir was not written by the run
+        return notes if all(map(lies_within, (*notes.checkpoints, *notes.best))) else None
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def write_notes(work_dir, notes: Notes):
+    """Write the notes of a run, completely or not at all."""
+    with atomic_write(Path(work_dir, NOTES)) as part:
+        part.write_text(json.dumps(asdict(notes)))
+
+
+def checkpoints_in(work_dir) -> list:
+    """Return the paths of the checkpoints of a work dir, the best ones too, by name.
+
+    They are the files that the run noted and the one that the pointer names. For runs of plain mmengine, which notes
+    nothing, all files are added that end in ``.pth`` or in the suffix of the file that the pointer names.
+    """
+    folder, notes, pointed = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
+    found = {folder / name for name in (*notes.checkpoints, *notes.best)} if notes else set()
+    if pointed:
+        found.add(pointed)
+    suffixes = {'.pth', Path(_name_in(work_dir)).suffix} - {''}
+    if folder.is_dir():
+        found.update(path for path in folder.iterdir() if path.suffix in suffixes)
+    return sorted(path for path in found if path.is_file())
+
+
+def is_checkpoint_of(work_dir, path) -> bool:
+    """Whether a path is one of `checkpoints_in` a work dir, or the work dir itself."""
+    path = Path(path)
+    if path.is_dir():
+        return path.resolve() == Path(work_dir).resolve()
+    return place_of(path) in map(place_of, checkpoints_in(work_dir))
+
+
+def place_of(path) -> Path:
+    """Return a path with a resolved folder; the file itself is not resolved, as it may link to another run's folder."""
+    path = Path(path)
+    return path.parent.resolve() / path.name
+
+
+def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
+    """Return the newest intact checkpoint of a work dir; damaged ones are skipped with a warning.
+
+    Args:
+        work_dir: The folder.
+        to_resume: Skip the best checkpoints, which hold no optimizer.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    notes, pointed = read_notes(work_dir), _pointed(work_dir)
+    noted = {Path(work_dir, name) for name in notes.checkpoints} if notes else set()
+
+    def is_best(path):
+        return path.name.startswith('best_') and path not in noted
+
+    files = [path for path in checkpoints_in(work_dir) if not (to_resume and is_best(path))]
+    # best checkpoints repeat older ones, whatever their file times are
+    files.sort(key=lambda path: (path == pointed, not is_best(path), path.stat().st_mtime_ns), reverse=True)
+    if pointed is None and (name := _name_in(work_dir)):
+        print_log(f'{Path(work_dir, POINTER)} names {name}, which does not exist', logger='current',
+                  level=logging.WARNING)
+    for path in files:
+        wrong = damage(path)
+        if wrong is None:
+            return path
+        print_log(f'{path} is damaged and skipped: {wrong}', logger='current', level=logging.WARNING)
+    raise CheckpointError(f'no {"intact " if files else ""}checkpoint in {Path(work_dir).absolute()}. Use a checkpoint '
+                          'file, or the work dir of a training run')
+
+
+def _pointed(work_dir):
+    """Return the file that the pointer of a work dir names, if it exists; the folder may have been moved."""
+    parts = Path(_text_of_pointer(work_dir)).parts
+    for count in range(1, len(parts) + 1):
+        path = Path(work_dir, *parts[-count:])
+        # unlike Path.is_file, os.path.isfile accepts any name
+        if not {'..', POINTER} & {*parts[-count:]} and Path(work_dir) in path.parents and os.path.isfile(path):
+            return path
+    return None
+
+
+def _name_in(work_dir):
+    return os.path.basename(_text_of_pointer(work_dir))
+
+
+def _text_of_pointer(work_dir):
+    try:
+        return Path(work_dir, POINTER).read_text(errors='replace').strip()
+    except OSError:
+        return ''

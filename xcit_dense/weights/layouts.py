@@ -1,4 +1,4 @@
-"""The names of XCiT's tensors in the files of each project: recognise and translate them.
+"""The names of XCiT's tensors in the files of each project: recognise, describe and translate them.
 
 The authors' names are the common form: every layout is translated to them and from them.
 """
@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 
 import torch
+
+from ..archs import Arch, arch_names, get_arch
+from ..errors import CheckpointError
+from ..text import counted
 
 _BACKBONE = re.compile(r'(patch_embed|pos_embeder|blocks)\.')
 _CLASSIFIER = re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)')
@@ -99,7 +103,7 @@ def to_official(state: dict):
     rest = {n: v for n, v in state.items() if not n.startswith(prefix)}
     title = _recognise(inside)
     layout = LAYOUTS[title]
-    for name in [n for n in rest if (new := _renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
+    for name in [n for n in rest if (new := renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
         inside[name] = rest.pop(name)
     inside = _all_renamed(inside, layout)
     if layout.transposes:  # by name: the square ones have the same shape both ways
@@ -107,25 +111,124 @@ def to_official(state: dict):
     return title, _joined(inside) if layout.splits_qkv else inside, rest
 
 
-def from_official(tensors: dict, rest: dict, layout: Layout):
-    """Translate tensors from the authors' names.
+def renamed(name: str, layout: Layout, back: bool = False) -> str:
+    """Return the name that a tensor with the authors' name has in a layout; or, back, the authors' name."""
+    table = {theirs: ours for ours, theirs in layout.names} if back else dict(layout.names)
+    if not table:
+        return name
+    pattern = '|'.join(map(re.escape, table))
+    return re.sub(pattern, lambda match: table[match[0]], f'.{name}.')[1:-1]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The tensors of one model of a file.
 
     Args:
+        layout: Its name in `LAYOUTS`; None if there is no XCiT.
         tensors: XCiT's tensors by the authors' names.
-        rest: The rest of a whole model.
-        layout: The target.
-
-    Returns:
-        The tensors by the names of the layout, and the list of the names that it cannot hold.
+        rest: The other tensors of a whole model by their own names.
     """
-    kept = {n: v for n, v in tensors.items() if part_of(n) in ('backbone', *layout.holds)}
-    left_out = [n for n in tensors if n not in kept]
-    if layout.splits_qkv:
-        kept = _split(kept)
-    prefix = 'backbone.' if layout.in_whole_model else ''
-    state = {('' if n.startswith('head.') else prefix) + _renamed(n, layout): v for n, v in kept.items()}
-    heads = {n: v for n, v in rest.items() if 'rest' in layout.holds and part_of(n) != 'projection head'}
-    return {**state, **heads}, [*left_out, *(n for n in rest if n not in heads)]
+    layout: str | None
+    tensors: dict
+    rest: dict
+
+    @classmethod
+    def of(cls, state: dict, source):
+        """Recognise tensors of any layout by their names.
+
+        Raises:
+            CheckpointError: A part of a tensor of the XCiT is missing, or there are several XCiT models.
+        """
+        try:
+            return cls(*to_official(state))
+        except ValueError as error:
+            raise CheckpointError(f'{source} {error}') from error
+
+    @property
+    def size(self) -> str:
+        """Name of the size and patch, or their figures, derived from shapes."""
+        embed_dims, num_heads = map(self._length, ('blocks.0.attn.proj.weight', 'blocks.0.attn.temperature'))
+        return size_title(embed_dims, self._depth, num_heads, self._patch_size)
+
+    @property
+    def arch(self) -> Arch:
+        """The size, from names and shapes; for a published size also the fields that these do not show.
+
+        Raises:
+            CheckpointError: There is no complete backbone.
+        """
+        try:
+            embed_dims = self.tensors['blocks.0.mlp.fc1.weight'].shape[1]
+            found = Arch(embed_dims=embed_dims, depth=self._depth, num_heads=self._length('blocks.0.attn.temperature'),
+                         patch_size=self._patch_size, mlp_ratio=self._length('blocks.0.mlp.fc1.weight') / embed_dims,
+                         qkv_bias='blocks.0.attn.qkv.bias' in self.tensors)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise CheckpointError(f'{self} is not a complete backbone: {error}') from error
+        published = get_arch(self.size) if self.size in arch_names() else found
+        same = (published.mlp_ratio, published.qkv_bias) == (found.mlp_ratio, found.qkv_bias)
+        return published if same else found
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the model was fused: a convolution before a batch norm has no bias, one that contains it does."""
+        return 'patch_embed.proj.0.0.bias' in self.tensors
+
+    @property
+    def num_classes(self) -> int | None:
+        """Classes of the classifier's head, if it has one."""
+        return self._length('head.bias')
+
+    @property
+    def parts(self) -> list:
+        """The parts other than the backbone: classifier, pyramid, projection head; neck and heads by their modules."""
+        found = {part_of(name) for name in (*self.tensors, *self.rest)}
+        return [part for part in ('classifier', 'pyramid', 'projection head') if part in found] + sorted(
+            {name.split('.')[0] for name in self.heads})
+
+    @property
+    def heads(self) -> dict:
+        """The tensors of the neck and heads of a whole model by their own names."""
+        return {name: value for name, value in self.rest.items() if part_of(name) != 'projection head'}
+
+    def __str__(self):
+        if self.layout is None:
+            names = list(self.rest)
+            if not names:
+                return 'no XCiT weights'
+            return f'no XCiT weights, but {counted(len(names), "tensors")} such as {", ".join(names[:3])}'
+        parts = ', '.join('class token' if (part, self.num_classes) == ('classifier', None) else part
+                          for part in self.parts)
+        parts = f' with {parts}' if parts else ''
+        fused = ' after fuse(), which cannot be undone: save the weights before it' if self.is_fused else ''
+        return f'{LAYOUTS[self.layout].title} of XCiT {self.size}{parts}{fused}'
+
+    @property
+    def _depth(self):
+        return len({block[0] for n in self.tensors if (block := re.match(r'blocks\.\d+\.', n))})
+
+    @property
+    def _patch_size(self):
+        return 2**len({n for n in self.tensors if re.match(r'patch_embed\.proj\.\d+\.0\.weight$', n)})
+
+    def _length(self, name):
+        return next(iter(self.tensors[name].shape), None) if name in self.tensors else None
+
+
+def size_title(embed_dims, depth, num_heads, patch_size) -> str:
+    """Return the name of a published size, or the figures of any other size."""
+    figures = (embed_dims, depth, num_heads, patch_size)
+    return next((name for name in arch_names() if _figures(get_arch(name)) == figures),
+                f'({embed_dims} channels, {depth} blocks, {num_heads} heads, patch {patch_size})')
+
+
+def arch_title(arch: Arch) -> str:
+    """Return the `size_title` of an arch."""
+    return size_title(*_figures(arch))
+
+
+def _figures(arch):
+    return arch.embed_dims, arch.depth, arch.num_heads, arch.patch_size
 
 
 def _prefix(state):
@@ -150,19 +253,11 @@ def _recognise(state):
     return 'official' if any(part_of(name) == 'classifier' for name in state) else 'dense'
 
 
-def _renamed(name, layout, back=False):
-    table = {theirs: ours for ours, theirs in layout.names} if back else dict(layout.names)
-    if not table:
-        return name
-    pattern = '|'.join(map(re.escape, table))
-    return re.sub(pattern, lambda match: table[match[0]], f'.{name}.')[1:-1]
-
-
 def _all_renamed(state, layout):
     """Return tensors by the authors' names."""
     old_names = {}
     for name in state:
-        new = _renamed(name, layout, back=True)
+        new = renamed(name, layout, back=True)
         if new in old_names:
             raise ValueError(f'is damaged: it holds {old_names[new]} and {name}, which are the same tensor ({new})')
         old_names[new] = name
@@ -183,16 +278,3 @@ def _joined(state):
                 raise ValueError(f'is damaged: q, k and v of {match[1]} must be three tensors of the same shape')
             joined[whole] = torch.cat(thirds)
     return joined
-
-
-def _split(state):
-    """The inverse of `_joined`."""
-    apart = {}
-    for name, value in state.items():
-        module, _, kind = name.rpartition('.')
-        if part_of(name) == 'classifier' and module.endswith('.attn.qkv'):
-            for third, part in zip('qkv', value.chunk(3), strict=True):
-                apart[f'{module.removesuffix("qkv")}{third}.{kind}'] = part.clone()
-        else:
-            apart[name] = value
-    return apart

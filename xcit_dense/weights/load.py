@@ -4,16 +4,23 @@ from contextlib import contextmanager
 
 import torch
 from mmengine.logging import print_log
+from torch import Tensor
 
 from ..archs import arch_names
 from ..errors import CheckpointError
-from ..text import listed
-from .channels import fit_channels
-from .containers import find_model, find_models, find_short_names, titles_of_models
-from .describe import Contents, arch_title
+from ..text import counted, listed
+from .contents import find_model, find_models, find_short_names, titles_of_models
 from .fetching import fetch
-from .layouts import part_of
+from .layouts import Contents, arch_title, part_of
 from .read import read_checkpoint
+
+#: How the name of the weight of the stem's first convolution ends, in the authors' layout.
+_STEM = 'patch_embed.proj.0.0.weight'
+#: What errors say about a file with a class token and without classes, and what it can be used for.
+WITHOUT_CLASSES = (
+    'has no classes, like the files of DINO: measure its features with `test CONFIG FILE --knn` or `--linear` and '
+    'the config of a classifier, show what it attends to with `attention FILE`, or fine-tune from it with '
+    "--init-from or init_cfg=dict(type='Pretrained', checkpoint=FILE)")
 
 
 def load_model(model, checkpoint, source):
@@ -32,7 +39,7 @@ def load_model(model, checkpoint, source):
     except CheckpointError as error:
         without_classes = 'classifier' in contents.parts and not contents.num_classes
         if without_classes and _place_of_classifier(model) in ('', 'backbone.'):  # other places are those of `DINO`
-            raise CheckpointError(f'{error}. The file {contents.WITHOUT_CLASSES}') from error
+            raise CheckpointError(f'{error}. The file {WITHOUT_CLASSES}') from error
         raise
 
 
@@ -55,7 +62,7 @@ def load_backbone(model, source, prefix: str = None):
     """Load weights of any layout of `xcit_dense.weights.layouts` into an `XCiT`, strictly.
 
     Every parameter and statistic must be in the file with the same shape, except a stem with another number of
-    channels, see `fit_channels`. Allowed differences: the file is a classifier without a pyramid; the model has no
+    channels, see `spread_channels`. Allowed differences: the file is a classifier without a pyramid; the model has no
     classifier, or fewer levels or blocks than the file.
 
     Args:
@@ -109,6 +116,43 @@ def load_classifier(model, source, prefix: str = None):
     with _explained(model, title, contents):
         load_strictly(model, state, title, contents, f'{wanted} with classifier',
                       may_lack=lambda name: not fits and name.startswith('head.'))
+
+
+def spread_channels(weight: Tensor, channels: int) -> Tensor:
+    """Return the weights of a convolution for images with another number of channels.
+
+    The output for a grey image, whose channels are all equal, does not change. With more channels, the kernels repeat
+    in the old order, and each old kernel is divided by the number of its copies (five channels: red, green, blue, red,
+    green; the reds and greens are halved). With fewer channels, each gets an equal share of the sum of all kernels.
+
+    Args:
+        weight: (C, old channels, h, w).
+        channels: Channels of the image.
+    """
+    old = weight.shape[1]
+    if channels < old:
+        return weight.sum(1, keepdim=True).expand(-1, channels, -1, -1) / channels
+    copies = [len(range(i % old, channels, old)) for i in range(channels)]
+    return weight[:, [i % old for i in range(channels)]] / weight.new_tensor(copies)[:, None, None]
+
+
+def fit_channels(model, state: dict, source) -> dict:
+    """Return tensors by name with the stem spread over the channels of a model; a log line reports it.
+
+    Args:
+        model: The model that will load the tensors.
+        state: The tensors of a file, by the model's names.
+        source: The file, for the log.
+    """
+    spread = {}
+    for name, value in model.state_dict().items():
+        found = state.get(name)
+        if name.endswith(_STEM) and found is not None and found.dim() == 4 and found.is_floating_point() and (
+                found.shape[1] != value.shape[1] and found[:, :1].shape == value[:, :1].shape):
+            spread[name] = spread_channels(found.float(), value.shape[1])
+            print_log(f'{name}: the weights of {source} are for images with '
+                      f'{counted(found.shape[1], "channels")}; they are spread over {value.shape[1]}', logger='current')
+    return {**state, **spread}
 
 
 @contextmanager

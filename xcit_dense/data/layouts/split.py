@@ -4,7 +4,7 @@ import re
 
 from ...errors import ConfigError, DataError
 from ...text import counted
-from ...weights.work_dirs import checkpoints_in
+from ...weights.files import checkpoints_in
 from ..files import read_json
 from .writing import Made
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import OutputError
 from ...files import RECORD, OwnFiles, atomic_write
-from ...weights.work_dirs import checkpoints_in
+from ...weights.files import checkpoints_in
 
 #: The name of the writer in the record of the folder.
 _TOOL = 'place_data'

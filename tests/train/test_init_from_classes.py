@@ -10,9 +10,9 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.weight_files import classifier, rejects, values
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
+from xcit_dense.train.init_from import ClassRows, find_class_rows, match_classes, start_model
 from xcit_dense.weights import load_backbone, load_classifier, load_model, read_checkpoint
-from xcit_dense.weights.channels import spread_channels
-from xcit_dense.weights.start import ClassRows, find_class_rows, match_classes, start_model
+from xcit_dense.weights.load import spread_channels
 
 OLD, NEW = ('dog', 'cat', 'bird'), ('bird', 'fish', 'DOG', 'ant')
 

@@ -1,10 +1,11 @@
-"""The models that a checkpoint holds, and which of them is meant."""
+"""What a checkpoint holds: its models and which of them is meant, and what the run that wrote it recorded."""
+import ast
+
 import torch
 
 from ..errors import CheckpointError
 from ..text import listed, type_name
 from .layouts import holds_xcit
-from .meta import config_of_checkpoint, get_meta
 
 #: Where to look for weights first: the evaluated ones. mmengine's `EMAHook` saves averaged weights under
 #: ``state_dict`` and the others under ``ema_state_dict``; this package's `AverageHook` saves them the other way round.
@@ -19,6 +20,9 @@ _AVERAGERS_COUNTERS = ('steps', 'n_averaged')
 
 #: The names by which a model can be chosen in every file that holds several, and what messages call it.
 SHORT_NAMES = dict(student='the student', teacher='the teacher', ema='the average of the weights')
+
+#: Maximum characters of a config that is read: enough for all classes of ImageNet, and parsed within seconds.
+_LONGEST = 2**22
 
 
 def find_models(checkpoint) -> dict:
@@ -105,6 +109,73 @@ def find_model(checkpoint, source, which: str = None):
 def find_state_dict(checkpoint, source, which: str = None) -> dict:
     """Return only the tensors of `find_model`."""
     return find_model(checkpoint, source, which)[0]
+
+
+def get_meta(checkpoint) -> dict:
+    """Return what a training run of mmengine or mmcv wrote into its checkpoint; an empty dict if nothing."""
+    meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def get_dataset_meta(checkpoint) -> dict:
+    """Return class names and palette under mmengine's keys, also from files of mmdet 2 and mmseg 0."""
+    meta = get_meta(checkpoint)
+    if isinstance(meta.get('dataset_meta'), dict):
+        return meta['dataset_meta']
+    return {key.lower(): meta[key] for key in ('CLASSES', 'PALETTE') if meta.get(key) is not None}
+
+
+def classes_of_checkpoint(checkpoint, source) -> tuple:
+    """Return the class names that a training run wrote into its checkpoint.
+
+    Raises:
+        CheckpointError: There are none.
+    """
+    classes = get_dataset_meta(checkpoint).get('classes')
+    if not classes:
+        raise CheckpointError(f'{source} holds no class names (meta.dataset_meta.classes or meta.CLASSES), and its '
+                              'config takes them from the data. Use the checkpoint of a training run with '
+                              'labels; one without labels (DINO) can be measured with test --knn or --linear.')
+    return (classes, ) if isinstance(classes, str) else tuple(classes)  # mmdet 2 allowed a string for one class
+
+
+def config_of_checkpoint(checkpoint) -> dict:
+    """Return the training config that mmengine's runner wrote into a checkpoint, without running its text.
+
+    Returns:
+        Its variables by name, but only those made completely of literals, lists, tuples, dicts and calls of ``dict``.
+        Empty if there is no such text, or it cannot be read.
+    """
+    text = get_meta(checkpoint).get('cfg')
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        return {}
+    found = {}
+    try:
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.Assign) and all(isinstance(name, ast.Name) for name in statement.targets):
+                names = [name.id for name in statement.targets]
+                try:
+                    found.update(dict.fromkeys(names, ast.literal_eval(_Dicts().visit(statement.value))))
+                except (TypeError, ValueError):
+                    for name in names:  # its earlier value no longer holds
+                        found.pop(name, None)
+    except (MemoryError, RecursionError, SyntaxError, ValueError):  # from ast: not a config, or made to break it
+        return {}
+    return found
+
+
+class _Dicts(ast.NodeTransformer):
+    """Writes the calls of ``dict`` in an expression as dicts with braces."""
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == 'dict':
+            if not node.args and all(keyword.arg for keyword in node.keywords):
+                return ast.Dict([ast.Constant(keyword.arg) for keyword in node.keywords],
+                                [keyword.value for keyword in node.keywords])
+            if not node.keywords and len(node.args) == 1 and isinstance(node.args[0], ast.Dict):
+                return node.args[0]  # how mmengine writes keys that are not identifiers
+        return node
 
 
 def _average_of_run(checkpoint):

@@ -1,9 +1,12 @@
-"""Which class evaluates the boxes and masks of mmdet's COCO metrics: pycocotools' or a stand-in."""
+"""What is replaced inside the frameworks while they run: mmdet's COCO evaluation, and a step of torch's compiler."""
 import sys
 from contextlib import contextmanager
 from functools import partial
 
-#: The names by which mmdet's metrics find the class: in this process, and with ``use_mp_eval`` in several.
+import torch
+
+#: The names by which mmdet's COCO metrics find the class that evaluates: in this process, and with ``use_mp_eval`` in
+#: several.
 _NAMES = ('COCOeval', 'COCOevalMP')
 
 
@@ -26,3 +29,18 @@ def evaluations_made_by(make, metric):
     finally:
         for module, name, built_by in kept:
             setattr(module, name, built_by)
+
+
+def keep_sizes_dynamic():
+    """Let a compiled graph serve images of any size.
+
+    Graphs then call torch's own gradient of a convolution, as they do in the end on CUDA and on a CPU. On the way there
+    Inductor fixes the strides of the maps (seen with torch 2.14), which takes a graph for every image size.
+    """
+    try:
+        from torch._inductor.kernel.conv import aten_convolution_backward_fallback
+        from torch._inductor.lowering import lowerings
+    except ImportError:  # another version of torch, which calls it without a detour
+        return
+    if not torch.version.hip:
+        lowerings[torch.ops.aten.convolution_backward.default] = aten_convolution_backward_fallback

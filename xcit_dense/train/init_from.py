@@ -1,18 +1,52 @@
-"""Start a model from one that was trained for other classes.
+"""Weights that a training starts from: ``init_from`` of the config, or ``load_from``.
 
-Only the last layers of heads depend on the classes. Their rows are copied class by class, by name; the rows of other
-classes start fresh. Everything else is loaded strictly, as always.
+A model that was trained for other classes may be the start. Only the last layers of heads depend on the classes. Their
+rows are copied class by class, by name; the rows of other classes start fresh. Everything else is loaded strictly.
 """
+import copy
+import logging
 from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from mmengine.logging import print_log
+from mmengine.registry import DATASETS, MODELS
 
+from ..config.check.keys import class_of
+from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
 from ..text import counted, listed
-from .channels import fit_channels
-from .load import load_strictly, state_for
+from ..weights import load_model
+from ..weights.load import fit_channels, load_strictly, state_for
+from ..weights.zoo import PREFIX
+from .randomness import isolated_random_state
+from .sharding import unwrapped
+
+#: Data sets of the published models, which have no class names, by the first word of their short names.
+_PUBLISHED = dict(maskrcnn='CocoDataset', semfpn='ADE20KDataset', upernet='ADE20KDataset')
+
+
+def load_weights(runner, checkpoint, source, starts: bool):
+    """Load a checkpoint into the whole, unwrapped model of a runner.
+
+    Args:
+        runner: The runner.
+        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
+        source: Its file.
+        starts: Whether tensors that depend on the classes may differ, see `start_model`; otherwise all must fit.
+
+    Raises:
+        CheckpointError: It does not fit.
+    """
+    model = unwrapped(runner.model)
+    if not starts:
+        load_model(model, checkpoint, source)
+        return
+    data = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
+    old = known_classes(checkpoint, source) or _published_classes(str(runner.loads_from))
+    # in COCO files, names may be numbers
+    old, new = (tuple(map(str, names or ())) for names in (old, data.get('classes')))
+    start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, new)
 
 
 @dataclass(frozen=True)
@@ -91,7 +125,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     Only tensors that depend on the classes may differ: the rows of classes with the same name are copied, and those of
     the background; the other rows start fresh. Without class names, these tensors are copied as they are, or start
     fresh if their shape differs. All other tensors are loaded strictly, except a stem with another number of channels
-    (`xcit_dense.weights.channels`). If the file holds only a backbone, only the backbone is filled. The log names each
+    (`fit_channels`). If the file holds only a backbone, only the backbone is filled. The log names each
     tensor that was not copied as it is.
 
     Args:
@@ -113,7 +147,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
                   logger='current')
         backbone.load_weights(source)
         return
-    state, fresh, by_name = fit_channels(model, state, title), set(), False
+    state, fresh, texts = fit_channels(model, state, title), set(), []
     pairs = match_classes(old, new)
     for name, own in model.state_dict().items():
         if name not in class_rows:
@@ -122,10 +156,10 @@ def start_model(model, checkpoint, source, class_rows, old, new):
             if _is_classifier(backbone):  # some files, such as DINO's, have no head
                 fresh.add(name)
             continue
-        by_name = by_name or _are_named(own, state[name], class_rows[name], old, new)
         value, text = _fitted(own, state[name], class_rows[name], old, new, pairs)
         if text:
             print_log(f'{name}: {text}', logger='current')
+            texts.append(text)
         if value is None:
             fresh.add(name)
             state = {n: v for n, v in state.items() if n != name}
@@ -140,7 +174,43 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         raise CheckpointError(f'{error}. Only tensors that depend on the classes may differ from those of the '
                               f"config's model{only_backbone}") from error
     if class_rows:
-        model.weights_from += f'; {_summary(class_rows, by_name, old, new, pairs)}'
+        said = '; '.join(dict.fromkeys(texts)) or 'the same in file and data'
+        model.weights_from += f'; {counted(len(class_rows), "tensors")} of the classes: {said}'
+
+
+def _class_rows(model, cfg):
+    """Return the `ClassRows` of a model that was built from a config.
+
+    The random state does not change. Nothing is returned if the model cannot be built for one class more; then all
+    tensors must fit.
+    """
+    cfg = copy.deepcopy(cfg) if isinstance(cfg, dict) else {}
+    heads = list(heads_of_classes(cfg))
+    own = getattr(getattr(model, 'backbone', None), 'num_classes', None)  # a classifier's, which has a default
+    counts = [head.get('num_classes') or own for head in heads]
+    if not heads or not all(isinstance(count, int) for count in counts):
+        return {}
+    for head, count in zip(heads, counts, strict=True):
+        head['num_classes'] = count + 1
+    preprocessor = cfg.get('data_preprocessor') or {}
+    if 'num_classes' in preprocessor:
+        preprocessor['num_classes'] += 1
+    for device in ('meta', 'cpu'):  # without memory, unless a constructor reads its parameters
+        try:
+            with isolated_random_state(0), torch.device(device):
+                return find_class_rows(model, MODELS.build(copy.deepcopy(cfg)), counts[0])
+        except Exception as error:  # of any type, as constructors may be users'
+            problem = error
+    print_log(f'cannot find out which tensors depend on the classes ({type(problem).__name__}: {problem}), so all '
+              'tensors must fit', logger='current', level=logging.WARNING)
+    return {}
+
+
+def _published_classes(source):
+    family = source.removeprefix(PREFIX).partition('_')[0]
+    name = _PUBLISHED.get(family) if source.startswith(PREFIX) else None
+    data = class_of(name, DATASETS)
+    return tuple(data.METAINFO['classes']) if data else ()
 
 
 def _fitted(own, found, rows, old, new, pairs):
@@ -156,46 +226,33 @@ def _fitted(own, found, rows, old, new, pairs):
         return found, None
     if same and list(old) == list(new) and old:
         return found, None
-    named = _are_named(own, found, rows, old, new)
-    if not named and same and not (old and new and rows is None):
-        return found, 'taken as it is: the classes of the file are not known'
-    if not named:
-        return None, (f'starts fresh: {tuple(found.shape)} in the file, {tuple(own.shape)} in the model, and it is not '
-                      'known which rows belong to which class')
-    labels = {**pairs, **({len(new): len(old)} if rows.background else {})}
-    if not labels:
+    if reason := _why_unnamed(own, found, rows, old, new):
+        # where names differ, rows of unknown classes would be wrong ones
+        return (None, f'starts fresh: {reason}') if not same or (old and new and rows is None) else (
+            found, f'taken as it is: {reason}')
+    if not pairs and not rows.background:
         return None, f'starts fresh: none of {listed(new)} is a class of the file'
+    labels = {**pairs, **({len(new): len(old)} if rows.background else {})}
     to = [row for label in labels for row in rows.rows(label, len(new))]
     origin = [row for label in labels.values() for row in rows.rows(label, len(old))]
     value = own.detach().cpu().clone()
     kept = found.to(value.dtype).index_select(axis, torch.tensor(origin))
     value.index_copy_(axis, torch.tensor(to), kept)
-    return value, _words(new, pairs, rows.background)
-
-
-def _are_named(own, found, rows, old, new):
-    """Whether the numbers of class names match the rows of both tensors."""
-    return bool(rows and old and new and own.dim() == found.dim()) and (
-        rows.count(own.shape[rows.axis]), rows.count(found.shape[rows.axis])) == (len(new), len(old))
-
-
-def _words(new, pairs, background=False):
-    taken = [new[i] for i in sorted(pairs)] + ['the background'] * background
-    others = [name for i, name in enumerate(new) if i not in pairs]
-    return ', '.join(filter(None, (
+    taken, others = [new[i] for i in sorted(pairs)], [name for i, name in enumerate(new) if i not in pairs]
+    return value, ', '.join(filter(None, (
         f'rows of {listed(taken, 20)} are taken by name' if taken else '',
         f'rows of {listed(others, 20)} start fresh' if others else '')))
 
 
-def _summary(class_rows, by_name, old, new, pairs):
-    title = f'{counted(len(class_rows), "tensors")} of the classes: '
-    if not old:
-        return title + 'the file does not name its classes'
-    if list(old) == list(new):
-        return title + 'the same in file and data'
-    if not by_name:
-        return title + f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
-    return title + (_words(new, pairs) if pairs else f'rows of {listed(new)} start fresh')
+def _why_unnamed(own, found, rows, old, new):
+    """Return why the rows of two tensors cannot be matched by the names of classes; '' if they can."""
+    if not old or not new:
+        return f'the {"file" if not old else "data set"} does not name its classes'
+    if rows is None:
+        return 'it is not known which rows belong to which class'
+    if (rows.count(own.shape[rows.axis]), rows.count(found.shape[rows.axis])) != (len(new), len(old)):
+        return f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
+    return ''
 
 
 def _has_anchors(model, name):
