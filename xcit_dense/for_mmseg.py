@@ -2,7 +2,7 @@
 from mmseg.registry import HOOKS
 
 from .data.image_folders import ImageFolderDataset
-from .predict.drawing_hook import DrawingHook
+from .predict.drawing import DrawingHook
 from .predict.low_memory import LowMemoryEncoderDecoder, LowMemorySegTTAModel
 
 __all__ = ['ImageFolderDataset', 'LowMemoryEncoderDecoder', 'LowMemorySegTTAModel', 'SegDrawingHook']

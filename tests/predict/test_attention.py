@@ -12,11 +12,11 @@ from helpers.tools import peak_of_tool
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, principal_components
 from xcit_dense.data.datasets import find_images
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict import attention_pictures, components
+from xcit_dense.predict import attention, attention_pictures
 from xcit_dense.predict.attention import Attention, Picture, PictureReader
 from xcit_dense.predict.attention_pictures import WIDTH, Panel, colours_of, draw
 from xcit_dense.predict.files import predict_files
-from xcit_dense.predict.opening import normalised
+from xcit_dense.predict.weight_file import normalised
 
 
 @pytest.fixture(scope='module')
@@ -272,10 +272,10 @@ def by_decomposition(tokens, count):
     return centred @ directions[:count].mT, singular[:count].square() / singular.square().sum()
 
 
-@pytest.mark.parametrize('chunk_floats', (components.CHUNK_FLOATS, 100, 1))
+@pytest.mark.parametrize('chunk_floats', (attention.CHUNK_FLOATS, 100, 1))
 def test_components_are_those_of_a_decomposition(chunk_floats, monkeypatch):
     """In any layout and type of float."""
-    monkeypatch.setattr(components, 'CHUNK_FLOATS', chunk_floats)
+    monkeypatch.setattr(attention, 'CHUNK_FLOATS', chunk_floats)
     maps = (torch.randn(2, 6, 5, 9) * torch.tensor([9., 1, 7, 3, 5, 2]).view(-1, 1, 1) + 40).half().float()
     found, shares = principal_components(maps.requires_grad_())
     assert found.shape == (2, 3, 5, 9) and found.dtype == torch.float32 and shares.shape == (2, 3)

@@ -20,7 +20,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import OutputError
 from xcit_dense.for_mmseg import SegDrawingHook
-from xcit_dense.predict.drawing_hook import DrawingHook
+from xcit_dense.predict.drawing import DrawingHook
 
 PAPER = (20, 90, 200)
 

@@ -3,7 +3,7 @@ from colorsys import hsv_to_rgb
 
 from mmengine.config import Config
 
-from ..draw.colours import class_colours
+from ..draw.classes import class_colours
 from ..text import listed
 from .datasets import LOADERS, named_datasets, type_of
 

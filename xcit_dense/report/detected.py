@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from pycocotools import mask as mask_api
 
-from ..draw.objects import draw_objects
+from ..draw.pictures import draw_objects
 from .matching import IGNORED, NONE, SCORE, Match, best_of, match
 
 

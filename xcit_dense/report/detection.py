@@ -2,7 +2,7 @@
 import numpy as np
 from mmengine.dist import all_gather_object, get_rank
 
-from ..draw.colours import class_colours
+from ..draw.classes import class_colours
 from ..text import counted, listed
 from .coco_figures import Watch
 from .confusion import BACKGROUND

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from ..draw.colours import ALARM, FAINT, FRAME, INK, PAPER
-from ..draw.names import fit_text, font_of, legible
+from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, fit_text, font_of, legible
 from ..files import atomic_write
 from ..text import counted
 

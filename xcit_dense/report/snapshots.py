@@ -7,8 +7,8 @@ import numpy as np
 from ..config.framework import framework_of
 from ..data.datasets import datasets
 from ..draw import class_colours
-from ..draw.names import chip, text_size
-from ..draw.objects import paste
+from ..draw.classes import chip, text_size
+from ..draw.pictures import paste
 from ..predict.drawing import Drawing
 from ..predict.reading import ImageReader, picture_of
 
