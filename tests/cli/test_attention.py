@@ -90,7 +90,7 @@ def test_ctrl_c_keeps_what_is_done(file, images, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         draw(image, rows, note, file)
 
-    monkeypatch.setattr(attention, 'draw', interrupted)
+    monkeypatch.setattr(attention, 'draw_panels', interrupted)
     done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
     assert done.returncode == 130 and 'stopped' in done.stdout
     assert written(tmp_path / 'out') == {'a.png', 'a.npz', RECORD}  # and no half of the other

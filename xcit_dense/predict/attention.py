@@ -8,10 +8,10 @@ import torch
 from mmengine.device import get_device
 from torch import Tensor
 
+from ..draw.pictures import Panel, draw_panels
 from ..errors import ConfigError
 from ..files import atomic_write
 from ..models import XCiTClassifier
-from .attention_pictures import Panel, draw
 from .weight_file import normalised, open_model, read_picture
 
 #: How many float64 numbers of principal components are processed at a time.
@@ -114,7 +114,7 @@ class Attention:
         arrays, panels, note = self(image)
         picture, numbers = (Path(out_dir, file) for file in self.files_of(name))
         with atomic_write(picture) as part:
-            draw(image.original, panels, note, part)
+            draw_panels(image.original, panels, note, part)
         with atomic_write(numbers) as part, open(part, 'wb') as file:  # to a name NumPy would add a suffix
             np.savez(file, image_size=image.original.shape[:2], input_size=image.seen.shape[:2],
                      patch=self.model.arch.patch_size, **arrays)
@@ -125,7 +125,7 @@ class Attention:
 
     @torch.no_grad()
     def __call__(self, image: Picture):
-        """Return the arrays of an image by name, rows of panels for `draw`, and a note about them."""
+        """Return the arrays of an image by name, rows of panels for `draw_panels`, and a note about them."""
         x = normalised(image.seen, *self._statistics).to(get_device())
         if 'attention' in self.show:
             return self._attention(x)
