@@ -83,7 +83,7 @@ def test_mistakes(arguments, words, file, images, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done(file, images, tmp_path, monkeypatch):
-    draw = attention.draw
+    draw = attention.draw_panels
 
     def interrupted(image, rows, note, file):
         if image.shape[:2] == (70, 33):
