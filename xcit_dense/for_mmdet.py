@@ -1,13 +1,17 @@
 """Modules that mmdet lacks. Import: ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmdet'])``."""
 import torch
-from mmdet.models import DetDataPreprocessor
+from mmcv.ops import batched_nms
+from mmdet.models import DetDataPreprocessor, DetTTAModel
 from mmdet.registry import MODELS
+from mmengine.structures import InstanceData
 
 from .errors import ConfigError
-from .predict.tta import MaskTTAModel
 from .text import counted
 
 __all__ = ['ChannelsDetDataPreprocessor', 'MaskTTAModel']
+
+#: The dimensions of a mask (n, H, W) to flip.
+_FLIPS = dict(horizontal=(2, ), vertical=(1, ), diagonal=(1, 2))
 
 
 @MODELS.register_module()
@@ -28,3 +32,44 @@ class ChannelsDetDataPreprocessor(DetDataPreprocessor):
         super().__init__(mean=[0.], std=[1.], **options)
         for name, values in (('mean', mean), ('std', std)):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(-1, 1, 1), False)
+
+
+@MODELS.register_module()
+class MaskTTAModel(DetTTAModel):
+    """mmdet's model for test-time augmentation, also for detectors with masks.
+
+    Boxes are merged as in mmdet: NMS over those of all views. Each box that is kept has the mask that its view
+    predicted for it. Arguments are those of `mmdet.models.DetTTAModel`.
+    """
+
+    def merge_preds(self, data_samples_list):
+        """Merge the predictions of the views; arguments and result are as in mmdet."""
+        return [self._merge(samples) for samples in data_samples_list]
+
+    def _merge(self, samples):
+        views, merged = [sample.pred_instances for sample in samples], samples[0]
+        if not sum(map(len, views)):
+            return merged
+        boxes, scores = self.merge_aug_bboxes([view.bboxes for view in views], [view.scores for view in views],
+                                              [sample.metainfo for sample in samples])
+        labels = torch.cat([view.labels for view in views])
+        found, kept = batched_nms(boxes, scores, labels, self.tta_cfg['nms'])
+        found, kept = (values[:self.tta_cfg['max_per_img']] for values in (found, kept))
+        objects = InstanceData(bboxes=found[:, :-1], scores=found[:, -1], labels=labels[kept])
+        if 'masks' in views[0]:
+            objects.masks = _masks(samples, kept)
+        merged.pred_instances = objects
+        return merged
+
+
+def _masks(samples, kept):
+    """Return the masks of some objects by their place among those of all views, as in the image that is not flipped."""
+    masks = samples[0].pred_instances.masks
+    result, first = masks.new_empty((len(kept), *masks.shape[1:])), 0
+    for sample in samples:
+        masks = sample.pred_instances.masks
+        which = ((first <= kept) & (kept < first + len(masks))).nonzero()[:, 0]
+        chosen = masks[kept[which].to(masks.device) - first]
+        result[which.to(masks.device)] = chosen.flip(_FLIPS[sample.flip_direction]) if sample.flip else chosen
+        first += len(masks)
+    return result

@@ -83,14 +83,14 @@ def test_mistakes(arguments, words, file, images, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done(file, images, tmp_path, monkeypatch):
-    draw = attention.draw
+    draw = attention.draw_panels
 
     def interrupted(image, rows, note, file):
         if image.shape[:2] == (70, 33):
             raise KeyboardInterrupt
         draw(image, rows, note, file)
 
-    monkeypatch.setattr(attention, 'draw', interrupted)
+    monkeypatch.setattr(attention, 'draw_panels', interrupted)
     done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
     assert done.returncode == 130 and 'stopped' in done.stdout
     assert written(tmp_path / 'out') == {'a.png', 'a.npz', RECORD}  # and no half of the other

@@ -14,7 +14,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.files import RECORD
 from xcit_dense.predict.drawing import Drawing
-from xcit_dense.predict.sources import is_video
+from xcit_dense.predict.files import is_video
 
 NAMES = [f'00000000000{i}.jpg' for i in (1, 2, 3)]
 

@@ -13,7 +13,7 @@ from xcit_dense.data.classes import classes_of_data, heads_of_classes, set_class
 from xcit_dense.data.datasets import LOADERS
 from xcit_dense.data.explicit import explicit_classes
 from xcit_dense.data.files import read_class_list
-from xcit_dense.draw.colours import class_colours
+from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import DataError
 
 NAMES = ('disc', 'square', 'triangle', 'star', 'cross')

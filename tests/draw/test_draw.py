@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from xcit_dense.draw import class_colours, draw_map, draw_objects
-from xcit_dense.draw import names as names_module
-from xcit_dense.draw.colours import ALARM, BLACK, WHITE, ink_on
-from xcit_dense.draw.names import chip, fit_text, font_of, legible, text_size
-from xcit_dense.draw.places import place
+from xcit_dense.draw import classes as names_module
+from xcit_dense.draw.classes import ALARM, BLACK, WHITE, chip, fit_text, font_of, ink_on, legible, place, text_size
 
 NAMES, AREAS = ('disc', 'square'), ('background', 'disc', 'square')
 COLOURS, AREA_COLOURS = class_colours(NAMES), class_colours(AREAS)

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from mmseg.models.utils import Upsample
 from torch.export import Dim
 
-from xcit_dense.export.heads import with_open_sizes
-from xcit_dense.export.resizing import AnySize, resize
+from xcit_dense.export.segmentor import AnySize, resize, with_open_sizes
 
 DYNAMIC = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, )
 

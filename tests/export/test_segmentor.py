@@ -16,8 +16,7 @@ from torch import nn
 from helpers.exported import IMAGES, TRACED, export, images
 from helpers.segmentors import check_labels, let_many_classes_win, predicted, segmentor
 from xcit_dense.errors import ConfigError
-from xcit_dense.export.resizing import TRANSLATIONS
-from xcit_dense.export.segmentor import SegmentorGraph
+from xcit_dense.export.segmentor import TRANSLATIONS, SegmentorGraph
 
 #: Two blocks; the configs with their own are in test_every_config.py.
 SMALL = dict(backbone__arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=16, out_indices=(0, 1)),

@@ -1,7 +1,7 @@
 """Made-up contents of reports, of any size and with names that try to break a page."""
 import numpy as np
 
-from xcit_dense.draw.colours import class_colours
+from xcit_dense.draw.classes import class_colours
 from xcit_dense.report.content import Column, Confusion, Content, Picture, Row
 
 #: Names that must appear as they are, and do nothing.

@@ -12,8 +12,8 @@ from mmengine.registry import init_default_scope
 from helpers.exported import IMAGES, export, opened
 from helpers.paths import ROOT
 from xcit_dense.config.loading import load_config
+from xcit_dense.export.boxes import TRANSLATIONS
 from xcit_dense.export.detector import DetectorGraph
-from xcit_dense.export.rois import TRANSLATIONS
 
 #: The heads of the configs, made smaller.
 KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'cascade_boxes', 'retinanet')

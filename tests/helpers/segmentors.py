@@ -7,7 +7,7 @@ from mmseg.structures import SegDataSample
 from helpers.models import randomise
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.predict.loaded import _scores
+from xcit_dense.predict.tiled import scores_of
 
 #: Two scores that are closer may swap.
 TIE = 1e-4
@@ -64,7 +64,7 @@ def check_labels(found, samples, classes=2, threshold=None):
         assert torch.equal(labels[i][clear], wanted[clear])
         assert clear.float().mean() > 0.99
         if 'scores' in found:
-            scores = torch.as_tensor(_scores(logits, wanted[None]))
+            scores = torch.as_tensor(scores_of(logits, wanted[None]))
             assert (torch.as_tensor(found['scores'][i]) - scores).abs()[clear].max() < 1e-4
         seen |= set(wanted.unique().tolist())
     assert len(seen) >= classes

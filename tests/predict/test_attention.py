@@ -11,12 +11,13 @@ from helpers.models import build, prefixed, randomise, relative_error
 from helpers.tools import peak_of_tool
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, principal_components
 from xcit_dense.data.datasets import find_images
+from xcit_dense.draw import pictures
+from xcit_dense.draw.pictures import WIDTH, Panel, colours_of, draw_panels
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict import attention_pictures, components
+from xcit_dense.predict import attention
 from xcit_dense.predict.attention import Attention, Picture, PictureReader
-from xcit_dense.predict.attention_pictures import WIDTH, Panel, colours_of, draw
 from xcit_dense.predict.files import predict_files
-from xcit_dense.predict.opening import normalised
+from xcit_dense.predict.weight_file import normalised
 
 
 @pytest.fixture(scope='module')
@@ -156,8 +157,8 @@ def test_a_patch_that_differs_is_the_token_that_differs(place, files, image, tmp
 @pytest.fixture
 def whole_range(monkeypatch):
     """Colours from the lowest to the highest value: a hot token is no outlier to cut."""
-    monkeypatch.setattr(attention_pictures, 'LOW', 0)
-    monkeypatch.setattr(attention_pictures, 'HIGH', 100)
+    monkeypatch.setattr(pictures, 'LOW', 0)
+    monkeypatch.setattr(pictures, 'HIGH', 100)
 
 
 @pytest.mark.parametrize('place', ((0, 9), (6, 0), (2, 6)))
@@ -235,7 +236,7 @@ def test_colours_go_from_percentile_to_percentile():
     assert (found == grey[:, None, None]).all()
     assert (grey[:10] == 0).all() and (grey[991:] == 255).all() and grey[500] in (127, 128)
     assert (np.diff(grey.astype(int)) >= 0).all() and 0 < grey[30] < grey[900] < 255
-    assert '1st' in attention_pictures.RULE and '99th' in attention_pictures.RULE
+    assert '1st' in pictures.RULE and '99th' in pictures.RULE
     for channels in ((), (3, )):
         flat = Panel('', np.full((2, 2, *channels), 7, np.float32), (2, 2))
         assert colours_of(flat, np.zeros((8, 8, 3), np.uint8)).max() < 10
@@ -255,14 +256,14 @@ def test_pictures_of_any_shape_are_at_most_so_wide(size, tmp_path):
     """Each panel has its drawing, pixel by pixel."""
     image = np.random.default_rng(0).integers(0, 255, (*size, 3), dtype=np.uint8)
     panel = Panel('block 12: 33 + 22 + 11%', np.random.rand(2, 3), (2, 3))
-    draw(image, [[Panel('image'), panel], [None, panel, panel, panel]], 'What it is.', tmp_path / 'a.part')
+    draw_panels(image, [[Panel('image'), panel], [None, panel, panel, panel]], 'What it is.', tmp_path / 'a.part')
     picture = cv2.imread(str(tmp_path / 'a.part'))[..., ::-1]
     assert picture.shape[1] <= WIDTH and picture.shape[0] < 1300
-    height, width = attention_pictures._panel_size(image, 4)
-    left = attention_pictures.GAP + (max(width, attention_pictures.COLUMN) - width) // 2
+    height, width = pictures._panel_size(image, 4)
+    left = pictures.GAP + (max(width, pictures.COLUMN) - width) // 2
     wanted = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-    assert np.array_equal(picture[attention_pictures.TITLE:][:height, left:left + width], wanted)
-    assert (picture[:attention_pictures.TITLE].min() < 100)  # the titles
+    assert np.array_equal(picture[pictures.TITLE:][:height, left:left + width], wanted)
+    assert (picture[:pictures.TITLE].min() < 100)  # the titles
 
 
 def by_decomposition(tokens, count):
@@ -272,10 +273,10 @@ def by_decomposition(tokens, count):
     return centred @ directions[:count].mT, singular[:count].square() / singular.square().sum()
 
 
-@pytest.mark.parametrize('chunk_floats', (components.CHUNK_FLOATS, 100, 1))
+@pytest.mark.parametrize('chunk_floats', (attention.CHUNK_FLOATS, 100, 1))
 def test_components_are_those_of_a_decomposition(chunk_floats, monkeypatch):
     """In any layout and type of float."""
-    monkeypatch.setattr(components, 'CHUNK_FLOATS', chunk_floats)
+    monkeypatch.setattr(attention, 'CHUNK_FLOATS', chunk_floats)
     maps = (torch.randn(2, 6, 5, 9) * torch.tensor([9., 1, 7, 3, 5, 2]).view(-1, 1, 1) + 40).half().float()
     found, shares = principal_components(maps.requires_grad_())
     assert found.shape == (2, 3, 5, 9) and found.dtype == torch.float32 and shares.shape == (2, 3)

@@ -14,10 +14,10 @@ from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.loading import read_config
 from xcit_dense.data.imagenet import imagenet_classes
 from xcit_dense.errors import CheckpointError, ConfigError, DataError
-from xcit_dense.predict import classify, opening
+from xcit_dense.predict import classify, weight_file
 from xcit_dense.predict.attention import Attention
 from xcit_dense.predict.classifying import Classifier, middle_of
-from xcit_dense.predict.opening import open_model, read_picture
+from xcit_dense.predict.weight_file import open_model, read_picture
 from xcit_dense.weights.convert import convert
 
 ARCH = 'nano_12_p16'
@@ -161,8 +161,8 @@ def test_a_file_that_is_no_image(content, opened, tmp_path):
     ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384), ('xcit_s12_384_dist', 224)))
 def test_the_size_of_published_files(source, size, files, tmp_path, monkeypatch):
     """A work dir of such a name is no published file."""
-    monkeypatch.setattr(opening, 'fetch', lambda source: files / 'few.pth')  # no internet
-    monkeypatch.setattr(opening, '_published', str)
+    monkeypatch.setattr(weight_file, 'fetch', lambda source: files / 'few.pth')  # no internet
+    monkeypatch.setattr(weight_file, '_published', str)
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'xcit_s12_384_dist').mkdir()
     assert resolution(source) == (size, 1.)

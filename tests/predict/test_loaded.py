@@ -16,7 +16,7 @@ import xcit_dense
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.errors import ConfigError, DataError, SetupError
-from xcit_dense.predict.loaded import _scores
+from xcit_dense.predict.tiled import scores_of
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 TILES = pytest.mark.parametrize('tiles', ({}, dict(tile=40, overlap=0.4)), ids=('whole', 'tiles'))
@@ -82,7 +82,7 @@ def test_scores_are_the_softmax(segmentor, path):
     assert np.array_equal(found.labels, wanted.indices.numpy())
     assert np.allclose(found.scores, wanted.values.numpy(), rtol=1e-6)
     logits, labels = torch.tensor([[[0.2, 0.9]]]), torch.tensor([[[0, 1]]])
-    assert np.allclose(_scores(logits, labels), [[0.8, 0.9]])
+    assert np.allclose(scores_of(logits, labels), [[0.8, 0.9]])
 
 
 @pytest.mark.parametrize('kind', ('text', 'array', 'view', 'pil', 'png', 'grey', 'grey array', 'alpha', 'exif'))

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from pycocotools import mask as mask_api
 
-from xcit_dense.predict.cut_masks import CutMask, CutMasks
-from xcit_dense.predict.merging import finds_in, merge
-from xcit_dense.predict.tiling import Span, Tiling
+from xcit_dense.predict.merging import CutMask, CutMasks, finds_in, merge
+from xcit_dense.predict.tiles import Span, Tiling
 
 SIZE = 200, 300
 MARGIN = 2
@@ -180,7 +179,7 @@ def test_cut_masks_are_those_of_the_whole_image():
         rows, columns = np.arange(0, height, 2), np.arange(0, width, 3)
         assert (cut.sampled(rows, columns) == mask[np.ix_(rows, columns)]).all()
         assert (CutMasks([cut | CutMask.of(other)], height, width)[0] == mask | other).all()
-    assert CutMask.of(np.ones((2, 3), bool), 10, 20)[:4] == (10, 20, 2, 3)  # in a tile
+    assert CutMask.of(np.ones((2, 3), bool), 10, 20)[:2] == ((10, 12), (20, 23))  # in a tile
 
 
 def test_cut_masks_are_used_as_an_array():

@@ -6,8 +6,8 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict.blending import blend
-from xcit_dense.predict.tiling import Span, Tiling, tiling_of
+from xcit_dense.predict.tiled import blend
+from xcit_dense.predict.tiles import Span, Tiling, tiling_of
 
 SIZE = 50, 70
 

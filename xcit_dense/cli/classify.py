@@ -32,8 +32,7 @@ def _read_options(argv):
 
 def _run(args):
     from ..data.datasets import find_images
-    from ..predict.classify_files import classify_files
-    from ..predict.classifying import Classifier
+    from ..predict.classifying import Classifier, classify_files
     root, paths = find_images(args.images)
     classifier = Classifier(args.checkpoint, args.size, args.crop_ratio, args.config)
     print(f'{len(classifier.names):,} classes (names: {classifier.names_from}); crops of {classifier.size} x '

@@ -75,11 +75,10 @@ def _run(args):
     from ..config.settings import Settings
     from ..errors import ConfigError
     from ..predict.exported import config_of, open_exported
-    from ..predict.files import predict_files
+    from ..predict.files import find_sources, is_video, predict_files
     from ..predict.predictor import build_predictor
-    from ..predict.sources import find_sources, is_video
     from ..predict.tiled import Tiled
-    from ..predict.tiling import tiling_of
+    from ..predict.tiles import tiling_of
     from ..predict.video import import_av, predict_video
     video = is_video(args.images)
     if args.frame_labels and not video:

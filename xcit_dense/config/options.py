@@ -132,7 +132,7 @@ def set_report(cfg: Config, folder, overwrite: bool = False):
 def set_show_dir(cfg: Config, folder, overwrite: bool = False):
     """Draw every tested image into ``folder``, predictions next to the ground truth.
 
-    `xcit_dense.predict.drawing_hook.DrawingHook` draws. It replaces the hooks of the frameworks and accepts their
+    `xcit_dense.predict.drawing.DrawingHook` draws. It replaces the hooks of the frameworks and accepts their
     arguments: they overwrite existing files, and mmseg's has no option for a folder. A user-defined hook stays.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..draw.colours import class_colours
+from ..draw.classes import class_colours
 from ..errors import DataError
 from ..text import counted, listed
 from ..weights import classes_of_checkpoint

@@ -1,7 +1,7 @@
 """Classes that a user wrote into a config, which must not be replaced, and their colours."""
 from mmengine.config import Config
 
-from ..draw.colours import class_colours
+from ..draw.classes import class_colours
 from ..text import listed
 from .datasets import LOADERS, named_datasets, type_of
 

@@ -1,6 +1,5 @@
 """The one look of everything that is drawn: colours of classes, names, boxes, masks, label maps, plots."""
-from .colours import class_colours
-from .maps import draw_map
-from .objects import draw_objects
+from .classes import class_colours
+from .pictures import draw_map, draw_objects
 
 __all__ = ['class_colours', 'draw_map', 'draw_objects']

@@ -7,14 +7,13 @@ from torch import Tensor, nn
 
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
-from .boxes import ANY, MISSING, Anchors, Decoder, rows, suppress_groups, top
+from .boxes import ANY, MISSING, Anchors, Decoder, align_rois, pad_to, rows, suppress_groups, top
 from .detector_checks import check_detector, each, iou_threshold_of
 from .image import Preprocessing
-from .rois import align_rois, pad_to
 
 
 class DetectorGraph(nn.Module):
-    """Images in, objects out, for `torch.onnx.export` with `xcit_dense.export.rois.TRANSLATIONS`.
+    """Images in, objects out, for `torch.onnx.export` with `xcit_dense.export.boxes.TRANSLATIONS`.
 
     Args:
         model: A trained detector of mmdet; it is not changed.

@@ -1,5 +1,4 @@
 """From a config and a checkpoint to an ONNX file that is compared with the checkpoint."""
-import logging
 import time
 import warnings
 import zlib
@@ -23,7 +22,7 @@ from ..predict.predictor import build_predictor
 from ..text import counted, first_line
 from ..weights import fetch
 from .metadata import metadata_of
-from .quantise import quantise
+from .quantise import errors_only, quantise
 from .verify import check_file, compare_file
 
 #: Height and width for tracing; the file accepts any batch, height and width.
@@ -156,16 +155,14 @@ class Graph(NamedTuple):
             levels = tuple(f'level{i}' for i in range(len(module.out_indices)))
             return cls(module, (images, ), ({0: free, 2: free, 3: free}, ), ('images', ), levels, {})
         if task == 'segmentation':
-            from .resizing import TRANSLATIONS
-            from .segmentor import SegmentorGraph
+            from .segmentor import TRANSLATIONS, SegmentorGraph
             module, size = SegmentorGraph(model, scores), torch.zeros(2, dtype=torch.int64)
             return cls(module, (image, size), (pixels, None), ('image', 'size'),
                        ('labels', 'scores') if scores else ('labels', ), TRANSLATIONS)
+        from .boxes import TRANSLATIONS
         from .detector import DetectorGraph
-        from .rois import TRANSLATIONS
         module = DetectorGraph(model)
-        masks = ('masks', ) if getattr(model, 'with_mask', False) else ()
-        return cls(module, (image, ), (pixels, ), ('image', ), ('dets', 'labels', *masks, 'num'), TRANSLATIONS)
+        return cls(module, (image, ), (pixels, ), ('image', ), module.outputs, TRANSLATIONS)
 
     def trace(self):
         """Return the ONNX model.
@@ -174,7 +171,9 @@ class Graph(NamedTuple):
             ExportError: torch cannot trace it.
         """
         try:
-            with torch.no_grad(), _quiet():
+            # without the log of its own steps and its tables of functions
+            with torch.no_grad(), warnings.catch_warnings(), errors_only('torch.onnx', 'onnxscript', 'onnx_ir'):
+                warnings.simplefilter('ignore')
                 program = torch.onnx.export(
                     self.module.eval(), self.inputs, dynamo=True, dynamic_shapes=self.dynamic, input_names=self.names,
                     output_names=self.outputs, external_data=False, custom_translation_table=self.translations,
@@ -230,22 +229,6 @@ def add_checksum(path):
     """
     data = path.read_bytes()
     path.write_bytes(b'%b2\x0ecrc32=%08x' % (data, zlib.crc32(data)))
-
-
-@contextmanager
-def _quiet():
-    """Hide the exporter's log of its own steps and its tables of functions."""
-    loggers = [logging.getLogger(name) for name in ('torch.onnx', 'onnxscript', 'onnx_ir')]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _cause_of(error):

@@ -48,7 +48,8 @@ def quantise(source, target, images, kept=KEPT):
     if not nodes:
         raise ConfigError(f'{source} has no layers to quantise')
     reader = _Reader(model, images)
-    with tempfile.TemporaryDirectory(dir=Path(target).parent) as folder, _without_advice():
+    # onnxruntime advises to preprocess the file, which would drop the names of its modules
+    with tempfile.TemporaryDirectory(dir=Path(target).parent) as folder, errors_only():
         written = Path(folder, 'model.onnx')
         quantize_static(
             model, str(written), reader, QuantFormat.QDQ, op_types_to_quantize=sorted({node.op_type for node in nodes}),
@@ -60,14 +61,17 @@ def quantise(source, target, images, kept=KEPT):
 
 
 @contextmanager
-def _without_advice():
-    """Hide onnxruntime's advice to preprocess the file, which would drop the names of its modules."""
-    logger, before = logging.getLogger(), logging.getLogger().level
-    logger.setLevel(logging.ERROR)
+def errors_only(*names):
+    """Context in which loggers log only errors; without names the root logger."""
+    loggers = [logging.getLogger(name) for name in names or (None, )]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def nodes_to_quantise(model, kept=KEPT):

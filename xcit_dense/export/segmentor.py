@@ -1,19 +1,22 @@
-"""The graph of a segmentor: from images to labels."""
+"""The graph of a segmentor: from images to labels, with layers whose sizes stay open when they are traced."""
 import copy
+from contextlib import contextmanager
+from fractions import Fraction
 
 import torch
+import torch.nn.functional as F
 from mmengine.model import revert_sync_batchnorm
 from mmseg.models import EncoderDecoder
+from mmseg.models import utils as mmseg_utils
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
 from ..predict.low_memory import LowMemoryEncoderDecoder, has_methods_of
-from .heads import sizes_left_open, with_open_sizes
 from .image import Preprocessing
-from .resizing import resize, size_of
 
 #: Heads that one graph for all image sizes cannot express, with the reason.
 _REFUSED = dict(
@@ -27,7 +30,7 @@ _REFUSED = dict(
 class SegmentorGraph(nn.Module):
     """The prediction of mmseg's ``EncoderDecoder`` as one graph for images of any size.
 
-    For `torch.onnx.export` with `xcit_dense.export.resizing.TRANSLATIONS`.
+    For `torch.onnx.export` with `TRANSLATIONS`.
 
     Args:
         model: A segmentor with its weights; it is not changed.
@@ -110,3 +113,105 @@ def _check(model):
         raise ConfigError(f'model.decode_head is a {type(model.decode_head).__name__}, whose own way of predicting '
                           'cannot be exported. Heads whose forward returns class scores can, such as FPNHead, UPerHead '
                           'and SegformerHead')
+
+
+class OpenUpsample(mmseg_utils.Upsample):
+    """mmseg's layer, without the ``int`` that makes the size a constant."""
+
+    def forward(self, x):
+        """Resize maps (B, C, H, W)."""
+        return F.interpolate(x, self.size or self._enlarged(x), None, self.mode, self.align_corners)
+
+    def factor(self):
+        """Return the factor for height and width."""
+        return Fraction(self.scale_factor)
+
+    def _enlarged(self, x):
+        by = self.factor()
+        return [length * by.numerator // by.denominator for length in x.shape[-2:]]
+
+
+def with_open_sizes(model):
+    """Change a model so that nothing in it depends on the size that it is traced with, and return it.
+
+    Raises:
+        ConfigError: A layer cannot be changed.
+    """
+    for name, module in model.named_modules():
+        if type(module) is mmseg_utils.Upsample:
+            module.__class__ = OpenUpsample
+            if not module.size and module.factor().denominator > 64:
+                raise ConfigError(f'model.{name} has scale_factor={module.scale_factor}, and only simple fractions '
+                                  'such as 2 or 1.5 can be exported')
+    return model
+
+
+@contextmanager
+def sizes_left_open():
+    """Context in which necks and heads can be traced."""
+    defaults = mmseg_utils.resize.__defaults__
+    mmseg_utils.resize.__defaults__ = (*defaults[:-1], False)  # ``warning``: its check makes the sizes constants
+    try:
+        with AnySize():
+            yield
+    finally:
+        mmseg_utils.resize.__defaults__ = defaults
+
+
+@torch.library.custom_op('xcit_dense::resize', mutates_args=())
+def resize(maps: Tensor, size: Tensor, align_corners: bool) -> Tensor:
+    """Resize maps (B, h, w, C), bilinearly, to ``size``: height and width, int64 (2, ).
+
+    It is a custom op because the size may depend on data. Channels are last because onnxruntime then needs a sixth of
+    the time, for resizing and also for the argmax after it.
+    """
+    maps = F.interpolate(maps.permute(0, 3, 1, 2), size.tolist(), mode='bilinear', align_corners=align_corners)
+    return maps.permute(0, 2, 3, 1).contiguous()
+
+
+@resize.register_fake
+def _(maps, size, align_corners):
+    height, width = (torch.library.get_ctx().new_dynamic_size(min=1) for _ in range(2))
+    return maps.new_empty(maps.shape[0], height, width, maps.shape[3])
+
+
+def _resize_in_onnx(maps, size, align_corners: bool):
+    from onnxscript import opset20 as op
+    how = 'align_corners' if align_corners else 'half_pixel'
+    return op.Resize(maps, None, None, size, axes=[1, 2], mode='linear', coordinate_transformation_mode=how)
+
+
+#: The ops of this file in ONNX: for ``custom_translation_table`` of `torch.onnx.export`.
+TRANSLATIONS = {torch.ops.xcit_dense.resize.default: _resize_in_onnx}
+
+
+def size_of(maps: Tensor) -> Tensor:
+    """Return height and width of maps (B, H, W, C) as a tensor."""
+    return torch.stack([torch.scalar_tensor(length, dtype=torch.int64) for length in maps.shape[1:3]])
+
+
+class AnySize(TorchFunctionMode):
+    """Mode in which adaptive average pooling works with unknown sizes: torch's own export needs multiples."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is F.adaptive_avg_pool2d:
+            return adaptive_mean(*args, **kwargs or {})
+        return function(*args, **kwargs or {})
+
+
+def adaptive_mean(input: Tensor, output_size) -> Tensor:
+    """Do `torch.nn.functional.adaptive_avg_pool2d` on maps (..., H, W) as a product with two small matrices."""
+    height, width = output_size if isinstance(output_size, (list, tuple)) else (output_size, output_size)
+    if height is not None:
+        input = _means(input.shape[-2], height, input) @ input
+    if width is not None:
+        input = input @ _means(input.shape[-1], width, input).T
+    return input
+
+
+def _means(length, count, like):
+    """Return the matrix (count, length) that computes the means of ``count`` parts of a row."""
+    parts = torch.arange(count, device=like.device).unsqueeze(1)
+    start, end = parts * length // count, ((parts + 1) * length + count - 1) // count
+    places = torch.arange(length, device=like.device)
+    return ((places >= start) & (places < end)).to(like.dtype) / (end - start).to(like.dtype)

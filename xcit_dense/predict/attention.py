@@ -8,12 +8,14 @@ import torch
 from mmengine.device import get_device
 from torch import Tensor
 
+from ..draw.pictures import Panel, draw_panels
 from ..errors import ConfigError
 from ..files import atomic_write
 from ..models import XCiTClassifier
-from .attention_pictures import Panel, draw
-from .components import principal_components
-from .opening import normalised, open_model, read_picture
+from .weight_file import normalised, open_model, read_picture
+
+#: How many float64 numbers of principal components are processed at a time.
+CHUNK_FLOATS = 2**24
 
 
 class Picture(NamedTuple):
@@ -53,16 +55,16 @@ class Attention:
     """Shows what a model looks at in each image: a picture and the arrays behind it. For `predict_files`.
 
     Args:
-        source: As for `xcit_dense.predict.opening.open_model`.
+        source: As for `xcit_dense.predict.weight_file.open_model`.
         show: ``'attention'``, ``'components'`` or ``'levels'``. Default: attention for classifiers, components and
             levels for other models.
         blocks: Numbers of the blocks to show, from 1: class-attention blocks for attention, XCA blocks for
             components. Default: both class-attention blocks, or the XCA blocks that feed the pyramid.
         size: As for `PictureReader`.
-        config: As for `xcit_dense.predict.opening.open_model`.
+        config: As for `xcit_dense.predict.weight_file.open_model`.
 
     Raises:
-        CheckpointError: As for `xcit_dense.predict.opening.open_model`.
+        CheckpointError: As for `xcit_dense.predict.weight_file.open_model`.
         ConfigError: As for `open_model`; or the model cannot show that, or has no such block.
     """
     tool = 'attention'
@@ -112,7 +114,7 @@ class Attention:
         arrays, panels, note = self(image)
         picture, numbers = (Path(out_dir, file) for file in self.files_of(name))
         with atomic_write(picture) as part:
-            draw(image.original, panels, note, part)
+            draw_panels(image.original, panels, note, part)
         with atomic_write(numbers) as part, open(part, 'wb') as file:  # to a name NumPy would add a suffix
             np.savez(file, image_size=image.original.shape[:2], input_size=image.seen.shape[:2],
                      patch=self.model.arch.patch_size, **arrays)
@@ -123,7 +125,7 @@ class Attention:
 
     @torch.no_grad()
     def __call__(self, image: Picture):
-        """Return the arrays of an image by name, rows of panels for `draw`, and a note about them."""
+        """Return the arrays of an image by name, rows of panels for `draw_panels`, and a note about them."""
         x = normalised(image.seen, *self._statistics).to(get_device())
         if 'attention' in self.show:
             return self._attention(x)
@@ -194,3 +196,47 @@ def _components(maps: Tensor):
 
 def _percent(shares):
     return ' + '.join(f'{100 * share:.0f}' for share in shares) + '%'
+
+
+@torch.no_grad()
+def principal_components(maps: Tensor, count: int = 3):
+    """Return the first principal components of the tokens of each image, those that explain most first.
+
+    They are computed in float64 from the C x C covariance, so that time is linear in the number of tokens. Signs are
+    chosen so that the largest channel weight of a component is positive: the same image and model always give the same
+    result.
+
+    Args:
+        maps: Token maps (B, C, h, w), such as the outputs of `xcit_dense.XCiT` or of its ``token_maps``.
+        count: How many components, at most C.
+
+    Returns:
+        The components (B, count, h, w), float32 with mean 0, and the share (B, count) of the variance that each
+        explains, float64; 0 if all tokens are equal.
+
+    Raises:
+        ValueError: ``maps`` has another shape, or fewer channels than ``count``.
+    """
+    if maps.dim() != 4 or not 1 <= count <= maps.shape[1]:
+        raise ValueError(f'principal_components needs maps (B, C, h, w) and 1 <= count <= C, got maps '
+                         f'{tuple(maps.shape)} and count={count}')
+    found = [_decomposed(tokens, count) for tokens in maps.flatten(2).mT]
+    components, shares = (torch.stack(part) for part in zip(*found, strict=True))
+    return components.unflatten(2, maps.shape[2:]), shares
+
+
+def _decomposed(tokens, count):
+    """Return the components (count, N) of tokens (N, C), and their shares of the variance."""
+    chunks = tokens.split(max(1, CHUNK_FLOATS // tokens.shape[1]))
+    mean = sum(chunk.sum(0, dtype=torch.float64) for chunk in chunks) / len(tokens)
+    covariance = 0
+    for chunk in chunks:
+        centred = chunk.double() - mean
+        covariance = covariance + centred.mT @ centred
+    variances, vectors = torch.linalg.eigh(covariance)  # ascending
+    variances, vectors = variances.clamp_min(0).flip(0), vectors.flip(1)[:, :count]
+    largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
+    vectors = vectors * largest.sign()
+    parts = [((chunk.double() - mean) @ vectors).float() for chunk in chunks]
+    total = variances.sum()
+    return torch.cat(parts).mT, variances[:count] / total if total > 0 else torch.zeros_like(variances[:count])

@@ -1,35 +1,124 @@
-"""The objects of an image, merged from those of its tiles.
+"""The objects of an image, merged from those of its tiles, with masks that take little memory.
 
 Two finds of one class in two tiles are one object if they agree in the area that both tiles see: if their IoU there is
 above one half, by their masks or, without masks, their boxes. So an object that the border of a tile cuts is joined
 with its other part, an object that both tiles see whole is kept once, and two objects that touch stay two.
 """
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from pycocotools import mask as mask_api
 
-from .cut_masks import CutMask
-from .tiling import Span, Tile
+from .tiles import Span, Tile
 
 #: The IoU above which finds agree, and the share of a cut find above which it is part of another.
 SHARE = 0.5
 
 
+class CutMask(NamedTuple):
+    """The mask of an object in a large image: only the box around it is kept. Create it with `of`.
+
+    Args:
+        y: The rows of the box, a `Span`.
+        x: Its columns.
+        packed: The pixels of the box, as COCO's compressed RLE.
+    """
+    y: Span
+    x: Span
+    packed: dict
+
+    @classmethod
+    def of(cls, mask, top: int = 0, left: int = 0):
+        """Return the `CutMask` of a mask (H, W) bool that starts at row ``top`` and column ``left`` of the image."""
+        # the box of an empty mask is its first pixel
+        y, x = (Span(*map(int, (places.min(), places.max() + 1))) if len(places) else Span(0, 1)
+                for places in (np.flatnonzero(mask.any(axis)) for axis in (1, 0)))
+        packed = mask_api.encode(np.asfortranarray(mask[slice(*y), slice(*x)], np.uint8))
+        return cls(Span(top + y.start, top + y.end), Span(left + x.start, left + x.end), packed)
+
+    def pixels(self) -> np.ndarray:
+        """Return the pixels of the box: (height, width) bool."""
+        return mask_api.decode(self.packed).astype(bool)
+
+    def sampled(self, rows, columns) -> np.ndarray:
+        """Return the mask at some rows and columns of the image, both ascending."""
+        part = np.zeros((len(rows), len(columns)), bool)
+        y, x = (slice(*np.searchsorted(places, span)) for places, span in ((rows, self.y), (columns, self.x)))
+        part[y, x] = self.pixels()[np.ix_(rows[y] - self.y.start, columns[x] - self.x.start)]
+        return part
+
+    def within(self, y: Span, x: Span) -> np.ndarray:
+        """Return the mask of a part of the image."""
+        return self.sampled(np.arange(*y), np.arange(*x))
+
+    def __or__(self, other):
+        """Return the union of both masks."""
+        y, x = (Span(min(a.start, b.start), max(a.end, b.end)) for a, b in ((self.y, other.y), (self.x, other.x)))
+        return CutMask.of(self.within(y, x) | other.within(y, x), y.start, x.start)
+
+    def rle(self, height: int, width: int) -> dict:
+        """Return the mask of the whole image as COCO's compressed RLE, as pycocotools encodes it."""
+        # runs go down the columns; in the box, each starts and ends where a column changes, with zeros above and below
+        columns, rows = np.nonzero(np.diff(self.pixels().T.astype(np.int8), prepend=0, append=0))
+        places, count = np.unique((columns + self.x.start) * height + rows + self.y.start, return_counts=True)
+        places = places[(count == 1) & (places < height * width)]  # one that goes on in the next column does not end
+        counts = np.diff(places, prepend=0, append=height * width)
+        return mask_api.frPyObjects(dict(counts=counts.tolist(), size=[height, width]), height, width)
+
+
+class CutMasks:
+    """The masks of n objects in an image, which can be used like an array (n, H, W) of bool.
+
+    ``masks[i]`` returns one mask (H, W). ``numpy.asarray(masks)`` returns all of them, n times the size of the image.
+
+    Args:
+        masks: The `CutMask`s.
+        height: Height of the image.
+        width: Width of the image.
+    """
+
+    dtype = np.dtype(bool)
+
+    def __init__(self, masks, height: int, width: int):
+        self._masks, self.shape = list(masks), (len(masks), height, width)
+
+    def __len__(self):
+        return len(self._masks)
+
+    def __getitem__(self, place):
+        if isinstance(place, slice):
+            return CutMasks(self._masks[place], *self.shape[1:])
+        return self._masks[place].within(*(Span(0, length) for length in self.shape[1:]))
+
+    def __array__(self, dtype=None, copy=None):
+        whole = np.zeros(self.shape, dtype or bool)
+        for i in range(len(self)):
+            whole[i] = self[i]
+        return whole
+
+    def rle(self, place: int) -> dict:
+        """Return one mask as COCO's compressed RLE; faster than encoding the whole mask."""
+        return self._masks[place].rle(*self.shape[1:])
+
+
 class Find(NamedTuple):
-    """An object in a tile, in pixels of the image.
+    """An object in one or more tiles, in pixels of the image.
 
     Args:
         box: Left, top, right, bottom, float32.
         score: From 0 to 1.
         label: Its class.
         mask: A `CutMask`, or None.
-        cut: Whether it reaches a border of the tile that is not a border of the image.
+        cut: Whether it reaches a border of each of its tiles that is not a border of the image.
+        tiles: The set of the tiles that see it.
     """
     box: np.ndarray
     score: float
     label: int
     mask: CutMask | None
     cut: bool
+    tiles: frozenset
 
 
 def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:
@@ -41,11 +130,13 @@ def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:
         size: Height and width of the image.
         margin: Finds within this distance of a border, in pixels, may continue behind it.
     """
-    top, left, inner = tile.y.start, tile.x.start, _inner_borders(tile, size)
+    top, left, (height, width) = tile.y.start, tile.x.start, size
+    inner = [left or -np.inf, top or -np.inf, tile.x.end if tile.x.end < width else np.inf,
+             tile.y.end if tile.y.end < height else np.inf]
     boxes = found['bboxes'] + np.array([left, top, left, top], np.float32)
     masks = found.get('masks', [None] * len(boxes))
     return [Find(box, float(score), int(label), mask if mask is None else CutMask.of(mask.astype(bool), top, left),
-                 any(abs(side - border) <= margin for side, border in zip(box, inner, strict=True)))
+                 bool((np.abs(box - inner) <= margin).any()), frozenset([tile]))
             for box, score, label, mask in zip(boxes, found['scores'], found['labels'], masks, strict=True)]
 
 
@@ -56,44 +147,18 @@ def merge(finds: dict, margin: int) -> list:
         finds: The `Find`s of each `Tile`, by tile.
         margin: Width of the strips that are compared if two tiles share a border but no pixel.
     """
-    tiles = list(finds)
-    group = {(tile, i): (tile, i) for tile in tiles for i in range(len(finds[tile]))}
-
-    def first(one):
-        while group[one] != one:
-            group[one] = one = group[group[one]]
-        return one
-
-    for number, tile in enumerate(tiles):
-        for other in tiles[:number]:
-            if (shared := _shared(tile, other, margin)) is None:
-                continue
-            for i, j in _pairs(finds[tile], finds[other], shared):
-                if _agreement(finds[tile][i], finds[other][j], *shared) > SHARE:
-                    group[first((tile, i))] = first((other, j))
-    members = {}
-    for tile, i in group:
-        members.setdefault(first((tile, i)), []).append((tile, finds[tile][i]))
-    objects = sorted((_Group.of(*zip(*pairs, strict=True)) for pairs in members.values()),
-                     key=lambda one: -one.find.score)
-    return [one.find for one in _without_parts(objects)]
-
-
-class _Group(NamedTuple):
-    """One object: the tiles that see it, and their merged find."""
-    tiles: tuple
-    find: Find
-
-    @classmethod
-    def of(cls, tiles, finds):
-        return cls(tiles, _joined(finds))
-
-
-def _inner_borders(tile, size):
-    """Return left, top, right and bottom of a tile; infinity for sides where the image ends."""
-    height, width = size
-    return [tile.x.start or -np.inf, tile.y.start or -np.inf, tile.x.end if tile.x.end < width else np.inf,
-            tile.y.end if tile.y.end < height else np.inf]
+    parts = [find for found in finds.values() for find in found]
+    first = dict(zip(finds, np.cumsum([0, *map(len, finds.values())]), strict=False))
+    group = np.arange(len(parts))  # the first find of the object that each belongs to
+    for tile, other in combinations(finds, 2):
+        if (shared := _shared(tile, other, margin)) is None:
+            continue
+        for i, j in _pairs(finds[tile], finds[other], shared):
+            if _iou(finds[tile][i], finds[other][j], *shared) > SHARE:
+                low, high = sorted((group[first[tile] + i], group[first[other] + j]))
+                group[group == high] = low
+    objects = [_joined([parts[i] for i in np.flatnonzero(group == number)]) for number in np.unique(group)]
+    return _without_parts(sorted(objects, key=lambda find: -find.score))
 
 
 def _shared(tile, other, margin):
@@ -122,19 +187,24 @@ def _pairs(finds, others, shared):
         return []
     a, b = (_clipped(np.array([find.box for find in part]), *place)
             for part, place in zip((finds, others), shared, strict=True))
-    meet = ((np.maximum(a[:, None, :2], b[None, :, :2]) < np.minimum(a[:, None, 2:], b[None, :, 2:])).all(-1)
-            & (np.array([find.label for find in finds])[:, None] == [find.label for find in others]))
-    return np.argwhere(meet).tolist()
+    labels = np.array([find.label for find in finds])[:, None] == [find.label for find in others]
+    return np.argwhere(_meet(a[:, None], b) & labels).tolist()
 
 
-def _agreement(a, b, place_of_a, place_of_b):
+def _iou(a, b, place_of_a, place_of_b):
     """Return the IoU of two finds in the area that their tiles share."""
+    one, other, both = _areas(a, b, place_of_a, place_of_b)
+    return both / max(one + other - both, 1e-9)
+
+
+def _areas(a, b, place_of_a, place_of_b):
+    """Return the areas of two finds in a part of the image, a place (y, x) for each, and of what both have there."""
     if a.mask is not None and b.mask is not None:
         one, other = a.mask.within(*place_of_a), b.mask.within(*place_of_b)
-        return (one & other).sum() / max((one | other).sum(), 1)
+        return one.sum(), other.sum(), (one & other).sum()
     one, other = _clipped(a.box, *place_of_a), _clipped(b.box, *place_of_b)
-    both = _area(_meeting(one, other))
-    return both / (_area(one) + _area(other) - both)
+    both = np.r_[np.maximum(one[:2], other[:2]), np.minimum(one[2:], other[2:])]
+    return [max(float(box[2] - box[0]), 0.) * max(float(box[3] - box[1]), 0.) for box in (one, other, both)]
 
 
 def _clipped(boxes, y, x):
@@ -143,8 +213,8 @@ def _clipped(boxes, y, x):
     return np.clip(boxes - low, 0, [x.end - x.start, y.end - y.start] * 2)
 
 
-def _area(box):
-    return max(float(box[2] - box[0]), 0.) * max(float(box[3] - box[1]), 0.)
+def _meet(boxes, others):
+    return (np.maximum(boxes[..., :2], others[..., :2]) < np.minimum(boxes[..., 2:], others[..., 2:])).all(-1)
 
 
 def _joined(finds):
@@ -152,40 +222,30 @@ def _joined(finds):
 
     The result is cut if all of them are.
     """
-    best = max(finds, key=lambda find: find.score)
-    cut = [find.cut for find in finds]
+    best, cut = max(finds, key=lambda find: find.score), [find.cut for find in finds]
+    best = best._replace(tiles=frozenset().union(*(find.tiles for find in finds)))
     if not any(cut):
         return best
     boxes, mask = np.array([find.box for find in finds]), best.mask
     for find in finds if mask is not None else ():
         mask |= find.mask
-    return Find(np.r_[boxes[:, :2].min(0), boxes[:, 2:].max(0)], best.score, best.label, mask, all(cut))
+    return best._replace(box=np.r_[boxes[:, :2].min(0), boxes[:, 2:].max(0)], mask=mask, cut=all(cut))
 
 
-def _without_parts(groups):
-    """Return groups without those that are cut in every tile and lie mostly within a find of other tiles."""
-    boxes = np.array([group.find.box for group in groups]).reshape(-1, 4)
-    labels = np.array([group.find.label for group in groups])
+def _without_parts(objects):
+    """Return objects without those that are cut in every tile and lie mostly within one of other tiles."""
+    boxes, labels = np.array([find.box for find in objects]), np.array([find.label for find in objects])
     kept = []
-    for group in groups:
-        box = group.find.box
-        meet = (np.maximum(boxes[:, :2], box[:2]) < np.minimum(boxes[:, 2:], box[2:])).all(1)
-        near = np.flatnonzero(meet & (labels == group.find.label)) if group.find.cut else ()
-        if not any(_share_within(group.find, groups[i].find) > SHARE for i in near
-                   if set(group.tiles).isdisjoint(groups[i].tiles)):
-            kept.append(group)
+    for find in objects:
+        near = np.flatnonzero(_meet(boxes, find.box) & (labels == find.label)) if find.cut else ()
+        if not any(_share_within(find, objects[i]) > SHARE for i in near
+                   if find.tiles.isdisjoint(objects[i].tiles)):
+            kept.append(find)
     return kept
 
 
 def _share_within(find, other):
     """Return the share of a find that is inside another, by their masks or boxes."""
-    if find.mask is not None and other.mask is not None:
-        y = Span(find.mask.top, find.mask.top + find.mask.height)
-        x = Span(find.mask.left, find.mask.left + find.mask.width)
-        mine = find.mask.within(y, x)
-        return (mine & other.mask.within(y, x)).sum() / max(mine.sum(), 1)
-    return _area(_meeting(find.box, other.box)) / _area(find.box)
-
-
-def _meeting(box, other):
-    return np.r_[np.maximum(box[:2], other[:2]), np.minimum(box[2:], other[2:])]
+    place = (Span(0, np.inf), Span(0, np.inf)) if find.mask is None else (find.mask.y, find.mask.x)
+    mine, _, both = _areas(find, other, place, place)
+    return both / max(mine, 1e-9)

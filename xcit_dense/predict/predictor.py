@@ -3,16 +3,16 @@ import json
 from itertools import repeat
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
 
 from ..config.framework import framework_of
 from ..data.classes import take_classes
 from ..data.datasets import ann_file_of, type_of
-from ..draw.colours import class_colours
+from ..draw.classes import class_colours
 from ..errors import CheckpointError, ConfigError, DataError
 from ..files import atomic_write
 from ..runtime import Model
@@ -56,7 +56,8 @@ class Predictor:
     def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32', **drawing):
         if isinstance(checkpoint, Model):
             init_default_scope(framework_of(cfg))
-            meta = self._take_file(checkpoint)
+            self.model, self.classes = ExportedModel(checkpoint), classes_of(checkpoint)
+            meta = meta_of(checkpoint)
         else:
             meta = self._build(cfg, checkpoint, device or get_device(), fuse, dtype)
         self._cfg, dataset = cfg, test_dataset(cfg)
@@ -64,11 +65,6 @@ class Predictor:
         meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
         self.palette = meta['palette'] = class_colours(self.classes.names, meta.get('palette'))
         self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta, **drawing)
-
-    def _take_file(self, file):
-        """Set model and classes to those of an exported file, and return its metadata on the classes."""
-        self.model, self.classes = ExportedModel(file), classes_of(file)
-        return meta_of(file)
 
     def _build(self, cfg, checkpoint, device, fuse, dtype):
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
@@ -221,9 +217,7 @@ class SegmentationPredictor(Predictor):
     def write_labels(self, sample, path):
         """Write the label map of a sample as PNG."""
         labels = self.labels_of(sample.pred_sem_seg.data[0].numpy())
-        path.parent.mkdir(parents=True, exist_ok=True)
-        data = cv2.imencode('.png', labels.astype(self.label_type(labels.max())))[1]
-        path.write_bytes(data.tobytes())  # imwrite does not report failures
+        write_png(labels.astype(self.label_type(labels.max())), path)
 
     def label_type(self, highest):
         """Return the integer type of a label map by its highest label: in maps of 8 bits, 255 is not a class."""
@@ -263,6 +257,12 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_fr
             raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
         return SegmentationPredictor(cfg, checkpoint, device, fuse, dtype)
     return DetectionPredictor(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype)
+
+
+def write_png(labels, path):
+    """Write an array (H, W) of uint8 or uint16, in memory or memory-mapped, as a grey PNG."""
+    with atomic_write(path) as part:
+        Image.fromarray(labels).save(part, 'PNG', compress_level=1)
 
 
 def _usable(device):

@@ -1,10 +1,12 @@
 """Images read as a config reads its test data, by its own loader: files, arrays and PIL images."""
+import os
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import cv2
 import numpy as np
+import torch
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 from mmengine.dataset import Compose
 from PIL import Image, ImageOps
@@ -105,10 +107,22 @@ class ImageReader:
         return self.prepare(self.open(image, image_id), image_id)
 
     def open(self, image, image_id) -> dict:
-        """Return what `load` returns, for an image of any type that `read` accepts."""
+        """Return what `load` returns, for an image of any type that `read` accepts.
+
+        Raises:
+            DataError: It is of another type.
+        """
+        if isinstance(image, (str, os.PathLike)):
+            return self.load(image, image_id)
         if isinstance(image, Image.Image):
             image = _array_of(image, self._turns)
-        return (self.load_array if isinstance(image, np.ndarray) else self.load)(image, image_id)
+        if isinstance(image, np.ndarray):
+            return self.load_array(image, image_id)
+        fix = ('image.numpy(), as (H, W, 3), RGB, uint8' if isinstance(image, torch.Tensor) else
+               'list(images)' if hasattr(image, '__iter__') and not isinstance(image, bytes) else
+               'its path, or the result of PIL.Image.open')
+        raise DataError('an image must be a path, an array (H, W, 3) or a PIL image; several must be a list or tuple; '
+                        f'got {type(image).__name__}. Pass {fix}')
 
     def prepare(self, loaded, image_id) -> ReadImage:
         """Prepare the result of `open`, or a part of it, for the model; it may be changed in place."""

@@ -1,6 +1,6 @@
 """Predictions for the frames of a video: the video with the predictions drawn in, and results frame by frame."""
 import json
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -53,24 +53,39 @@ def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool)
         OutputError: ``out_dir`` cannot be written into, or holds such files.
         SetupError: PyAV is not installed.
     """
-    path, out_dir, labels = Path(path).expanduser(), Path(out_dir).expanduser(), None
+    path, out_dir = Path(path).expanduser(), Path(out_dir).expanduser()
     segments = isinstance(predictor, SegmentationPredictor)
     if frame_labels and not segments:
         raise ConfigError('--frame-labels works only with a segmentor; the results of a detector are in results.json')
-    target = out_dir / f'{path.stem}.mp4'
+    target, results = out_dir / f'{path.stem}.mp4', out_dir / 'results.json'
     if target.resolve() == path.resolve():
         raise DataError(f'the output folder {out_dir} holds the video, which would be overwritten. Use another folder')
     if not path.is_file():
         raise DataError(f'there is no video {path.absolute()}')
-    with OwnFiles(out_dir, predictor.tool, overwrite) as own, _Reader(path) as frames:
+    found = 0
+    with OwnFiles(out_dir, predictor.tool, overwrite) as own, _Frames(path) as frames:
+
+        def drawn(write_record):
+            """Predict the frames, write the results, and yield the drawn pictures with their times."""
+            nonlocal found
+            for number, (picture, seconds, pts) in enumerate(tqdm(frames, total=frames.expected, unit='frame')):
+                image = predictor.reader.read(picture, number)
+                sample = predictor(image)
+                if frame_labels:
+                    name = f'labels/{path.stem}/{number:06}.png'
+                    own.claim(name)
+                    predictor.write_labels(sample, out_dir / name)
+                for record in () if segments else predictor.to_coco(sample, image_id=number, seconds=seconds):
+                    write_record(record)
+                    found += 1
+                yield predictor.drawing.draw(image.picture, sample), pts
+            if not frames.count:
+                raise DataError(f'{path} has no frame that can be read' + (f': {frames.error}' if frames.error else ''))
+
         own.claim(target.name, *predictor.last_files)
-        if frame_labels:
-            def labels(number, sample):
-                name = f'labels/{path.stem}/{number:06}.png'
-                own.claim(name)
-                predictor.write_labels(sample, out_dir / name)
         try:
-            found = _predict_all(predictor, frames, target, None if segments else out_dir / 'results.json', labels)
+            with nullcontext() if segments else _json_list(results) as write_record:
+                _write_video(target, drawn(write_record), frames)
             predictor.write_classes(out_dir, **({} if segments else dict(image_ids='numbers of frames, from 0')))
         except OSError as error:
             raise OutputError(f'cannot write into {out_dir}: {error.strerror or error}') from error
@@ -81,28 +96,7 @@ def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool)
     return written
 
 
-def _predict_all(predictor, frames, target, results, labels):
-    """Predict all frames and return how many objects were found."""
-    found = 0
-    with ExitStack() as files:
-        write_record = files.enter_context(_json_list(results)) if results else None
-        write_frame = files.enter_context(_video(target, frames))
-        for number, (picture, seconds, pts) in enumerate(tqdm(frames, total=frames.expected, unit='frame')):
-            image = predictor.reader.read(picture, number)
-            sample = predictor(image)
-            for record in predictor.to_coco(sample, image_id=number, seconds=seconds) if results else ():
-                write_record(record)
-                found += 1
-            if labels:
-                labels(number, sample)
-            write_frame(predictor.drawing.draw(image.picture, sample), pts)
-        if not frames.count:
-            raise DataError(f'{frames.path} has no frame that can be read'
-                            + (f': {frames.error}' if frames.error else ''))
-    return found
-
-
-class _Reader:
+class _Frames:
     """The frames of a video as displayed: RGB (H, W, 3) uint8, time in seconds, and time in units of the stream.
 
     Iteration ends where the video ends or breaks off; ``error`` then holds the reason.
@@ -110,7 +104,7 @@ class _Reader:
 
     def __init__(self, path):
         av = import_av()
-        self.path, self.count, self.error, self._errors = path, 0, '', av.error.FFmpegError
+        self.count, self.error, self._errors = 0, '', av.error.FFmpegError
         try:
             self._file = av.open(str(path))
         except self._errors as error:
@@ -122,9 +116,8 @@ class _Reader:
         stream.thread_type = 'AUTO'
         self.rate = stream.average_rate or stream.guessed_rate or _RATE
         self.time_base = stream.time_base or 1 / self.rate
-        seconds = (self._file.duration or 0) / av.time_base
-        #: The approximate number of frames, only for the progress bar.
-        self.expected = stream.frames or round(seconds * self.rate) or None
+        #: The number of frames if the file has it, for the progress bar.
+        self.expected = stream.frames or None
 
     def __enter__(self):
         return self
@@ -133,16 +126,13 @@ class _Reader:
         self._file.close()
 
     def __iter__(self):
-        first, last = None, -1
-        step = max(round(1 / (self.rate * self.time_base)), 1)
+        first, step = None, max(round(1 / (self.rate * self.time_base)), 1)
+        last = -step
         try:
             for frame in self._file.decode(self._stream):
-                time = frame.pts
-                if time is not None:
-                    first = time if first is None else first
-                    time -= first
+                first = frame.pts if first is None else first
                 # a frame without a time, or with an earlier one, follows the previous frame
-                last = time if time is not None and time > last else last + step if self.count else 0
+                last = last + step if frame.pts is None or frame.pts - first <= last else frame.pts - first
                 picture = frame.to_ndarray(format='rgb24')
                 turns = round(getattr(frame, 'rotation', 0) / 90) % 4  # rotation tag, as phones write it
                 self.count += 1
@@ -151,28 +141,22 @@ class _Reader:
             self.error = first_line(error)
 
 
-@contextmanager
-def _video(path, frames):
-    """Yield a function that adds a picture, RGB (H, W, 3) uint8, with its time to a new video."""
-    av = import_av()
+def _write_video(path, pictures, frames):
+    """Write pictures, RGB (H, W, 3) uint8, with their times, in units of some `_Frames`, as a new video."""
+    av, height = import_av(), None
     with atomic_write(path) as part, av.open(str(part), 'w', format='mp4', options=dict(movflags='faststart')) as file:
         stream = file.add_stream('libx264', rate=frames.rate, options=dict(crf='20'))
         stream.pix_fmt, stream.time_base, stream.codec_context.time_base = 'yuv420p', frames.time_base, frames.time_base
-        size = []
-
-        def write(picture, pts):
-            height, width = picture.shape[:2]
-            if not size:
-                size[:] = height, width
+        for picture, pts in pictures:
+            if height is None:
+                height, width = picture.shape[:2]
                 stream.width, stream.height = width + width % 2, height + height % 2
-            picture = picture[:size[0], :size[1]]  # a stream may change its size
+            picture = picture[:height, :width]  # a stream may change its size
             picture = np.pad(picture, [(0, stream.height - picture.shape[0]), (0, stream.width - picture.shape[1]),
                                        (0, 0)], mode='edge')
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format='rgb24')
             frame.pts, frame.time_base = pts, frames.time_base
             file.mux(stream.encode(frame))
-
-        yield write
         file.mux(stream.encode(None))
 
 

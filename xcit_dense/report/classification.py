@@ -9,8 +9,7 @@ from mmengine.dist import collect_results
 from PIL import Image, ImageDraw, ImageOps
 
 from ..data.imagenet import short_names
-from ..draw.colours import ALARM, FAINT, FRAME, INK, PAPER
-from ..draw.names import fit_text, font_of, legible
+from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, fit_text, font_of, legible
 from ..files import atomic_write
 from ..text import counted, listed
 from ..train.sharding import unwrapped

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from pycocotools import mask as mask_api
 
-from ..draw.objects import draw_objects
+from ..draw.pictures import draw_objects
 
 #: The least IoU of boxes of an object and its prediction, and the lowest score that counts: that of drawing.
 IOU, SCORE = 0.5, 0.3

@@ -6,7 +6,7 @@ import numpy as np
 from mmengine.dist import all_gather_object, get_rank
 
 from ..compat.patches import evaluations_made_by
-from ..draw.colours import class_colours
+from ..draw.classes import class_colours
 from ..text import counted, listed
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near
 from .detected import IOU, RULE, SCORE, Objects, draw_sides

@@ -13,8 +13,8 @@ from ..compat.mmengine_private import is_resumed
 from ..config.framework import framework_of
 from ..data.datasets import datasets
 from ..draw import class_colours
-from ..draw.names import chip, text_size
-from ..draw.objects import paste
+from ..draw.classes import chip, text_size
+from ..draw.pictures import paste
 from ..errors import ConfigError
 from ..predict.drawing import Drawing
 from ..predict.reading import ImageReader, picture_of

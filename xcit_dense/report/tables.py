@@ -4,7 +4,7 @@ import textwrap
 
 import numpy as np
 
-from ..draw.names import font_of, legible
+from ..draw.classes import font_of, legible
 from ..draw.plots import INK, new_figure
 from ..files import atomic_write
 from ..text import counted, printable

@@ -35,7 +35,7 @@ from xcit_dense.data.check import (
 )
 from xcit_dense.data.check.findings import choose_samples, each_kind_first
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.draw.colours import class_colours
+from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import ConfigError, DataError, OutputError
 from xcit_dense.files import RECORD
 

@@ -8,8 +8,7 @@ from pycocotools import mask as mask_api
 
 from helpers.faulty_data import coco, fields, rewrite
 from xcit_dense.data.check import Report, check_data_set, draw_contact_sheet
-from xcit_dense.draw.colours import class_colours
-from xcit_dense.draw.names import draw_legend, font_of
+from xcit_dense.draw.classes import class_colours, draw_legend, font_of
 
 #: A cell of the sheet takes a picture of this size as it is; before it is a gap.
 WIDTH, HEIGHT, GAP = 480, 360, 12

@@ -7,9 +7,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 from ...draw import class_colours, draw_map, draw_objects
-from ...draw.colours import ALARM, FRAME, INK, PAPER, WHITE
-from ...draw.names import chip, draw_legend, fit_text, font_of
-from ...draw.objects import paste
+from ...draw.classes import ALARM, FRAME, INK, PAPER, WHITE, chip, draw_legend, fit_text, font_of
+from ...draw.pictures import paste
 from ...errors import DataError
 from ...text import counted
 from ..channels import CHANNEL_SUFFIXES, decode, stretched

@@ -1,31 +1,25 @@
 """A trained model that is called from Python: images in, arrays out."""
 import copy
 import os
+from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import overload
 
 import numpy as np
-import torch
 from mmengine.config import Config
 from mmengine.structures import PixelData
-from PIL import Image
 
 from ..config.framework import framework_of
 from ..config.loading import load_config
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, SetupError
 from ..files import OwnFiles
 from ..text import counted, first_line, listed
-from .big_images import BigImage
-from .cut_masks import CutMasks
 from .exported import config_of, is_exported, open_exported
+from .merging import CutMasks
 from .predictor import build_predictor
-from .results import Objects, Regions
-from .tiled import Tiled, draw_objects, fill_labels, find_objects, sample_of_labels
-from .tiling import tiling_of
-
-#: For type checkers and editors, which then complete what a call returns.
-AnyImage = str | os.PathLike | np.ndarray | Image.Image
+from .tiled import Tiled, draw_objects, fill_labels, find_objects, sample_of_labels, scores_of
+from .tiles import BigImage, tiling_of
 
 
 def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_options: dict = None,
@@ -64,12 +58,9 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
     if runtime is not None:
         raise ConfigError(f'runtime={runtime!r} works only with an exported file (.onnx); a checkpoint runs in torch')
     if checkpoint is None:
-        if isinstance(config, (str, os.PathLike)) and not Path(config).exists():
-            raise ConfigError(f'there is no work dir {Path(config).absolute()}. For a config, give the weights too: '
-                              'load(config, checkpoint)')
         if isinstance(config, Config) or not Path(config).is_dir():
-            raise ConfigError(f'{getattr(config, "filename", config)} is not a work dir, which would have both config '
-                              'and weights. Give the weights too: load(config, checkpoint)')
+            raise ConfigError(f'there is no work dir {getattr(config, "filename", config)}, which would have both '
+                              'config and weights. For a config, give the weights too: load(config, checkpoint)')
         checkpoint = config
     if isinstance(config, Config):
         cfg = copy.deepcopy(config)
@@ -98,6 +89,74 @@ def _dumped_in(work_dir):
     return Path(work_dir, found[0])
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Objects:
+    """The objects that a detector finds in an image, highest score first.
+
+    Args:
+        boxes: (n, 4) float32: left, top, right, bottom in pixels of the image.
+        scores: (n,) float32, from 0 to 1.
+        labels: (n,) int64: indices into ``classes`` of the model.
+        names: The class names of the n objects.
+        masks: (n, H, W) bool, or None if the model has none. For an image that was predicted in tiles, a
+            `xcit_dense.predict.merging.CutMasks`: ``masks[i]`` is one mask, ``numpy.asarray(masks)`` all of them.
+    """
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    names: tuple
+    masks: np.ndarray | CutMasks | None
+    _draw: callable = None
+
+    def __len__(self):
+        return len(self.scores)
+
+    def __repr__(self):
+        found = [f'{count} {name}' for name, count in Counter(self.names).most_common()]
+        masks = 'without masks' if self.masks is None else 'with masks'
+        return f'<{counted(len(self), "objects")} {masks}{": " if found else ""}{listed(found)}>'
+
+    def draw(self) -> np.ndarray:
+        """Return the image with all these objects drawn: RGB (H, W, 3) uint8."""
+        return self._draw()
+
+    def to_supervision(self):
+        """Return ``supervision.Detections``, with the names as ``data['class_name']``.
+
+        Raises:
+            SetupError: The package supervision is not installed.
+        """
+        try:
+            import supervision
+        except ImportError as error:
+            raise SetupError('to_supervision needs the package supervision: pip install supervision') from error
+        return supervision.Detections(
+            xyxy=self.boxes, mask=None if self.masks is None else np.asarray(self.masks), confidence=self.scores,
+            class_id=self.labels, data=dict(class_name=np.array(self.names, dtype=str)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Regions:
+    """The prediction of a segmentor for each pixel of an image.
+
+    Args:
+        labels: (H, W) int64: indices into ``classes`` of the model.
+        scores: (H, W) float32: the probability of the label by softmax. None if not requested, or if the image is so
+            large that the model does not keep the scores of all classes.
+    """
+    labels: np.ndarray
+    scores: np.ndarray | None
+    _draw: callable = None
+
+    def __repr__(self):
+        height, width = self.labels.shape
+        return f'<labels of {height} x {width} pixels: {counted(len(np.unique(self.labels)), "classes")}>'
+
+    def draw(self) -> np.ndarray:
+        """Return the image with the colours of the classes over it: RGB (H, W, 3) uint8."""
+        return self._draw()
+
+
 class _Loaded:
     """What detectors and segmentors have in common."""
 
@@ -109,15 +168,14 @@ class _Loaded:
         self.model = predictor.model
 
     def __repr__(self):
-        name = type(self.model).__name__
         device = getattr(next(self.model.parameters(), None), 'device', 'cpu')  # of an exported file
         classes = f'{counted(len(self.classes), "classes")}: {listed(self.classes)}'
-        return f'<{type(self).__name__}: {name} on {device}, {classes}>'
+        return f'<{type(self).__name__}: {type(self.model).__name__} on {device}, {classes}>'
 
-    def _read(self, image, number, reader=None):
+    def _read(self, image, number, reader):
         """Read an image; errors about a file name it."""
         try:
-            return (reader or self._predictor.reader).read(_as_given(image), number)
+            return reader.read(image, number)
         except DataError:
             raise
         except Exception as error:  # of many types, depending on what is in the file
@@ -125,28 +183,23 @@ class _Loaded:
                 raise
             raise DataError(f'{image} cannot be read: {first_line(error)}') from error
 
-    def _call(self, images, batch_size, to_result, tiling=None, to_tiled_result=None):
+    def _call(self, images, batch_size, tiling, to_result, to_tiled_result):
         if batch_size < 1:
             raise ConfigError(f'batch_size must be at least 1, got {batch_size!r}')
+        if tiling and batch_size > 1:
+            raise ConfigError(f'batch_size={batch_size} cannot be used with tile: tiles are predicted one by one. '
+                              'Omit one of them')
+        reader = Tiled(self._predictor, tiling).reader if tiling else self._predictor.reader
         several = isinstance(images, (list, tuple))
         images, results = list(images) if several else [images], []
-        if tiling:
-            if batch_size > 1:
-                raise ConfigError(f'batch_size={batch_size} cannot be used with tile: tiles are predicted one by one. '
-                                  'Omit one of them')
-            reader = Tiled(self._predictor, tiling).reader
-            for number, image in enumerate(images):
-                read = self._read(image, number, reader)
-                if isinstance(read, BigImage):
-                    results.append(to_tiled_result(read))
-                else:
-                    results.append(to_result(read.picture, self._predictor.samples([read])[0]))
-            return results if several else results[0]
         for start in range(0, len(images), batch_size):
-            batch = [self._read(image, number)
+            batch = [self._read(image, number, reader)
                      for number, image in enumerate(images[start:start + batch_size], start)]
-            for image, sample in zip(batch, self._predictor.samples(batch), strict=True):
-                results.append(to_result(image.picture, sample))
+            if isinstance(batch[0], BigImage):
+                results.append(to_tiled_result(batch[0]))
+            else:
+                results += [to_result(image.picture, sample)
+                            for image, sample in zip(batch, self._predictor.samples(batch), strict=True)]
         return results if several else results[0]
 
 
@@ -162,16 +215,8 @@ class LoadedDetector(_Loaded):
         super().__init__(predictor)
         self.threshold = threshold
 
-    @overload
-    def __call__(self, images: AnyImage, *, batch_size: int = ..., threshold: float | None = ...,
-                 tile: int | None = ..., overlap: float | None = ...) -> Objects: ...
-
-    @overload
-    def __call__(self, images: list | tuple, *, batch_size: int = ..., threshold: float | None = ...,
-                 tile: int | None = ..., overlap: float | None = ...) -> list[Objects]: ...
-
     def __call__(self, images, *, batch_size: int = 1, threshold: float = None, tile: int = None,
-                 overlap: float = None):
+                 overlap: float = None) -> 'Objects | list[Objects]':
         """Find the objects in an image, or in each image of a list.
 
         Args:
@@ -194,7 +239,7 @@ class LoadedDetector(_Loaded):
         threshold = self.threshold if threshold is None else threshold
         if np.isnan(threshold):  # no score is above it
             raise ConfigError(f'threshold must be a number, got {threshold}')
-        return self._call(images, batch_size, partial(self._to_result, threshold), tiling_of(tile, overlap),
+        return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, threshold),
                           partial(self._to_tiled_result, threshold))
 
     def _to_result(self, threshold, picture, sample):
@@ -219,37 +264,27 @@ class LoadedDetector(_Loaded):
 class LoadedSegmentor(_Loaded):
     """A segmentor. Create it with `load`."""
 
-    @overload
-    def __call__(self, images: AnyImage, *, batch_size: int = ..., scores: bool = ..., tile: int | None = ...,
-                 overlap: float | None = ...) -> Regions: ...
-
-    @overload
-    def __call__(self, images: list | tuple, *, batch_size: int = ..., scores: bool = ..., tile: int | None = ...,
-                 overlap: float | None = ...) -> list[Regions]: ...
-
-    def __call__(self, images, *, batch_size: int = 1, scores: bool = True, tile: int = None, overlap: float = None):
+    def __call__(self, images, *, batch_size: int = 1, scores: bool = True, tile: int = None,
+                 overlap: float = None) -> 'Regions | list[Regions]':
         """Predict the class of each pixel of an image, or of each image of a list.
 
         Args:
             images: As for `LoadedDetector`.
-            batch_size: As for `LoadedDetector`.
             scores: Whether to return the probabilities of the labels; without them it is faster.
-            tile: As for `LoadedDetector`; where tiles overlap, their scores are blended.
-            overlap: As for `LoadedDetector`.
+            batch_size, tile, overlap: As for `LoadedDetector`; where tiles overlap, their scores are blended.
 
         Returns:
             `Regions`, or a list of them.
 
         Raises:
-            ConfigError: As for `LoadedDetector`.
-            DataError: As for `LoadedDetector`.
+            ConfigError, DataError: As for `LoadedDetector`.
         """
-        return self._call(images, batch_size, partial(self._to_result, scores), tiling_of(tile, overlap),
+        return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, scores),
                           partial(self._to_tiled_result, scores))
 
     def _to_result(self, with_scores, picture, sample):
         labels, logits = sample.pred_sem_seg.data, sample.get('seg_logits')
-        scores = _scores(logits.data, labels) if with_scores and logits is not None else None
+        scores = scores_of(logits.data, labels) if with_scores and logits is not None else None
         if with_scores and 'label_scores' in sample:  # of an exported file
             scores = sample.label_scores.data[0].numpy()
         drawn = type(sample)(metainfo=sample.metainfo, pred_sem_seg=PixelData(data=labels.cpu()))
@@ -258,29 +293,8 @@ class LoadedSegmentor(_Loaded):
     def _to_tiled_result(self, with_scores, image):
         labels = np.empty((image.height, image.width), np.int64)
         scores = np.empty(labels.shape, np.float32) if with_scores else None
-        if not fill_labels(self._predictor, image, labels, _scores, scores):
+        if not fill_labels(self._predictor, image, labels, scores):
             scores = None
         picture = image.picture()
-        drawn = sample_of_labels(labels, picture)
-        return Regions(labels, scores, partial(self._predictor.drawing.draw, picture, drawn))
-
-
-def _as_given(image):
-    """Return an image if it is of a type that can be read."""
-    if not isinstance(image, (str, os.PathLike, np.ndarray, Image.Image)):
-        fix = ('image.numpy(), as (H, W, 3), RGB, uint8' if isinstance(image, torch.Tensor) else
-               'list(images)' if hasattr(image, '__iter__') and not isinstance(image, bytes) else
-               'its path, or the result of PIL.Image.open')
-        raise DataError('an image must be a path, an array (H, W, 3) or a PIL image; several must be a list or tuple; '
-                        f'got {type(image).__name__}. Pass {fix}')
-    return image
-
-
-def _scores(logits, labels):
-    """Return the probabilities (H, W) of labels (1, H, W); a single output is already the probability of label 1."""
-    if len(logits) == 1:
-        found = torch.where(labels > 0, logits, 1 - logits)[0]
-    else:
-        best = logits.max(0).values
-        found = 1 / (logits - best).exp_().sum(0)
-    return found.float().cpu().numpy()
+        return Regions(labels, scores, partial(self._predictor.drawing.draw, picture,
+                                               sample_of_labels(labels, picture)))

@@ -1,0 +1,216 @@
+"""How an image is cut into tiles, and images that are read so: in memory, or strip by strip if pyvips is installed."""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from ..errors import ConfigError, DataError
+from ..text import first_line
+from .reading import picture_of
+
+#: The default share of a tile that the next one covers too.
+OVERLAP = 0.2
+
+
+class Span(NamedTuple):
+    """Pixels of one axis, from ``start`` up to but not including ``end``."""
+    start: int
+    end: int
+
+
+class Tile(NamedTuple):
+    """A part of an image: its position in the grid, and its pixels."""
+    row: int
+    column: int
+    y: Span
+    x: Span
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tiles of one size that cover an image evenly.
+
+    Args:
+        tile: Width and height of a tile in pixels; in a narrower image, tiles are as wide as the image.
+        overlap: The least share of a tile that the next one covers too: at least 0, below 1.
+
+    Raises:
+        ConfigError: A value is invalid.
+    """
+    tile: int
+    overlap: float = OVERLAP
+
+    def __post_init__(self):
+        if isinstance(self.tile, bool) or not isinstance(self.tile, int) or self.tile < 1:
+            raise ConfigError(f'tile (--tile) must be a whole number of pixels, at least 1, got {self.tile!r}. Try '
+                              '1024')
+        if not 0 <= self.overlap < 1:
+            raise ConfigError(f'overlap (--overlap) must be a share of a tile, at least 0 and below 1, got '
+                              f'{self.overlap!r}. Try {OVERLAP}')
+
+    def check(self, smallest: int):
+        """Raise `ConfigError` if a tile is smaller than the smallest image that a model accepts, in pixels."""
+        if self.tile < smallest:
+            raise ConfigError(f'tile (--tile) is {self.tile}, but the model needs images of at least {smallest} x '
+                              f'{smallest} pixels. Use {smallest} or more')
+
+    def fits(self, height: int, width: int) -> bool:
+        """Whether an image fits into one tile."""
+        return max(height, width) <= self.tile
+
+    def spans(self, length: int) -> list:
+        """Return the `Span`s of the tiles along an axis of ``length`` pixels, all of one length."""
+        if length <= self.tile:
+            return [Span(0, length)]
+        step = max(int(self.tile * (1 - self.overlap) + 1e-9), 1)
+        gaps = -(-(length - self.tile) // step)
+        starts = [i * (length - self.tile) // gaps for i in range(gaps + 1)]
+        return [Span(start, start + self.tile) for start in starts]
+
+    def tiles(self, height: int, width: int) -> list:
+        """Return the `Tile`s of an image, row by row."""
+        return [Tile(row, column, y, x) for row, y in enumerate(self.spans(height))
+                for column, x in enumerate(self.spans(width))]
+
+
+def tiling_of(tile, overlap) -> Tiling | None:
+    """Return the `Tiling` that options ask for, or None if ``tile`` is None.
+
+    Raises:
+        ConfigError: A value is invalid, or ``overlap`` is given without ``tile``.
+    """
+    if tile is None:
+        if overlap is not None:
+            raise ConfigError(f'overlap (--overlap) {overlap!r} needs tile (--tile). Set it too, for example to 1024')
+        return None
+    return Tiling(tile, OVERLAP if overlap is None else overlap)
+
+
+class TiledReader:
+    """Reads images that fit into one tile as another reader does, and larger ones as `BigImage`.
+
+    Args:
+        reader: An `ImageReader`, or an object with its ``open``, ``prepare`` and ``reads_plainly``.
+        tiling: The tiles.
+    """
+
+    def __init__(self, reader, tiling: Tiling):
+        self._reader, self._tiling = reader, tiling
+
+    def read(self, image, image_id):
+        """Read an image like `ImageReader.read`; return a `ReadImage` or a `BigImage`."""
+        if (opened := _opened_in_strips(image, self._reader)) and not self._tiling.fits(opened.height, opened.width):
+            return BigFile(image, opened, self._reader, self._tiling, image_id)
+        loaded = self._reader.open(image, image_id)
+        if self._tiling.fits(*loaded['img'].shape[:2]):
+            return self._reader.prepare(loaded, image_id)
+        return BigImage(loaded, self._reader, self._tiling, image_id)
+
+
+class BigImage:
+    """An image that is larger than a tile, in memory.
+
+    Args:
+        loaded: What the config's loader returns.
+        reader: The `ImageReader` that prepares tiles.
+        tiling: The tiles.
+        image_id: The id of the image.
+    """
+
+    def __init__(self, loaded, reader, tiling, image_id):
+        self._loaded = loaded
+        self._set(loaded['img'].shape[:2], reader, tiling, image_id)
+
+    def _set(self, size, reader, tiling, image_id):
+        (self.height, self.width), self._reader, self.id = size, reader, image_id
+        self.tiles = tiling.tiles(self.height, self.width)
+        self.margin = max(2, tiling.tile // 100)
+
+    def read(self):
+        """Yield pairs of a `Tile` and its `ReadImage`, row by row."""
+        for span, first, loaded in self._rows(list(dict.fromkeys(tile.y for tile in self.tiles))):
+            for tile in self.tiles:
+                if tile.y == span:
+                    cut = np.s_[span.start - first:span.end - first, tile.x.start:tile.x.end]
+                    part = loaded['img'][cut].copy()  # steps of the pipeline may work in place
+                    yield tile, self._reader.prepare(dict(loaded, img=part, img_shape=part.shape[:2],
+                                                          ori_shape=part.shape[:2]), self.id)
+
+    def picture(self, longest: int = None) -> np.ndarray:
+        """Return the image as RGB (H, W, 3) uint8, reduced if a side is longer than ``longest``."""
+        share = min(1, (longest or max(self.height, self.width)) / max(self.height, self.width))
+        return self._picture(max(round(self.height * share), 1), max(round(self.width * share), 1))
+
+    def _rows(self, spans):
+        """Yield each span with the first row and the loader's output for at least the rows of the span."""
+        for span in spans:
+            yield span, 0, self._loaded
+
+    def _picture(self, height, width):
+        picture = picture_of(self._loaded)
+        return picture if picture.shape[:2] == (height, width) else cv2.resize(
+            picture, (width, height), interpolation=cv2.INTER_AREA)
+
+
+class BigFile(BigImage):
+    """A file that is read from top to bottom, once for the tiles and once for the drawing; memory holds a row of tiles.
+
+    Args:
+        path: The file.
+        opened: The file as pyvips opens it.
+        reader, tiling, image_id: As for `BigImage`.
+    """
+
+    def __init__(self, path, opened, reader, tiling, image_id):
+        self._path, self._opened = path, opened
+        self._set((opened.height, opened.width), reader, tiling, image_id)
+
+    def _rows(self, spans):
+        import pyvips
+        region, done, strip = pyvips.Region.new(_opened(self._path)), 0, None
+        for span in spans:
+            try:
+                new = _pixels(region.fetch(0, done, self.width, span.end - done), span.end - done, self._opened)
+            except pyvips.Error as error:
+                raise DataError(f'{self._path} cannot be read beyond row {done}: {first_line(error)}') from error
+            strip = new if strip is None else np.concatenate([strip[len(strip) - (done - span.start):], new])
+            done = span.end
+            yield span, span.start, self._reader.open(strip, 0)
+
+    def _picture(self, height, width):
+        import pyvips
+        image = (_opened(self._path) if (height, width) == (self.height, self.width) else
+                 pyvips.Image.thumbnail(str(self._path), width, height=height, size='force', no_rotate=True))
+        picture = _pixels(image.write_to_memory(), image.height, image)
+        return picture if picture.ndim == 3 else picture[..., None].repeat(3, 2)
+
+
+def _opened_in_strips(image, reader):
+    """Return a file as pyvips opens it; None if it is no file, or if strips would differ from what the reader returns.
+    """
+    if not isinstance(image, (str, Path)) or not reader.reads_plainly:
+        return None
+    try:
+        import pyvips
+    except (ImportError, OSError):  # OSError: the package is installed, its C library is not
+        return None
+    try:
+        opened = _opened(image)
+    except pyvips.Error:  # the other reader reads it, or reports what is wrong
+        return None
+    turned = opened.get_typeof('orientation') and opened.get('orientation') > 1
+    plain = (opened.format, opened.bands, opened.interpretation) in (('uchar', 3, 'srgb'), ('uchar', 1, 'b-w'))
+    return opened if plain and not turned else None
+
+
+def _opened(path):
+    import pyvips
+    return pyvips.Image.new_from_file(str(path), access='sequential', fail_on='truncated')
+
+
+def _pixels(data, height, image):
+    """Return the bytes of a pyvips image as an array (H, W, 3) or (H, W)."""
+    array = np.frombuffer(data, np.uint8).reshape(height, image.width, image.bands)
+    return array[..., 0] if image.bands == 1 else array
