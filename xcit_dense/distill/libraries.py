@@ -9,7 +9,7 @@ from mmpretrain.models import BaseClassifier
 from ..config.loading import get_config, read_config
 from ..data.classes import heads_of_classes
 from ..errors import ConfigError, SetupError
-from ..text import nearest
+from ..text import did_you_mean
 
 
 class Normalisation(NamedTuple):
@@ -114,6 +114,4 @@ LIBRARIES = dict(timm=Timm, mmpretrain=MMPretrain, xcit_dense=Own)
 
 
 def _unknown(name, library, known):
-    near = nearest(name, known, 3)
-    return ConfigError(f'model.teacher.name: {library} has no model {name!r}'
-                       + (f'; did you mean {" or ".join(near)}?' if near else ''))
+    return ConfigError(f'model.teacher.name: {library} has no model {name!r}{did_you_mean(name, known, 3)}')

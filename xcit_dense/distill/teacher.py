@@ -8,7 +8,7 @@ from torch import nn
 from ..data.classes import difference_of, known_classes
 from ..data.imagenet import same_classes
 from ..errors import CheckpointError, ConfigError, DataError
-from ..text import counted, nearest
+from ..text import counted, did_you_mean
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.load import state_for
 from .libraries import LIBRARIES, Normalisation
@@ -68,9 +68,8 @@ class TeacherOptions:
 
     def __post_init__(self):
         if self.library not in LIBRARIES:
-            near = nearest(self.library, LIBRARIES)
             raise ValueError(f'teacher.library must be {", ".join(LIBRARIES)}, got {self.library!r}'
-                             + (f'; did you mean {near[0]}?' if near else ''))
+                             + did_you_mean(self.library, LIBRARIES))
 
     def find(self):
         """Find the model in its library, which must be installed, but build nothing.

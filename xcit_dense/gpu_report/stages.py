@@ -14,7 +14,7 @@ from traceback import format_exc
 from ..errors import ConfigError
 from ..files import atomic_write
 from ..machine import describe_machine
-from ..text import nearest
+from ..text import did_you_mean
 from .checks import Check, Outcome, Setting
 
 #: The stages in the order in which they run, what each is about, and the module that holds its `CHECKS`.
@@ -48,9 +48,8 @@ def choose(stages, names) -> dict:
     known = [check.name for found in checks.values() for check in found]
     for name in names:
         if name not in known:
-            near = nearest(name, known)
             raise ConfigError(f'--checks: there is no {name!r} in the chosen stages'
-                              + (f'; did you mean {near[0]}?' if near else f'; there are {", ".join(known)}'))
+                              + did_you_mean(name, known, otherwise=f'; there are {", ".join(known)}'))
     return {stage: [check for check in found if not names or check.name in names] for stage, found in checks.items()}
 
 
