@@ -58,7 +58,7 @@ engine.data.find_images data.datasets, engine.hooks.FuseHook train.hooks, engine
 engine.runner.DenseRunner train.runner, engine.saving.DenseCheckpointHook train.saving,
 engine.startup.StartupHook train.startup, engine.sharding.wrap_blocks train.sharding,
 engine.loading.ResumableLoader train.loaders, engine.segmentation.ImageFolderDataset data.image_folders,
-engine.settings.differences config.differences, engine.predict.build_predictor predict.predictor,
+engine.settings.differences config.check.keys, engine.predict.build_predictor predict.predictor,
 engine.check_config.check_config config.check"""
 
 

@@ -39,7 +39,7 @@ _MOVED = {
                                                       'sharding', 'startup')},
     'engine.check_config': 'config.check',
     'engine.measure': 'benchmark.measure',
-    'engine.settings': 'config.differences',
+    'engine.settings': 'config.check.keys',
     'engine.predict': 'predict.predictor',
     'engine.segmentation': 'for_mmseg',
 }
