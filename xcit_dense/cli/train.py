@@ -66,7 +66,6 @@ def _run(args):
     from ..config import options
     from ..config.check import explained
     from ..config.loading import load_config
-    from ..config.val_loss import set_val_loss
     from ..data.check import check_before_training
     from ..data.classes import take_classes
     from ..data.datasets import check_data
@@ -102,7 +101,7 @@ def _run(args):
     if args.auto_scale_lr:
         options.set_auto_scale_lr(cfg)
     if args.val_loss:
-        set_val_loss(cfg)
+        options.set_val_loss(cfg)
     if args.log:
         set_loggers(cfg, args.log)
     with explained(cfg):

@@ -8,7 +8,7 @@ import torch
 from mmengine.device import get_device
 from PIL import Image
 
-from ..config.resolution import find_resolution
+from ..config.testing import find_resolution
 from ..data.imagenet import imagenet_classes, short_names
 from ..errors import CheckpointError, ConfigError
 from ..models import XCiTClassifier
