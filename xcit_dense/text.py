@@ -25,6 +25,12 @@ def nearest(name, names, count: int = 1, cutoff: float = 0.6) -> list:
     return difflib.get_close_matches(str(name), list(dict.fromkeys(map(str, names))), n=count, cutoff=cutoff)
 
 
+def did_you_mean(name, names, count: int = 1, otherwise: str = '') -> str:
+    """Return the end of an error about an unknown name: ``; did you mean small or nano?``, else ``otherwise``."""
+    near = nearest(name, names, count)
+    return f'; did you mean {" or ".join(near)}?' if near else otherwise
+
+
 def first_line(error) -> str:
     """Return the first line of an error, or its type if it has no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

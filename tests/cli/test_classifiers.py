@@ -13,7 +13,7 @@ from helpers.tools import run_tool
 from xcit_dense import XCiTClassifier
 from xcit_dense.compat import versions
 from xcit_dense.config.loading import load_config
-from xcit_dense.config.resolution import set_test_size
+from xcit_dense.config.testing import set_test_size
 from xcit_dense.data.classes import outputs_of, set_classes, take_classes
 from xcit_dense.data.imagenet import imagenet_classes
 

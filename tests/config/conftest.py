@@ -4,7 +4,7 @@ from contextlib import ExitStack
 import pytest
 
 from helpers.paths import TINY_CONFIG
-from xcit_dense.config.check import check_config, findings
+from xcit_dense.config.check import check_config, keys
 from xcit_dense.errors import ConfigError
 
 
@@ -12,7 +12,7 @@ from xcit_dense.errors import ConfigError
 def hints(monkeypatch):
     """The lines that are logged as warnings, without their titles."""
     said = []
-    monkeypatch.setattr(findings, 'print_log',
+    monkeypatch.setattr(keys, 'print_log',
                         lambda text, **_: said.extend(line.strip() for line in text.splitlines()[1:]))
     return said
 

@@ -5,7 +5,7 @@ import pytest
 
 from helpers.paths import ROOT
 from helpers.recipes import CLASSIFIERS, DENSE, LOADABLE, RECIPES, path_of
-from xcit_dense.config.check.changes import changes
+from xcit_dense.config.check.keys import changes
 from xcit_dense.config.check.top_level import known_names
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import zoo

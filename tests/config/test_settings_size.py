@@ -4,7 +4,7 @@ from mmengine.config import Config
 
 from xcit_dense.config.image_size import compare_test_size, set_image_size, test_size_of
 from xcit_dense.config.loading import read_config
-from xcit_dense.config.resolution import find_resolution, set_test_size
+from xcit_dense.config.testing import find_resolution, set_test_size
 from xcit_dense.errors import ConfigError
 
 size_of_test = test_size_of
@@ -128,8 +128,9 @@ def test_the_resolution_of_a_classifier():
         set_test_size(cfg, 32)
         assert (steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size) == (40, 32)
     for dataset, words in (
-            (data(crop_size=(64, 32)), r'CenterCrop\(crop_size=\(64, 32\)\)'), (data(edge='long'), "edge='long'"),
-            (data(scale=(80, 80)), r'scale=\(80, 80\)'), (data(scale=0), 'scale=0'), (dict(pipeline=[]), 'no steps'),
+            *((data(**wrong), 'LoadImageFromFile, ResizeEdge, CenterCrop\\.') for wrong in (
+                dict(crop_size=(64, 32)), dict(edge='long'), dict(scale=(80, 80)), dict(scale=0))),
+            (dict(pipeline=[]), 'no steps'),
             ({}, 'no steps'), (dict(pipeline=[dict(type='Resize', scale=3)]), 'has Resize\\.')):
         assert find_resolution(dataset) == (None, 1.) and find_resolution(dataset, 5, 0.5) == (5, 0.5)
         with pytest.raises(ConfigError, match=words):

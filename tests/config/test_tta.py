@@ -10,7 +10,7 @@ from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import make_config
 from helpers.segmentors import let_many_classes_win
 from helpers.tools import run_tool
-from xcit_dense.config.tta import _augmented, set_tta
+from xcit_dense.config.testing import _augmented, set_tta
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import build_runner
 

@@ -7,7 +7,7 @@ from mmengine.config import Config
 
 from helpers.recipes import DENSE, VALIDATED
 from xcit_dense.config.loading import load_config
-from xcit_dense.config.val_loss import loss_dataloader, set_val_loss
+from xcit_dense.config.options import loss_dataloader, set_val_loss
 from xcit_dense.errors import ConfigError
 
 IMAGE, RESIZE = dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32))

@@ -13,9 +13,8 @@ from helpers.models import prefixed
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT, XCiTClassifier
-from xcit_dense.config.features import set_knn, set_linear
 from xcit_dense.config.loading import load_config
-from xcit_dense.config.resolution import set_test_size
+from xcit_dense.config.testing import set_knn, set_linear, set_test_size
 from xcit_dense.data.datasets import LOADERS
 from xcit_dense.errors import DataError
 from xcit_dense.ssl.dino import DINOHead
@@ -200,8 +199,8 @@ def with_option(option, change):
     (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'class token')),
     (TINY_CONFIG, ('--linear', ), None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
     ('xcit_s12_p16_dino', ('--knn', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
-    ('xcit_n12_p16_dino_small', ('--linear', ), None, ('labelled', 'such as xcit_n12_p8_small')),
-    ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_n12_p8_small', '--knn or --linear')),
+    ('xcit_n12_p16_dino_small', ('--linear', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
+    ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_s12_p16_custom', '--knn or --linear')),
     (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
     (TINY_CLS_CONFIG, ('--linear=1', ), 'broken', ('green/03.png', )),

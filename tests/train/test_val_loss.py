@@ -22,7 +22,7 @@ from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, assert_same_run, die, make_config, stop_after, terminate, train
 from helpers.tools import as_in_a_process_of_its_own
 from xcit_dense.config.loading import load_config
-from xcit_dense.config.val_loss import set_val_loss
+from xcit_dense.config.options import set_val_loss
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report.curves import read_curves
 from xcit_dense.train import build_runner

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ..text import nearest
+from ..text import did_you_mean
 
 
 def tool_names() -> list:
@@ -27,9 +27,9 @@ def main(argv=None):
     elif name is None:
         sys.exit(_describe(program))
     elif name not in tool_names():
-        meant = nearest(name, tool_names())
+        known = tool_names()
         sys.exit(f'error: there is no tool {name}'
-                 + (f'; did you mean {meant[0]}?' if meant else f'. The tools are {", ".join(tool_names())}'))
+                 + did_you_mean(name, known, otherwise=f'. The tools are {", ".join(known)}'))
     else:
         before, sys.argv = sys.argv, [f'{program} {name}', *rest]  # the name in its help
         try:

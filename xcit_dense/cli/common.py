@@ -11,7 +11,7 @@ from math import isfinite
 
 from ..errors import ConfigError, Stopped, XCiTDenseError
 from ..interrupts import stop_as_usual
-from ..text import nearest
+from ..text import did_you_mean, nearest
 
 #: Warnings of mmseg about how it calls itself.
 _ABOUT_ITSELF = '``build_loss`` would be deprecated', 'Default ``avg_non_ignore`` is False'
@@ -225,9 +225,7 @@ def check_choices(option: str, values, known):
     """Raise `ConfigError` unless all values of an option are known; for choices that need torch to be listed."""
     for value in values:
         if value not in known:
-            meant = nearest(value, known)
-            raise ConfigError(f'{option} accepts {", ".join(known)}; got {value!r}'
-                              + (f'; did you mean {meant[0]}?' if meant else ''))
+            raise ConfigError(f'{option} accepts {", ".join(known)}; got {value!r}{did_you_mean(value, known)}')
 
 
 def set_run_options(cfg, args):

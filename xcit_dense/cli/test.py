@@ -70,13 +70,11 @@ def _read_options(argv):
 
 
 def _run(args):
-    from ..config import features, options
+    from ..config import options, testing
     from ..config.framework import framework_of
     from ..config.image_size import compare_test_size
     from ..config.loading import load_config
-    from ..config.resolution import set_test_size
     from ..config.settings import Settings
-    from ..config.tta import set_tta
     from ..data.check import (
         ERROR,
         check_before_test,
@@ -123,9 +121,9 @@ def _run(args):
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False,
                       settings=Settings(args.image_size, batch_size=args.batch_size, workers=args.workers))
-    features.check_labelled(cfg, args.config, judged)
+    testing.check_labelled(cfg, args.config, judged)
     if judged:
-        features.check_classifier(cfg, args.config, judged)
+        testing.check_classifier(cfg, args.config, judged)
     if exported:
         file = open_exported(args.checkpoint, args.runtime)
         check_task(cfg, file, args.checkpoint)
@@ -136,11 +134,11 @@ def _run(args):
         raise ConfigError(f'the config has no {", ".join(missing)}, so there is nothing to test. To test on the '
                           'validation data, set test_dataloader = val_dataloader and so on in your own config')
     for size in sizes:  # impossible sizes are an error before the first test
-        set_test_size(copy.deepcopy(cfg), size, args.crop_ratio)
+        testing.set_test_size(copy.deepcopy(cfg), size, args.crop_ratio)
     if not sizes and (args.size, args.crop_ratio) != (None, None):
-        set_test_size(cfg, args.size, args.crop_ratio)
+        testing.set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
-    loaders = features.READ if judged else ('test_dataloader', )
+    loaders = testing.READ if judged else ('test_dataloader', )
     check_data(cfg, loaders=loaders)
     check_evaluators(cfg, ('test_dataloader', ))
     if wrong := [found.sentence for found in check_beside(cfg, loaders) if found.severity == ERROR]:
@@ -182,11 +180,11 @@ def _run(args):
     if args.dtype != 'float32':
         options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
     if args.knn:
-        features.set_knn(cfg, args.knn)
+        testing.set_knn(cfg, args.knn)
     elif args.linear:
-        features.set_linear(cfg, args.linear)
+        testing.set_linear(cfg, args.linear)
     if args.tta:
-        set_tta(cfg)
+        testing.set_tta(cfg)
     runner = build_runner(cfg)
     if judged:
         from ..ssl.features import load_features

@@ -65,7 +65,6 @@ def _run(args):
     options.check_loggers(args.log)
     from ..config.check import explained
     from ..config.loading import load_config
-    from ..config.val_loss import set_val_loss
     from ..data.check import check_before_training
     from ..data.classes import take_classes
     from ..data.datasets import check_data
@@ -101,7 +100,7 @@ def _run(args):
     if args.auto_scale_lr:
         options.set_auto_scale_lr(cfg)
     if args.val_loss:
-        set_val_loss(cfg)
+        options.set_val_loss(cfg)
     if args.log:
         options.add_hook(cfg, 'LoggersHook', loggers=args.log)
     with explained(cfg):

@@ -2,7 +2,7 @@
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..text import nearest
+from ..text import did_you_mean
 
 #: Suffixes of model files, which users pass as the config by mistake.
 _OF_MODELS = '.pth', '.pt', '.onnx', '.safetensors'
@@ -38,7 +38,6 @@ def find_config(name) -> Path:
     stem = path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return configs_folder() / f'{stem}.py'
-    near = nearest(stem, [p.stem for p in path.parent.glob('*.py')] + names, 3)
-    raise ConfigError(f'there is no config {name}'
-                      + (f'; did you mean {" or ".join(near)}?' if near else
-                         '; xcit_dense.list_models() lists the configs of this package'))
+    known = [p.stem for p in path.parent.glob('*.py')] + names
+    raise ConfigError(f'there is no config {name}' + did_you_mean(
+        stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))

@@ -1,7 +1,8 @@
-"""Change the image size of a config: in the pipelines of its data, its preprocessor and its sliding window.
+"""The image size of a config: in the pipelines of its data, its preprocessor and its sliding window.
 
 A box is the width and height that images are resized to fit into, in either orientation if their aspect ratio is kept.
-Everything that is measured in pixels is scaled by the factor by which an image of 4:3 grows or shrinks.
+Everything that is measured in pixels is scaled by the factor by which an image of 4:3 grows or shrinks. A classifier
+has one side instead: that of its crops.
 """
 import logging
 import math
@@ -14,12 +15,10 @@ from ..errors import ConfigError
 from ..text import type_name
 from ..weights.contents import config_of_checkpoint
 from .framework import framework_of
-from .resolution import find_resolution, scale_sides
+from .testing import find_resolution, is_side, square_side, steps_of
 
 #: Keys that hold one or more boxes, or a side for a classifier; and keys of crops and canvases, as height and width.
-_BOXES, _CROPS = ('scale', 'scales', 'img_scale'), ('crop_size', 'random_size_range', 'stride')
-#: Steps whose ``size`` is width and height; in other steps it is height and width.
-_SIZE_IS_BOX = ('Pad', )
+_BOXES, _CROPS = ('scale', 'scales', 'img_scale'), ('crop_size', 'random_size_range', 'stride', 'size')
 #: Steps and keys that have such a name but hold no pixels.
 _NO_PIXELS = ('RandomAffine.scale', 'SegRescale.scale', 'RandomErasing.scale')
 #: From this ratio of long to short side on, the long side does not limit any usual image.
@@ -48,10 +47,10 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
         if box[0] != box[1]:
             raise ConfigError(f'--image-size must be one side for this config, whose crops are square; got {box[0]} '
                               f'{box[1]}')
-        if not (_set_views(cfg, box[0]) or scale_sides(cfg, box[0], loaders)):
+        if not (_set_views(cfg, box[0]) or _set_sides(cfg, box[0], loaders)):
             raise ConfigError(_nothing_to_change(cfg, loaders))
         return
-    before, boxes = box_of(cfg), _boxes_in(_pipelines(cfg, LOADERS[:1]))
+    before, boxes = box_of(cfg), _boxes_of(cfg, LOADERS[0])
     if before is None:
         raise ConfigError(_nothing_to_change(cfg, loaders))
     new = _new_box(before, box)
@@ -60,26 +59,31 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     # training scales around that of the test keep their ratio to it; for others the largest takes its place
     extents = [_extent(pair) for pair in boxes]
     around = not extents or min(extents) <= _extent(before) <= max(extents)
-    trained = before if around else max(boxes, key=_extent)
-    for loader in loaders:
-        if cfg.get(loader):
-            view = _View(trained if loader == LOADERS[0] else before, new)
-            cfg[loader] = _in_pipelines(cfg[loader], view)
-    view = _View(trained, new)
+    trained = _ToBox(before if around else max(boxes, key=_extent), new)
+    for loader in filter(cfg.get, loaders):
+        cfg[loader] = _in_pipelines(cfg[loader], trained if loader == LOADERS[0] else _ToBox(before, new))
     if LOADERS[0] in loaders:
         if cfg.get('custom_hooks'):
-            cfg.custom_hooks = _in_pipelines(cfg.custom_hooks, view)
+            cfg.custom_hooks = _in_pipelines(cfg.custom_hooks, trained)
         for owner in (cfg, cfg.get('model') or {}):
             if isinstance(owner.get('data_preprocessor'), dict):
-                owner['data_preprocessor'] = view.step(owner['data_preprocessor'])
+                owner['data_preprocessor'] = _converted(owner['data_preprocessor'], trained)
     test_cfg = (cfg.get('model') or {}).get('test_cfg')
     if isinstance(test_cfg, dict) and test_cfg.get('mode') == 'slide':
-        cfg.model.test_cfg = view.step(test_cfg)
+        cfg.model.test_cfg = _converted(test_cfg, trained)
+
+
+def _read_size(size):
+    sides = list(size) if isinstance(size, (list, tuple)) else [size]
+    if len(sides) not in (1, 2) or not all(isinstance(side, int) and side >= 16 for side in sides):
+        raise ConfigError('--image-size must be the side of a square, or width and height, of at least 16 pixels; got '
+                          + ' '.join(map(str, sides)))
+    return (sides[0], sides[-1])
 
 
 def _set_views(cfg, size):
     """Set the sizes of the views in the training pipeline; return whether there are any."""
-    found = [(type_name(step.get('type')), step) for step in dicts_in(_pipelines(cfg, LOADERS[:1]))]
+    found = [(type_name(step.get('type')), step) for step in dicts_in(cfg.get(LOADERS[0]))]
     if 'MultiView' in dict(found):
         raise ConfigError('--image-size: the views of MultiView have sizes of their own. Set them in the pipeline, or '
                           'use MultiCrop')
@@ -90,14 +94,35 @@ def _set_views(cfg, size):
     return bool(steps)
 
 
+def _set_sides(cfg, size, loaders):
+    """Scale all sides of a classifier so that the crop of its test gets a new one; return whether it has one now."""
+    before = next((side for name in reversed(LOADERS) for dataset in _datasets(cfg, name)
+                   for side in [find_resolution(dataset)[0] or _last_side(dataset)] if side), None)
+    for loader in filter(cfg.get, loaders) if before else ():
+        cfg[loader] = _in_pipelines(cfg[loader], _ToSide(size / before))
+    return before is not None
+
+
+def _last_side(dataset):
+    """Return the last side that a pipeline resizes or crops to."""
+    sides = [square_side(step.get(key)) for step in dicts_in(dataset.get('pipeline')) for key in ('scale', 'crop_size')]
+    return next(filter(None, reversed(sides)), None)
+
+
+def _nothing_to_change(cfg, loaders):
+    loader = next((name for name in reversed(loaders) if cfg.get(name)), LOADERS[-1])
+    return (f'--image-size: no known step in the pipelines of this config resizes images; {loader} has '
+            f'{", ".join(map(steps_of, _datasets(cfg, loader)))}. Set the sizes of your steps yourself, such as '
+            f'--cfg-options {loader}.dataset.pipeline.1.scale="(640,640)"')
+
+
 def box_of(cfg):
     """Return width and height of the box of the test or, without one, of the training; None if there is no box.
 
     Args:
         cfg: A config, or the readable part of one.
     """
-    found = [box for name in reversed(LOADERS) for box in _boxes_in(_pipelines(cfg, [name]))]
-    return found[0] if found else None
+    return next((box for name in reversed(LOADERS) for box in _boxes_of(cfg, name)), None)
 
 
 def test_size_of(cfg):
@@ -106,11 +131,10 @@ def test_size_of(cfg):
     Args:
         cfg: As for `box_of`.
     """
-    for dataset in _datasets(cfg, LOADERS[-1:]):
-        side, _ = find_resolution(dataset)
-        if side:
+    for dataset in _datasets(cfg, LOADERS[-1]):
+        if side := find_resolution(dataset)[0]:
             return [side]
-    boxes = _boxes_in(_pipelines(cfg, LOADERS[-1:]))
+    boxes = _boxes_of(cfg, LOADERS[-1])
     if not boxes:
         return None
     long, short = max(boxes[0]), min(boxes[0])
@@ -133,14 +157,6 @@ def compare_test_size(cfg, checkpoint, source):
                   logger='current', level=logging.WARNING)
 
 
-def _read_size(size):
-    sides = list(size) if isinstance(size, (list, tuple)) else [size]
-    if len(sides) not in (1, 2) or not all(isinstance(side, int) and side >= 16 for side in sides):
-        raise ConfigError('--image-size must be the side of a square, or width and height, of at least 16 pixels; got '
-                          + ' '.join(map(str, sides)))
-    return (sides[0], sides[-1])
-
-
 def _new_box(before, box):
     long, short = max(before), min(before)
     if box[0] == box[1] and long > _ELONGATED * short:
@@ -153,137 +169,117 @@ def _extent(box):
     return min(max(box) * 3 / 4, min(box))
 
 
-class _View:
+class _ToSide:
+    """Converts the sizes of a classifier by a factor."""
+
+    def __init__(self, factor):
+        self._factor = factor
+
+    def side(self, side):
+        """Return the new side for one in pixels; anything else, such as a fraction of the image, stays."""
+        return round(side * self._factor) if is_side(side) else side
+
+    def crop(self, sides):
+        """Return the new sides of a crop."""
+        return type(sides)(map(self.side, sides)) if isinstance(sides, (list, tuple)) else self.side(sides)
+
+    box = canvas = crop
+
+
+class _ToBox(_ToSide):
     """Converts sizes in pixels from one box to another."""
 
     def __init__(self, before, after):
+        super().__init__(_extent(after) / _extent(before))
         self._before, self._after = before, after
-        self._factor = _extent(after) / _extent(before)
 
     def box(self, pair):
         """Return the new box for a box of the config; it keeps its ratio to the original one."""
         ratio = _extent(pair) / _extent(self._before)
-        return tuple(max(round(side * ratio), 1) for side in self._after)
+        return type(pair)(max(round(side * ratio), 1) for side in self._after)
+
+    canvas = box
 
     def crop(self, sides):
-        """Return the new height and width of a crop, or the new side; a multiple of 32, 16 or 8 stays one."""
-        short = min(self._before)
-        whole = isinstance(sides, (list, tuple)) and len(sides) == 2 and (
-            sorted(sides) == sorted(self._before) or list(sides) == [short, short] != list(self._before))
-        if whole:
+        """Return the new height and width of a crop, or the new side."""
+        pair, short = isinstance(sides, (list, tuple)) and len(sides) == 2, min(self._before)
+        if pair and (sorted(sides) == sorted(self._before) or list(sides) == [short, short]):
             width, height = self._after
             long = max(self._after) > _ELONGATED * min(self._after)
             return type(sides)((min(self._after), ) * 2 if long else (height, width))
-        if isinstance(sides, (list, tuple)):
-            return type(sides)(map(self._side, sides))
-        return self._side(sides)
+        return super().crop(sides)
 
-    def _side(self, side):
-        if not isinstance(side, int) or isinstance(side, bool) or not side:
+    def side(self, side):
+        """Return the new side; a multiple of 32, 16 or 8 stays one."""
+        if self._factor == 1 or not isinstance(side, int) or isinstance(side, bool) or not side:
             return side  # a fraction of the image
         grid = math.gcd(side, 32)
-        near = max(round(abs(side) * self._factor / grid), 1) * grid
-        return int(math.copysign(side if self._factor == 1 else near, side))
+        return int(math.copysign(max(round(abs(side) * self._factor / grid), 1) * grid, side))
 
-    def step(self, step):
-        """Return a step of a pipeline, or another dict with sizes, converted to the new box."""
-        kind, changed = type_name(step.get('type')), type(step)(step)
-        for key, value in step.items():
-            if f'{kind}.{key}' in _NO_PIXELS:
-                continue
-            if key in _BOXES:
-                changed[key] = self._boxes(value)
-            elif key in _CROPS or key == 'size' and kind not in _SIZE_IS_BOX:
-                changed[key] = self.crop(value)
-            elif key == 'size' and _is_box(value):
-                changed[key] = type(value)(self.box(value))
-            elif key == 'border' and kind == 'RandomAffine':  # what it cuts off a mosaic on each side
-                changed[key] = type(value)(-(side // 2) for side in self.box([-2 * side for side in value]))
-            elif isinstance(value, (dict, list, tuple)):  # transforms inside others
-                changed[key] = self._inside(value)
-        if kind == 'ResizeShortestEdge' and 'max_size' in step:
-            box = self.box((step['max_size'], _first(step['scale'])))
-            changed.update(max_size=max(box), scale=min(box))
-        elif kind == 'FixShapeResize':
-            changed['width'], changed['height'] = self.box((step['width'], step['height']))
-        return changed
 
-    def _inside(self, node):
-        if isinstance(node, dict):
-            return self.step(node)
-        return type(node)(map(self._inside, node)) if isinstance(node, (list, tuple)) else node
+class _Reader(_ToSide):
+    """Converts nothing, and notes the boxes."""
 
-    def _boxes(self, value):
-        if _is_box(value):
-            return type(value)(self.box(value))
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(self._boxes, value))
-        return self._side(value)
+    def __init__(self):
+        super().__init__(1)
+        self.boxes = []
+
+    def box(self, pair):
+        """Note a box."""
+        self.boxes.append(tuple(pair))
+        return pair
+
+
+def _boxes_of(cfg, loader):
+    """Return all boxes in the pipelines of a loader."""
+    reader = _Reader()
+    _in_pipelines(cfg.get(loader), reader)
+    return reader.boxes
 
 
 def _in_pipelines(node, view):
-    """Return a part of a config with the steps of all its pipelines converted to the new size."""
+    """Return a part of a config with the steps of all its pipelines converted to new sizes."""
     if isinstance(node, dict):
-        return type(node)({key: [view.step(step) for step in value] if _is_pipeline(key, value)
-                           else _in_pipelines(value, view) for key, value in node.items()})
+        return type(node)({key: (_converted if str(key).endswith('pipeline') else _in_pipelines)(value, view)
+                           for key, value in node.items()})
     return type(node)(_in_pipelines(part, view) for part in node) if isinstance(node, (list, tuple)) else node
 
 
-def _is_pipeline(key, value):
-    return str(key).endswith('pipeline') and isinstance(value, (list, tuple)) and all(
-        isinstance(step, dict) for step in value)
+def _converted(node, view):
+    """Return the steps of a pipeline, or another part with sizes, converted to new sizes."""
+    if not isinstance(node, dict):
+        return type(node)(_converted(part, view) for part in node) if isinstance(node, (list, tuple)) else node
+    kind, changed = type_name(node.get('type')), type(node)(node)
+    for key, value in node.items():
+        if f'{kind}.{key}' in _NO_PIXELS:
+            continue
+        if key in _BOXES:
+            changed[key] = _boxes(value, view)
+        elif (kind, key) == ('Pad', 'size'):  # width and height; in other steps it is height and width
+            changed[key] = view.canvas(value) if _is_box(value) else value
+        elif (kind, key) == ('RandomAffine', 'border'):  # what it cuts off a mosaic on each side
+            changed[key] = type(value)(-(side // 2) for side in view.canvas([-2 * side for side in value]))
+        else:
+            changed[key] = view.crop(value) if key in _CROPS else _converted(value, view)
+    if kind == 'ResizeShortestEdge' and 'max_size' in node:
+        scale = node['scale'][0] if isinstance(node['scale'], (list, tuple)) else node['scale']
+        box = view.box((node['max_size'], scale))
+        changed.update(max_size=max(box), scale=min(box))
+    elif kind == 'FixShapeResize':
+        changed['width'], changed['height'] = view.box((node['width'], node['height']))
+    return changed
 
 
-def _pipelines(cfg, loaders):
-    """Return the pipelines of some loaders, the outermost of each first."""
-    found = []
-
-    def visit(node):
-        for key, value in node.items() if isinstance(node, dict) else ():
-            if _is_pipeline(key, value):
-                found.append(value)
-        for value in node.values() if isinstance(node, dict) else node if isinstance(node, (list, tuple)) else ():
-            visit(value)
-
-    for loader in loaders:
-        visit(cfg.get(loader) or {})
-    return found
-
-
-def _boxes_in(pipelines):
-    """Return all boxes in some pipelines, in their order."""
-    found = []
-    for step in dicts_in(pipelines):
-        kind = type_name(step.get('type'))
-        if kind == 'ResizeShortestEdge' and 'max_size' in step:
-            found.append((step['max_size'], _first(step['scale'])))
-        elif kind == 'FixShapeResize':
-            found.append((step['width'], step['height']))
-        for key in _BOXES:
-            value = step.get(key)
-            if f'{kind}.{key}' in _NO_PIXELS or value is None:
-                continue
-            pairs = [value] if _is_box(value) else value if isinstance(value, (list, tuple)) else []
-            found += [tuple(pair) for pair in pairs if _is_box(pair)]
-    return found
+def _boxes(value, view):
+    if _is_box(value):
+        return view.box(value)
+    return type(value)(_boxes(part, view) for part in value) if isinstance(value, (list, tuple)) else view.side(value)
 
 
 def _is_box(value):
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(
-        isinstance(side, int) and side > 0 for side in value)
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_side, value))
 
 
-def _first(value):
-    return value[0] if isinstance(value, (list, tuple)) else value
 
-
-def _datasets(cfg, loaders):
-    return datasets(cfg, [name for name in loaders if isinstance((cfg.get(name) or {}).get('dataset'), dict)])
-
-
-def _nothing_to_change(cfg, loaders):
-    loader = next((name for name in reversed(loaders) if cfg.get(name)), LOADERS[-1])
-    steps = [type_name(step.get('type')) for pipeline in _pipelines(cfg, [loader]) for step in pipeline]
-    return (f'--image-size: no known step in the pipelines of this config resizes images; {loader} has '
-            f'{", ".join(filter(None, steps)) or "no steps"}. Set the sizes of your steps yourself, such as '
-            f'--cfg-options {loader}.dataset.pipeline.1.scale="(640,640)"')
+def _datasets(cfg, loader):
+    return datasets(cfg, [loader] if isinstance((cfg.get(loader) or {}).get('dataset'), dict) else [])

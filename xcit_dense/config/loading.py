@@ -15,6 +15,7 @@ from ..data.layouts import DataOptions, place_data
 from ..errors import ConfigError, XCiTDenseError
 from .catalog import find_config
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
+from .check.top_level import files_of
 from .options import drop_pretrained, set_data_root
 from .settings import apply_settings, drop_settings_of_workers
 
@@ -176,13 +177,7 @@ def _import_modules(cfg):
 
 
 def _last_place(cfg, word):
-    """Return file and line of the last line with a word; mmengine writes the path of each file before its text."""
-    file, number, place = cfg.filename, 0, cfg.filename
-    for line in cfg.text.splitlines():
-        if line.endswith('.py') and Path(line).is_file():
-            file, number = line, 0
-            continue
-        number += 1
-        if str(word) in line:
-            place = f'{file}, line {number}'
-    return place
+    """Return file and line of the last line with a word."""
+    places = [f'{file}, line {number}' for file, text in files_of(cfg)
+              for number, line in enumerate(text.splitlines(), 1) if str(word) in line]
+    return places[-1] if places else cfg.filename

@@ -1,5 +1,5 @@
 """Apply the options of the tools to a config."""
-import logging
+import copy
 import os
 import shutil
 from importlib.util import find_spec
@@ -8,13 +8,14 @@ from pathlib import Path
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.logging import print_log
 
-from ..data.datasets import LOADERS, datasets, files_of
+from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.evaluators import evaluators
+from ..data.pipelines import loads_like_training
 from ..errors import ConfigError, SetupError
 from ..machine import can_use_bfloat16
 from ..text import type_name
+from .framework import framework_of
 
 #: Our drawing hook, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
@@ -25,12 +26,11 @@ LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 def set_data_root(cfg: Config, data_root):
     """Point every data set, and every path of an evaluator below the old data root, to ``data_root``.
 
-    It may be an address, such as ``s3://...``. Data sets of a loader that become the same give a warning in the log.
+    It may be an address, such as ``s3://...``.
     """
     data_root = str(data_root)
     if '://' not in data_root:
         data_root = str(Path(data_root).expanduser())
-    before = _files_of_members(cfg)
     old_roots = set()
     for dataset in datasets(cfg, LOADERS):
         if dataset.get('data_root'):
@@ -47,27 +47,14 @@ def set_data_root(cfg: Config, data_root):
                     Path(data_root, below))
     if 'data_root' in cfg:
         cfg.data_root = data_root  # what the dumped config says
-    for name, files in _files_of_members(cfg).items():
-        if len(set(files)) < len(set(before[name])):
-            print_log(f'--data-root {data_root} makes several data sets of {name} the same: their images are used '
-                      'twice, and those of the other folders not at all. Omit --data-root, and set each folder with '
-                      f'--cfg-options {name}.dataset.datasets.0.data_root=DIR and so on', logger='current',
-                      level=logging.WARNING)
-
-
-def _files_of_members(cfg):
-    return {name: [files_of(dataset) for dataset in datasets(cfg, [name])] for name in LOADERS}
 
 
 def drop_pretrained(model):
     """Remove every ``init_cfg`` of type ``Pretrained`` from a model's config."""
-
-    def visit(node):
+    for node in [*dicts_in(model)]:
         parts = node.get('init_cfg') or []
         if any(part.get('type') == 'Pretrained' for part in (parts if isinstance(parts, list) else [parts])):
             node['init_cfg'] = None
-
-    _walk(model, visit)
 
 
 def set_amp(cfg: Config):
@@ -149,11 +136,41 @@ def set_show_dir(cfg: Config, folder, overwrite: bool = False):
     cfg.default_hooks = dict(hooks, visualization=hook)
 
 
-def _walk(node, visit):
-    """Call ``visit`` on every dict inside ``node``."""
-    if isinstance(node, dict):
-        visit(node)
-        node = list(node.values())
-    if isinstance(node, (list, tuple)):
-        for value in node:
-            _walk(value, visit)
+def set_val_loss(cfg: Config):
+    """Measure the losses on the validation data too, as ``--val-loss`` asks.
+
+    Raises:
+        ConfigError: The config has no validation.
+    """
+    loss_dataloader(cfg)
+    if not any(type_name(hook.get('type')) == 'ValLossHook' for hook in cfg.get('custom_hooks') or ()):
+        add_hook(cfg, 'ValLossHook')
+
+
+def loss_dataloader(cfg: Config) -> dict:
+    """Return the config of a loader of the validation data for losses: the sampler and the batches are missing.
+
+    Its pipelines load the annotations before they resize the image: a loss compares objects and label maps with
+    outputs for the resized image, metrics compare them at the original size. A batch is one image, so that losses
+    depend neither on the batch size nor on the number of processes. Only a classifier keeps its batches, as its loss is
+    a mean over images anyway.
+
+    Raises:
+        ConfigError: The config has no validation.
+    """
+    loader = cfg.get(LOADERS[1])
+    if not loader or cfg.get('val_cfg') is None:
+        raise ConfigError('--val-loss needs validation, and this config has none: set val_dataloader, val_evaluator '
+                          'and val_cfg, or omit --val-loss')
+    loader = copy.deepcopy(dict(loader))
+    trained = datasets(cfg, LOADERS[:1])
+    for dataset in datasets({LOADERS[1]: loader}, LOADERS[1:2]):
+        if dataset.get('pipeline'):
+            dataset['pipeline'] = loads_like_training(dataset, trained)
+    if framework_of(cfg) != 'mmpretrain':
+        if loader.get('num_batch_per_epoch'):
+            loader['num_batch_per_epoch'] *= loader.get('batch_size', 1)
+        loader['batch_size'] = 1
+    for key in ('sampler', 'batch_sampler', 'persistent_workers', 'drop_last'):
+        loader.pop(key, None)
+    return loader

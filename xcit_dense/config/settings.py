@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from ..processes import is_first_of_any_launcher
 from ..text import shown
 from .augment import set_augmentation
-from .check.changes import changes
+from .check.keys import changes
 from .check.schedule import schedulers
 from .image_size import set_image_size
 from .length import set_length

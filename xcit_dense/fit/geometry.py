@@ -4,6 +4,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..archs import get_arch
+from ..config.check.keys import value_at
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.pipelines import steps_of
 from ..text import type_name
@@ -121,11 +122,9 @@ def objects_kept(model) -> dict:
     """Return the limits on the objects, or the proposals, of an image, by their keys in the config."""
     found = {}
     for place in ('test_cfg.rcnn', 'test_cfg', 'test_cfg.rpn', 'train_cfg.rpn_proposal'):
-        node = model
-        for name in place.split('.'):
-            node = node.get(name) or {} if isinstance(node, dict) else {}
-        if isinstance(node, dict) and isinstance(node.get('max_per_img'), int):
-            found[f'model.{place}.max_per_img'] = node['max_per_img']
+        most = value_at(model, f'{place}.max_per_img')
+        if isinstance(most, int):
+            found[f'model.{place}.max_per_img'] = most
     return found
 
 
@@ -138,10 +137,3 @@ def counts_hundred(cfg) -> bool:
 def rounded(value, unit):
     """Return a number rounded to a multiple of a unit, which is at least the unit."""
     return max(int(round(value / unit)), 1) * unit
-
-
-def at(node, key: str):
-    """Return the value of a config at a dotted key; None without one."""
-    for name in key.split('.'):
-        node = node.get(name) if hasattr(node, 'get') else None
-    return node

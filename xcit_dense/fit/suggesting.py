@@ -5,14 +5,15 @@ import re
 
 import numpy as np
 
-from ..config.check.changes import changes as differences
+from ..config.check.keys import changes as differences
+from ..config.check.keys import value_at as at
 from ..config.framework import framework_of
 from ..config.image_size import box_of, set_image_size
 from ..config.loading import read_config
 from ..data.datasets import LOADERS, dicts_in, named_datasets
 from ..errors import ConfigError, DataError
 from ..text import counted
-from .geometry import at, patch_of, resize_of, rounded, zooms
+from .geometry import patch_of, resize_of, rounded, zooms
 from .looking import MOST_ENLARGED, RARE
 from .maps import measure_maps
 from .objects import measure_objects

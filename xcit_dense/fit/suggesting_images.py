@@ -1,7 +1,7 @@
 """Changes that give the images of a config another size or augmentation, in the form of a config file."""
+from ..config.check.keys import value_at as at
 from ..data.datasets import LOADERS, named_datasets
 from ..errors import ConfigError
-from .geometry import at
 from .writing import Change, Code
 
 

@@ -1,7 +1,8 @@
 """Suggest what a detector needs for the number and the shapes of its objects."""
+from ..config.check.keys import value_at as at
 from ..text import counted
 from .anchors import fit_anchors
-from .geometry import anchors_of, are_poor, at, best_ious, objects_kept, rounded
+from .geometry import anchors_of, are_poor, best_ious, objects_kept, rounded
 from .writing import Change
 
 #: With more samples per image, time grows but accuracy hardly does.

@@ -10,7 +10,7 @@ from mmengine.device import get_device
 from PIL import Image
 from tqdm import tqdm
 
-from ..config.resolution import find_resolution
+from ..config.testing import find_resolution
 from ..data.imagenet import imagenet_classes, short_names
 from ..errors import CheckpointError, ConfigError, DataError, OutputError
 from ..files import OwnFiles, atomic_write

@@ -14,7 +14,7 @@ from ..config.loading import get_config, read_config
 from ..data.classes import difference_of, heads_of_classes, known_classes
 from ..data.imagenet import same_classes
 from ..errors import CheckpointError, ConfigError, DataError, SetupError
-from ..text import counted, nearest
+from ..text import counted, did_you_mean
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.load import state_for
 
@@ -121,9 +121,7 @@ LIBRARIES = dict(timm=Timm, mmpretrain=MMPretrain, xcit_dense=Own)
 
 
 def _unknown(name, library, known):
-    near = nearest(name, known, 3)
-    return ConfigError(f'model.teacher.name: {library} has no model {name!r}'
-                       + (f'; did you mean {" or ".join(near)}?' if near else ''))
+    return ConfigError(f'model.teacher.name: {library} has no model {name!r}{did_you_mean(name, known, 3)}')
 
 
 class Teacher(nn.Module):
@@ -180,9 +178,8 @@ class TeacherOptions:
 
     def __post_init__(self):
         if self.library not in LIBRARIES:
-            near = nearest(self.library, LIBRARIES)
             raise ValueError(f'teacher.library must be {", ".join(LIBRARIES)}, got {self.library!r}'
-                             + (f'; did you mean {near[0]}?' if near else ''))
+                             + did_you_mean(self.library, LIBRARIES))
 
     def find(self):
         """Find the model in its library, which must be installed, but build nothing.

@@ -10,8 +10,8 @@ from mmengine.hooks import EarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop
 
 from ..compat.mmengine_private import awaits_gradients
-from ..config.check.variables import option_for
-from ..config.differences import differences
+from ..config.check.keys import differences
+from ..config.check.top_level import option_for
 from ..errors import CheckpointError, ConfigError, DataError
 from ..processes import is_first_process
 from ..text import counted

@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from ..config.resolution import set_test_size
+from ..config.testing import set_test_size
 from ..draw.plots import INK, legend_below, line_style, name_axes, new_figure
 from ..errors import OutputError
 from ..files import OwnFiles, atomic_write

@@ -13,7 +13,7 @@ from mmengine.runner import autocast
 from torch.utils.data import IterableDataset, Sampler
 
 from ..compat.mmengine_private import built_train_loop
-from ..config.val_loss import loss_dataloader
+from ..config.options import loss_dataloader
 from ..errors import ConfigError
 from ..processes import is_first_process
 from ..text import counted, first_line

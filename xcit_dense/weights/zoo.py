@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..archs import arch_names
 from ..errors import CheckpointError
-from ..text import nearest
+from ..text import did_you_mean
 
 PREFIX = 'xcit://'
 _HOST = 'https://dl.fbaipublicfiles.com/xcit'
@@ -92,8 +92,6 @@ def get_weights(name: str) -> Weights:
     """
     short = name.removeprefix(PREFIX)
     if short not in WEIGHTS:
-        near = nearest(short, WEIGHTS, 3)
-        raise CheckpointError(f'no published weights are named {name!r}; '
-                              + (f'did you mean {" or ".join(near)}? ' if near else '')
-                              + "xcit_dense.weights.zoo.WEIGHTS lists the names, such as 'small_12_p8_384_dist'")
+        raise CheckpointError(f'no published weights are named {name!r}{did_you_mean(short, WEIGHTS, 3, ";")} '
+                              "xcit_dense.weights.zoo.WEIGHTS lists the names, such as 'small_12_p8_384_dist'")
     return WEIGHTS[short]

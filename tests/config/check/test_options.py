@@ -7,7 +7,7 @@ from mmengine.config import Config
 from helpers.paths import TINY_CONFIG
 from xcit_dense.config import check as config_check
 from xcit_dense.config.check import explained, find_new_keys
-from xcit_dense.config.check import findings as findings_module
+from xcit_dense.config.check import keys as keys_module
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 
@@ -45,7 +45,7 @@ def test_an_option_that_a_hook_of_ones_own_may_read_is_applied(hints, own):
 
 def test_findings_can_be_warnings(monkeypatch):
     said = []
-    monkeypatch.setattr(findings_module, 'print_log', lambda text, **how: said.append((text, how)))
+    monkeypatch.setattr(keys_module, 'print_log', lambda text, **how: said.append((text, how)))
     options = {'modle.backbone': 1, 'param_scheduler.9.end': 3, 'model.neck.num_out': 4,
                'train_dataloader.batch_size': 0}
     with pytest.raises(ConfigError, match='4 mistakes'):

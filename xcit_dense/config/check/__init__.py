@@ -8,17 +8,12 @@ from mmengine.registry import MODELS, DefaultScope
 
 from ...errors import ConfigError, XCiTDenseError
 from ...text import type_name
-from .build import build_on_trial
-from .findings import Hint, tell
-from .keys import class_of, is_known, learns_without_labels
-from .numbers import find_numbers
-from .options import find_new_keys
-from .paramwise import check_paramwise
-from .parts import check_init, check_parts, check_settings
-from .schedule import check_schedule
+from .keys import Hint, class_of, is_known, learns_without_labels, tell
+from .parts import check_init, check_paramwise, check_parts, check_settings
+from .schedule import check_schedule, find_numbers
 from .shapes import check_shapes
-from .top_level import check_top_level
-from .trial import in_child
+from .top_level import check_top_level, find_new_keys
+from .trial import build_on_trial, in_child
 
 __all__ = ['Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
            'find_new_keys', 'find_numbers', 'tell']

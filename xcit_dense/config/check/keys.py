@@ -1,16 +1,91 @@
-"""Which keys of a config a class accepts, by the signatures of its constructors."""
+"""Dotted keys of a config, which of them a class accepts by its signature, and the lines that report wrong ones.
+
+A finding is an error if the run would fail on it or do something else than intended, such as a misspelt key.
+What a framework ignores or accepts unchecked, and what may be intended, is a `Hint`.
+"""
 import inspect
+import logging
+import re
 
 from mmengine.hooks import CheckpointHook
+from mmengine.logging import print_log
 from mmengine.utils import ManagerMixin
 
-from ...text import type_name
-from .findings import Hint, finding, meant_by
+from ...errors import ConfigError
+from ...text import did_you_mean, nearest, shown, type_name
+from ...weights.contents import config_of_checkpoint
 
 #: Passes its ``**kwargs`` to the runner's `save_checkpoint`, which rejects them: the run would fail when it saves.
 _CLOSED = (CheckpointHook, )
 #: Packages whose classes handle their arguments in the ways known here; others may do anything.
 _PACKAGES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'xcit_dense')
+
+
+def value_at(node, key: str):
+    """Return the value of a config at a dotted key, in which numbers are places in lists; None without one."""
+    for name in key.split('.'):
+        if isinstance(node, (list, tuple)):
+            node = node[int(name)] if name.isdecimal() and int(name) < len(node) else None
+        else:
+            node = node.get(name) if hasattr(node, 'get') else None
+    return node
+
+
+def children_of(node) -> list:
+    """Return the keys and values of a dict, the places and values of a list; nothing for anything else."""
+    return list(node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, (list, tuple)) else ())
+
+
+def dicts_by_key(node, key: str):
+    """Yield every dict in a part of a config, in order and with its dotted key."""
+    if isinstance(node, dict):
+        yield key, node
+    for name, value in children_of(node):
+        yield from dicts_by_key(value, f'{key}.{name}')
+
+
+def changes(before, after, key: str, by_type: bool = False) -> list:
+    """Compare two values of a config.
+
+    Args:
+        before: The old value, of numbers, texts, lists and dicts.
+        after: The new value.
+        key: Their dotted key.
+        by_type: Dicts of different types differ as a whole.
+
+    Returns:
+        Dotted key, old and new value of everything that differs; None for a missing value. Lists of different lengths,
+        and lists of numbers, texts or tuples, differ as a whole.
+    """
+    if isinstance(before, dict) and isinstance(after, dict) and not (
+            by_type and before.get('type') != after.get('type')):
+        pairs = [(name, before.get(name), after.get(name)) for name in {**before, **after}]
+    elif (isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)) and len(before) == len(after)
+          and any(isinstance(part, (dict, list)) for part in before)):
+        pairs = list(zip(range(len(before)), before, after, strict=True))
+    else:
+        return [] if before == after else [(key, before, after)]
+    return [change for name, old, new in pairs for change in changes(old, new, f'{key}.{name}', by_type)]
+
+
+def differences(before: str, after: str) -> dict:
+    """Compare the texts of two configs, as mmengine's ``Config.pretty_text`` writes them, by `changes`.
+
+    Custom hooks have their type as key, as one more hook moves the others. A text may come from a checkpoint: it is
+    parsed, and never run; variables that are no literals are left out.
+
+    Returns:
+        Old and new value, as text, by dotted key; ``not set`` for a missing one. Empty if a text is no config.
+    """
+    before, after = (config_of_checkpoint(dict(meta=dict(cfg=text))) for text in (before, after))
+    for part in (before, after):
+        hooks = part.get('custom_hooks') or []
+        by_type = {hook['type']: hook for hook in hooks if 'type' in hook}
+        if part and len(by_type) == len(hooks):
+            part['custom_hooks'] = by_type
+    return {key: tuple('not set' if value is None else shown(value) for value in values)
+            for name in ({**before, **after} if before and after else ())
+            for key, *values in changes(before.get(name), after.get(name), name)}
 
 
 def learns_without_labels(cfg) -> bool:
@@ -107,3 +182,46 @@ def check_names(node, path, names, reader, others='rejected') -> list:
         elif others == 'ignored':
             lines.append(Hint(finding(f'{path}.{key}', value, f'{reader} does not read it', key, names)))
     return lines
+
+
+class Hint(str):
+    """A finding that is logged and stops nothing."""
+
+
+def meant_by(name, names):
+    """Return the name of which another is a misspelling; names that differ only in their numbers are two names."""
+    letters = re.sub(r'\d', '', str(name))
+    others = [other for other in names if other == name or re.sub(r'\d', '', str(other)) != letters]
+    return next(iter(nearest(name, others, cutoff=0.8)), None)
+
+
+def finding(path, value, problem, name=None, names=()) -> str:
+    """Return a line: the value, what is wrong, and the most similar name or, if there are few, all names."""
+    allowed = f'; allowed: {", ".join(sorted(map(str, names)))}' if 0 < len(names) <= 25 else ''
+    problem += did_you_mean(name, names, otherwise=allowed)
+    text = repr(dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value)
+    return f'{path} = {text if len(text) <= 60 else f"{text[:57]}..."}: {problem}'
+
+
+def tell(findings, action='stop'):
+    """Report all findings at once; nothing happens without any.
+
+    Args:
+        findings: Lines; each `Hint` among them is logged.
+        action: 'stop' raises an error for the others, 'warn' logs them too.
+
+    Raises:
+        ConfigError: It lists all findings except hints.
+    """
+    hints = [line for line in findings if isinstance(line, Hint)]
+    errors = [line for line in findings if not isinstance(line, Hint)]
+    if hints:
+        print_log(_list(hints, 'possible mistake'), logger='current', level=logging.WARNING)
+    if errors and action == 'stop':
+        raise ConfigError(_list(errors, 'mistake'))
+    if errors:
+        print_log(_list(errors, 'mistake'), logger='current', level=logging.WARNING)
+
+
+def _list(lines, noun):
+    return f'{len(lines)} {noun}{"s" * (len(lines) > 1)} in the config:\n' + '\n'.join(f'  {line}' for line in lines)

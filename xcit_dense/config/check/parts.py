@@ -1,9 +1,6 @@
 """Check the parts of a config that are not built on trial, as building them reads data or sets up a run."""
-import inspect
-
-import torch
 from mmengine import registry as R
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.runner import Runner
 from mmengine.utils import import_modules_from_strings
 from mmengine.utils.dl_utils import set_multi_processing
@@ -11,11 +8,9 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.utils.data import DataLoader
 
 from ...data.datasets import LOADERS
-from .build import build_on_trial, unknown_type
-from .findings import finding, meant_by
-from .keys import arguments_of, check_keys, check_names, class_of, is_known
-from .paramwise import RULES
+from .keys import Hint, arguments_of, check_keys, check_names, class_of, dicts_by_key, finding, is_known, meant_by, tell
 from .schedule import schedulers
+from .trial import build_on_trial, unknown_type
 
 _DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
 #: Keys that are allowed in addition to the arguments of the class.
@@ -32,6 +27,9 @@ _SETTINGS = (
     'ga_sampler', 'iou_thr', 'iou_threshold', 'iou_topk', 'mask_thr', 'mask_thr_binary', 'max_per_image', 'max_per_img',
     'min_bbox_size', 'min_size', 'nms_post', 'nms_pre', 'pos_weight', 'rcnn', 'reg_assigner', 'rpn', 'rpn_proposal',
     'sampler', 'score_thr', 'score_threshold', 'split_thr', 'stride', 'initial_assigner')
+#: Keys of a rule for all parameters of a kind, which mmengine's constructor of optimizers reads.
+_RULES = ('bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'dwconv_decay_mult', 'flat_decay_mult',
+          'dcn_offset_lr_mult', 'custom_keys', 'bypass_duplicate')
 
 
 def check_parts(cfg) -> list:
@@ -65,13 +63,8 @@ def check_settings(node, path) -> list:
 
 def check_init(node, path) -> list:
     """Return the findings of every ``init_cfg`` in a model, which its constructors only store."""
-    lines = []
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-        if key == 'init_cfg':
-            lines += _visit(value, f'{path}.{key}', R.WEIGHT_INITIALIZERS)
-        elif isinstance(value, (dict, list, tuple)):
-            lines += check_init(value, f'{path}.{key}')
-    return lines
+    return [line for key, part in dicts_by_key(node, path)
+            for line in _visit(part.get('init_cfg'), f'{key}.init_cfg', R.WEIGHT_INITIALIZERS)]
 
 
 def _visit(node, path, registry, known=True):
@@ -84,8 +77,7 @@ def _visit(node, path, registry, known=True):
         return build_on_trial(node, registry, path)[1] if known else []
     kind = class_of(node['type'], registry, node.get('_scope_'))
     if kind is None:
-        with registry.switch_scope_and_registry(node.get('_scope_')) as inner:
-            return [unknown_type(f'{path}.type', node['type'], inner)] if known else []
+        return [unknown_type(f'{path}.type', node['type'], registry)] if known else []
     lines, known = check_keys(node, path, kind, _BESIDE.get(registry, ())), is_known(kind)
     if registry is R.DATASETS and known:  # others may read their own names
         lines += check_settings(node.get('filter_cfg'), f'{path}.filter_cfg') + _check_metainfo(node, path)
@@ -132,22 +124,16 @@ def _check_optim_wrapper(cfg):
     if not isinstance(node, dict) or 'optimizer' not in node:
         return []  # a user-defined constructor may read anything
     lines = _visit({'type': 'OptimWrapper', **node}, path, R.OPTIM_WRAPPERS)
-    kind, runner = class_of(node.get('type', 'OptimWrapper'), R.OPTIM_WRAPPERS), cfg.get('runner_type', 'Runner')
-    if inspect.isclass(kind) and not issubclass(kind, OptimWrapper) and issubclass(
-            class_of(runner, R.RUNNERS) or object, Runner):
-        lines.append(finding(f'{path}.type', node['type'], 'it needs the FlexibleRunner and its strategy, but the '
-                             f'config has runner_type = {runner!r}; use OptimWrapper or AmpOptimWrapper'))
+    kind = class_of(node.get('type', 'OptimWrapper'), R.OPTIM_WRAPPERS)
     clip = node.get('clip_grad') or {}
     clips = dict(norm=clip_grad_norm_, value=clip_grad_value_).get(clip.get('type', 'norm'))
     lines += check_keys(clip, f'{path}.clip_grad', clips) if clips and kind and is_known(kind) else []
     constructor = node.get('constructor', 'DefaultOptimWrapperConstructor')
     kind, rules = class_of(constructor, R.OPTIM_WRAPPER_CONSTRUCTORS), node.get('paramwise_cfg') or {}
     if kind is None:
-        with R.OPTIM_WRAPPER_CONSTRUCTORS.switch_scope_and_registry(None) as inner:
-            lines.append(unknown_type(f'{path}.constructor', constructor, inner))
+        lines.append(unknown_type(f'{path}.constructor', constructor, R.OPTIM_WRAPPER_CONSTRUCTORS))
     elif getattr(kind, 'add_params', None) is DefaultOptimWrapperConstructor.add_params and is_known(kind):
-        known = {'custom_keys', 'bypass_duplicate', *RULES, *getattr(kind, 'own_rules', ())}
-        lines += check_names(rules, f'{path}.paramwise_cfg', known, kind.__name__)
+        lines += check_names(rules, f'{path}.paramwise_cfg', {*_RULES, *getattr(kind, 'own_rules', ())}, kind.__name__)
         optimizer = class_of(node['optimizer'].get('type'), R.OPTIMIZERS)
         options, rest = arguments_of(optimizer) if optimizer else ((), 'unknown')
         for key, rule in (rules.get('custom_keys') or {}).items() if rest == 'rejected' else ():
@@ -158,12 +144,13 @@ def _check_optim_wrapper(cfg):
 
 
 def _check_schedulers(cfg):
-    loop, lines = cfg.get('train_cfg') or {}, []
+    lines = []
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
-        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1, momentum=0.9)
-        # the length of the data is unknown; any number will do
-        given = dict(optimizer=optimizer, epoch_length=1000, end=loop.get('max_epochs', loop.get('max_iters', 1000)))
-        lines += build_on_trial(node, R.PARAM_SCHEDULERS, path, names_only=True, **given)[1]
+        kind = class_of(node['type'], R.PARAM_SCHEDULERS)
+        if kind is None:
+            lines.append(unknown_type(f'{path}.type', node['type'], R.PARAM_SCHEDULERS))
+        elif is_known(kind):  # what these pass on, their bases reject
+            lines += check_names(node, path, arguments_of(kind)[0] | {'convert_to_iter_based'}, kind.__name__)
     return lines
 
 
@@ -192,3 +179,42 @@ def _check_plain_dicts(cfg):
             (cfg.get('custom_imports'), 'custom_imports', arguments_of(import_modules_from_strings)[0], 'rejected')):
         lines += check_names(node, path, names, path.partition('.')[0], others)
     return lines
+
+
+def check_paramwise(cfg, model):
+    """Check that every key of ``custom_keys``, for learning rates and weight decay, matches a parameter of the model.
+
+    Recipes have rules for parts that other models lack: a rule without a match is logged, and it is an error only if
+    its key is misspelt. Frozen parameters count as matches, so that freezing more makes no rule wrong.
+
+    Args:
+        cfg: The config; its ``optim_wrapper.paramwise_cfg`` is checked.
+        model: The built model, wrapped for a distributed run or not.
+
+    Raises:
+        ConfigError: It lists the keys of ``custom_keys`` that match no parameter and are nearly the name of one. With
+            ``config_findings = 'warn'`` in the config they are only logged.
+    """
+    wrapper = cfg.get('optim_wrapper') or {}
+    rules = wrapper.get('paramwise_cfg') if isinstance(wrapper, dict) else None
+    constructor = wrapper.get('constructor', 'DefaultOptimWrapperConstructor') if rules else None
+    if isinstance(constructor, str):
+        constructor = class_of(constructor, R.OPTIM_WRAPPER_CONSTRUCTORS, cfg.get('default_scope'))
+    if getattr(constructor, 'add_params', None) is not DefaultOptimWrapperConstructor.add_params:
+        return  # others have their own rules
+    # with a dot in front, as mmengine has it
+    names = [f'.{name}' for name, _ in getattr(model, 'module', model).named_parameters()]
+    findings, words = [], {word for name in names for word in name.split('.')}
+    for key, value in (rules.get('custom_keys') or {}).items():
+        if not any(key in name for name in names):
+            wrong, meant = _find_misspelt(key, words)
+            line = finding(f'optim_wrapper.paramwise_cfg.custom_keys.{key}', value, 'no parameter of the model has '
+                           'this in its name', wrong, [meant] if meant else ())
+            findings.append(line if meant else Hint(line))
+    tell(findings, cfg.get('config_findings', 'stop'))
+
+
+def _find_misspelt(key, words):
+    """Return the misspelt part of a dotted key, and the part of a parameter's name that was meant."""
+    wrong = [part for part in key.split('.') if not any(part in word for word in words)]
+    return next(((part, meant) for part in wrong if (meant := meant_by(part, words))), (None, None))

@@ -1,13 +1,64 @@
-"""Does the schedule of the learning rate fit the length of the run?"""
+"""Numbers of a run: are they in their ranges, and does the schedule of the learning rate fit its length?"""
 import logging
 import re
 
 from mmengine.logging import print_log
+from mmengine.registry import MODELS, TRANSFORMS
 
+from ...data.datasets import LOADERS
+from .keys import class_of, dicts_by_key, finding, is_known, value_at
+
+#: Minimum values by path; an int if the value must be a whole number.
+_LEAST = {
+    **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},
+    'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
+    'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1,
+    'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.,
+    'optim_wrapper.clip_grad.max_norm': 0., 'randomness.seed': 0}
+#: The largest that numpy accepts.
+_LARGEST_SEED = 2 ** 32 - 1
+#: Names of numbers that may be infinite: a norm that is logged but not clipped, a schedule that does not end.
+_ENDLESS = ('max_norm', 'end')
+_PROBABILITY = re.compile(r'prob|\w*drop\w*_(rate|ratio|prob)')
 #: The largest share of a run for a warm-up that is shortened.
 WARM_UP = 0.1
 #: Schedulers that raise the rate, by their names.
 _RISING = re.compile('Linear|Constant|Warmup')
+
+
+def find_numbers(cfg) -> list:
+    """Return a finding for each value that users set, such as a batch size, that is no number or out of range.
+
+    None is no finding: it is the default of many arguments.
+    """
+    parts, findings = list(schedulers(cfg.get('param_scheduler'), 'param_scheduler')), []
+    for path, least in {**_LEAST, **{f'{path}.{name}': 0. for path, _ in parts for name in ('begin', 'end', 'T_max')}
+                        }.items():
+        name, whole, value = path.rpartition('.')[2], isinstance(least, int), value_at(cfg, path)
+        if value is None:
+            continue
+        most = _LARGEST_SEED if name == 'seed' else float('inf')
+        fits = _is_number(value) and least <= value <= most and (value < float('inf') or name in _ENDLESS)
+        if not fits or whole and value != int(value):
+            limits = f'from {least} to {most}' if name == 'seed' else f'of at least {least:g}'
+            findings.append(finding(path, value, f'it must be a {"whole " * whole}number {limits}'))
+    for path, node in parts:
+        steps = node.get('milestones', [])
+        if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
+            findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
+    for part, registry in (('model', MODELS), *((loader, TRANSFORMS) for loader in LOADERS)):
+        for path, node in dicts_by_key(cfg.get(part), part):
+            above = [key for key, value in node.items() if _PROBABILITY.fullmatch(str(key)) and _is_number(value)
+                     and value > 1]  # below 0 may be intended
+            kind = class_of(node.get('type'), registry, cfg.get('default_scope')) if above else None
+            findings += [finding(f'{path}.{key}', node[key], 'it must be a probability, from 0 to 1') for key in above
+                         if kind is None or is_known(kind)]
+    return findings
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
 
 def check_schedule(cfg, epoch_length: int = None):
     """Log a warning about schedulers that do not fit the length of the run: they do not change with it.
@@ -44,11 +95,6 @@ def check_schedule(cfg, epoch_length: int = None):
         elif end > length and not re.search('Step|Exponential|Plateau', kind):
             lines.append(f'{name} ends at {end}, beyond the run of {run}')
         ends.append((node.get('end', length), None if late or warm_up else f'{name} ends at {end} of {run}'))
-    for place, hook in enumerate(cfg.get('custom_hooks') or ()):
-        key = f'custom_hooks.{place}.warmup'
-        if str(hook.get('type')) == 'DINOHook' and hook.get('warmup', 0) > length:
-            lines.append(f'{key} = {hook["warmup"]} (DINOHook) is beyond the run of {length} {unit}; shorten it with '
-                         f'--cfg-options {key}={length // 10}')
     last, early = max(ends, default=(length, None), key=lambda pair: pair[0])
     if last < 0.9 * length and early:
         lines.append(early)
@@ -58,12 +104,8 @@ def check_schedule(cfg, epoch_length: int = None):
 
 
 def schedulers(node, path):
-    """Yield path and dict of each scheduler; there may be one, several, or several for each optimizer."""
-    if isinstance(node, dict) and 'type' in node:
-        yield path, node
-    elif isinstance(node, (dict, list, tuple)):
-        for key, part in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from schedulers(part, f'{path}.{key}')
+    """Yield key and dict of each scheduler; there may be one, several, or several for each optimizer."""
+    return ((key, part) for key, part in dicts_by_key(node, path) if 'type' in part)
 
 
 def warms_up(node) -> bool:

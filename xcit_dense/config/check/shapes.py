@@ -4,7 +4,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...models import XCiTClassifier
-from .findings import finding
+from .keys import finding
 from .trial import NoNetwork
 
 _NORMS = (F.batch_norm, F.layer_norm, F.group_norm)

@@ -1,0 +1,280 @@
+"""What the options of a test change in a config: its resolution, its views, and how features are judged."""
+import copy
+import math
+
+from mmengine.config import Config, ConfigDict
+from mmengine.logging import print_log
+from mmengine.utils import import_modules_from_strings
+
+from ..data.classes import outputs_of
+from ..data.datasets import LOADERS, datasets, dicts_in
+from ..errors import ConfigError
+from ..text import type_name
+from .check.keys import learns_without_labels
+from .framework import framework_of
+from .options import add_hook
+
+#: Loaders whose data such a test reads.
+READ = (LOADERS[0], LOADERS[2])
+#: Settings of a data loader that do not depend on what is done with its images.
+_LOADER_KEYS = ('num_workers', 'pin_memory', 'prefetch_factor', 'multiprocessing_context', 'timeout')
+#: Factors of the image size in each framework; the first view is the image as it is tested without augmentation.
+_RATIOS = dict(mmdet=(1, 0.75, 1.25), mmseg=(1, 0.5, 0.75, 1.25, 1.5, 1.75), mmpretrain=(1, ))
+_MODELS = dict(mmdet='MaskTTAModel', mmseg='LowMemorySegTTAModel', mmpretrain='AverageClsScoreTTA')
+#: Where the models of this package are.
+_MODULES = dict(MaskTTAModel='xcit_dense.for_mmdet', LowMemorySegTTAModel='xcit_dense.for_mmseg')
+#: Those of the frameworks that the models of this package replace.
+_REPLACED = dict(DetTTAModel='MaskTTAModel', SegTTAModel='LowMemorySegTTAModel')
+_FLIP_KEYS = ('flip', 'flip_direction')
+
+
+def set_test_size(cfg, size: int = None, crop_ratio: float = None):
+    """Make the test pipeline resize the shorter side of an image to ``size / crop_ratio`` and crop the centre.
+
+    Args:
+        cfg: The config of a classifier; its ``test_dataloader`` is changed.
+        size: As for `find_resolution`.
+        crop_ratio: As for `find_resolution`.
+
+    Raises:
+        ConfigError: A value is out of range, or the pipeline does not have these two steps.
+    """
+    for dataset in datasets(cfg, LOADERS[-1:]):
+        side, ratio = find_resolution(dataset, size, crop_ratio)
+        resize, crop = _resize_and_crop(dataset)
+        if not crop:
+            raise ConfigError('--size, --crop-ratio and --sizes are for classifiers, whose test pipeline resizes the '
+                              "shorter side (ResizeEdge, edge='short', scale=N) and crops a square (CenterCrop, "
+                              f'crop_size=N); this config has {steps_of(dataset)}. For other models set the scales in '
+                              'the test_dataloader of the config')
+        crop['crop_size'] = side
+        resize['scale'] = round(side / ratio)
+
+
+def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) -> tuple:
+    """Return the side of the crop in pixels, and the share of the shorter side that it keeps.
+
+    Args:
+        dataset: The config of a data set, whose pipeline gives the values that are omitted.
+        size: The side; by default that of the pipeline, or None if the pipeline does not have the two steps.
+        crop_ratio: The share, above 0 and at most 1; by default that of the pipeline, or 1 if it has none.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+    if size is not None and size < 1:
+        raise ConfigError(f'--size must be 1 or more pixels, got {size}')
+    if crop_ratio is not None and not 0 < crop_ratio <= 1:
+        raise ConfigError(f'--crop-ratio must be above 0 and at most 1, got {crop_ratio}')
+    resize, crop = _resize_and_crop(dataset or {})
+    if not crop:
+        return size, crop_ratio or 1.
+    side = square_side(crop['crop_size'])
+    return size or side, crop_ratio or min(side / resize['scale'], 1.)
+
+
+def _resize_and_crop(dataset):
+    """Return the steps of a pipeline that resize the shorter side and crop a square; empty dicts without both."""
+    steps = {type_name(step.get('type')): step for step in dicts_in(dataset.get('pipeline'))}
+    resize, crop = steps.get('ResizeEdge') or {}, steps.get('CenterCrop') or {}
+    sides = is_side(resize.get('scale')) and square_side(crop.get('crop_size'))
+    return (resize, crop) if sides and resize.get('edge', 'short') == 'short' else ({}, {})
+
+
+def steps_of(dataset):
+    """Return the steps of a pipeline as text."""
+    names = [type_name(step.get('type')) for step in dataset.get('pipeline') or ()]
+    return ', '.join(filter(None, names)) or 'no steps'
+
+
+def square_side(value):
+    """Return the pixels of a length, or of a pair of two that are equal; None for anything else."""
+    if isinstance(value, (list, tuple)) and len(value) == 2 and value[0] == value[1]:
+        value = value[0]
+    return value if is_side(value) else None
+
+
+def is_side(value) -> bool:
+    """Whether a value is a side in pixels."""
+    return isinstance(value, int) and value > 0
+
+
+def check_classifier(cfg: Config, name, option: str):
+    """Check that a config is of a classifier, before anything else is read.
+
+    Args:
+        cfg: The config.
+        name: Its name, for the error.
+        option: The option that needs it: ``--knn`` or ``--linear``.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    model = cfg.get('model') or {}
+    if type_name((model.get('backbone') or {}).get('type')) != 'XCiTClassifier':
+        raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier), such as xcit_s12_p16_custom: '
+                          f'it judges features of whole images. {name} has the backbone '
+                          f'{type_name((model.get("backbone") or {}).get("type")) or "unknown"}')
+    if not cfg.get(LOADERS[0]):
+        raise ConfigError(f'{option} learns from the training images, and the config has no {LOADERS[0]}')
+
+
+def check_labelled(cfg: Config, name, option: str = None):
+    """Check that a config to test is not for images without labels.
+
+    Args:
+        cfg: As for `check_classifier`.
+        name: As for `check_classifier`.
+        option: ``--knn`` or ``--linear`` if one is given.
+
+    Raises:
+        ConfigError: It is.
+    """
+    if learns_without_labels(cfg):
+        raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
+                          'labels: give the config of a classifier of the same arch, such as xcit_s12_p16_custom'
+                          f'{"" if option else ", and --knn or --linear"}')
+
+
+def set_knn(cfg: Config, k: int):
+    """Test with a vote of the ``k`` nearest training images, as ``--knn`` asks."""
+    pipeline = datasets(cfg, LOADERS[2:])[0]['pipeline']
+    loader = _loader(cfg, pipeline, cfg[LOADERS[2]].get('batch_size'), shuffle=False)
+    _judge(cfg, 'KNNHead', 'KNNHook', loader=loader, k=k)
+
+
+def set_linear(cfg: Config, epochs: int):
+    """Test with a linear layer that is trained on the features for ``epochs``, as ``--linear`` asks.
+
+    Its images are cropped at random to the size of the test and flipped; nothing else is augmented.
+
+    Raises:
+        ConfigError: The pipeline of the test does not show at which size it crops.
+    """
+    dataset = datasets(cfg, LOADERS[2:])[0]
+    side, _ = find_resolution(dataset)
+    if side is None:
+        raise ConfigError('--linear crops the training images to the size of the test, but the pipeline of '
+                          "test_dataloader does not show it: it needs ResizeEdge (edge='short') and CenterCrop")
+    replaced = dict(
+        ResizeEdge=dict(type='RandomResizedCrop', scale=side, backend='pillow', interpolation='bicubic'),
+        CenterCrop=dict(type='RandomFlip', prob=0.5, direction='horizontal'))
+    augmented = [replaced.get(type_name(step.get('type')), step) for step in dataset['pipeline']]
+    size = cfg[LOADERS[0]].get('batch_size') or cfg[LOADERS[2]].get('batch_size')
+    _judge(cfg, 'LinearProbeHead', 'LinearProbeHook', loader=_loader(cfg, augmented, size, shuffle=True),
+           held_out_loader=_loader(cfg, dataset['pipeline'], size, shuffle=False), epochs=epochs)
+
+
+def _judge(cfg, head, hook, **options):
+    model = cfg.model
+    backbone = dict(model.backbone, num_classes=0, drop_path_rate=0., init_cfg=None)
+    head = dict(type=head, num_classes=outputs_of(model) or 1000)  # the default of the backbone
+    cfg.model = ConfigDict(type='ImageClassifier', data_preprocessor=model.get('data_preprocessor'), backbone=backbone,
+                           head=head)
+    add_hook(cfg, hook, **options)
+
+
+def _loader(cfg, pipeline, batch_size, shuffle):
+    """Return a loader of the training images in another pipeline, each once: wrappers may repeat images."""
+    given = cfg[LOADERS[0]]
+    parts = [dict(copy.deepcopy(dict(dataset)), pipeline=copy.deepcopy(list(pipeline)))
+             for dataset in datasets(cfg, LOADERS[:1])]
+    dataset = parts[0] if len(parts) == 1 else dict(type='ConcatDataset', datasets=parts)
+    return dict({key: given[key] for key in _LOADER_KEYS if key in given}, batch_size=batch_size or 1,
+                persistent_workers=shuffle and bool(given.get('num_workers')),
+                sampler=dict(type='DefaultSampler', shuffle=shuffle), dataset=dataset)
+
+
+def set_tta(cfg: Config):
+    """Test with test-time augmentation, as ``--tta`` asks.
+
+    ``tta_model`` and ``tta_pipeline`` of the config are used; what it lacks is made from ``model`` and the pipelines of
+    its test data.
+
+    Raises:
+        ConfigError: The framework or the data set is unknown, or a pipeline has no steps.
+    """
+    framework = framework_of(cfg)
+    if framework not in _MODELS:
+        raise ConfigError(f'--tta supports models of {", ".join(_MODELS)}; the model {cfg.model.get("type")!r} is of '
+                          'none of them')
+    told = []
+    for dataset in datasets(cfg, ['test_dataloader']):
+        if cfg.get('tta_pipeline'):
+            dataset.pipeline = copy.deepcopy(cfg.tta_pipeline)
+            told.append('the tta_pipeline of the config')
+        elif not dataset.get('pipeline'):
+            raise ConfigError(f'--tta: the data set {type_name(dataset.get("type"))} of test_dataloader has no '
+                              'pipeline to augment. Set tta_pipeline in the config')
+        else:
+            dataset.pipeline, words = _augmented(dataset.pipeline, framework)
+            told.append(words)
+    wrapper = dict(cfg.get('tta_model') or dict(type=_MODELS[framework]))
+    wrapper['type'] = _REPLACED.get(type_name(wrapper['type']), wrapper['type'])
+    if wrapper['type'] == _MODELS['mmdet'] and not wrapper.get('tta_cfg'):
+        wrapper['tta_cfg'] = _merging(cfg.model)
+    if module := _MODULES.get(type_name(wrapper['type'])):
+        _import(cfg, module)
+    cfg.model = ConfigDict(wrapper, module=cfg.model)
+    print_log(f'--tta merges the predictions of several views of each image: {"; ".join(dict.fromkeys(told))}',
+              logger='current')
+
+
+def _import(cfg, module):
+    """Import a module, also where the config is loaded again."""
+    custom = dict(cfg.get('custom_imports') or {})
+    known = custom.get('imports') or []
+    custom['imports'] = list(dict.fromkeys([*([known] if isinstance(known, str) else known), module]))
+    cfg.custom_imports = custom
+    import_modules_from_strings(module)
+
+
+def _augmented(pipeline, framework):
+    """Return a pipeline with the views in it, and what they are, as text."""
+    steps = [dict(step) for step in pipeline]
+    flips = [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)]
+    resize = next((place for place, step in enumerate(steps) if 'Resize' in type_name(step.get('type'))), None)
+    for step in steps:
+        if step.get('meta_keys'):  # the flip is undone by them
+            step['meta_keys'] = (*step['meta_keys'], *(key for key in _FLIP_KEYS if key not in step['meta_keys']))
+    ratios = _RATIOS[framework]
+    if len(ratios) == 1:
+        return [*steps[:-1], dict(type='TestTimeAug', transforms=[flips, steps[-1:]])], 'as it is, and flipped'
+    if resize is None:  # after the image is loaded, before annotations and padding
+        start = end = 1
+        sizes = [dict(type='Resize', scale_factor=float(ratio), keep_ratio=True) for ratio in ratios]
+    else:
+        start, end = resize, resize + 1
+        sizes = [_resized(steps[resize], ratio) for ratio in ratios]
+    if None in sizes:  # a step of another kind
+        sizes, ratios = [steps[resize]], (1, )
+    rest = [[_padded(step, max(ratios))] for step in steps[end:]]
+    words = f'{", ".join(f"{ratio:g}" for ratio in sorted(ratios))} x the image size, each as it is and flipped'
+    return [*steps[:start], dict(type='TestTimeAug', transforms=[sizes, flips, *rest])], words
+
+
+def _resized(step, ratio):
+    """Return a step that resizes to a multiple of its size, None if it has no size."""
+    for key in ('scale', 'scale_factor'):
+        if value := step.get(key):
+            whole = key == 'scale'
+            several = isinstance(value, (list, tuple))
+            values = [max(1, round(v * ratio)) if whole else v * ratio for v in (value if several else [value])]
+            return dict(step, **{key: tuple(values) if several else values[0]})
+    return None
+
+
+def _padded(step, ratio):
+    """Return a step; if it pads to a size, one that pads to the size of the largest view."""
+    if type_name(step.get('type')) == 'Pad' and step.get('size'):
+        size = step['size'] if isinstance(step['size'], (list, tuple)) else (step['size'], ) * 2
+        step = dict(step, size=tuple(math.ceil(length * ratio) for length in size))
+    return step
+
+
+def _merging(model):
+    """Return how the boxes of all views are merged: as the model merges its own."""
+    found = [part for part in dicts_in(model.get('test_cfg') or {}) if part.get('nms') and part.get('max_per_img')]
+    test_cfg = (model.get('test_cfg') or {}).get('rcnn') or (found[-1] if found else {})
+    return dict(nms=test_cfg.get('nms') or dict(type='nms', iou_threshold=0.5),
+                max_per_img=test_cfg.get('max_per_img') or 100)
