@@ -5,7 +5,7 @@ from contextlib import suppress
 from mmengine.logging import print_log
 
 from ..config.framework import framework_of
-from ..data.check.classes import wanted_classes
+from ..data.check.agreement import wanted_classes
 from ..data.classes import difference_of
 from ..data.datasets import datasets
 from ..errors import ConfigError
