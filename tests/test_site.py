@@ -14,7 +14,7 @@ from helpers.pages import PAGES
 from helpers.paths import ROOT
 from xcit_dense import predict, runtime, weights
 from xcit_dense.cli import tool_names
-from xcit_dense.data.shapes import CLASSES
+from xcit_dense.data.demo import CLASSES
 from xcit_dense.draw import class_colours
 
 #: Every page of the site.

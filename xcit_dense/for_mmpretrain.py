@@ -5,8 +5,7 @@ Import: ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrai
 from mmpretrain.models.heads import ClsHead
 from mmpretrain.registry import MODELS
 
-from .data.unlabelled import UnlabelledImages
-from .data.views import MultiCrop
+from .data.unlabelled import MultiCrop, UnlabelledImages
 from .ssl.dino import DINO, DINOHead
 from .ssl.dino_hooks import CollapseHook, DINOHook
 from .ssl.distillation import DistilledClassifier, TeacherHook

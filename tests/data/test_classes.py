@@ -9,9 +9,8 @@ from helpers.faulty_data import ANNOTATIONS, rewrite
 from helpers.paths import SMALL_CONFIG
 from xcit_dense import get_config
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.classes import classes_of_data, heads_of_classes, set_classes, take_classes
+from xcit_dense.data.classes import classes_of_data, explicit_classes, heads_of_classes, set_classes, take_classes
 from xcit_dense.data.datasets import LOADERS
-from xcit_dense.data.explicit import explicit_classes
 from xcit_dense.data.files import read_class_list
 from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import DataError

@@ -9,7 +9,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_classes, check_data_set, check_data_sets
 from xcit_dense.data.classes import take_classes
-from xcit_dense.data.labels import label_map, labels_in_files, labels_of_classes, pad_as_ignored, void_names
+from xcit_dense.data.label_maps import label_map, labels_in_files, labels_of_classes, pad_as_ignored, void_names
 from xcit_dense.data.layouts import DataOptions
 from xcit_dense.errors import ConfigError, DataError
 

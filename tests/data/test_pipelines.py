@@ -54,10 +54,8 @@ def test_loaders_are_found_by_their_classes():
     for scope in ('', 'mmseg.'):
         pipeline = [dict(step, type=scope + step['type']) for step in steps]
         images, maps = (find(dict(seg, pipeline=pipeline)) for find in (image_loader, map_loader))
-        assert images.kind is LoadImageFromFile and images.is_standard and images.is_local
+        assert images.kind is LoadImageFromFile and images.is_standard
         assert maps.kind.__module__.startswith('mmseg') and maps.is_standard
-    away = dict(type=LoadImageFromFile, backend_args=dict(backend='petrel'))
-    assert not image_loader(coco('x', pipeline=[away])).is_local
     assert image_loader(coco('x', pipeline=[])).kind is None and image_loader(coco('x', pipeline=[])).is_standard
     own = map_loader(coco('x', pipeline=[dict(type=MyAnnotations)]))
     assert own.kind is MyAnnotations and not own.is_standard

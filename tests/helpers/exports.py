@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import yaml
 
-from xcit_dense.data.shapes import CLASSES, paint, texture
+from xcit_dense.data.demo import CLASSES, paint, texture
 
 #: Folder and annotation file of each part of a Roboflow export.
 ROBOFLOW = {part: f'{part}/_annotations.coco.json' for part in ('train', 'valid', 'test')}

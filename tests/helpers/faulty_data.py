@@ -1,6 +1,7 @@
 """Generated data for the tests of the data check: its configs, and errors to plant in it."""
 import json
 
+import cv2
 import numpy as np
 from PIL import Image
 
@@ -87,3 +88,12 @@ def write_list(root, lines, name='list.txt'):
     text = lines if isinstance(lines, str) else ''.join(f'{file} {label}\n' for file, label in lines)
     (root / name).write_text(text)
     return name
+
+
+def to_hdr(folder, root=None):
+    """Write images that OpenCV reads and PIL does not; if there is a root, its annotation file names them."""
+    for path in sorted(folder.glob('*.jpg')):
+        cv2.imwrite(str(path.with_suffix('.hdr')), cv2.imread(str(path)).astype(np.float32))
+    if root:
+        rewrite(root, lambda content: [image.update(file_name=image['file_name'].replace('jpg', 'hdr'))
+                                       for image in content['images']])

@@ -31,8 +31,8 @@ def _read_options(argv):
 def _run(args):
     from ..config.loading import load_config
     from ..data import check
+    from ..data.classes import own_colours
     from ..data.datasets import LOADERS, named_datasets
-    from ..data.explicit import own_colours
     from ..files import OwnFiles
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out,
                       pretrained=False)
@@ -92,7 +92,7 @@ def _check_classes(cfg, name, findings, use_cache):
             except DataError as error:
                 found.append(check.Finding(kind, name, value=f'cannot be used: {error}'))
                 break
-    return [*found, *classes, *check.check_beside(cfg, use_cache=use_cache)]
+    return [*found, *classes, *check.check_beside(cfg)]
 
 
 def _write_dropped(cfg, reports, folder, overwrite):

@@ -5,12 +5,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from mmengine import fileio
-
 from ..errors import DataError
 from ..text import first_line
-from .datasets import address_of, ann_file_of, folder_of, is_elsewhere, prefixes_of, read_elsewhere, setting_of
-from .files import Unreadable, parse_class_list, read_class_list
+from .datasets import ann_file_of, folder_of, setting_of
+from .files import Unreadable, read_class_list
 from .folders import names_below
 
 #: Labels from this one on count as mistakes.
@@ -37,19 +35,17 @@ class ClassImages:
         list: The file that lists them, or None if their folders are their classes.
         suffixes: The suffixes of images in folders, in lower case.
         is_labelled: Whether the images have classes.
-        source: Where the classes come from: the folder or the list; an address if it is not on a disk.
+        source: Where the classes come from: the folder or the list.
         names_file: The file that may hold the class names for a list.
         advice: A sentence on how to give it the same classes as other data.
     """
 
     def __init__(self, dataset):
         self.dataset = dataset
-        prefix = prefixes_of(dataset).get('img_path') or ''
         self.folder, self.list = folder_of(dataset, 'img_path').absolute(), None
         if name := _list_of(dataset):
             self.list = ann_file_of(dict(dataset, ann_file=name))
-        self.is_elsewhere = is_elsewhere(dataset, name or prefix)
-        self.source = address_of(dataset, name or prefix) if self.is_elsewhere else str(self.list or self.folder)
+        self.source = str(self.list or self.folder)
         self.suffixes = tuple(suffix.lower() for suffix in setting_of(dataset, 'extensions', ()))
         self.names_file = os.path.join(os.path.dirname(self.source), 'classes.txt')
         # the split of mmpretrain's ImageNet whose classes are secret
@@ -63,9 +59,7 @@ class ClassImages:
         """A sentence on how to write a list of the images."""
         place, split = 'a text file (ann_file of the data set)', self.dataset.get('split')
         if split:
-            name = f'meta/{split}.txt'
-            place = address_of(self.dataset, name) if self.is_elsewhere else ann_file_of(
-                dict(self.dataset, ann_file=name))
+            place = ann_file_of(dict(self.dataset, ann_file=f'meta/{split}.txt'))
         return (f'write a line for each image into {place}: its name below {self.folder}, a space, and the number of '
                 'its class from 0, as in "n01443537/a.JPEG 1" or "a.JPEG 1". For ImageNet, this number is the index of '
                 'its WordNet id in sorted order')
@@ -97,8 +91,6 @@ class ClassImages:
         """The names in the ``classes.txt`` next to the list; None if there is none."""
         file = self.names_file
         try:
-            if self.is_elsewhere:
-                return parse_class_list(read_elsewhere(self.dataset, file)) if fileio.exists(file) else None
             return read_class_list(Path(file))
         except Unreadable as error:
             raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
@@ -106,8 +98,8 @@ class ClassImages:
     @cached_property
     def _folders(self):
         try:  # hidden folders too: mmpretrain treats them as classes
-            found = tuple(sorted(fileio.list_dir_or_file(self.source, list_file=False)))
-        except Exception as error:  # any error of any backend
+            found = tuple(sorted(entry.name for entry in self.folder.iterdir() if entry.is_dir()))
+        except OSError as error:
             raise DataError(f'{self.source} cannot be read: {first_line(error)}') from error
         if not found:
             raise DataError(f'{self.source} has no class folders. Make a folder for each class, named as the class; or '
@@ -118,8 +110,7 @@ class ClassImages:
     def lines(self) -> list:
         """The lines of the list."""
         try:
-            data = read_elsewhere(self.dataset, self.source) if self.is_elsewhere else self.list.read_bytes()
-            text = data.decode()
+            text = self.list.read_bytes().decode()
         except (OSError, ValueError) as error:
             raise DataError(f'{self.source} cannot be read: {error}') from error
         return [self._line(number, line) for number, line in enumerate(io.StringIO(text), 1)]
@@ -152,7 +143,7 @@ class ClassImages:
     def beside(self) -> list:
         """Return the names of the files next to the class folders, which no data set reads."""
         return [] if self.list or not self.is_labelled else sorted(
-            fileio.list_dir_or_file(str(self.folder), list_dir=False))
+            entry.name for entry in self.folder.iterdir() if entry.is_file() and entry.name[0] != '.')
 
     def _is_image(self, path):
         return path.lower().endswith(self.suffixes)
@@ -171,7 +162,6 @@ def _list_of(dataset):
     split = dataset.get('split')
     if not name and split:
         implied = f'meta/{split}.txt'
-        root = str(dataset.get('data_root') or '')
-        if fileio.exists(fileio.join_path(os.path.expanduser(root), implied)):
+        if ann_file_of(dict(dataset, ann_file=implied)).exists():
             return implied
     return name

@@ -1,6 +1,5 @@
 """The classes of a config's data sets: read from the data or a checkpoint, compared, and set in the heads."""
 import logging
-from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
@@ -15,24 +14,21 @@ from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages
 from .datasets import (
     LOADERS,
-    address_of,
+    ann_file_of,
     datasets,
     dicts_in,
     folder_of,
     is_elsewhere,
+    named_datasets,
     prefixes_of,
-    read_elsewhere,
     reader_of,
+    type_of,
 )
 from .evaluators import limit_top_k
-from .explicit import explicit_classes
-from .files import IGNORED, Unreadable, parse_class_list, parse_json, read_class_list, read_json
-from .label_maps import LabelMaps
-from .labels import (
-    first_label,
-    names_file_of,
+from .files import IGNORED, Unreadable, read_class_list, read_json
+from .label_maps import (
+    LabelMaps,
     names_path_of,
-    own_ignored,
     pad_as_ignored,
     without_class,
     without_ignored,
@@ -86,10 +82,11 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
+            advice = ClassImages(dataset).advice if reader_of(dataset) == 'CustomDataset' else ''
             _report(f'{_source_of_classes(dataset)} has different classes than {origin}, or a different order: '
                   f'{words}. Make them the same'
                   + (', or use a checkpoint of a model for this data' if checkpoint else '')
-                  + f'. {_advice(dataset)}'.rstrip(), on_findings)
+                  + f'. {advice}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
 
 
@@ -102,10 +99,6 @@ def _report(text, on_findings):
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)
-
-
-def _advice(dataset):
-    return ClassImages(dataset).advice if reader_of(dataset) == 'CustomDataset' else ''
 
 
 def difference_of(found, wanted) -> str:
@@ -182,6 +175,10 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
         DataError: The annotation file is not a COCO file, ``classes.txt`` or a label map cannot be used, or there are
             no class folders.
     """
+    if is_elsewhere(dict(dataset, pipeline=())):  # a step of the pipeline reads only images
+        raise DataError(f'the files of the data set {dataset["type"]} are not on a disk, so its classes cannot be read '
+                        'from them. Set classes_from_data=False, metainfo.classes of the data sets, and num_classes '
+                        'of the heads')
     if reader_of(dataset) == 'CustomDataset':
         return dict(classes=ClassImages(dataset).classes(known))
     if reader_of(dataset) == 'UnlabelledImages':
@@ -190,41 +187,26 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
     if not dataset.get('ann_file') or prefixes_of(dataset).get('seg_map_path'):
         return dict(classes=_classes_of_folders(dataset, path, known, on_findings, ignored))
     try:
-        content = (parse_json(read_elsewhere(dataset, dataset['ann_file'])) if _is_elsewhere(dataset) else
-                   read_json(path))
-        categories = content['categories']
+        categories = read_json(path)['categories']
         return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f'{path} is not a COCO annotation file: {error}') from error
 
 
-def _is_elsewhere(dataset):
-    return is_elsewhere(dataset, _name_of_source(dataset))
-
-
-def _name_of_source(dataset):
-    if reader_of(dataset) == 'CustomDataset':
-        return ClassImages(dataset).source
-    is_coco = dataset.get('ann_file') and not prefixes_of(dataset).get('seg_map_path')
-    return dataset['ann_file'] if is_coco else names_file_of(dataset)
-
-
 def _source_of_classes(dataset):
-    name = _name_of_source(dataset)
-    if is_elsewhere(dataset, name):
-        return address_of(dataset, name)
-    if name == names_file_of(dataset):
-        return names_path_of(dataset)
-    return Path(Path(dataset.get('data_root') or '').expanduser(), name).absolute()
+    if reader_of(dataset) == 'CustomDataset':
+        return Path(ClassImages(dataset).source)
+    is_coco = dataset.get('ann_file') and not prefixes_of(dataset).get('seg_map_path')
+    return ann_file_of(dataset) if is_coco else names_path_of(dataset)
 
 
 def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
     folder = folder_of(dataset, 'seg_map_path').absolute()
-    if _is_elsewhere(dataset):
-        return _classes_elsewhere(dataset, names_file)
     maps = LabelMaps(dataset, ignored)
-    with _named(names_file):
+    try:
         listed = read_class_list(names_file)
+    except Unreadable as error:
+        raise DataError(f'{names_file} must have one unique class name per line and no empty lines: {error}') from error
     names = without_ignored(listed, maps.first, maps.skipped) if listed else known
     labels = _labels_of_maps(maps, names, on_findings)
     highest, first = max(labels, default=-1), maps.first
@@ -244,33 +226,19 @@ def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
     return names
 
 
-def _classes_elsewhere(dataset, names_file):
-    with _named(names_file):
-        names = parse_class_list(read_elsewhere(dataset, names_file_of(dataset)))
-        names = without_ignored(names, first_label(dataset), own_ignored(dataset))
-    if len(names) < 2:
-        raise DataError(f'{names_file} must name at least two classes; got {list(names)!r}')
-    return names
-
-
-@contextmanager
-def _named(names_file):
-    try:
-        yield
-    except Unreadable as error:
-        raise DataError(f'{names_file} must have one unique class name per line and no empty lines: {error}') from error
-
-
 def _labels_of_maps(maps, names, on_findings):
     """Return every label below a folder except ignored ones, with an example file and the numbers of images and pixels.
 
     There are none if the classes have names and it is unknown what reads the maps.
     """
-    if names and not maps.is_read:
+    if not maps.is_read:
+        if not names:
+            raise DataError(f'the label maps in {maps.folder} are read by {maps.reader}, which alone knows their '
+                            'labels: write the names of the classes into classes.txt in the data root, one per line')
         return {}
     # a class may occur only in the images that were held out
     paths, found = maps.paths(whole=not names), {}
-    for path, state in zip(paths, maps.settled(paths, names or None), strict=True):
+    for path, state in zip(paths, maps.read(paths), strict=True):
         if state.fault:
             _report(f'{path} cannot be read: {state.value or "it does not exist"}', on_findings)
         elif 'labels' not in state.content:
@@ -281,4 +249,41 @@ def _labels_of_maps(maps, names, on_findings):
                 if label not in maps.ignored:
                     _, images, pixels = found.get(label, (path, 0, 0))
                     found[label] = path, images + 1, pixels + amount
+    return found
+
+
+def explicit_classes(cfg: Config) -> str:
+    """Describe which data sets of a config with ``classes_from_data`` have classes that the config sets itself.
+
+    Classes that an earlier run found and wrote into its dumped config do not count: they have our colours.
+
+    Returns:
+        A sentence with the fix; '' if there are none.
+    """
+    if not cfg.get('classes_from_data'):
+        return ''
+    written = {f'{key}.metainfo.classes': dataset.metainfo['classes']
+               for _, key, dataset in named_datasets(cfg, LOADERS)
+               if (dataset.get('metainfo') or {}).get('classes') and not _is_found(dataset.metainfo)}
+    if not written:
+        return ''
+    names = next(iter(written.values()))
+    return (f'{listed(written)}: the config sets classes ({names if isinstance(names, str) else listed(names, 3)}), '
+            'but classes_from_data = True reads them from the data. Use only one: set classes_from_data=False with '
+            '--cfg-options (and num_classes of the heads), or remove metainfo.classes')
+
+
+def _is_found(metainfo):
+    classes, palette = metainfo['classes'], metainfo.get('palette') or ()
+    return not isinstance(classes, str) and list(map(tuple, palette)) == class_colours(classes)
+
+
+def own_colours(cfg: Config) -> dict:
+    """Return the colours by name of classes for which the config or the type of a data set has a palette."""
+    found = {}
+    for *_, dataset in named_datasets(cfg, LOADERS) if not cfg.get('classes_from_data') else ():
+        meta = {**getattr(type_of(dataset), 'METAINFO', {}), **(dataset.get('metainfo') or {})}
+        names, palette = meta.get('classes') or (), meta.get('palette') or ()
+        if not isinstance(names, str) and not isinstance(palette, str) and len(palette) >= len(names):
+            found = {**dict(zip(names, class_colours(names, palette), strict=True)), **found}
     return found

@@ -6,12 +6,10 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
-from mmengine import fileio
 from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ..errors import DataError
-from ..text import first_line
 from .folders import files_below, seen_in
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
@@ -36,11 +34,8 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
     needed = {}
     for dataset in datasets(cfg, loaders):
         root = Path(dataset.get('data_root') or '').expanduser()
-        # a step of the pipeline may map its paths to another place
-        mapped = any(is_elsewhere(step) for step in dicts_in(dataset.get('pipeline') or ()))
-        for part in _needed_by(dataset):
-            if not is_elsewhere(dataset, part) and not (mapped and part != dataset.get('ann_file')):
-                needed[root / Path(part).expanduser()] = root
+        for part in () if is_elsewhere(dataset) else _needed_by(dataset):
+            needed[root / Path(part).expanduser()] = root
     states = {path: _state_of(path) for path in needed}
     if set(states.values()) <= {'found'}:
         return
@@ -155,35 +150,18 @@ def prefixes_of(dataset) -> dict:
     return dict(img_path=os.path.expanduser(prefix)) if isinstance(prefix, str) else prefix
 
 
-def is_elsewhere(part, *paths) -> bool:
-    """Whether files are read by a backend of mmengine that does not read from a disk.
+def is_elsewhere(part) -> bool:
+    """Whether files are not on a disk, but at an address (``s3://...``) or behind another backend of mmengine.
+
+    They are left to the framework: nothing here opens them, except those of `UnlabelledImages`.
 
     Args:
-        part: The config that reads them: a data set, or a step of a pipeline.
-        *paths: Paths of files below the root of the data set; an address (``s3://...``) is not on a disk.
+        part: The config that reads them: a data set with its pipeline, a step of a pipeline, or a metric.
     """
     backend = part.get('backend_args') or part.get('file_client_args') or {}
-    root = str(part.get('data_root') or '')
-    return backend.get('backend', 'local') not in ('local', 'disk') or any(
-        '://' in (path if os.path.isabs(path) else root + path) for path in map(str, paths))
-
-
-def address_of(dataset, path) -> str:
-    """Return the address of a file that `is_elsewhere`, joined as mmengine does it."""
-    root = str(dataset.get('data_root') or '')
-    return str(path) if not root or os.path.isabs(path) or '://' in str(path) else f'{root.rstrip("/")}/{path}'
-
-
-def read_elsewhere(dataset, path) -> bytes:
-    """Read a file that `is_elsewhere`.
-
-    Raises:
-        DataError: Its backend cannot read it.
-    """
-    try:
-        return fileio.get(address_of(dataset, path), backend_args=dataset.get('backend_args'))
-    except Exception as error:
-        raise DataError(f'{address_of(dataset, path)} cannot be read: {first_line(error)}') from error
+    paths = [part.get('data_root'), part.get('ann_file'), *prefixes_of(part).values()]
+    return (backend.get('backend', 'local') not in ('local', 'disk') or any('://' in str(path) for path in paths)
+            or any(map(is_elsewhere, dicts_in(part.get('pipeline') or ()))))
 
 
 def dicts_in(node):

@@ -39,7 +39,7 @@ def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
     found = []
     for key, metric in evaluators(cfg, loaders):
         file = metric.get('ann_file')
-        if isinstance(file, str) and not is_elsewhere(metric, file) and _is_known(metric):
+        if isinstance(file, str) and not is_elsewhere(metric) and _is_known(metric):
             found.append((key, Path(file)))
     return found
 

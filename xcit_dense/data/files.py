@@ -17,14 +17,13 @@ import orjson
 from PIL import Image
 from tqdm import tqdm
 
+from ..errors import DataError, OutputError
 from ..files import atomic_write, stamp_of
 from ..text import first_line
-from .channels import ARRAY_SUFFIXES
+from .channels import ARRAY_SUFFIXES, decode
 
 #: Formats that OpenCV reads too; PIL has others that run external programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
-#: The message for anything that may block for ever when read, or has no bytes.
-NOT_REGULAR = 'it is not a regular file'
 _ORIENTATION = 0x0112
 #: The bytes near the end of a complete file; cameras may write more after them.
 _END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
@@ -32,7 +31,7 @@ _TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: entries of other versions are not read.
-_VERSION = 5
+_VERSION = 6
 _AT_ONCE = 32
 
 
@@ -70,8 +69,8 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
             state = os.stat(path)
         except (OSError, ValueError):  # a name with a zero byte, or one that no file system allows
             return ['missing', ''], None
-        if not stat.S_ISREG(state.st_mode):
-            return ['unreadable', NOT_REGULAR], None
+        if not stat.S_ISREG(state.st_mode):  # it may block for ever, or has no bytes
+            return ['unreadable', 'it is not a regular file'], None
         stamp = stamp_of(state)
         if path in known and known[path][0] == stamp:
             return known[path][1], stamp
@@ -79,6 +78,8 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
             return ['', '', read(path)], stamp
         except Unreadable as error:
             return ['unreadable', str(error)], stamp
+        except OutputError:  # of a reader that also writes
+            raise
         except Exception as error:  # PIL's readers raise many types of errors
             return ['unreadable', str(error) or type(error).__name__], None  # it may be readable next time
 
@@ -110,8 +111,8 @@ def _in_threads(function, items, name):
 
 
 def read_header(path) -> dict:
-    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; ``mode``, and signs
-    of damage: ``cut_off``, with its format, and ``huge``. An array (``.npy``) has ``channels`` instead of ``mode``.
+    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; and signs of damage:
+    ``cut_off``, with its format, and ``huge``. What only `LoadImageChannels` reads has ``channels``.
 
     Raises:
         Unreadable: It is neither an image that OpenCV reads nor the array of an image.
@@ -120,13 +121,13 @@ def read_header(path) -> dict:
         return _read_array_header(path)
     try:
         with Image.open(path, formats=FORMATS) as image:
-            size, mode, kind = image.size, image.mode, image.format
+            size, kind = image.size, image.format
             orientation = _orientation(image)
     except Image.DecompressionBombError as error:
         return dict(huge=str(error))
     except Image.UnidentifiedImageError:
-        raise Unreadable('it is not an image of a format that OpenCV reads') from None
-    header = dict(size=list(size), mode=mode, turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
+        return _decoded_header(path)
+    header = dict(size=list(size), turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
     if kind in _END_MARKS:
         with open(path, 'rb') as file:
             file.seek(max(0, os.path.getsize(path) - _TAIL))
@@ -147,6 +148,18 @@ def _read_array_header(path):
         raise Unreadable(f'an array of shape {shape} is not an image (H, W, channels)')
     size = [shape[1], shape[0]]
     return dict(size=size, turned=size, channels=shape[2] if len(shape) == 3 else 1)
+
+
+def _decoded_header(path):
+    """Return the header of an image of a format that only OpenCV or tifffile reads, such as ``.hdr``."""
+    pixels = np.fromfile(path, np.uint8)
+    is_of_opencv = pixels.size and cv2.imdecode(pixels, cv2.IMREAD_COLOR) is not None
+    try:
+        shape = decode(pixels.tobytes(), path).shape
+    except DataError:
+        raise Unreadable('it is not an image of a format that OpenCV reads') from None
+    header = dict(size=[shape[1], shape[0]], turned=[shape[1], shape[0]])
+    return header if is_of_opencv else dict(header, channels=shape[2] if len(shape) == 3 else 1)
 
 
 def _orientation(image):
@@ -216,16 +229,12 @@ def parse_class_list(data: bytes) -> tuple:
 
 
 def read_json(path):
-    """Return the content of a JSON file, see `parse_json`."""
-    return parse_json(Path(path).read_bytes())
-
-
-def parse_json(data: bytes):
-    """Return the content of JSON data; orjson needs a third of the time of Python's parser on COCO's annotations.
+    """Return the content of a JSON file; orjson needs a third of the time of Python's parser on COCO's annotations.
 
     Raises:
         ValueError: It is not JSON; NaN and Infinity, as Python writes them, are accepted.
     """
+    data = Path(path).read_bytes()
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:

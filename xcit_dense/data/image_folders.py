@@ -9,7 +9,7 @@ from .channels import ARRAY_SUFFIXES, LoadImageChannels
 from .datasets import IMAGE_SUFFIXES, find_images
 from .files import IGNORED
 from .folders import label_map_of, names_in_list
-from .labels import label_map
+from .label_maps import label_map
 
 
 @DATASETS.register_module()

@@ -1,20 +1,138 @@
-"""The label maps of a data set, for the check and for reading classes from them."""
-import os
+"""The label maps of a data set: its files, which label is which class, and which labels are ignored."""
 from pathlib import Path
 
-import numpy as np
+from mmengine.config import Config
+from mmengine.logging import print_log
 
-from .asking import Asked
-from .channels import ARRAY_SUFFIXES
-from .datasets import IMAGE_SUFFIXES, ann_file_of, folder_of, reader_of, setting_of
-from .files import IGNORED, NOT_REGULAR, FileState, labels_of, read_maps
+from ..text import counted, listed
+from .datasets import LOADERS, ann_file_of, datasets, dicts_in, folder_of, reader_of, setting_of
+from .evaluators import evaluators
+from .files import IGNORED, read_maps
 from .folders import files_below, label_map_of, names_in_list
-from .labels import first_label, labels_of_classes, own_ignored
 from .pipelines import map_loader
+
+#: Names that data sets use for pixels without a class.
+_VOID = {'void', 'unlabeled', 'unlabelled', 'unlabel', 'ignore', 'ignored', 'unknown', 'undefined', 'dontcare',
+         'donotcare', 'unannotated', 'noclass', 'backgroundunknown', 'outofroi'}
+
+
+def first_label(dataset) -> int:
+    """Return the label of the first class in the files of a data set: 1 with ``reduce_zero_label``."""
+    return 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
+
+
+def own_ignored(dataset) -> set:
+    """Return the labels in the files that a data set changes to 255 on loading, because of its ``ignore_labels``."""
+    return set(setting_of(dataset, 'ignore_labels', ()))
+
+
+def labels_of_classes(first: int, ignored, count: int) -> list:
+    """Return the labels in the files for ``count`` classes: from the first on, without the ignored ones."""
+    labels = [label for label in range(first, first + count + len(ignored)) if label not in ignored]
+    return labels[:count]
+
+
+def without_ignored(names, first: int, ignored) -> tuple:
+    """Return the names of the labels from the first on, without those of ignored labels."""
+    return tuple(name for label, name in enumerate(names, first) if label not in ignored)
+
+
+def label_map(first: int, ignored, count: int):
+    """Return mmseg's ``label_map``: the class of each label whose number changes, 255 for an ignored label.
+
+    Args:
+        first: The label of the first class, see `first_label`.
+        ignored: The ignored labels in the files.
+        count: The number of classes.
+
+    Returns:
+        A dict whose keys are labels minus ``first``; None if nothing changes.
+    """
+    if not ignored:
+        return None
+    labels = labels_of_classes(first, ignored, count)
+    return {**{label - first: IGNORED for label in sorted(ignored) if first <= label != IGNORED},
+            **{label - first: place for place, label in enumerate(labels) if label - first != place}} or None
+
+
+def labels_in_files(first: int, changed, count: int) -> tuple:
+    """Return the labels of ``count`` classes according to a ``label_map`` from a checkpoint, which may be None."""
+    # JSON turns the keys into strings
+    old = {int(new): int(label) for label, new in (changed or {}).items() if int(new) != IGNORED}
+    return tuple(first + old.get(place, place) for place in range(count))
+
+
+def without_class(totals) -> str:
+    """Return a text on how often labels without a class occur, and how to fix them.
+
+    Args:
+        totals: Numbers of images and pixels by label.
+    """
+    words = [f'{label} ({counted(pixels, "pixels")} in {counted(images, "images")})'
+             for label, (images, pixels) in totals.items()]
+    options = ' '.join(map(str, totals))
+    return (f'Without a class: {listed(words)}. To ignore them: --ignore-label {options}. If they are classes, add '
+            'their names to classes.txt, one per line from the first label on')
+
+
+def void_names(names) -> list:
+    """Return the names that mean that a pixel has no class, with their indices: pairs of index and name."""
+    return [(place, name) for place, name in enumerate(names)
+            if ''.join(filter(str.isalnum, str(name).lower())) in _VOID]
+
+
+def names_file_of(dataset) -> str:
+    """Return the file with the class names of label maps, absolute or below the data root."""
+    return dataset.get('classes_file') or 'classes.txt'
+
+
+def names_path_of(dataset) -> Path:
+    """Return the path of `names_file_of`."""
+    return Path(Path(dataset.get('data_root') or '').expanduser(), names_file_of(dataset)).absolute()
+
+
+def leave_out_255(cfg: Config):
+    """Make heads, padding, pipelines and metrics ignore the label 255, where the config has another number.
+
+    The ``ignore_labels`` of a data set become 255.
+    """
+    heads = [node for name in ('decode_head', 'auxiliary_head') for node in dicts_in(_model(cfg).get(name) or ())]
+    nodes = [(node, 'ignore_index') for node in heads]
+    nodes += [(node, 'seg_pad_val') for node in dicts_in([_model(cfg).get('data_preprocessor'),
+                                                          cfg.get('data_preprocessor')])]
+    nodes += [(step, key) for dataset in datasets(cfg, LOADERS) for step in dicts_in(dataset.get('pipeline') or ())
+              for key in ('ignore_index', 'seg_pad_val')]
+    nodes += [(metric, 'ignore_index') for _, metric in evaluators(cfg)]
+    for node, key in nodes:
+        if node.get(key) not in (None, IGNORED):  # a binary loss has None
+            print_log(f'{key} = {IGNORED} instead of {node[key]} ({node.get("type", "")}): ignored labels are '
+                      f'{IGNORED} after loading', logger='current')
+            node[key] = IGNORED
+
+
+def pad_as_ignored(cfg: Config):
+    """Pad label maps with the label that all heads ignore, if that is not 255 and padding is 255.
+
+    No class has the label 255, so the loss would fail at the first image that is smaller than the batch.
+    """
+    heads = [node for name in ('decode_head', 'auxiliary_head') for node in dicts_in(_model(cfg).get(name) or ())
+             if 'num_classes' in node]
+    labels = {head.get('ignore_index', IGNORED) for head in heads}
+    if len(labels) != 1 or not isinstance(label := labels.pop(), int) or label == IGNORED:
+        return
+    for node in dicts_in([_model(cfg).get('data_preprocessor'), cfg.get('data_preprocessor')]):
+        if node.get('seg_pad_val', 0) == IGNORED:
+            node['seg_pad_val'] = label
+            print_log(f'seg_pad_val = {label} instead of {IGNORED}: the heads ignore this label '
+                      '(ignore_index)', logger='current')
+
+
+def _model(cfg):
+    return cfg.get('model') or {}
 
 
 class LabelMaps:
-    """The label maps of a data set; if a file leaves a doubt, the pipeline's own loading step decides.
+    """The label maps of a data set.
 
     Args:
         dataset: Its config.
@@ -30,7 +148,8 @@ class LabelMaps:
         skipped: Those of them that the data set itself ignores: they use up no class number, and higher labels move
             down.
         unlabelled: The labels in the files that are 255 after loading.
-        is_read: Whether a known step reads the maps.
+        is_read: Whether a step of the frameworks reads the maps; otherwise nothing is known of the labels in them.
+        reader: The name of the step that reads them.
     """
 
     def __init__(self, dataset, ignored=(), use_cache: bool = True):
@@ -40,16 +159,17 @@ class LabelMaps:
         self.unlabelled = {IGNORED, *range(self.first), *self.skipped}
         self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), *self.unlabelled,
                         *(label + self.first for label in ignored if label != IGNORED)}
-        self.loader = map_loader(dataset)
-        self.is_read = not dataset.get('pipeline') or self.loader.kind is not None
-        self._images, self._image_suffix = folder_of(dataset, 'img_path'), setting_of(dataset, 'img_suffix', '.jpg')
+        loader = map_loader(dataset)
+        self.is_read = loader.is_standard and (loader.kind is not None or not dataset.get('pipeline'))
+        self.reader = getattr(loader.kind, '__name__', 'no known step')
+        self._images = folder_of(dataset, 'img_path')
         self.ending = dataset.get('image_ending') or ''
         self._list = ann_file_of(dataset) if dataset.get('ann_file') else None
         self._is_exact = reader_of(dataset) == 'BaseSegDataset'
-        self._asked, self._use_cache = Asked(self.loader, 'maps', self.folder, use_cache), use_cache
+        self._use_cache = use_cache
 
     def read(self, paths) -> list:
-        """Return the states of files as `read_maps` does; see `doubted` and `ask` for whether they are final."""
+        """Return the states of files as `read_maps` does."""
         return read_maps(paths, self.folder, self._use_cache)
 
     def labels(self, count: int) -> list:
@@ -80,58 +200,3 @@ class LabelMaps:
         """Return the labels of a map that are neither one of ``count`` classes nor ignored."""
         known = {*self.ignored, *self.labels(count)}
         return [label for label, _ in content['labels'] if label not in known]
-
-    def doubted(self, state) -> bool:
-        """Whether the step of the pipeline may be able to read a file whose state has a problem."""
-        is_unreadable = state.fault == 'unreadable' and state.value != NOT_REGULAR
-        return self.loader.kind is not None and (is_unreadable or not self.loader.is_standard)
-
-    def ask(self, path, image=None):
-        """Return the state of a file according to the pipeline's own step; None if the step cannot use it.
-
-        Args:
-            path: The label map.
-            image: Its image; by default the one with its name.
-        """
-        content, _ = self._asked.of(path, self._content, img_path=str(image or self._image_of(path)),
-                                    seg_map_path=str(path), seg_fields=[], label_map=None,
-                                    reduce_zero_label=bool(self.first))
-        return None if content is None else FileState('', '', content)
-
-    def keep(self):
-        """Keep the answers of the step for the next run."""
-        self._asked.keep()
-
-    def settled(self, paths, names) -> list:
-        """Return the states of files; doubtful files are read by the pipeline's own step.
-
-        Args:
-            paths: The files.
-            names: The classes, or None if the labels define them.
-        """
-        states = [self._settle(path, state, names)
-                  for path, state in zip(paths, self.read(paths), strict=True)]
-        self.keep()
-        return states
-
-    def _settle(self, path, state, names):
-        is_good = 'labels' in (state.content or {}) and (
-            self.loader.is_standard if names is None else not self.wrong_labels(state.content, len(names)))
-        if is_good or not self.doubted(state):
-            return state
-        return self.ask(path) or state
-
-    def _content(self, loaded):
-        """Return the same as `read_map` for the result of the step, or None."""
-        labels = (loaded or {}).get('gt_seg_map') if isinstance(loaded, (dict, type(None))) else None
-        if getattr(labels, 'ndim', 0) != 2 or labels.min() < 0 or labels.max() > IGNORED:
-            return None
-        if self.first:  # as in the file
-            labels = np.where(labels == IGNORED, IGNORED, labels + 1)
-        return dict(size=list(labels.shape[::-1]), mode='L', labels=labels_of(labels))
-
-    def _image_of(self, path):
-        stem = os.path.relpath(path, self.folder).removesuffix(self.suffix)
-        ends = (self._image_suffix, *IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES), *ARRAY_SUFFIXES)
-        images = [Path(self._images, f'{stem}{self.ending}{end}') for end in ends]
-        return next((image for image in images if image.exists()), images[0])

@@ -1,18 +1,17 @@
 """The steps of a data set's pipeline by their classes, wherever they are in it: what the pipeline reads, and how."""
-import inspect
+from typing import NamedTuple
 
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 
-from ..files import stamp_of
-from ..text import first_line
 from .channels import ARRAY_SUFFIXES, LoadImageChannels
-from .datasets import IMAGE_SUFFIXES, LOADERS, argument_of, class_of, dicts_in, is_elsewhere
+from .datasets import IMAGE_SUFFIXES, LOADERS, argument_of, class_of, dicts_in
 from .evaluators import evaluators
 from .files import IGNORED
 
 #: Arguments of the step that loads annotations: in which form.
 _FORMS = ('poly2mask', 'box_type')
 _ORIENTED = ('turbojpeg', 'tifffile')
+_FRAMEWORKS = ('mmcv', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain')
 
 
 def steps_of(dataset) -> list:
@@ -83,70 +82,31 @@ def _label_heads(cfg):
             if 'num_classes' in head]
 
 
-class Loader:
-    """The step of a pipeline that reads a kind of file; it is asked if the quick check of a file leaves a doubt.
+class Loader(NamedTuple):
+    """The step of a pipeline that reads a kind of file.
 
     Args:
         kind: Its class, or None if there is no step or its class is unknown.
         step: Its config.
-        standard: The classes of the frameworks, which are known to read all usual files.
+        is_standard: Whether what it reads is known: it is a class of the frameworks or of this package, or unknown.
     """
-
-    def __init__(self, kind, step, standard):
-        self.kind, self.step = kind, step
-        #: Whether it is a class of the frameworks.
-        self.is_standard = kind is None or kind in standard
-        #: Whether it reads each file from its path, and returns an image of the size in the file.
-        self.reads_as_known = self.is_standard and not (step.get('ignore_empty') or step.get('backend_args'))
-        #: Whether it reads from a disk.
-        self.is_local = not is_elsewhere(step)
-        self._source = _source_of(kind)
-        #: Whether `key` changes when the step changes: its code is in a file.
-        self.has_key = self._source is not None
-        self._built = None
-
-    def key(self) -> str:
-        """Return a key that findings depend on: the config of the step and the file of its class."""
-        return repr([self.step, self._source]) if self.kind is not None else ''
-
-    def ask(self, **record):
-        """Load a file.
-
-        Args:
-            **record: What the data set passes to its pipeline.
-
-        Returns:
-            The result of the step or None, and its error or ''. Both are empty if there is no step to ask.
-        """
-        if self.kind is None:
-            return None, ''
-        try:
-            if self._built is None:
-                self._built = self.kind(**{key: value for key, value in self.step.items()
-                                           if key not in ('type', '_scope_')})
-            return self._built(dict(record)), ''
-        except Exception as error:  # a user's own loader may raise anything
-            return None, first_line(error)
-
-
-def _source_of(kind):
-    try:
-        path = inspect.getfile(kind)
-        return [kind.__qualname__, path, *stamp_of(path)]
-    except (OSError, TypeError, AttributeError):  # no class, or one without a file
-        return None
+    kind: type | None
+    step: dict
+    is_standard: bool
 
 
 def image_loader(dataset) -> Loader:
     """Return the step that reads the images of a data set: that of the frameworks, otherwise the first step."""
-    return Loader(*_image_step(dataset), (LoadImageFromFile, ))
+    kind, step = _image_step(dataset)
+    is_known = kind is None or kind is LoadImageChannels or kind.__module__.partition('.')[0] in _FRAMEWORKS
+    return Loader(kind, step, is_known or _loads_annotations(kind))
 
 
 def map_loader(dataset) -> Loader:
     """Return the step that reads the label maps of a data set."""
-    found = next(((kind, step) for kind, step in steps_of(dataset) if _is(kind, LoadAnnotations)
-                  or 'annot' in getattr(kind, '__name__', '').lower()), (None, {}))
-    return Loader(*found, (LoadAnnotations, class_of(dataset, 'TRANSFORMS', 'LoadAnnotations')))
+    kind, step = next(((kind, step) for kind, step in steps_of(dataset) if _is(kind, LoadAnnotations)
+                       or 'annot' in getattr(kind, '__name__', '').lower()), (None, {}))
+    return Loader(kind, step, kind in (None, LoadAnnotations, class_of(dataset, 'TRANSFORMS', 'LoadAnnotations')))
 
 
 def loads_like_training(dataset, trained) -> list:

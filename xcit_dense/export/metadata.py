@@ -8,7 +8,7 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from ..config.framework import framework_of
-from ..data.check.classes import wanted_classes
+from ..data.check.agreement import wanted_classes
 from ..data.classes import difference_of
 from ..data.datasets import class_of, datasets
 from ..data.pipelines import turns_images

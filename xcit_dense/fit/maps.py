@@ -5,7 +5,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ..data.check.classes import wanted_classes
+from ..data.check.agreement import wanted_classes
 from ..data.datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
 from ..data.files import FORMATS, Unreadable, read_files
 from ..data.label_maps import LabelMaps
@@ -72,7 +72,7 @@ def measure_maps(cfg, loader: str = LOADERS[0]):
 
 def _is_known(dataset):
     return (reader_of(dataset) in ('BaseSegDataset', 'ImageFolderDataset')
-            and not is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())
+            and not is_elsewhere(dataset)
             and bool(prefixes_of(dataset).get('seg_map_path')))
 
 

@@ -3,10 +3,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..data.check.classes import wanted_classes
+from ..data.check.agreement import wanted_classes
 from ..data.check.coco import places_of, without_garbage_collection
-from ..data.check.coco_file import read_coco
-from ..data.check.records import columns_of
+from ..data.check.coco_file import columns_of, read_coco
 from ..data.datasets import LOADERS, ann_file_of, datasets, is_elsewhere, reader_of
 from ..data.files import recall, remember
 from ..files import stamp_of
@@ -55,7 +54,7 @@ def measure_objects(cfg, loader: str = LOADERS[0]):
     """
     found = []
     for dataset in datasets(cfg, [loader]):
-        if reader_of(dataset) != 'CocoDataset' or is_elsewhere(dataset, dataset.get('ann_file') or ''):
+        if reader_of(dataset) != 'CocoDataset' or is_elsewhere(dataset):
             return None
         measured = _measure_file(dataset, bool(cfg.get('classes_from_data')))
         if measured is None:

@@ -4,11 +4,11 @@ from itertools import chain, tee
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data.check.classes import wanted_classes
+from ..data.check.agreement import wanted_classes
 from ..data.classes import classes_of_data, heads_of_classes
 from ..data.datasets import LOADERS, ann_file_of, datasets, folder_of, type_of
 from ..data.files import Unreadable, read_class_list, read_json
-from ..data.labels import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
+from ..data.label_maps import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
 from ..errors import DataError
 from ..text import counted, first_line, listed
 

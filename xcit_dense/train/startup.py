@@ -12,7 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop
 from .. import __version__
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
-from ..data.views import MultiCrop
+from ..data.unlabelled import MultiCrop
 from ..fit import Look, look
 from ..machine import describe_machine
 from ..processes import is_first_process

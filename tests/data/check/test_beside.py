@@ -11,13 +11,11 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import files as data_files
 from xcit_dense.data.check import (
-    beside,
     check,
     check_before_training,
     check_beside,
     check_data_set,
     check_data_sets,
-    files,
 )
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.data.files import read_map
@@ -88,25 +86,6 @@ def test_a_metric_of_another_data_set_is_found(root, judged):
     assert judged(file='s3://bucket/a.json') == judged(file='x', backend_args=dict(backend='petrel')) == []
 
 
-def test_files_beside_each_other_are_compared_once(root, monkeypatch):
-    reads, read = [], beside.read_coco
-    monkeypatch.setattr(beside, 'read_coco', lambda path: reads.append(path) or read(path))
-    cfg = Config(dict(val_dataloader=dict(dataset=coco(root, ann_file=VALIDATION, data_prefix=dict(img='val2017/'))),
-                      val_evaluator=dict(type='CocoMetric', ann_file=str(root / ANNOTATIONS))))
-    first = check_beside(cfg)
-    assert first and check_beside(cfg) == first and len(reads) == 2
-    check_beside(cfg, use_cache=False)
-    assert len(reads) == 4
-    cfg.val_dataloader.dataset.metainfo.classes = ('disc', )
-    check_beside(cfg)
-    assert len(reads) == 6
-    shutil.copy(root / VALIDATION, root / ANNOTATIONS)
-    assert check_beside(cfg) == [] and len(reads) == 8
-    (root / ANNOTATIONS).write_text('no json')
-    for amount in (10, 12):  # it may be whole next time
-        assert check_beside(cfg) == [] and len(reads) == amount
-
-
 def test_a_training_is_stopped_by_the_metric_of_its_validation_alone(root):
     cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
     cfg.test_evaluator = [dict(type='DumpDetResults'), dict(type='CocoMetric', ann_file=str(root / ANNOTATIONS))]
@@ -119,8 +98,8 @@ def test_a_training_is_stopped_by_the_metric_of_its_validation_alone(root):
 
 def test_second_look_reads_only_what_changed(root, monkeypatch):
     read, looks = [], []
-    header, coco_file = files.read_header, check.check_coco
-    monkeypatch.setattr(files, 'read_header', lambda path: read.append(path) or header(path))
+    header, coco_file = check.read_header, check.check_coco
+    monkeypatch.setattr(check, 'read_header', lambda path: read.append(path) or header(path))
     monkeypatch.setattr(check, 'check_coco', lambda *args: looks.append(args) or coco_file(*args))
 
     def look():

@@ -11,7 +11,7 @@ from xcit_dense.data.check import (
     check_classes,
     check_data_set,
     check_data_sets,
-    copies,
+    class_images,
     drop_findings,
 )
 from xcit_dense.data.classes import take_classes
@@ -136,7 +136,7 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
     assert [finding.file for finding in found] == [f'{root}/classes/val/{name}/copy.jpg' for name in NAMES]
     assert found[0].value == f'{train}/cross/cross_0001.jpg' and found[0].severity == 'warning'
     assert 'and 2 more' in report.summary()
-    monkeypatch.setattr(copies, 'hash_of', lambda path: pytest.fail(f'{path} is read again'))
+    monkeypatch.setattr(class_images, 'hash_of', lambda path: pytest.fail(f'{path} is read again'))
     assert check_data_sets(config(root))['val_dataloader'].findings == found
     report = check_data_sets(config(root, val=pictures(root)))['val_dataloader']  # nothing is to be compared
     assert len(only(report, 'image-in-training')) == report.counts['images'] == 15
@@ -144,7 +144,7 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
 
 def test_parts_of_one_data_set_are_not_compared_and_files_that_end_differently_not_read(root, monkeypatch):
     """Which of its images are in which part is the data set's own matter."""
-    monkeypatch.setattr(copies, 'hash_of', lambda path: pytest.fail(f'{path} is read as a whole'))
+    monkeypatch.setattr(class_images, 'hash_of', lambda path: pytest.fail(f'{path} is read as a whole'))
     check_data_sets(config(root), use_cache=False)
     monkeypatch.undo()
     for part in ('indices', 'fold'):

@@ -10,9 +10,10 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 from helpers.faulty_data import INFINITE, NAN, coco, fields, kinds_in, kinds_of, only, rewrite
-from xcit_dense.data.check import Finding, check_data_set, files
+from xcit_dense.data.check import Finding, check_data_set
 from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.check.coco_file import Use
+from xcit_dense.data.files import read_header
 
 WIDTH, HEIGHT = 40, 30
 TINY = 1e-6
@@ -109,7 +110,7 @@ def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
         exif = Image.Exif()
         exif[0x0112] = mark
         Image.new('RGB', (40, 30)).save(path, exif=exif)
-        header, real = files.read_header(path), mmcv.imread(str(path)).shape[1::-1]
+        header, real = read_header(path), mmcv.imread(str(path)).shape[1::-1]
         assert header['size'] == [40, 30] and header['turned'] == list(real), mark
         assert suffix != 'jpg' or real == ((30, 40) if mark in (5, 6, 7, 8) else (40, 30))
         for size in ((40, 30), (30, 40), (40, 40)) if suffix == 'jpg' and mark in (1, 6, 9) else ():

@@ -33,7 +33,8 @@ from xcit_dense.data.check import (
     draw_contact_sheet,
     drop_findings,
 )
-from xcit_dense.data.check.findings import choose_samples, each_kind_first
+from xcit_dense.data.check.findings import each_kind_first
+from xcit_dense.data.check.image_files import choose_samples
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import ConfigError, DataError, OutputError

@@ -10,7 +10,7 @@ from helpers.faulty_data import fields, rewrite
 from helpers.placing import detector, files_in, numbers, placed, read
 from xcit_dense.data.check import check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data
-from xcit_dense.data.layouts.source import Source, without_parents
+from xcit_dense.data.layouts.coco import Source, without_parents
 from xcit_dense.errors import DataError
 
 NAMES = 'disc', 'square', 'triangle'

@@ -11,7 +11,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.placing import files_in, segmentor
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.layouts import DataOptions
-from xcit_dense.data.layouts.palettes import names_beside, read_palette
+from xcit_dense.data.layouts.conversion import names_beside, read_palette
 from xcit_dense.errors import DataError
 from xcit_dense.files import RECORD
 
@@ -29,9 +29,7 @@ def test_a_palette_in_any_of_its_forms(tmp_path):
             ('labelmap.txt', '# label:color_rgb:parts:actions\nroad:128,64,128::\nsky:0,0,255:a,b:walk\n'),
             ('class_dict.csv', 'name,r,g,b\nroad,128,64,128\nsky,0,0,255\n'),
             ('class_dict.csv', '\ufeffname, r, g, b, class_11\nroad, 128, 64, 128, 1\nsky, 0, 0, 255, 0\n'),
-            ('a.json', json.dumps(TWO)), ('a.json', json.dumps([dict(name=n, color=c) for n, c in TWO.items()])),
-            ('meta.json', json.dumps(dict(classes=[dict(title='road', color='#804080'),
-                                                   dict(title='sky', color='#0000FF')])))):
+            ('a.json', json.dumps(TWO))):
         (tmp_path / name).write_text(text)
         assert list(read_palette(tmp_path / name).items()) == list(TWO.items()), text
     for text, words in (

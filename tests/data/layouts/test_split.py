@@ -9,9 +9,9 @@ import pytest
 from helpers import exports, exports_segmentation
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.placing import files_in, placed, read, train_data
-from xcit_dense.data.layouts import detection, writing
-from xcit_dense.data.layouts.source import Source
-from xcit_dense.data.layouts.writing import Made
+from xcit_dense.data.layouts import derived, detection
+from xcit_dense.data.layouts.coco import Source
+from xcit_dense.data.layouts.derived import Made
 from xcit_dense.errors import ConfigError, DataError, OutputError
 from xcit_dense.files import RECORD
 
@@ -166,7 +166,7 @@ def test_two_processes_at_once(config, make, two_processes, tmp_path):
 
 def test_another_process_was_faster(tmp_path, monkeypatch):
     """Between the look at a file and the claim of its name."""
-    folder, holds, calls = tmp_path / 'data', writing._holds, []
+    folder, holds, calls = tmp_path / 'data', derived._holds, []
 
     def looks_before(file, data):
         if file.name == 'a.json' and not calls:
@@ -177,7 +177,7 @@ def test_another_process_was_faster(tmp_path, monkeypatch):
             return False
         return holds(file, data)
 
-    monkeypatch.setattr(writing, '_holds', looks_before)
+    monkeypatch.setattr(derived, '_holds', looks_before)
     with Made(folder, tmp_path) as made:
         made.write_json('a.json', [1])
     assert calls and json.loads((folder / 'a.json').read_text()) == [1]

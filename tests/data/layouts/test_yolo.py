@@ -125,9 +125,8 @@ def test_labels_that_cannot_be_read(one):
 
 def test_descriptions_that_cannot_be(folder, one):
     for description, words in (
-            (dict(names={0: 'a', 2: 'b'}), 'keys of names must be 0 to 1'),
-            (dict(names={'a': 'x'}), 'keys of names must be 0 to 0'), (dict(names='ab'), 'must be a list'),
-            (dict(names=None, nc='three'), "data.yaml: nc must be the number of classes, not 'three'"),
+            (dict(names={0: 'a', 2: 'b'}), 'names must be a list of class names, or have the keys 0, 1'),
+            (dict(names={'a': 'x'}), 'have the keys 0, 1'), (dict(names='ab'), 'must be a list'),
             (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')):
         with pytest.raises(DataError, match=words):
             one('0 0.5 0.5 0.5 0.5', **description)

@@ -1,7 +1,6 @@
 """The check of a data set before it is trained on: problems, counts, a contact sheet and a cleaned copy."""
-from .beside import check_beside
+from .agreement import check_beside, check_classes
 from .check import advice_on_masks, check_before_training, check_data_set, check_data_sets
-from .classes import check_classes
 from .draw import draw_contact_sheet
 from .drop import drop_findings
 from .findings import ERROR, KINDS, WARNING, Finding, Report

@@ -9,33 +9,29 @@ from mmengine.logging import print_log
 from ...errors import ConfigError, DataError
 from ...files import stamp_of
 from ...processes import is_first_process
-from ...text import counted
+from ...text import counted, shown
 from ..class_folders import ClassImages
 from ..datasets import (
     LOADERS,
-    address_of,
     ann_file_of,
     datasets,
     folder_of,
     is_elsewhere,
     named_datasets,
     prefixes_of,
-    read_elsewhere,
     reader_of,
     type_of,
 )
-from ..files import recall, remember
-from ..labels import first_label, names_path_of, own_ignored, without_ignored
-from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255, turns_images
+from ..files import read_files, read_header, recall, remember
+from ..label_maps import first_label, names_path_of, own_ignored, without_ignored
+from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255
 from ..unlabelled import UnlabelledSource
-from .beside import check_beside
-from .class_folders import check_class_images
-from .classes import check_classes, check_names, check_void, listed_names, wanted_classes
+from .agreement import check_beside, check_classes, check_names, check_void, listed_names, wanted_classes
+from .class_images import add_shared, check_class_images
 from .coco import check_coco
 from .coco_file import PARTS, Use
-from .copies import add_shared
-from .files import Images, check_images
-from .findings import Finding, Report, alike, choose_samples, each_kind_first, in_one_line
+from .findings import Finding, Report, alike, each_kind_first, in_one_line
+from .image_files import Images, choose_samples, is_outside
 from .label_maps import check_label_maps
 
 _SHOWN = 10
@@ -64,16 +60,16 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     reader = reader_of(dataset)
     wanted = wanted_classes(dataset, from_data)
     root = Path(dataset.get('data_root') or '').expanduser().absolute()
-    if reader == 'CocoDataset':
-        return _check_coco_set(dataset, wanted, root, use_cache, judged)
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
     if type_of(dataset) is None:
         return _unchecked(source, f'no installed framework has a data set type {dataset["type"]!r}')
-    if reader not in ('BaseSegDataset', 'ImageFolderDataset', 'CustomDataset', 'UnlabelledImages'):
+    if reader not in ('CocoDataset', 'BaseSegDataset', 'ImageFolderDataset', 'CustomDataset', 'UnlabelledImages'):
         return _unchecked(source, f'{dataset["type"]!r} is not a known kind of data set: COCO, images with label '
                                   'maps, or images by class')
-    if _are_images_elsewhere(dataset) or is_elsewhere(dataset, dataset.get('ann_file') or ''):
+    if is_elsewhere(dataset):
         return _unchecked(source, 'its files are not on a disk')
+    if reader == 'CocoDataset':
+        return _check_coco_set(dataset, wanted, root, use_cache, judged)
     if reader in ('CustomDataset', 'UnlabelledImages'):
         source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
         return check_class_images(source, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
@@ -97,41 +93,33 @@ def _unchecked(source, why):
     return Report(source, [Finding('not-checked', str(source), value=why)])
 
 
-def _are_images_elsewhere(dataset):
-    return not image_loader(dataset).is_local or is_elsewhere(dataset, *prefixes_of(dataset).values())
-
-
 def _check_coco_set(dataset, wanted, root, use_cache, judged):
-    path, data = ann_file_of(dataset), None
-    if is_elsewhere(dataset, dataset.get('ann_file') or ''):
-        path = address_of(dataset, dataset.get('ann_file') or '')
-        try:
-            data = read_elsewhere(dataset, dataset.get('ann_file') or '')
-        except DataError as error:
-            return _unchecked(path, str(error))
+    path = ann_file_of(dataset)
     masks, tested = loads_masks(dataset), bool(dataset.get('test_mode'))
     use = Use(masks, tested, masks and tested if judged is None else judged and tested, wanted)
     kind = f'coco {use!r}'
-    stamp = stamp_of(path) if data is None and path.is_file() else None
+    stamp = stamp_of(path) if path.is_file() else None
     known = recall(kind, path) if use_cache and stamp else None
     if stamp and known and known['stamp'] == stamp:
         found = known['found']
     else:
-        found = check_coco(path, use, data)
+        found = check_coco(path, use)
         if stamp and use_cache:
             remember(kind, path, dict(stamp=stamp, found=found))
     findings = [Finding(*finding) for finding in found['findings']]
     names = [name for _, _, name, *_ in found['categories']]
     if found['categories']:
         findings += check_names(path, wanted, names)
-    folder, of_files = folder_of(dataset, 'img').absolute(), []
-    if _are_images_elsewhere(dataset):
-        findings.append(Finding('not-checked', str(path), value='its images are not on a disk'))
-        found['images'], found['samples'] = [], []
+    folder, roots, of_files = folder_of(dataset, 'img').absolute(), _roots(root, dataset, 'img'), []
     entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
-    for fault, file, row, id, value in check_images(path, folder, entries, _roots(root, dataset, 'img'),
-                                                    Images(dataset, path, use_cache), use_cache):
-        of_files.append(Finding(fault, file, 'images', row, id, value))
+    files = [os.path.join(folder, name) for _, _, name, *_ in entries]
+    states, pipeline = read_files(files, read_header, 'headers', path, use_cache, 'images'), Images(dataset)
+    findings += pipeline.unchecked(path)
+    for file, state, (row, id, name, *size) in zip(files, states, entries, strict=True):
+        faults = pipeline.faults_of(state, size)
+        if is_outside(file, roots):
+            faults.insert(0, ('image-outside', f'{os.path.abspath(file)}, named {shown(name)} in the file'))
+        of_files += [Finding(kind, file, 'images', row, id, value) for kind, value in faults]
     return Report(path, findings + of_files, found['counts'],
                   [(name, images, amount) for _, _, name, images, amount in found['categories']],
                   samples=_samples(found, folder, of_files))
@@ -178,32 +166,21 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         test_dataloader``, or ``train_dataloader.0``.
     """
     users, parts = {}, set()
-    for user, place, dataset in named_datasets(cfg, loaders):
-        if dataset.get('indices') is not None or 'KFoldDataset' in _wrappers(cfg, place):
-            parts.add(user)
+    for user, _, dataset in named_datasets(cfg, loaders):
         loader = user.partition('.')[0]
+        if dataset.get('indices') is not None or 'KFoldDataset' in repr(cfg[loader]):
+            parts.add(user)
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
         if reader_of(dataset) != 'CocoDataset':
             options['trained'] = loader == LOADERS[0]
             options['stops'] = options['trained'] and stops_at_255(cfg)
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
-                    _filter_of(dataset),
-                    loads_masks(dataset), turns_images(dataset), image_loader(dataset).key(),
-                    map_loader(dataset).key()])
+                    _filter_of(dataset), loads_masks(dataset), image_loader(dataset).step, map_loader(dataset).step])
         users.setdefault(key, (dataset, options, []))[-1].append(user)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
     add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
     return reports
-
-
-def _wrappers(cfg, key):
-    """Return the types of the data sets that wrap one, without scopes."""
-    kinds, node = [], cfg
-    for step in key.split('.'):
-        node = node[step] if isinstance(node, dict) or node is cfg else node[int(step)]
-        kinds.append(str(node.get('type')).rpartition('.')[2] if isinstance(node, dict) else '')
-    return kinds
 
 
 def check_before_training(cfg, on_findings: str = 'stop'):
@@ -234,7 +211,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     if not errors:
         return
     lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
-            and not is_elsewhere(dataset, root) and not (path := Path(root).expanduser().absolute()).is_dir()]
+            and not is_elsewhere(dataset) and not (path := Path(root).expanduser().absolute()).is_dir()]
     if lost and on_findings == 'stop':
         raise DataError(f'the data root {lost[0]} {"is not a folder" if lost[0].exists() else "does not exist"}: '
                         'set --data-root DIR to the folder of the data set')

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ...text import shown
-from .coco_file import PARTS, Use, read_coco
-from .findings import ERROR, Finding, choose_samples
-from .masks import FAR, check_masks
-from .records import columns_of
+from .coco_file import FAR, PARTS, Use, check_masks, columns_of, read_coco
+from .findings import ERROR, Finding
+from .image_files import choose_samples
 
 #: Boxes that extend beyond the image by less have rounded coordinates.
 _ROUNDING = 1.
@@ -19,13 +18,12 @@ _ROUNDING = 1.
 _DRAWN = 1e5
 
 
-def check_coco(path, use: Use, data=None) -> dict:
+def check_coco(path, use: Use) -> dict:
     """Check an annotation file without its images.
 
     Args:
         path: The file.
         use: How the file is used.
-        data: Its bytes, if it is not on a disk.
 
     Returns:
         ``findings``; ``images``, for each usable image a list of index, id, file name, width, height and whether it has
@@ -33,13 +31,13 @@ def check_coco(path, use: Use, data=None) -> dict:
         annotations; ``counts``; ``samples``, some images with their annotations and captions. All of it fits in JSON.
     """
     with without_garbage_collection():
-        return _check(path, use, data)  # which frees the content before garbage collection is on again
+        return _check(path, use)  # which frees the content before garbage collection is on again
 
 
-def _check(path, use, data):
-    content, fault = read_coco(path, use.tested, data)
+def _check(path, use):
+    content, fault = read_coco(path, use.tested)
     if fault:
-        kind = 'not-coco' if data is not None or Path(path).exists() else 'not-there'
+        kind = 'not-coco' if Path(path).exists() else 'not-there'
         return dict(findings=[Finding(kind, str(path), value=fault)], images=[], categories=[], counts={}, samples=[])
     return _Check(path, content, use).run()
 
@@ -75,7 +73,11 @@ class _Check:
 
     def add_where(self, kind, part, wrong, values=lambda place: ''):
         """Add a finding for every record of a part where ``wrong`` is true; ``values`` returns its text."""
-        for place in np.flatnonzero(wrong).tolist():
+        self.add_at(kind, np.flatnonzero(wrong), values, part)
+
+    def add_at(self, kind, places, values, part='annotations'):
+        """Add a finding for each record at ``places``; ``values`` returns its text."""
+        for place in places.tolist():
             self.add(kind, part, self.rows[part][place], self.columns[part]['id'][place], values(place))
 
     def run(self):
@@ -176,12 +178,6 @@ class _Check:
         """Return the size of the image of an annotation as text."""
         image, images = self.image[place], self.columns['images']
         return f'{images["width"][image]:g} x {images["height"][image]:g}'
-
-    def add_at(self, kind, places, values):
-        """Add a finding for each annotation at ``places``; ``values`` returns its text."""
-        for place in places.tolist():
-            self.add(kind, 'annotations', self.rows['annotations'][place], self.columns['annotations']['id'][place],
-                     values(place))
 
     def check_masks(self, places, sizes):
         """Find wrong masks of the annotations at ``places``; ``sizes`` are those of their images."""

@@ -5,6 +5,7 @@ from textwrap import wrap
 import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
+from pycocotools import mask as mask_api
 
 from ...draw import class_colours, draw_map, draw_objects
 from ...draw.classes import ALARM, FRAME, INK, PAPER, WHITE, chip, draw_legend, fit_text, font_of
@@ -179,8 +180,4 @@ def _legend(cell, names, colours):
 def _decode(rle):
     """Return a mask (H, W) uint8 of 0 and 1; the check has already accepted its counts."""
     height, width = rle['size']
-    if isinstance(rle['counts'], str):
-        from pycocotools import mask as mask_api
-        return mask_api.decode(rle)
-    values = np.arange(len(rle['counts']), dtype=np.uint8) % 2
-    return np.repeat(values, rle['counts']).reshape(width, height).T
+    return mask_api.decode(rle if isinstance(rle['counts'], str) else mask_api.frPyObjects(rle, height, width))

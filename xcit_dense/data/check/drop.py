@@ -29,24 +29,28 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
             no annotation would be left.
         OutputError: The file cannot be written, or exists and was not written by this function.
     """
-    source = Path(report.source)
-    if report.images is not None:
-        return _drop_images(report, source, Path(out), overwrite)
-    target = Path(out, 'take_away.txt' if source.is_dir() else source.name)
+    source, dropped = Path(report.source), [finding for finding in report.findings if finding.drops]
+    is_class_data = report.images is not None
+    target = Path(out, f'{source.name}.txt' if source.is_dir() and is_class_data else
+                  'take_away.txt' if source.is_dir() else source.name)
     if target.exists() and source.exists() and target.samefile(source):
         raise DataError(f'{target} is the data set itself, which is never changed: choose another folder')
-    if source.is_dir():
-        bad = sorted({finding.row for finding in report.findings if finding.drops})
-        if not bad:
-            return printable(f'{source}: nothing to drop'), None
-        _write(target, ''.join(f'{path}\n' for path in bad), overwrite)
-        return printable(f'{target}: {counted(len(bad), "images")} to remove from {source}, with label maps'), None
-    content, fault = read_coco(source)
+    content, fault = (None, None) if is_class_data or source.is_dir() else read_coco(source)
     if fault:
         raise DataError(f'{source} cannot be cleaned: {fault}')
-    dropped = [finding for finding in report.findings if finding.drops]
     if not dropped:
         return printable(f'{source}: nothing to drop'), None
+    if source.is_dir() and not is_class_data:
+        bad = sorted({finding.row for finding in dropped})
+        _write(target, ''.join(f'{path}\n' for path in bad), overwrite)
+        return printable(f'{target}: {counted(len(bad), "images")} to remove from {source}, with label maps'), None
+    words = (_write_images(report, dropped, target, overwrite) if is_class_data else
+             _write_annotations(content, dropped, target, overwrite))
+    reasons = ', '.join(f'{kind} {number:,}' for kind, number in Counter(f.kind for f in dropped).most_common())
+    return printable(f'{target}: {words} ({reasons})'), target
+
+
+def _write_annotations(content, dropped, target, overwrite):
     rows = {part: {finding.row for finding in dropped if finding.part == part} for part in PARTS}
     kept = {part: [record for row, record in enumerate(content[part]) if row not in rows[part]] for part in PARTS}
     # the annotations of dropped images go too
@@ -54,30 +58,20 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
     before = len(kept['annotations'])
     kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
     if content['annotations'] and not kept['annotations']:
-        raise DataError(f'{source} cannot be cleaned: no annotation would be left')
+        raise DataError(f'no annotation would be left for {target}: nothing is written')
     _write(target, json.dumps({**content, **kept}), overwrite)
-    kinds = Counter(finding.kind for finding in dropped)
     words = [counted(len(rows[part]), part) for part in PARTS if rows[part]]
     if before > len(kept['annotations']):
         words.append(f'{counted(before - len(kept["annotations"]), "annotations")} of dropped images')
-    reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
-    return printable(f'{target}: without {", ".join(words)} ({reasons})'), target
+    return f'without {", ".join(words)}'
 
 
-def _drop_images(report, source, folder, overwrite):
-    target = folder / (f'{source.name}.txt' if source.is_dir() else source.name)
-    if target.exists() and source.exists() and target.samefile(source):
-        raise DataError(f'{target} is the data set itself, which is never changed: choose another folder')
-    dropped = [finding for finding in report.findings if finding.drops]
-    if not dropped:
-        return printable(f'{source}: nothing to drop'), None
+def _write_images(report, dropped, target, overwrite):
     bad = {finding.row for finding in dropped if finding.part == 'files'}
     kept = [(os.path.relpath(path, report.folder), label) for path, label, _ in report.images if path not in bad]
     _write(target, ''.join(f'{name}\n' if label is None else f'{name} {label}\n' for name, label in kept), overwrite,
            *[('classes.txt', ''.join(f'{name}\n' for name, *_ in report.classes))] * bool(report.classes))
-    kinds = Counter(finding.kind for finding in dropped)
-    reasons = ', '.join(f'{kind} {number:,}' for kind, number in kinds.most_common())
-    return printable(f'{target}: {counted(len(kept), "images")}, without those that are wrong ({reasons})'), target
+    return f'{counted(len(kept), "images")}, without those that are wrong'
 
 
 def _write(target, text, overwrite, *others):

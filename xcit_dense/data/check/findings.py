@@ -3,8 +3,6 @@ import os
 from collections import Counter
 from typing import NamedTuple
 
-import numpy as np
-
 from ...text import counted, printable, singular
 
 ERROR, WARNING = 'error', 'warning'
@@ -19,8 +17,6 @@ class Kind(NamedTuple):
 
 #: A table with more classes than this shows only some of them.
 _ROWS = 200
-#: This many images with findings, and the same number without, are kept for drawing.
-_SAMPLES = 16
 _IGNORED = 'training silently ignores it'
 
 #: Every kind by its name. What would certainly stop or spoil a run is an error; what the frameworks cut, ignore or do
@@ -278,23 +274,3 @@ def each_kind_first(findings) -> list:
         order.append((seen[finding.kind], finding.severity))
         seen[finding.kind] += 1
     return sorted(range(len(order)), key=order.__getitem__)
-
-
-def choose_samples(found, good) -> dict:
-    """Choose images to draw: some with findings of every kind, then others, spread over the data set.
-
-    Args:
-        found: Pairs of an image and its `Finding`.
-        good: Images without errors.
-
-    Returns:
-        The captions by image.
-    """
-    captions = {}
-    for place in each_kind_first([finding for _, finding in found]):
-        image, finding = found[place]
-        if image in captions or len(captions) < _SAMPLES:
-            captions.setdefault(image, []).append(finding.caption)
-    good = [image for image in good if image not in captions]
-    spread = np.linspace(0, len(good) - 1, min(_SAMPLES, len(good))).round().astype(int)
-    return {**captions, **{good[place]: [] for place in spread.tolist()}}

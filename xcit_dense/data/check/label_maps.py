@@ -7,13 +7,12 @@ import numpy as np
 from ...errors import DataError
 from ...text import shown
 from ..datasets import folder_of, prefixes_of, setting_of
-from ..files import read_files
+from ..files import read_files, read_header
 from ..folders import files_below, label_map_of, names_in_list
-from ..label_maps import LabelMaps
-from ..labels import without_class
+from ..label_maps import LabelMaps, without_class
 from ..pipelines import image_suffixes, resizes
-from .files import Images, is_outside, read_header
-from .findings import ERROR, Finding, Report, choose_samples
+from .findings import Finding, Report
+from .image_files import Images, is_outside, samples_of
 
 IGNORED_NAME = '(ignored)'
 
@@ -33,9 +32,9 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
         stops: Whether training fails on labels that are 255 after loading.
     """
     folder = folder_of(dataset, 'img_path')
-    check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, use_cache, trained,
-                   stops)
+    check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, trained, stops)
     images = check.images()
+    check.findings += check.pipeline.unchecked(folder)
     headers = read_files(images, read_header, 'headers', folder, use_cache, 'images')
     maps = None
     if prefixes_of(dataset).get('seg_map_path') and check.maps.is_read:
@@ -49,20 +48,18 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
             check.label_map(image, header, maps[place], states[place])
     if maps:
         check.pairs(images, maps)
-    check.pipeline.keep()
-    check.maps.keep()
     return check.report(images)
 
 
 class _Check:
 
-    def __init__(self, dataset, names, folder, maps, exact, use_cache, trained, stops):
+    def __init__(self, dataset, names, folder, maps, exact, trained, stops):
         self.dataset, self.names = dataset, names
         self.folder, self.maps = folder, maps
         self.suffix = setting_of(dataset, 'img_suffix', '.jpg') if exact else None
         self.first, self.ignored = maps.first, maps.ignored
         self.stops_at = maps.unlabelled if stops else set()
-        self.pipeline = Images(dataset, folder, use_cache)
+        self.pipeline = Images(dataset)
         # a resize that keeps the ratio makes both the same size; a metric compares with the original image
         self.resizes = trained and resizes(dataset)
         self.findings = []
@@ -110,27 +107,21 @@ class _Check:
 
     def image(self, path, header):
         """Add the problems of an image."""
-        faults = self.pipeline.faults_of(header, str(path))
-        for kind, value in faults:
+        for kind, value in self.pipeline.faults_of(header):
             self.add(kind, path, path, value)
         if 'size' in (header.content or {}):
             self.drawn[str(path)] = None
 
     def label_map(self, image, header, path, state):
-        """Add the problems of a label map, unless the pipeline's own step can read it, and count its labels."""
-        faults, asked = self.faults_of_map(image, header, path, state), None
-        if faults and self.maps.doubted(state):
-            asked = self.maps.ask(path, image)
-            if asked is not None:
-                state, faults = asked, self.faults_of_map(image, header, path, asked)
-        for kind, value in faults:
+        """Add the problems of a label map, and count its labels."""
+        for kind, value in self.faults_of_map(image, header, path, state):
             if kind == 'map-labels':  # the counts are known at the end
                 self.without_class.append((path, image, value))
             else:
                 self.add(kind, path, image, value)
         if 'labels' in (state.content or {}):
             self.count(image, path, state.content['labels'])
-            if str(image) in self.drawn and not asked:
+            if str(image) in self.drawn:
                 self.drawn[str(image)] = str(path)
 
     def faults_of_map(self, image, header, path, state):
@@ -194,10 +185,7 @@ class _Check:
                    if label < 256]
         if self.total_ignored.any():
             classes.append((IGNORED_NAME, *self.total_ignored.tolist()))
-        faulty = {finding.row for finding in self.findings if finding.severity == ERROR}
-        chosen = choose_samples([(finding.row, finding) for finding in self.findings if finding.row in self.drawn],
-                                [image for image in self.drawn if image not in faulty])
         counts = {'images': len(images), 'images without labels': self.total_without, 'classes': len(names)}
         return Report(self.folder, self.findings, counts, classes, 'pixels', [
             dict(file=image, map=self.drawn[image], labels=labels, ignored=sorted(self.ignored), captions=captions)
-            for image, captions in chosen.items()])
+            for image, captions in samples_of(self.findings, self.drawn).items()])

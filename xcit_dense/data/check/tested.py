@@ -7,10 +7,10 @@ from ...errors import DataError
 from ...text import counted
 from ..class_folders import ClassImages
 from ..classes import difference_of, known_classes, outputs_of
-from ..datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
+from ..datasets import LOADERS, datasets, is_elsewhere, reader_of
 from ..imagenet import same_classes
-from .class_folders import check_labels
-from .classes import wanted_classes
+from .agreement import wanted_classes
+from .class_images import check_labels
 from .findings import each_kind_first
 
 #: Findings that stop a test or make its results meaningless; different class names do neither.
@@ -21,7 +21,7 @@ _SHOWN = 3
 def classified_data(cfg, loaders=LOADERS[2:]) -> list:
     """Return the data sets of some loaders, by default the test data, that have images by class and are on a disk."""
     return [dataset for dataset in datasets(cfg, loaders) if reader_of(dataset) == 'CustomDataset'
-            and not is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())]
+            and not is_elsewhere(dataset)]
 
 
 def check_before_test(cfg, loaders=LOADERS[2:]):

@@ -4,15 +4,21 @@ from pathlib import Path
 from ...errors import DataError
 from ...text import listed
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of
-from ..files import read_json
-from ..names import part_of
+from ..folders import part_of
 from ..pipelines import turns_images
-from .below_root import folders_of
-from .coco import by_part, find_files, is_coco, name_of, source_of
+from .coco import (
+    Source,
+    by_part,
+    find_files,
+    folders_of,
+    name_of,
+    read_annotations,
+    source_of,
+    with_ids_from_1,
+    without_parents,
+)
+from .derived import Made, hold_out
 from .layout import PARTS, Layout, Part, below
-from .source import Source, with_ids_from_1, without_parents
-from .split import hold_out
-from .writing import Made
 from .yolo import find_yolo, read_yolo
 
 #: The files that the configs of this package name, whatever is in the data root.
@@ -20,7 +26,7 @@ _OF_COCO = ('annotations/instances_train2017.json', 'annotations/instances_val20
 
 
 def find_detection(cfg, root: Path, options, made: Made):
-    """Recognise a folder with data for detection, see `xcit_dense.data.layouts.placing`.
+    """Recognise a folder with data for detection, see `xcit_dense.data.layouts.recognition`.
 
     Returns:
         A `Layout`, or None if nothing is recognised and the config stays as it is.
@@ -158,11 +164,8 @@ class _Finder:
         return name_of(files.values()), sources, notes
 
     def _read(self, part, path):
-        try:
-            content = read_json(path)
-        except (OSError, ValueError, RecursionError) as error:
-            raise DataError(f'--{part}-annotations: {path} cannot be read: {error}') from error
-        if not is_coco(content):
+        content = read_annotations(path, f'--{part}-annotations: ')
+        if content is None:
             raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists '
                             'images, annotations and categories')
         return content
@@ -172,13 +175,10 @@ class _Finder:
         found = {}
         for part, dataset in self.of_config.items():
             path = ann_file_of(dataset)
-            if path.is_file() and folder_of(dataset, 'img').is_dir() and path not in [p for p, _ in found.values()]:
-                try:
-                    content = read_json(path)
-                except (OSError, ValueError, RecursionError):  # the data check reports it
-                    continue
-                if is_coco(content):
-                    found[part] = path, content
+            is_there = path.is_file() and folder_of(dataset, 'img').is_dir()
+            # two loaders may read one file
+            if is_there and path not in [file for file, _ in found.values()] and (content := read_annotations(path)):
+                found[part] = path, content
         return found
 
     def _found(self, folders, known):

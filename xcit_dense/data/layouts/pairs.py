@@ -5,9 +5,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...errors import DataError
+from ...text import counted, listed
 from ..datasets import IMAGE_SUFFIXES
-from ..folders import names_below
-from ..names import MAP_SUFFIXES, MAPS, WORDS, plain
+from ..folders import MAP_SUFFIXES, MAPS, WORDS, names_below, names_in_list, plain
 
 #: Names of folders of images, as `plain` writes them.
 _IMAGES = ('images', 'image', 'imgs', 'img', 'imgdir', 'jpegimages', 'leftimg8bit', 'rgb', 'pictures',
@@ -182,3 +183,29 @@ def _best(found, maps):
     if len(wide) > 1:
         raise Ambiguous(f'images match label maps in {maps} with several endings: {", ".join(sorted(wide))}')
     return wide[0]
+
+
+def read_list(path, images) -> list:
+    """Return the images that a list names.
+
+    Args:
+        path: The list: a line begins with a path, a name or a name without its suffix.
+        images: All images, relative to their folder.
+
+    Raises:
+        DataError: It names images that do not exist.
+    """
+    known = {}
+    for name in images:
+        image = Path(name)
+        for word in (image.stem, image.name, str(image.with_suffix('')), name):
+            known[word] = name
+    found, missing = [], []
+    for line in names_in_list(path):
+        word = line.split()[0].strip(',')
+        tries = (line, word, Path(word).name, Path(word).stem)
+        image = next((known[text] for text in tries if text in known), None)
+        (missing if image is None else found).append(image or line)
+    if missing:
+        raise DataError(f'{path} lists {counted(len(missing), "images")} not found in the data: {listed(missing, 3)}')
+    return list(dict.fromkeys(found))

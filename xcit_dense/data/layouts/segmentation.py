@@ -7,15 +7,20 @@ from ...text import listed
 from ..classes import heads_of_classes
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, prefixes_of, reader_of, type_of
 from ..files import IGNORED, read_maps
-from ..folders import seen_in
-from ..labels import first_label, leave_out_255, without_ignored
-from ..names import MAP_SUFFIXES
-from .index_maps import are_colours, combine_masks, convert_colours, label_studio_masks
+from ..folders import MAP_SUFFIXES, seen_in
+from ..label_maps import first_label, leave_out_255, without_ignored
+from .conversion import (
+    are_colours,
+    combine_masks,
+    convert_colours,
+    label_studio_masks,
+    names_beside,
+    palette_beside,
+    read_palette,
+)
+from .derived import hold_out
 from .layout import PARTS, Layout, Part, below
-from .lists import read_list
-from .pairs import Ambiguous, Pair, candidates_in, match
-from .palettes import names_beside, palette_beside, read_palette
-from .split import hold_out
+from .pairs import Ambiguous, Pair, candidates_in, match, read_list
 
 _LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.txt'), test=('test.txt', ),
               all=('default.txt', ))
@@ -27,7 +32,7 @@ _HELP = ('Name the folders with --train-images DIR --train-annotations DIR, and 
 
 
 def find_segmentation(cfg, root, options, made):
-    """Recognise a folder with data for segmentation, see `xcit_dense.data.layouts.placing`.
+    """Recognise a folder with data for segmentation, see `xcit_dense.data.layouts.recognition`.
 
     Returns:
         A `Layout`, or None if the config stays as it is.
@@ -42,11 +47,8 @@ def find_segmentation(cfg, root, options, made):
     if not root.is_dir() or not any(root.iterdir()):
         return None
     with made:
-        finder = _Finder(cfg, root, options, made)
-        layout = finder.find()
-    if layout is None:
-        return None
-    if options.ignore_label:
+        layout = _Finder(cfg, root, options, made).find()
+    if layout and options.ignore_label:
         _ignore(cfg, layout, sorted(set(options.ignore_label)))
     return layout
 

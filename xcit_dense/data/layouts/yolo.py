@@ -1,5 +1,6 @@
 """YOLO labels, boxes and polygons, converted to COCO format."""
 import math
+import os
 import re
 from pathlib import Path
 
@@ -9,10 +10,9 @@ from ...errors import DataError
 from ...text import counted, listed, read_text, shown, with_slashes
 from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
-from ..folders import files_below, names_in_list
-from ..names import WORDS
+from ..folders import WORDS, files_below, names_in_list
+from .coco import Source
 from .layout import below
-from .source import Source
 
 _FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml', 'obj.data')
 #: Because of rounding, numbers of a label may be outside the image by this share of it; they are clipped.
@@ -180,25 +180,22 @@ def _read_label(words, points):
 def _names_of(description, source, base, lines):
     """Return the class names in the order of their numbers."""
     highest = max((kind for labels in lines.values() for _, kind, _ in labels), default=-1)
-    names, file = description.get('names'), next(
-        (path for path in (base / 'classes.txt', base / 'labels/classes.txt') if path.is_file()), None)
+    names = description.get('names')
+    file = next((path for path in (base / 'classes.txt', base / 'labels/classes.txt') if path.is_file()), None)
     if isinstance(names, dict):
         numbered = {str(number): name for number, name in names.items()}
-        if {*numbered} != {str(number) for number in range(len(names))}:
-            raise DataError(f'{source}: the keys of names must be 0 to {len(names) - 1}, not {shown(list(names))}')
-        names = [numbered[str(number)] for number in range(len(names))]
-    elif names is None and file and not description:
+        names = [numbered.get(str(number)) for number in range(len(names))]
+    elif file and not description:
         try:
             names, source = parse_class_list(file.read_bytes()), file
         except Unreadable as error:
             raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
-    if names is None:
-        count = description.get('nc') or 0
-        if not isinstance(count, int):
-            raise DataError(f'{source}: nc must be the number of classes, not {shown(count)}')
-        names = range(max(highest + 1, count))
-    if not isinstance(names, (list, tuple, range)) or not names:
-        raise DataError(f'{source}: names must be a list of class names, not {shown(names)}')
+    elif names is None:
+        count = description.get('nc')
+        names = range(max(highest + 1, count if isinstance(count, int) else 0))
+    if not isinstance(names, (list, tuple, range)) or not names or None in names:
+        raise DataError(f'{source}: names must be a list of class names, or have the keys 0, 1 and so on, not '
+                        f'{shown(description.get("names"))}')
     if highest >= len(names):
         image, line = next((image, line) for image, labels in lines.items() for line, kind, _ in labels
                            if kind == highest)
@@ -231,9 +228,7 @@ def _converted(source, root, paths, labels, lines, names, turned):
 
 def _common_folder(paths):
     """Return the folder that contains all files."""
-    parents = sorted({path.parent for path in paths})
-    return next(folder for folder in (parents[0], *parents[0].parents)
-                if all(parent.is_relative_to(folder) for parent in parents))
+    return Path(os.path.commonpath([path.parent for path in paths]))
 
 
 def _geometry(numbers, width, height):

@@ -1,19 +1,23 @@
 """The checks of images by class: in class folders, or in a list."""
+import hashlib
 import os
 from collections import Counter, defaultdict
 from pathlib import Path
 
 from ...errors import DataError
+from ...files import hash_of
 from ...text import counted, listed, shown
 from ..class_folders import ClassImages
 from ..classes import difference_of
-from ..datasets import IMAGE_SUFFIXES
-from ..files import read_files
+from ..datasets import IMAGE_SUFFIXES, LOADERS
+from ..files import read_files, read_header
 from ..imagenet import are_imagenet_names, imagenet_classes
-from .classes import listed_names
-from .copies import copies_between, mark_of
-from .files import Images, is_outside, read_header
-from .findings import ERROR, Finding, Report, choose_samples
+from .agreement import listed_names
+from .findings import Finding, Report
+from .image_files import Images, is_outside, samples_of
+
+#: So many of its last bytes tell whether a file may be a copy of another.
+_TAIL = 4096
 
 
 def check_class_images(source, wanted, roots, trained: bool, use_cache: bool) -> Report:
@@ -34,10 +38,10 @@ def check_class_images(source, wanted, roots, trained: bool, use_cache: bool) ->
         check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
     check.unread()
     headers = read_files([path for path, _ in images], read_image, 'class images', source.source, use_cache, 'images')
-    pipeline = Images(source.dataset, source.source, use_cache)
+    pipeline = Images(source.dataset)
+    check.findings += pipeline.unchecked(source.source)
     for (path, label), header in zip(images, headers, strict=True):
         check.image(path, label, header, pipeline, roots)
-    pipeline.keep()
     check.folders(images)
     check.two_classes(use_cache)
     return check.report(images)
@@ -157,8 +161,7 @@ class _Check:
             return
         if self.source.list and is_outside(path, roots):
             self.add('image-outside', path, 'files', path, os.path.abspath(path))
-        faults = pipeline.faults_of(header, path)
-        for kind, value in faults:
+        for kind, value in pipeline.faults_of(header):
             self.add(kind, path, 'files', path, value)
         if self.names and (label or 0) >= len(self.names):
             return  # a label without a class
@@ -206,10 +209,57 @@ class _Check:
         amounts = Counter(label for _, label in images if label is not None)
         labels = range(len(self.names)) if self.names else sorted(amounts)
         classes = [(self.name(label), amounts[label], amounts[label]) for label in labels]
-        faulty = {finding.row for finding in self.findings if finding.severity == ERROR}
-        chosen = choose_samples([(finding.row, finding) for finding in self.findings if finding.row in self.drawn],
-                                [path for path in self.drawn if path not in faulty])
         counts = {'images': len(images), **({'classes': len(classes)} if self.source.is_labelled or classes else {})}
-        return Report(self.source.source, self.findings, counts, classes, 'images', [
-            dict(file=path, label=self.name(self.drawn[path]), captions=captions) for path, captions in chosen.items()],
-            self.images, self.source.folder)
+        samples = [dict(file=path, label=self.name(self.drawn[path]), captions=captions)
+                   for path, captions in samples_of(self.findings, self.drawn).items()]
+        return Report(self.source.source, self.findings, counts, classes, 'images', samples, self.images,
+                      self.source.folder)
+
+
+def mark_of(path) -> str:
+    """Return what all copies of a file, and few other files, share: its size and a digest of its last bytes."""
+    with open(path, 'rb') as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TAIL))
+        return f'{size} {hashlib.blake2b(file.read(), digest_size=8).hexdigest()}'
+
+
+def copies_between(images, source, use_cache: bool) -> list:
+    """Return the files that have copies in several groups: lists of pairs of a path and its group.
+
+    Args:
+        images: The path, mark and group of each image.
+        source: The data set, for the cache.
+        use_cache: As for `read_files`.
+    """
+    by_mark, by_content = defaultdict(list), defaultdict(list)
+    for path, mark, group in images:
+        by_mark[mark].append((path, group))
+    alike = [members for mark, members in by_mark.items() if mark and len({group for _, group in members}) > 1]
+    paths = list(dict.fromkeys(path for members in alike if len({path for path, _ in members}) > 1
+                               for path, _ in members))
+    states = read_files(paths, hash_of, 'digests', source, use_cache, 'copies')
+    digests = {path: state.content for path, state in zip(paths, states, strict=True)}
+    for path, group in (member for members in alike for member in members):
+        by_content[digests.get(path) or path].append((path, group))
+    return [same for same in by_content.values() if len({group for _, group in same}) > 1]
+
+
+def add_shared(reports, use_cache: bool = True):
+    """Add findings to the reports of other data for images that are also in the training data.
+
+    Args:
+        reports: By the names of the users of the data set, see `check_data_sets`.
+        use_cache: As for `read_files`.
+    """
+    trained = [(path, mark, True) for names, report in reports.items() if names.startswith(LOADERS[0])
+               for path, _, mark in report.images or ()]
+    for names, report in reports.items():
+        if names.startswith(LOADERS[0]) or not report.images or not trained:
+            continue
+        own = [(path, mark, False) for path, _, mark in report.images]
+        for same in copies_between(trained + own, report.source, use_cache):
+            first = next(path for path, is_trained in same if is_trained)
+            report.findings += [Finding('image-in-training', path, 'files', path, None,
+                                        'the same file' if path == first else first)
+                                for path, is_trained in same if not is_trained]

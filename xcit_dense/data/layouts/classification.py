@@ -1,9 +1,10 @@
-"""A folder of images for each class, in folders for training and validation with their usual names."""
+"""Folders with data for classification, one of images for each class, and with images without labels."""
 from pathlib import Path
 
 from ...errors import DataError
-from ..datasets import IMAGE_SUFFIXES, prefixes_of
-from ..names import WORDS
+from ..datasets import IMAGE_SUFFIXES, datasets, prefixes_of
+from ..folders import WORDS
+from ..unlabelled import UnlabelledSource
 from .layout import Layout, Part
 
 #: Without validation data, the test data is used for validation.
@@ -11,7 +12,7 @@ _NAMES = dict(WORDS, val=(*WORDS['val'], *WORDS['test']))
 
 
 def find_class_folders(cfg, root: Path, options, made):
-    """Recognise a folder with data for classification, see `xcit_dense.data.layouts.placing`.
+    """Recognise a folder with data for classification, see `xcit_dense.data.layouts.recognition`.
 
     Returns:
         A `Layout`, or None if nothing is recognised and the config stays as it is.
@@ -27,12 +28,10 @@ def find_class_folders(cfg, root: Path, options, made):
             raise DataError(f'--{part}-images {given}: {root / given} is not a folder with class folders')
         if found and found not in [other.images for other in parts.values()]:
             parts[part] = Part(found, None)
-    # a folder that the config itself names takes precedence
-    named = [prefixes_of(cfg[f'{part}_dataloader'].dataset).get('img_path') for part in parts
-             if cfg.get(f'{part}_dataloader')]
-    if not options.given and {*named} - {'train', 'val'}:
-        return None
     listed = [cfg[f'{part}_dataloader'].dataset for part in parts if cfg.get(f'{part}_dataloader')]
+    # a folder that the config itself names takes precedence
+    if not options.given and {prefixes_of(data).get('img_path') for data in listed} - {'train', 'val'}:
+        return None
     if set(parts) < {'train', 'val'} or any(data.get('ann_file') or data.get('split') or not prefixes_of(data)
                                             for data in listed):
         return None
@@ -55,3 +54,29 @@ def _has_images(folder):
 
 def _has_folders(path):
     return path.is_dir() and any(entry.is_dir() and not entry.name.startswith('.') for entry in path.iterdir())
+
+
+def find_unlabelled(cfg, root: Path, options, made):
+    """Find the images below a folder, see `xcit_dense.data.layouts.recognition`.
+
+    Returns:
+        A `Layout`, or None if the config stays as it is: it lists the images itself, or there is no such folder.
+
+    Raises:
+        ConfigError: There is an option for something else than the training images.
+        DataError: There are no images.
+    """
+    options.refuse(*(name for name in options.given if name != '--train-images'),
+                   why='has no effect: the config trains on images without labels')
+    dataset, = datasets(cfg, ['train_dataloader'])
+    images = options.path('train', 'images', root) or root / (prefixes_of(dataset).get('img_path') or '')
+    if dataset.get('ann_file') and not options.given or not images.is_dir():
+        return None
+    source = UnlabelledSource(dict(dataset, data_prefix=dict(img_path=str(images)), ann_file=''))
+    count = len(source.images())
+    if not count:
+        raise DataError(source.nothing())
+    # written into the config, so that nobody has to find out again
+    settings = dict(left_out=list(source.left_out))
+    return Layout('images without labels', root, dict(train=Part(images, None, settings, count)),
+                  notes=[source.describe()] if source.left_out and dataset.get('left_out') is None else [])

@@ -9,13 +9,11 @@ from ...errors import ConfigError, DataError
 from ...processes import is_first_of_any_launcher
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, is_elsewhere, prefixes_of, reader_of
 from ..evaluators import annotation_files, evaluators
-from .class_folders import find_class_folders, seen_for_classification
+from .classification import find_class_folders, find_unlabelled, seen_for_classification
+from .derived import KeptError, Made
 from .detection import find_detection, seen_for_detection
-from .layout import Layout, Part, below, describe
-from .options import DataOptions
+from .layout import DataOptions, Layout, Part, below, describe
 from .segmentation import find_segmentation, seen_for_segmentation
-from .unlabelled import find_unlabelled
-from .writing import KeptError, Made
 
 #: By the way in which a data set lists its images: the function that recognises a folder for it, and the keys of its
 #: images and annotations.
@@ -56,7 +54,7 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
     kinds = {_KINDS.get(reader_of(dataset)) for dataset in used}
     why = ('the config has data sets of unknown or different kinds' if None in kinds or len(kinds) != 1 else
            'a loader of the config has several data sets' if any(len(part) > 1 for part in members.values()) else
-           'the data is not on a disk' if any(_is_elsewhere(dataset) for dataset in used) else '')
+           'the data is not on a disk' if any(map(is_elsewhere, used)) else '')
     if why:
         if options.given:
             raise ConfigError(f'{", ".join(options.given)} cannot be used: {why}. Set its data with --cfg-options')
@@ -87,10 +85,6 @@ def _reject_other(find, root):
     if seen and find in _CONFIGS and find not in seen:
         words = '; '.join(f'{words} (use {_CONFIGS[kind][1]})' for kind, words in seen.items())
         raise DataError(f'{root} has no data that this config can read. It has {words}')
-
-
-def _is_elsewhere(dataset):
-    return is_elsewhere(dataset, dataset.get('ann_file') or '', *prefixes_of(dataset).values())
 
 
 def _is_in_place(used):

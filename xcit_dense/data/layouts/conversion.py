@@ -1,6 +1,8 @@
-"""Label maps with one number per pixel, converted from coloured ones and from Label Studio's masks."""
+"""Label maps converted to one number per pixel: from colours, by a palette, and from the masks of Label Studio."""
+import csv
 import hashlib
 import io
+import json
 import os
 import re
 from pathlib import Path
@@ -8,16 +10,121 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ...errors import DataError, OutputError
-from ...text import counted, listed
+from ...errors import DataError
+from ...text import counted, listed, read_text
 from ..datasets import IMAGE_SUFFIXES
 from ..files import FORMATS, Unreadable, read_files, read_json
 from ..folders import files_below, names_below
-from .writing import Made
+from .derived import Made
 
+#: Files with names and colours, and files with only names, in the order in which they are read.
+_WITH_COLOURS = ('labelmap.txt', 'label_map.txt', 'class_dict.csv', 'classes.csv', 'palette.txt', 'palette.csv',
+                 'palette.json', 'colormap.txt', 'colors.txt', 'colours.txt', 'label_colors.txt', 'class_colors.txt',
+                 'colors.json')
+_NAMES_ALONE = ('classes.txt', 'codes.txt', 'class_names.txt', 'names.txt', 'label_names.txt', '_classes.csv',
+                'data.yaml', 'data.yml', 'dataset.yaml')
+_MOST = 255
 #: Label Studio writes one file for each task, annotation and tag.
 _LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-(.*)-tag-(.+)-(\d+)\.png')
+#: So many unknown colours are named.
 _UNKNOWN = 3
+
+
+def names_beside(folders) -> tuple:
+    """Return the class names in a file in some folders, and the file; () and None if there is none.
+
+    Raises:
+        DataError: The file cannot be used.
+    """
+    paths = (Path(folder, name) for name in (*_NAMES_ALONE, *_WITH_COLOURS) for folder in folders)
+    return next(((names, path) for path in paths if path.is_file() and (names := _read_names(path))), ((), None))
+
+
+def palette_beside(folders) -> Path | None:
+    """Return the file with colours in some folders, or None."""
+    paths = (Path(folder, name) for name in _WITH_COLOURS for folder in folders)
+    return next((path for path in paths if path.is_file() and _entries(path)), None)
+
+
+def read_palette(path) -> dict:
+    """Return the colour (red, green, blue) of each class in a file by name, in the order of the file.
+
+    Raises:
+        DataError: It does not exist, has anything but a name and three numbers from 0 to 255 per line, or has a name
+            or a colour twice.
+    """
+    if not Path(path).is_file():
+        raise DataError(f'the palette {path} does not exist')
+    entries = _entries(path)
+    if not entries:
+        raise DataError(f'{path} is not a palette: each line must be "name r g b", "r g b name", "name,r,g,b" or '
+                        '"name:r,g,b::", with numbers from 0 to 255; JSON must be {"name": [r, g, b]}')
+    names, colours = zip(*entries, strict=True)
+    for words, values in (('name', names), ('colour', colours)):
+        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+            raise DataError(f'{path} has the {words} {twice[0]} twice')
+    if len(names) > _MOST:
+        raise DataError(f'{path} has {len(names)} classes, but label maps have room for only {_MOST}')
+    return dict(entries)
+
+
+def _read_names(path):
+    if path.name in _WITH_COLOURS:
+        return tuple(name for name, _ in _entries(path))
+    try:
+        text = read_text(path)
+        if path.suffix in ('.yaml', '.yml'):
+            import yaml
+            content = yaml.safe_load(text)
+            names = content.get('names') if isinstance(content, dict) else None
+            names = [names[key] for key in sorted(names)] if isinstance(names, dict) else names or []
+        elif path.suffix == '.csv':  # Roboflow's: pixel value and class
+            rows = {int(row[0]): row[1].strip() for row in csv.reader(text.splitlines())
+                    if len(row) > 1 and row[0].strip().isdecimal()}
+            names = [rows.get(label, str(label)) for label in range(max(rows, default=-1) + 1)]
+        else:
+            names = [line.strip() for line in text.strip().splitlines()]
+    except Exception as error:  # yaml has its own error types
+        raise DataError(f'{path} cannot be read: {error}') from error
+    return tuple(map(str, names))
+
+
+def _entries(path):
+    """Return pairs of a name and a colour; none if any line is something else."""
+    path = Path(path)
+    try:
+        text = read_text(path)
+        if path.suffix == '.json':
+            return _of_json(json.loads(text))
+    except (OSError, ValueError) as error:
+        raise DataError(f'{path} cannot be read: {error}') from error
+    lines = [line.strip() for line in text.splitlines()]
+    entries = [_of_line(line) for line in lines if line and not line.startswith('#')]
+    if entries and entries[0] is None:  # the column titles
+        entries = entries[1:]
+    return entries if entries and all(entries) else []
+
+
+def _of_line(line):
+    numbers = r'(\d{1,3})[\s,;]+(\d{1,3})[\s,;]+(\d{1,3})'
+    found = re.match(rf'^{numbers}[\s,;:]+(\S.*)$', line)
+    if found:
+        *colour, name = found.groups()
+    else:  # CVAT has parts and actions after the colour
+        found = re.match(rf'^(.*?\S)[\s,;:]+{numbers}\s*(?::.*|,.*)?$', line)
+        if not found:
+            return None
+        name, *colour = found.groups()
+    colour = tuple(map(int, colour))
+    return (name.strip(' "\''), colour) if max(colour) < 256 else None
+
+
+def _of_json(content):
+    """Return pairs of a name and a colour in an object of JSON; none if it has anything else."""
+    pairs = content.items() if isinstance(content, dict) else ()
+    good = all(isinstance(colour, list) and len(colour) == 3 and all(
+        isinstance(number, int) and 0 <= number < 256 for number in colour) for _, colour in pairs)
+    return [(name, tuple(colour)) for name, colour in pairs] if good else []
 
 
 def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made, note: str):
@@ -35,13 +142,9 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
         DataError: A pixel has a colour that is not in the palette, or a file cannot be read.
     """
     names = {str(Path(path).absolute()): name for name, path in paths.items()}
-    table = np.full(1 << 24, 255, np.uint8)
-    for place, (red, green, blue) in enumerate(palette.values()):
-        table[red << 16 | green << 8 | blue] = place
-    known = np.zeros(1 << 24, bool)
-    known[[red << 16 | green << 8 | blue for red, green, blue in palette.values()]] = True
-
-    kept = []
+    colours = [red << 16 | green << 8 | blue for red, green, blue in palette.values()]
+    table, known = np.full(1 << 24, 255, np.uint8), np.zeros(1 << 24, bool)
+    table[colours], known[colours] = range(len(colours)), True
 
     def convert(path):
         with Image.open(path, formats=FORMATS) as image:
@@ -49,13 +152,8 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
         codes = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
         wrong, amounts = np.unique(codes[~known[codes]], return_counts=True)
         if not len(wrong):
-            try:
-                made.write(names[path], as_png(table[codes]))
-            except OutputError as error:  # `read_files` would take it for a problem of this file
-                kept.append(error)
-                raise
-        order = np.argsort(-amounts)[:100]
-        return [[int(wrong[i]), int(amounts[i])] for i in order]
+            made.write(names[path], as_png(table[codes]))
+        return [[int(wrong[i]), int(amounts[i])] for i in np.argsort(-amounts)[:100]]
 
     # a palette that replaces another one is written anew: then the results from before it are not used either
     written = made.write_json(note, list(palette.items())).stat().st_mtime_ns
@@ -64,8 +162,6 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
     lost = [path for path, state in zip(names, states, strict=True)
             if not state.fault and not state.content and not (made.folder / names[path]).is_file()]
     read_files(lost, convert, f'colours {key}', maps, use_cache=False, name='label maps in colour')
-    if kept:
-        raise kept[0]
     unknown = {}
     for path, state in zip(names, states, strict=True):
         if state.fault:
@@ -136,7 +232,7 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
         raise DataError(f'{root} has Label Studio masks, but no known images for {counted(len(missing), "tasks")} '
                         f'({listed(map(str, missing), 3)}). Put the JSON export of the same project into {root}, and '
                         'the images with the names in that export')
-    overlaps = 0
+    top, overlaps = Path(os.path.commonpath([path.parent for path in images])), 0
     for task, annotation in last.items():
         labels = None
         for key in sorted(key for key in masks if key[:2] == (task, annotation)):
@@ -151,25 +247,12 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
             label = tags.index(key[2]) + 1
             overlaps += int(((labels != 0) & (labels != label) & mask).sum())
             labels[mask] = label
-        made.write(_target(owners[task], images), as_png(labels))
-    top = _folder_of(images)
+        made.write(Path('maps', owners[task].relative_to(top)).with_suffix('.png').as_posix(), as_png(labels))
     notes = [f'{counted(overlaps, "pixels")} with several tags: the last tag by name is used'] if overlaps else []
     if len(images) > len(last):
         notes.append(f'ignored {counted(len(images) - len(last), "images without masks")}')
     names = sorted(owners[task].relative_to(top).as_posix() for task in last)
     return top, names, ('background', *tags), notes
-
-
-def _folder_of(images):
-    parents = {path.parent for path in images}
-    common = min(parents, key=lambda path: len(path.parts))
-    while not all(path.is_relative_to(common) for path in parents):
-        common = common.parent
-    return common
-
-
-def _target(image, images):
-    return Path('maps', image.relative_to(_folder_of(images))).with_suffix('.png').as_posix()
 
 
 def _images_of_tasks(root, images):

@@ -1,14 +1,15 @@
-"""The classes of a data set, compared between the config, the data and the heads of the model."""
+"""What must agree: the classes of config, data and heads, and data sets with each other and with their metrics."""
 from pathlib import Path
 
 from ...errors import DataError
 from ...text import counted, listed, nearest
 from ..class_folders import ClassImages
-from ..classes import difference_of, heads_of_classes
-from ..datasets import LOADERS, datasets, reader_of, type_of
-from ..explicit import explicit_classes
+from ..classes import difference_of, explicit_classes, heads_of_classes
+from ..datasets import LOADERS, ann_file_of, datasets, files_of, is_elsewhere, named_datasets, reader_of, type_of
+from ..evaluators import annotation_files
 from ..files import Unreadable, read_class_list
-from ..labels import void_names
+from ..label_maps import void_names
+from .coco_file import read_coco
 from .findings import Finding
 
 
@@ -155,3 +156,78 @@ def _other_folders(loader, images, others):
     if wanted and names and (difference := difference_of(names, wanted)):
         yield Finding('class-test' if loader == LOADERS[-1] else 'class-count', loader, value=(
             f'has different class folders than the training data: {difference}. {others.advice}'))
+
+
+def check_beside(cfg, loaders=LOADERS) -> list:
+    """Find data sets that a loader reads twice, and metrics whose annotation file is not the one of their loader.
+
+    Args:
+        cfg: The config.
+        loaders: The loaders that will be used.
+
+    Returns:
+        Findings.
+    """
+    return [finding for loader in loaders for finding in (*_twice(cfg, loader), *_judged(cfg, loader))]
+
+
+def _twice(cfg, loader):
+    first = {}
+    for name, _, dataset in named_datasets(cfg, [loader]):
+        key = files_of(dataset)
+        if key in first:
+            yield Finding('data-set-twice', name, value=first[key])
+        first.setdefault(key, name)
+
+
+def _judged(cfg, loader):
+    members = [dataset for *_, dataset in named_datasets(cfg, [loader]) if dataset.get('ann_file')]
+    if any(map(is_elsewhere, members)):
+        return
+    own = [ann_file_of(dataset) for dataset in members]
+    for key, file in annotation_files(cfg, [loader]) if members else ():
+        if not file.exists():
+            yield Finding('evaluator-data', key, value=f'its ann_file {file} does not exist')
+        elif [path.resolve() for path in own] != [file.resolve()]:
+            contents = [read_coco(path) for path in (file, *own)]
+            if not any(fault for _, fault in contents):  # the checks of the files themselves report them
+                wanted = wanted_classes(members[0], bool(cfg.get('classes_from_data')))
+                found = _compare(file, own, [content for content, _ in contents], wanted)
+                yield from (Finding(kind, key, value=value) for kind, value in found)
+
+
+def _compare(file, own, contents, wanted):
+    """Yield kinds and values where a metric's file lacks images, objects or classes of the loader's file."""
+    try:
+        (judge, classes), *read = [_content_of(content, wanted) for content in contents]
+    except (KeyError, TypeError, AttributeError):
+        return
+    images = {id: image for content, _ in read for id, image in content.items()}
+    missing = [id for id in images if id not in judge]
+    # the same image may have better annotations or another name there
+    others = [id for id, (known_by, objects) in images.items()
+              if id in judge and judge[id][0] != known_by and judge[id][1] != objects]
+    if missing:
+        yield 'evaluator-data', (
+            f'{file} lacks {counted(len(missing), "images")} of {own[0]}: {listed(map(repr, missing), 3)}')
+    elif 2 * len(others) > len(images):
+        yield 'evaluator-data', (
+            f'{file} has other names or sizes and other objects than {own[0]} for the ids of '
+            f'{counted(len(others), "images")}: {listed(map(repr, others), 3)}')
+    elif len(judge) > len(images):
+        yield 'evaluator-more', (
+            f'{file} has {counted(len(judge) - len(images), "images")} that are not in {own[0]}; their objects count '
+            'as missed')
+    if difference := difference_of(classes, read[0][1]):
+        yield 'evaluator-data', f'{file} has different classes than {own[0]}: {difference}'
+
+
+def _content_of(content, wanted):
+    """Return the name, size and objects of each image by its id, and the classes that count."""
+    names = {category['id']: category['name'] for category in content['categories']}
+    images = {image['id']: ((Path(image['file_name']).stem, image['width'], image['height']), [])
+              for image in content['images']}
+    for annotation in content['annotations']:
+        if annotation['image_id'] in images:
+            images[annotation['image_id']][1].append((names.get(annotation['category_id']), annotation['bbox']))
+    return images, [name for name in names.values() if wanted is None or name in wanted]

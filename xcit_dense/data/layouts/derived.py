@@ -1,0 +1,204 @@
+"""Files that the program derives from data and writes into its own folder, and which images are held out."""
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+from ...errors import ConfigError, DataError, OutputError
+from ...files import RECORD, OwnFiles, atomic_write
+from ...text import counted
+from ...weights.files import checkpoints_in
+from ..files import read_json
+
+#: The name of the writer in the record of the folder.
+_TOOL = 'place_data'
+_ROOT, _DIVIDED = 'root.txt', 'divided.json'
+#: The share of images for validation by default.
+SHARE = 0.2
+
+
+class KeptError(OutputError):
+    """A file of a training would change."""
+
+
+class Made:
+    """Files that are derived from the data, in their own folder. Use it as a context manager.
+
+    All processes of a run write the same bytes, in any order: existing files stay.
+
+    Args:
+        folder: The folder; it is created with the first file. If it has files from other data, such as that of a
+            training whose checkpoint is now tested on this data, a folder in it is used.
+        root: The folder of the data.
+        keep: Whether to change no file in ``folder`` if a training saved checkpoints next to it.
+        aside: Whether to use a folder in ``folder`` in any case.
+
+    Attributes:
+        folder: The folder that is written into.
+        work_dir: The work dir of the run or training that ``folder`` is for.
+        earlier: Folders that may have files from before, nearest first.
+    """
+
+    def __init__(self, folder: Path, root: Path, keep: bool = False, aside: bool = False):
+        self.work_dir, self.earlier = folder.parent, [folder]
+        self._root = f'{os.path.realpath(root)}\n'.encode()
+        elsewhere = (folder / _ROOT).is_file() and not _holds(folder / _ROOT, self._root)
+        self._keep = keep and not elsewhere and checkpoints_in(self.work_dir)
+        if aside or elsewhere:
+            folder = folder / hashlib.sha256(self._root).hexdigest()[:8]
+        if elsewhere:
+            self.earlier.insert(0, folder)
+        self.folder, self._own = folder, OwnFiles(folder, _TOOL, overwrite=None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._own.close()
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file and return its path.
+
+        Raises:
+            KeptError: It would change what a training wrote.
+            OutputError: The file exists and was not written by this program, or cannot be written.
+        """
+        file = self.folder / name
+        if _holds(file, data):
+            return file
+        if self._keep:
+            raise KeptError(f'{file} belongs to a training')
+        if name != _ROOT:
+            self.write(_ROOT, self._root)
+        try:
+            self._own.claim(name)
+        except OutputError:
+            if _holds(file, data):  # another process was faster
+                return file
+            raise
+        try:
+            with atomic_write(file) as part:
+                part.write_bytes(data)
+        except OSError as error:
+            raise OutputError(f'cannot write {file}: {error.strerror}. Use another --work-dir') from error
+        return file
+
+    def write_lines(self, name: str, lines) -> Path:
+        """Write a text file with these lines and return its path."""
+        return self.write(name, ''.join(f'{line}\n' for line in lines).encode())
+
+    def write_json(self, name: str, content) -> Path:
+        """Write a JSON file and return its path."""
+        return self.write(name, json.dumps(content).encode())
+
+
+def is_made(folder) -> bool:
+    """Whether a folder was written by `Made`."""
+    try:
+        return _TOOL in json.loads(Path(folder, RECORD).read_text())
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def folder_of_training(checkpoint):
+    """Return the folder where the training of a checkpoint stored which images it held out, or None.
+
+    Args:
+        checkpoint: The checkpoint file, or the work dir.
+    """
+    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
+    return folder / 'data' if is_made(folder / 'data') else None
+
+
+def _holds(file, data):
+    try:
+        return file.stat().st_size == len(data) and file.read_bytes() == data
+    except OSError:
+        return False
+
+
+def hold_out(images, made: Made, source: str, fix: str, share=None, judged=None) -> tuple:
+    """Choose the images for validation only by their names.
+
+    Copies of an image that Roboflow augmented stay together. Images that were divided before, in data with these names,
+    keep their part.
+
+    Args:
+        images: The names of the images.
+        made: Stores the split.
+        source: Where the images come from, for errors.
+        fix: The options that name validation data, for errors.
+        share: The share of images for validation; by default that of an earlier run, or `SHARE`.
+        judged: The images with objects, which are divided separately because a model can only be evaluated on them.
+            By default all.
+
+    Returns:
+        The names of the images for validation, a set, and the share.
+
+    Raises:
+        ConfigError: The share is out of range, or differs from that of a training in the same work dir.
+        DataError: There are too few images.
+    """
+    if share is not None and not 0 < share < 1:
+        raise ConfigError(f'--val-share must be above 0 and below 1, not {share:g}')
+    known, before = _known(made, images)
+    if before is not None and share not in (None, before):
+        if checkpoints_in(made.work_dir):
+            raise ConfigError(f'--val-share {share:g}: the training in {made.work_dir} held out {before:g} of the same '
+                              'images. Omit it, or use another --work-dir')
+        known, before = {}, None
+    share = share or before or SHARE
+    held = _draw(images, known, share, images if judged is None else judged)
+    if held is None:
+        number = counted(len(images if judged is None else judged), 'images')
+        raise DataError(f'{source} has only {number}{"" if judged is None else " with objects"}, too few for training '
+                        f'and validation. Name other images for validation with {fix}')
+    parts = {part: [name for name in images if (name in held) == (part == 'val')] for part in ('train', 'val')}
+    made.write_json(_DIVIDED, dict(share=share, **parts))
+    return held, share
+
+
+def _known(made, images):
+    """Return the part of each image in an earlier split, and the share that was held out."""
+    images = set(images)
+    for folder in made.earlier:
+        try:
+            content = read_json(folder / _DIVIDED)
+            known = {name: part for part in ('train', 'val') for name in content[part] if name in images}
+            if known:
+                return known, float(content['share'])
+        except (OSError, ValueError, KeyError, TypeError):  # nothing was divided
+            continue
+    return {}, None
+
+
+def _draw(images, known, share, judged):
+    """Return the names of the images for validation, None if there are too few."""
+    judged, groups = set(judged), {}
+    for name in images:
+        groups.setdefault(_origin_of(name), []).append(name)
+    kinds = [], []
+    for origin, names in groups.items():
+        kinds[not judged.isdisjoint(names)].append(origin)
+    if len(kinds[True]) < 2:
+        return None
+    held = []
+    for is_judged, origins in enumerate(kinds):
+        number = round(share * len(origins))
+        if is_judged:
+            number = min(max(number, 1), len(origins) - 1)
+        before = {origin: {known.get(name) for name in groups[origin]} - {None} for origin in origins}
+        kept = [origin for origin in origins if 'val' in before[origin]]
+        new = sorted((origin for origin in origins if not before[origin]), key=_number)
+        held += kept + new[:max(number - len(kept), 0)]
+    return {name for origin in held for name in groups[origin]}
+
+
+def _origin_of(name):
+    """Return the name of the image that a copy, such as ``a_jpg.rf.0123abcd.jpg``, was made from."""
+    return re.sub(r'\.rf\.[0-9A-Za-z]+(?=\.\w+$)', '', name)
+
+
+def _number(name):
+    return hashlib.sha256(name.encode()).digest(), name
