@@ -133,7 +133,7 @@ def _run(item, minutes, is_own):
              *([f'--gpu-data={option.gpu_data.resolve()}'] if option.gpu_data else [])]
     command = [sys.executable, '-m', 'pytest', item.nodeid, '-m', 'gpu', '--rootdir', item.config.rootpath,
                '--confcutdir', Path(__file__).parent, '-p', 'no:cacheprovider', '-s', '--tb=short',
-               '-o', f'faulthandler_timeout={max(60 * minutes - 5, 1)}', *words]  # the log says where it hangs
+               '-o', f'faulthandler_timeout={30 * minutes}', *words]  # after half its time the log says where it is
     # cuBLAS needs it in deterministic mode, and reads it only once in a process
     environment = {'CUBLAS_WORKSPACE_CONFIG': ':4096:8', **os.environ}
     if option.gpu_device == 'cpu':
