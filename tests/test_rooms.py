@@ -13,7 +13,7 @@ PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
 FLOORS = ('runtime', 'interrupts', 'errors', 'archs', 'text', 'files', 'compat', 'processes', 'machine',
           'weights', 'models.fast', 'models', 'draw', 'data', 'data.layouts', 'data.check', 'config.check', 'config',
-          'fit', 'train', 'ssl', 'predict', 'export', 'report', 'benchmark', 'for_mmdet', 'for_mmseg', 'for_mmpretrain',
+          'fit', 'train', 'ssl', 'predict', 'export', 'report', 'measure', 'for_mmdet', 'for_mmseg', 'for_mmpretrain',
           'interface', 'cli')
 #: Files that are no part of a room: they lead into it.
 DOORS = ('__init__', '__main__')

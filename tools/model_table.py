@@ -9,9 +9,11 @@ import yaml
 from mmengine.registry import MODELS, init_default_scope
 
 import xcit_dense
-from xcit_dense.benchmark.costs import multiply_adds
 from xcit_dense.cli.common import run_tool
 from xcit_dense.weights.zoo import PREFIX, WEIGHTS
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.costs import multiply_adds
 
 #: Prefix of the configs: the data set in their names, and what the metafile says about the family. Classifiers have
 #: no prefix.

@@ -13,16 +13,16 @@ from mmengine.device import get_device
 from mmengine.model import BaseModel
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import cells, detector, growth, models, runtimes, segmentor
+from benchmarks.costs import multiply_adds
 from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
-from xcit_dense.benchmark import cells, detector, growth, models, runtimes, segmentor
-from xcit_dense.benchmark.costs import multiply_adds
-from xcit_dense.benchmark.measure import cut_data
 from xcit_dense.errors import ConfigError, SetupError
 from xcit_dense.for_mmseg import ImageFolderDataset
 from xcit_dense.machine import has_bfloat16
+from xcit_dense.measure import cut_data
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))

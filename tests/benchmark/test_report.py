@@ -4,7 +4,7 @@ import json
 import pytest
 from matplotlib.figure import Figure
 
-from xcit_dense.benchmark import report
+from benchmarks import report
 
 GIB = 2**30
 MACHINE = dict(device='a device', torch='2.9', rates=dict(

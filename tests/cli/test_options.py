@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks import cells, growth, report
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.benchmark import cells, growth, report
 from xcit_dense.cli import common
 from xcit_dense.config.loading import load_config
 from xcit_dense.train import runner as runner_module

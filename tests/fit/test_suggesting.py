@@ -14,7 +14,7 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.fit import look, suggest
-from xcit_dense.fit.schedules import fit_schedule
+from xcit_dense.fit.rules import fit_schedule
 from xcit_dense.fit.writing import Change, Code, write_config
 
 BOXES = ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py'

@@ -4,9 +4,9 @@ import gc
 import pytest
 import torch
 
+from benchmarks.cells import DTYPES, measure_cell
+from benchmarks.costs import copy_rate, matrix_rate
 from xcit_dense.archs import get_arch
-from xcit_dense.benchmark.cells import DTYPES, measure_cell
-from xcit_dense.benchmark.costs import copy_rate, matrix_rate
 from xcit_dense.config.options import check_compiler
 from xcit_dense.errors import ConfigError
 from xcit_dense.text import counted

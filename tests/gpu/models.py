@@ -4,9 +4,9 @@ import random
 import torch
 from torch import Tensor
 
+from benchmarks.models import randomise
 from gpu.checking import Check, relative_error, worst
 from xcit_dense.archs import Arch, get_arch
-from xcit_dense.benchmark.models import randomise
 from xcit_dense.config.loading import get_config
 from xcit_dense.models import PYRAMID_STRIDES, XCiT
 

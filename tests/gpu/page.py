@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.report import markdown_table
 from gpu.plots import plot_all
-from xcit_dense.benchmark.report import markdown_table
 from xcit_dense.files import atomic_write
 
 NOT_RUN = 'not run'

@@ -1,9 +1,9 @@
 """The plots of the page."""
 from pathlib import Path
 
+from benchmarks.report import MODEL_COLOURS
 from gpu.operators import GROUPS, OTHER
 from xcit_dense.archs import arch_names
-from xcit_dense.benchmark.report import MODEL_COLOURS
 from xcit_dense.draw.plots import COLOURS, FAINT, INK, name_axes, new_figure
 
 _COMPILED = ', compiled'

@@ -3,11 +3,11 @@ import pytest
 import torch
 from mmengine.device import get_device
 
+from benchmarks.cells import make_step
+from benchmarks.detector import MASK_RCNN, largest, measure_detectors
+from benchmarks.models import build_models
+from benchmarks.segmentor import UPERNET
 from gpu.measuring import DTYPE, OTHERS, SIZES, compare, free_memory
-from xcit_dense.benchmark.cells import make_step
-from xcit_dense.benchmark.detector import MASK_RCNN, largest, measure_detectors
-from xcit_dense.benchmark.models import build_models
-from xcit_dense.benchmark.segmentor import UPERNET
 
 pytestmark = pytest.mark.gpu
 _OURS, _SWIN = 'ours small_12_p16', 'swin_t'

@@ -6,11 +6,8 @@ import pytest
 import torch
 from mmengine.device import get_device
 
-from gpu.measuring import DTYPE, describe, rates
-from gpu.operators import BOUND_BY_MEMORY, groups_of, profile
-from xcit_dense.archs import get_arch
-from xcit_dense.benchmark.cells import DTYPES, make_step, time_interleaved
-from xcit_dense.benchmark.costs import (
+from benchmarks.cells import DTYPES, make_step, time_interleaved
+from benchmarks.costs import (
     branch_elements,
     branch_multiply_adds,
     host_time,
@@ -19,7 +16,10 @@ from xcit_dense.benchmark.costs import (
     multiply_adds,
     time_call,
 )
-from xcit_dense.benchmark.models import build_models
+from benchmarks.models import build_models
+from gpu.measuring import DTYPE, describe, rates
+from gpu.operators import BOUND_BY_MEMORY, groups_of, profile
+from xcit_dense.archs import get_arch
 from xcit_dense.models import fast
 
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ from gpu.models import HALF_TYPES, build, copy_of, errors_of, labelled, loss_of,
 from helpers.models import build_golden
 from helpers.paths import ROOT
 from xcit_dense.archs import PATCH_SIZES
-from xcit_dense.benchmark.costs import without_tf32
+from xcit_dense.machine import without_tf32
 from xcit_dense.models import ReferenceXCiT, XCiTClassifier, set_fast
 from xcit_dense.models.fast import attend, feed_forward, mix_neighbours
 

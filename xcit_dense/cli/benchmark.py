@@ -1,9 +1,11 @@
 """Measure time and memory of XCiT, its released form and other backbones on this machine."""
 import itertools
+import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
 
 from ..archs import PATCH_SIZES, SIZES
+from ..errors import SetupError
 from .common import Parser, add_overwrite_option, check_choices, positive, run_tool
 
 
@@ -52,10 +54,21 @@ def _read_options(argv):
     return parser.parse_args(argv)
 
 
+def _find_benchmarks():
+    """Let the folder `benchmarks` of the repository be imported, from wherever the tool is called."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / 'benchmarks').is_dir():
+        raise SetupError('the benchmarks are in the repository, not in the installed package: clone it, and run this '
+                         'command there')
+    sys.path.insert(0, str(root))
+
+
 def _run(args):
     from mmengine.device import get_device
 
-    from ..benchmark import cells, detector, models, report, runtimes
+    _find_benchmarks()
+    from benchmarks import cells, detector, models, report, runtimes
+
     from ..config.options import check_compiler
     from ..errors import ConfigError
     from ..files import OwnFiles
@@ -95,7 +108,8 @@ def _run(args):
 
 def _measure(args, combinations, out):
     """Measure everything that the options ask for; each result is saved at once, in case a later one fails."""
-    from ..benchmark import cells, detector, growth, paper, report
+    from benchmarks import cells, detector, growth, paper, report
+
     from ..machine import describe_machine
     rates = {} if args.on_paper else cells.machine_rates(args.dtype)
     names = ['ours', *args.rivals, *args.runtimes]

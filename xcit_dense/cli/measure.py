@@ -28,7 +28,7 @@ def _read_options(argv):
 
 
 def _run(args):
-    from ..benchmark import measure
+    from .. import measure
     from ..config import options
     from ..config.loading import load_config
     from ..data.classes import take_classes

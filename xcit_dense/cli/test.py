@@ -95,29 +95,10 @@ def _run(args):
     from ..train.runner import build_runner
     from ..train.sizes import test_at_sizes
     from ..weights import read_checkpoint
-    exported = is_exported(args.checkpoint)
-    if args.runtime and not exported:
-        raise ConfigError('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
-    if exported and (args.dtype != 'float32' or args.launcher != 'none'):
-        raise ConfigError('--dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) has a '
-                          'fixed type and runs in one process')
-    if exported and args.tta:
-        raise ConfigError('--tta is only for checkpoints: an exported file (.onnx) may have a fixed image size, and '
-                          'the views of an image differ in size')
-    at_least = [_parse_minimum(text) for text in args.at_least]
-    if args.sizes and (at_least or args.show_dir or args.report is not None):
-        raise ConfigError('--at-least, --report and --show-dir need a test at one size: give --size instead '
-                          'of --sizes')
+    exported, sizes = is_exported(args.checkpoint), args.sizes or []
     judged = '--knn' if args.knn else '--linear' if args.linear else None
-    if judged and exported:
-        raise ConfigError(f'{judged} is only for checkpoints: an exported file (.onnx) does not output features')
-    if judged and args.sizes:
-        raise ConfigError(f'{judged} learns at one size: give --size instead of --sizes')
-    sizes = args.sizes or []
-    if len(set(sizes)) < len(sizes):
-        raise ConfigError(f'the values of --sizes must differ, got {" ".join(map(str, sizes))}')
-    if args.image_size and (args.size or args.sizes):
-        raise ConfigError('--image-size, --size and --sizes set the same for a classifier: give only one of them')
+    _check_options(args, exported, judged)
+    at_least = [_parse_minimum(text) for text in args.at_least]
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False,
                       settings=Settings(args.image_size, batch_size=args.batch_size, workers=args.workers))
@@ -199,6 +180,29 @@ def _run(args):
             if isinstance(hook, (DrawingHook, ReportHook)):
                 hook.close()
     _check_minima(metrics, at_least)
+
+
+def _check_options(args, exported, judged):
+    """Raise `ConfigError` for options that exclude each other."""
+    if args.runtime and not exported:
+        raise ConfigError('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
+    if exported and (args.dtype != 'float32' or args.launcher != 'none'):
+        raise ConfigError('--dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) has a '
+                          'fixed type and runs in one process')
+    if exported and args.tta:
+        raise ConfigError('--tta is only for checkpoints: an exported file (.onnx) may have a fixed image size, and '
+                          'the views of an image differ in size')
+    if args.sizes and (args.at_least or args.show_dir or args.report is not None):
+        raise ConfigError('--at-least, --report and --show-dir need a test at one size: give --size instead '
+                          'of --sizes')
+    if judged and exported:
+        raise ConfigError(f'{judged} is only for checkpoints: an exported file (.onnx) does not output features')
+    if judged and args.sizes:
+        raise ConfigError(f'{judged} learns at one size: give --size instead of --sizes')
+    if args.sizes and len(set(args.sizes)) < len(args.sizes):
+        raise ConfigError(f'the values of --sizes must differ, got {" ".join(map(str, args.sizes))}')
+    if args.image_size and (args.size or args.sizes):
+        raise ConfigError('--image-size, --size and --sizes set the same for a classifier: give only one of them')
 
 
 def _parse_minimum(text):

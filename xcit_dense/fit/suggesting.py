@@ -17,9 +17,7 @@ from .geometry import patch_of, resize_of, rounded, zooms
 from .looking import MOST_ENLARGED, RARE
 from .maps import measure_maps
 from .objects import measure_objects
-from .schedules import fit_schedule
-from .suggesting_images import write_images
-from .suggesting_objects import change_detector
+from .rules import change_detector, fit_schedule, write_images
 from .writing import Change, Code, write_config
 
 #: The largest factor by which the number of pixels of an image, and so its memory and time, may grow.

@@ -6,9 +6,9 @@ import torch
 from run import launches
 from torch._dynamo.utils import counters
 
+from benchmarks.cells import make_step
+from benchmarks.models import build_models
 from xcit_dense import Arch, XCiT
-from xcit_dense.benchmark.cells import make_step
-from xcit_dense.benchmark.models import build_models
 from xcit_dense.models.fast import xca
 
 warnings.filterwarnings('ignore')

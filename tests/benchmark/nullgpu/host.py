@@ -8,9 +8,9 @@ import warnings
 
 import torch
 
+from benchmarks.cells import make_step
+from benchmarks.models import build_models
 from xcit_dense import XCiT
-from xcit_dense.benchmark.cells import make_step
-from xcit_dense.benchmark.models import build_models
 
 warnings.filterwarnings('ignore')
 

@@ -54,7 +54,7 @@ def _stubs(site):
 
 
 def launches(step) -> tuple:
-    """As `xcit_dense.benchmark.costs.launches`, which asks a profiler that needs a GPU."""
+    """As `benchmarks.costs.launches`, which asks a profiler that needs a GPU."""
     names = [name for name in launched(step) if not name.startswith('memcpy H2H')]
     waits = sum(name.startswith('SYNC') for name in names)
     return len(names) - waits, waits
@@ -93,11 +93,12 @@ def main():
         sys.exit(__doc__)
     if 'NULL_GPU' not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], environment())
+    sys.path.insert(0, str(HERE.parents[2]))
     if sys.argv[1].endswith('.py'):
         sys.argv = sys.argv[1:]
         runpy.run_path(sys.argv[0], run_name='__main__')
         return
-    from xcit_dense.benchmark import paper
+    from benchmarks import paper
     paper.launches = launches
     runpy.run_module('xcit_dense', run_name='__main__', alter_sys=True)
 

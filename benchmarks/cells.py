@@ -6,8 +6,10 @@ from time import perf_counter
 import torch
 from mmengine.device import get_device
 
-from ..archs import get_arch
-from ..text import first_line
+from xcit_dense.archs import get_arch
+from xcit_dense.machine import without_tf32
+from xcit_dense.text import first_line
+
 from .costs import (
     copy_rate,
     host_time,
@@ -16,7 +18,6 @@ from .costs import (
     moved_elements,
     multiply_adds,
     time_call,
-    without_tf32,
 )
 from .models import build_models
 from .runtimes import RUNTIMES

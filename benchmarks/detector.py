@@ -8,9 +8,10 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData
 
-from ..config.loading import get_config
-from ..errors import ConfigError
-from ..models import ReferenceXCiT
+from xcit_dense.config.loading import get_config
+from xcit_dense.errors import ConfigError
+from xcit_dense.models import ReferenceXCiT
+
 from .cells import DTYPES, say, time_interleaved
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..errors import SetupError
-from ..runtime import openvino_core
+from xcit_dense.errors import SetupError
+from xcit_dense.runtime import openvino_core
 
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 #: Calibration images are noise: times are the same as with real images, errors are not.
@@ -118,7 +118,7 @@ def build_runtimes(names, model, shape):
 
 
 def _quantise(source, file):
-    from ..export.quantise import quantise
+    from xcit_dense.export.quantise import quantise
     random = np.random.default_rng(0)
     count, size = _CALIBRATION['count'], _CALIBRATION['size']
     quantise(source, file, (random.integers(0, 256, size, np.uint8) for _ in range(count)))
@@ -126,7 +126,7 @@ def _quantise(source, file):
 
 
 def _export(model, file):
-    from ..export.exporting import Graph, check_packages
+    from xcit_dense.export.exporting import Graph, check_packages
     check_packages()
     import onnx
     exported = Graph.of(SimpleNamespace(backbone=model), 'backbone').trace()

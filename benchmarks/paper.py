@@ -77,21 +77,21 @@ def _size(t):
 
 
 def paper_jobs(arch, images, **options):
-    """Return jobs for `xcit_dense.benchmark.cells.run_jobs`, one `measure_on_paper` per image size."""
+    """Return jobs for `benchmarks.cells.run_jobs`, one `measure_on_paper` per image size."""
     return [(f'{arch} {height}x{width} batch {options["batch"]} {options["dtype"]} {options["mode"]} on paper', 1,
              partial(measure_on_paper, arch, (height, width), **options)) for height, width in images]
 
 
 def measure_on_paper(arch, image, *, batch, dtype, mode, names) -> dict:
-    """Return a cell like `xcit_dense.benchmark.cells.measure_cell`, with what is counted of a step in the rows.
+    """Return a cell like `benchmarks.cells.measure_cell`, with what is counted of a step in the rows.
 
     Args:
         arch: Architecture of XCiT, for ours, plain and timm.
         image: Height and width.
         batch: Number of images.
-        dtype: Key of `xcit_dense.benchmark.cells.DTYPES`.
+        dtype: Key of `benchmarks.cells.DTYPES`.
         mode: ``'training'`` or ``'inference'``.
-        names: As for `xcit_dense.benchmark.models.build_models`.
+        names: As for `benchmarks.models.build_models`.
     """
     rows = []
     for name in names:

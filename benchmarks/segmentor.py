@@ -2,7 +2,8 @@
 import torch
 from mmengine.structures import PixelData
 
-from ..config.loading import get_config
+from xcit_dense.config.loading import get_config
+
 from .detector import BACKBONES, Task, build_with
 
 #: Those of mmseg are set as in its own UperNet configs, on one GPU.

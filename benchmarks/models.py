@@ -6,9 +6,10 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
-from ..compat.versions import check_versions
-from ..errors import SetupError
-from ..models import ReferenceXCiT, XCiT
+from xcit_dense.compat.versions import check_versions
+from xcit_dense.errors import SetupError
+from xcit_dense.models import ReferenceXCiT, XCiT
+
 from .runtimes import RUNTIMES, build_runtimes
 
 MODES = ('inference', 'training')

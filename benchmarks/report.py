@@ -2,7 +2,8 @@
 import json
 from pathlib import Path
 
-from ..draw.plots import COLOURS, FAINT, INK, name_axes, new_figure, second_axis
+from xcit_dense.draw.plots import COLOURS, FAINT, INK, name_axes, new_figure, second_axis
+
 from .growth import curve, exponents
 
 #: Ours stands out; the others have a colour each, in every plot.

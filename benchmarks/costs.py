@@ -1,5 +1,4 @@
 """The least that XCiT must compute and move in memory, and how fast this machine does both."""
-from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -7,8 +6,8 @@ import torch.nn.functional as F
 from mmengine.device import get_device
 from torch.profiler import ProfilerActivity, profile
 
-from ..archs import get_arch
-from ..models import PYRAMID_STRIDES
+from xcit_dense.archs import get_arch
+from xcit_dense.models import PYRAMID_STRIDES
 
 #: Rows, inner size and columns of the timed products: a square one, and the FFN of small 12 on 16,000 tokens.
 _SHAPES = ((2048, 2048, 2048), (16000, 384, 1536), (16000, 1536, 384))
@@ -122,20 +121,6 @@ def copy_rate() -> float:
 def _fastest(call, runs=5):
     call()
     return min(time_call(call) for _ in range(runs))
-
-
-@contextmanager
-def without_tf32():
-    """Context, or decorator, in which float32 on a GPU is float32: its products do not use TF32."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = False
-    try:
-        yield
-    finally:
-        for backend, value in zip(backends, before, strict=True):
-            backend.allow_tf32 = value
 
 
 def time_call(call) -> float:
