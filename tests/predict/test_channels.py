@@ -86,7 +86,8 @@ def test_five_channels_all_the_way(task, suffix, data, tmp_path):
 
 
 @pytest.mark.parametrize('channels, words', (
-    (4, '5 channels, but the config reads 4'), *(pytest.param(*row, marks=pytest.mark.slow) for row in ((None, 'LoadImageChannels'), (5, '')))))
+    (4, '5 channels, but the config reads 4'),
+    *(pytest.param(*row, marks=pytest.mark.slow) for row in ((None, 'LoadImageChannels'), (5, '')))))
 def test_the_check_knows_arrays_that_the_config_does_not_read(channels, words, data, tmp_path, call_tool):
     config = tmp_path / 'five.py'
     load = f'dict(type="LoadImageChannels", channels={channels})' if channels else 'dict(type="LoadImageFromFile")'
