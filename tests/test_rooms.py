@@ -102,7 +102,7 @@ def test_tests_mirror_the_rooms_and_stay_small():
     tests = ROOT / 'tests'
     rooms = {room.partition('.')[0] for room in FLOORS if (PACKAGE / room.partition('.')[0]).is_dir()}
     folders = {path.relative_to(tests).parts[0] for path in tests.rglob('test_*.py') if path.parent != tests}
-    assert folders == rooms | {'docs', 'gpu'}
+    assert folders == rooms | {'benchmark', 'docs', 'gpu'}
     longer = {path.name: count for path, count in lines_of(tests.rglob('*.py')).items() if count > 400}
     assert not longer, 'no file of tests has more than 400 lines'
 

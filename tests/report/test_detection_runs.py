@@ -66,9 +66,9 @@ def test_a_model_that_predicts_nothing(tmp_path):
 
 @pytest.mark.parametrize('metrics, kinds', [
     ([dict(metric=['bbox', 'proposal', 'segm'])], ['bbox', 'segm']), ([dict(metric='segm')], ['segm']),
-    ([Counting(), dict(metric='segm'), dict(metric='bbox')], ['segm']),
+    ([Counting(), dict(metric='segm'), dict(metric='bbox')], ['bbox', 'segm']),
     ([dict(metric='bbox', classwise=True), dict(metric='proposal', prefix='more')], ['bbox'])])
-def test_figures_are_those_of_the_first_coco_metric_with_figures(tmp_path, metrics, kinds):
+def test_figures_are_those_of_all_coco_metrics(tmp_path, metrics, kinds):
     for number, metric in enumerate(metrics):
         if isinstance(metric, dict):
             metric['prefix'] = f'm{number}'

@@ -55,12 +55,13 @@ def _read_options(argv):
 
 
 def _find_benchmarks():
-    """Let the folder `benchmarks` of the repository be imported, from wherever the tool is called."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / 'benchmarks').is_dir():
-        raise SetupError('the benchmarks are in the repository, not in the installed package: clone it, and run this '
-                         'command there')
-    sys.path.insert(0, str(root))
+    """Let the folder `benchmarks` of the repository be imported: beside the package, or in the current folder."""
+    for root in (Path(__file__).resolve().parents[2], Path.cwd()):
+        if (root / 'benchmarks/cells.py').exists():
+            sys.path.insert(0, str(root))
+            return
+    raise SetupError('the benchmarks are in the repository, not in the installed package: clone it, and run this '
+                     'command in its folder')
 
 
 def _run(args):

@@ -41,7 +41,7 @@ def _run(args):
         reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
         _show(reports, own.folder, own_colours(cfg))
         findings = [finding for report in reports.values() for finding in report.findings]
-        classes = check.Report(args.config, _check_classes(cfg, args.config, findings, not args.no_cache))
+        classes = check.Report(args.config, _check_classes(cfg, args.config, findings))
         if classes.findings:
             print(f'{classes.summary()}\n')
         findings += classes.findings
@@ -71,7 +71,7 @@ def _show(reports, folder, palette):
         print()
 
 
-def _check_classes(cfg, name, findings, use_cache):
+def _check_classes(cfg, name, findings):
     """Return findings on the classes of all data sets, and on data sets compared with each other."""
     from ..data import check
     from ..data.classes import take_classes

@@ -1,5 +1,6 @@
 """Evaluate a checkpoint on the test data of a config and print its metrics."""
 import copy
+import logging
 from math import isnan
 from pathlib import Path
 
@@ -70,6 +71,8 @@ def _read_options(argv):
 
 
 def _run(args):
+    from mmengine.logging import print_log
+
     from ..config import options, testing
     from ..config.framework import framework_of
     from ..config.image_size import compare_test_size
@@ -88,7 +91,7 @@ def _run(args):
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
     from ..export.metadata import check_task, compare_with_config
-    from ..predict.drawing import DrawingHook
+    from ..predict.drawing_hook import DrawingHook
     from ..predict.exported import as_checkpoint, is_exported, open_exported
     from ..report.hook import ReportHook
     from ..train.evaluation import set_fast_evaluation
@@ -122,8 +125,11 @@ def _run(args):
     loaders = testing.READ if judged else ('test_dataloader', )
     check_data(cfg, loaders=loaders)
     check_evaluators(cfg, ('test_dataloader', ))
-    if wrong := [found.sentence for found in check_beside(cfg, loaders) if found.severity == ERROR]:
+    beside = check_beside(cfg, loaders)
+    if wrong := [found.sentence for found in beside if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
+    for found in beside:
+        print_log(found.sentence, logger='current', level=logging.WARNING)
     check_before_test(cfg, loaders)
     if judged:
         check_learned_alike(cfg)

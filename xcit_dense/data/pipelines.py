@@ -11,7 +11,6 @@ from .files import IGNORED
 #: Arguments of the step that loads annotations: in which form.
 _FORMS = ('poly2mask', 'box_type')
 _ORIENTED = ('turbojpeg', 'tifffile')
-_FRAMEWORKS = ('mmcv', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain')
 
 
 def steps_of(dataset) -> list:
@@ -98,7 +97,9 @@ class Loader(NamedTuple):
 def image_loader(dataset) -> Loader:
     """Return the step that reads the images of a data set: that of the frameworks, otherwise the first step."""
     kind, step = _image_step(dataset)
-    is_known = kind is None or kind is LoadImageChannels or kind.__module__.partition('.')[0] in _FRAMEWORKS
+    is_known = kind in (None, LoadImageChannels) or (
+        getattr(kind, 'transform', None) is LoadImageFromFile.transform
+        and step.get('imdecode_backend', 'cv2') in ('cv2', 'pillow', 'turbojpeg'))
     return Loader(kind, step, is_known or _loads_annotations(kind))
 
 

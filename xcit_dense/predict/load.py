@@ -59,8 +59,8 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
         raise ConfigError(f'runtime={runtime!r} works only with an exported file (.onnx); a checkpoint runs in torch')
     if checkpoint is None:
         if isinstance(config, Config) or not Path(config).is_dir():
-            raise ConfigError(f'there is no work dir {getattr(config, "filename", config)}, which would have both '
-                              'config and weights. For a config, give the weights too: load(config, checkpoint)')
+            raise ConfigError(f'there is no work dir {getattr(config, "filename", config)} with config and weights. '
+                              'For a config, give the weights too: load(config, checkpoint)')
         checkpoint = config
     if isinstance(config, Config):
         cfg = copy.deepcopy(config)

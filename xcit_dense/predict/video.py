@@ -116,8 +116,9 @@ class _Frames:
         stream.thread_type = 'AUTO'
         self.rate = stream.average_rate or stream.guessed_rate or _RATE
         self.time_base = stream.time_base or 1 / self.rate
-        #: The number of frames if the file has it, for the progress bar.
-        self.expected = stream.frames or None
+        seconds = (self._file.duration or 0) / av.time_base
+        #: The approximate number of frames, only for the progress bar.
+        self.expected = stream.frames or round(seconds * self.rate) or None
 
     def __enter__(self):
         return self

@@ -70,7 +70,9 @@ class DetectionRecorder(Recorder):
             return None
         ids = [int(number) for number in watch.metric.cat_ids]
         names = [str(watch.truth.cats[number]['name']) for number in ids]
-        figures = {kind: watch.figures[kind] for kind in _KINDS if kind in watch.figures}
+        same = {kind: found for other in self._watches if other.images == watch.images
+                for kind, found in other.figures.items()}  # boxes and masks may have a metric each
+        figures = {kind: found for kind in _KINDS if (found := watch.figures.get(kind, same.get(kind)))}
         objects, untested = self._count(watch, ids)
         rows = _rows(names, figures, objects)
         notes = _notes(rows, objects, untested)
@@ -90,7 +92,11 @@ class DetectionRecorder(Recorder):
     def _count(self, watch, ids):
         """Count all images of an evaluation, and how many of them have not been tested."""
         objects = Objects({number: label for label, number in enumerate(ids)}, MOST_PICTURES)
-        predictions = {prediction['img_id']: prediction for _, prediction in watch.results}
+        predictions = {}
+        for _, prediction in watch.results:  # data sets that are tested as one may share ids
+            known = predictions.get(prediction['img_id'])
+            predictions[prediction['img_id']] = prediction if known is None else {
+                name: np.concatenate((known[name], prediction[name])) for name in ('bboxes', 'labels', 'scores')}
         untested = [number for number in watch.images if number not in predictions]
         nothing = dict(bboxes=np.zeros((0, 4)), labels=np.zeros(0, int), scores=np.zeros(0))
         objects.count((number, watch.truth.imgToAnns.get(number, ()), predictions.get(number, nothing))

@@ -88,7 +88,7 @@ class WandB(Logger):
         try:
             self._run = wandb.init(**options)
         except wandb.Error as error:
-            print_log(f'{self.title}: no connection, or no key ({first_line(error)[:200]}). This training is logged '
+            print_log(f'{self.title}: it does not start ({first_line(error)[:200]}). This training is logged '
                       'offline; the command that uploads it later is shown below', logger='current',
                       level=logging.WARNING)
             wandb.teardown()  # its process knows this run
@@ -134,8 +134,10 @@ class MLflow(Logger):
         if self.run:
             try:
                 self._client.update_run(self.run, status='RUNNING')
-            except MlflowException:  # it is in another place
-                self.run = None
+            except MlflowException as error:
+                if error.error_code != 'RESOURCE_DOES_NOT_EXIST':
+                    raise
+                self.run = None  # it is in another place
         if not self.run:
             files = None if uri else (self.work_dir / 'mlflow_files').as_uri()
             self.run = self._client.create_run(self._experiment(files), run_name=self.work_dir.name).info.run_id

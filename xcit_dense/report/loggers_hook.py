@@ -1,5 +1,6 @@
 """The hook that logs a training to TensorBoard, Weights & Biases and MLflow, with pictures of its evaluations."""
 import logging
+import math
 from numbers import Real
 from pathlib import Path
 
@@ -52,13 +53,16 @@ class LoggersHook(Hook):
         if not is_first_process():
             return
         info = runner.message_hub.runtime_info if is_resumed(runner) else {}
+        folder = str(Path(runner.work_dir).absolute())
         for name in self.loggers:
-            logger = KINDS[name](runner.work_dir, runner.iter, info.get(f'{name}_run'))
+            run, place_of_run = info.get(f'{name}_run') or (None, None)
+            # a branch of a run in another folder is another run
+            logger = KINDS[name](runner.work_dir, runner.iter, run if place_of_run == folder else None)
             place = self._call(logger, 'open', runner.cfg)
             if place:
                 self._open.append(logger)
                 self.places[name] = place
-                runner.message_hub.update_info(f'{name}_run', logger.run or '')
+                runner.message_hub.update_info(f'{name}_run', (logger.run, folder))
         visualizer, add_scalars = runner.visualizer, runner.visualizer.add_scalars
 
         def add_and_log(values, step=0, *args, **options):
@@ -95,7 +99,7 @@ class LoggersHook(Hook):
 
     def _log(self, values, kind, step):
         self._call_all('scalars', {name if '/' in name else f'{kind}/{name}': float(value)
-                                   for name, value in values.items() if isinstance(value, Real)}, step)
+                                   for name, value in values.items() if _is_number(value)}, step)
 
     def _call_all(self, method, *args):
         for logger in [*self._open]:
@@ -111,6 +115,11 @@ class LoggersHook(Hook):
             self._snapshots = None if part is self._snapshots else self._snapshots
             print_log(f'{part.title} failed: {type(error).__name__}: {first_line(error)}. The training continues '
                       'without it', logger='current', level=logging.WARNING)
+
+
+def _is_number(value):
+    """Whether a value is a number, or a tensor or an array of one."""
+    return isinstance(value, Real) or hasattr(value, 'shape') and math.prod(value.shape) == 1
 
 
 def close_loggers(runner):

@@ -75,9 +75,9 @@ class SegmentationRecorder(Recorder):
             return None
         figures = self._figures()
         rows, notes = self._rows(figures)
+        notes += ['Other metrics of the test are in its log.'] * (len(self.runner.test_loop.evaluator.metrics) > 1)
         images = sorted(counts.images, key=lambda image: (image.miou is None, image.miou, image.place))
-        pixels = int(counts.confusion.sum())
-        labelled = ('labelled pixels', f'{pixels:,}; those with the label {counts.ignored} do not count')
+        labelled = 'labelled pixels', f'{counts.confusion.sum():,}; those with the label {counts.ignored} do not count'
         return Content('segmentation', self.facts(labelled), metrics,
                        ((*_COUNTS, *map(self._column, figures)), rows),
                        (_IMAGES, [_image_row(image) for image in images]), self._confusion(), self._pictures(), notes,

@@ -155,6 +155,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         if name not in state:
             if _is_classifier(backbone):  # some files, such as DINO's, have no head
                 fresh.add(name)
+                texts.append('the file has none, so they start fresh')
             continue
         value, text = _fitted(own, state[name], class_rows[name], old, new, pairs)
         if text:

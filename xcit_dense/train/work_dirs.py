@@ -38,7 +38,7 @@ def check_work_dir(cfg, overwrite: bool = False):
         source = source_of(cfg.resume, cfg.get('load_from'))
         resumes = source or cfg.work_dir
         check_resumable(source, cfg.work_dir)
-    if folder.is_dir():
+    if os.path.lexists(folder):
         lock_work_dir(folder).close()  # the runner locks it again
     else:
         with named_errors(folder):  # leave nothing until the run begins

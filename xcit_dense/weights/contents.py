@@ -165,7 +165,10 @@ def config_of_checkpoint(checkpoint) -> dict:
 
 
 class _Dicts(ast.NodeTransformer):
-    """Writes the calls of ``dict`` in an expression as dicts with braces."""
+    """Writes the calls of ``dict`` in an expression as dicts with braces, and ``inf`` and ``nan`` as numbers."""
+
+    def visit_Name(self, node):
+        return ast.Constant(float(node.id)) if node.id in ('inf', 'nan') else node
 
     def visit_Call(self, node):
         self.generic_visit(node)

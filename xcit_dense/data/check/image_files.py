@@ -51,8 +51,8 @@ class Images:
             state: What `read_files` found with `read_header`.
             size: The width and height in the annotation file, if there is one.
         """
-        if state.fault and self._skips:
-            return [('image-left-out', 'the pipeline skips images that it cannot read')]
+        if state.fault == 'missing' and self._skips:
+            return [('image-left-out', 'the pipeline skips images that are not there')]
         return [] if self.own else list(self._look(state, size))
 
     def _look(self, state, size):
