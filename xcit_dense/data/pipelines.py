@@ -8,6 +8,7 @@ from .datasets import IMAGE_SUFFIXES, LOADERS, argument_of, class_of, dicts_in
 from .evaluators import evaluators
 from .files import IGNORED
 
+_FRAMEWORKS = ('mmcv', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain')
 #: Arguments of the step that loads annotations: in which form.
 _FORMS = ('poly2mask', 'box_type')
 _ORIENTED = ('turbojpeg', 'tifffile')
@@ -97,9 +98,10 @@ class Loader(NamedTuple):
 def image_loader(dataset) -> Loader:
     """Return the step that reads the images of a data set: that of the frameworks, otherwise the first step."""
     kind, step = _image_step(dataset)
-    is_known = kind in (None, LoadImageChannels) or (
-        getattr(kind, 'transform', None) is LoadImageFromFile.transform
-        and step.get('imdecode_backend', 'cv2') in ('cv2', 'pillow', 'turbojpeg'))
+    is_plain = (getattr(kind, 'transform', None) is LoadImageFromFile.transform
+                and step.get('imdecode_backend', 'cv2') in ('cv2', 'pillow', 'turbojpeg'))
+    is_known = kind in (None, LoadImageChannels) or kind.__module__.partition('.')[0] in _FRAMEWORKS and (
+        is_plain or 'Load' not in kind.__name__)  # some of theirs read other formats
     return Loader(kind, step, is_known or _loads_annotations(kind))
 
 
