@@ -22,11 +22,8 @@ def split_range(length: int, count: int):
 
 def is_autocast(x: Tensor) -> bool:
     """Whether autocast is on for the device of ``x``."""
-    device = x.device.type
-    return _has_autocast(device) and torch.is_autocast_enabled(device)
-
-
-_has_autocast = functools.cache(torch.amp.is_autocast_available)
+    # not torch.amp.is_autocast_available: up to torch 2.11 no compiler can trace it
+    return x.device.type != 'meta' and torch.is_autocast_enabled(x.device.type)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
