@@ -1,5 +1,6 @@
 """Time, memory and error of XCiT compared with its released form and other backbones, on this machine."""
 import statistics
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 
@@ -12,6 +13,7 @@ from xcit_dense.text import first_line
 
 from .costs import (
     copy_rate,
+    gpu_time,
     host_time,
     launches,
     matrix_rate,
@@ -102,8 +104,8 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     Returns:
         A dict: the cell, and a dict per model in ``rows``. Times are seconds per batch. ``error`` and
         ``gradient_error`` of a row are relative to plain in float32 (2-norm; worst map; all parameters as one vector).
-        On a GPU ``host_seconds`` is the time after which a step returns, before the GPU is done; where it is that of
-        the step, the GPU waits for ``launches``.
+        On a GPU ``host_seconds`` is the time after which a step returns, before the GPU is done, and ``gpu_seconds``
+        that which the GPU needs alone: a step takes as long as the slower of the two.
     """
     images = torch.randn(batch, 3, *image, device=get_device())
     models = build_models(arch, mode, names, compiled, images.shape)
@@ -127,6 +129,8 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     for name in steps if images.is_cuda else ():
         host = statistics.median(host_time(steps[name]) for _ in range(runs))
         rows[name].update(host_seconds=host, launches=launches(steps[name])[0])
+        with suppress(RuntimeError):  # not every model can be captured
+            rows[name]['gpu_seconds'] = gpu_time(steps[name])
     for name, row in rows.items():
         _relate(row, rows.get('plain', {}))
         if name in RUNTIMES and 'seconds' in row:

@@ -1,4 +1,5 @@
 """The least that XCiT must compute and move in memory, and how fast this machine does both."""
+import statistics
 from time import perf_counter
 
 import torch
@@ -140,6 +141,26 @@ def host_time(call) -> float:
     seconds = perf_counter() - start
     _wait()
     return seconds
+
+
+def gpu_time(step, runs=10) -> float:
+    """Return the median seconds that the GPU needs for a step alone: those of a CUDA graph of it, replayed.
+
+    Raises:
+        RuntimeError: The step cannot be captured, as it waits for the GPU.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):  # what is chosen or allocated at first must not be in the graph
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    seconds = [time_call(graph.replay) for _ in range(runs + 2)][2:]
+    graph.reset()
+    return statistics.median(seconds)
 
 
 def launches(step) -> tuple:

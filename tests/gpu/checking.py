@@ -75,8 +75,9 @@ def worst(errors) -> float:
 
 
 def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Return the 2-norm of the difference relative to that of ``wanted``, in float64 on the CPU."""
-    found, wanted = found.detach().double().cpu(), wanted.detach().double().cpu()
+    """Return the 2-norm of the difference relative to that of ``wanted``, in float64, on the device of ``found``."""
+    found = found.detach().double()
+    wanted = wanted.detach().to(found)
     return float((found - wanted).norm() / wanted.norm())
 
 

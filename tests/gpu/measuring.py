@@ -23,7 +23,8 @@ EAGER, COMPILED, MEMORY = {8: 1.5, 16: 1.2}, 1.0, {8: 0.50, 16: 0.65}
 _BESIDE_SWIN = 'small_12_p16', [800, 1280], 'training'
 #: Columns of the page: name of a figure of a row, how it is written, and its unit.
 _COLUMNS = {'times plain': ('times_as_fast', '{:.2f}', 1), 'ms': ('seconds', '{:.1f}', 1e-3),
-            'of which host': ('host_seconds', '{:.1f}', 1e-3), 'launches': ('launches', '{}', 1),
+            'host, ms': ('host_seconds', '{:.1f}', 1e-3), 'GPU alone, ms': ('gpu_seconds', '{:.2f}', 1e-3),
+            'launches': ('launches', '{}', 1),
             'saved, GiB': ('saved_bytes', '{:.2f}', 2**30), 'of saved': ('saved_share', '{:.2f}', 1),
             'peak, GiB': ('peak_bytes', '{:.2f}', 2**30), 'of peak': ('peak_share', '{:.2f}', 1),
             'of matrix rate': ('share_of_matrix_rate', '{:.0%}', 1),
@@ -108,9 +109,11 @@ def goals_of(cell) -> list:
         if (cell['arch'], cell['image'], cell['mode']) == _BESIDE_SWIN:
             beside.append(('swin_t', 1))
         for rival, least in beside:
-            seconds = found.get(f'{rival}{form}', {}).get('seconds')
-            if seconds and 'seconds' in ours:
-                times = seconds / ours['seconds']
+            theirs = found.get(f'{rival}{form}', {})
+            # the host, which is the slower of the two at small batches, says nothing about kernels
+            key = 'gpu_seconds' if 'gpu_seconds' in ours and 'gpu_seconds' in theirs else 'seconds'
+            if key in ours and key in theirs:
+                times = theirs[key] / ours[key]
                 words = f'ours{form} is {times:.2f} times as fast as {rival}{form}, not {least:g}'
                 goals.append((words, times >= least))
     share, most = found['ours'].get('peak_share'), MEMORY[patch_size]

@@ -96,22 +96,21 @@ def step(model, images: Tensor, dtype: torch.dtype = None, seed: int = 0) -> dic
         seed: Of what is drawn in the step: stochastic depth.
 
     Returns:
-        The maps, and in training mode the gradients of each part of the model as one vector, by name, in float64 on
-        the CPU.
+        The maps, and in training mode the gradients of each part of the model as one vector, by name, in float64.
     """
     torch.manual_seed(seed)
     scale = _LOSS_SCALE if dtype == torch.float16 else 1.
     model.zero_grad(set_to_none=True)
     with torch.set_grad_enabled(model.training), torch.autocast(images.device.type, dtype, enabled=dtype is not None):
         levels = model(images)
-    found = {f'map {i}': level.detach().double().cpu() for i, level in enumerate(levels, 1)}
+    found = {f'map {i}': level.detach().double() for i, level in enumerate(levels, 1)}
     if not model.training:
         return found
     (loss_of([level.to(torch.promote_types(level.dtype, torch.float32)) for level in levels]) * scale).backward()
     parts = {}
     for name, parameter in model.named_parameters():
         part = next(part for piece, part in _PARTS if piece in name)
-        parts.setdefault(f'gradient of {part}', []).append(parameter.grad.double().cpu().flatten() / scale)
+        parts.setdefault(f'gradient of {part}', []).append(parameter.grad.double().flatten() / scale)
     model.zero_grad(set_to_none=True)
     return found | {part: torch.cat(grads) for part, grads in parts.items()}
 

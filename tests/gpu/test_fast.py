@@ -15,7 +15,7 @@ _OURS, _SWIN = 'ours small_12_p16', 'swin_t'
 _GROUPS = (_OURS, 'plain small_12_p16', _SWIN, 'resnet50'), ('ours small_12_p8', 'plain small_12_p8')
 
 
-@pytest.mark.minutes(3)
+@pytest.mark.minutes(6)
 def test_small(check):
     """Small 12, beside its released form, timm's, Swin-T, ResNet-50 and ConvNeXt-T."""
     compare(check, ('small_12_p16', 'small_12_p8'), OTHERS, SIZES)
@@ -50,7 +50,7 @@ def _train(check, task, image):
     return {row['name']: row['images_per_second'] for row in rows}
 
 
-@pytest.mark.minutes(3.5)
+@pytest.mark.minutes(6)
 def test_medium(check):
     """Medium 24, beside its released form and timm's."""
     compare(check, ('medium_24_p16', 'medium_24_p8'), ('timm', ), SIZES)

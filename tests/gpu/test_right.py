@@ -173,7 +173,7 @@ def test_fused(check):
     check.judge(*all_of(within(errors, limits), beside(pairs)))
 
 
-@pytest.mark.minutes(4)
+@pytest.mark.minutes(6)
 @without_tf32()
 def test_compiled(check):
     """Compare compiled models, as ``--compile`` makes them, with eager ones over sizes of the multi-scale recipe.

@@ -44,7 +44,7 @@ _TINY_ADE20K = [
     'val_dataloader.dataset.pipeline.1.scale=(256,64)', 'model.data_preprocessor.size=(64,64)']
 
 
-@pytest.mark.minutes(3)
+@pytest.mark.minutes(5)
 def test_demos(check):
     """Train both demos in every kind of mixed precision, all at the same time, and test them."""
     tools = Tools(check, 'demos')
@@ -80,6 +80,7 @@ def _train_and_test(tools, task, kind, options, data):
     return json.loads(log.read_text()).get(metric), seconds
 
 
+@pytest.mark.minutes(4)
 def test_resume(check):
     """Stop trainings by a signal, resume them, and compare them with those that were not stopped, bit for bit."""
     tools = Tools(check, 'resume')

@@ -115,7 +115,7 @@ def _compile(runner):
         return 'the whole model'
     if any(isinstance(hook, CompileHook) for hook in runner.hooks):
         return 'blocks of the backbone'
-    return 'nothing; on a GPU --compile is recommended' if torch.cuda.is_available() else 'nothing'
+    return 'nothing; with few images on a GPU --compile is faster' if torch.cuda.is_available() else 'nothing'
 
 
 def _model(model):
