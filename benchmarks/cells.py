@@ -7,9 +7,9 @@ from time import perf_counter
 import torch
 from mmengine.device import get_device
 
+from xcit_dense._utils.machine import without_tf32
+from xcit_dense._utils.text import first_line
 from xcit_dense.archs import get_arch
-from xcit_dense.machine import without_tf32
-from xcit_dense.text import first_line
 
 from .costs import (
     copy_rate,

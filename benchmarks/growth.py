@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from mmengine.device import get_device
 
+from xcit_dense._utils.machine import available_memory, own_memory, own_peak_memory
 from xcit_dense.archs import get_arch
-from xcit_dense.machine import available_memory, own_memory, own_peak_memory
 
 from .cells import expected_seconds, make_step, measure_cell
 from .models import build_models

@@ -14,9 +14,9 @@ from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.suite import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call  # noqa: F401
 from helpers.tools import as_in_a_process_of_its_own, run_tool, without_waiting
 from helpers.two_processes import TwoProcesses
+from xcit_dense._utils.processes import end_workers
 from xcit_dense.config.check import trial
 from xcit_dense.data.demo import make_demo_data
-from xcit_dense.processes import end_workers
 
 
 @pytest.fixture(autouse=True, scope='session')

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from helpers.disk import Disk
+from xcit_dense._utils.files import RECORD, OwnFiles
 from xcit_dense.errors import OutputError
-from xcit_dense.files import RECORD, OwnFiles
 
 
 def write(folder, *names, tool='tool', overwrite=False, text='ours'):

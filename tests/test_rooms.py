@@ -11,10 +11,9 @@ from xcit_dense import models
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
-FLOORS = ('runtime', 'interrupts', 'errors', 'archs', 'text', 'files', 'compat', 'processes', 'machine',
-          'weights', 'models.fast', 'models', 'draw', 'data', 'data.layouts', 'data.check', 'config.check', 'config',
-          'fit', 'train', 'ssl', 'predict', 'export', 'report', 'measure', 'for_mmdet', 'for_mmseg', 'for_mmpretrain',
-          'interface', 'cli')
+FLOORS = ('runtime', 'errors', 'archs', '_utils', 'compat', 'weights', 'models.fast', 'models', 'draw', 'data',
+          'data.layouts', 'data.check', 'config.check', 'config', 'config.fit', 'train', 'ssl', 'predict', 'export',
+          'report', 'for_mmdet', 'for_mmseg', 'for_mmpretrain', 'interface', 'cli')
 #: Files that are no part of a room: they lead into it.
 DOORS = ('__init__', '__main__')
 

@@ -103,7 +103,7 @@ def test_the_design_has_all_folders_in_the_order_of_their_imports():
     table = (ROOT / 'docs/design.md').read_text().partition('## Folders')[2].partition('\n## ')[0]
     rows = [re.findall(r'`(\w+(?:\.py|/))`', row) for row in re.findall(r'^\| (`[^|]+)', table, re.M)]
     rooms = {path.name + '/' * path.is_dir() for path in (ROOT / 'xcit_dense').iterdir()
-             if not path.name.startswith(('_', '.')) and (path.is_file() or any(path.glob('*.py')))}
+             if not path.name.startswith(('__', '.')) and (path.is_file() or any(path.glob('*.py')))}
     assert sorted(name for row in rows for name in row) == sorted(rooms)
     places = [max(FLOORS.index(name.removesuffix('/').removesuffix('.py')) for name in row) for row in rows
               if 'runtime.py' not in row]

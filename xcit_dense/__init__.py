@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from .interrupts import stop_quietly
+from ._utils.interrupts import stop_quietly
 
 
 def _is_command_line():

@@ -5,8 +5,8 @@ from mmdet.models import DetDataPreprocessor, DetTTAModel
 from mmdet.registry import MODELS
 from mmengine.structures import InstanceData
 
+from ._utils.text import counted
 from .errors import ConfigError
-from .text import counted
 
 __all__ = ['ChannelsDetDataPreprocessor', 'MaskTTAModel']
 

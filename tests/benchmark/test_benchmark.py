@@ -19,10 +19,10 @@ from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
+from xcit_dense._utils.machine import has_bfloat16
 from xcit_dense.errors import ConfigError, SetupError
 from xcit_dense.for_mmseg import ImageFolderDataset
-from xcit_dense.machine import has_bfloat16
-from xcit_dense.measure import cut_data
+from xcit_dense.report.measure import cut_data
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))

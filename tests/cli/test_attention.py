@@ -9,7 +9,7 @@ import torch
 from helpers.models import build
 from helpers.tools import run_tool
 from xcit_dense import XCiTClassifier
-from xcit_dense.files import RECORD
+from xcit_dense._utils.files import RECORD
 from xcit_dense.predict import attention
 
 

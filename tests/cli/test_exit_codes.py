@@ -7,7 +7,8 @@ import pytest
 
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense import errors, processes
+from xcit_dense import errors
+from xcit_dense._utils import processes
 from xcit_dense.cli import common, tool_names
 from xcit_dense.cli.test import _check_minima, _parse_minimum
 from xcit_dense.weights import newest_checkpoint

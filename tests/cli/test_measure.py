@@ -8,7 +8,7 @@ from mmengine.config import Config
 
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
-from xcit_dense import measure
+from xcit_dense.report import measure
 
 
 def test_measuring_prints_what_it_saw(demo_data, tmp_path):

@@ -146,7 +146,7 @@ def test_the_benchmark_measures_what_was_asked(device, bfloat16, args, batch, dt
     """Every size, patch, type and mode, on the images asked for; a cell and its growth in turn, each kept when done."""
     asked, saved = [], []
     monkeypatch.setattr('mmengine.device.get_device', lambda: device)
-    monkeypatch.setattr('xcit_dense.machine.has_bfloat16', lambda device: bfloat16)
+    monkeypatch.setattr('xcit_dense._utils.machine.has_bfloat16', lambda device: bfloat16)
     monkeypatch.setattr(cells, 'machine_rates', lambda dtypes: {dtype: f'rate of {dtype}' for dtype in dtypes})
     monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [dict(options, arch=arch, images=images)])
     monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [dict(options, arch=arch)])

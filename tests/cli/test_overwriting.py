@@ -8,7 +8,7 @@ import torch
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiTClassifier
-from xcit_dense.files import RECORD
+from xcit_dense._utils.files import RECORD
 
 
 def tree(folder):

@@ -11,8 +11,8 @@ from pycocotools.coco import COCO
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense._utils.files import RECORD
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.files import RECORD
 from xcit_dense.predict import predictor
 
 

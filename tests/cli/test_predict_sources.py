@@ -12,7 +12,7 @@ import pytest
 import xcit_dense
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.files import RECORD
+from xcit_dense._utils.files import RECORD
 from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.files import is_video
 

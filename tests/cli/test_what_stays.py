@@ -9,7 +9,7 @@ import xcit_dense
 from helpers.models import assert_equal
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.files import RECORD, OwnFiles
+from xcit_dense._utils.files import RECORD, OwnFiles
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 # OWN is the config in the work dir RUN, IMAGES the first validation image of DATA.

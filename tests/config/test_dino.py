@@ -6,6 +6,7 @@ from PIL import Image
 
 from xcit_dense.config.check import check_config, check_hooks, check_schedule
 from xcit_dense.config.check import schedule as schedule_module
+from xcit_dense.config.fit import check_kind
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_val_loss
 from xcit_dense.config.settings import Settings
@@ -14,8 +15,7 @@ from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import check_data
 from xcit_dense.data.unlabelled import UnlabelledSource
 from xcit_dense.errors import ConfigError, DataError
-from xcit_dense.fit import check_kind
-from xcit_dense.measure import cut_data
+from xcit_dense.report.measure import cut_data
 
 FULL, SMALL = 'xcit_s12_p16_dino', 'xcit_n12_p16_dino_small'
 #: The step that makes the views, in a dotted key.

@@ -7,7 +7,7 @@ from mmdet.engine.hooks import DetVisualizationHook
 from mmengine.config import Config
 
 from helpers.paths import MAIN_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
-from xcit_dense import machine
+from xcit_dense._utils import machine
 from xcit_dense.config import options
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, SetupError

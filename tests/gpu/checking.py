@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from xcit_dense.files import atomic_write
-from xcit_dense.machine import describe_machine
-from xcit_dense.text import counted, listed
+from xcit_dense._utils.files import atomic_write
+from xcit_dense._utils.machine import describe_machine
+from xcit_dense._utils.text import counted, listed
 
 #: Ours may have at most this times the error of the plain form in the same type.
 TIMES_PLAIN = 1.5

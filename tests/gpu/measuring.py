@@ -6,10 +6,10 @@ import torch
 
 from benchmarks.cells import DTYPES, measure_cell
 from benchmarks.costs import copy_rate, matrix_rate
+from xcit_dense._utils.text import counted
 from xcit_dense.archs import get_arch
 from xcit_dense.config.options import check_compiler
 from xcit_dense.errors import ConfigError
-from xcit_dense.text import counted
 
 #: What everything is measured in.
 DTYPE = 'bfloat16'

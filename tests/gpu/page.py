@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.report import markdown_table
 from gpu.plots import plot_all
-from xcit_dense.files import atomic_write
+from xcit_dense._utils.files import atomic_write
 
 NOT_RUN = 'not run'
 

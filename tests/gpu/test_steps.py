@@ -11,9 +11,9 @@ import torch
 
 from gpu.models import HALF_TYPES, build, loss_of, odd_images, recipe_sizes, step
 from helpers.paths import ROOT
+from xcit_dense._utils.text import first_line, listed
 from xcit_dense.archs import PATCH_SIZES
 from xcit_dense.models import set_fast
-from xcit_dense.text import first_line, listed
 
 pytestmark = pytest.mark.gpu
 #: Sizes of images in these steps.

@@ -11,9 +11,9 @@ import pytest
 from gpu.demos import DEMOS, demo_data, training
 from gpu.tools import DETERMINISTIC, ToolError, Tools, amp_options
 from helpers.runs import assert_same_run
+from xcit_dense._utils.text import first_line
 from xcit_dense.errors import DataError
 from xcit_dense.report.curves import read_curves
-from xcit_dense.text import first_line
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytestmark = pytest.mark.gpu

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from helpers.paths import ROOT
-from xcit_dense.machine import has_bfloat16
+from xcit_dense._utils.machine import has_bfloat16
 
 #: Seconds before the limit of a check at which its tools are stopped, so that it can still say so.
 MARGIN = 20

@@ -17,7 +17,7 @@ from mmengine.structures import PixelData
 
 from helpers.detections import many, metric_of, sample, write_truth
 from helpers.tested import runner_of
-from xcit_dense.machine import own_peak_memory
+from xcit_dense._utils.machine import own_peak_memory
 from xcit_dense.report.hook import ReportHook
 
 IMAGES, CLASSES, MOST = 5000, 80, 100

@@ -14,10 +14,10 @@ import helpers.rank_dump  # noqa: F401  registers hooks
 from helpers.models import assert_equal
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import forget_run
+from xcit_dense._utils.processes import end_workers
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import Stopped
-from xcit_dense.processes import end_workers
 from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 

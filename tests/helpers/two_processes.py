@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from helpers.tools import run_tool, without_waiting
-from xcit_dense.processes import is_first_process, run_on_first
+from xcit_dense._utils.processes import is_first_process, run_on_first
 
 
 class TwoProcesses:

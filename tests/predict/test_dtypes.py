@@ -12,7 +12,7 @@ from mmengine.registry import MODELS, init_default_scope
 import xcit_dense
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense import machine
+from xcit_dense._utils import machine
 from xcit_dense.config.loading import load_config
 from xcit_dense.predict import dtypes
 

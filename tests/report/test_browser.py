@@ -6,8 +6,8 @@ import pytest
 from helpers.browser import browser, look_at
 from helpers.contents import HOSTILE, make_content
 from helpers.paths import ROOT
+from xcit_dense._utils.text import printable
 from xcit_dense.report.page import write_page
-from xcit_dense.text import printable
 
 pytestmark = pytest.mark.integration
 

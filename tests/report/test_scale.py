@@ -45,7 +45,7 @@ def test_thousands_of_images(task, images, classes, tmp_path):
 CODE = '''
 from pathlib import Path
 import torch
-from xcit_dense.machine import kib
+from xcit_dense._utils.machine import kib
 from xcit_dense.report.hook import ReportHook
 
 hook, kept, status = ReportHook(''), [], Path('/proc/self/status')

@@ -16,8 +16,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSample
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, make_config, train
+from xcit_dense._utils.processes import end_workers
 from xcit_dense.errors import DataError
-from xcit_dense.processes import end_workers
 from xcit_dense.train import build_runner, loaders
 from xcit_dense.train.loaders import NamedErrors, ResumableLoader, bind_workers, explain
 

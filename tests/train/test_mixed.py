@@ -11,7 +11,7 @@ from mmengine.optim.optimizer import amp_optimizer_wrapper
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_DINO_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import assert_same_run, make_config, stop_after, train
 from helpers.tools import run_tool
-from xcit_dense import machine
+from xcit_dense._utils import machine
 from xcit_dense.config.options import set_amp
 from xcit_dense.models.block import XCABlock
 from xcit_dense.train import sharding

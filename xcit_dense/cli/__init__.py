@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ..text import did_you_mean
+from .._utils.text import did_you_mean
 
 
 def tool_names() -> list:

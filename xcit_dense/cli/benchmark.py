@@ -70,10 +70,10 @@ def _run(args):
     _find_benchmarks()
     from benchmarks import cells, detector, models, report, runtimes
 
+    from .._utils.files import OwnFiles
+    from .._utils.machine import has_bfloat16
     from ..config.options import check_compiler
     from ..errors import ConfigError
-    from ..files import OwnFiles
-    from ..machine import has_bfloat16
     for option, values, known in (('dtype', args.dtype or [], cells.DTYPES), ('modes', args.modes, models.MODES),
                                   ('rivals', args.rivals, models.RIVALS)):
         check_choices(f'--{option}', values, known)
@@ -111,7 +111,7 @@ def _measure(args, combinations, out):
     """Measure everything that the options ask for; each result is saved at once, in case a later one fails."""
     from benchmarks import cells, detector, growth, paper, report
 
-    from ..machine import describe_machine
+    from .._utils.machine import describe_machine
     rates = {} if args.on_paper else cells.machine_rates(args.dtype)
     names = ['ours', *args.rivals, *args.runtimes]
     jobs = []

@@ -2,8 +2,8 @@
 import json
 from pathlib import Path
 
+from .._utils.text import counted
 from ..errors import DataError, OutputError
-from ..text import counted
 from .common import Parser, add_config_options, add_data_options, add_overwrite_option, data_options, run_tool
 
 
@@ -29,11 +29,11 @@ def _read_options(argv):
 
 
 def _run(args):
+    from .._utils.files import OwnFiles
     from ..config.loading import load_config
     from ..data import check
     from ..data.classes import own_colours
     from ..data.datasets import LOADERS, named_datasets
-    from ..files import OwnFiles
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out,
                       pretrained=False)
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:

@@ -9,9 +9,9 @@ import warnings
 from argparse import ArgumentParser, ArgumentTypeError
 from math import isfinite
 
+from .._utils.interrupts import stop_as_usual
+from .._utils.text import did_you_mean, nearest
 from ..errors import ConfigError, Stopped, XCiTDenseError
-from ..interrupts import stop_as_usual
-from ..text import did_you_mean, nearest
 
 #: Warnings of mmseg about how it calls itself.
 _ABOUT_ITSELF = '``build_loss`` would be deprecated', 'Default ``avg_non_ignore`` is False'
@@ -84,7 +84,7 @@ def run_tool(run, args):
         hint = '; --resume continues from the last checkpoint, if there is one' if 'resume' in args else ''
         print(f'stopped{hint}', file=sys.stderr)
         sys.exit(130)
-    from ..processes import leave_group
+    from .._utils.processes import leave_group
     leave_group()  # after the exception, whose traceback holds the runner
     if code:
         sys.exit(code)

@@ -3,7 +3,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from ..text import counted
+from .._utils.text import counted
 from .common import Parser, add_amp_option, add_config_options, add_overwrite_option, positive, run_tool
 
 
@@ -28,13 +28,13 @@ def _read_options(argv):
 
 
 def _run(args):
-    from .. import measure
+    from .._utils.files import OwnFiles
+    from .._utils.machine import describe_machine
     from ..config import options
     from ..config.loading import load_config
     from ..data.classes import take_classes
     from ..data.datasets import check_data
-    from ..files import OwnFiles
-    from ..machine import describe_machine
+    from ..report import measure
     out = Path(args.out)
     with OwnFiles(out.parent, 'measure', args.overwrite) as own, tempfile.TemporaryDirectory() as folder:
         own.claim(out.name)

@@ -63,6 +63,7 @@ def _run(args):
     from ..config import options
     check_choices('--log', args.log, options.LOGGERS)
     options.check_loggers(args.log)
+    from .._utils.processes import is_first_process
     from ..config.check import explained
     from ..config.loading import load_config
     from ..data.check import check_before_training
@@ -70,7 +71,6 @@ def _run(args):
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
-    from ..processes import is_first_process
     from ..report.loggers_hook import close_loggers
     from ..ssl.check import check_teacher
     from ..train.runner import build_runner
@@ -113,13 +113,13 @@ def _run(args):
 
 def _suggest(args):
     """Print or write a config that fits the data; the log goes to stderr, as the config may be piped into a file."""
+    from .._utils.files import atomic_write
+    from .._utils.processes import is_first_process
     from ..config.catalog import find_config
+    from ..config.fit import check_kind, suggest
     from ..config.loading import load_config
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, check_data
-    from ..files import atomic_write
-    from ..fit import check_kind, suggest
-    from ..processes import is_first_process
     if args.resume:
         raise ConfigError('--suggest does not train, so there is nothing to resume: omit --suggest or --resume')
     path = None if args.suggest == '-' else Path(args.suggest).expanduser()

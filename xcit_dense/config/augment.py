@@ -1,9 +1,9 @@
 """The augmentations ``light`` and ``strong``, made of the steps of a config's framework."""
 from mmengine.config import Config
 
+from .._utils.text import type_name
 from ..data.datasets import LOADERS, argument_of, class_of, datasets, dicts_in
 from ..errors import ConfigError
-from ..text import type_name
 from .framework import framework_of
 from .image_size import box_of
 

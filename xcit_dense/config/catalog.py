@@ -1,8 +1,8 @@
 """Find configs by name, in a checkout and in an installed package."""
 from pathlib import Path
 
+from .._utils.text import did_you_mean
 from ..errors import ConfigError
-from ..text import did_you_mean
 
 #: Suffixes of model files, which users pass as the config by mistake.
 _OF_MODELS = '.pth', '.pt', '.onnx', '.safetensors'

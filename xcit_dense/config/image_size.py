@@ -10,9 +10,9 @@ import math
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
-from ..text import type_name
 from ..weights.contents import config_of_checkpoint
 from .framework import framework_of
 from .testing import find_resolution, is_side, square_side, steps_of

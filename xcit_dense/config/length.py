@@ -5,12 +5,12 @@ import os
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.processes import is_first_of_any_launcher
+from .._utils.text import type_name
 from ..data.datasets import LOADERS, ann_file_of, datasets, dicts_in, find_images, folder_of, prefixes_of, reader_of
 from ..data.folders import names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
-from ..processes import is_first_of_any_launcher
-from ..text import type_name
 from .check.schedule import WARM_UP, schedulers, shortened, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.

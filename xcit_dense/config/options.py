@@ -9,12 +9,12 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 
+from .._utils.machine import can_use_bfloat16
+from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.evaluators import evaluators
 from ..data.pipelines import loads_like_training
 from ..errors import ConfigError, SetupError
-from ..machine import can_use_bfloat16
-from ..text import type_name
 from .framework import framework_of
 
 #: Our drawing hook, and those of the frameworks.

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.processes import is_first_of_any_launcher
+from .._utils.text import shown
 from ..data.datasets import LOADERS, dicts_in
 from ..errors import ConfigError
-from ..processes import is_first_of_any_launcher
-from ..text import shown
 from .augment import set_augmentation
 from .check.keys import changes
 from .check.schedule import schedulers

@@ -6,10 +6,10 @@ from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 from mmengine.utils import import_modules_from_strings
 
+from .._utils.text import type_name
 from ..data.classes import outputs_of
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
-from ..text import type_name
 from .check.keys import learns_without_labels
 from .framework import framework_of
 from .options import add_hook

@@ -9,8 +9,8 @@ from mmcv.transforms import LoadImageFromFile
 from mmengine import fileio
 from mmengine.registry import TRANSFORMS
 
+from .._utils.text import counted, first_line
 from ..errors import ConfigError, DataError
-from ..text import counted, first_line
 
 #: Suffixes of files that are read in addition to those that OpenCV reads.
 ARRAY_SUFFIXES = ('.npy', )

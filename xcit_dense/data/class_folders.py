@@ -5,8 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from .._utils.text import first_line
 from ..errors import DataError
-from ..text import first_line
 from .datasets import ann_file_of, folder_of, setting_of
 from .files import Unreadable, read_class_list
 from .folders import names_below

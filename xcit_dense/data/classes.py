@@ -6,9 +6,9 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.text import counted, listed
 from ..draw.classes import class_colours
 from ..errors import DataError
-from ..text import counted, listed
 from ..weights import classes_of_checkpoint
 from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 from pycocotools import mask as mask_api
 
+from .._utils.files import OwnFiles
 from ..errors import ConfigError, OutputError
-from ..files import OwnFiles
 
 #: By split: the folders of COCO's layout, of ADE20k's layout and of its label maps, with the suffix of their files.
 _FOLDERS = {split: {f'{split}2017': '.jpg', f'images/{split_ade}': '.jpg', f'annotations/{split_ade}': '.png'}

@@ -4,8 +4,8 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.text import type_name
 from ..errors import DataError
-from ..text import type_name
 from .datasets import LOADERS, class_of, is_elsewhere
 
 

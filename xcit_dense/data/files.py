@@ -17,9 +17,9 @@ import orjson
 from PIL import Image
 from tqdm import tqdm
 
+from .._utils.files import atomic_write, stamp_of
+from .._utils.text import first_line
 from ..errors import DataError, OutputError
-from ..files import atomic_write, stamp_of
-from ..text import first_line
 from .channels import ARRAY_SUFFIXES, decode
 
 #: Formats that OpenCV reads too; PIL has others that run external programs.

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from .._utils.text import read_text, with_slashes
 from ..errors import DataError
-from ..text import read_text, with_slashes
 
 #: The number of folders that an error lists if nothing is recognised.
 _SEEN = 12

@@ -4,7 +4,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..text import counted, listed
+from .._utils.text import counted, listed
 from .datasets import LOADERS, ann_file_of, datasets, dicts_in, folder_of, reader_of, setting_of
 from .evaluators import evaluators
 from .files import IGNORED, read_maps

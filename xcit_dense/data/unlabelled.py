@@ -17,8 +17,8 @@ from mmengine.registry import DATASETS, TRANSFORMS
 from PIL import Image, ImageFilter
 from torchvision import transforms
 
+from .._utils.text import counted, listed
 from ..errors import DataError
-from ..text import counted, listed
 from .class_folders import ClassImages
 from .datasets import IMAGE_SUFFIXES, is_elsewhere, prefixes_of
 from .files import FORMATS

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ..text import printable
+from .._utils.text import printable
 
 #: RGB, as everywhere in this folder.
 PAPER, INK, FRAME, FAINT = (250, 250, 248), (30, 30, 30), (225, 225, 222), (110, 110, 110)

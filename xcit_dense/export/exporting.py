@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 import torch
 
+from .._utils.files import OwnFiles, atomic_write
+from .._utils.text import counted, first_line
 from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..config.settings import Settings
 from ..data.datasets import find_images
 from ..errors import ConfigError, ExportError, OutputError, SetupError
-from ..files import OwnFiles, atomic_write
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
 from ..predict.predictor import build_predictor
-from ..text import counted, first_line
 from ..weights import fetch
 from .metadata import metadata_of
 from .quantise import errors_only, quantise

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from mmengine.logging import print_log
 
+from .._utils.files import hash_of
+from .._utils.text import counted, type_name
 from ..config.framework import framework_of
 from ..data.check.agreement import wanted_classes
 from ..data.classes import difference_of
 from ..data.datasets import class_of, datasets
 from ..data.pipelines import turns_images
 from ..errors import ConfigError
-from ..files import hash_of
 from ..predict.classes import test_dataset
 from ..predict.exported import FRAMEWORKS
 from ..predict.reading import reads_annotations
-from ..text import counted, type_name
 from .image import Preprocessing
 
 #: Version of the names and their meaning; a reader rejects a later one.

@@ -5,8 +5,8 @@ import cv2
 import numpy as np
 import torch
 
+from .._utils.text import counted, first_line
 from ..errors import ExportError
-from ..text import counted, first_line
 
 #: Batches that are compared, as batch, height and width: one larger, with odd sides, and one smaller than the traced.
 _COMPARED = (1, 201, 333), (2, 160, 128)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from .._utils.text import type_name
 from ..archs import Arch, check_out_indices
 from ..compat.patches import keep_sizes_dynamic
-from ..text import type_name
 from . import fast
 from .block import XCABlock
 from .fusing import fuse

@@ -8,9 +8,9 @@ import torch
 from mmengine.device import get_device
 from torch import Tensor
 
+from .._utils.files import atomic_write
 from ..draw.pictures import Panel, draw_panels
 from ..errors import ConfigError
-from ..files import atomic_write
 from ..models import XCiTClassifier
 from .weight_file import normalised, open_model, read_picture
 

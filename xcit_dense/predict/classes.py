@@ -4,13 +4,13 @@ from itertools import chain, tee
 from pathlib import Path
 from typing import NamedTuple
 
+from .._utils.text import counted, first_line, listed
 from ..data.check.agreement import wanted_classes
 from ..data.classes import classes_of_data, heads_of_classes
 from ..data.datasets import LOADERS, ann_file_of, datasets, folder_of, type_of
 from ..data.files import Unreadable, read_class_list, read_json
 from ..data.label_maps import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
 from ..errors import DataError
-from ..text import counted, first_line, listed
 
 #: The category ids of COCO 2017 are 1 to 90 except these.
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)

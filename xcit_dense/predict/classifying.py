@@ -10,12 +10,12 @@ from mmengine.device import get_device
 from PIL import Image
 from tqdm import tqdm
 
+from .._utils.files import OwnFiles, atomic_write
+from .._utils.text import counted, first_line, printable
 from ..config.testing import find_resolution
 from ..data.imagenet import imagenet_classes, short_names
 from ..errors import CheckpointError, ConfigError, DataError, OutputError
-from ..files import OwnFiles, atomic_write
 from ..models import XCiTClassifier
-from ..text import counted, first_line, printable
 from ..weights.load import WITHOUT_CLASSES
 from .files import without_drawn
 from .weight_file import normalised, open_model, read_picture

@@ -6,9 +6,9 @@ import mmcv
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
+from .._utils.files import OwnFiles
+from .._utils.processes import is_first_process, run_on_first
 from ..data.channels import ARRAY_SUFFIXES
-from ..files import OwnFiles
-from ..processes import is_first_process, run_on_first
 from .classes import test_dataset
 from .drawing import SCORE_THR, draw_sample
 from .reading import ImageReader, picture_of

@@ -6,9 +6,9 @@ from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from torch import Tensor
 
+from .._utils.machine import can_use_bfloat16
+from .._utils.text import listed
 from ..errors import ConfigError
-from ..machine import can_use_bfloat16
-from ..text import listed
 
 #: Types that a model can compute in. float16 is not one: where it overflows has not been checked.
 DTYPES = ('float32', 'bfloat16')

@@ -10,11 +10,11 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.structures import PixelData
 
+from .._utils.files import OwnFiles
+from .._utils.text import counted, first_line, listed
 from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..errors import ConfigError, DataError, SetupError
-from ..files import OwnFiles
-from ..text import counted, first_line, listed
 from .exported import config_of, is_exported, open_exported
 from .merging import CutMasks
 from .predictor import build_predictor

@@ -9,14 +9,14 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
+from .._utils.files import atomic_write
+from .._utils.text import counted, first_line
 from ..config.framework import framework_of
 from ..data.classes import take_classes
 from ..data.datasets import ann_file_of, type_of
 from ..draw.classes import class_colours
 from ..errors import CheckpointError, ConfigError, DataError
-from ..files import atomic_write
 from ..runtime import Model
-from ..text import counted, first_line
 from ..train.batches import step_by_size
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint

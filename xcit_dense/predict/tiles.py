@@ -6,8 +6,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from .._utils.text import first_line
 from ..errors import ConfigError, DataError
-from ..text import first_line
 from .reading import picture_of
 
 #: The default share of a tile that the next one covers too.

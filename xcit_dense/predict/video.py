@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from .._utils.files import OwnFiles, atomic_write
+from .._utils.text import counted, first_line
 from ..errors import ConfigError, DataError, OutputError, SetupError
-from ..files import OwnFiles, atomic_write
-from ..text import counted, first_line
 from .predictor import SegmentationPredictor
 
 #: Frames per second if a video does not define them.

@@ -13,11 +13,11 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from .._utils.text import counted, first_line, nearest, shown
 from ..archs import arch_names, get_arch
 from ..config.loading import load_config, read_config
 from ..errors import CheckpointError, ConfigError, DataError
 from ..models import Trunk, XCiT, XCiTClassifier
-from ..text import counted, first_line, nearest, shown
 from ..weights import fetch, find_state_dict, load_backbone, load_classifier, read_checkpoint
 from ..weights.contents import config_of_checkpoint, get_dataset_meta, get_meta
 from ..weights.layouts import Contents

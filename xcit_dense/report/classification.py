@@ -8,10 +8,10 @@ import numpy as np
 from mmengine.dist import collect_results
 from PIL import Image, ImageDraw, ImageOps
 
+from .._utils.files import atomic_write
+from .._utils.text import counted, listed
 from ..data.imagenet import short_names
 from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, fit_text, font_of, legible
-from ..files import atomic_write
-from ..text import counted, listed
 from ..train.sharding import unwrapped
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
 

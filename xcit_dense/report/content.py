@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._utils.text import counted, first_line
 from ..predict.classes import test_dataset
 from ..predict.reading import ImageReader, picture_of
-from ..text import counted, first_line
 from ..train.startup import versions
 
 #: How many of the worst images are drawn.

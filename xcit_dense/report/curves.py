@@ -4,9 +4,9 @@ import math
 from functools import partial
 from pathlib import Path
 
+from .._utils.files import OwnFiles
 from ..draw.plots import FAINT, INK, count_axis, legend_below, line_style, name_axes, new_figure, second_axis
 from ..errors import DataError
-from ..files import OwnFiles
 
 #: Ends of the names of metrics to draw.
 _METRICS = ('mAP', 'mAP_50', 'mIoU', 'aAcc', 'top1', 'top5')

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from mmengine.dist import all_gather_object, get_rank
 
+from .._utils.text import counted, listed
 from ..compat.patches import evaluations_made_by
 from ..draw.classes import class_colours
-from ..text import counted, listed
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near
 from .detected import IOU, RULE, SCORE, Objects, draw_sides
 from .tables import BACKGROUND

@@ -5,12 +5,12 @@ from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
+from .._utils.files import OwnFiles
+from .._utils.processes import is_first_process, return_freed_memory, run_on_first
+from .._utils.text import first_line
 from ..config.framework import framework_of
 from ..data.classes import known_classes
 from ..errors import XCiTDenseError
-from ..files import OwnFiles
-from ..processes import is_first_process, return_freed_memory, run_on_first
-from ..text import first_line
 from .classification import ClassificationRecorder
 from .detection import DetectionRecorder
 from .page import write_page

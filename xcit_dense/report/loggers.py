@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from mmengine.logging import print_log
 
-from ..text import first_line
+from .._utils.text import first_line
 
 #: Name of the project or experiment, if the environment has none.
 PROJECT = 'xcit_dense'

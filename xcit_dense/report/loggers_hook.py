@@ -10,6 +10,8 @@ from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 
+from .._utils.processes import is_first_process
+from .._utils.text import first_line
 from ..compat.mmengine_private import is_resumed
 from ..config.framework import framework_of
 from ..data.datasets import datasets
@@ -19,8 +21,6 @@ from ..draw.pictures import paste
 from ..errors import ConfigError
 from ..predict.drawing import Drawing
 from ..predict.reading import ImageReader, picture_of
-from ..processes import is_first_process
-from ..text import first_line
 from ..train.randomness import kept_random_state
 from .loggers import KINDS
 

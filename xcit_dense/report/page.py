@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from .._utils.files import atomic_write
+from .._utils.text import counted, printable
 from ..errors import DataError
-from ..files import atomic_write
-from ..text import counted, printable
 from .curves import figure_of
 from .tables import most_confused, percent, shown
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from mmengine.dist import all_gather_object, get_rank, get_world_size
 
+from .._utils.text import counted, listed
 from ..draw.classes import class_colours
 from ..draw.pictures import draw_map
-from ..text import counted, listed
 from ..train.sharding import unwrapped
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
 

@@ -4,10 +4,10 @@ import textwrap
 
 import numpy as np
 
+from .._utils.files import atomic_write
+from .._utils.text import counted, printable
 from ..draw.classes import font_of, legible
 from ..draw.plots import INK, new_figure
-from ..files import atomic_write
-from ..text import counted, printable
 
 #: With more classes, the log has only the worst.
 _MOST_LINES, _FEW = 40, 20

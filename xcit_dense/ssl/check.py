@@ -1,5 +1,5 @@
 """Check early that a training can have its teacher."""
-from ..text import type_name
+from .._utils.text import type_name
 
 
 def check_teacher(cfg, resumed: bool = False):
@@ -19,7 +19,7 @@ def check_teacher(cfg, resumed: bool = False):
     model = cfg.get('model') or {}
     if type_name(model.get('type')) != 'DistilledClassifier':
         return
-    from ..ssl.teacher import TeacherOptions  # needs mmpretrain, which only classifiers need
+    from .teacher import TeacherOptions  # needs mmpretrain, which only classifiers need
     options = TeacherOptions(**model['teacher'])
     options.find()
     if not resumed:

@@ -10,9 +10,9 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 from torch.special import entr
 
+from .._utils.text import counted
 from ..errors import ConfigError
 from ..models.trunk import init_linear
-from ..text import counted
 
 
 @MODELS.register_module()

@@ -5,8 +5,8 @@ from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
 from torch.nn.utils import clip_grad_norm_
 
+from .._utils.text import counted
 from ..errors import ConfigError
-from ..text import counted
 from ..train.sharding import unwrapped
 from .dino import DINO, cosine, linear
 

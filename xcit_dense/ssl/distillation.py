@@ -7,9 +7,9 @@ from mmpretrain.models import ImageClassifier
 from mmpretrain.registry import MODELS
 from torch import Tensor
 
+from .._utils.text import counted
 from ..compat.mmengine_private import is_resumed
 from ..errors import ConfigError
-from ..text import counted
 from ..train.randomness import isolated_random_state
 from ..train.sharding import unwrapped
 from ..weights import load_model

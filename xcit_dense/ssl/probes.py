@@ -7,7 +7,7 @@ from mmpretrain.models.heads import ClsHead
 from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 
-from ..text import counted
+from .._utils.text import counted
 from ..train.sharding import unwrapped
 from .dino import cosine
 from .features import Features, Progress, seed_of

@@ -10,11 +10,11 @@ from mmpretrain.apis import ModelHub, list_models
 from mmpretrain.models import BaseClassifier
 from torch import nn
 
+from .._utils.text import counted, did_you_mean
 from ..config.loading import get_config, read_config
 from ..data.classes import difference_of, heads_of_classes, known_classes
 from ..data.imagenet import same_classes
 from ..errors import CheckpointError, ConfigError, DataError, SetupError
-from ..text import counted, did_you_mean
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.load import state_for
 

@@ -14,12 +14,12 @@ from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 from pycocotools.cocoeval import COCOeval
 
+from .._utils.text import counted, first_line
 from ..compat.patches import evaluations_made_by
 from ..config.options import add_hook
 from ..data.datasets import class_of
 from ..data.evaluators import evaluators
 from ..errors import ConfigError, SetupError
-from ..text import counted, first_line
 
 
 def complete_annotations(evaluator, config=None):

@@ -12,10 +12,10 @@ import torch
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS
 
+from .._utils.text import counted, listed
 from ..config.check.keys import class_of
 from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
-from ..text import counted, listed
 from ..weights import load_model
 from ..weights.load import fit_channels, load_strictly, state_for
 from ..weights.zoo import PREFIX

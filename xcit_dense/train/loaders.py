@@ -19,9 +19,9 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+from .._utils.processes import end_workers, note_workers
+from .._utils.text import counted
 from ..errors import ConfigError, DataError
-from ..processes import end_workers, note_workers
-from ..text import counted
 from .randomness import isolated_random_state
 
 #: Linux's option of prctl: send me a signal when my parent ends.

@@ -11,9 +11,9 @@ from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch.utils.data import DataLoader
 
+from .._utils.text import counted, first_line
 from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
-from ..text import counted, first_line
 from .loaders import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook

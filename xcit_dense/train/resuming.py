@@ -9,12 +9,12 @@ from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_siz
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop
 
+from .._utils.processes import is_first_process
+from .._utils.text import counted
 from ..compat.mmengine_private import awaits_gradients
 from ..config.check.keys import differences
 from ..config.check.top_level import option_for
 from ..errors import CheckpointError, ConfigError, DataError
-from ..processes import is_first_process
-from ..text import counted
 from ..weights import fetch, newest_checkpoint
 from ..weights.files import checkpoints_in
 from .sharding import unwrapped

@@ -15,11 +15,11 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
+from .._utils.processes import is_first_process, run_on_first
+from .._utils.text import counted
 from ..compat.mmengine_private import OpenRunner
 from ..config.check import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
-from ..processes import is_first_process, run_on_first
-from ..text import counted
 from ..weights import fetch, read_checkpoint
 from ..weights.plain import from_plain, to_plain
 from . import resuming, sharding

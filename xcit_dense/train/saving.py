@@ -7,10 +7,10 @@ from uuid import uuid4
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
 
+from .._utils.files import atomic_write, lies_within
+from .._utils.processes import run_on_first
 from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..errors import CheckpointError, ConfigError
-from ..files import atomic_write, lies_within
-from ..processes import run_on_first
 from ..weights.files import NOTES, POINTER, Notes, write_notes
 from .val_loss import check_val_loss
 from .work_dirs import keep_others, named_errors

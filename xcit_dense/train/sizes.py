@@ -4,11 +4,11 @@ import json
 import time
 from pathlib import Path
 
+from .._utils.files import OwnFiles, atomic_write
+from .._utils.processes import is_first_process, run_on_first
 from ..config.testing import set_test_size
 from ..draw.plots import INK, legend_below, line_style, name_axes, new_figure
 from ..errors import OutputError
-from ..files import OwnFiles, atomic_write
-from ..processes import is_first_process, run_on_first
 
 _FILES = ('sizes.json', 'sizes.png')
 

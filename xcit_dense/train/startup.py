@@ -10,13 +10,13 @@ from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
 
 from .. import __version__
+from .._utils.machine import describe_machine
+from .._utils.processes import is_first_process
+from .._utils.text import counted, first_line, singular
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
+from ..config.fit import Look, look
 from ..data.unlabelled import MultiCrop
-from ..fit import Look, look
-from ..machine import describe_machine
-from ..processes import is_first_process
-from ..text import counted, first_line, singular
 from .hooks import CompileHook
 from .optim import Bfloat16OptimWrapper
 from .resuming import samples_of
@@ -48,7 +48,7 @@ def describe_run(runner, facts=None) -> str:
 
     Args:
         runner: A runner whose training has begun, with optimizer, loops and weights.
-        facts: Texts on the data by their names, as `xcit_dense.fit.look` returns them.
+        facts: Texts on the data by their names, as `xcit_dense.config.fit.look` returns them.
     """
     model = unwrapped(runner.model)
     lines = dict(

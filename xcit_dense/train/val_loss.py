@@ -12,11 +12,11 @@ from mmengine.registry import HOOKS
 from mmengine.runner import autocast
 from torch.utils.data import IterableDataset, Sampler
 
+from .._utils.processes import is_first_process
+from .._utils.text import counted, first_line
 from ..compat.mmengine_private import built_train_loop
 from ..config.options import loss_dataloader
 from ..errors import ConfigError
-from ..processes import is_first_process
-from ..text import counted, first_line
 from .batches import split_by_size
 from .loaders import explain, file_of
 from .randomness import isolated_random_state

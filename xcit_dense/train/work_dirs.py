@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from mmengine.logging import print_log
 
+from .._utils.files import OwnFiles, atomic_write
+from .._utils.text import counted
 from ..errors import CheckpointError, ConfigError, OutputError, XCiTDenseError
-from ..files import OwnFiles, atomic_write
-from ..text import counted
 from ..weights.files import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .resuming import check_resumable, source_of
 

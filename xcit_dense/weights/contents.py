@@ -3,8 +3,8 @@ import ast
 
 import torch
 
+from .._utils.text import listed, type_name
 from ..errors import CheckpointError
-from ..text import listed, type_name
 from .layouts import holds_xcit
 
 #: Where to look for weights first: the evaluated ones. mmengine's `EMAHook` saves averaged weights under

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
+from .._utils.files import OwnFiles, atomic_write
+from .._utils.text import counted, listed
 from ..errors import CheckpointError
-from ..files import OwnFiles, atomic_write
-from ..text import counted, listed
 from .contents import find_model, find_models, get_dataset_meta, get_meta, titles_of_models
 from .fetching import fetch
 from .layouts import LAYOUTS, Contents, Layout, part_of, renamed

@@ -13,10 +13,10 @@ from mmengine.dist import barrier, is_distributed
 from mmengine.logging import print_log
 from tqdm import tqdm
 
+from .._utils.files import atomic_write
+from .._utils.processes import is_first_of_machine
+from .._utils.text import first_line
 from ..errors import CheckpointError
-from ..files import atomic_write
-from ..processes import is_first_of_machine
-from ..text import first_line
 from . import zoo
 from .files import CHECKPOINT_KINDS, kind_of_file, newest_checkpoint
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from mmengine.logging import print_log
 
+from .._utils.files import atomic_write, lies_within
+from .._utils.text import first_line
 from ..errors import CheckpointError
-from ..files import atomic_write, lies_within
-from ..text import first_line
 
 #: How a file begins that torch wrote before version 1.6; it is a pickle, but not every pickle is such a file.
 _OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from .._utils.text import counted
 from ..archs import Arch, arch_names, get_arch
 from ..errors import CheckpointError
-from ..text import counted
 
 _BACKBONE = re.compile(r'(patch_embed|pos_embeder|blocks)\.')
 _CLASSIFIER = re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)')

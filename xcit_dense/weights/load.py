@@ -6,9 +6,9 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
+from .._utils.text import counted, listed
 from ..archs import arch_names
 from ..errors import CheckpointError
-from ..text import counted, listed
 from .contents import find_model, find_models, find_short_names, titles_of_models
 from .fetching import fetch
 from .layouts import Contents, arch_title, part_of

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+from .._utils.text import first_line
 from ..compat.mmengine_private import HISTORIES
 from ..errors import CheckpointError
-from ..text import first_line
 from .fetching import fetch
 from .files import damage, kind_of_file
 

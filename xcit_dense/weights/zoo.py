@@ -5,9 +5,9 @@ publish neither sizes nor hashes of their files; ``sha256`` is for hashes that b
 """
 from dataclasses import dataclass
 
+from .._utils.text import did_you_mean
 from ..archs import arch_names
 from ..errors import CheckpointError
-from ..text import did_you_mean
 
 PREFIX = 'xcit://'
 _HOST = 'https://dl.fbaipublicfiles.com/xcit'

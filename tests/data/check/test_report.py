@@ -22,6 +22,7 @@ from helpers.faulty_data import (
     save_map,
 )
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense._utils.files import RECORD
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import (
     KINDS,
@@ -38,7 +39,6 @@ from xcit_dense.data.check.image_files import choose_samples
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import ConfigError, DataError, OutputError
-from xcit_dense.files import RECORD
 
 #: Stops or spoils the training, and dropping the record fixes it.
 ERRORS_THAT_DROP = {

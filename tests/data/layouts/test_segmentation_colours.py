@@ -9,11 +9,11 @@ from PIL import Image
 from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.placing import files_in, segmentor
+from xcit_dense._utils.files import RECORD
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.layouts import DataOptions
 from xcit_dense.data.layouts.conversion import names_beside, read_palette
 from xcit_dense.errors import DataError
-from xcit_dense.files import RECORD
 
 TWO = dict(road=(128, 64, 128), sky=(0, 0, 255))
 

@@ -9,11 +9,11 @@ import pytest
 from helpers import exports, exports_segmentation
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.placing import files_in, placed, read, train_data
+from xcit_dense._utils.files import RECORD
 from xcit_dense.data.layouts import derived, detection
 from xcit_dense.data.layouts.coco import Source
 from xcit_dense.data.layouts.derived import Made
 from xcit_dense.errors import ConfigError, DataError, OutputError
-from xcit_dense.files import RECORD
 
 
 def held_out(folder):

@@ -6,8 +6,8 @@ from importlib import import_module
 from mmengine import registry
 from mmengine.registry import MODELS, DefaultScope
 
+from ..._utils.text import type_name
 from ...errors import ConfigError, XCiTDenseError
-from ...text import type_name
 from .keys import Hint, class_of, is_known, learns_without_labels, tell
 from .parts import check_init, check_paramwise, check_parts, check_settings
 from .schedule import check_schedule, find_numbers

@@ -11,8 +11,8 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.utils import ManagerMixin
 
+from ..._utils.text import did_you_mean, nearest, shown, type_name
 from ...errors import ConfigError
-from ...text import did_you_mean, nearest, shown, type_name
 from ...weights.contents import config_of_checkpoint
 
 #: Passes its ``**kwargs`` to the runner's `save_checkpoint`, which rejects them: the run would fail when it saves.

@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ...text import counted, shown
+from ..._utils.text import counted, shown
 from .keys import Hint, children_of, class_of, finding, is_known, meant_by
 
 #: Keys that mmengine's runner reads in addition to its arguments, or that its registry, `load_config` or a tool reads.

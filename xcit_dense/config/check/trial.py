@@ -16,7 +16,7 @@ from mmengine import registry as R
 from mmengine.logging import print_log
 from torch.overrides import TorchFunctionMode
 
-from ...text import nearest
+from ..._utils.text import nearest
 from .keys import arguments_of, class_of, dicts_by_key, finding
 
 #: Seconds until a check is given up; models are built in less than one.

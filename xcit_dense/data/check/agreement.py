@@ -1,8 +1,8 @@
 """What must agree: the classes of config, data and heads, and data sets with each other and with their metrics."""
 from pathlib import Path
 
+from ..._utils.text import counted, listed, nearest
 from ...errors import DataError
-from ...text import counted, listed, nearest
 from ..class_folders import ClassImages
 from ..classes import difference_of, explicit_classes, heads_of_classes
 from ..datasets import LOADERS, ann_file_of, datasets, files_of, is_elsewhere, named_datasets, reader_of, type_of

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from mmengine.logging import print_log
 
+from ..._utils.files import stamp_of
+from ..._utils.processes import is_first_process
+from ..._utils.text import counted, shown
 from ...errors import ConfigError, DataError
-from ...files import stamp_of
-from ...processes import is_first_process
-from ...text import counted, shown
 from ..class_folders import ClassImages
 from ..datasets import (
     LOADERS,

@@ -4,9 +4,9 @@ import os
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from ..._utils.files import hash_of
+from ..._utils.text import counted, listed, shown
 from ...errors import DataError
-from ...files import hash_of
-from ...text import counted, listed, shown
 from ..class_folders import ClassImages
 from ..classes import difference_of
 from ..datasets import IMAGE_SUFFIXES, LOADERS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...text import shown
+from ..._utils.text import shown
 from .coco_file import FAR, PARTS, Use, check_masks, columns_of, read_coco
 from .findings import ERROR, Finding
 from .image_files import choose_samples

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...text import counted, shown
+from ..._utils.text import counted, shown
 from ..files import read_json
 
 #: The fields of each list that are read, and their kinds.

@@ -7,11 +7,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 from pycocotools import mask as mask_api
 
+from ..._utils.text import counted
 from ...draw import class_colours, draw_map, draw_objects
 from ...draw.classes import ALARM, FRAME, INK, PAPER, WHITE, chip, draw_legend, fit_text, font_of
 from ...draw.pictures import paste
 from ...errors import DataError
-from ...text import counted
 from ..channels import CHANNEL_SUFFIXES, decode, stretched
 from .label_maps import IGNORED_NAME
 

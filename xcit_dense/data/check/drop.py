@@ -4,9 +4,9 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from ..._utils.files import OwnFiles, atomic_write
+from ..._utils.text import counted, printable
 from ...errors import DataError
-from ...files import OwnFiles, atomic_write
-from ...text import counted, printable
 from .coco_file import PARTS, read_coco
 
 

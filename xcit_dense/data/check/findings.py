@@ -3,7 +3,7 @@ import os
 from collections import Counter
 from typing import NamedTuple
 
-from ...text import counted, printable, singular
+from ..._utils.text import counted, printable, singular
 
 ERROR, WARNING = 'error', 'warning'
 

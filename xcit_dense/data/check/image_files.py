@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 
-from ...text import counted
+from ..._utils.text import counted
 from ..channels import LoadImageChannels
 from ..pipelines import image_loader, turns_images
 from .findings import ERROR, Finding, each_kind_first

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._utils.text import shown
 from ...errors import DataError
-from ...text import shown
 from ..datasets import folder_of, prefixes_of, setting_of
 from ..files import read_files, read_header
 from ..folders import files_below, label_map_of, names_in_list

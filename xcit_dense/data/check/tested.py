@@ -3,8 +3,8 @@ import logging
 
 from mmengine.logging import print_log
 
+from ..._utils.text import counted
 from ...errors import DataError
-from ...text import counted
 from ..class_folders import ClassImages
 from ..classes import difference_of, known_classes, outputs_of
 from ..datasets import LOADERS, datasets, is_elsewhere, reader_of

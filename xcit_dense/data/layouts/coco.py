@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from ..._utils.text import listed, with_slashes
 from ...errors import DataError
-from ...text import listed, with_slashes
 from ..files import read_json
 from ..folders import part_of
 from .derived import is_made

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ..._utils.text import counted, listed, read_text
 from ...errors import DataError
-from ...text import counted, listed, read_text
 from ..datasets import IMAGE_SUFFIXES
 from ..files import FORMATS, Unreadable, read_files, read_json
 from ..folders import files_below, names_below

@@ -5,9 +5,9 @@ import os
 import re
 from pathlib import Path
 
+from ..._utils.files import RECORD, OwnFiles, atomic_write
+from ..._utils.text import counted
 from ...errors import ConfigError, DataError, OutputError
-from ...files import RECORD, OwnFiles, atomic_write
-from ...text import counted
 from ...weights.files import checkpoints_in
 from ..files import read_json
 

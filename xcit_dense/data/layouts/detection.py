@@ -1,8 +1,8 @@
 """Folders with data for detection: COCO annotation files, or YOLO labels."""
 from pathlib import Path
 
+from ..._utils.text import listed
 from ...errors import DataError
-from ...text import listed
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of
 from ..folders import part_of
 from ..pipelines import turns_images

@@ -3,8 +3,8 @@ import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from ..._utils.text import counted, listed
 from ...errors import ConfigError, DataError
-from ...text import counted, listed
 
 #: The names of the parts of a run.
 PARTS = dict(train='training', val='validation', test='test')

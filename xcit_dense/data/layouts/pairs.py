@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..._utils.text import counted, listed
 from ...errors import DataError
-from ...text import counted, listed
 from ..datasets import IMAGE_SUFFIXES
 from ..folders import MAP_SUFFIXES, MAPS, WORDS, names_below, names_in_list, plain
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from ..._utils.processes import is_first_of_any_launcher
 from ...errors import ConfigError, DataError
-from ...processes import is_first_of_any_launcher
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, is_elsewhere, prefixes_of, reader_of
 from ..evaluators import annotation_files, evaluators
 from .classification import find_class_folders, find_unlabelled, seen_for_classification

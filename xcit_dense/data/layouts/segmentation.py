@@ -2,8 +2,8 @@
 import os
 from pathlib import Path
 
+from ..._utils.text import listed
 from ...errors import ConfigError, DataError
-from ...text import listed
 from ..classes import heads_of_classes
 from ..datasets import LOADERS, ann_file_of, datasets, folder_of, prefixes_of, reader_of, type_of
 from ..files import IGNORED, read_maps

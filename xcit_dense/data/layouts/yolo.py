@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from ..._utils.text import counted, listed, read_text, shown, with_slashes
 from ...errors import DataError
-from ...text import counted, listed, read_text, shown, with_slashes
 from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
 from ..folders import WORDS, files_below, names_in_list

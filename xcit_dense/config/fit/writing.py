@@ -2,8 +2,8 @@
 import textwrap
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError
-from ..text import shown
+from ..._utils.text import shown
+from ...errors import ConfigError
 
 _WIDTH = 120
 

@@ -8,15 +8,15 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
-from .data.datasets import ann_file_of, datasets, find_images, reader_of, setting_of
-from .data.evaluators import evaluators
-from .data.folders import label_map_of
-from .data.unlabelled import UnlabelledSource
-from .errors import DataError
-from .machine import own_peak_memory, without_tf32
-from .report.curves import read_curves
-from .text import counted, type_name
-from .train.runner import build_runner
+from .._utils.machine import own_peak_memory, without_tf32
+from .._utils.text import counted, type_name
+from ..data.datasets import ann_file_of, datasets, find_images, reader_of, setting_of
+from ..data.evaluators import evaluators
+from ..data.folders import label_map_of
+from ..data.unlabelled import UnlabelledSource
+from ..errors import DataError
+from ..train.runner import build_runner
+from .curves import read_curves
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):

@@ -1,7 +1,7 @@
 """Text functions."""
 import pytest
 
-from xcit_dense.text import counted, listed, printable, shown
+from xcit_dense._utils.text import counted, listed, printable, shown
 
 
 @pytest.mark.parametrize('number, words, text', (

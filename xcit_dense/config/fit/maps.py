@@ -5,12 +5,12 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ..data.check.agreement import wanted_classes
-from ..data.datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
-from ..data.files import FORMATS, Unreadable, read_files
-from ..data.label_maps import LabelMaps
-from ..data.pipelines import ignored_labels
-from ..errors import DataError
+from ...data.check.agreement import wanted_classes
+from ...data.datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
+from ...data.files import FORMATS, Unreadable, read_files
+from ...data.label_maps import LabelMaps
+from ...data.pipelines import ignored_labels
+from ...errors import DataError
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200

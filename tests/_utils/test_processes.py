@@ -2,9 +2,9 @@
 import pytest
 
 from helpers.two_processes import fail, try_on_first
-from xcit_dense import processes
+from xcit_dense._utils import processes
+from xcit_dense._utils.processes import is_first_of_machine, is_first_process, run_on_first
 from xcit_dense.errors import CheckpointError, ConfigError
-from xcit_dense.processes import is_first_of_machine, is_first_process, run_on_first
 
 VARIABLES = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
 

@@ -10,12 +10,12 @@ from helpers.nuclei import make_nuclei
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.check import check_config
+from xcit_dense.config.fit import look, suggest
+from xcit_dense.config.fit.rules import fit_schedule
+from xcit_dense.config.fit.writing import Change, Code, write_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError, DataError
-from xcit_dense.fit import look, suggest
-from xcit_dense.fit.rules import fit_schedule
-from xcit_dense.fit.writing import Change, Code, write_config
 
 BOXES = ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py'
 #: As many images, of objects that fit, as the 6 epochs of the small config need for a thousand iterations.

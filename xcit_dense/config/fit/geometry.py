@@ -3,11 +3,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..archs import get_arch
-from ..config.check.keys import value_at
-from ..data.datasets import LOADERS, datasets, dicts_in
-from ..data.pipelines import steps_of
-from ..text import type_name
+from ..._utils.text import type_name
+from ...archs import get_arch
+from ...data.datasets import LOADERS, datasets, dicts_in
+from ...data.pipelines import steps_of
+from ..check.keys import value_at
 
 #: Below this IoU an anchor does not learn a box well, whatever the assigner allows.
 NO_ANCHOR = 0.3

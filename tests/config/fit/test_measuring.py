@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from helpers.boxes import SEG, band, config_for, write_boxes, write_maps
+from xcit_dense.config.fit import objects as objects_module
+from xcit_dense.config.fit.maps import measure_maps
+from xcit_dense.config.fit.objects import measure_objects
 from xcit_dense.data import files
-from xcit_dense.fit import objects as objects_module
-from xcit_dense.fit.maps import measure_maps
-from xcit_dense.fit.objects import measure_objects
 
 FOUR = ((100, 80, [('a', 10, 10), ('a', 20, 5), ('b', 4, 4)]), (100, 80, [('a', 10, 10)]), (50, 60, []),
         (6, 90, [('b', 5, 5)]))

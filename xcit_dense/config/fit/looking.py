@@ -3,10 +3,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..config.check.schedule import WARM_UP, schedulers, shortened, warm_up_of
-from ..config.framework import framework_of
-from ..data.datasets import LOADERS, named_datasets
-from ..text import counted, listed
+from ..._utils.text import counted, listed
+from ...data.datasets import LOADERS, named_datasets
+from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
+from ..framework import framework_of
 from .geometry import (
     NO_ANCHOR,
     anchors_of,

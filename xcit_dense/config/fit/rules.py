@@ -3,12 +3,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..config.check.keys import value_at as at
-from ..config.check.schedule import WARM_UP, schedulers, shortened, warm_up_of
-from ..config.length import UNITS, set_length
-from ..data.datasets import LOADERS, named_datasets
-from ..errors import ConfigError
-from ..text import counted
+from ..._utils.text import counted
+from ...data.datasets import LOADERS, named_datasets
+from ...errors import ConfigError
+from ..check.keys import value_at as at
+from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
+from ..length import UNITS, set_length
 from .geometry import anchors_of, are_poor, best_ious, objects_kept, rounded
 from .writing import Change, Code
 
@@ -82,7 +82,7 @@ def change_detector(cfg, objects, boxes) -> list:
 
     Args:
         cfg: The config.
-        objects: `xcit_dense.fit.objects.Objects`.
+        objects: `xcit_dense.config.fit.objects.Objects`.
         boxes: Widths and heights (n, 2) in pixels of the resized images.
     """
     return [*_anchors(cfg, boxes), *_numbers(cfg, objects), *_filter(cfg, objects)]

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from .errors import OutputError
+from ..errors import OutputError
 from .text import counted, listed
 
 #: A file in every folder that a tool writes into. By tool, it lists the files that the tool wrote, with their stamps.

@@ -5,14 +5,14 @@ import re
 
 import numpy as np
 
-from ..config.check.keys import changes as differences
-from ..config.check.keys import value_at as at
-from ..config.framework import framework_of
-from ..config.image_size import box_of, set_image_size
-from ..config.loading import read_config
-from ..data.datasets import LOADERS, dicts_in, named_datasets
-from ..errors import ConfigError, DataError
-from ..text import counted
+from ..._utils.text import counted
+from ...data.datasets import LOADERS, dicts_in, named_datasets
+from ...errors import ConfigError, DataError
+from ..check.keys import changes as differences
+from ..check.keys import value_at as at
+from ..framework import framework_of
+from ..image_size import box_of, set_image_size
+from ..loading import read_config
 from .geometry import patch_of, resize_of, rounded, zooms
 from .looking import MOST_ENLARGED, RARE
 from .maps import measure_maps

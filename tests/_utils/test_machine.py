@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from helpers.tools import python
-from xcit_dense import machine
+from xcit_dense._utils import machine
 
 
 def test_kib_of_the_system_are_bytes(tmp_path):
@@ -30,7 +30,7 @@ def test_the_peak_stays_when_memory_is_returned():
 def test_the_peak_of_a_process_is_not_that_of_the_one_which_started_it():
     """A tool that is started by a large program must not report that program's memory."""
     much = np.ones(2**27)  # 1 GiB
-    code = ('import resource; from xcit_dense.machine import own_peak_memory; '
+    code = ('import resource; from xcit_dense._utils.machine import own_peak_memory; '
             'print(own_peak_memory(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)')
     own, inherited = map(int, python(code).splitlines()[-1].split())
     assert own < much.nbytes < inherited

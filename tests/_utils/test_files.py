@@ -6,7 +6,7 @@ import os
 import pytest
 
 from helpers.disk import Disk
-from xcit_dense.files import atomic_write, hash_of
+from xcit_dense._utils.files import atomic_write, hash_of
 
 PART = 'file.txt.*.part'
 

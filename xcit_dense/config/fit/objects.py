@@ -3,12 +3,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..data.check.agreement import wanted_classes
-from ..data.check.coco import places_of, without_garbage_collection
-from ..data.check.coco_file import columns_of, read_coco
-from ..data.datasets import LOADERS, ann_file_of, datasets, is_elsewhere, reader_of
-from ..data.files import recall, remember
-from ..files import stamp_of
+from ..._utils.files import stamp_of
+from ...data.check.agreement import wanted_classes
+from ...data.check.coco import places_of, without_garbage_collection
+from ...data.check.coco_file import columns_of, read_coco
+from ...data.datasets import LOADERS, ann_file_of, datasets, is_elsewhere, reader_of
+from ...data.files import recall, remember
 
 #: Boxes whose sizes and shapes are examined: more would not show more.
 _SAMPLE = 20_000

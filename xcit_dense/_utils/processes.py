@@ -8,7 +8,7 @@ from weakref import WeakSet
 import torch
 from mmengine.dist import broadcast_object_list, get_rank, is_distributed
 
-from .errors import XCiTDenseError
+from ..errors import XCiTDenseError
 
 #: By launcher, the environment variable that holds the rank of this process.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')

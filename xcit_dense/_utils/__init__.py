@@ -1,0 +1,1 @@
+"""What every room uses: wording, safe writing of files, processes, the machine, Ctrl-C while a tool loads."""
