@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from helpers.boxes import RETINA, config_for, write_boxes
+from xcit_dense.config.fit.detection import fit_anchors
 from xcit_dense.config.fit.geometry import anchors_of, are_poor, best_ious, resize_of, zooms
-from xcit_dense.config.fit.rules import fit_anchors
 
 RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._utils.text import type_name
+from ..._utils.text import listed, type_name
 from ...archs import get_arch
 from ...data.datasets import LOADERS, datasets, dicts_in
 from ...data.pipelines import steps_of
@@ -11,6 +11,11 @@ from ..check.keys import value_at
 
 #: Below this IoU an anchor does not learn a box well, whatever the assigner allows.
 NO_ANCHOR = 0.3
+#: A class with fewer objects (or images that have it) is hard to learn.
+RARE = 10
+#: Enlarging images by more adds no detail; the largest factor by which the number of pixels of an image, and so its
+#: memory and time, may grow; and a smaller factor would change little.
+_MOST_ENLARGED, _MORE_PIXELS, _LEAST_FACTOR = 1.5, 7, 1.15
 #: Steps whose effect `zooms` computes.
 _KNOWN = ('Resize', 'FixScaleResize')
 
@@ -137,3 +142,27 @@ def counts_hundred(cfg) -> bool:
 def rounded(value, unit):
     """Return a number rounded to a multiple of a unit, which is at least the unit."""
     return max(int(round(value / unit)), 1) * unit
+
+
+def larger(step, measured, factor):
+    """Return advice to enlarge the images by a factor, or by as much as makes sense."""
+    sizes, count = measured.images[:, :2], measured.images[:, 2]
+    now = np.average(zooms(step, sizes).mean(1), weights=count)
+    wanted = min(now * factor, _MOST_ENLARGED)
+    if wanted < 1.1 * now:
+        return 'larger images would show no more; use a backbone with patch 8 (configs with p8): four times the tokens'
+    side = rounded(wanted * np.average(sizes.max(1), weights=count), 32)
+    return f'use --image-size {side}'
+
+
+def bounded(step, measured, factor):
+    """Return a factor that needs not too much memory and does not enlarge images beyond their detail."""
+    now = np.average(zooms(step, measured.images[:, :2]).mean(1), weights=measured.images[:, 2])
+    factor = min(factor, _MORE_PIXELS ** 0.5, max(_MOST_ENLARGED / now, 1.))
+    return factor if factor > _LEAST_FACTOR else 1.
+
+
+def named_classes(names) -> str:
+    """Return names of classes as text."""
+    names = list(names)
+    return f'{"the class" if len(names) == 1 else f"{len(names)} classes"} {listed(map(repr, names))}'

@@ -1,19 +1,23 @@
-"""Measure the label maps of a segmentation data set: pixels and width of each class, sizes of the images."""
+"""The label maps of a segmentation data set: pixels and width of each class, and whether a segmentor fits them."""
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 from PIL import Image
 
+from ..._utils.text import counted
 from ...data.check.agreement import wanted_classes
 from ...data.datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
 from ...data.files import FORMATS, Unreadable, read_files
 from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
 from ...errors import DataError
+from .geometry import bounded, larger, named_classes, patch_of, resize_of, zooms
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
+#: The width in tokens below which a band of a class is hard to see, and that which the thinnest gets.
+_THIN = 0.25
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,16 @@ class Maps:
     def count(self) -> int:
         """The number of images."""
         return int(self.images[:, 2].sum())
+
+    @property
+    def in_words(self) -> str:
+        """How much there is."""
+        return counted(self.count, 'images')
+
+    @property
+    def examples(self) -> dict:
+        """By name, of how many images a class is learnt."""
+        return {name: images for name, (_, images) in self.classes.items()}
 
 
 def measure_maps(cfg, loader: str = LOADERS[0]):
@@ -100,3 +114,35 @@ def _outlines(path):
     touches = cv2.erode(pixels, square) != cv2.dilate(pixels, square)
     every, outline = (np.bincount(part.ravel(), minlength=256) for part in (pixels, pixels[touches]))
     return [[label, int(every[label]), int(outline[label])] for label in np.flatnonzero(every).tolist()]
+
+
+def look_at_maps(cfg, maps, facts, warnings):
+    """Add facts and warnings about the classes to those of `look`."""
+    step, patch = resize_of(cfg), patch_of(cfg)
+    rarest = min(maps.classes, key=lambda name: maps.classes[name][0], default=None)
+    words = [f'the rarest class {rarest!r} has {maps.classes[rarest][0]:.2%} of the pixels'] if rarest else []
+    if step is not None and maps.widths:
+        zoom = np.average(zooms(step, maps.images[:, :2]).mean(1), weights=maps.images[:, 2])
+        widths = {name: width * zoom for name, width in maps.widths.items()}
+        name = min(widths, key=widths.get)
+        tokens = f', {widths[name] / patch:.2g} tokens' if patch else ''
+        words.insert(0, f'the thinnest class {name!r} is {widths[name]:.2g} pixels wide after resizing{tokens}')
+        thin = {name: width for name, width in widths.items() if patch and width < _THIN * patch}
+        if thin:
+            warnings.append(f'{named_classes(thin)} {"is" if len(thin) == 1 else "are"} less than a quarter of a token '
+                            f'wide after resizing, {min(thin.values()):.2g} pixels: '
+                            f'{larger(step, maps, _THIN * patch / min(thin.values()))}')
+    if words:
+        facts['labels'] = '; '.join(words)
+
+
+def factor_for_maps(cfg, step, maps):
+    """Return the factor by which images should be enlarged for their thinnest class, and the reason."""
+    patch = patch_of(cfg) or 16
+    if not maps.widths:
+        return 1., ''
+    name = min(maps.widths, key=maps.widths.get)
+    now = np.average(zooms(step, maps.images[:, :2]).mean(1), weights=maps.images[:, 2])
+    width = maps.widths[name] * now
+    factor = bounded(step, maps, _THIN * patch / width)
+    return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..._utils.files import stamp_of
+from ..._utils.text import counted
 from ...data.check.agreement import wanted_classes
 from ...data.check.coco import places_of, without_garbage_collection
 from ...data.check.coco_file import columns_of, read_coco
@@ -40,6 +41,16 @@ class Objects:
     def total(self) -> int:
         """The number of objects."""
         return int(self.per_image.prod(1).sum())
+
+    @property
+    def in_words(self) -> str:
+        """How much there is."""
+        return f'{counted(self.total, "objects")} in {counted(self.count, "images")}'
+
+    @property
+    def examples(self) -> dict:
+        """By name, of how many objects a class is learnt."""
+        return {name: objects for name, (objects, _) in self.classes.items()}
 
     def most(self, percent: float) -> int:
         """Return the largest number of objects per image in this percentage of the images that have objects."""

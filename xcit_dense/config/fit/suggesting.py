@@ -3,32 +3,24 @@ import copy
 import math
 import re
 
-import numpy as np
-
 from ..._utils.text import counted
-from ...data.datasets import LOADERS, dicts_in, named_datasets
+from ...data.datasets import LOADERS, named_datasets
 from ...errors import ConfigError, DataError
 from ..check.keys import changes as differences
 from ..check.keys import value_at as at
+from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
 from ..framework import framework_of
 from ..image_size import box_of, set_image_size
+from ..length import UNITS, set_length
 from ..loading import read_config
-from .geometry import patch_of, resize_of, rounded, zooms
-from .looking import MOST_ENLARGED, RARE
-from .maps import measure_maps
-from .objects import measure_objects
-from .rules import change_detector, fit_schedule, write_images
+from .geometry import resize_of, rounded
+from .looking import fit_of
 from .writing import Change, Code, write_config
 
-#: The largest factor by which the number of pixels of an image, and so its memory and time, may grow.
-_MORE_PIXELS = 7
-#: The size in tokens that the median object gets, and the width of a thin band.
-_OBJECT, _BAND = 1., 0.25
-#: The objects per step that the learning rates of the small configs are for: eight images of the demo. With more, the
-#: rate rises with their square root, up to this factor.
-_OBJECTS, _FASTER = 32, 2.
-#: A smaller factor would change little.
-_LEAST_FACTOR = 1.15
+#: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
+_ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
+#: The most epochs, however small the data is; and the number of validations of a run that is made longer.
+_MOST_EPOCHS, _VALIDATIONS = 300, 10
 _ASKED = 'as requested'
 #: The keys of a loader that are written in addition to its images.
 _OF_LOADERS = ('batch_size', 'num_workers', 'persistent_workers', 'prefetch_factor')
@@ -49,45 +41,39 @@ def suggest(cfg, base, source: str, settings=None) -> str:
         DataError: The data cannot be measured.
     """
     check_kind(cfg)
-    task = framework_of(cfg)
-    measured = measure_objects(cfg) if task == 'mmdet' else measure_maps(cfg)
+    fit = fit_of(cfg)
+    measured = fit.measure(cfg)
     if measured is None:
         raise DataError('--suggest needs training data on a local disk: a COCO file with objects, or label maps whose '
                         'pixels are numbers of classes')
     asked = {name for name, value in vars(settings).items() if value is not None} if settings else set()
     own, after, whys, changes = read_config(base), copy.deepcopy(cfg), {}, []
-    factor, why = (1., '') if 'image_size' in asked else _enlarge(after, task, measured)
+    factor, why = (1., '') if 'image_size' in asked else _enlarge(after, fit, measured)
     if factor != 1. or asked & {'image_size', 'augment'}:
         changes += write_images(own, after, why or _ASKED)
     if 'batch_size' not in asked:
         whys |= _fit_batch(after, factor, measured.count)
     size = after.train_dataloader.get('batch_size') or 1
-    if task == 'mmdet':
-        boxes = measured.boxes[:, 2:] * zooms(resize_of(after) or {}, measured.boxes[:, :2])
-        changes += change_detector(after, measured, boxes)
-        changes += _balance(after, measured, changes)
-        whys |= {} if asked & {'lr', 'batch_size'} else _fit_rate(after, size * measured.total / measured.count)
+    if fit.change:
+        whys |= fit.change(after, measured, changes, keeps_rate=bool(asked & {'lr', 'batch_size'}))
     if not asked & {'epochs', 'iterations'}:
         whys |= fit_schedule(after, -(-measured.count // size))
     changes += _others(own, cfg, after, whys)
-    amount = f'{counted(measured.total, "objects")} in ' if task == 'mmdet' else ''
-    return write_config(base, changes, f'Suggested by train --suggest for {source}: {amount}'
-                        f'{counted(measured.count, "images")}.')
+    return write_config(base, changes, f'Suggested by train --suggest for {source}: {measured.in_words}.')
 
 
 def check_kind(cfg):
     """Raise `ConfigError` if a config is not for a detector or segmentor: there is nothing to suggest."""
-    task = framework_of(cfg)
-    if task not in ('mmdet', 'mmseg'):
-        raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {task}')
+    if fit_of(cfg) is None:
+        raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {framework_of(cfg)}')
 
 
-def _enlarge(cfg, task, measured):
+def _enlarge(cfg, fit, measured):
     """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason."""
     step, box = resize_of(cfg), box_of(cfg)
     if step is None or box is None:
         return 1., ''
-    factor, why = _for_objects(cfg, step, measured) if task == 'mmdet' else _for_bands(cfg, step, measured)
+    factor, why = fit.factor(cfg, step, measured)
     if factor == 1.:
         return 1., ''
     set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
@@ -105,32 +91,6 @@ def _others(own, asked, cfg, whys):
                 found[whole] = value if whole == key else at(cfg, whole)
     return [Change(key, value, whys.get(key) or (_ASKED if at(asked, key) == value else ''))
             for key, value in found.items()]
-
-
-def _for_objects(cfg, step, objects):
-    """Return the factor by which images should be enlarged for their objects, and the reason."""
-    patch = patch_of(cfg) or 16
-    median = np.median(np.sqrt((objects.boxes[:, 2:] * zooms(step, objects.boxes[:, :2])).prod(1)))
-    factor = _bounded(step, objects, _OBJECT * patch / median)
-    return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
-
-
-def _for_bands(cfg, step, maps):
-    patch = patch_of(cfg) or 16
-    if not maps.widths:
-        return 1., ''
-    name = min(maps.widths, key=maps.widths.get)
-    now = np.average(zooms(step, maps.images[:, :2]).mean(1), weights=maps.images[:, 2])
-    width = maps.widths[name] * now
-    factor = _bounded(step, maps, _BAND * patch / width)
-    return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'
-
-
-def _bounded(step, measured, factor):
-    """Return a factor that needs not too much memory and does not enlarge images beyond their detail."""
-    now = np.average(zooms(step, measured.images[:, :2]).mean(1), weights=measured.images[:, 2])
-    factor = min(factor, _MORE_PIXELS ** 0.5, max(MOST_ENLARGED / now, 1.))
-    return factor if factor > _LEAST_FACTOR else 1.
 
 
 def _fit_batch(cfg, factor, images):
@@ -151,31 +111,119 @@ def _fit_batch(cfg, factor, images):
             'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
 
 
-def _fit_rate(cfg, objects):
-    """Change the learning rate for a number of objects per step, if weights start random; return the reason by key."""
-    optimizer = cfg.optim_wrapper.get('optimizer', {})
-    factor = min((objects / _OBJECTS) ** 0.5, _FASTER)
-    starts = cfg.get('init_from') or cfg.get('load_from')
-    if not optimizer.get('lr') or factor < 1.2 or starts or any(
-            'Pretrained' in str(part.get('init_cfg')) for part in dicts_in(cfg.model)):
+def write_images(own, cfg, why: str) -> list:
+    """Return the changes of everything that images pass through.
+
+    Args:
+        own: The config without the changes.
+        cfg: The config with the changes.
+        why: The reason.
+
+    Raises:
+        ConfigError: A loader has several data sets.
+    """
+    names, uses = {}, []
+    for loader in LOADERS:
+        usual = 'train_pipeline' if loader == LOADERS[0] else 'test_pipeline'
+        for _, key, dataset in named_datasets(cfg, [loader]):
+            if 'datasets.' in key or not dataset.get('pipeline'):
+                raise ConfigError(f'--suggest cannot change the images of {key}: it supports only loaders with one '
+                                  'data set')
+            uses += _uses(own, cfg, key, f'{loader}.dataset',
+                          lambda node, usual=usual: _name(names, node['pipeline'], usual))
+    for key in ('size', 'batch_augments'):
+        uses.append(Change(f'model.data_preprocessor.{key}', at(cfg, f'model.data_preprocessor.{key}')))
+    for key in ('crop_size', 'stride'):
+        uses.append(Change(f'model.test_cfg.{key}', at(cfg, f'model.test_cfg.{key}')))
+    # a pipeline must be defined before it is used
+    pipelines = [Change(name, value, '' if place else why) for place, (name, value) in enumerate(names.items())]
+    return [*pipelines, *(change for change in uses if change.value is not None)]
+
+
+def _name(names, pipeline, usual):
+    """Return the name of the variable for a pipeline; loaders may share one."""
+    name = next((name for name, other in names.items() if other == pipeline), None)
+    if name is None:
+        name = usual if usual not in names else f'{usual}_{len(names)}'
+        names[name] = pipeline
+    return Code(name)
+
+
+def _uses(own, cfg, key, whole, name_of):
+    """Return the changes that set the pipelines of a data set, and of a data set around it that mixes its images.
+
+    Args:
+        own: The config without the changes.
+        cfg: The config with the changes.
+        key: The key of the data set.
+        whole: The key of the outermost data set.
+        name_of: Returns the variable for a node with a pipeline.
+    """
+    inner, changes = name_of(at(cfg, key)), []
+    outer = key
+    while outer != whole:
+        outer = outer.removesuffix('.dataset')
+        if not at(cfg, outer).get('pipeline'):
+            continue
+        if outer == whole and at(own, whole).get('type') != at(cfg, whole)['type']:  # a new data set around it
+            return [Change(whole, dict(_delete_=True, type=at(cfg, whole)['type'], pipeline=name_of(at(cfg, whole)),
+                                       dataset=Code(_inside(whole, key, inner))))]
+        changes.append(Change(f'{outer}.pipeline', name_of(at(cfg, outer))))
+    return [Change(f'{key}.pipeline', inner), *changes]
+
+
+def _inside(whole, key, pipeline):
+    """Return code for the data set of the base with another pipeline in the data set at a key."""
+    path = key.replace(f'{whole}.dataset', whole, 1)
+    code = f'dict(_base_.{path}, pipeline={pipeline})'
+    while path != whole:
+        path = path.removesuffix('.dataset')
+        code = f'dict(_base_.{path}, dataset={code})'
+    return code
+
+
+def fit_schedule(cfg, epoch_length: int) -> dict:
+    """Set the length of a run for its data, and fit its schedulers to that length.
+
+    Args:
+        cfg: The config, which is changed.
+        epoch_length: The iterations of an epoch.
+
+    Returns:
+        The reasons, by the keys that were changed.
+    """
+    key = next((key for key in UNITS if cfg.train_cfg.get(key)), None)
+    if key is None:
         return {}
-    optimizer['lr'] = float(f'{optimizer["lr"] * factor:.2g}')
-    return {'optim_wrapper.optimizer.lr': f'a step has {objects:.0f} objects, and the original rate is for about '
-            f'{_OBJECTS}'}
+    now, whys = cfg.train_cfg[key], {}
+    if key == 'max_epochs':
+        length = min(max(now, -(-_ITERATIONS // epoch_length)), max(_MOST_EPOCHS, now))
+        why = f'{length * epoch_length} iterations, before {now * epoch_length}'
+    else:
+        length = min(max(now, _LEAST_PASSES * epoch_length), max(_MOST_PASSES * epoch_length, _ITERATIONS))
+        why = f'{length / epoch_length:.3g} passes over the data, before {now / epoch_length:.3g}'
+    before = warm_up_of(cfg, epoch_length)
+    if length != now:
+        set_length(cfg, length, UNITS[key], epoch_length)
+        whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
+        if key == 'max_epochs':
+            _space(cfg, length)
+    after = warm_up_of(cfg, epoch_length)
+    if after:
+        node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]
+        node['end'] = shortened(node, int(WARM_UP * after[2]) // after[3])
+    if before and warm_up_of(cfg, epoch_length)[1] != before[1]:
+        why = f'the warm-up takes a tenth of the run, before {counted(before[1], "iterations")}'
+        whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
+    return whys
 
 
-def _balance(cfg, objects, changes):
-    """Return the change that repeats images of rare classes, if there are both rare and frequent ones."""
-    shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
-    (_, key, dataset), *others = named_datasets(cfg, LOADERS[:1])
-    rare = {name: share for name, share in shares.items()
-            if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
-    if not rare or others or key != 'train_dataloader.dataset':
-        return []
-    pipeline = next((change for change in changes if change.key == f'{key}.pipeline'), None)
-    if pipeline:
-        changes.remove(pipeline)
-    inner = f'dict(_base_.{key}, pipeline={pipeline.value})' if pipeline else f'_base_.{key}'
-    threshold = round(min(9 * min(rare.values()), 0.3), 4)
-    return [Change(key, dict(_delete_=True, type='ClassBalancedDataset', oversample_thr=threshold, dataset=Code(inner)),
-                   f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')]
+def _space(cfg, length):
+    """Make a run of many epochs validate and save less often."""
+    now, interval = cfg.train_cfg.get('val_interval'), length // _VALIDATIONS
+    if not now or now >= interval:
+        return
+    cfg.train_cfg.val_interval = interval
+    saving = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    if saving.get('interval') == now and saving.get('by_epoch', True):
+        saving['interval'] = interval

@@ -1,0 +1,238 @@
+"""How a detector fits its objects: their sizes, anchors, limits on their number, rare classes."""
+from typing import NamedTuple
+
+import numpy as np
+
+from ..._utils.text import counted
+from ...data.datasets import LOADERS, dicts_in, named_datasets
+from ..check.keys import value_at as at
+from .geometry import (
+    NO_ANCHOR,
+    RARE,
+    anchors_of,
+    are_poor,
+    best_ious,
+    bounded,
+    counts_hundred,
+    larger,
+    objects_kept,
+    patch_of,
+    resize_of,
+    rounded,
+    zooms,
+)
+from .writing import Change, Code
+
+#: The size in tokens below which an object is hard to see, and that which the median object gets.
+SMALL, _OBJECT = 0.5, 1.
+_HUNDRED = 100
+#: The objects per step that the learning rates of the small configs are for: eight images of the demo. With more, the
+#: rate rises with their square root, up to this factor.
+_OBJECTS, _FASTER = 32, 2.
+#: Sizes of the anchors of the finest level, in strides; and how many sizes there are per level.
+_SCALES, _PER_OCTAVE = (1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16), (1, 2, 3)
+_USUAL = (0.5, 1.0, 2.0)
+#: The gain in mean IoU that one more anchor per position must bring.
+_PRICE = 0.008
+#: Boxes that are compared at most.
+_SAMPLE = 2000
+#: With more samples per image, time grows but accuracy hardly does.
+_MOST_SAMPLES = 512
+
+
+def look_at_objects(cfg, objects, facts, warnings):
+    """Add facts and warnings about the objects to those of `look`."""
+    step, patch = resize_of(cfg), patch_of(cfg)
+    if step is not None:
+        zoom = zooms(step, objects.boxes[:, :2])
+        boxes = objects.boxes[:, 2:] * zoom
+        low, median, high = np.percentile(np.sqrt(boxes.prod(1)), (10, 50, 90))
+        tokens = f', {median / patch:.2g} tokens' if patch else ''
+        facts['objects'] = (f'median {median:.3g} pixels after resizing{tokens} (80% have {low:.3g} to {high:.3g}); '
+                            f'median {objects.most(50)} per image, {objects.most(100)} at most')
+        if patch and median < SMALL * patch:
+            warnings.append(f'the median object has {median:.2g} pixels after resizing, {median / patch:.2g} tokens of '
+                            f'{patch} pixels: {larger(step, objects, SMALL * patch / median)}')
+        _look_at_anchors(anchors_of(cfg), boxes, facts, warnings)
+    most = objects.most(99)
+    for key, kept in objects_kept(cfg.model).items():
+        # one object has several proposals
+        need = 2 * most if 'rpn' in key else most
+        if kept < need:
+            what = 'proposals' if 'rpn' in key else 'detections'
+            warnings.append(f'99% of the images have up to {counted(most, "objects")}, which need {need} {what}, but '
+                            f'{key} = {kept}: use --cfg-options {key}={rounded(1.5 * need, 50)}')
+    if counts_hundred(cfg) and most > _HUNDRED:
+        warnings.append(f'images have up to {most} objects, but COCO\'s mAP counts only the {_HUNDRED} best of an '
+                        'image, so it cannot reach 1; mAP_50 and the others count 1000')
+    if objects.too_small:
+        key = named_datasets(cfg, LOADERS[:1])[0][1]
+        warnings.append(f'{counted(objects.too_small, "images")} with a side below the min_size of the filter_cfg '
+                        f'{"is" if objects.too_small == 1 else "are"} not used: use --cfg-options '
+                        f'{key}.filter_cfg.min_size=1')
+
+
+def _look_at_anchors(anchors, boxes, facts, warnings):
+    if anchors is None:
+        return
+    best = best_ious(boxes, anchors.shapes)
+    fitting, least = (best >= anchors.positive).mean(), max(anchors.least, NO_ANCHOR)
+    facts['anchors'] = (f'{fitting:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more '
+                        f'(centred); median of the best IoU {np.median(best):.2f}')
+    if are_poor(best, anchors.least):
+        sides, (low, high) = np.sqrt(anchors.shapes.prod(1)), np.percentile(np.sqrt(boxes.prod(1)), (10, 90))
+        warnings.append(f'the anchors do not fit the boxes: {(best < least).mean():.0%} of the boxes have no anchor '
+                        f'with an IoU of {least:g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} pixels, 80% '
+                        f'of the boxes {low:.3g} to {high:.3g}: change the scales or ratios of {anchors.key}, as '
+                        '--suggest does')
+
+
+def factor_for_objects(cfg, step, objects):
+    """Return the factor by which images should be enlarged for their objects, and the reason."""
+    patch = patch_of(cfg) or 16
+    median = np.median(np.sqrt((objects.boxes[:, 2:] * zooms(step, objects.boxes[:, :2])).prod(1)))
+    factor = bounded(step, objects, _OBJECT * patch / median)
+    return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
+
+
+def fit_detector(cfg, objects, changes, keeps_rate: bool) -> dict:
+    """Change anchors, limits on the number of objects, filters, the share of rare classes and the learning rate.
+
+    Args:
+        cfg: The config; its learning rate is changed.
+        objects: `xcit_dense.config.fit.objects.Objects`.
+        changes: The list of changes of the config, which is extended.
+        keeps_rate: Whether the learning rate stays.
+
+    Returns:
+        The reasons, by the keys that were changed in the config itself.
+    """
+    boxes = objects.boxes[:, 2:] * zooms(resize_of(cfg) or {}, objects.boxes[:, :2])
+    changes += [*_anchors(cfg, boxes), *_numbers(cfg, objects), *_filter(cfg, objects)]
+    changes += _balance(cfg, objects, changes)
+    size = cfg.train_dataloader.get('batch_size') or 1
+    return {} if keeps_rate else _fit_rate(cfg, size * objects.total / objects.count)
+
+
+def _anchors(cfg, boxes):
+    anchors = anchors_of(cfg)
+    if anchors is None or not are_poor(best_ious(boxes, anchors.shapes), anchors.least):
+        return []
+    fitted = fit_anchors(boxes, anchors.generator)
+    if fitted is None:
+        return []
+    before, after = ((best_ious(boxes, shapes) >= anchors.positive).mean()
+                     for shapes in (anchors.shapes, fitted.shapes))
+    why = f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}'
+    changes = []
+    for name, value in fitted.arguments.items():
+        changes.append(Change(f'{anchors.key}.{name}', value, why))
+        why = ''
+    return changes
+
+
+def _numbers(cfg, objects):
+    most, usual = objects.most(100), objects.most(50)
+    changes, why = [], f'images have a median of {counted(usual, "objects")}, and up to {most}'
+    wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in objects_kept(cfg.model)}
+    changes += [Change(key, wanted[key]) for key, now in objects_kept(cfg.model).items()
+                if now < (2 if 'rpn' in key else 1) * most]
+    for key in [change.key.replace('max_per_img', 'nms_pre') for change in changes]:
+        now, least = at(cfg, key), 2 * wanted[key.replace('nms_pre', 'max_per_img')]
+        if isinstance(now, int) and now < least:
+            changes.append(Change(key, rounded(least, 100)))
+    # at most a half and a quarter of these are objects
+    for key, share in (('model.train_cfg.rpn.sampler.num', 3), ('model.train_cfg.rcnn.sampler.num', 1)):
+        now, least = at(cfg, key), min(rounded(share * usual, 32), _MOST_SAMPLES)
+        if isinstance(now, int) and now < least:
+            changes.append(Change(key, least))
+    return [Change(key, value, '' if place else why) for place, (key, value, _) in enumerate(changes)]
+
+
+def _filter(cfg, objects):
+    if not objects.too_small:
+        return []
+    return [Change('train_dataloader.dataset.filter_cfg.min_size', 1,
+                   f'otherwise {counted(objects.too_small, "images")} would be too small to be used')]
+
+
+class Fitted(NamedTuple):
+    """Anchors: the arguments of their generator, and their shapes."""
+    arguments: dict
+    shapes: np.ndarray
+
+
+def fit_anchors(boxes, generator):
+    """Return the anchors that fit boxes best.
+
+    Args:
+        boxes: Widths and heights (n, 2) in pixels of the resized images.
+        generator: The config of an ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``.
+
+    Returns:
+        `Fitted`; None if the anchors of the generator are as good, or if it is of another type.
+    """
+    strides = [stride if isinstance(stride, (int, float)) else stride[0] for stride in generator.get('strides') or ()]
+    keys = {'strides', 'ratios', 'scales', 'octave_base_scale', 'scales_per_octave', 'type'}
+    if not strides or set(generator) - keys or str(generator.get('type')).rpartition('.')[2] != 'AnchorGenerator':
+        return None
+    boxes = np.asarray(boxes)[np.unique(np.linspace(0, len(boxes) - 1, min(len(boxes), _SAMPLE)).astype(int))]
+    octave = generator.get('octave_base_scale')
+    now = [octave * 2 ** (i / generator['scales_per_octave']) for i in range(generator['scales_per_octave'])] \
+        if octave else list(generator.get('scales') or ())
+    if not now:
+        return None
+    low, middle, high = (round(float(value), 2) for value in np.percentile(boxes[:, 1] / boxes[:, 0], (10, 50, 90)))
+    # ratios of the usual box and of higher and wider ones, unless boxes hardly differ
+    own = (middle, ) if high / low < 1.5 else (low, middle, high)
+    counts = (generator['scales_per_octave'], ) if octave else _PER_OCTAVE
+    best = None
+    for scale in _SCALES:
+        for count in counts:
+            for ratios in dict.fromkeys((own, (1.0, ), _USUAL)):
+                scales = [round(scale * 2 ** (i / count), 2) for i in range(count)]
+                score, shapes = _judge(boxes, scales, ratios, strides)
+                if best is None or score > best[0]:
+                    best = score, scales, ratios, shapes
+    before, _ = _judge(boxes, now, generator['ratios'], strides)
+    if best[0] < before + 0.03:
+        return None
+    scales = dict(octave_base_scale=best[1][0]) if octave else dict(scales=best[1])
+    return Fitted(dict(scales, ratios=list(best[2])), best[3])
+
+
+def _judge(boxes, scales, ratios, strides):
+    """Return the score of anchors, and their shapes (n, 2)."""
+    sides = np.multiply.outer(strides, scales).ravel()
+    shapes = np.concatenate([np.stack([sides / ratio ** 0.5, sides * ratio ** 0.5], 1) for ratio in ratios])
+    return best_ious(boxes, shapes).mean() - _PRICE * len(scales) * len(ratios), shapes
+
+
+def _fit_rate(cfg, objects):
+    """Change the learning rate for a number of objects per step, if weights start random; return the reason by key."""
+    optimizer = cfg.optim_wrapper.get('optimizer', {})
+    factor = min((objects / _OBJECTS) ** 0.5, _FASTER)
+    starts = cfg.get('init_from') or cfg.get('load_from')
+    if not optimizer.get('lr') or factor < 1.2 or starts or any(
+            'Pretrained' in str(part.get('init_cfg')) for part in dicts_in(cfg.model)):
+        return {}
+    optimizer['lr'] = float(f'{optimizer["lr"] * factor:.2g}')
+    return {'optim_wrapper.optimizer.lr': f'a step has {objects:.0f} objects, and the original rate is for about '
+            f'{_OBJECTS}'}
+
+
+def _balance(cfg, objects, changes):
+    """Return the change that repeats images of rare classes, if there are both rare and frequent ones."""
+    shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
+    (_, key, dataset), *others = named_datasets(cfg, LOADERS[:1])
+    rare = {name: share for name, share in shares.items()
+            if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
+    if not rare or others or key != 'train_dataloader.dataset':
+        return []
+    pipeline = next((change for change in changes if change.key == f'{key}.pipeline'), None)
+    if pipeline:
+        changes.remove(pipeline)
+    inner = f'dict(_base_.{key}, pipeline={pipeline.value})' if pipeline else f'_base_.{key}'
+    threshold = round(min(9 * min(rare.values()), 0.3), 4)
+    return [Change(key, dict(_delete_=True, type='ClassBalancedDataset', oversample_thr=threshold, dataset=Code(inner)),
+                   f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')]
