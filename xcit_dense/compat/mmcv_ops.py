@@ -7,6 +7,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -46,11 +47,16 @@ def is_stand_in() -> bool:
 
 
 def _load_torchvision():
-    """Import torchvision, which registers the ops used below, and make sure that it did."""
+    """Load torchvision's library of compiled ops; its Python code, which takes over a second to import, can wait."""
     try:
-        importlib.import_module('torchvision')
+        spec = importlib.util.find_spec('torchvision')
+        library = next(Path(spec.origin).parent.glob('_C*'), None) if spec else None
+        if library:
+            torch.ops.load_library(library)
+        else:
+            importlib.import_module('torchvision')
         torch.ops.torchvision.nms  # noqa: B018 (the look-up raises)
-    except (ImportError, RuntimeError, AttributeError) as error:
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise SetupError(f"torchvision's compiled ops do not load with torch {torch.__version__}: {error}. Install the "
                          'matching pair: pip install --upgrade torch torchvision') from error
 

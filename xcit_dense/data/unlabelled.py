@@ -15,7 +15,6 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, TRANSFORMS
 from PIL import Image, ImageFilter
-from torchvision import transforms
 
 from .._utils.text import counted, listed
 from ..errors import DataError
@@ -284,6 +283,7 @@ class MultiCrop(BaseTransform):
 
 def _view(size, ratio, blur, solarises=False):
     """Return a function from an image to a view of it, both of PIL."""
+    from torchvision import transforms  # takes over a second
     steps = [transforms.RandomResizedCrop(size, ratio, interpolation=transforms.InterpolationMode.BICUBIC),
              transforms.RandomHorizontalFlip(),
              transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8),
