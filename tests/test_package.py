@@ -13,8 +13,10 @@ from helpers.tools import python, run_tool
 def test_package_imports_without_mmdet_and_mmseg():
     out = python('import sys; sys.modules["mmdet"] = sys.modules["mmseg"] = None\n'
                  'import torch, xcit_dense\n'
+                 'print([name for name in ("torchvision", "torch._dynamo", "matplotlib") if name in sys.modules])\n'
                  'print([tuple(x.shape) for x in xcit_dense.XCiT("nano_12_p16").eval()(torch.zeros(1, 3, 64, 96))])')
-    assert out.strip() == '[(1, 128, 16, 24), (1, 128, 8, 12), (1, 128, 4, 6), (1, 128, 2, 3)]'
+    # what takes a second to import is not needed for the import
+    assert out.split('\n')[:2] == ['[]', '[(1, 128, 16, 24), (1, 128, 8, 12), (1, 128, 4, 6), (1, 128, 2, 3)]']
 
 
 @pytest.mark.integration
