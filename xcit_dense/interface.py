@@ -5,8 +5,7 @@ prepare()  # before anything imports torch or mmcv's ops
 
 from . import train  # noqa: E402, F401
 from .archs import Arch, arch_names, get_arch  # noqa: E402, F401
-from .config.catalog import list_models  # noqa: E402, F401
-from .config.loading import get_config  # noqa: E402, F401
+from .config.loading import get_config, list_models  # noqa: E402, F401
 from .export.exporting import export_model  # noqa: E402, F401
 from .models import ReferenceXCiT, XCABlock, XCiT, XCiTClassifier, attention_maps, set_fast  # noqa: E402, F401
 from .predict import drawing_hook, dtypes  # noqa: E402, F401

@@ -6,7 +6,7 @@ from PIL import Image
 
 from xcit_dense.config.check import check_config, check_hooks, check_schedule
 from xcit_dense.config.check import schedule as schedule_module
-from xcit_dense.config.fit import check_kind
+from xcit_dense.config.fit.suggesting import check_kind
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_val_loss
 from xcit_dense.config.settings import Settings

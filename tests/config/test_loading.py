@@ -7,8 +7,7 @@ from mmengine.registry import MODELS
 from helpers.paths import MAIN_CONFIG, ROOT, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense import XCiT, get_config
 from xcit_dense.config import options
-from xcit_dense.config.catalog import configs_folder, find_config, list_models
-from xcit_dense.config.loading import load_config
+from xcit_dense.config.loading import configs_folder, find_config, list_models, load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
 

@@ -9,7 +9,7 @@ from helpers.documented import check_names, help_of, parse, program_of, read_com
 from helpers.pages import PAGES, command_of, inline_code
 from helpers.paths import ROOT
 from xcit_dense.cli import tool_names
-from xcit_dense.config.catalog import list_models
+from xcit_dense.config.loading import list_models
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights.zoo import WEIGHTS
 

@@ -13,8 +13,7 @@ from torchvision.models.feature_extraction import create_feature_extractor
 from helpers.models import relative_error
 from helpers.pages import fences
 from helpers.paths import ROOT
-from xcit_dense.config.catalog import list_models
-from xcit_dense.config.loading import load_config
+from xcit_dense.config.loading import list_models, load_config
 
 FENCES = fences('python')
 #: What is tested in test_runtime_alone.py, by a word in it, and what is there of it.

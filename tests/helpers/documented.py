@@ -11,7 +11,7 @@ from torch.distributed.run import get_args_parser
 
 from helpers.paths import ROOT
 from xcit_dense.cli import tool_names
-from xcit_dense.config.catalog import list_models
+from xcit_dense.config.loading import list_models
 from xcit_dense.weights.zoo import PREFIX, get_weights
 
 #: Programs that are not ours: why their commands are not run. A new one needs a line here.

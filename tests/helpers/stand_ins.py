@@ -16,8 +16,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import build, config_name, nano
 from helpers.tools import Done, run_tool
 from xcit_dense import XCiTClassifier
-from xcit_dense.config.catalog import list_models
-from xcit_dense.config.loading import load_config, read_config
+from xcit_dense.config.loading import list_models, load_config, read_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.weights.zoo import PREFIX, WEIGHTS, get_weights
 

@@ -253,7 +253,7 @@ def _read_config_options(items, config):
     """
     from mmengine.config import DictAction
 
-    from ..config.catalog import find_config
+    from ..config.loading import find_config
     options = {}
     for item in items or []:
         key, equals, value = item.partition('=')

@@ -115,9 +115,8 @@ def _suggest(args):
     """Print or write a config that fits the data; the log goes to stderr, as the config may be piped into a file."""
     from .._utils.files import atomic_write
     from .._utils.processes import is_first_process
-    from ..config.catalog import find_config
-    from ..config.fit import check_kind, suggest
-    from ..config.loading import load_config
+    from ..config.fit.suggesting import check_kind, suggest
+    from ..config.loading import find_config, load_config
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, check_data
     if args.resume:

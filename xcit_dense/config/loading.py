@@ -1,4 +1,4 @@
-"""Read a config file and apply the options of a tool to it."""
+"""Find a config by its name, read it, and apply the options of a tool to it."""
 import importlib
 import os
 import traceback
@@ -7,18 +7,20 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
+from .._utils.text import did_you_mean
 from ..compat.mmengine_private import CONFIG_READERS
 from ..compat.versions import CLASSIFICATION, check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS
 from ..data.layouts import DataOptions, place_data
 from ..errors import ConfigError, XCiTDenseError
-from .catalog import find_config
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .check.top_level import files_of
 from .options import drop_pretrained, set_data_root
 from .settings import apply_settings, drop_settings_of_workers
 
+#: Suffixes of model files, which users pass as the config by mistake.
+_OF_MODELS = '.pth', '.pt', '.onnx', '.safetensors'
 #: The packages that the configs of a framework import, by their default scope.
 _NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
@@ -181,3 +183,38 @@ def _last_place(cfg, word):
     places = [f'{file}, line {number}' for file, text in files_of(cfg)
               for number, line in enumerate(text.splitlines(), 1) if str(word) in line]
     return places[-1] if places else cfg.filename
+
+
+def configs_folder() -> Path:
+    """Return the folder of the configs: ``.mim/configs`` of an installed package, or ``configs`` of the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / '.mim/configs'
+    return installed if installed.is_dir() else package.parent / 'configs'
+
+
+def list_models() -> list:
+    """Return the names of all configs, such as ``'maskrcnn_xcit_s12_p8_coco'``."""
+    return sorted(path.stem for path in configs_folder().glob('*.py'))
+
+
+def find_config(name) -> Path:
+    """Return the file of a config.
+
+    Args:
+        name: A path, or a name of `list_models` with or without ``.py``.
+
+    Raises:
+        ConfigError: There is no such config (the message suggests similar names), or the file holds a model.
+    """
+    path = Path(name)
+    if path.is_file():
+        if path.suffix in _OF_MODELS:
+            raise ConfigError(f'{name} is a model file, not a config. CONFIG comes first, then CHECKPOINT')
+        return path
+    names = list_models()
+    stem = path.name.removesuffix('.py')
+    if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
+        return configs_folder() / f'{stem}.py'
+    known = [p.stem for p in path.parent.glob('*.py')] + names
+    raise ConfigError(f'there is no config {name}' + did_you_mean(
+        stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))

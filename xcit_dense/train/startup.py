@@ -1,4 +1,4 @@
-"""What a training is about to do, in one block of the log."""
+"""What the log of a training has: one block about what it is about to do, and which messages it omits."""
 import logging
 import sys
 
@@ -257,3 +257,17 @@ def _wrappers(runner):
     """Return the optimizer wrappers by name; the name of a single one is empty."""
     wrapper = runner.optim_wrapper
     return dict(wrapper.items()) if isinstance(wrapper, OptimWrapperDict) else {'': wrapper}
+
+
+def is_news(record) -> bool:
+    """Whether a record goes into the log: no line for each parameter, no deprecations of mmengine's own hooks."""
+    noise = ('paramwise_options -- ', '"FileClient" will be deprecated', '"HardDiskBackend" is the alias')
+    text = record.getMessage()
+    return not text.startswith(noise) and not text.endswith(' is skipped since its requires_grad=False')
+
+
+def is_for_console(record) -> bool:
+    """Whether a record goes to the console: not the long ones (versions of compilers, the config, the hooks)."""
+    kept = ('\n' + '-' * 60 + '\nSystem environment', 'Config:\n', 'Hooks will be executed', 'Exp name: ',
+            'Distributed training is not used, all SyncBatchNorm')
+    return record.levelno > logging.INFO or not record.getMessage().startswith(kept)

@@ -10,8 +10,8 @@ from helpers.nuclei import make_nuclei
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.check import check_config
-from xcit_dense.config.fit import look, suggest
-from xcit_dense.config.fit.suggesting import fit_schedule
+from xcit_dense.config.fit import look
+from xcit_dense.config.fit.suggesting import fit_schedule, suggest
 from xcit_dense.config.fit.writing import Change, Code, write_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings

@@ -1,5 +1,99 @@
-"""Check whether a config fits its data, and suggest one that does."""
-from .looking import Look, look
-from .suggesting import check_kind, suggest
+"""Check whether a config fits its data: problems before a training, each with the option that fixes it."""
+from collections.abc import Callable
+from typing import NamedTuple
 
-__all__ = ['Look', 'check_kind', 'look', 'suggest']
+from ..._utils.text import counted
+from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
+from ..framework import framework_of
+from .detection import factor_for_objects, fit_detector, look_at_objects
+from .geometry import RARE, named_classes
+from .maps import factor_for_maps, look_at_maps, measure_maps
+from .objects import measure_objects
+
+#: In a run of fewer iterations the model changes hardly more than in a warm-up.
+_SHORT = 300
+
+
+class Fit(NamedTuple):
+    """How configs of a kind are fitted to their data.
+
+    Attributes:
+        measure: From a config to what it is trained on.
+        look: Adds facts and warnings to those of `look`.
+        factor: From config, resizing step and data to the factor by which images should be enlarged, and the reason.
+        change: Changes the model for the data, or None; see `fit_detector`.
+        examples: What a class is learnt from.
+    """
+    measure: Callable
+    look: Callable
+    factor: Callable
+    change: Callable | None
+    examples: str
+
+
+_FITS = dict(mmdet=Fit(measure_objects, look_at_objects, factor_for_objects, fit_detector, 'objects'),
+             mmseg=Fit(measure_maps, look_at_maps, factor_for_maps, None, 'images'))
+
+
+def fit_of(cfg) -> Fit | None:
+    """Return how a config is fitted; None for other models than detectors and segmentors."""
+    return _FITS.get(framework_of(cfg))
+
+
+class Look(NamedTuple):
+    """The result of `look`.
+
+    Attributes:
+        facts: Texts by name, for the block at the start of a run.
+        warnings: Sentences, each with the option that fixes the problem.
+    """
+    facts: dict
+    warnings: list
+
+
+def look(cfg, epoch_length: int = None, images: int = None) -> Look:
+    """Check whether a config fits the training data; data that cannot be measured gives no lines.
+
+    Args:
+        cfg: The config, with its classes.
+        epoch_length: The iterations of an epoch, if known.
+        images: The images of a batch, over all processes, if known.
+    """
+    facts, warnings = {}, []
+    if fit := fit_of(cfg):
+        measured = fit.measure(cfg)
+        if measured:
+            fit.look(cfg, measured, facts, warnings)
+            _look_at_classes(fit, measured, warnings)
+        _look_at_length(cfg, epoch_length, images, measured, warnings)
+    return Look(facts, warnings)
+
+
+def _look_at_classes(fit, measured, warnings):
+    amounts = measured.examples
+    rare = sorted((name for name, amount in amounts.items() if amount < RARE), key=amounts.get)
+    if rare and measured.count >= RARE:
+        repeated = '; --suggest repeats the images that have one' if fit.change else ''
+        warnings.append(f'{named_classes(rare)} {"has" if len(rare) == 1 else "have"} fewer than {RARE} {fit.examples} '
+                        f'to learn from (the fewest: {amounts[rare[0]]}): add more'
+                        + (repeated if amounts[rare[-1]] else ', or remove classes without any'))
+
+
+def _look_at_length(cfg, epoch_length, images, measured, warnings):
+    if measured and images and measured.count < images:
+        warnings.append(f'a step needs {images} images, but the data has only {measured.count}: '
+                        f'use --batch-size {max(measured.count // 4, 1)}')
+    found = warm_up_of(cfg, epoch_length)
+    if found and 0.25 * found[2] < found[1] <= found[2]:  # check_schedule reports one beyond the run
+        path, end, length, unit = found
+        shorter = shortened(dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[path],
+                            int(WARM_UP * length) // unit)
+        if shorter * unit < end:
+            warnings.append(f'{path} warms up for {end} of the {length} iterations: use --cfg-options '
+                            f'{path}.end={shorter}')
+    train = cfg.get('train_cfg') or {}
+    if measured and epoch_length and train.get('max_epochs') and train['max_epochs'] * epoch_length < _SHORT:
+        warnings.append(f'the run has only {counted(train["max_epochs"] * epoch_length, "iterations")} in all: '
+                        f'use --epochs {-(-1000 // epoch_length)}')
+    elif measured and (train.get('max_iters') or _SHORT) < _SHORT:
+        warnings.append(f'the run has only {counted(train["max_iters"], "iterations")} in all: use --iterations 1000')

@@ -13,8 +13,8 @@ from ..framework import framework_of
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, set_length
 from ..loading import read_config
+from . import fit_of
 from .geometry import resize_of, rounded
-from .looking import fit_of
 from .writing import Change, Code, write_config
 
 #: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
