@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from xcit_dense.report.content import Confusion
-from xcit_dense.report.tables import draw_confusion, most_confused, percent, write_confusion
+from xcit_dense.report.content import Confusion, write_confusion
+from xcit_dense.report.page import draw_confusion, most_confused, percent
 
 RULE = 'an image counts as the class of the highest score'
 

@@ -4,8 +4,16 @@ import os
 
 import numpy as np
 
-from xcit_dense.report.content import Column, Confusion, Content, Row
-from xcit_dense.report.tables import shown, tell_classes, write_classes, write_confusion
+from xcit_dense.report.content import (
+    Column,
+    Confusion,
+    Content,
+    Row,
+    shown,
+    tell_classes,
+    write_classes,
+    write_confusion,
+)
 
 COLUMNS = Column('pixels', 'pixels'), Column('IoU', 'IoU', 2)
 

@@ -1,4 +1,5 @@
-"""What a report says, for every task, and what makes it: a recorder, one class per task."""
+"""What a report says, for every task, its tables as text, and what makes it: a recorder, one class per task."""
+import csv
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,13 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._utils.text import counted, first_line
+from .._utils.files import atomic_write
+from .._utils.text import counted, first_line, printable
 from ..predict.classes import test_dataset
 from ..predict.reading import ImageReader, picture_of
 from ..train.startup import versions
 
 #: How many of the worst images are drawn.
 MOST_PICTURES = 24
+#: The row of predictions without an object, and the column of missed objects.
+BACKGROUND = 'background'
+#: With more classes, the log has only the worst.
+_MOST_LINES, _FEW = 40, 20
+_LETTERS = 30  # of a name
 
 
 class Column(NamedTuple):
@@ -108,6 +115,52 @@ class Content:
     notes: list = field(default_factory=list)
     work_dir: str | None = None
     colours: dict = field(default_factory=dict)
+
+
+def write_classes(path, content):
+    """Write the table of classes as CSV, with all digits; the columns are named by their keys."""
+    columns, rows = content.classes
+    _write_csv(path, [['class', *(column.key for column in columns), 'note'],
+                      *([row.name, *(row.values.get(column.key) for column in columns), row.note] for row in rows)])
+
+
+def write_confusion(path, confusion):
+    """Write a `Confusion` as CSV: a row for each true class, a column for each prediction."""
+    _write_csv(path, [['truth \\ prediction', *confusion.prediction], *(
+        [name, *row] for name, row in zip(confusion.truth, confusion.counts.tolist(), strict=True))])
+
+
+def _write_csv(path, rows):
+    """Write rows. Names from folders may have letters that UTF-8 cannot have: these are escaped."""
+    with atomic_write(path) as part, open(part, 'w', newline='', encoding='utf-8', errors='backslashreplace') as file:
+        csv.writer(file).writerows(rows)
+
+
+def tell_classes(content) -> str:
+    """Return the table of classes as text, with the digits of its columns; of many classes only the worst."""
+    columns, rows = content.classes
+    shown_rows = rows if len(rows) <= _MOST_LINES else rows[:_FEW]
+    lines = [['class', *(column.key for column in columns)],
+             *([shortened(row.name), *(shown(row.values.get(column.key), column) for column in columns)]
+               for row in shown_rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ['  '.join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+    if len(shown_rows) < len(rows):
+        text.append(f'and {counted(len(rows) - len(shown_rows), "classes")} more in the CSV file')
+    return '\n'.join(text)
+
+
+def shown(value, column) -> str:
+    """Return a number as a table shows it; ``-`` if there is none. Text stays as it is."""
+    if value is None or isinstance(value, str):
+        return '-' if value is None else value
+    return f'{value:,}' if column.digits is None else f'{value:.{column.digits}f}'
+
+
+def shortened(name) -> str:
+    """Return a name in printable form, cut to a length that a table has room for."""
+    name = printable(name)
+    return name if len(name) <= _LETTERS else f'{name[:_LETTERS - 3]}...'
 
 
 class Recorder:

@@ -7,9 +7,8 @@ from mmengine.dist import all_gather_object, get_rank
 from .._utils.text import counted, listed
 from ..compat.patches import evaluations_made_by
 from ..draw.classes import class_colours
-from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near
+from .content import BACKGROUND, MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near
 from .detected import IOU, RULE, SCORE, Objects, draw_sides
-from .tables import BACKGROUND
 
 #: The types of IoU that have a report; metrics of users may have others, such as keypoints.
 _KINDS = dict(bbox='boxes', segm='masks')

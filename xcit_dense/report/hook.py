@@ -12,10 +12,10 @@ from ..config.framework import framework_of
 from ..data.classes import known_classes
 from ..errors import XCiTDenseError
 from .classification import ClassificationRecorder
+from .content import tell_classes, write_classes, write_confusion
 from .detection import DetectionRecorder
-from .page import write_page
+from .page import draw_confusion, write_page
 from .segmentation import SegmentationRecorder
-from .tables import draw_confusion, tell_classes, write_classes, write_confusion
 
 PAGE, CLASSES, CONFUSION, MATRIX = FILES = 'report.html', 'per_class.csv', 'confusion.csv', 'confusion_matrix.png'
 #: Freed memory goes back to the system after this many batches: 40 ms for a process of 1 GiB.
