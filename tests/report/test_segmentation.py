@@ -255,7 +255,7 @@ def test_label_maps_of_the_worst_are_kept_whole(ignored, classes, kind):
     truth[:9] = ignored
     counts = PixelCounts(classes, ignored, 1)
     counts.add(0, 'a.png', truth, prediction)
-    image, = counts.worst()
+    image, = counts.worst
     for compressed, wanted in ((image.truth, truth), (image.prediction, prediction)):
         labels, void = counts.labels_of(compressed)
         assert labels.shape == (31, 17) and ((labels == void) == (truth == ignored).numpy()).all()
@@ -266,7 +266,7 @@ def test_the_worst_images_are_kept_the_worst_first():
     """Of equal ones those that come first in the data set."""
     images = [([[0] * 4], [[0] * right + [1] * (4 - right)]) for right in (4, 1, 3, 1, 0, 2)]
     counts = counts_of(*images, ([[VOID] * 4], [[0] * 4]), kept=3)
-    assert [image.figures.place for image in counts.worst()] == [4, 1, 3]
+    assert [image.figures.place for image in counts.worst] == [4, 1, 3]
     assert len(counts.images) == 7
 
 
@@ -281,7 +281,7 @@ def test_processes_are_joined():
         parts.append(part)
     parts[0].join(parts[1])
     assert (parts[0].confusion == whole.confusion).all() and (parts[0].images_of == whole.images_of).all()
-    assert sorted(parts[0].images) == whole.images and parts[0].worst() == whole.worst()
+    assert sorted(parts[0].images) == whole.images and parts[0].worst == whole.worst
 
 
 def test_counts_are_exact_beyond_the_digits_of_float32():

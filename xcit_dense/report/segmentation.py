@@ -156,7 +156,7 @@ class SegmentationRecorder(Recorder):
                 sides.append(draw_map(picture, labels, self._names, self._colours, (ignored, )))
             return Picture(path, _caption(image.figures, names), *sides)
 
-        return self.pictures(((image.figures.path, image) for image in self._counts.worst()), draw)
+        return self.pictures(((image.figures.path, image) for image in self._counts.worst), draw)
 
 
 def _image_row(image):
@@ -211,14 +211,14 @@ class PixelCounts:
             are no class.
         images_of: For each class, how many images have it in the ground truth.
         images: `ImageFigures` of all images.
+        worst: `WorstImage` of the kept ones, the worst first.
     """
 
     def __init__(self, classes: int, ignored: int, kept: int):
         self.classes, self.ignored, self.kept = classes, ignored, kept
         self.confusion = np.zeros((classes + 1, classes + 1), np.int64)
         self.images_of = np.zeros(classes, np.int64)
-        self.images = []
-        self._worst = []  # a heap of keys and images, the least bad first
+        self.images, self.worst = [], []
 
     def add(self, place: int, path: str, truth: torch.Tensor, prediction: torch.Tensor):
         """Count an image.
@@ -237,37 +237,32 @@ class PixelCounts:
         self.images_of += counts[:-1].any(1)
         figures = _figures_of(place, path, counts)
         self.images.append(figures)
-        if figures.miou is not None:
-            key = -figures.miou, -place
-            if len(self._worst) < self.kept or key > self._worst[0][0]:
-                maps = [_compressed(torch.where(labelled, labels, size)) for labels in (truth, prediction)]
-                self._keep(key, WorstImage(figures, *maps))
+        if figures.miou is not None and (len(self.worst) < self.kept
+                                         or _badness(figures) > _badness(self.worst[-1].figures)):
+            maps = [_compressed(torch.where(labelled, labels, size)) for labels in (truth, prediction)]
+            self._keep(WorstImage(figures, *maps))
 
     def join(self, other):
         """Add what another process counted."""
         self.confusion += other.confusion
         self.images_of += other.images_of
         self.images += other.images
-        for key, image in other._worst:
-            self._keep(key, image)
-
-    def worst(self) -> list:
-        """Return the kept images, the worst first."""
-        return [image for _, image in sorted(self._worst, key=lambda pair: pair[0], reverse=True)]
+        self._keep(*other.worst)
 
     def labels_of(self, compressed) -> tuple:
         """Return a label map of a `WorstImage` as an array (H, W), and the label of its ignored pixels."""
         return cv2.imdecode(np.frombuffer(compressed, np.uint8), cv2.IMREAD_UNCHANGED), self.classes + 1
 
-    def _keep(self, key, image):
-        if len(self._worst) < self.kept:
-            heapq.heappush(self._worst, (key, image))
-        else:
-            heapq.heappushpop(self._worst, (key, image))
+    def _keep(self, *images):
+        self.worst = heapq.nlargest(self.kept, [*self.worst, *images], key=lambda image: _badness(image.figures))
 
     def _numbered(self, labels):
         labels = labels.long()
         return torch.where((labels >= 0) & (labels < self.classes), labels, self.classes)
+
+
+def _badness(figures):
+    return -figures.miou, -figures.place
 
 
 def areas_of(confusion) -> list:

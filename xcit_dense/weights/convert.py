@@ -8,7 +8,7 @@ import torch
 from .._utils.files import OwnFiles, atomic_write
 from .._utils.text import counted, listed
 from ..errors import CheckpointError
-from .contents import find_model, find_models, get_dataset_meta, get_meta, titles_of_models
+from .contents import Models, get_dataset_meta, get_meta
 from .fetching import fetch
 from .layouts import LAYOUTS, Contents, Layout, part_of, renamed
 from .plain import to_plain
@@ -50,12 +50,12 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
 
 def _convert(path, out, target, which):
     checkpoint = read_checkpoint(path)
-    state, title = find_model(checkpoint, path, which)
+    models = Models(checkpoint)
+    state, title = models.find(path, which)
     contents = Contents.of(state, title)
     if contents.layout is None or contents.is_fused:
-        models = titles_of_models(checkpoint)
-        raise CheckpointError(f'{title} holds {contents}'
-                              + (f'. Models of the file: {", ".join(models)}' if len(models) > 1 else ''))
+        raise CheckpointError(f'{title} holds {contents}' + (
+            f'. Models of the file: {", ".join(models.titles)}' if len(models.states) > 1 else ''))
     layout = LAYOUTS[target]
     state, left_out = from_official(contents.tensors, contents.rest, layout)
     _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
@@ -74,9 +74,10 @@ def inspect(source) -> list:
     """
     path = fetch(str(source))
     checkpoint = read_checkpoint(path)
-    find_model(checkpoint, path)
+    models = Models(checkpoint)
+    models.find(path)
     lines = [str(path)]
-    for title, state in zip(titles_of_models(checkpoint), find_models(checkpoint).values(), strict=True):
+    for title, state in zip(models.titles, models.states.values(), strict=True):
         contents = Contents.of(state, path)
         parameters = sum(value.numel() for name, value in {**contents.tensors, **contents.rest}.items()
                          if not name.endswith(_STATISTICS))

@@ -9,7 +9,7 @@ from torch import Tensor
 from .._utils.text import counted, listed
 from ..archs import arch_names
 from ..errors import CheckpointError
-from .contents import find_model, find_models, find_short_names, titles_of_models
+from .contents import Models
 from .fetching import fetch
 from .layouts import Contents, arch_title, part_of
 from .read import read_checkpoint
@@ -46,11 +46,11 @@ def load_model(model, checkpoint, source):
 def state_for(model, checkpoint, source):
     """Return the tensors of a checkpoint by the names of a whole model, what messages call them, and their `Contents`.
     """
-    models, branches = find_models(checkpoint), {name.partition('.')[0] for name in model.state_dict()}
-    if branches == {'student', 'teacher'} <= models.keys():
-        whole = {f'{branch}.{name}': value for branch in branches for name, value in models[branch].items()}
-        return whole, str(source), Contents.of(models['teacher'], source)
-    state, title = find_model(checkpoint, source)
+    models, branches = Models(checkpoint), {name.partition('.')[0] for name in model.state_dict()}
+    if branches == {'student', 'teacher'} <= models.states.keys():
+        whole = {f'{branch}.{name}': value for branch in branches for name, value in models.states[branch].items()}
+        return whole, str(source), Contents.of(models.states['teacher'], source)
+    state, title = models.find(source)
     contents = Contents.of(state, title)
     place = _place_of_classifier(model)
     if place is not None and 'classifier' in contents.parts:
@@ -172,18 +172,18 @@ def _read_for(model, source, prefix):
     """Return the contents of a file that must hold an XCiT, what messages call it, and the XCiT that is expected."""
     path = fetch(str(source), 'To train from random weights instead, use train --no-pretrained, or init_cfg=None in '
                  'the config.')
-    checkpoint, which = read_checkpoint(path), None
+    models, which = Models(read_checkpoint(path)), None
     first, _, inner = (prefix or '').rstrip('.').partition('.')
-    if first.lower() in find_short_names(checkpoint):
+    if first.lower() in models.names:
         which, prefix = first, inner
-    state, title = find_model(checkpoint, source, which)
+    state, title = models.find(source, which)
     if prefix:
         start = f'{prefix.rstrip(".")}.'
         state = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
     contents = Contents.of(state, title)
     wanted = f'XCiT {arch_title(model.arch)}' + ' after fuse(): load weights before it' * model.is_fused
     if contents.layout is None:
-        others = ', '.join(filter(None, titles_of_models(checkpoint)))
+        others = ', '.join(filter(None, models.titles))
         raise CheckpointError(f'{title} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
                               + f'; expected {wanted}' + (f'. Models of the file: {others}' if others else ''))
     return contents, title, wanted
