@@ -45,25 +45,21 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
         raise CheckpointError(f'{out} is the input file itself. Choose another name.')
     with OwnFiles(out.parent, 'convert_checkpoint', overwrite) as own:
         own.claim(out.name)
-        return _convert(path, out, target, which)
-
-
-def _convert(path, out, target, which):
-    checkpoint = read_checkpoint(path)
-    models = Models(checkpoint)
-    state, title = models.find(path, which)
-    contents = Contents.of(state, title)
-    if contents.layout is None or contents.is_fused:
-        raise CheckpointError(f'{title} holds {contents}' + (
-            f'. Models of the file: {", ".join(models.titles)}' if len(models.states) > 1 else ''))
-    layout = LAYOUTS[target]
-    state, left_out = from_official(contents.tensors, contents.rest, layout)
-    _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
-    lines = [f'read {title}: {contents}']
-    if left_out:
-        lines.append(f'left out, because the layout {target} cannot hold it: {_modules(left_out)} '
-                     f'({counted(len(left_out), "tensors")})')
-    return [*lines, f'wrote {out}: {layout.title}, {counted(len(state), "tensors")}']
+        checkpoint = read_checkpoint(path)
+        models = Models(checkpoint)
+        state, title = models.find(path, which)
+        contents = Contents.of(state, title)
+        if contents.layout is None or contents.is_fused:
+            raise CheckpointError(f'{title} holds {contents}' + (
+                f'. Models of the file: {", ".join(models.titles)}' if len(models.states) > 1 else ''))
+        layout = LAYOUTS[target]
+        state, left_out = from_official(contents.tensors, contents.rest, layout)
+        _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
+        lines = [f'read {title}: {contents}']
+        if left_out:
+            lines.append(f'left out, because the layout {target} cannot hold it: {_modules(left_out)} '
+                         f'({counted(len(left_out), "tensors")})')
+        return [*lines, f'wrote {out}: {layout.title}, {counted(len(state), "tensors")}']
 
 
 def inspect(source) -> list:

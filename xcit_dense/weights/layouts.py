@@ -138,7 +138,7 @@ class Contents:
     def size(self) -> str:
         """Name of the size and patch, or their figures, derived from shapes."""
         embed_dims, num_heads = map(self._length, ('blocks.0.attn.proj.weight', 'blocks.0.attn.temperature'))
-        return size_title(embed_dims, self._depth, num_heads, self._patch_size)
+        return size_title((embed_dims, self._depth, num_heads, self._patch_size))
 
     @property
     def arch(self) -> Arch:
@@ -204,20 +204,15 @@ class Contents:
         return next(iter(self.tensors[name].shape), None) if name in self.tensors else None
 
 
-def size_title(embed_dims, depth, num_heads, patch_size) -> str:
-    """Return the name of a published size, or the figures of any other size."""
-    figures = (embed_dims, depth, num_heads, patch_size)
-    return next((name for name in arch_names() if _figures(get_arch(name)) == figures),
-                f'({embed_dims} channels, {depth} blocks, {num_heads} heads, patch {patch_size})')
-
-
-def arch_title(arch: Arch) -> str:
-    """Return the `size_title` of an arch."""
-    return size_title(*_figures(arch))
-
-
-def _figures(arch):
+def figures_of(arch: Arch) -> tuple:
+    """Return the figures of an arch that its tensors show: channels, blocks, heads, patch size."""
     return arch.embed_dims, arch.depth, arch.num_heads, arch.patch_size
+
+
+def size_title(figures: tuple) -> str:
+    """Return the name of the published size with these `figures_of`, or the figures of any other size."""
+    return next((name for name in arch_names() if figures_of(get_arch(name)) == figures),
+                '({} channels, {} blocks, {} heads, patch {})'.format(*figures))
 
 
 def _prefix(state):
