@@ -24,7 +24,7 @@ from xcit_dense.report.classification import (
     result_of,
     write_mistakes,
 )
-from xcit_dense.report.hook import FILES, ReportHook
+from xcit_dense.report.hooks import FILES, ReportHook
 
 pytest.importorskip('mmpretrain')
 

@@ -17,7 +17,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.streets import CLASSES, make_streets
 from helpers.tested import runner_of
 from helpers.tools import run_tool
-from xcit_dense.report.hook import FILES
+from xcit_dense.report.hooks import FILES
 from xcit_dense.report.segmentation import PixelCounts, SegmentationRecorder
 
 NAMES = 'sky', 'road', 'car', 'pole', 'sign'

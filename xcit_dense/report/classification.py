@@ -13,7 +13,7 @@ from .._utils.text import counted, listed
 from ..data.imagenet import short_names
 from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, fit_text, font_of, legible
 from ..train.sharding import unwrapped
-from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
+from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _CLASSES = (Column('images', 'images', explanation='images of the class'),
             Column('correct', 'correct', explanation='images of the class that were predicted as it'),
@@ -43,8 +43,7 @@ class ClassificationRecorder(Recorder):
 
     def content(self, metrics):
         """Return the `Content`; None if images do not have exactly one label."""
-        dataset = self.runner.test_dataloader.dataset
-        self._results = results = collect_results(self._results, len(dataset), 'cpu')
+        self._results = results = collect_results(self._results, len(self.dataset), 'cpu')
         if results is None:
             return None
         several = results.count(None)
@@ -52,8 +51,7 @@ class ClassificationRecorder(Recorder):
             self.warn(f'it needs one label and one prediction per image, which {several:,} of '
                       f'{counted(len(results), "images")} do not have')
             return None
-        classes = classes_of(dataset)
-        self._names = names_of(classes, results, self.known if len(self.known) == self._outputs else classes)
+        self._names = names_of(self.classes, results, self.known if len(self.known) == self._outputs else self.classes)
         self._mistakes, self._counts = mistakes_of(results), np.zeros((len(self._names.truth), ) * 2, int)
         for found in results:
             self._counts[found.truth, found.prediction] += 1

@@ -169,12 +169,19 @@ class Recorder:
     Args:
         runner: The runner, with the test loop and its metrics built.
         known: Names of the classes of the checkpoint; empty if it has none.
+
+    Attributes:
+        dataset: The data set of the test.
+        classes: The names of its classes; empty if it has none.
+        palette: Their colours; None if it has none.
     """
     #: Files that `write_more` writes, besides those of every report.
     files = ()
 
     def __init__(self, runner, known):
-        self.runner, self.known = runner, known
+        self.runner, self.known, self.dataset = runner, known, runner.test_dataloader.dataset
+        meta = getattr(self.dataset, 'metainfo', None) or {}
+        self.classes, self.palette = tuple(meta.get('classes') or ()), meta.get('palette')
 
     def see(self, batch, outputs):
         """Look at a batch of the data loader and the data samples that the model made of it; called after the metrics.
@@ -198,6 +205,10 @@ class Recorder:
         """Log why there is no report."""
         self.runner.logger.warning(f'no report written: {reason}')
 
+    def outputs(self, names) -> list:
+        """Return the names of the model's outputs: those of the checkpoint if there are as many, else those given."""
+        return [*map(str, self.known if len(self.known) == len(names) else names)]
+
     def image_reader(self):
         """Return a function that reads an image by its path, (H, W, 3) uint8 RGB; it may raise any error."""
         reader = ImageReader(test_dataset(self.runner.cfg), on_disk=False)
@@ -219,9 +230,8 @@ class Recorder:
 
     def facts(self, *more) -> list:
         """Return the facts of every test, with some of the task before the versions: pairs of name and text."""
-        dataset = self.runner.test_dataloader.dataset
-        root, classes = getattr(dataset, 'data_root', None), classes_of(dataset)
-        data = [counted(len(dataset), 'images')] + [counted(len(classes), 'classes')] * bool(classes)
+        root = getattr(self.dataset, 'data_root', None)
+        data = [counted(len(self.dataset), 'images')] + [counted(len(self.classes), 'classes')] * bool(self.classes)
         is_merged = 'module' in (self.runner.cfg.get('model') or {})  # the model is in one that merges
         return [('checkpoint', near(tested_file(self.runner) or 'none: random weights')),
                 ('config', near(self.runner.cfg.filename or 'made in memory')),
@@ -234,11 +244,6 @@ class Recorder:
         file = tested_file(self.runner)
         folder = file if file and os.path.isdir(file) else os.path.dirname(file or '') or '.'
         return str(folder) if file and any(Path(folder).glob('*/vis_data/scalars.json')) else None
-
-
-def classes_of(dataset) -> tuple:
-    """Return the names of the classes of a data set; empty if it has none."""
-    return tuple((getattr(dataset, 'metainfo', None) or {}).get('classes') or ())
 
 
 def tested_file(runner) -> str | None:

@@ -7,7 +7,7 @@ from mmengine.dist import all_gather_object, get_rank
 from .._utils.text import counted, listed
 from ..compat.patches import evaluations_made_by
 from ..draw.classes import class_colours
-from .content import BACKGROUND, MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near
+from .content import BACKGROUND, MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, near
 from .detected import IOU, RULE, SCORE, Objects, draw_sides
 
 #: The types of IoU that have a report; metrics of users may have others, such as keypoints.
@@ -77,15 +77,16 @@ class DetectionRecorder(Recorder):
         if len(self._all) > 1:
             notes.append(f'The report is on the metric {watch.metric.prefix or type(watch.metric).__name__}, one of '
                          f'{counted(len(self._all), "metrics")} of the test.')
-        predicted = names
-        if len(self.known) == len(names) and {*map(str, self.known)} != {*names}:
-            predicted = [*map(str, self.known)]
+        predicted = self.outputs(names)
+        if {*predicted} == {*names}:  # the classes of the file, in another order
+            predicted = names
+        colours = self._colours(names)
         confusion = Confusion([*names, BACKGROUND], [*predicted, BACKGROUND], objects.confusion, 'objects', RULE)
         columns = (*_COUNTS, *(column for found in figures.values() for column in found), *_BEST)
         return Content('detection', self._facts(objects), metrics, (columns, rows),
                        (_IMAGES, [Row(self._path_of(watch, number), values) for number, values in objects.rows]),
-                       confusion, self._pictures(watch, objects.worst, names), notes, self.work_dir(),
-                       dict(zip(names, _colours(self.runner.test_dataloader.dataset, names), strict=True)))
+                       confusion, self._pictures(watch, objects.worst, names, colours), notes, self.work_dir(),
+                       dict(zip(names, colours, strict=True)))
 
     def _count(self, watch, ids):
         """Count all images of an evaluation, and how many of them have not been tested."""
@@ -102,7 +103,7 @@ class DetectionRecorder(Recorder):
         return objects, untested
 
     def _facts(self, objects):
-        file = getattr(self.runner.test_dataloader.dataset, 'ann_file', None)
+        file = getattr(self.dataset, 'ann_file', None)
         crowds = f' and {counted(objects.crowds, "regions with iscrowd")}' if objects.crowds else ''
         return self.facts(*[('annotations', near(file))] * bool(file),
                           ('objects', f'{int(objects.objects.sum()):,}{crowds}'),
@@ -112,9 +113,15 @@ class DetectionRecorder(Recorder):
         path = self._paths.get(number) or watch.truth.imgs.get(number, {}).get('file_name') or f'image {number}'
         return str(path)
 
-    def _pictures(self, watch, worst, names):
+    def _colours(self, names):
+        """Return the colours of classes; a palette is in the order of the config, the classes in that of the file."""
+        order, palette = [*map(str, self.classes)], self.palette
+        if palette is not None and not isinstance(palette, str) and len(palette) >= len(order) and {*names} <= {*order}:
+            palette = [palette[order.index(name)] for name in names]
+        return class_colours(names, palette)
+
+    def _pictures(self, watch, worst, names, colours):
         """Return the worst images, see `pictures`."""
-        colours = _colours(self.runner.test_dataloader.dataset, names)
 
         def draw(path, picture, image):
             return Picture(path, _caption(image), *draw_sides(image, picture, watch.truth, names, colours))
@@ -159,15 +166,6 @@ def _caption(image):
                  false_positives='false positive' + 's' * (image.figures['false_positives'] > 1))
     return ', '.join([counted(image.figures['objects'], 'objects'),
                       *(f'{image.figures[key]:,} {what}' for key, what in words.items() if image.figures[key])])
-
-
-def _colours(dataset, names):
-    """Return the colours of classes; a palette is in the order of the config, the classes in that of the file."""
-    palette = (getattr(dataset, 'metainfo', None) or {}).get('palette')
-    order = [str(name) for name in classes_of(dataset)]
-    if palette is not None and not isinstance(palette, str) and len(palette) >= len(order) and {*names} <= {*order}:
-        palette = [palette[order.index(name)] for name in names]
-    return class_colours(names, palette)
 
 
 class Watch:

@@ -11,7 +11,7 @@ from .._utils.text import counted, listed
 from ..draw.classes import class_colours
 from ..draw.pictures import draw_map
 from ..train.sharding import unwrapped
-from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
+from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _PERCENT = ', in percent'
 _COUNTS = (Column('images', 'images', explanation='images whose ground truth has the class'),
@@ -39,11 +39,9 @@ class SegmentationRecorder(Recorder):
     def __init__(self, runner, known):
         super().__init__(runner, known)
         from mmseg.evaluation import IoUMetric
-        dataset = runner.test_dataloader.dataset
-        self._names = classes_of(dataset)
-        self._colours = class_colours(self._names, (getattr(dataset, 'metainfo', None) or {}).get('palette'))
+        self._names, self._colours = self.classes, class_colours(self.classes, self.palette)
         self._metric = next((metric for metric in runner.test_loop.evaluator.metrics if isinstance(metric, IoUMetric)),
-                            IoUMetric(ignore_index=getattr(dataset, 'ignore_index', 255)))
+                            IoUMetric(ignore_index=getattr(self.dataset, 'ignore_index', 255)))
         self._counts = PixelCounts(len(self._names), self._metric.ignore_index, MOST_PICTURES)
         self._seen = self._without = 0
 
@@ -56,7 +54,7 @@ class SegmentationRecorder(Recorder):
             truth, prediction = sample.get('gt_sem_seg'), sample.get('pred_sem_seg')
             if truth is None or prediction is None:
                 self._without += 1
-            elif place < len(self.runner.test_dataloader.dataset):
+            elif place < len(self.dataset):
                 prediction = prediction.data.squeeze(0)
                 path = sample.get('img_path') or f'image {place}'  # data sets in memory have no files
                 self._counts.add(place, str(path), truth.data.squeeze(0).to(prediction.device), prediction)
@@ -129,11 +127,11 @@ class SegmentationRecorder(Recorder):
     def _confusion(self):
         counts = self._counts
         names = [*map(str, self._names)]
-        predicted = [*map(str, self.known)] if len(self.known) == len(names) else names
         used = counts.confusion[-1].any() or counts.confusion[:, -1].any()
         size = len(names) + bool(used)
         extra = [_NO_CLASS] * bool(used)
-        return Confusion([*names, *extra], [*predicted, *extra], counts.confusion[:size, :size], 'pixels', self._rule())
+        return Confusion([*names, *extra], [*self.outputs(names), *extra], counts.confusion[:size, :size], 'pixels',
+                         self._rule())
 
     def _rule(self):
         head = getattr(unwrapped(self.runner.model), 'decode_head', None)
