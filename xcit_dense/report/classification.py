@@ -64,7 +64,8 @@ class ClassificationRecorder(Recorder):
         # of a head that learned from training images before the test
         more = getattr(getattr(unwrapped(self.runner.model), 'head', None), 'facts', ())
         return Content('classification', self.facts(*more), metrics, (_CLASSES, rows), (_IMAGES, images), confusion,
-                       self._pictures(), notes, self.work_dir())
+                       self.pictures((found.path, found) for found in self._mistakes[:MOST_PICTURES]), notes,
+                       self.work_dir())
 
     def _image_row(self, found):
         probability = None if found.probability is None else 100 * found.probability
@@ -96,15 +97,11 @@ class ClassificationRecorder(Recorder):
         write_mistakes(folder / self.files[0], self._mistakes, self._names)
         draw_mistakes(folder / self.files[1], self._mistakes, self._names, len(self._results), self.image_reader())
 
-    def _pictures(self):
-        """Return the worst mistakes, see `pictures`."""
-
-        def draw(path, picture, found):
-            sure = '' if found.probability is None else f' ({found.probability:.1%})'
-            return Picture(path, f'{self._names.truth[found.truth]} predicted as '
-                           f'{self._names.prediction[found.prediction]}{sure}', picture, None)
-
-        return self.pictures(((found.path, found) for found in self._mistakes[:MOST_PICTURES]), draw)
+    def draw(self, path, picture, known):
+        """Return a mistake as a `Picture`."""
+        sure = '' if known.probability is None else f' ({known.probability:.1%})'
+        return Picture(path, f'{self._names.truth[known.truth]} predicted as '
+                       f'{self._names.prediction[known.prediction]}{sure}', picture, None)
 
 
 def _share(part, whole):

@@ -214,17 +214,20 @@ class Recorder:
         reader = ImageReader(test_dataset(self.runner.cfg), on_disk=False)
         return lambda path: picture_of(reader.load(path, 0))
 
-    def pictures(self, images, draw):
+    def draw(self, path, picture, known):
+        """Return the `Picture` of an image (H, W, 3) uint8 RGB and of what is known of it."""
+        raise NotImplementedError
+
+    def pictures(self, images):
         """Yield a `Picture` of each image, drawn when asked for; one that cannot be drawn is a warning.
 
         Args:
             images: Pairs of the path of an image and what is known of it.
-            draw: Function of the path, the image (H, W, 3) uint8 RGB and what is known of it; returns the `Picture`.
         """
         read = self.image_reader()
         for path, known in images:
             try:
-                yield draw(path, read(path), known)
+                yield self.draw(path, read(path), known)
             except Exception as error:  # of any type: loaders may be the user's own, and some data sets have no files
                 self.runner.logger.warning(f'the report has no picture of {path}: {first_line(error)}')
 

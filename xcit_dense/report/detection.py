@@ -80,13 +80,13 @@ class DetectionRecorder(Recorder):
         predicted = self.outputs(names)
         if {*predicted} == {*names}:  # the classes of the file, in another order
             predicted = names
-        colours = self._colours(names)
+        self._shown = watch.truth, names, (colours := self._colours(names))
         confusion = Confusion([*names, BACKGROUND], [*predicted, BACKGROUND], objects.confusion, 'objects', RULE)
         columns = (*_COUNTS, *(column for found in figures.values() for column in found), *_BEST)
         return Content('detection', self._facts(objects), metrics, (columns, rows),
                        (_IMAGES, [Row(self._path_of(watch, number), values) for number, values in objects.rows]),
-                       confusion, self._pictures(watch, objects.worst, names, colours), notes, self.work_dir(),
-                       dict(zip(names, colours, strict=True)))
+                       confusion, self.pictures((self._path_of(watch, image.id), image) for image in objects.worst),
+                       notes, self.work_dir(), dict(zip(names, colours, strict=True)))
 
     def _count(self, watch, ids):
         """Count all images of an evaluation, and how many of them have not been tested."""
@@ -120,13 +120,9 @@ class DetectionRecorder(Recorder):
             palette = [palette[order.index(name)] for name in names]
         return class_colours(names, palette)
 
-    def _pictures(self, watch, worst, names, colours):
-        """Return the worst images, see `pictures`."""
-
-        def draw(path, picture, image):
-            return Picture(path, _caption(image), *draw_sides(image, picture, watch.truth, names, colours))
-
-        return self.pictures(((self._path_of(watch, image.id), image) for image in worst), draw)
+    def draw(self, path, picture, known):
+        """Return an `Image` as a `Picture`."""
+        return Picture(path, _caption(known), *draw_sides(known, picture, *self._shown))
 
 
 def _rows(names, figures, objects):

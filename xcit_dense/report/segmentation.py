@@ -78,7 +78,8 @@ class SegmentationRecorder(Recorder):
         labelled = 'labelled pixels', f'{counts.confusion.sum():,}; those with the label {counts.ignored} do not count'
         return Content('segmentation', self.facts(labelled), metrics,
                        ((*_COUNTS, *map(self._column, figures)), rows),
-                       (_IMAGES, [_image_row(image) for image in images]), self._confusion(), self._pictures(), notes,
+                       (_IMAGES, [_image_row(image) for image in images]), self._confusion(),
+                       self.pictures((image.figures.path, image) for image in self._counts.worst), notes,
                        self.work_dir(), dict(zip(map(str, self._names), self._colours, strict=True)))
 
     def _figures(self):
@@ -141,20 +142,15 @@ class SegmentationRecorder(Recorder):
             rule = f'A pixel counts as the second class if its score is above {head.threshold:g}'
         return f'{rule}. Pixels with the label {self._counts.ignored} do not count.'
 
-    def _pictures(self):
-        """Return the worst images, see `pictures`."""
-        names = [*map(str, self._names), _NO_CLASS]
-
-        def draw(path, picture, image):
-            sides = []
-            for compressed in image[1:]:
-                labels, ignored = self._counts.labels_of(compressed)
-                if labels.shape != picture.shape[:2]:  # a loader that changes the size
-                    picture = cv2.resize(picture, labels.shape[::-1], interpolation=cv2.INTER_AREA)
-                sides.append(draw_map(picture, labels, self._names, self._colours, (ignored, )))
-            return Picture(path, _caption(image.figures, names), *sides)
-
-        return self.pictures(((image.figures.path, image) for image in self._counts.worst), draw)
+    def draw(self, path, picture, known):
+        """Return a `WorstImage` as a `Picture`."""
+        sides = []
+        for compressed in known[1:]:
+            labels, ignored = self._counts.labels_of(compressed)
+            if labels.shape != picture.shape[:2]:  # a loader that changes the size
+                picture = cv2.resize(picture, labels.shape[::-1], interpolation=cv2.INTER_AREA)
+            sides.append(draw_map(picture, labels, self._names, self._colours, (ignored, )))
+        return Picture(path, _caption(known.figures, [*map(str, self._names), _NO_CLASS]), *sides)
 
 
 def _image_row(image):
