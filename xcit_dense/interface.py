@@ -11,4 +11,4 @@ from .models import ReferenceXCiT, XCABlock, XCiT, XCiTClassifier, attention_map
 from .predict import drawing_hook, dtypes  # noqa: E402, F401
 from .predict.attention import principal_components  # noqa: E402, F401
 from .predict.load import load  # noqa: E402, F401
-from .report import hook, loggers_hook  # noqa: E402, F401
+from .report import hooks  # noqa: E402, F401

@@ -18,7 +18,7 @@ from mmengine.structures import PixelData
 from helpers.detections import many, metric_of, sample, write_truth
 from helpers.tested import runner_of
 from xcit_dense._utils.machine import own_peak_memory
-from xcit_dense.report.hook import ReportHook
+from xcit_dense.report.hooks import ReportHook
 
 IMAGES, CLASSES, MOST = 5000, 80, 100
 MAPS, MAP_CLASSES, SIZE = 2000, 150, (480, 640)

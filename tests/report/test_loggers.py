@@ -19,7 +19,7 @@ from helpers.tools import environment, python, run_tool
 from xcit_dense.config.options import LOGGERS, add_hook
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report import loggers
-from xcit_dense.report.loggers_hook import LoggersHook, Snapshots, close_loggers
+from xcit_dense.report.hooks import LoggersHook, Snapshots, close_loggers
 from xcit_dense.train import build_runner
 
 METHODS = 'open', 'scalars', 'picture', 'close'

@@ -46,7 +46,7 @@ CODE = '''
 from pathlib import Path
 import torch
 from xcit_dense._utils.machine import kib
-from xcit_dense.report.hook import ReportHook
+from xcit_dense.report.hooks import ReportHook
 
 hook, kept, status = ReportHook(''), [], Path('/proc/self/status')
 for place in range(300):

@@ -13,7 +13,7 @@ from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import CheckpointError, SetupError
-from xcit_dense.ssl.check import check_teacher
+from xcit_dense.ssl.teacher import check_teacher
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytestmark = pytest.mark.filterwarnings('ignore')

@@ -15,7 +15,7 @@ from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
-from xcit_dense.weights.plain import from_plain, to_plain
+from xcit_dense.weights.convert import from_plain, to_plain
 
 
 class Own:

@@ -36,7 +36,7 @@ from helpers.runs import (
 from helpers.tools import as_in_a_process_of_its_own, environment
 from xcit_dense.config.options import add_hook, set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
-from xcit_dense.report.loggers_hook import close_loggers
+from xcit_dense.report.hooks import close_loggers
 from xcit_dense.train.resuming import changed_settings, restore_training
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 

@@ -93,7 +93,7 @@ def _run(args):
     from ..export.metadata import check_task, compare_with_config
     from ..predict.drawing_hook import DrawingHook
     from ..predict.exported import as_checkpoint, is_exported, open_exported
-    from ..report.hook import ReportHook
+    from ..report.hooks import ReportHook
     from ..train.evaluation import set_fast_evaluation
     from ..train.runner import build_runner
     from ..train.sizes import test_at_sizes

@@ -71,8 +71,8 @@ def _run(args):
     from ..data.datasets import check_data
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
-    from ..report.loggers_hook import close_loggers
-    from ..ssl.check import check_teacher
+    from ..report.hooks import close_loggers
+    from ..ssl.teacher import check_teacher
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
     _check_start(args)

@@ -114,7 +114,7 @@ def set_auto_scale_lr(cfg: Config):
 
 
 def set_report(cfg: Config, folder, overwrite: bool = False):
-    """Write a report on the test into a folder, as ``--report`` asks; see `xcit_dense.report.hook.ReportHook`."""
+    """Write a report on the test into a folder, as ``--report`` asks; see `xcit_dense.report.hooks.ReportHook`."""
     add_hook(cfg, 'ReportHook', out_dir=str(Path(folder).absolute()), overwrite=overwrite)
 
 

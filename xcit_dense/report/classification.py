@@ -13,7 +13,7 @@ from .._utils.text import counted, listed
 from ..data.imagenet import short_names
 from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, fit_text, font_of, legible
 from ..train.sharding import unwrapped
-from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
+from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _CLASSES = (Column('images', 'images', explanation='images of the class'),
             Column('correct', 'correct', explanation='images of the class that were predicted as it'),
@@ -43,8 +43,7 @@ class ClassificationRecorder(Recorder):
 
     def content(self, metrics):
         """Return the `Content`; None if images do not have exactly one label."""
-        dataset = self.runner.test_dataloader.dataset
-        self._results = results = collect_results(self._results, len(dataset), 'cpu')
+        self._results = results = collect_results(self._results, len(self.dataset), 'cpu')
         if results is None:
             return None
         several = results.count(None)
@@ -52,8 +51,7 @@ class ClassificationRecorder(Recorder):
             self.warn(f'it needs one label and one prediction per image, which {several:,} of '
                       f'{counted(len(results), "images")} do not have')
             return None
-        classes = classes_of(dataset)
-        self._names = names_of(classes, results, self.known if len(self.known) == self._outputs else classes)
+        self._names = names_of(self.classes, results, self.known if len(self.known) == self._outputs else self.classes)
         self._mistakes, self._counts = mistakes_of(results), np.zeros((len(self._names.truth), ) * 2, int)
         for found in results:
             self._counts[found.truth, found.prediction] += 1
@@ -66,7 +64,8 @@ class ClassificationRecorder(Recorder):
         # of a head that learned from training images before the test
         more = getattr(getattr(unwrapped(self.runner.model), 'head', None), 'facts', ())
         return Content('classification', self.facts(*more), metrics, (_CLASSES, rows), (_IMAGES, images), confusion,
-                       self._pictures(), notes, self.work_dir())
+                       self.pictures((found.path, found) for found in self._mistakes[:MOST_PICTURES]), notes,
+                       self.work_dir())
 
     def _image_row(self, found):
         probability = None if found.probability is None else 100 * found.probability
@@ -98,15 +97,11 @@ class ClassificationRecorder(Recorder):
         write_mistakes(folder / self.files[0], self._mistakes, self._names)
         draw_mistakes(folder / self.files[1], self._mistakes, self._names, len(self._results), self.image_reader())
 
-    def _pictures(self):
-        """Return the worst mistakes, see `pictures`."""
-
-        def draw(path, picture, found):
-            sure = '' if found.probability is None else f' ({found.probability:.1%})'
-            return Picture(path, f'{self._names.truth[found.truth]} predicted as '
-                           f'{self._names.prediction[found.prediction]}{sure}', picture, None)
-
-        return self.pictures(((found.path, found) for found in self._mistakes[:MOST_PICTURES]), draw)
+    def draw(self, path, picture, known):
+        """Return a mistake as a `Picture`."""
+        sure = '' if known.probability is None else f' ({known.probability:.1%})'
+        return Picture(path, f'{self._names.truth[known.truth]} predicted as '
+                       f'{self._names.prediction[known.prediction]}{sure}', picture, None)
 
 
 def _share(part, whole):

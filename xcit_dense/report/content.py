@@ -1,4 +1,5 @@
-"""What a report says, for every task, and what makes it: a recorder, one class per task."""
+"""What a report says, for every task, its tables as text, and what makes it: a recorder, one class per task."""
+import csv
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,13 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._utils.text import counted, first_line
+from .._utils.files import atomic_write
+from .._utils.text import counted, first_line, printable
 from ..predict.classes import test_dataset
 from ..predict.reading import ImageReader, picture_of
 from ..train.startup import versions
 
 #: How many of the worst images are drawn.
 MOST_PICTURES = 24
+#: The row of predictions without an object, and the column of missed objects.
+BACKGROUND = 'background'
+#: With more classes, the log has only the worst.
+_MOST_LINES, _FEW = 40, 20
+_LETTERS = 30  # of a name
 
 
 class Column(NamedTuple):
@@ -110,18 +117,71 @@ class Content:
     colours: dict = field(default_factory=dict)
 
 
+def write_classes(path, content):
+    """Write the table of classes as CSV, with all digits; the columns are named by their keys."""
+    columns, rows = content.classes
+    _write_csv(path, [['class', *(column.key for column in columns), 'note'],
+                      *([row.name, *(row.values.get(column.key) for column in columns), row.note] for row in rows)])
+
+
+def write_confusion(path, confusion):
+    """Write a `Confusion` as CSV: a row for each true class, a column for each prediction."""
+    _write_csv(path, [['truth \\ prediction', *confusion.prediction], *(
+        [name, *row] for name, row in zip(confusion.truth, confusion.counts.tolist(), strict=True))])
+
+
+def _write_csv(path, rows):
+    """Write rows. Names from folders may have letters that UTF-8 cannot have: these are escaped."""
+    with atomic_write(path) as part, open(part, 'w', newline='', encoding='utf-8', errors='backslashreplace') as file:
+        csv.writer(file).writerows(rows)
+
+
+def tell_classes(content) -> str:
+    """Return the table of classes as text, with the digits of its columns; of many classes only the worst."""
+    columns, rows = content.classes
+    shown_rows = rows if len(rows) <= _MOST_LINES else rows[:_FEW]
+    lines = [['class', *(column.key for column in columns)],
+             *([shortened(row.name), *(shown(row.values.get(column.key), column) for column in columns)]
+               for row in shown_rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ['  '.join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+    if len(shown_rows) < len(rows):
+        text.append(f'and {counted(len(rows) - len(shown_rows), "classes")} more in the CSV file')
+    return '\n'.join(text)
+
+
+def shown(value, column) -> str:
+    """Return a number as a table shows it; ``-`` if there is none. Text stays as it is."""
+    if value is None or isinstance(value, str):
+        return '-' if value is None else value
+    return f'{value:,}' if column.digits is None else f'{value:.{column.digits}f}'
+
+
+def shortened(name) -> str:
+    """Return a name in printable form, cut to a length that a table has room for."""
+    name = printable(name)
+    return name if len(name) <= _LETTERS else f'{name[:_LETTERS - 3]}...'
+
+
 class Recorder:
     """Watches a test and makes the `Content` of its report. Subclasses do the work.
 
     Args:
         runner: The runner, with the test loop and its metrics built.
         known: Names of the classes of the checkpoint; empty if it has none.
+
+    Attributes:
+        dataset: The data set of the test.
+        classes: The names of its classes; empty if it has none.
+        palette: Their colours; None if it has none.
     """
     #: Files that `write_more` writes, besides those of every report.
     files = ()
 
     def __init__(self, runner, known):
-        self.runner, self.known = runner, known
+        self.runner, self.known, self.dataset = runner, known, runner.test_dataloader.dataset
+        meta = getattr(self.dataset, 'metainfo', None) or {}
+        self.classes, self.palette = tuple(meta.get('classes') or ()), meta.get('palette')
 
     def see(self, batch, outputs):
         """Look at a batch of the data loader and the data samples that the model made of it; called after the metrics.
@@ -145,30 +205,36 @@ class Recorder:
         """Log why there is no report."""
         self.runner.logger.warning(f'no report written: {reason}')
 
+    def outputs(self, names) -> list:
+        """Return the names of the model's outputs: those of the checkpoint if there are as many, else those given."""
+        return [*map(str, self.known if len(self.known) == len(names) else names)]
+
     def image_reader(self):
         """Return a function that reads an image by its path, (H, W, 3) uint8 RGB; it may raise any error."""
         reader = ImageReader(test_dataset(self.runner.cfg), on_disk=False)
         return lambda path: picture_of(reader.load(path, 0))
 
-    def pictures(self, images, draw):
+    def draw(self, path, picture, known):
+        """Return the `Picture` of an image (H, W, 3) uint8 RGB and of what is known of it."""
+        raise NotImplementedError
+
+    def pictures(self, images):
         """Yield a `Picture` of each image, drawn when asked for; one that cannot be drawn is a warning.
 
         Args:
             images: Pairs of the path of an image and what is known of it.
-            draw: Function of the path, the image (H, W, 3) uint8 RGB and what is known of it; returns the `Picture`.
         """
         read = self.image_reader()
         for path, known in images:
             try:
-                yield draw(path, read(path), known)
+                yield self.draw(path, read(path), known)
             except Exception as error:  # of any type: loaders may be the user's own, and some data sets have no files
                 self.runner.logger.warning(f'the report has no picture of {path}: {first_line(error)}')
 
     def facts(self, *more) -> list:
         """Return the facts of every test, with some of the task before the versions: pairs of name and text."""
-        dataset = self.runner.test_dataloader.dataset
-        root, classes = getattr(dataset, 'data_root', None), classes_of(dataset)
-        data = [counted(len(dataset), 'images')] + [counted(len(classes), 'classes')] * bool(classes)
+        root = getattr(self.dataset, 'data_root', None)
+        data = [counted(len(self.dataset), 'images')] + [counted(len(self.classes), 'classes')] * bool(self.classes)
         is_merged = 'module' in (self.runner.cfg.get('model') or {})  # the model is in one that merges
         return [('checkpoint', near(tested_file(self.runner) or 'none: random weights')),
                 ('config', near(self.runner.cfg.filename or 'made in memory')),
@@ -181,11 +247,6 @@ class Recorder:
         file = tested_file(self.runner)
         folder = file if file and os.path.isdir(file) else os.path.dirname(file or '') or '.'
         return str(folder) if file and any(Path(folder).glob('*/vis_data/scalars.json')) else None
-
-
-def classes_of(dataset) -> tuple:
-    """Return the names of the classes of a data set; empty if it has none."""
-    return tuple((getattr(dataset, 'metainfo', None) or {}).get('classes') or ())
 
 
 def tested_file(runner) -> str | None:

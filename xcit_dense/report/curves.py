@@ -1,6 +1,7 @@
 """Curves of a training run: losses, metrics and schedules, from the scalars that mmengine writes into its work dir."""
 import json
 import math
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -184,8 +185,6 @@ def _read_lines(file):
     """Return the lines of a log as dicts, without the incomplete last one of a run that was killed."""
     lines = []
     for line in file.read_text().splitlines():
-        try:
+        with suppress(ValueError):
             lines.append(json.loads(line))
-        except ValueError:
-            continue
     return lines

@@ -1,6 +1,5 @@
 """What the test of a model for detection tells: figures of each class from pycocotools' evaluation, and mistakes."""
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from mmengine.dist import all_gather_object, get_rank
@@ -8,9 +7,8 @@ from mmengine.dist import all_gather_object, get_rank
 from .._utils.text import counted, listed
 from ..compat.patches import evaluations_made_by
 from ..draw.classes import class_colours
-from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of, near
+from .content import BACKGROUND, MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, near
 from .detected import IOU, RULE, SCORE, Objects, draw_sides
-from .tables import BACKGROUND
 
 #: The types of IoU that have a report; metrics of users may have others, such as keypoints.
 _KINDS = dict(bbox='boxes', segm='masks')
@@ -79,15 +77,16 @@ class DetectionRecorder(Recorder):
         if len(self._all) > 1:
             notes.append(f'The report is on the metric {watch.metric.prefix or type(watch.metric).__name__}, one of '
                          f'{counted(len(self._all), "metrics")} of the test.')
-        predicted = names
-        if len(self.known) == len(names) and {*map(str, self.known)} != {*names}:
-            predicted = [*map(str, self.known)]
+        predicted = self.outputs(names)
+        if {*predicted} == {*names}:  # the classes of the file, in another order
+            predicted = names
+        self._shown = watch.truth, names, (colours := self._colours(names))
         confusion = Confusion([*names, BACKGROUND], [*predicted, BACKGROUND], objects.confusion, 'objects', RULE)
-        columns = (*_COUNTS, *(column for kind, found in figures.items() for column in _columns(kind, found)), *_BEST)
+        columns = (*_COUNTS, *(column for found in figures.values() for column in found), *_BEST)
         return Content('detection', self._facts(objects), metrics, (columns, rows),
                        (_IMAGES, [Row(self._path_of(watch, number), values) for number, values in objects.rows]),
-                       confusion, self._pictures(watch, objects.worst, names), notes, self.work_dir(),
-                       dict(zip(names, _colours(self.runner.test_dataloader.dataset, names), strict=True)))
+                       confusion, self.pictures((self._path_of(watch, image.id), image) for image in objects.worst),
+                       notes, self.work_dir(), dict(zip(names, colours, strict=True)))
 
     def _count(self, watch, ids):
         """Count all images of an evaluation, and how many of them have not been tested."""
@@ -104,7 +103,7 @@ class DetectionRecorder(Recorder):
         return objects, untested
 
     def _facts(self, objects):
-        file = getattr(self.runner.test_dataloader.dataset, 'ann_file', None)
+        file = getattr(self.dataset, 'ann_file', None)
         crowds = f' and {counted(objects.crowds, "regions with iscrowd")}' if objects.crowds else ''
         return self.facts(*[('annotations', near(file))] * bool(file),
                           ('objects', f'{int(objects.objects.sum()):,}{crowds}'),
@@ -114,24 +113,16 @@ class DetectionRecorder(Recorder):
         path = self._paths.get(number) or watch.truth.imgs.get(number, {}).get('file_name') or f'image {number}'
         return str(path)
 
-    def _pictures(self, watch, worst, names):
-        """Return the worst images, see `pictures`."""
-        colours = _colours(self.runner.test_dataloader.dataset, names)
+    def _colours(self, names):
+        """Return the colours of classes; a palette is in the order of the config, the classes in that of the file."""
+        order, palette = [*map(str, self.classes)], self.palette
+        if palette is not None and not isinstance(palette, str) and len(palette) >= len(order) and {*names} <= {*order}:
+            palette = [palette[order.index(name)] for name in names]
+        return class_colours(names, palette)
 
-        def draw(path, picture, image):
-            return Picture(path, _caption(image), *draw_sides(image, picture, watch.truth, names, colours))
-
-        return self.pictures(((self._path_of(watch, image.id), image) for image in worst), draw)
-
-
-def _columns(kind, figures):
-    """Return the columns of a type of IoU."""
-    what, thresholds = _KINDS[kind], figures.thresholds
-    over = f'IoU {thresholds[0]:g} to {thresholds[-1]:g}' if len(thresholds) > 1 else f'IoU {thresholds[0]:g}'
-    most = f'at most {figures.most:,} predictions per image and class'
-    explanations = dict(AP=f'average precision, mean over {over}; {most}', AP50='average precision at IoU 0.5',
-                        AR=f'recall of all predictions, mean over {over}; {most}')
-    return [Column(f'{kind}_{key}', f'{key} of {what}', 3, explanations[key]) for key in figures.values]
+    def draw(self, path, picture, known):
+        """Return an `Image` as a `Picture`."""
+        return Picture(path, _caption(known), *draw_sides(known, picture, *self._shown))
 
 
 def _rows(names, figures, objects):
@@ -139,9 +130,9 @@ def _rows(names, figures, objects):
     rows = []
     for label, (name, best) in enumerate(zip(names, objects.best(), strict=True)):
         values = dict(objects=int(objects.objects[label]), images=int(objects.images_of[label]))
-        for kind, found in figures.items():
-            values.update({f'{kind}_{key}': None if np.isnan(of_all[label]) else float(of_all[label])
-                           for key, of_all in found.values.items()})
+        for found in figures.values():
+            values.update({column.key: None if np.isnan(of_all[label]) else float(of_all[label])
+                           for column, of_all in found.items()})
         values.update(zip([column.key for column in _BEST], best, strict=True))
         note = ''
         if not values['objects']:
@@ -173,28 +164,6 @@ def _caption(image):
                       *(f'{image.figures[key]:,} {what}' for key, what in words.items() if image.figures[key])])
 
 
-def _colours(dataset, names):
-    """Return the colours of classes; a palette is in the order of the config, the classes in that of the file."""
-    palette = (getattr(dataset, 'metainfo', None) or {}).get('palette')
-    order = [str(name) for name in classes_of(dataset)]
-    if palette is not None and not isinstance(palette, str) and len(palette) >= len(order) and {*names} <= {*order}:
-        palette = [palette[order.index(name)] for name in names]
-    return class_colours(names, palette)
-
-
-class Figures(NamedTuple):
-    """Figures of each class, in the order of the metric; NaN for a class without objects.
-
-    Args:
-        values: By name (classes, ): AP and AR, means over the IoU thresholds, and AP50, if 0.5 is one of these.
-        thresholds: The IoU thresholds.
-        most: How many predictions per image AP and AR count.
-    """
-    values: dict
-    thresholds: list
-    most: int
-
-
 class Watch:
     """Keeps what a `CocoMetric` of mmdet evaluates: the results of all images, and the figures of each class.
 
@@ -204,7 +173,7 @@ class Watch:
 
     def __init__(self, metric):
         self.metric, self.results, self.truth, self.images = metric, [], None, []
-        #: `Figures` by type of IoU, ``bbox`` or ``segm``.
+        #: Those of `figures_of` by type of IoU, ``bbox`` or ``segm``.
         self.figures = {}
         self._failure, self._evaluation = None, None
         self._compute, metric.compute_metrics = metric.compute_metrics, self._watch
@@ -254,22 +223,31 @@ def _summarize(evaluation):
         delattr(evaluation, name)
 
 
-def figures_of(evaluation, categories) -> Figures:
-    """Return the `Figures` of a ``COCOeval`` that has evaluated and accumulated, of categories in this order."""
+def figures_of(evaluation, categories) -> dict:
+    """Return AP, AP50 (if that IoU is evaluated) and AR of each class, from a ``COCOeval`` that has accumulated.
+
+    Args:
+        evaluation: The ``COCOeval``.
+        categories: Ids of the classes.
+
+    Returns:
+        By `Column` (classes, ), in the order of ``categories``; NaN for a class without objects.
+    """
     params = evaluation.params
     order = [list(params.catIds).index(number) for number in categories]
     precision, recall = (np.asarray(evaluation.eval[name], float)[..., order, :, :] for name in ('precision', 'recall'))
     thresholds, most = np.asarray(params.iouThrs, float), [int(number) for number in params.maxDets]
     area, last = list(params.areaRngLbl).index('all'), min(2, len(most) - 1)  # the third is pycocotools' for AP50
-    counted = most.index(_MOST) if _MOST in most else last
+    place = most.index(_MOST) if _MOST in most else last
     half = np.flatnonzero(np.isclose(thresholds, 0.5))
-    is_there = precision[:, :, :, area, counted].max((0, 1)) > -1
-
-    def mean(values):
-        return np.where(is_there, values.mean(tuple(range(values.ndim - 1))), np.nan)
-
-    values = dict(AP=mean(precision[:, :, :, area, counted]))
+    is_there = precision[:, :, :, area, place].max((0, 1)) > -1
+    over = f'IoU {thresholds[0]:g}' + f' to {thresholds[-1]:g}' * (len(thresholds) > 1)
+    limit = f'mean over {over}; at most {most[place]:,} predictions per image and class'
+    found = dict(AP=(precision[:, :, :, area, place], f'average precision, {limit}'))
     if half.size:
-        values['AP50'] = mean(precision[half[0], :, :, area, last])
-    values['AR'] = mean(recall[:, :, area, counted])
-    return Figures(values, thresholds.tolist(), most[counted])
+        found['AP50'] = precision[half[0], :, :, area, last], 'average precision at IoU 0.5'
+    found['AR'] = recall[:, :, area, place], f'recall of all predictions, {limit}'
+    kind = params.iouType
+    return {Column(f'{kind}_{key}', f'{key} of {_KINDS[kind]}', 3, explanation):
+            np.where(is_there, values.mean(tuple(range(values.ndim - 1))), np.nan)
+            for key, (values, explanation) in found.items()}

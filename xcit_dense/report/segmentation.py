@@ -11,7 +11,7 @@ from .._utils.text import counted, listed
 from ..draw.classes import class_colours
 from ..draw.pictures import draw_map
 from ..train.sharding import unwrapped
-from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, classes_of
+from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _PERCENT = ', in percent'
 _COUNTS = (Column('images', 'images', explanation='images whose ground truth has the class'),
@@ -39,11 +39,9 @@ class SegmentationRecorder(Recorder):
     def __init__(self, runner, known):
         super().__init__(runner, known)
         from mmseg.evaluation import IoUMetric
-        dataset = runner.test_dataloader.dataset
-        self._names = classes_of(dataset)
-        self._colours = class_colours(self._names, (getattr(dataset, 'metainfo', None) or {}).get('palette'))
+        self._names, self._colours = self.classes, class_colours(self.classes, self.palette)
         self._metric = next((metric for metric in runner.test_loop.evaluator.metrics if isinstance(metric, IoUMetric)),
-                            IoUMetric(ignore_index=getattr(dataset, 'ignore_index', 255)))
+                            IoUMetric(ignore_index=getattr(self.dataset, 'ignore_index', 255)))
         self._counts = PixelCounts(len(self._names), self._metric.ignore_index, MOST_PICTURES)
         self._seen = self._without = 0
 
@@ -56,7 +54,7 @@ class SegmentationRecorder(Recorder):
             truth, prediction = sample.get('gt_sem_seg'), sample.get('pred_sem_seg')
             if truth is None or prediction is None:
                 self._without += 1
-            elif place < len(self.runner.test_dataloader.dataset):
+            elif place < len(self.dataset):
                 prediction = prediction.data.squeeze(0)
                 path = sample.get('img_path') or f'image {place}'  # data sets in memory have no files
                 self._counts.add(place, str(path), truth.data.squeeze(0).to(prediction.device), prediction)
@@ -80,7 +78,8 @@ class SegmentationRecorder(Recorder):
         labelled = 'labelled pixels', f'{counts.confusion.sum():,}; those with the label {counts.ignored} do not count'
         return Content('segmentation', self.facts(labelled), metrics,
                        ((*_COUNTS, *map(self._column, figures)), rows),
-                       (_IMAGES, [_image_row(image) for image in images]), self._confusion(), self._pictures(), notes,
+                       (_IMAGES, [_image_row(image) for image in images]), self._confusion(),
+                       self.pictures((image.figures.path, image) for image in self._counts.worst), notes,
                        self.work_dir(), dict(zip(map(str, self._names), self._colours, strict=True)))
 
     def _figures(self):
@@ -129,11 +128,11 @@ class SegmentationRecorder(Recorder):
     def _confusion(self):
         counts = self._counts
         names = [*map(str, self._names)]
-        predicted = [*map(str, self.known)] if len(self.known) == len(names) else names
         used = counts.confusion[-1].any() or counts.confusion[:, -1].any()
         size = len(names) + bool(used)
         extra = [_NO_CLASS] * bool(used)
-        return Confusion([*names, *extra], [*predicted, *extra], counts.confusion[:size, :size], 'pixels', self._rule())
+        return Confusion([*names, *extra], [*self.outputs(names), *extra], counts.confusion[:size, :size], 'pixels',
+                         self._rule())
 
     def _rule(self):
         head = getattr(unwrapped(self.runner.model), 'decode_head', None)
@@ -143,20 +142,15 @@ class SegmentationRecorder(Recorder):
             rule = f'A pixel counts as the second class if its score is above {head.threshold:g}'
         return f'{rule}. Pixels with the label {self._counts.ignored} do not count.'
 
-    def _pictures(self):
-        """Return the worst images, see `pictures`."""
-        names = [*map(str, self._names), _NO_CLASS]
-
-        def draw(path, picture, image):
-            sides = []
-            for compressed in image[1:]:
-                labels, ignored = self._counts.labels_of(compressed)
-                if labels.shape != picture.shape[:2]:  # a loader that changes the size
-                    picture = cv2.resize(picture, labels.shape[::-1], interpolation=cv2.INTER_AREA)
-                sides.append(draw_map(picture, labels, self._names, self._colours, (ignored, )))
-            return Picture(path, _caption(image.figures, names), *sides)
-
-        return self.pictures(((image.figures.path, image) for image in self._counts.worst()), draw)
+    def draw(self, path, picture, known):
+        """Return a `WorstImage` as a `Picture`."""
+        sides = []
+        for compressed in known[1:]:
+            labels, ignored = self._counts.labels_of(compressed)
+            if labels.shape != picture.shape[:2]:  # a loader that changes the size
+                picture = cv2.resize(picture, labels.shape[::-1], interpolation=cv2.INTER_AREA)
+            sides.append(draw_map(picture, labels, self._names, self._colours, (ignored, )))
+        return Picture(path, _caption(known.figures, [*map(str, self._names), _NO_CLASS]), *sides)
 
 
 def _image_row(image):
@@ -211,14 +205,14 @@ class PixelCounts:
             are no class.
         images_of: For each class, how many images have it in the ground truth.
         images: `ImageFigures` of all images.
+        worst: `WorstImage` of the kept ones, the worst first.
     """
 
     def __init__(self, classes: int, ignored: int, kept: int):
         self.classes, self.ignored, self.kept = classes, ignored, kept
         self.confusion = np.zeros((classes + 1, classes + 1), np.int64)
         self.images_of = np.zeros(classes, np.int64)
-        self.images = []
-        self._worst = []  # a heap of keys and images, the least bad first
+        self.images, self.worst = [], []
 
     def add(self, place: int, path: str, truth: torch.Tensor, prediction: torch.Tensor):
         """Count an image.
@@ -237,37 +231,32 @@ class PixelCounts:
         self.images_of += counts[:-1].any(1)
         figures = _figures_of(place, path, counts)
         self.images.append(figures)
-        if figures.miou is not None:
-            key = -figures.miou, -place
-            if len(self._worst) < self.kept or key > self._worst[0][0]:
-                maps = [_compressed(torch.where(labelled, labels, size)) for labels in (truth, prediction)]
-                self._keep(key, WorstImage(figures, *maps))
+        if figures.miou is not None and (len(self.worst) < self.kept
+                                         or _badness(figures) > _badness(self.worst[-1].figures)):
+            maps = [_compressed(torch.where(labelled, labels, size)) for labels in (truth, prediction)]
+            self._keep(WorstImage(figures, *maps))
 
     def join(self, other):
         """Add what another process counted."""
         self.confusion += other.confusion
         self.images_of += other.images_of
         self.images += other.images
-        for key, image in other._worst:
-            self._keep(key, image)
-
-    def worst(self) -> list:
-        """Return the kept images, the worst first."""
-        return [image for _, image in sorted(self._worst, key=lambda pair: pair[0], reverse=True)]
+        self._keep(*other.worst)
 
     def labels_of(self, compressed) -> tuple:
         """Return a label map of a `WorstImage` as an array (H, W), and the label of its ignored pixels."""
         return cv2.imdecode(np.frombuffer(compressed, np.uint8), cv2.IMREAD_UNCHANGED), self.classes + 1
 
-    def _keep(self, key, image):
-        if len(self._worst) < self.kept:
-            heapq.heappush(self._worst, (key, image))
-        else:
-            heapq.heappushpop(self._worst, (key, image))
+    def _keep(self, *images):
+        self.worst = heapq.nlargest(self.kept, [*self.worst, *images], key=lambda image: _badness(image.figures))
 
     def _numbered(self, labels):
         labels = labels.long()
         return torch.where((labels >= 0) & (labels < self.classes), labels, self.classes)
+
+
+def _badness(figures):
+    return -figures.miou, -figures.place
 
 
 def areas_of(confusion) -> list:

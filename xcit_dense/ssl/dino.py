@@ -214,12 +214,7 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, student_temperat
     Returns:
         The loss, averaged over images and pairs of different views; the mean entropy of the teacher's distributions;
         that of the student's. All in nats.
-
-    Raises:
-        ValueError: There is only one view, which is in no pair.
     """
-    if len(student) < 2:
-        raise ValueError(f'dino_loss compares at least 2 views, got {len(student)}')
     student, teacher = student.to(centre.dtype), teacher.to(centre.dtype)
     with torch.autocast(student.device.type, enabled=False):
         targets = ((teacher - centre) / teacher_temperature).softmax(-1)

@@ -111,29 +111,23 @@ class Features:
         return int(label)
 
 
-class Progress:
-    """Logs how far a loop over images is, and how long it will take.
+def with_progress(batches, logger, title: str, total: int):
+    """Yield batches of `Features`; the log tells how far they are, and how long they will take.
 
     Args:
+        batches: The batches.
         logger: The log.
-        title: What the loop does.
-        total: Number of images.
+        title: What they are for.
+        total: How many images they have.
     """
-
-    def __init__(self, logger, title: str, total: int):
-        self._logger, self._title, self._total = logger, title, total
-        self._done, self._start = 0, time.monotonic()
-        self._told = self._start
-
-    def add(self, count: int):
-        """Count images that are done."""
-        self._done += count
-        now = time.monotonic()
-        if self._done < self._total and now - self._told < _EVERY:
-            return
-        self._told = now
-        left = timedelta(seconds=round((now - self._start) * (self._total - self._done) / self._done))
-        self._logger.info(f'{self._title}: {self._done:,} of {self._total:,} images, {left} left')
+    done, start = 0, time.monotonic()
+    told = start
+    for batch in batches:
+        yield batch
+        done, now = done + len(batch[0]), time.monotonic()
+        if done >= total or now - told >= _EVERY:
+            told, left = now, timedelta(seconds=round((now - start) * (total - done) / done))
+            logger.info(f'{title}: {done:,} of {total:,} images, {left} left')
 
 
 def seed_of(runner) -> int:

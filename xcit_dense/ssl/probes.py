@@ -1,4 +1,6 @@
 """Judge features that do not change, as DINO does: by nearest neighbours, and by a linear layer trained on them."""
+from itertools import chain, repeat
+
 import torch
 import torch.nn.functional as F
 from mmengine.hooks import Hook
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from .._utils.text import counted
 from ..train.sharding import unwrapped
 from .dino import cosine
-from .features import Features, Progress, seed_of
+from .features import Features, seed_of, with_progress
 
 #: Similarities that are computed at a time: 64 MiB.
 _CELLS = 2**24
@@ -92,14 +94,12 @@ class KNNHook(Hook):
         """Fill the head; runs after the hooks that fuse the backbone or change its type."""
         head = unwrapped(runner.model).head
         batches, features, labels, done = Features(runner, self._loader, head.num_classes), None, [], 0
-        progress = Progress(runner.logger, 'features of the training images', len(batches))
-        for part, classes, _ in batches:
+        for part, classes, _ in with_progress(batches, runner.logger, 'features of the training images', len(batches)):
             if features is None:  # one tensor from the start, as those of ImageNet take gigabytes
                 features = part.new_empty(len(batches), part.shape[1])
             features[done:done + len(part)] = part
             labels.append(classes)
             done += len(part)
-            progress.add(len(part))
         if self._k > len(batches):
             runner.logger.warning(f'--knn {self._k}: there are only {counted(len(batches), "training images")}, so all '
                                   'of them vote')
@@ -219,16 +219,14 @@ class LinearProbeHook(Hook):
         model, seed = unwrapped(runner.model), seed_of(runner)
         batches = Features(runner, self._loader, model.head.num_classes, seed)
         images = len(batches)
-        progress = Progress(runner.logger, f'linear layer, {self._epochs} epochs', self._epochs * images)
-        probes = None
-        for _ in range(self._epochs):
-            for features, labels, numbers in batches:
-                if probes is None:  # the first batch is a full one
-                    rates = [rate * len(labels) / 256 for rate in RATES]
-                    probes = LinearProbes(features.shape[1], model.head.num_classes, rates,
-                                          self._epochs * len(batches.loader), seed, features.device)
-                probes.step(features, labels, numbers.to(labels.device) % HELD_OUT == 0)
-                progress.add(len(labels))
+        passes, probes = chain.from_iterable(repeat(batches, self._epochs)), None
+        for features, labels, numbers in with_progress(
+                passes, runner.logger, f'linear layer, {self._epochs} epochs', self._epochs * images):
+            if probes is None:  # the first batch is a full one
+                rates = [rate * len(labels) / 256 for rate in RATES]
+                probes = LinearProbes(features.shape[1], model.head.num_classes, rates,
+                                      self._epochs * len(batches.loader), seed, features.device)
+            probes.step(features, labels, numbers.to(labels.device) % HELD_OUT == 0)
         held_out = Features(runner, self._held_out_loader, model.head.num_classes, step=HELD_OUT)
         if len(held_out) < _FEW:
             runner.logger.warning(f'--linear: only {counted(len(held_out), "training images")} (one in {HELD_OUT}) '

@@ -1,16 +1,15 @@
 """The teacher of a distillation: which model of which library, its weights, and the images that it sees."""
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isclose
 from typing import NamedTuple
 
 import torch
 from mmengine.registry import MODELS, DefaultScope
-from mmpretrain.apis import ModelHub, list_models
-from mmpretrain.models import BaseClassifier
 from torch import nn
 
-from .._utils.text import counted, did_you_mean
+from .._utils.text import counted, did_you_mean, type_name
 from ..config.loading import get_config, read_config
 from ..data.classes import difference_of, heads_of_classes, known_classes
 from ..data.imagenet import same_classes
@@ -40,84 +39,81 @@ class Normalisation(NamedTuple):
         return cls(tuple(mean.flatten().tolist()), tuple(std.flatten().tolist()), preprocessor.to_rgb)
 
 
-class Timm:
-    """A model of timm by its name, such as ``regnety_160``."""
+class Found(NamedTuple):
+    """A model of a library, of which nothing is built yet.
 
-    def __init__(self, name):
-        try:
-            import timm
-        except ImportError as error:
-            raise SetupError('a teacher of timm (model.teacher.library) needs timm: pip install timm') from error
-        self._library, self._name = timm, name
-        known = timm.list_models()
-        if not timm.is_model(name):
-            raise _unknown(name, 'timm', known)
-        if '.' in name and name not in (tagged := timm.list_models(f'{name.partition(".")[0]}.*', pretrained=True)):
-            raise _unknown(name, 'timm', [*tagged, *known])
+    Args:
+        build: Function of the number of classes; returns a new model, from images to logits, and its `Normalisation`.
+        weights: Address of its weights, where the library names one.
+    """
+    build: Callable
+    weights: str | None = None
 
-    #: Address of the weights, where the library names one.
-    weights = None
 
-    def build(self, num_classes: int):
-        """Return a new model, from images to logits, and its `Normalisation`."""
-        model = self._library.create_model(self._name, num_classes=num_classes)
+def _find_in_timm(name):
+    """Find a model of timm by its name, such as ``regnety_160``."""
+    try:
+        import timm
+    except ImportError as error:
+        raise SetupError('a teacher of timm (model.teacher.library) needs timm: pip install timm') from error
+    known = timm.list_models()
+    if '.' in name:
+        known = [*timm.list_models(f'{name.partition(".")[0]}.*', pretrained=True), *known]
+    if name not in known and ('.' in name or not timm.is_model(name)):  # old names are not listed
+        raise _unknown(name, 'timm', known)
+
+    def build(num_classes):
+        model = timm.create_model(name, num_classes=num_classes)
         mean, std = (tuple(value * 255 for value in model.pretrained_cfg[key]) for key in ('mean', 'std'))
         return model, Normalisation(mean, std, rgb=True)
 
+    return Found(build)
 
-class _Classifier:
-    """A classifier of mmpretrain by its config."""
 
-    def __init__(self, name, cfg, library):
-        self._model, self._title = copy.deepcopy(cfg.get('model')), f'{name} of {library}'
-        if not self._model or cfg.get('default_scope', 'mmpretrain') != 'mmpretrain':
-            raise self._no_classifier()
-        self._model.setdefault('data_preprocessor', cfg.get('data_preprocessor'))
+def _find_in_mmpretrain(name):
+    """Find a classifier of mmpretrain by its name, such as ``resnet50_8xb32_in1k``, or by the path of a config."""
+    from mmpretrain.apis import ModelHub, list_models
+    if str(name).endswith('.py'):
+        return _classifier(name, read_config(name), 'mmpretrain')
+    if name not in (known := list_models()):
+        raise _unknown(name, 'mmpretrain', known)
+    found = ModelHub.get(name)
+    return _classifier(name, found.config, 'mmpretrain', found.weights)
 
-    def build(self, num_classes: int):
-        """Return a new model, from images to logits, and its `Normalisation`."""
-        for head in heads_of_classes(self._model):
+
+def _find_here(name):
+    """Find a classifier of this package by the name or path of its config, such as ``xcit_m24_p16_custom``."""
+    try:
+        cfg = get_config(name, pretrained=False)
+    except ConfigError as error:
+        raise ConfigError(f'model.teacher.name: {error}') from error
+    return _classifier(name, cfg, 'xcit_dense')
+
+
+def _classifier(name, cfg, library, weights=None):
+    """Return the `Found` of a config of mmpretrain."""
+    wrong = ConfigError(f'model.teacher.name = {name} of {library} is not a classifier. Name one, as it gives the '
+                        'student scores of classes')
+    options = copy.deepcopy(cfg.get('model'))
+    if not options or cfg.get('default_scope', 'mmpretrain') != 'mmpretrain':
+        raise wrong
+    options.setdefault('data_preprocessor', cfg.get('data_preprocessor'))
+
+    def build(num_classes):
+        from mmpretrain.models import BaseClassifier
+        for head in heads_of_classes(options):
             head['num_classes'] = num_classes
         with DefaultScope.overwrite_default_scope('mmpretrain'):
-            model = MODELS.build(self._model)
+            model = MODELS.build(options)
         if not isinstance(model, BaseClassifier):
-            raise self._no_classifier()
+            raise wrong
         return model, Normalisation.of(model.data_preprocessor)
 
-    def _no_classifier(self):
-        return ConfigError(f'model.teacher.name = {self._title} is not a classifier. Name one, as it gives the student '
-                           'scores of classes')
-
-
-class MMPretrain(_Classifier):
-    """A classifier of mmpretrain by its name, such as ``resnet50_8xb32_in1k``, or by the path of a config."""
-
-    def __init__(self, name):
-        if str(name).endswith('.py'):
-            cfg, self.weights = read_config(name), None
-        elif name in (known := list_models()):
-            found = ModelHub.get(name)
-            cfg, self.weights = found.config, found.weights
-        else:
-            raise _unknown(name, 'mmpretrain', known)
-        super().__init__(name, cfg, 'mmpretrain')
-
-
-class Own(_Classifier):
-    """A classifier of this package by the name or path of its config, such as ``xcit_m24_p16_custom``."""
-
-    weights = None
-
-    def __init__(self, name):
-        try:
-            cfg = get_config(name, pretrained=False)
-        except ConfigError as error:
-            raise ConfigError(f'model.teacher.name: {error}') from error
-        super().__init__(name, cfg, 'xcit_dense')
+    return Found(build, weights)
 
 
 #: By their names in a config.
-LIBRARIES = dict(timm=Timm, mmpretrain=MMPretrain, xcit_dense=Own)
+LIBRARIES = dict(timm=_find_in_timm, mmpretrain=_find_in_mmpretrain, xcit_dense=_find_here)
 
 
 def _unknown(name, library, known):
@@ -181,8 +177,8 @@ class TeacherOptions:
             raise ValueError(f'teacher.library must be {", ".join(LIBRARIES)}, got {self.library!r}'
                              + did_you_mean(self.library, LIBRARIES))
 
-    def find(self):
-        """Find the model in its library, which must be installed, but build nothing.
+    def find(self) -> Found:
+        """Find the model in its library, which must be installed.
 
         Raises:
             ConfigError: There is no such model.
@@ -207,6 +203,28 @@ class TeacherOptions:
 
     def __str__(self):
         return f'{self.name} of {self.library}'
+
+
+def check_teacher(cfg, resumed: bool = False):
+    """Check that a training can have its teacher, before anything that takes long; other configs are left alone.
+
+    The teacher's file is fetched now, as a download may fail.
+
+    Args:
+        cfg: The config.
+        resumed: Whether the teacher comes from a checkpoint of the run.
+
+    Raises:
+        CheckpointError: There is no such file.
+        ConfigError: The config names no model that exists.
+        SetupError: The library of the teacher is not installed.
+    """
+    model = cfg.get('model') or {}
+    if type_name(model.get('type')) == 'DistilledClassifier':
+        options = TeacherOptions(**model['teacher'])
+        options.find()
+        if not resumed:
+            options.fetch()
 
 
 def build_teacher(options: TeacherOptions, num_classes: int, preprocessor) -> Teacher:

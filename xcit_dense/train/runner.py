@@ -21,7 +21,7 @@ from ..compat.mmengine_private import OpenRunner
 from ..config.check import check_paramwise
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, read_checkpoint
-from ..weights.plain import from_plain, to_plain
+from ..weights.convert import from_plain, to_plain
 from . import resuming, sharding
 from .batches import predict_by_size
 from .evaluation import complete_annotations

@@ -25,90 +25,96 @@ SHORT_NAMES = dict(student='the student', teacher='the teacher', ema='the averag
 _LONGEST = 2**22
 
 
-def find_models(checkpoint) -> dict:
-    """Return every model in a checkpoint: by container, its tensors by name.
+class Models:
+    """The models in a checkpoint.
 
-    The container is the key of the dict, or ``''`` if the file is that dict. If names begin with a teacher and a
-    student, these are the containers; in a second such dict, they follow its key (``ema_state_dict.teacher``).
-    ``module.`` prefixes are removed. The centre of DINO's own files, which is in its loss, is with the teacher, as in
-    files of this package.
-    """
-    if _is_state(checkpoint):
-        return _halves('', checkpoint)
-    models = {}
-    if isinstance(checkpoint, dict):
-        for name in sorted(checkpoint, key=lambda n: _CONTAINERS.index(n) if n in _CONTAINERS else len(_CONTAINERS)):
-            if isinstance(name, str) and _is_state(checkpoint[name]):
-                for half, state in _halves(name, checkpoint[name]).items():
-                    models[f'{name}.{half}' if half in models else half] = state
-    if 'teacher' in models and 'center' in (loss := models.pop('dino_loss', {})):
-        models['teacher'] = {**models['teacher'], 'centre': loss['center'].flatten()}
-    return models
-
-
-def find_short_names(checkpoint) -> dict:
-    """Return the containers of the models of a checkpoint by those of `SHORT_NAMES` that it has.
-
-    A student whose container is not named so is the main model of a file with a teacher. The average is not among them
-    if mmengine wrote the file and the config in it does not tell which container holds the average.
-    """
-    models = find_models(checkpoint)
-    names = {name.lower(): name for name in models if name.lower() in ('teacher', 'student')}
-    main = next((name for name in ('state_dict', 'model') if name in models), None)
-    if 'teacher' in names and main:
-        names.setdefault('student', main)
-    average = next((name for first in _AVERAGES for name in models if name.partition('.')[0] == first), None)
-    container, _, half = (average or '').partition('.')
-    if container == 'ema_state_dict' and 'state_dict' in checkpoint:
-        container = _average_of_run(checkpoint)
-        average = average if container == 'ema_state_dict' else container and (half or container)
-    return {**names, 'ema': average} if average else names
-
-
-def titles_of_models(checkpoint) -> list:
-    """Return what each model of `find_models` is called: ``teacher``, ``ema (model_ema)``, ``model``."""
-    names = find_short_names(checkpoint)
-    return [_title(container, [short for short in names if names[short] == container])
-            for container in find_models(checkpoint)]
-
-
-def find_model(checkpoint, source, which: str = None):
-    """Return the tensors of a model by name, without ``module.`` prefixes, and what messages call the model.
+    The container of a model is the key of its dict of tensors, or ``''`` if the file is that dict. If names begin with
+    a teacher and a student, these are the containers; in a second such dict, they follow its key
+    (``ema_state_dict.teacher``). ``module.`` prefixes are removed. The centre of DINO's own files, which is in its
+    loss, is with the teacher, as in files of this package.
 
     Args:
         checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
-        source: Its file, for messages.
-        which: One of `find_short_names`, or the container of the model; upper or lower case. Default: the first
-            container that holds an XCiT, in the order ``state_dict``, ``model``, ``teacher``, ``student``, any other.
-            ``state_dict`` holds the weights that were evaluated.
 
-    Raises:
-        CheckpointError: There are no tensors, or none in this container, or one is sparse, quantised or without data.
+    Attributes:
+        states: By container, the tensors by name.
+        names: By those of `SHORT_NAMES` that there are, the containers. A student whose container is not named so is
+            the main model of a file with a teacher. The average is not among them if mmengine wrote the file and the
+            config in it does not tell which container holds the average.
     """
-    models = find_models(checkpoint)
-    if not models:
-        raise CheckpointError(f'{source} holds no weights: expected a dict of tensors by name, or one under a key such '
-                              f'as "state_dict" or "model", got {_describe(checkpoint)}')
-    names = find_short_names(checkpoint) if len(models) > 1 else {}
-    if which is None:
-        container = next((name for name in models if holds_xcit(models[name])), next(iter(models)))
-    elif which in models:
-        container = which
-    else:
-        known = {**{name.lower(): name for name in models if name}, **names}
-        if which.lower() not in known:
-            held = ', '.join(filter(None, titles_of_models(checkpoint))) or 'a single model without a name'
-            raise CheckpointError(f'{source} holds no model named {which!r}; it holds {held}')
-        container = known[which.lower()]
-    short = next((name for name in names if names[name] == container), None)
-    title = f'{SHORT_NAMES[short]} of {source}' if short else str(source)
-    _check_dense(models[container], title)
-    return models[container], title
+
+    def __init__(self, checkpoint):
+        self._checkpoint, self.states = checkpoint, {}
+        if _is_state(checkpoint):
+            self.states = _halves('', checkpoint)
+        elif isinstance(checkpoint, dict):
+            for name in dict.fromkeys([*(name for name in _CONTAINERS if name in checkpoint), *checkpoint]):
+                if isinstance(name, str) and _is_state(checkpoint[name]):
+                    for half, state in _halves(name, checkpoint[name]).items():
+                        self.states[f'{name}.{half}' if half in self.states else half] = state
+        if 'teacher' in self.states and 'center' in (loss := self.states.pop('dino_loss', {})):
+            self.states['teacher'] = {**self.states['teacher'], 'centre': loss['center'].flatten()}
+        self.names = {name.lower(): name for name in self.states if name.lower() in ('teacher', 'student')}
+        main = next((name for name in ('state_dict', 'model') if name in self.states), None)
+        if 'teacher' in self.names and main:
+            self.names.setdefault('student', main)
+        if average := self._average():
+            self.names['ema'] = average
+
+    def _average(self):
+        average = next((name for first in _AVERAGES for name in self.states if name.partition('.')[0] == first), '')
+        container, _, half = average.partition('.')
+        if container == 'ema_state_dict' and 'state_dict' in self._checkpoint:
+            container = _average_of_run(self._checkpoint)
+            return average if container == 'ema_state_dict' else container and (half or container)
+        return average
+
+    @property
+    def titles(self) -> list:
+        """What each model is called: ``teacher``, ``ema (model_ema)``, ``model``."""
+        shorts = {container: ', '.join(short for short in self.names if self.names[short] == container)
+                  for container in self.states}
+        return [f'{short} ({container})' if short and container.lower() not in self.names else container
+                for container, short in shorts.items()]
+
+    def find(self, source, which: str = None):
+        """Return the tensors of a model by name, and what messages call the model.
+
+        Args:
+            source: The file, for messages.
+            which: One of ``names``, or the container of the model; upper or lower case. Default: the first container
+                that holds an XCiT, in the order ``state_dict``, ``model``, ``teacher``, ``student``, any other.
+                ``state_dict`` holds the weights that were evaluated.
+
+        Raises:
+            CheckpointError: There are no tensors, or none in this container, or one is sparse, quantised or without
+                data.
+        """
+        if not self.states:
+            held = (f'a dict with the keys {sorted(map(str, self._checkpoint))[:8]}'
+                    if isinstance(self._checkpoint, dict) else f'a {type(self._checkpoint).__name__}')
+            raise CheckpointError(f'{source} holds no weights: expected a dict of tensors by name, or one under a key '
+                                  f'such as "state_dict" or "model", got {held}')
+        names = self.names if len(self.states) > 1 else {}
+        if which is None:
+            container = next((name for name in self.states if holds_xcit(self.states[name])), next(iter(self.states)))
+        elif which in self.states:
+            container = which
+        else:
+            known = {**{name.lower(): name for name in self.states if name}, **names}
+            if which.lower() not in known:
+                held = ', '.join(filter(None, self.titles)) or 'a single model without a name'
+                raise CheckpointError(f'{source} holds no model named {which!r}; it holds {held}')
+            container = known[which.lower()]
+        short = next((name for name in names if names[name] == container), None)
+        title = f'{SHORT_NAMES[short]} of {source}' if short else str(source)
+        _check_dense(self.states[container], title)
+        return self.states[container], title
 
 
 def find_state_dict(checkpoint, source, which: str = None) -> dict:
-    """Return only the tensors of `find_model`."""
-    return find_model(checkpoint, source, which)[0]
+    """Return only the tensors of `Models.find`."""
+    return Models(checkpoint).find(source, which)[0]
 
 
 def get_meta(checkpoint) -> dict:
@@ -193,19 +199,11 @@ def _average_of_run(checkpoint):
     return None if 'mmengine_version' in get_meta(checkpoint) else 'ema_state_dict'
 
 
-def _title(container, shorts):
-    return container if not shorts or container.lower() in shorts else f'{", ".join(shorts)} ({container})'
-
-
 def _check_dense(state, source):
     """Raise `CheckpointError` unless every tensor is dense, which loading and converting rely on."""
-    problems = []
-    for name, value in state.items():
-        for is_other, kind in ((value.is_quantized, 'quantised'), (value.is_nested, 'nested'),
-                               (value.is_meta, 'without data'), (value.layout != torch.strided, 'sparse')):
-            if is_other:
-                problems.append(f'{name}: {kind}')
-                break
+    problems = [f'{name}: {kind}' for name, value in state.items() if (
+        kind := 'quantised' if value.is_quantized else 'nested' if value.is_nested else
+        'without data' if value.is_meta else 'sparse' if value.layout != torch.strided else '')]
     if problems:
         raise CheckpointError(f'{source} cannot be loaded: it holds tensors that are not dense ({listed(problems)}). '
                               'Save them as dense tensors of a floating type.')
@@ -229,9 +227,3 @@ def _halves(container, state):
             return {container: state}
         halves.setdefault(half, {})[inner] = value
     return dict(sorted(halves.items(), key=lambda item: item[0].lower() != 'teacher'))
-
-
-def _describe(value):
-    if isinstance(value, dict):
-        return f'a dict with the keys {sorted(map(str, value))[:8]}'
-    return f'a {type(value).__name__}'

@@ -1,23 +1,35 @@
-"""Write the weights of a file in another project's layout, and describe a file."""
+"""Write the weights of a file in another project's layout, describe a file, and keep to plain values in checkpoints.
+
+Plain values are tensors, numbers, text, and lists, tuples and dicts of them. `torch.load` reads these with
+``weights_only=True``, its default, and so do all functions that use it, such as `init_detector` of mmdet and
+`init_model` of mmseg. Log buffers and arrays are written as dicts of plain values.
+"""
 import json
+import logging
 import re
+from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import torch
+from mmengine.logging import HistoryBuffer, print_log
 
 from .._utils.files import OwnFiles, atomic_write
 from .._utils.text import counted, listed
+from ..compat.mmengine_private import HISTORIES
 from ..errors import CheckpointError
-from .contents import find_model, find_models, get_dataset_meta, get_meta, titles_of_models
+from .contents import Models, get_dataset_meta, get_meta
 from .fetching import fetch
 from .layouts import LAYOUTS, Contents, Layout, part_of, renamed
-from .plain import to_plain
 from .read import META_KEY, import_safetensors, read_checkpoint
 
 #: The layouts that can be written.
 TARGETS = ('dense', 'official', 'timm', 'mmpretrain')
 _WHOLE_QKV = re.compile(r'(cls_attn_blocks\.\d+\.attn)\.qkv\.(weight|bias)$')
 _STATISTICS = ('running_mean', 'running_var', 'num_batches_tracked')
+#: The key that marks a dict as the plain form of another value; its value names the kind.
+KIND = 'xcit_dense.kind'
+_AS_THEY_ARE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
 def convert(source, out, target: str, which: str = None, overwrite: bool = False) -> list:
@@ -45,25 +57,21 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
         raise CheckpointError(f'{out} is the input file itself. Choose another name.')
     with OwnFiles(out.parent, 'convert_checkpoint', overwrite) as own:
         own.claim(out.name)
-        return _convert(path, out, target, which)
-
-
-def _convert(path, out, target, which):
-    checkpoint = read_checkpoint(path)
-    state, title = find_model(checkpoint, path, which)
-    contents = Contents.of(state, title)
-    if contents.layout is None or contents.is_fused:
-        models = titles_of_models(checkpoint)
-        raise CheckpointError(f'{title} holds {contents}'
-                              + (f'. Models of the file: {", ".join(models)}' if len(models) > 1 else ''))
-    layout = LAYOUTS[target]
-    state, left_out = from_official(contents.tensors, contents.rest, layout)
-    _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
-    lines = [f'read {title}: {contents}']
-    if left_out:
-        lines.append(f'left out, because the layout {target} cannot hold it: {_modules(left_out)} '
-                     f'({counted(len(left_out), "tensors")})')
-    return [*lines, f'wrote {out}: {layout.title}, {counted(len(state), "tensors")}']
+        checkpoint = read_checkpoint(path)
+        models = Models(checkpoint)
+        state, title = models.find(path, which)
+        contents = Contents.of(state, title)
+        if contents.layout is None or contents.is_fused:
+            raise CheckpointError(f'{title} holds {contents}' + (
+                f'. Models of the file: {", ".join(models.titles)}' if len(models.states) > 1 else ''))
+        layout = LAYOUTS[target]
+        state, left_out = from_official(contents.tensors, contents.rest, layout)
+        _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
+        lines = [f'read {title}: {contents}']
+        if left_out:
+            lines.append(f'left out, because the layout {target} cannot hold it: {_modules(left_out)} '
+                         f'({counted(len(left_out), "tensors")})')
+        return [*lines, f'wrote {out}: {layout.title}, {counted(len(state), "tensors")}']
 
 
 def inspect(source) -> list:
@@ -74,9 +82,10 @@ def inspect(source) -> list:
     """
     path = fetch(str(source))
     checkpoint = read_checkpoint(path)
-    find_model(checkpoint, path)
+    models = Models(checkpoint)
+    models.find(path)
     lines = [str(path)]
-    for title, state in zip(titles_of_models(checkpoint), find_models(checkpoint).values(), strict=True):
+    for title, state in zip(models.titles, models.states.values(), strict=True):
         contents = Contents.of(state, path)
         parameters = sum(value.numel() for name, value in {**contents.tensors, **contents.rest}.items()
                          if not name.endswith(_STATISTICS))
@@ -118,7 +127,7 @@ def _write(out, state, layout, dataset_meta):
                 # safetensors rejects tensors that share memory
                 own = {n: v.clone(memory_format=torch.contiguous_format) for n, v in state.items()}
                 # its metadata is text only
-                said = {META_KEY: json.dumps(dataset_meta, default=_plain)} if dataset_meta else {}
+                said = {META_KEY: json.dumps(dataset_meta, default=_list_of)} if dataset_meta else {}
                 import_safetensors().save_file(own, part, metadata={'format': 'pt', **said})
             else:
                 content = {layout.container: state} if layout.container else state
@@ -128,7 +137,7 @@ def _write(out, state, layout, dataset_meta):
         raise CheckpointError(f'cannot write {out}: {error}') from error
 
 
-def _plain(value):
+def _list_of(value):
     """Return arrays, tensors and sets as lists, for JSON."""
     return value.tolist() if hasattr(value, 'tolist') else list(value)
 
@@ -148,3 +157,83 @@ def _split(state):
         else:
             apart[name] = value
     return apart
+
+
+class _Unknown(Exception):
+    """A value has no plain form."""
+
+
+def to_plain(checkpoint: dict) -> dict:
+    """Return a checkpoint in plain values. A value without a plain form is left out, with a warning.
+
+    Log buffers and arrays become dicts that `from_plain` turns back, bit for bit; in ``meta``, which the frameworks
+    read, arrays and sets become lists. NumPy numbers become Python numbers, and subclasses of dict, list, tuple,
+    tensor, text and numbers become their base class.
+    """
+    return _plain_dict(checkpoint, '')
+
+
+def from_plain(value):
+    """Undo `to_plain`. Plain values and checkpoints of other writers are returned as they are."""
+    if isinstance(value, dict):
+        try:
+            if value.get(KIND) == 'history':
+                return HistoryBuffer(*(value[key].numpy() for key in HISTORIES), value['max_length'])
+            if value.get(KIND) == 'array':
+                return value['data'].numpy()
+        except (AttributeError, KeyError, TypeError):  # a dict of another writer that has this key
+            return value
+        for key, item in value.items():  # in place, to stay an OrderedDict
+            value[key] = from_plain(item)
+    elif type(value) in (list, tuple):
+        return type(value)(map(from_plain, value))
+    return value
+
+
+def _plain(value, name):
+    if type(value) in _AS_THEY_ARE or isinstance(value, torch.nn.Parameter):
+        return value
+    if isinstance(value, torch.Tensor):
+        # some are made of other tensors
+        return value if hasattr(value, '__tensor_flatten__') else value.as_subclass(torch.Tensor)
+    if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):  # of a type that Python has
+        return _plain(value.item(), name)
+    if isinstance(value, HistoryBuffer):
+        numbers = {key: torch.from_numpy(np.array(vars(value)[key])) for key in HISTORIES}
+        return {KIND: 'history', **numbers, 'max_length': value.max_length}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist(), name) if name.startswith('meta.') else _plain_array(value)
+    if isinstance(value, (set, frozenset)) and name.startswith('meta.'):
+        return _plain(sorted(value, key=str), name)
+    if isinstance(value, dict):
+        return _plain_dict(value, f'{name}.')
+    for base in (list, tuple):
+        if isinstance(value, base):
+            return base(_plain(item, f'{name}.{i}') for i, item in enumerate(value))
+    for base in (str, bytes, int, float):
+        if isinstance(value, base):
+            return base.__new__(base, value)
+    raise _Unknown(type(value))
+
+
+def _plain_array(value):
+    if isinstance(value, np.ma.MaskedArray):  # the mask would be lost
+        raise _Unknown(type(value))
+    try:
+        return {KIND: 'array', 'data': torch.from_numpy(value.astype(value.dtype.newbyteorder('=')))}
+    except TypeError:  # of text or objects
+        raise _Unknown(type(value)) from None
+
+
+def _plain_dict(value, prefix):
+    plain = {}
+    for key, item in value.items():
+        name = f'{prefix}{key}'
+        try:
+            plain[_plain(key, name)] = _plain(item, name)
+        except _Unknown as unknown:
+            kind = unknown.args[0]
+            print_log(f'the checkpoint leaves out {name}, which is (or holds) a {kind.__module__}.{kind.__qualname__}: '
+                      'checkpoints hold only plain values. A resumed run starts without it.', logger='current',
+                      level=logging.WARNING)
+    return OrderedDict(plain) if isinstance(value, OrderedDict) else plain

@@ -113,11 +113,11 @@ def checkpoints_in(work_dir) -> list:
     They are the files that the run noted and the one that the pointer names. For runs of plain mmengine, which notes
     nothing, all files are added that end in ``.pth`` or in the suffix of the file that the pointer names.
     """
-    folder, notes, pointed = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
+    folder, notes, (name, pointed) = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
     found = {folder / name for name in (*notes.checkpoints, *notes.best)} if notes else set()
     if pointed:
         found.add(pointed)
-    suffixes = {'.pth', Path(_name_in(work_dir)).suffix} - {''}
+    suffixes = {'.pth', Path(name).suffix} - {''}
     if folder.is_dir():
         found.update(path for path in folder.iterdir() if path.suffix in suffixes)
     return sorted(path for path in found if path.is_file())
@@ -147,7 +147,7 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
     Raises:
         CheckpointError: There is none.
     """
-    notes, pointed = read_notes(work_dir), _pointed(work_dir)
+    notes, (name, pointed) = read_notes(work_dir), _pointed(work_dir)
     noted = {Path(work_dir, name) for name in notes.checkpoints} if notes else set()
 
     def is_best(path):
@@ -156,7 +156,7 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
     files = [path for path in checkpoints_in(work_dir) if not (to_resume and is_best(path))]
     # best checkpoints repeat older ones, whatever their file times are
     files.sort(key=lambda path: (path == pointed, not is_best(path), path.stat().st_mtime_ns), reverse=True)
-    if pointed is None and (name := _name_in(work_dir)):
+    if name and pointed is None:
         print_log(f'{Path(work_dir, POINTER)} names {name}, which does not exist', logger='current',
                   level=logging.WARNING)
     for path in files:
@@ -169,22 +169,15 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
 
 
 def _pointed(work_dir):
-    """Return the file that the pointer of a work dir names, if it exists; the folder may have been moved."""
-    parts = Path(_text_of_pointer(work_dir)).parts
+    """Return the name in the pointer of a work dir, and its file if that exists; the folder may have been moved."""
+    try:
+        text = Path(work_dir, POINTER).read_text(errors='replace').strip()
+    except OSError:
+        return '', None
+    parts = Path(text).parts
     for count in range(1, len(parts) + 1):
         path = Path(work_dir, *parts[-count:])
         # unlike Path.is_file, os.path.isfile accepts any name
         if not {'..', POINTER} & {*parts[-count:]} and Path(work_dir) in path.parents and os.path.isfile(path):
-            return path
-    return None
-
-
-def _name_in(work_dir):
-    return os.path.basename(_text_of_pointer(work_dir))
-
-
-def _text_of_pointer(work_dir):
-    try:
-        return Path(work_dir, POINTER).read_text(errors='replace').strip()
-    except OSError:
-        return ''
+            return os.path.basename(text), path
+    return os.path.basename(text), None

@@ -81,36 +81,6 @@ def holds_xcit(state: dict) -> bool:
     return any(map(_ANY_XCIT.match, state))
 
 
-def to_official(state: dict):
-    """Translate the tensors of a file to the authors' names.
-
-    Args:
-        state: Tensors by name, of any layout. If XCiT's names begin with ``backbone.`` or another prefix, the
-            other tensors are the rest of a whole model.
-
-    Returns:
-        The name of the layout in `LAYOUTS`; XCiT's tensors by the authors' names; the rest of a whole model by
-        its own names. (None, {}, state) if there is no XCiT.
-
-    Raises:
-        ValueError: A query, key or value of class attention is missing, two tensors have the same name in the
-            authors' layout, or there are several XCiT models.
-    """
-    if not holds_xcit(state):
-        return None, {}, state
-    prefix = _prefix(state)
-    inside = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
-    rest = {n: v for n, v in state.items() if not n.startswith(prefix)}
-    title = _recognise(inside)
-    layout = LAYOUTS[title]
-    for name in [n for n in rest if (new := renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
-        inside[name] = rest.pop(name)
-    inside = _all_renamed(inside, layout)
-    if layout.transposes:  # by name: the square ones have the same shape both ways
-        inside = {n: v.t().contiguous() if _LINEAR.match(n) and v.dim() == 2 else v for n, v in inside.items()}
-    return title, _joined(inside) if layout.splits_qkv else inside, rest
-
-
 def renamed(name: str, layout: Layout, back: bool = False) -> str:
     """Return the name that a tensor with the authors' name has in a layout; or, back, the authors' name."""
     table = {theirs: ours for ours, theirs in layout.names} if back else dict(layout.names)
@@ -135,13 +105,32 @@ class Contents:
 
     @classmethod
     def of(cls, state: dict, source):
-        """Recognise tensors of any layout by their names.
+        """Recognise tensors by their names, and translate those of an XCiT to the authors' names.
+
+        Args:
+            state: Tensors by name, of any layout. If XCiT's names begin with ``backbone.`` or another prefix, the
+                other tensors are the rest of a whole model.
+            source: The file, for messages.
 
         Raises:
-            CheckpointError: A part of a tensor of the XCiT is missing, or there are several XCiT models.
+            CheckpointError: A query, key or value of class attention is missing, two tensors have the same name in the
+                authors' layout, or there are several XCiT models.
         """
+        if not holds_xcit(state):
+            return cls(None, {}, state)
         try:
-            return cls(*to_official(state))
+            prefix = _prefix(state)
+            inside = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+            rest = {n: v for n, v in state.items() if not n.startswith(prefix)}
+            title = _recognise(inside)
+            layout = LAYOUTS[title]
+            for name in [n for n in rest
+                         if (new := renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
+                inside[name] = rest.pop(name)
+            inside = _all_renamed(inside, layout)
+            if layout.transposes:  # by name: the square ones have the same shape both ways
+                inside = {n: v.t().contiguous() if _LINEAR.match(n) and v.dim() == 2 else v for n, v in inside.items()}
+            return cls(title, _joined(inside) if layout.splits_qkv else inside, rest)
         except ValueError as error:
             raise CheckpointError(f'{source} {error}') from error
 
@@ -149,7 +138,7 @@ class Contents:
     def size(self) -> str:
         """Name of the size and patch, or their figures, derived from shapes."""
         embed_dims, num_heads = map(self._length, ('blocks.0.attn.proj.weight', 'blocks.0.attn.temperature'))
-        return size_title(embed_dims, self._depth, num_heads, self._patch_size)
+        return size_title((embed_dims, self._depth, num_heads, self._patch_size))
 
     @property
     def arch(self) -> Arch:
@@ -215,20 +204,15 @@ class Contents:
         return next(iter(self.tensors[name].shape), None) if name in self.tensors else None
 
 
-def size_title(embed_dims, depth, num_heads, patch_size) -> str:
-    """Return the name of a published size, or the figures of any other size."""
-    figures = (embed_dims, depth, num_heads, patch_size)
-    return next((name for name in arch_names() if _figures(get_arch(name)) == figures),
-                f'({embed_dims} channels, {depth} blocks, {num_heads} heads, patch {patch_size})')
-
-
-def arch_title(arch: Arch) -> str:
-    """Return the `size_title` of an arch."""
-    return size_title(*_figures(arch))
-
-
-def _figures(arch):
+def figures_of(arch: Arch) -> tuple:
+    """Return the figures of an arch that its tensors show: channels, blocks, heads, patch size."""
     return arch.embed_dims, arch.depth, arch.num_heads, arch.patch_size
+
+
+def size_title(figures: tuple) -> str:
+    """Return the name of the published size with these `figures_of`, or the figures of any other size."""
+    return next((name for name in arch_names() if figures_of(get_arch(name)) == figures),
+                '({} channels, {} blocks, {} heads, patch {})'.format(*figures))
 
 
 def _prefix(state):

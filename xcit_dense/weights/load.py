@@ -1,6 +1,5 @@
 """Load the weights of a checkpoint strictly."""
 import re
-from contextlib import contextmanager
 
 import torch
 from mmengine.logging import print_log
@@ -9,9 +8,9 @@ from torch import Tensor
 from .._utils.text import counted, listed
 from ..archs import arch_names
 from ..errors import CheckpointError
-from .contents import find_model, find_models, find_short_names, titles_of_models
+from .contents import Models
 from .fetching import fetch
-from .layouts import Contents, arch_title, part_of
+from .layouts import Contents, figures_of, part_of, size_title
 from .read import read_checkpoint
 
 #: How the name of the weight of the stem's first convolution ends, in the authors' layout.
@@ -46,11 +45,11 @@ def load_model(model, checkpoint, source):
 def state_for(model, checkpoint, source):
     """Return the tensors of a checkpoint by the names of a whole model, what messages call them, and their `Contents`.
     """
-    models, branches = find_models(checkpoint), {name.partition('.')[0] for name in model.state_dict()}
-    if branches == {'student', 'teacher'} <= models.keys():
-        whole = {f'{branch}.{name}': value for branch in branches for name, value in models[branch].items()}
-        return whole, str(source), Contents.of(models['teacher'], source)
-    state, title = find_model(checkpoint, source)
+    models, branches = Models(checkpoint), {name.partition('.')[0] for name in model.state_dict()}
+    if branches == {'student', 'teacher'} <= models.states.keys():
+        whole = {f'{branch}.{name}': value for branch in branches for name, value in models.states[branch].items()}
+        return whole, str(source), Contents.of(models.states['teacher'], source)
+    state, title = models.find(source)
     contents = Contents.of(state, title)
     place = _place_of_classifier(model)
     if place is not None and 'classifier' in contents.parts:
@@ -77,7 +76,6 @@ def load_backbone(model, source, prefix: str = None):
         CheckpointError: The file cannot be read, or belongs to another model.
     """
     contents, title, wanted = _read_for(model, source, prefix)
-    state = fit_channels(model, contents.tensors, title)
     has_pyramid = 'pyramid' in contents.parts
 
     def may_lack(name):
@@ -89,8 +87,7 @@ def load_backbone(model, source, prefix: str = None):
             return len(model.blocks) <= int(block[1]) < model.arch.depth
         return part_of(name) in ('classifier', 'pyramid')
 
-    with _explained(model, title, contents):
-        load_strictly(model, state, title, contents, wanted, may_lack, may_leave)
+    _load_part(model, contents.tensors, contents, title, wanted, may_lack, may_leave)
 
 
 def load_classifier(model, source, prefix: str = None):
@@ -109,13 +106,10 @@ def load_classifier(model, source, prefix: str = None):
         CheckpointError: The file cannot be read, or belongs to another model.
     """
     contents, title, wanted = _read_for(model, source, prefix)
-    state = fit_channels(model, contents.tensors, title)
     fits = contents.num_classes == model.num_classes
-    if not fits:
-        state = {name: value for name, value in state.items() if not name.startswith('head.')}
-    with _explained(model, title, contents):
-        load_strictly(model, state, title, contents, f'{wanted} with classifier',
-                      may_lack=lambda name: not fits and name.startswith('head.'))
+    tensors = {name: value for name, value in contents.tensors.items() if fits or not name.startswith('head.')}
+    _load_part(model, tensors, contents, title, f'{wanted} with classifier',
+               may_lack=lambda name: not fits and name.startswith('head.'))
 
 
 def spread_channels(weight: Tensor, channels: int) -> Tensor:
@@ -155,35 +149,34 @@ def fit_channels(model, state: dict, source) -> dict:
     return {**state, **spread}
 
 
-@contextmanager
-def _explained(model, title, contents):
-    """If a file of another arch does not fit, say so instead of listing the tensors."""
+def _load_part(model, tensors, contents, title, wanted, may_lack, may_leave=lambda name: False):
+    """Load the XCiT of a file strictly; if its arch is another one, say so instead of listing the tensors."""
     try:
-        yield
+        load_strictly(model, fit_channels(model, tensors, title), title, contents, wanted, may_lack, may_leave)
     except CheckpointError as error:
-        wanted = arch_title(model.arch)
-        if contents.size == wanted or contents.size not in arch_names():
+        arch = size_title(figures_of(model.arch))
+        if contents.size == arch or contents.size not in arch_names():
             raise
         raise CheckpointError(f'{title} does not fit the model: it holds {contents}, but the arch of the model is '
-                              f'{wanted}. For the arch of the file: model.backbone.arch={contents.size}') from error
+                              f'{arch}. For the arch of the file: model.backbone.arch={contents.size}') from error
 
 
 def _read_for(model, source, prefix):
     """Return the contents of a file that must hold an XCiT, what messages call it, and the XCiT that is expected."""
     path = fetch(str(source), 'To train from random weights instead, use train --no-pretrained, or init_cfg=None in '
                  'the config.')
-    checkpoint, which = read_checkpoint(path), None
+    models, which = Models(read_checkpoint(path)), None
     first, _, inner = (prefix or '').rstrip('.').partition('.')
-    if first.lower() in find_short_names(checkpoint):
+    if first.lower() in models.names:
         which, prefix = first, inner
-    state, title = find_model(checkpoint, source, which)
+    state, title = models.find(source, which)
     if prefix:
         start = f'{prefix.rstrip(".")}.'
         state = {n.removeprefix(start): v for n, v in state.items() if n.startswith(start)}
     contents = Contents.of(state, title)
-    wanted = f'XCiT {arch_title(model.arch)}' + ' after fuse(): load weights before it' * model.is_fused
+    wanted = f'XCiT {size_title(figures_of(model.arch))}' + ' after fuse(): load weights before it' * model.is_fused
     if contents.layout is None:
-        others = ', '.join(filter(None, titles_of_models(checkpoint)))
+        others = ', '.join(filter(None, models.titles))
         raise CheckpointError(f'{title} holds {contents}' + (f' under the prefix {prefix}' if prefix else '')
                               + f'; expected {wanted}' + (f'. Models of the file: {others}' if others else ''))
     return contents, title, wanted
