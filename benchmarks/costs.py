@@ -158,9 +158,16 @@ def gpu_time(step, runs=10) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    seconds = [time_call(graph.replay) for _ in range(runs + 2)][2:]
+    seconds = []
+    for _ in range(runs + 2):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        seconds.append(start.elapsed_time(end) / 1000)
     graph.reset()
-    return statistics.median(seconds)
+    return statistics.median(seconds[2:])
 
 
 def launches(step) -> tuple:

@@ -47,13 +47,13 @@ def is_stand_in() -> bool:
 
 
 def _load_torchvision():
-    """Load torchvision's library of compiled ops; its Python code, which takes over a second to import, can wait."""
+    """Load torchvision's libraries of compiled ops; its Python code, which takes over a second to import, can wait."""
     try:
         spec = importlib.util.find_spec('torchvision')
-        library = next(Path(spec.origin).parent.glob('_C*'), None) if spec else None
-        if library:
+        libraries = [*Path(spec.origin).parent.glob('_C*')] if spec else []  # one or two, by the version
+        for library in libraries:
             torch.ops.load_library(library)
-        else:
+        if not libraries:
             importlib.import_module('torchvision')
         torch.ops.torchvision.nms  # noqa: B018 (the look-up raises)
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
