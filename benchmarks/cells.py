@@ -11,16 +11,7 @@ from xcit_dense._utils.machine import without_tf32
 from xcit_dense._utils.text import first_line
 from xcit_dense.archs import get_arch
 
-from .costs import (
-    copy_rate,
-    gpu_time,
-    host_time,
-    launches,
-    matrix_rate,
-    moved_elements,
-    multiply_adds,
-    time_call,
-)
+from .costs import copy_rate, gpu_time, host_time, launches, matrix_rate, moved_elements, multiply_adds, time_call
 from .models import build_models
 from .runtimes import RUNTIMES
 

@@ -11,7 +11,7 @@ from helpers.faulty_data import built, pictures, write_list
 from xcit_dense.data.check import check_data_set
 from xcit_dense.data.class_folders import ClassImages
 from xcit_dense.data.classes import classes_of_data, heads_of_classes, take_classes
-from xcit_dense.data.datasets import check_data, class_of, files_of, folder_of, reader_of, type_of
+from xcit_dense.data.datasets import DataSet, check_data
 from xcit_dense.data.imagenet import are_imagenet_names, imagenet_classes
 from xcit_dense.errors import CheckpointError, DataError
 
@@ -85,7 +85,7 @@ def test_splits_of_imagenet(root, split, with_list):
         write_list(root, 'star/star_0001.jpg 3\n' if split != 'test' else 'b.jpg\n', f'classes/meta/{split}.txt')
     own = assert_same(dataset)
     assert (own.list is not None) == with_list and own.is_labelled == (split != 'test')
-    assert folder_of(dataset, 'img_path') == root / 'classes' / split
+    assert DataSet(dataset).folder('img_path') == root / 'classes' / split
     check_data(config(dataset))
     shutil.rmtree(root / 'classes' / split)
     with pytest.raises(DataError, match=f'missing  {root}/classes/{split}'):
@@ -108,14 +108,15 @@ def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch):
                         lambda name: asked.add(name.partition('.')[0]) or __import__(name, fromlist=['*']))
     for kind in ('CustomDataset', 'ImageNet', 'mmpretrain.CUB', 'CUB'):
         asked.clear()
-        found = type_of(dict(type=kind)), class_of(dict(type=kind), 'TRANSFORMS', 'RandomErasing')
+        dataset = DataSet(dict(type=kind))
+        found = dataset.type, dataset.class_of('TRANSFORMS', 'RandomErasing')
         assert {each.__module__.partition('.')[0] for each in found} == {'mmpretrain'}
         assert asked == {'mmpretrain'} or kind == 'CUB'
     asked.clear()
     for kind, prefix in (('CocoDataset', 'img'), ('ADE20KDataset', 'img_path')):
-        dataset = dict(type=kind, data_prefix={prefix: 'x'})
-        assert type_of(dataset) and class_of(dataset, 'TRANSFORMS', 'NoSuchStep') is None
-        class_of(dataset, 'TRANSFORMS', 'RandomErasing')
+        dataset = DataSet(dict(type=kind, data_prefix={prefix: 'x'}))
+        assert dataset.type and dataset.class_of('TRANSFORMS', 'NoSuchStep') is None
+        dataset.class_of('TRANSFORMS', 'RandomErasing')
     assert asked and 'mmpretrain' not in asked
 
 
@@ -130,11 +131,11 @@ def test_data_sets_of_others_are_unknown(monkeypatch, root):
     load.__qualname__ = 'CustomDataset.load_data_list'
     kinds = [type('CustomDataset', (), dict(load_data_list=load)), type('Mine', (mmpretrain.CustomDataset, ), {}),
              type('Other', (mmpretrain.CustomDataset, ), dict(load_data_list=load))]
-    assert [reader_of(dict(type=kind)) for kind in kinds] == ['', 'CustomDataset', '']
+    assert [DataSet(dict(type=kind)).reader for kind in kinds] == ['', 'CustomDataset', '']
     for kind in ('ImageNet', 'CUB'):
-        assert files_of(dict(type=kind, split='train')) != files_of(dict(type=kind, split='test'))
+        assert DataSet(dict(type=kind, split='train')).files != DataSet(dict(type=kind, split='test')).files
     monkeypatch.setattr('xcit_dense.data.datasets.import_module', no)
-    assert type_of(pictures(root)) is None and reader_of(pictures(root)) == ''
+    assert DataSet(pictures(root)).type is None and DataSet(pictures(root)).reader == ''
     check_data(config(pictures(root, 'none')))  # to install it comes first
     finding, = check_data_set(pictures(root)).findings
     assert finding.kind == 'not-checked' and "has a data set type 'CustomDataset'" in finding.sentence

@@ -11,19 +11,10 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_data_root
 from xcit_dense.data.check import check_before_training, check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
-from xcit_dense.data.datasets import (
-    LOADERS,
-    check_data,
-    class_of,
-    datasets,
-    find_images,
-    folder_of,
-    is_elsewhere,
-    setting_of,
-    type_of,
-)
+from xcit_dense.data.datasets import LOADERS, DataSet, check_data, datasets, is_elsewhere
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.evaluators import check_evaluators
+from xcit_dense.data.folders import find_images
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import ImageFolderDataset
 
@@ -42,8 +33,8 @@ def test_data_sets_inside_others_are_found():
         train_dataloader=dict(dataset=dict(type='RepeatDataset', dataset=dict(
             type='ConcatDataset', datasets=[inner('a'), dict(type='RepeatDataset', dataset=inner('b'))]))),
         val_dataloader=dict(dataset=inner('c')), test_dataloader=None))
-    assert [d.ann_file for d in datasets(cfg, LOADERS)] == ['a', 'b', 'c']
-    assert [d.ann_file for d in datasets(cfg, LOADERS[:1])] == ['a', 'b'] and datasets(cfg, LOADERS[2:]) == []
+    assert [d['ann_file'] for d in datasets(cfg, LOADERS)] == ['a', 'b', 'c']
+    assert [d['ann_file'] for d in datasets(cfg, LOADERS[:1])] == ['a', 'b'] and datasets(cfg, LOADERS[2:]) == []
 
 
 def test_images_are_found_in_order_below_a_folder(tmp_path):
@@ -93,12 +84,16 @@ def test_missing_and_empty_data_is_one_error_with_the_layout(tmp_path):
 
 def test_settings_are_those_of_the_config_then_of_the_class():
     ade = dict(type='ADE20KDataset', data_prefix=dict(seg_map_path='x'))
+
+    def setting_of(dataset, name, default):
+        return DataSet(dataset).setting(name, default)
+
     assert setting_of(ade, 'reduce_zero_label', False) is True
     assert setting_of(dict(ade, reduce_zero_label=False), 'reduce_zero_label', True) is False
     assert setting_of(dict(ade, seg_map_suffix=None), 'seg_map_suffix', 'y') is None
     assert setting_of(ade, 'none_has_this', 5) == 5 and setting_of(dict(type='NoSuchDataset'), 'img_suffix', 5) == 5
-    assert type_of(dict(type=int)) is int and type_of(dict(type='NoSuchDataset')) is None
-    assert type_of(dict(type='ImageFolderDataset')) is ImageFolderDataset
+    assert DataSet(dict(type=int)).type is int and DataSet(dict(type='NoSuchDataset')).type is None
+    assert DataSet(dict(type='ImageFolderDataset')).type is ImageFolderDataset
 
 
 def test_the_steps_of_a_data_set_are_of_its_own_framework():
@@ -109,9 +104,9 @@ def test_the_steps_of_a_data_set_are_of_its_own_framework():
             ('CityscapesDataset', [], 'mmdet'), ('ADE20KPanopticDataset', [], 'mmdet'),
             ('ImageFolderDataset', [], 'mmseg'), ('RefCocoDataset', ITS_KEYS[:1], 'mmdet'),
             ('ADE20KSegDataset', ITS_KEYS, 'mmdet'), ('ADE20KDataset', [], 'mmseg')):
-        dataset = dict(type=kind, data_prefix=dict.fromkeys(keys, 'x'))
-        for found in (type_of(dataset), class_of(dataset, 'TRANSFORMS', 'LoadAnnotations')):
-            assert found.__module__.split('.')[0] == framework or found is ImageFolderDataset, dataset
+        dataset = DataSet(dict(type=kind, data_prefix=dict.fromkeys(keys, 'x')))
+        for found in (dataset.type, dataset.class_of('TRANSFORMS', 'LoadAnnotations')):
+            assert found.__module__.split('.')[0] == framework or found is ImageFolderDataset, dataset.node
 
 
 def test_tested_images_without_label_maps_are_those_of_mmseg(tmp_path):
@@ -126,7 +121,7 @@ def test_folders_are_below_the_root():
                             (dict(data_root='a', data_prefix=dict(img='/b')), Path('/b')),
                             (dict(data_root=None, data_prefix=None), Path('.')),
                             (dict(data_root='~/a'), Path.home() / 'a')):
-        assert folder_of(options, 'img') == wanted
+        assert DataSet(options).folder('img') == wanted
 
 
 def test_addresses():

@@ -17,8 +17,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
-from xcit_dense.data.datasets import find_images
-from xcit_dense.data.folders import files_below, label_map_of
+from xcit_dense.data.folders import files_below, find_images, label_map_of
 from xcit_dense.errors import DataError
 
 

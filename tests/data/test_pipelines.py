@@ -7,6 +7,7 @@ from mmengine.config import Config
 from helpers.faulty_data import ANNOTATIONS, coco, folders, kinds_in, kinds_of, only, rewrite
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_data_sets
+from xcit_dense.data.datasets import DataSet
 from xcit_dense.data.pipelines import image_loader, judges_masks, loads_masks, map_loader, turns_images
 
 
@@ -33,7 +34,7 @@ def test_masks_are_looked_at_where_a_step_reads_them(root):
             dict(type='LoadImageFromFile'), None))):
         for step in steps:
             dataset = coco(root, pipeline=[step] if step else [])
-            assert loads_masks(dataset) == loads_masks(Config(dataset)) == reads, step
+            assert loads_masks(DataSet(dataset)) == loads_masks(DataSet(Config(dataset))) == reads, step
             assert kinds_in(dataset) == ({'mask-missing'} if reads else set()), step
 
 
@@ -45,7 +46,7 @@ def test_images_are_turned_as_the_step_says():
             (dict(type='RandomChoice', transforms=[[dict(type=LoadImageFromFile, imdecode_backend='tifffile')]]),
              False),
             (dict(type='LoadAnnotations'), True)):
-        assert turns_images(coco('x', pipeline=[dict(type='RandomFlip'), step])) == turned, step
+        assert turns_images(DataSet(coco('x', pipeline=[dict(type='RandomFlip'), step]))) == turned, step
 
 
 def test_loaders_are_found_by_their_classes():
@@ -53,11 +54,12 @@ def test_loaders_are_found_by_their_classes():
     steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]
     for scope in ('', 'mmseg.'):
         pipeline = [dict(step, type=scope + step['type']) for step in steps]
-        images, maps = (find(dict(seg, pipeline=pipeline)) for find in (image_loader, map_loader))
+        images, maps = (find(DataSet(dict(seg, pipeline=pipeline))) for find in (image_loader, map_loader))
         assert images.kind is LoadImageFromFile and images.is_standard
         assert maps.kind.__module__.startswith('mmseg') and maps.is_standard
-    assert image_loader(coco('x', pipeline=[])).kind is None and image_loader(coco('x', pipeline=[])).is_standard
-    own = map_loader(coco('x', pipeline=[dict(type=MyAnnotations)]))
+    none = image_loader(DataSet(coco('x', pipeline=[])))
+    assert none.kind is None and none.is_standard
+    own = map_loader(DataSet(coco('x', pipeline=[dict(type=MyAnnotations)])))
     assert own.kind is MyAnnotations and not own.is_standard
 
 

@@ -10,7 +10,7 @@ import torch
 from helpers.models import build, prefixed, randomise, relative_error
 from helpers.tools import peak_of_tool
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, principal_components
-from xcit_dense.data.datasets import find_images
+from xcit_dense.data.folders import find_images
 from xcit_dense.draw import pictures
 from xcit_dense.draw.pictures import WIDTH, Panel, colours_of, draw_panels
 from xcit_dense.errors import ConfigError

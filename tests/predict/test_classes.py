@@ -8,7 +8,7 @@ from mmseg.datasets import ADE20KDataset, BaseSegDataset
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import classes_of_data
-from xcit_dense.data.datasets import type_of
+from xcit_dense.data.datasets import DataSet
 from xcit_dense.predict import classes
 from xcit_dense.predict.classes import classes_of_objects, classes_of_pixels
 
@@ -90,7 +90,7 @@ def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
     ('ImageFolderDataset', dict(reduce_zero_label=True), {}, 1)))
 def test_the_first_label_is_that_of_the_data(kind, dataset, meta, first):
     cfg = segmentor(type=kind, **dataset)
-    assert issubclass(type_of(cfg.test_dataloader.dataset), BaseSegDataset)
+    assert issubclass(DataSet(cfg.test_dataloader.dataset).type, BaseSegDataset)
     found = classes_of_pixels(cfg, dict(meta, classes=('a', 'b', 'c')), CHECKPOINT)
     assert found.numbers == (first, first + 1, first + 2)
     assert (found.numbers_from == CHECKPOINT) == bool(meta)

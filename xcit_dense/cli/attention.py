@@ -41,7 +41,7 @@ def _read_size(text):
 
 
 def _run(args):
-    from ..data.datasets import find_images
+    from ..data.folders import find_images
     from ..predict.attention import Attention
     from ..predict.files import predict_files
     root, paths = find_images(args.images)

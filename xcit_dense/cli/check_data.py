@@ -33,11 +33,11 @@ def _run(args):
     from ..config.loading import load_config
     from ..data import check
     from ..data.classes import own_colours
-    from ..data.datasets import LOADERS, named_datasets
+    from ..data.datasets import LOADERS, datasets
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out,
                       pretrained=False)
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:
-        own.claim('findings.json', *(f'{name}.png' for name, *_ in named_datasets(cfg, LOADERS)))
+        own.claim('findings.json', *(f'{dataset.name}.png' for dataset in datasets(cfg, LOADERS)))
         reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
         _show(reports, own.folder, own_colours(cfg))
         findings = [finding for report in reports.values() for finding in report.findings]
@@ -75,7 +75,7 @@ def _check_classes(cfg, name, findings):
     """Return findings on the classes of all data sets, and on data sets compared with each other."""
     from ..data import check
     from ..data.classes import take_classes
-    from ..data.datasets import LOADERS, datasets, files_of
+    from ..data.datasets import LOADERS, datasets
     found, classes = [], check.check_classes(cfg)
     # a training would stop before it reads the classes
     is_over = any(finding.severity == check.ERROR and finding.kind.startswith(('not-', 'no-images', 'map-',
@@ -83,8 +83,8 @@ def _check_classes(cfg, name, findings):
                   for finding in [*findings, *classes])
     if not is_over:
         # are they the same in all data sets? A training does not read those of the test
-        known = {files_of(dataset) for dataset in datasets(cfg, LOADERS[:2])}
-        tested = [] if {files_of(dataset) for dataset in datasets(cfg, LOADERS[2:])} <= known else LOADERS[2:]
+        known = {dataset.files for dataset in datasets(cfg, LOADERS[:2])}
+        tested = [] if {dataset.files for dataset in datasets(cfg, LOADERS[2:])} <= known else LOADERS[2:]
         for kind, loaders in (('class-count', LOADERS[:2]), ('class-test', tested)):
             try:
                 if loaders:
@@ -97,9 +97,9 @@ def _check_classes(cfg, name, findings):
 
 def _write_dropped(cfg, reports, folder, overwrite):
     from ..data.check import drop_findings
-    from ..data.datasets import LOADERS, ann_file_of, named_datasets
+    from ..data.datasets import LOADERS, datasets
     from ..data.evaluators import evaluators
-    keys = {name: (key, dataset) for name, key, dataset in named_datasets(cfg, LOADERS)}
+    sets = {dataset.name: dataset for dataset in datasets(cfg, LOADERS)}
     for names, report in reports.items():
         names = names.split(', ')
         target = Path(folder, names[0]).absolute()  # files of two data sets may have the same name
@@ -110,9 +110,9 @@ def _write_dropped(cfg, reports, folder, overwrite):
             continue
         print(words)
         if file:
-            users = [keys[name][0] for name in names]
+            users = [sets[name].key for name in names]
             # an evaluator reads the same file by itself
             loaders = dict.fromkeys(name.partition('.')[0] for name in names)
             users += [key for key, part in evaluators(cfg, loaders)
-                      if part.get('ann_file') and Path(part['ann_file']).absolute() == ann_file_of(keys[names[0]][1])]
+                      if part.get('ann_file') and Path(part['ann_file']).absolute() == sets[names[0]].ann_file]
             print('  to use it: --cfg-options ' + ' '.join(f'{key}.ann_file={file}' for key in users))

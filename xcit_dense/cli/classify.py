@@ -31,7 +31,7 @@ def _read_options(argv):
 
 
 def _run(args):
-    from ..data.datasets import find_images
+    from ..data.folders import find_images
     from ..predict.classifying import Classifier, classify_files
     root, paths = find_images(args.images)
     classifier = Classifier(args.checkpoint, args.size, args.crop_ratio, args.config)

@@ -2,9 +2,9 @@
 from mmengine.config import Config
 
 from .._utils.text import type_name
-from ..data.datasets import LOADERS, argument_of, class_of, datasets, dicts_in
+from ..data.datasets import LOADERS, argument_of, datasets, dicts_in
 from ..errors import ConfigError
-from .framework import framework_of
+from ..tasks import task_of, tasks_with
 from .image_size import box_of
 
 STRENGTHS = ('light', 'strong')
@@ -38,11 +38,11 @@ def set_augmentation(cfg: Config, strength: str):
     """
     if strength not in STRENGTHS:
         raise ConfigError(f'--augment must be {" or ".join(STRENGTHS)}, got {strength!r}')
-    make = _STEPS.get(framework_of(cfg))
+    make = task_of(cfg).part('augmented')
     inner = datasets(cfg, LOADERS[:1]) if (cfg.get(LOADERS[0]) or {}).get('dataset') else []
     if make is None or not inner:
-        raise ConfigError(f'--augment {strength} needs a config of {", ".join(_STEPS)} with a '
-                          f'train_dataloader.dataset; this one is of {framework_of(cfg)}. Write the steps into the '
+        raise ConfigError(f'--augment {strength} needs a config for {tasks_with("augmented")} with a '
+                          f'train_dataloader.dataset; this one is for {task_of(cfg).name}. Write the steps into the '
                           'pipeline of its data set yourself')
     whole = cfg[LOADERS[0]]['dataset']
     mixing = next((node for node in dicts_in(whole) if 'dataset' in node and node.get('pipeline')), None)
@@ -82,13 +82,13 @@ def _parts(dataset, mixing, strength):
     return steps[:loads], steps[-1:]
 
 
-def _of_detection(cfg, dataset, strength):
+def steps_for_boxes(cfg, dataset, strength):
     box = box_of(cfg) or (1333, 800)
     if strength == 'light':
         return [dict(type='RandomResize', scale=box, ratio_range=(0.8, 1.25), keep_ratio=True), _FLIP, _MILD_COLOUR], ()
     width, height = _canvas(box)
     loads = [step for step in dataset['pipeline'] if type_name(step.get('type')) == 'LoadAnnotations']
-    kinds = [class_of(dataset, 'TRANSFORMS', step['type']) for step in loads]
+    kinds = [dataset.class_of('TRANSFORMS', step['type']) for step in loads]
     if any(argument_of(kind, step, 'with_mask', False) for kind, step in zip(kinds, loads, strict=True)):
         for step in loads:
             step.pop('poly2mask', None)  # objects are pasted as pixels
@@ -109,7 +109,7 @@ def _canvas(box):
     return (round((box[0] * box[1]) ** 0.5 / 32) * 32, ) * 2
 
 
-def _of_segmentation(cfg, dataset, strength):
+def steps_for_maps(cfg, dataset, strength):
     box, crops = box_of(cfg) or (2048, 512), [step['crop_size'] for step in dicts_in(dataset.get('pipeline') or ())
                                               if step.get('crop_size')]
     preprocessor = (cfg.get('model') or {}).get('data_preprocessor') or {}
@@ -119,7 +119,7 @@ def _of_segmentation(cfg, dataset, strength):
             dict(type='RandomCrop', crop_size=crop, cat_max_ratio=0.75), _FLIP, colour], ()
 
 
-def _of_classification(cfg, dataset, strength):
+def steps_for_classes(cfg, dataset, strength):
     found = [step for step in dicts_in(dataset.get('pipeline') or ()) if type_name(step.get('type')) in (
         'RandomResizedCrop', 'RandomCrop', 'CenterCrop', 'ResizeEdge', 'Resize')]
     found += [step for other in datasets(cfg, LOADERS[-1:]) for step in dicts_in(other.get('pipeline') or ())]
@@ -134,6 +134,3 @@ def _of_classification(cfg, dataset, strength):
                  total_level=10, hparams=dict(pad_val=list(_MEAN), interpolation='bicubic')),
             dict(type='RandomErasing', erase_prob=0.25, mode='rand', min_area_ratio=0.02, max_area_ratio=1 / 3,
                  fill_color=list(_MEAN), fill_std=[57, 57, 58])], ()
-
-
-_STEPS = dict(mmdet=_of_detection, mmseg=_of_segmentation, mmpretrain=_of_classification)

@@ -13,8 +13,8 @@ from mmengine.logging import print_log
 from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
+from ..tasks import task_of
 from ..weights.contents import config_of_checkpoint
-from .framework import framework_of
 from .testing import find_resolution, is_side, square_side, steps_of
 
 #: Keys that hold one or more boxes, or a side for a classifier; and keys of crops and canvases, as height and width.
@@ -43,7 +43,7 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
         ConfigError: The size is out of range, or the config does not show where images are resized.
     """
     box = _read_size(size)
-    if framework_of(cfg) == 'mmpretrain':
+    if task_of(cfg).has_square_images:
         if box[0] != box[1]:
             raise ConfigError(f'--image-size must be one side for this config, whose crops are square; got {box[0]} '
                               f'{box[1]}')

@@ -7,8 +7,8 @@ from mmengine.logging import print_log
 
 from .._utils.processes import is_first_of_any_launcher
 from .._utils.text import type_name
-from ..data.datasets import LOADERS, ann_file_of, datasets, dicts_in, find_images, folder_of, prefixes_of, reader_of
-from ..data.folders import names_in_list
+from ..data.datasets import LOADERS, datasets, dicts_in
+from ..data.folders import find_images, names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
 from .check.schedule import WARM_UP, schedulers, shortened, warms_up
@@ -179,19 +179,19 @@ def _count_images(cfg):
         return None
     total = 0
     for dataset in datasets(cfg, LOADERS[:1]):
-        file = ann_file_of(dataset)
+        file = dataset.ann_file
         try:
             if dataset.get('ann_file') and file.suffix == '.json':
                 if file.stat().st_size > _LARGEST:
                     return None
                 total += len(json.loads(file.read_bytes())['images'])
-            elif reader_of(dataset) == 'UnlabelledImages':
+            elif dataset.reader == 'UnlabelledImages':
                 total += len(UnlabelledSource(dataset).images())
             elif dataset.get('ann_file'):
                 total += len(names_in_list(file))
             else:
-                key = next(iter(prefixes_of(dataset)), None)
-                total += len(find_images(folder_of(dataset, key))[1])
+                key = next(iter(dataset.prefixes), None)
+                total += len(find_images(dataset.folder(key))[1])
         except (OSError, ValueError, LookupError, TypeError, DataError):
             return None
     return total

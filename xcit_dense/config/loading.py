@@ -9,11 +9,12 @@ from mmengine.utils import import_modules_from_strings
 
 from .._utils.text import did_you_mean
 from ..compat.mmengine_private import CONFIG_READERS
-from ..compat.versions import CLASSIFICATION, check_versions
+from ..compat.versions import check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS
 from ..data.layouts import DataOptions, place_data
 from ..errors import ConfigError, XCiTDenseError
+from ..tasks import packages_of
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .check.top_level import files_of
 from .options import drop_pretrained, set_data_root
@@ -21,8 +22,6 @@ from .settings import apply_settings, drop_settings_of_workers
 
 #: Suffixes of model files, which users pass as the config by mistake.
 _OF_MODELS = '.pth', '.pt', '.onnx', '.safetensors'
-#: The packages that the configs of a framework import, by their default scope.
-_NEEDED = dict(mmdet=('mmdet', ), mmseg=('mmseg', ), mmpretrain=tuple(CLASSIFICATION))
 
 
 def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, tested=False, work_dir=None,
@@ -63,7 +62,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     cfg.merge_from_dict({key: value for key, value in (cfg_options or {}).items()
                          if isinstance(wrong.get(key), (Hint, type(None)))})
     # before the imports of the config, which need the framework
-    check_versions(*_NEEDED.get(cfg.get('default_scope'), ()))
+    check_versions(*packages_of(cfg.get('default_scope')))
     _import_modules(cfg)
     if findings:
         cfg.config_findings = findings

@@ -15,7 +15,7 @@ from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.evaluators import evaluators
 from ..data.pipelines import loads_like_training
 from ..errors import ConfigError, SetupError
-from .framework import framework_of
+from ..tasks import task_of
 
 #: Our drawing hook, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
@@ -34,8 +34,8 @@ def set_data_root(cfg: Config, data_root):
     old_roots = set()
     for dataset in datasets(cfg, LOADERS):
         if dataset.get('data_root'):
-            old_roots.add(dataset.data_root)
-        dataset.data_root = data_root
+            old_roots.add(dataset['data_root'])
+        dataset['data_root'] = data_root
     for _, evaluator in evaluators(cfg):
         for key, value in evaluator.items():
             # one root may be inside another
@@ -169,7 +169,7 @@ def loss_dataloader(cfg: Config) -> dict:
     for dataset in datasets({LOADERS[1]: loader}, LOADERS[1:2]):
         if dataset.get('pipeline'):
             dataset['pipeline'] = loads_like_training(dataset, trained)
-    if framework_of(cfg) != 'mmpretrain':
+    if task_of(cfg).sums_over_objects:
         if loader.get('num_batch_per_epoch'):
             loader['num_batch_per_epoch'] *= loader.get('batch_size', 1)
         loader['batch_size'] = 1

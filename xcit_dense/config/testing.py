@@ -10,21 +10,13 @@ from .._utils.text import type_name
 from ..data.classes import outputs_of
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
-from .check.keys import learns_without_labels
-from .framework import framework_of
+from ..tasks import learns_without_labels, task_of, tasks_with
 from .options import add_hook
 
 #: Loaders whose data such a test reads.
 READ = (LOADERS[0], LOADERS[2])
 #: Settings of a data loader that do not depend on what is done with its images.
 _LOADER_KEYS = ('num_workers', 'pin_memory', 'prefetch_factor', 'multiprocessing_context', 'timeout')
-#: Factors of the image size in each framework; the first view is the image as it is tested without augmentation.
-_RATIOS = dict(mmdet=(1, 0.75, 1.25), mmseg=(1, 0.5, 0.75, 1.25, 1.5, 1.75), mmpretrain=(1, ))
-_MODELS = dict(mmdet='MaskTTAModel', mmseg='LowMemorySegTTAModel', mmpretrain='AverageClsScoreTTA')
-#: Where the models of this package are.
-_MODULES = dict(MaskTTAModel='xcit_dense.for_mmdet', LowMemorySegTTAModel='xcit_dense.for_mmseg')
-#: Those of the frameworks that the models of this package replace.
-_REPLACED = dict(DetTTAModel='MaskTTAModel', SegTTAModel='LowMemorySegTTAModel')
 _FLIP_KEYS = ('flip', 'flip_direction')
 
 
@@ -194,27 +186,28 @@ def set_tta(cfg: Config):
     Raises:
         ConfigError: The framework or the data set is unknown, or a pipeline has no steps.
     """
-    framework = framework_of(cfg)
-    if framework not in _MODELS:
-        raise ConfigError(f'--tta supports models of {", ".join(_MODELS)}; the model {cfg.model.get("type")!r} is of '
-                          'none of them')
+    views = task_of(cfg).views
+    if views is None:
+        raise ConfigError(f'--tta supports models for {tasks_with("views")}; the model {cfg.model.get("type")!r} is '
+                          'for none of them')
     told = []
     for dataset in datasets(cfg, ['test_dataloader']):
         if cfg.get('tta_pipeline'):
-            dataset.pipeline = copy.deepcopy(cfg.tta_pipeline)
+            dataset['pipeline'] = copy.deepcopy(cfg.tta_pipeline)
             told.append('the tta_pipeline of the config')
         elif not dataset.get('pipeline'):
             raise ConfigError(f'--tta: the data set {type_name(dataset.get("type"))} of test_dataloader has no '
                               'pipeline to augment. Set tta_pipeline in the config')
         else:
-            dataset.pipeline, words = _augmented(dataset.pipeline, framework)
+            dataset['pipeline'], words = _augmented(dataset['pipeline'], views.ratios)
             told.append(words)
-    wrapper = dict(cfg.get('tta_model') or dict(type=_MODELS[framework]))
-    wrapper['type'] = _REPLACED.get(type_name(wrapper['type']), wrapper['type'])
-    if wrapper['type'] == _MODELS['mmdet'] and not wrapper.get('tta_cfg'):
+    wrapper = dict(cfg.get('tta_model') or dict(type=views.model))
+    if type_name(wrapper['type']) == views.replaced:
+        wrapper['type'] = views.model
+    if wrapper['type'] == 'MaskTTAModel' and not wrapper.get('tta_cfg'):
         wrapper['tta_cfg'] = _merging(cfg.model)
-    if module := _MODULES.get(type_name(wrapper['type'])):
-        _import(cfg, module)
+    if views.module and type_name(wrapper['type']) == views.model:
+        _import(cfg, views.module)
     cfg.model = ConfigDict(wrapper, module=cfg.model)
     print_log(f'--tta merges the predictions of several views of each image: {"; ".join(dict.fromkeys(told))}',
               logger='current')
@@ -229,7 +222,7 @@ def _import(cfg, module):
     import_modules_from_strings(module)
 
 
-def _augmented(pipeline, framework):
+def _augmented(pipeline, ratios):
     """Return a pipeline with the views in it, and what they are, as text."""
     steps = [dict(step) for step in pipeline]
     flips = [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)]
@@ -237,7 +230,6 @@ def _augmented(pipeline, framework):
     for step in steps:
         if step.get('meta_keys'):  # the flip is undone by them
             step['meta_keys'] = (*step['meta_keys'], *(key for key in _FLIP_KEYS if key not in step['meta_keys']))
-    ratios = _RATIOS[framework]
     if len(ratios) == 1:
         return [*steps[:-1], dict(type='TestTimeAug', transforms=[flips, steps[-1:]])], 'as it is, and flipped'
     if resize is None:  # after the image is loaded, before annotations and padding

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .._utils.text import first_line
 from ..errors import DataError
-from .datasets import ann_file_of, folder_of, setting_of
+from .datasets import DataSet
 from .files import Unreadable, read_class_list
 from .folders import names_below
 
@@ -41,15 +41,15 @@ class ClassImages:
     """
 
     def __init__(self, dataset):
-        self.dataset = dataset
-        self.folder, self.list = folder_of(dataset, 'img_path').absolute(), None
+        self.dataset = dataset = DataSet.of(dataset)
+        self.folder, self.list = dataset.folder('img_path').absolute(), None
         if name := _list_of(dataset):
-            self.list = ann_file_of(dict(dataset, ann_file=name))
+            self.list = dataset.file(name)
         self.source = str(self.list or self.folder)
-        self.suffixes = tuple(suffix.lower() for suffix in setting_of(dataset, 'extensions', ()))
+        self.suffixes = tuple(suffix.lower() for suffix in dataset.setting('extensions', ()))
         self.names_file = os.path.join(os.path.dirname(self.source), 'classes.txt')
         # the split of mmpretrain's ImageNet whose classes are secret
-        self.is_labelled = setting_of(dataset, 'with_label', True) and dataset.get('split') != 'test'
+        self.is_labelled = dataset.setting('with_label', True) and dataset.get('split') != 'test'
         self.advice = '' if self.list or not self.is_labelled else (
             'Folders are numbered in the order of their names. If a class has no images, create an empty folder of '
             f'its name in {self.source}; remove folders that are not classes')
@@ -59,7 +59,7 @@ class ClassImages:
         """A sentence on how to write a list of the images."""
         place, split = 'a text file (ann_file of the data set)', self.dataset.get('split')
         if split:
-            place = ann_file_of(dict(self.dataset, ann_file=f'meta/{split}.txt'))
+            place = self.dataset.file(f'meta/{split}.txt')
         return (f'write a line for each image into {place}: its name below {self.folder}, a space, and the number of '
                 'its class from 0, as in "n01443537/a.JPEG 1" or "a.JPEG 1". For ImageNet, this number is the index of '
                 'its WordNet id in sorted order')
@@ -162,6 +162,6 @@ def _list_of(dataset):
     split = dataset.get('split')
     if not name and split:
         implied = f'meta/{split}.txt'
-        if ann_file_of(dict(dataset, ann_file=implied)).exists():
+        if dataset.file(implied).exists():
             return implied
     return name

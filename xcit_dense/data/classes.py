@@ -12,27 +12,10 @@ from ..errors import DataError
 from ..weights import classes_of_checkpoint
 from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages
-from .datasets import (
-    LOADERS,
-    ann_file_of,
-    datasets,
-    dicts_in,
-    folder_of,
-    is_elsewhere,
-    named_datasets,
-    prefixes_of,
-    reader_of,
-    type_of,
-)
+from .datasets import LOADERS, DataSet, datasets, dicts_in, is_elsewhere
 from .evaluators import limit_top_k
 from .files import IGNORED, Unreadable, read_class_list, read_json
-from .label_maps import (
-    LabelMaps,
-    names_path_of,
-    pad_as_ignored,
-    without_class,
-    without_ignored,
-)
+from .label_maps import LabelMaps, names_path_of, pad_as_ignored, without_class, without_ignored
 from .pipelines import ignored_labels
 
 #: Parts of a model with their own number of classes, by the ends of their keys and by their types: one class for any
@@ -82,7 +65,7 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
-            advice = ClassImages(dataset).advice if reader_of(dataset) == 'CustomDataset' else ''
+            advice = ClassImages(dataset).advice if dataset.reader == 'CustomDataset' else ''
             _report(f'{_source_of_classes(dataset)} has different classes than {origin}, or a different order: '
                   f'{words}. Make them the same'
                   + (', or use a checkpoint of a model for this data' if checkpoint else '')
@@ -122,7 +105,7 @@ def set_classes(cfg: Config, classes, **metainfo):
     """Set ``classes`` (names, in the order of the model's outputs) in data sets, heads and metrics."""
     limit_top_k(cfg, len(classes))
     for dataset in datasets(cfg, LOADERS):
-        dataset.metainfo = dict(classes=tuple(classes), palette=class_colours(classes), **metainfo)
+        dataset['metainfo'] = dict(classes=tuple(classes), palette=class_colours(classes), **metainfo)
 
     for head in heads_of_classes(cfg.model):
         head['num_classes'] = len(classes)
@@ -175,16 +158,17 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
         DataError: The annotation file is not a COCO file, ``classes.txt`` or a label map cannot be used, or there are
             no class folders.
     """
+    dataset = DataSet.of(dataset)
     if is_elsewhere(dict(dataset, pipeline=())):  # a step of the pipeline reads only images
         raise DataError(f'the files of the data set {dataset["type"]} are not on a disk, so its classes cannot be read '
                         'from them. Set classes_from_data=False, metainfo.classes of the data sets, and num_classes '
                         'of the heads')
-    if reader_of(dataset) == 'CustomDataset':
+    if dataset.reader == 'CustomDataset':
         return dict(classes=ClassImages(dataset).classes(known))
-    if reader_of(dataset) == 'UnlabelledImages':
+    if dataset.reader == 'UnlabelledImages':
         raise DataError('images without labels (UnlabelledImages) have no classes: set classes_from_data=False')
     path = _source_of_classes(dataset)
-    if not dataset.get('ann_file') or prefixes_of(dataset).get('seg_map_path'):
+    if not dataset.get('ann_file') or dataset.prefixes.get('seg_map_path'):
         return dict(classes=_classes_of_folders(dataset, path, known, on_findings, ignored))
     try:
         categories = read_json(path)['categories']
@@ -194,14 +178,14 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
 
 
 def _source_of_classes(dataset):
-    if reader_of(dataset) == 'CustomDataset':
+    if dataset.reader == 'CustomDataset':
         return Path(ClassImages(dataset).source)
-    is_coco = dataset.get('ann_file') and not prefixes_of(dataset).get('seg_map_path')
-    return ann_file_of(dataset) if is_coco else names_path_of(dataset)
+    is_coco = dataset.get('ann_file') and not dataset.prefixes.get('seg_map_path')
+    return dataset.ann_file if is_coco else names_path_of(dataset)
 
 
 def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
-    folder = folder_of(dataset, 'seg_map_path').absolute()
+    folder = dataset.folder('seg_map_path').absolute()
     maps = LabelMaps(dataset, ignored)
     try:
         listed = read_class_list(names_file)
@@ -262,9 +246,9 @@ def explicit_classes(cfg: Config) -> str:
     """
     if not cfg.get('classes_from_data'):
         return ''
-    written = {f'{key}.metainfo.classes': dataset.metainfo['classes']
-               for _, key, dataset in named_datasets(cfg, LOADERS)
-               if (dataset.get('metainfo') or {}).get('classes') and not _is_found(dataset.metainfo)}
+    written = {f'{dataset.key}.metainfo.classes': dataset['metainfo']['classes']
+               for dataset in datasets(cfg, LOADERS)
+               if (dataset.get('metainfo') or {}).get('classes') and not _is_found(dataset['metainfo'])}
     if not written:
         return ''
     names = next(iter(written.values()))
@@ -281,8 +265,8 @@ def _is_found(metainfo):
 def own_colours(cfg: Config) -> dict:
     """Return the colours by name of classes for which the config or the type of a data set has a palette."""
     found = {}
-    for *_, dataset in named_datasets(cfg, LOADERS) if not cfg.get('classes_from_data') else ():
-        meta = {**getattr(type_of(dataset), 'METAINFO', {}), **(dataset.get('metainfo') or {})}
+    for dataset in datasets(cfg, LOADERS) if not cfg.get('classes_from_data') else ():
+        meta = {**getattr(dataset.type, 'METAINFO', {}), **(dataset.get('metainfo') or {})}
         names, palette = meta.get('classes') or (), meta.get('palette') or ()
         if not isinstance(names, str) and not isinstance(palette, str) and len(palette) >= len(names):
             found = {**dict(zip(names, class_colours(names, palette), strict=True)), **found}

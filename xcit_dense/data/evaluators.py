@@ -6,7 +6,7 @@ from mmengine.logging import print_log
 
 from .._utils.text import type_name
 from ..errors import DataError
-from .datasets import LOADERS, class_of, is_elsewhere
+from .datasets import LOADERS, class_in, is_elsewhere
 
 
 def evaluators(cfg: Config, loaders=LOADERS[1:]) -> list:
@@ -45,7 +45,7 @@ def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
 
 
 def _is_known(metric):
-    kind = class_of(metric, 'METRICS', metric.get('type'))
+    kind = metric_class(metric)
     return getattr(kind, '__module__', '').partition('.')[0] in ('mmdet', 'mmseg')
 
 
@@ -65,6 +65,12 @@ def check_evaluators(cfg: Config, loaders=LOADERS[1:], on_findings: str = 'stop'
     if lines and on_findings == 'stop':
         raise DataError('annotation files of the evaluation are missing:\n' + '\n'.join(lines)
                         + '\nSet --data-root DIR to the folder of the data set, or set these paths with --cfg-options.')
+
+
+def metric_class(metric):
+    """Return the class of a metric's config, or None if no framework has it."""
+    kind = metric.get('type')
+    return class_in(('mmdet', 'mmseg'), 'METRICS', kind) if isinstance(kind, str) else kind
 
 
 def _metrics(node, key):

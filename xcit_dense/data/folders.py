@@ -7,6 +7,7 @@ from pathlib import Path
 from .._utils.text import read_text, with_slashes
 from ..errors import DataError
 
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 #: The number of folders that an error lists if nothing is recognised.
 _SEEN = 12
 #: Words in names by the part that they mean, the usual ones first.
@@ -43,6 +44,27 @@ def names_below(folder, hidden_folders: bool = False) -> list:
         return list(_walk(folder, hidden_folders, ())) if folder.is_dir() else []
     except OSError as error:
         raise DataError(f'a folder with data cannot be read: {error}') from error
+
+
+def find_images(source, suffixes=IMAGE_SUFFIXES):
+    """Return the folder and the sorted image files of a file or folder, as `files_below` finds them.
+
+    Args:
+        source: The file or folder; a file is used whatever its suffix is.
+        suffixes: The suffixes of images in a folder.
+
+    Raises:
+        DataError: There are no images.
+    """
+    source = Path(source).expanduser()
+    if source.is_file():
+        return source.parent, [source]
+    if not source.is_dir():
+        raise DataError(f'there is no image or folder {source.absolute()}')
+    paths = [path for path in files_below(source) if path.suffix.lower() in suffixes]
+    if not paths:
+        raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(suffixes)}')
+    return source, paths
 
 
 def seen_in(root) -> str:

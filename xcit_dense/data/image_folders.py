@@ -6,9 +6,8 @@ from mmseg.registry import DATASETS
 
 from ..errors import DataError
 from .channels import ARRAY_SUFFIXES, LoadImageChannels
-from .datasets import IMAGE_SUFFIXES, find_images
 from .files import IGNORED
-from .folders import label_map_of, names_in_list
+from .folders import IMAGE_SUFFIXES, find_images, label_map_of, names_in_list
 from .label_maps import label_map
 
 

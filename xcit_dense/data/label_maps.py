@@ -5,7 +5,7 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from .._utils.text import counted, listed
-from .datasets import LOADERS, ann_file_of, datasets, dicts_in, folder_of, reader_of, setting_of
+from .datasets import LOADERS, DataSet, datasets, dicts_in
 from .evaluators import evaluators
 from .files import IGNORED, read_maps
 from .folders import files_below, label_map_of, names_in_list
@@ -18,12 +18,12 @@ _VOID = {'void', 'unlabeled', 'unlabelled', 'unlabel', 'ignore', 'ignored', 'unk
 
 def first_label(dataset) -> int:
     """Return the label of the first class in the files of a data set: 1 with ``reduce_zero_label``."""
-    return 1 if setting_of(dataset, 'reduce_zero_label', False) else 0
+    return 1 if dataset.setting('reduce_zero_label', False) else 0
 
 
 def own_ignored(dataset) -> set:
     """Return the labels in the files that a data set changes to 255 on loading, because of its ``ignore_labels``."""
-    return set(setting_of(dataset, 'ignore_labels', ()))
+    return set(dataset.setting('ignore_labels', ()))
 
 
 def labels_of_classes(first: int, ignored, count: int) -> list:
@@ -88,7 +88,7 @@ def names_file_of(dataset) -> str:
 
 def names_path_of(dataset) -> Path:
     """Return the path of `names_file_of`."""
-    return Path(Path(dataset.get('data_root') or '').expanduser(), names_file_of(dataset)).absolute()
+    return Path(dataset.root, names_file_of(dataset)).absolute()
 
 
 def leave_out_255(cfg: Config):
@@ -153,19 +153,20 @@ class LabelMaps:
     """
 
     def __init__(self, dataset, ignored=(), use_cache: bool = True):
-        self.folder = folder_of(dataset, 'seg_map_path')
-        self.suffix = setting_of(dataset, 'seg_map_suffix', '.png')
+        dataset = DataSet.of(dataset)
+        self.folder = dataset.folder('seg_map_path')
+        self.suffix = dataset.setting('seg_map_suffix', '.png')
         self.first, self.skipped = first_label(dataset), own_ignored(dataset)
         self.unlabelled = {IGNORED, *range(self.first), *self.skipped}
-        self.ignored = {setting_of(dataset, 'ignore_index', IGNORED), *self.unlabelled,
+        self.ignored = {dataset.setting('ignore_index', IGNORED), *self.unlabelled,
                         *(label + self.first for label in ignored if label != IGNORED)}
         loader = map_loader(dataset)
         self.is_read = loader.is_standard and (loader.kind is not None or not dataset.get('pipeline'))
         self.reader = getattr(loader.kind, '__name__', 'no known step')
-        self._images = folder_of(dataset, 'img_path')
+        self._images = dataset.folder('img_path')
         self.ending = dataset.get('image_ending') or ''
-        self._list = ann_file_of(dataset) if dataset.get('ann_file') else None
-        self._is_exact = reader_of(dataset) == 'BaseSegDataset'
+        self._list = dataset.ann_file if dataset.get('ann_file') else None
+        self._is_exact = dataset.reader == 'BaseSegDataset'
         self._use_cache = use_cache
 
     def read(self, paths) -> list:

@@ -4,9 +4,10 @@ from typing import NamedTuple
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 
 from .channels import ARRAY_SUFFIXES, LoadImageChannels
-from .datasets import IMAGE_SUFFIXES, LOADERS, argument_of, class_of, dicts_in
+from .datasets import LOADERS, argument_of, dicts_in
 from .evaluators import evaluators
 from .files import IGNORED
+from .folders import IMAGE_SUFFIXES
 
 _FRAMEWORKS = ('mmcv', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain')
 #: Arguments of the step that loads annotations: in which form.
@@ -14,18 +15,9 @@ _FORMS = ('poly2mask', 'box_type')
 _ORIENTED = ('turbojpeg', 'tifffile')
 
 
-def steps_of(dataset) -> list:
-    """Return the steps of a pipeline, including nested ones: pairs of class, None if unknown, and config.
-
-    A type may be a name, with or without its scope, or the class itself.
-    """
-    return [(class_of(dataset, 'TRANSFORMS', node['type']), node) for node in dicts_in(dataset.get('pipeline') or ())
-            if node.get('type')]
-
-
 def loads_masks(dataset) -> bool:
     """Whether a step of a data set's pipeline reads masks."""
-    return any(argument_of(kind, step, 'with_mask', False) for kind, step in steps_of(dataset))
+    return any(argument_of(kind, step, 'with_mask', False) for kind, step in dataset.steps)
 
 
 def turns_images(dataset) -> bool:
@@ -45,7 +37,7 @@ def image_suffixes(dataset) -> tuple:
 
 def resizes(dataset) -> bool:
     """Whether a step of a pipeline resizes images and label maps to a given size."""
-    return any('Resize' in getattr(kind, '__name__', '') for kind, _ in steps_of(dataset))
+    return any('Resize' in getattr(kind, '__name__', '') for kind, _ in dataset.steps)
 
 
 def judges_masks(cfg, loader):
@@ -107,9 +99,9 @@ def image_loader(dataset) -> Loader:
 
 def map_loader(dataset) -> Loader:
     """Return the step that reads the label maps of a data set."""
-    kind, step = next(((kind, step) for kind, step in steps_of(dataset) if _is(kind, LoadAnnotations)
+    kind, step = next(((kind, step) for kind, step in dataset.steps if _is(kind, LoadAnnotations)
                        or 'annot' in getattr(kind, '__name__', '').lower()), (None, {}))
-    return Loader(kind, step, kind in (None, LoadAnnotations, class_of(dataset, 'TRANSFORMS', 'LoadAnnotations')))
+    return Loader(kind, step, kind in (None, LoadAnnotations, dataset.class_of('TRANSFORMS', 'LoadAnnotations')))
 
 
 def loads_like_training(dataset, trained) -> list:
@@ -122,16 +114,16 @@ def loads_like_training(dataset, trained) -> list:
         trained: The data sets of the training.
     """
     steps = list(dataset['pipeline'])
-    wanted = [(kind, step) for other in trained for kind, step in steps_of(other) if _loads_annotations(kind)]
-    own = [step for step in steps if _loads_annotations(class_of(dataset, 'TRANSFORMS', step['type']))]
-    is_nested = any(_loads_annotations(kind) and step not in own for kind, step in steps_of(dataset))
+    wanted = [(kind, step) for other in trained for kind, step in other.steps if _loads_annotations(kind)]
+    own = [step for step in steps if _loads_annotations(dataset.class_of('TRANSFORMS', step['type']))]
+    is_nested = any(_loads_annotations(kind) and step not in own for kind, step in dataset.steps)
     image = _image_step(dataset)[1]
     if is_nested or image not in steps:
         return steps  # a user's own structure
     rest = [step for step in steps if step not in own]
     loads = []
     for step in own or [step for _, step in wanted[:1]]:
-        kind = class_of(dataset, 'TRANSFORMS', step['type'])
+        kind = dataset.class_of('TRANSFORMS', step['type'])
         also = next((other for other_kind, other in wanted if other_kind is kind), {})
         loads.append({**step, **{key: also[key] for key in also if key.startswith('with_') or key in _FORMS}})
     place = rest.index(image) + 1
@@ -145,7 +137,7 @@ def _loads_annotations(kind):
 
 
 def _image_step(dataset):
-    steps = steps_of(dataset)
+    steps = dataset.steps
     return next((pair for pair in steps if _is(pair[0], LoadImageFromFile)), steps[0] if steps else (None, {}))
 
 

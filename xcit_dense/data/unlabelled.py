@@ -19,9 +19,8 @@ from PIL import Image, ImageFilter
 from .._utils.text import counted, listed
 from ..errors import DataError
 from .class_folders import ClassImages
-from .datasets import IMAGE_SUFFIXES, is_elsewhere, prefixes_of
 from .files import FORMATS
-from .folders import MAP_SUFFIXES, MAPS, names_below, part_in, plain
+from .folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, names_below, part_in, plain
 
 #: Suffixes of images by default; upper or lower case.
 SUFFIXES = (*IMAGE_SUFFIXES, '.ppm', '.pgm')
@@ -82,11 +81,12 @@ class UnlabelledSource(ClassImages):
 
     def __init__(self, dataset):
         super().__init__(dataset)
+        dataset = self.dataset
         self.is_labelled, self.advice, self.left_out = False, '', {}
-        if is_elsewhere(dataset):  # at an address, joined as mmengine does it
-            parts = dataset.get('data_root'), prefixes_of(dataset).get('img_path')
+        if dataset.is_elsewhere:  # at an address, joined as mmengine does it
+            parts = dataset.get('data_root'), dataset.prefixes.get('img_path')
             self.source = '/'.join(part.rstrip('/') for part in parts if part)
-        self.is_elsewhere = is_elsewhere(dataset)
+        self.is_elsewhere = dataset.is_elsewhere
         self.suffixes = tuple(suffix.lower() for suffix in dataset.get('extensions') or SUFFIXES)
         self._found, self._amount = None, ''
 

@@ -15,7 +15,7 @@ from .._utils.text import counted, first_line
 from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..config.settings import Settings
-from ..data.datasets import find_images
+from ..data.folders import find_images
 from ..errors import ConfigError, ExportError, OutputError, SetupError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form

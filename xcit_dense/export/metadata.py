@@ -12,7 +12,7 @@ from .._utils.text import counted, type_name
 from ..config.framework import framework_of
 from ..data.check.agreement import wanted_classes
 from ..data.classes import difference_of
-from ..data.datasets import class_of, datasets
+from ..data.datasets import datasets
 from ..data.pipelines import turns_images
 from ..errors import ConfigError
 from ..predict.classes import test_dataset
@@ -61,7 +61,7 @@ def resize_rule(cfg) -> dict:
     """
     dataset, rule = test_dataset(cfg), dict(rule='none')
     for step in (dataset.get('pipeline') or ())[1:]:
-        kind, name = class_of(dataset, 'TRANSFORMS', step['type']), type_name(step['type'])
+        kind, name = dataset.class_of('TRANSFORMS', step['type']), type_name(step['type'])
         if reads_annotations(kind) or name.startswith('Pack'):
             continue
         if name != 'Resize' or rule['rule'] != 'none':

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .._utils.text import counted, first_line, listed
 from ..data.check.agreement import wanted_classes
 from ..data.classes import classes_of_data, heads_of_classes
-from ..data.datasets import LOADERS, ann_file_of, datasets, folder_of, type_of
+from ..data.datasets import LOADERS, datasets
 from ..data.files import Unreadable, read_class_list, read_json
 from ..data.label_maps import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
 from ..errors import DataError
@@ -58,7 +58,7 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
 def image_ids(cfg, paths) -> list:
     """Return the ids of image files in the annotation file of the test data; empty unless it has all of them."""
     dataset = test_dataset(cfg)
-    file, folder = ann_file_of(dataset), folder_of(dataset, 'img').resolve()
+    file, folder = dataset.ann_file, dataset.folder('img').resolve()
     inside = all(path.resolve().is_relative_to(folder) for path in paths)
     if not (inside and dataset.get('ann_file') and file.is_file()):
         return []
@@ -153,7 +153,7 @@ def _names(cfg, meta, checkpoint, in_files):
     if (dataset.get('metainfo') or {}).get('classes'):
         return wanted_classes(dataset, False), 'the config'
     count = next((head.get('num_classes') for head in heads_of_classes(cfg.model)), None)
-    own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
+    own = dataset.own_classes
     for names, origin in chain(in_files, [(own, _title(dataset))]):
         if names and count in (None, len(names)):
             return tuple(names), str(origin)
@@ -165,7 +165,7 @@ def _annotation_files(cfg):
     """Yield path and category ids by name for each annotation file of the config that exists."""
     seen = set()
     for dataset in datasets(cfg, LOADERS[::-1]):
-        path = ann_file_of(dataset)
+        path = dataset.ann_file
         if path not in seen and path.is_file():
             seen.add(path)
             with suppress(DataError):
@@ -179,4 +179,4 @@ def _coco_names():
 
 
 def _title(dataset):
-    return getattr(type_of(dataset), '__name__', str(dataset.get('type')))
+    return getattr(dataset.type, '__name__', str(dataset.get('type')))

@@ -7,8 +7,7 @@ from mmengine.utils import track_iter_progress
 
 from .._utils.files import OwnFiles, drawn_in
 from .._utils.text import counted, first_line, listed
-from ..data.datasets import find_images
-from ..data.folders import files_below, names_in_list
+from ..data.folders import files_below, find_images, names_in_list
 from ..data.pipelines import image_suffixes
 from ..errors import DataError, OutputError
 from .classes import test_dataset

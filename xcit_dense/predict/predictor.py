@@ -13,7 +13,6 @@ from .._utils.files import atomic_write
 from .._utils.text import counted, first_line
 from ..config.framework import framework_of
 from ..data.classes import take_classes
-from ..data.datasets import ann_file_of, type_of
 from ..draw.classes import class_colours
 from ..errors import CheckpointError, ConfigError, DataError
 from ..runtime import Model
@@ -62,7 +61,7 @@ class Predictor:
             meta = self._build(cfg, checkpoint, device or get_device(), fuse, dtype)
         self._cfg, dataset = cfg, test_dataset(cfg)
         self.reader = ImageReader(dataset)
-        meta = {**getattr(type_of(dataset), 'METAINFO', {}), **meta, 'classes': self.classes.names}
+        meta = {**getattr(dataset.type, 'METAINFO', {}), **meta, 'classes': self.classes.names}
         self.palette = meta['palette'] = class_colours(self.classes.names, meta.get('palette'))
         self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta, **drawing)
 
@@ -155,7 +154,7 @@ class DetectionPredictor(Predictor):
             self._ids_are = f'those of {self._ids_from}'
             return ids_in_file(self._ids_from, paths)
         if ids := image_ids(self._cfg, paths):
-            self._ids_are = f'those of {ann_file_of(test_dataset(self._cfg))}'
+            self._ids_are = f'those of {test_dataset(self._cfg).ann_file}'
         elif ids := ids_in_names(paths):
             self._ids_are = 'the numbers in the file names'
         else:

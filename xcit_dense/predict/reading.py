@@ -12,7 +12,7 @@ from mmengine.dataset import Compose
 from PIL import Image, ImageOps
 
 from ..data.channels import LoadImageChannels, stretched
-from ..data.datasets import class_of
+from ..data.datasets import DataSet
 from ..data.pipelines import turns_images
 from ..errors import ConfigError, DataError
 
@@ -36,11 +36,13 @@ class ImageReader:
     """
 
     def __init__(self, dataset, on_disk: bool = True):
+        dataset = DataSet.of(dataset)
+        dataset = DataSet.of(dataset)
         pipeline = dataset.get('pipeline')
         if not pipeline:
             raise ConfigError('the test data set of the config has no pipeline, which defines how images are read. '
                               'Add one to the config')
-        kinds = [class_of(dataset, 'TRANSFORMS', step['type']) for step in pipeline]
+        kinds = [dataset.class_of('TRANSFORMS', step['type']) for step in pipeline]
         # without a loader of the frameworks, the first step is a user's own loader
         place = next((i for i, kind in enumerate(kinds)
                       if isinstance(kind, type) and issubclass(kind, LoadImageFromFile)), 0)

@@ -10,9 +10,9 @@ from mmengine.registry import MODELS
 
 from .._utils.machine import own_peak_memory, without_tf32
 from .._utils.text import counted, type_name
-from ..data.datasets import ann_file_of, datasets, find_images, reader_of, setting_of
+from ..data.datasets import datasets
 from ..data.evaluators import evaluators
-from ..data.folders import label_map_of
+from ..data.folders import find_images, label_map_of
 from ..data.unlabelled import UnlabelledSource
 from ..errors import DataError
 from ..train.runner import build_runner
@@ -67,10 +67,10 @@ def cut_data(cfg, out, num_train, num_val):
         if not cfg.get(loader):
             continue
         dataset, = datasets(cfg, [loader])
-        if reader_of(dataset) == 'UnlabelledImages':
+        if dataset.reader == 'UnlabelledImages':
             _cut_list(dataset, count, out)
             continue
-        root = Path(dataset.data_root).expanduser().absolute()
+        root = dataset.root.absolute()
         kept = _cut_coco(cfg, root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
             root, dataset, count, out)
         if loader == 'val_dataloader' and kept < count:
@@ -79,13 +79,13 @@ def cut_data(cfg, out, num_train, num_val):
 
 
 def _cut_coco(cfg, root, dataset, count, out):
-    content = json.loads((root / dataset.ann_file).read_text())
+    content = json.loads(dataset.ann_file.read_text())
     annotated = {a['image_id'] for a in content['annotations']}
     content['images'] = [i for i in content['images'] if i['id'] in annotated][:count]
     kept = {i['id'] for i in content['images']}
     content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
-    old = ann_file_of(dataset)
-    name = dataset.ann_file if not Path(dataset.ann_file).is_absolute() else f'cut/{old.parent.name}_{old.name}'
+    old = dataset.ann_file
+    name = dataset['ann_file'] if not Path(dataset['ann_file']).is_absolute() else f'cut/{old.parent.name}_{old.name}'
     file = Path(out, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content))
@@ -93,7 +93,7 @@ def _cut_coco(cfg, root, dataset, count, out):
         if metric.get('ann_file') and Path(metric.ann_file).absolute() == old:
             metric.ann_file = str(file)
     # images are not copied
-    dataset.update(ann_file=name, data_prefix=dict(dataset.data_prefix, img=str(root / dataset.data_prefix.img)))
+    dataset.update(ann_file=name, data_prefix=dict(dataset['data_prefix'], img=str(root / dataset['data_prefix'].img)))
     return len(kept)
 
 
@@ -106,11 +106,11 @@ def _cut_list(dataset, count, out):
 
 
 def _cut_folders(root, dataset, count, out):
-    folder, images = find_images(root / dataset.data_prefix.img_path)
-    suffix = setting_of(dataset, 'seg_map_suffix', '.png')
+    folder, images = find_images(root / dataset['data_prefix'].img_path)
+    suffix = dataset.setting('seg_map_suffix', '.png')
     for image in images[:count]:
-        for part in (Path(dataset.data_prefix.img_path, image.relative_to(folder)),
-                     label_map_of(image, folder, dataset.data_prefix.seg_map_path, suffix)):
+        for part in (Path(dataset['data_prefix'].img_path, image.relative_to(folder)),
+                     label_map_of(image, folder, dataset['data_prefix'].seg_map_path, suffix)):
             Path(out, part).parent.mkdir(parents=True, exist_ok=True)
             Path(out, part).symlink_to(root / part)
     return min(count, len(images))

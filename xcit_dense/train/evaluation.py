@@ -17,8 +17,7 @@ from pycocotools.cocoeval import COCOeval
 from .._utils.text import counted, first_line
 from ..compat.patches import evaluations_made_by
 from ..config.options import add_hook
-from ..data.datasets import class_of
-from ..data.evaluators import evaluators
+from ..data.evaluators import evaluators, metric_class
 from ..errors import ConfigError, SetupError
 
 
@@ -96,7 +95,7 @@ def set_fast_evaluation(cfg):
         ConfigError: The test has no metric that pycocotools would evaluate.
         SetupError: hotcoco is not installed.
     """
-    kinds = [class_of(metric, 'METRICS', metric.get('type')) for _, metric in evaluators(cfg, ['test_dataloader'])]
+    kinds = [metric_class(metric) for _, metric in evaluators(cfg, ['test_dataloader'])]
     if not any('CocoMetric' in [base.__name__ for base in getattr(kind, '__mro__', ())] for kind in kinds):
         raise ConfigError('--coco-eval hotcoco is for tests with a CocoMetric, and test_evaluator has none')
     if find_spec('hotcoco') is None:

@@ -8,7 +8,8 @@ from mmengine.registry import MODELS, DefaultScope
 
 from ..._utils.text import type_name
 from ...errors import ConfigError, XCiTDenseError
-from .keys import Hint, class_of, is_known, learns_without_labels, tell
+from ...tasks import learns_without_labels
+from .keys import Hint, class_of, is_known, tell
 from .parts import check_init, check_paramwise, check_parts, check_settings
 from .schedule import check_schedule, find_numbers
 from .shapes import check_shapes

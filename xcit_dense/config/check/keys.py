@@ -11,7 +11,7 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.utils import ManagerMixin
 
-from ..._utils.text import did_you_mean, nearest, shown, type_name
+from ..._utils.text import did_you_mean, nearest, shown
 from ...errors import ConfigError
 from ...weights.contents import config_of_checkpoint
 
@@ -86,12 +86,6 @@ def differences(before: str, after: str) -> dict:
     return {key: tuple('not set' if value is None else shown(value) for value in values)
             for name in ({**before, **after} if before and after else ())
             for key, *values in changes(before.get(name), after.get(name), name)}
-
-
-def learns_without_labels(cfg) -> bool:
-    """Whether the model of a config is this package's `DINO`; mmdet's detector of that name has no ``head``."""
-    model = cfg.get('model') or {}
-    return type_name(model.get('type')) == 'DINO' and 'head' in model
 
 
 def class_of(kind, registry, scope=None):

@@ -3,8 +3,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..._utils.text import counted
+from ...tasks import task_of
 from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
-from ..framework import framework_of
 from .detection import factor_for_objects, fit_detector, look_at_objects
 from .geometry import RARE, named_classes
 from .maps import factor_for_maps, look_at_maps, measure_maps
@@ -31,13 +31,13 @@ class Fit(NamedTuple):
     examples: str
 
 
-_FITS = dict(mmdet=Fit(measure_objects, look_at_objects, factor_for_objects, fit_detector, 'objects'),
-             mmseg=Fit(measure_maps, look_at_maps, factor_for_maps, None, 'images'))
+OF_OBJECTS = Fit(measure_objects, look_at_objects, factor_for_objects, fit_detector, 'objects')
+OF_MAPS = Fit(measure_maps, look_at_maps, factor_for_maps, None, 'images')
 
 
 def fit_of(cfg) -> Fit | None:
     """Return how a config is fitted; None for other models than detectors and segmentors."""
-    return _FITS.get(framework_of(cfg))
+    return task_of(cfg).part('fit')
 
 
 class Look(NamedTuple):

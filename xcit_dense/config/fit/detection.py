@@ -4,7 +4,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._utils.text import counted
-from ...data.datasets import LOADERS, dicts_in, named_datasets
+from ...data.datasets import LOADERS, datasets, dicts_in
 from ..check.keys import value_at as at
 from .geometry import (
     NO_ANCHOR,
@@ -66,7 +66,7 @@ def look_at_objects(cfg, objects, facts, warnings):
         warnings.append(f'images have up to {most} objects, but COCO\'s mAP counts only the {_HUNDRED} best of an '
                         'image, so it cannot reach 1; mAP_50 and the others count 1000')
     if objects.too_small:
-        key = named_datasets(cfg, LOADERS[:1])[0][1]
+        key = datasets(cfg, LOADERS[:1])[0].key
         warnings.append(f'{counted(objects.too_small, "images")} with a side below the min_size of the filter_cfg '
                         f'{"is" if objects.too_small == 1 else "are"} not used: use --cfg-options '
                         f'{key}.filter_cfg.min_size=1')
@@ -224,7 +224,8 @@ def _fit_rate(cfg, objects):
 def _balance(cfg, objects, changes):
     """Return the change that repeats images of rare classes, if there are both rare and frequent ones."""
     shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
-    (_, key, dataset), *others = named_datasets(cfg, LOADERS[:1])
+    dataset, *others = datasets(cfg, LOADERS[:1])
+    key = dataset.key
     rare = {name: share for name, share in shares.items()
             if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
     if not rare or others or key != 'train_dataloader.dataset':

@@ -6,7 +6,6 @@ import numpy as np
 from ..._utils.text import listed, type_name
 from ...archs import get_arch
 from ...data.datasets import LOADERS, datasets, dicts_in
-from ...data.pipelines import steps_of
 from ..check.keys import value_at
 
 #: Below this IoU an anchor does not learn a box well, whatever the assigner allows.
@@ -44,7 +43,7 @@ def resize_of(cfg):
         An empty dict if images keep their size; None if the step is of an unknown type.
     """
     tested = datasets(cfg, LOADERS[1:2]) or datasets(cfg, LOADERS[:1])
-    steps = [(type_name(kind or step['type']), step) for kind, step in steps_of(tested[0])] if tested else []
+    steps = [(type_name(kind or step['type']), step) for kind, step in tested[0].steps] if tested else []
     found = [(name, step) for name, step in steps if 'Resize' in name]
     if not found:
         return {}

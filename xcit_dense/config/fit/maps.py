@@ -7,7 +7,7 @@ from PIL import Image
 
 from ..._utils.text import counted
 from ...data.check.agreement import wanted_classes
-from ...data.datasets import LOADERS, datasets, is_elsewhere, prefixes_of, reader_of
+from ...data.datasets import LOADERS, datasets
 from ...data.files import FORMATS, Unreadable, read_files
 from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
@@ -85,9 +85,9 @@ def measure_maps(cfg, loader: str = LOADERS[0]):
 
 
 def _is_known(dataset):
-    return (reader_of(dataset) in ('BaseSegDataset', 'ImageFolderDataset')
-            and not is_elsewhere(dataset)
-            and bool(prefixes_of(dataset).get('seg_map_path')))
+    return (dataset.reader in ('BaseSegDataset', 'ImageFolderDataset')
+            and not dataset.is_elsewhere
+            and bool(dataset.prefixes.get('seg_map_path')))
 
 
 def _widths(paths, folder):

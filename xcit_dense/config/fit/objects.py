@@ -8,7 +8,7 @@ from ..._utils.text import counted
 from ...data.check.agreement import wanted_classes
 from ...data.check.coco import places_of, without_garbage_collection
 from ...data.check.coco_file import columns_of, read_coco
-from ...data.datasets import LOADERS, ann_file_of, datasets, is_elsewhere, reader_of
+from ...data.datasets import LOADERS, datasets
 from ...data.files import recall, remember
 
 #: Boxes whose sizes and shapes are examined: more would not show more.
@@ -65,7 +65,7 @@ def measure_objects(cfg, loader: str = LOADERS[0]):
     """
     found = []
     for dataset in datasets(cfg, [loader]):
-        if reader_of(dataset) != 'CocoDataset' or is_elsewhere(dataset):
+        if dataset.reader != 'CocoDataset' or dataset.is_elsewhere:
             return None
         measured = _measure_file(dataset, bool(cfg.get('classes_from_data')))
         if measured is None:
@@ -86,7 +86,7 @@ def _joined(parts):
 
 
 def _measure_file(dataset, from_data):
-    path = ann_file_of(dataset)
+    path = dataset.ann_file
     wanted = wanted_classes(dataset, from_data)
     kind = f'objects {wanted!r}'
     try:

@@ -4,12 +4,12 @@ import math
 import re
 
 from ..._utils.text import counted
-from ...data.datasets import LOADERS, named_datasets
+from ...data.datasets import LOADERS, datasets
 from ...errors import ConfigError, DataError
+from ...tasks import task_of
 from ..check.keys import changes as differences
 from ..check.keys import value_at as at
 from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
-from ..framework import framework_of
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, set_length
 from ..loading import read_config
@@ -65,7 +65,7 @@ def suggest(cfg, base, source: str, settings=None) -> str:
 def check_kind(cfg):
     """Raise `ConfigError` if a config is not for a detector or segmentor: there is nothing to suggest."""
     if fit_of(cfg) is None:
-        raise ConfigError(f'--suggest is for detectors and segmentors, not for a config of {framework_of(cfg)}')
+        raise ConfigError(f'--suggest is for detectors and segmentors, not for {task_of(cfg).name}')
 
 
 def _enlarge(cfg, fit, measured):
@@ -125,7 +125,8 @@ def write_images(own, cfg, why: str) -> list:
     names, uses = {}, []
     for loader in LOADERS:
         usual = 'train_pipeline' if loader == LOADERS[0] else 'test_pipeline'
-        for _, key, dataset in named_datasets(cfg, [loader]):
+        for dataset in datasets(cfg, [loader]):
+            key = dataset.key
             if 'datasets.' in key or not dataset.get('pipeline'):
                 raise ConfigError(f'--suggest cannot change the images of {key}: it supports only loaders with one '
                                   'data set')

@@ -5,7 +5,7 @@ from ..._utils.text import counted, listed, nearest
 from ...errors import DataError
 from ..class_folders import ClassImages
 from ..classes import difference_of, explicit_classes, heads_of_classes
-from ..datasets import LOADERS, ann_file_of, datasets, files_of, is_elsewhere, named_datasets, reader_of, type_of
+from ..datasets import LOADERS, datasets
 from ..evaluators import annotation_files
 from ..files import Unreadable, read_class_list
 from ..label_maps import void_names
@@ -31,7 +31,7 @@ def wanted_classes(dataset, from_data: bool):
             raise DataError('metainfo.classes must be a list of names, or a file with one name per line; '
                             f'{names!r} cannot be read: {error}') from error
     if names is None and not from_data:
-        names = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
+        names = dataset.own_classes
     return None if names is None else tuple(names)
 
 
@@ -116,7 +116,7 @@ def check_classes(cfg) -> list:
         return []
     findings = []
     # of panoptic data, heads for boxes and masks have only the things
-    number = len(getattr(type_of(sets[LOADERS[0]][0]), 'METAINFO', {}).get('thing_classes') or wanted)
+    number = len(getattr(first.type, 'METAINFO', {}).get('thing_classes') or wanted)
     for head in heads_of_classes(cfg.model):
         if head.get('num_classes', number) != number:
             # classes without objects are never learned, as intended for an open vocabulary
@@ -138,7 +138,7 @@ def check_classes(cfg) -> list:
 
 
 def _images_of(dataset):
-    return ClassImages(dataset) if reader_of(dataset) == 'CustomDataset' else None
+    return ClassImages(dataset) if dataset.reader == 'CustomDataset' else None
 
 
 def _classes_of(images):
@@ -173,18 +173,18 @@ def check_beside(cfg, loaders=LOADERS) -> list:
 
 def _twice(cfg, loader):
     first = {}
-    for name, _, dataset in named_datasets(cfg, [loader]):
-        key = files_of(dataset)
+    for dataset in datasets(cfg, [loader]):
+        key = dataset.files
         if key in first:
-            yield Finding('data-set-twice', name, value=first[key])
-        first.setdefault(key, name)
+            yield Finding('data-set-twice', dataset.name, value=first[key])
+        first.setdefault(key, dataset.name)
 
 
 def _judged(cfg, loader):
-    members = [dataset for *_, dataset in named_datasets(cfg, [loader]) if dataset.get('ann_file')]
-    if any(map(is_elsewhere, members)):
+    members = [dataset for dataset in datasets(cfg, [loader]) if dataset.get('ann_file')]
+    if any(dataset.is_elsewhere for dataset in members):
         return
-    own = [ann_file_of(dataset) for dataset in members]
+    own = [dataset.ann_file for dataset in members]
     for key, file in annotation_files(cfg, [loader]) if members else ():
         if not file.exists():
             yield Finding('evaluator-data', key, value=f'its ann_file {file} does not exist')

@@ -11,17 +11,7 @@ from ..._utils.processes import is_first_process
 from ..._utils.text import counted, shown
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages
-from ..datasets import (
-    LOADERS,
-    ann_file_of,
-    datasets,
-    folder_of,
-    is_elsewhere,
-    named_datasets,
-    prefixes_of,
-    reader_of,
-    type_of,
-)
+from ..datasets import LOADERS, DataSet, datasets
 from ..files import read_files, read_header, recall, remember
 from ..label_maps import first_label, names_path_of, own_ignored, without_ignored
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255
@@ -57,23 +47,24 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         trained: Whether it is trained on. A test of images by class needs less, one with label maps more.
         stops: Whether training fails on labels that are 255 after loading.
     """
-    reader = reader_of(dataset)
+    dataset = DataSet.of(dataset)
+    reader = dataset.reader
     wanted = wanted_classes(dataset, from_data)
-    root = Path(dataset.get('data_root') or '').expanduser().absolute()
+    root = dataset.root.absolute()
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
-    if type_of(dataset) is None:
+    if dataset.type is None:
         return _unchecked(source, f'no installed framework has a data set type {dataset["type"]!r}')
     if reader not in ('CocoDataset', 'BaseSegDataset', 'ImageFolderDataset', 'CustomDataset', 'UnlabelledImages'):
         return _unchecked(source, f'{dataset["type"]!r} is not a known kind of data set: COCO, images with label '
                                   'maps, or images by class')
-    if is_elsewhere(dataset):
+    if dataset.is_elsewhere:
         return _unchecked(source, 'its files are not on a disk')
     if reader == 'CocoDataset':
         return _check_coco_set(dataset, wanted, root, use_cache, judged)
     if reader in ('CustomDataset', 'UnlabelledImages'):
         source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
         return check_class_images(source, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
-    own, path = getattr(type_of(dataset), 'METAINFO', {}).get('classes'), names_path_of(dataset)
+    own, path = dataset.own_classes, names_path_of(dataset)
     if own:  # classes that the config does not use are ignored, and the order may differ
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
         names = own
@@ -94,7 +85,7 @@ def _unchecked(source, why):
 
 
 def _check_coco_set(dataset, wanted, root, use_cache, judged):
-    path = ann_file_of(dataset)
+    path = dataset.ann_file
     masks, tested = loads_masks(dataset), bool(dataset.get('test_mode'))
     use = Use(masks, tested, masks and tested if judged is None else judged and tested, wanted)
     kind = f'coco {use!r}'
@@ -110,7 +101,7 @@ def _check_coco_set(dataset, wanted, root, use_cache, judged):
     names = [name for _, _, name, *_ in found['categories']]
     if found['categories']:
         findings += check_names(path, wanted, names)
-    folder, roots, of_files = folder_of(dataset, 'img').absolute(), _roots(root, dataset, 'img'), []
+    folder, roots, of_files = dataset.folder('img').absolute(), _roots(root, dataset, 'img'), []
     entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
     files = [os.path.join(folder, name) for _, _, name, *_ in entries]
     states, pipeline = read_files(files, read_header, 'headers', path, use_cache, 'images'), Images(dataset)
@@ -154,7 +145,7 @@ def _samples(found, folder, of_files):
 def _roots(root, dataset, *keys):
     """Return the folders that files must be in: the data root, if there is one, and the folders that the config itself
     names, which may be links to other places."""
-    folders = [folder_of(dataset, key).absolute() for key in keys if prefixes_of(dataset).get(key)]
+    folders = [dataset.folder(key).absolute() for key in keys if dataset.prefixes.get(key)]
     return [*([root] if dataset.get('data_root') else []), *folders] or [root]
 
 
@@ -162,16 +153,16 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
     """Check each data set of some loaders once.
 
     Returns:
-        A `Report` for each data set, by the names of its users, see `named_datasets`: ``val_dataloader,
+        A `Report` for each data set, by the names of its users, see `datasets`: ``val_dataloader,
         test_dataloader``, or ``train_dataloader.0``.
     """
     users, parts = {}, set()
-    for user, _, dataset in named_datasets(cfg, loaders):
-        loader = user.partition('.')[0]
+    for dataset in datasets(cfg, loaders):
+        user, loader = dataset.name, dataset.name.partition('.')[0]
         if dataset.get('indices') is not None or 'KFoldDataset' in repr(cfg[loader]):
             parts.add(user)
         options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
-        if reader_of(dataset) != 'CocoDataset':
+        if dataset.reader != 'CocoDataset':
             options['trained'] = loader == LOADERS[0]
             options['stops'] = options['trained'] and stops_at_255(cfg)
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
@@ -211,7 +202,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     if not errors:
         return
     lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
-            and not is_elsewhere(dataset) and not (path := Path(root).expanduser().absolute()).is_dir()]
+            and not dataset.is_elsewhere and not (path := Path(root).expanduser().absolute()).is_dir()]
     if lost and on_findings == 'stop':
         raise DataError(f'the data root {lost[0]} {"is not a folder" if lost[0].exists() else "does not exist"}: '
                         'set --data-root DIR to the folder of the data set')

@@ -9,8 +9,9 @@ from ..._utils.text import counted, listed, shown
 from ...errors import DataError
 from ..class_folders import ClassImages
 from ..classes import difference_of
-from ..datasets import IMAGE_SUFFIXES, LOADERS
+from ..datasets import LOADERS
 from ..files import read_files, read_header
+from ..folders import IMAGE_SUFFIXES
 from ..imagenet import are_imagenet_names, imagenet_classes
 from .agreement import listed_names
 from .findings import Finding, Report

@@ -6,7 +6,6 @@ import numpy as np
 
 from ..._utils.text import shown
 from ...errors import DataError
-from ..datasets import folder_of, prefixes_of, setting_of
 from ..files import read_files, read_header
 from ..folders import files_below, label_map_of, names_in_list
 from ..label_maps import LabelMaps, without_class
@@ -31,13 +30,13 @@ def check_label_maps(dataset, names, roots, exact: bool, use_cache: bool, ignore
         trained: Whether it is trained on.
         stops: Whether training fails on labels that are 255 after loading.
     """
-    folder = folder_of(dataset, 'img_path')
+    folder = dataset.folder('img_path')
     check = _Check(dataset, names, folder, LabelMaps(dataset, ignored, use_cache), exact, trained, stops)
     images = check.images()
     check.findings += check.pipeline.unchecked(folder)
     headers = read_files(images, read_header, 'headers', folder, use_cache, 'images')
     maps = None
-    if prefixes_of(dataset).get('seg_map_path') and check.maps.is_read:
+    if dataset.prefixes.get('seg_map_path') and check.maps.is_read:
         maps = [check.map_of(image) for image in images]
         states = check.maps.read(maps)
     for place, (image, header) in enumerate(zip(images, headers, strict=True)):
@@ -56,7 +55,7 @@ class _Check:
     def __init__(self, dataset, names, folder, maps, exact, trained, stops):
         self.dataset, self.names = dataset, names
         self.folder, self.maps = folder, maps
-        self.suffix = setting_of(dataset, 'img_suffix', '.jpg') if exact else None
+        self.suffix = dataset.setting('img_suffix', '.jpg') if exact else None
         self.first, self.ignored = maps.first, maps.ignored
         self.stops_at = maps.unlabelled if stops else set()
         self.pipeline = Images(dataset)

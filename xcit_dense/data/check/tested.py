@@ -7,7 +7,7 @@ from ..._utils.text import counted
 from ...errors import DataError
 from ..class_folders import ClassImages
 from ..classes import difference_of, known_classes, outputs_of
-from ..datasets import LOADERS, datasets, is_elsewhere, reader_of
+from ..datasets import LOADERS, datasets
 from ..imagenet import same_classes
 from .agreement import wanted_classes
 from .class_images import check_labels
@@ -20,8 +20,8 @@ _SHOWN = 3
 
 def classified_data(cfg, loaders=LOADERS[2:]) -> list:
     """Return the data sets of some loaders, by default the test data, that have images by class and are on a disk."""
-    return [dataset for dataset in datasets(cfg, loaders) if reader_of(dataset) == 'CustomDataset'
-            and not is_elsewhere(dataset)]
+    return [dataset for dataset in datasets(cfg, loaders) if dataset.reader == 'CustomDataset'
+            and not dataset.is_elsewhere]
 
 
 def check_before_test(cfg, loaders=LOADERS[2:]):

@@ -2,8 +2,8 @@
 from pathlib import Path
 
 from ...errors import DataError
-from ..datasets import IMAGE_SUFFIXES, datasets, prefixes_of
-from ..folders import WORDS
+from ..datasets import datasets
+from ..folders import IMAGE_SUFFIXES, WORDS
 from ..unlabelled import UnlabelledSource
 from .layout import Layout, Part
 
@@ -28,11 +28,11 @@ def find_class_folders(cfg, root: Path, options, made):
             raise DataError(f'--{part}-images {given}: {root / given} is not a folder with class folders')
         if found and found not in [other.images for other in parts.values()]:
             parts[part] = Part(found, None)
-    listed = [cfg[f'{part}_dataloader'].dataset for part in parts if cfg.get(f'{part}_dataloader')]
+    listed = datasets(cfg, [f'{part}_dataloader' for part in parts])
     # a folder that the config itself names takes precedence
-    if not options.given and {prefixes_of(data).get('img_path') for data in listed} - {'train', 'val'}:
+    if not options.given and {data.prefixes.get('img_path') for data in listed} - {'train', 'val'}:
         return None
-    if set(parts) < {'train', 'val'} or any(data.get('ann_file') or data.get('split') or not prefixes_of(data)
+    if set(parts) < {'train', 'val'} or any(data.get('ann_file') or data.get('split') or not data.prefixes
                                             for data in listed):
         return None
     return Layout('class folders', root, parts)
@@ -69,7 +69,7 @@ def find_unlabelled(cfg, root: Path, options, made):
     options.refuse(*(name for name in options.given if name != '--train-images'),
                    why='has no effect: the config trains on images without labels')
     dataset, = datasets(cfg, ['train_dataloader'])
-    images = options.path('train', 'images', root) or root / (prefixes_of(dataset).get('img_path') or '')
+    images = options.path('train', 'images', root) or root / (dataset.prefixes.get('img_path') or '')
     if dataset.get('ann_file') and not options.given or not images.is_dir():
         return None
     source = UnlabelledSource(dict(dataset, data_prefix=dict(img_path=str(images)), ann_file=''))

@@ -12,9 +12,8 @@ from PIL import Image
 
 from ..._utils.text import counted, listed, read_text
 from ...errors import DataError
-from ..datasets import IMAGE_SUFFIXES
 from ..files import FORMATS, Unreadable, read_files, read_json
-from ..folders import files_below, names_below
+from ..folders import IMAGE_SUFFIXES, files_below, names_below
 from .derived import Made
 
 #: Files with names and colours, and files with only names, in the order in which they are read.

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from ..._utils.text import listed
 from ...errors import DataError
-from ..datasets import LOADERS, ann_file_of, datasets, folder_of
+from ..datasets import LOADERS, datasets
 from ..folders import part_of
 from ..pipelines import turns_images
 from .coco import (
@@ -82,7 +82,7 @@ def _find_yolo(root, folders):
 
 def _names_its_own(cfg):
     """Whether a config names its own file and that does not exist: a mistake, which another file must not hide."""
-    return any(not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO
+    return any(not dataset.ann_file.exists() and dataset.get('ann_file') not in _OF_COCO
                and not _was_made(dataset.get('ann_file')) for dataset in datasets(cfg, LOADERS))
 
 
@@ -174,8 +174,8 @@ class _Finder:
         """Return the annotation files that are where the config says, with their images."""
         found = {}
         for part, dataset in self.of_config.items():
-            path = ann_file_of(dataset)
-            is_there = path.is_file() and folder_of(dataset, 'img').is_dir()
+            path = dataset.ann_file
+            is_there = path.is_file() and dataset.folder('img').is_dir()
             # two loaders may read one file
             if is_there and path not in [file for file, _ in found.values()] and (content := read_annotations(path)):
                 found[part] = path, content
@@ -185,7 +185,7 @@ class _Finder:
         """Return the annotation files of parts that are not known yet."""
         if {'train', 'val'} <= set(known):
             return {}
-        named = [ann_file_of(dataset) for dataset in self.of_config.values()]
+        named = [dataset.ann_file for dataset in self.of_config.values()]
         files = [(path, content, part_of(path, self.root)) for path, content in find_files(folders, named)]
         taken = [path for path, _ in known.values()]
         parts = by_part([(path, content) for path, content, part in files if path not in taken and part not in known
@@ -196,8 +196,8 @@ class _Finder:
 
     def _source(self, part, path, content, folders):
         dataset, images, known = self.of_config.get(part), self.images.get(part), None
-        if images is None and part not in self.given and dataset and path == ann_file_of(dataset):
-            known = folder_of(dataset, 'img').absolute()  # the data check reports missing images
+        if images is None and part not in self.given and dataset and path == dataset.ann_file:
+            known = dataset.folder('img').absolute()  # the data check reports missing images
             if known.is_dir():
                 return Source(path, content, known)
         return source_of(path, content, part, self.root, folders, images, known)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ..._utils.text import counted, listed
 from ...errors import DataError
-from ..datasets import IMAGE_SUFFIXES
-from ..folders import MAP_SUFFIXES, MAPS, WORDS, names_below, names_in_list, plain
+from ..folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, WORDS, names_below, names_in_list, plain
 
 #: Names of folders of images, as `plain` writes them.
 _IMAGES = ('images', 'image', 'imgs', 'img', 'imgdir', 'jpegimages', 'leftimg8bit', 'rgb', 'pictures',

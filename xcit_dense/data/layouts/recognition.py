@@ -7,7 +7,7 @@ from mmengine.logging import print_log
 
 from ..._utils.processes import is_first_of_any_launcher
 from ...errors import ConfigError, DataError
-from ..datasets import LOADERS, ann_file_of, datasets, folder_of, is_elsewhere, prefixes_of, reader_of
+from ..datasets import LOADERS, datasets, is_elsewhere
 from ..evaluators import annotation_files, evaluators
 from .classification import find_class_folders, find_unlabelled, seen_for_classification
 from .derived import KeptError, Made
@@ -51,7 +51,7 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
     """
     members = {name: datasets(cfg, [loader]) for name, loader in _NAMES.items()}
     used = [dataset for part in members.values() for dataset in part]
-    kinds = {_KINDS.get(reader_of(dataset)) for dataset in used}
+    kinds = {_KINDS.get(dataset.reader) for dataset in used}
     why = ('the config has data sets of unknown or different kinds' if None in kinds or len(kinds) != 1 else
            'a loader of the config has several data sets' if any(len(part) > 1 for part in members.values()) else
            'the data is not on a disk' if any(map(is_elsewhere, used)) else '')
@@ -62,9 +62,9 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
     root, (find, images, maps) = Path(root).expanduser().absolute(), kinds.pop()
     if not options.given and find is not find_unlabelled and _is_in_place(used):
         layout = Layout('layout of the config', root, {
-            name: Part(folder_of(part[0], images), folder_of(part[0], maps) if maps else
-                       ann_file_of(part[0]) if part[0].get('ann_file') else None)
-            for name, part in members.items() if part and (maps is None or prefixes_of(part[0]).get(maps))})
+            name: Part(part[0].folder(images), part[0].folder(maps) if maps else
+                       part[0].ann_file if part[0].get('ann_file') else None)
+            for name, part in members.items() if part and (maps is None or part[0].prefixes.get(maps))})
     else:
         folder = Path(folder).absolute()
         try:
@@ -90,8 +90,8 @@ def _reject_other(find, root):
 def _is_in_place(used):
     """Whether all paths of the data sets exist; missing files of the metrics are reported later."""
     return all(path.exists() for dataset in used for path in (
-        *([ann_file_of(dataset)] if dataset.get('ann_file') else []),
-        *(folder_of(dataset, key) for key in prefixes_of(dataset) if prefixes_of(dataset)[key])))
+        *([dataset.ann_file] if dataset.get('ann_file') else []),
+        *(dataset.folder(key) for key in dataset.prefixes if dataset.prefixes[key])))
 
 
 def _point(cfg, layout, images, maps):
@@ -102,10 +102,10 @@ def _point(cfg, layout, images, maps):
             continue
         cfg[loader] = copy.deepcopy(cfg[loader])  # test and validation may share one
         dataset = datasets(cfg, [loader])[0]
-        annotations, before = below(part.annotations, layout.root) if part.annotations else '', ann_file_of(dataset)
-        dataset.data_root = str(layout.root)
+        annotations, before = below(part.annotations, layout.root) if part.annotations else '', dataset.ann_file
+        dataset['data_root'] = str(layout.root)
         prefix = {images: below(part.images, layout.root), **({maps: annotations} if maps else {})}
-        dataset.data_prefix = dict(prefixes_of(dataset), **prefix)
+        dataset['data_prefix'] = dict(dataset.prefixes, **prefix)
         dataset.update(part.dataset, **({} if maps else dict(ann_file=annotations)))
         evaluator = loader.replace('dataloader', 'evaluator')
         if annotations and not maps and name != 'train' and cfg.get(evaluator):

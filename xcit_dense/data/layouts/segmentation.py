@@ -5,7 +5,7 @@ from pathlib import Path
 from ..._utils.text import listed
 from ...errors import ConfigError, DataError
 from ..classes import heads_of_classes
-from ..datasets import LOADERS, ann_file_of, datasets, folder_of, prefixes_of, reader_of, type_of
+from ..datasets import LOADERS, datasets
 from ..files import IGNORED, read_maps
 from ..folders import MAP_SUFFIXES, seen_in
 from ..label_maps import first_label, leave_out_255, without_ignored
@@ -127,10 +127,10 @@ class _Finder:
         found = {}
         for part, loader in zip(PARTS, LOADERS, strict=True):
             for dataset in datasets(self.cfg, [loader]):
-                if not prefixes_of(dataset).get('seg_map_path'):
+                if not dataset.prefixes.get('seg_map_path'):
                     return {}
-                folders = folder_of(dataset, 'img_path'), folder_of(dataset, 'seg_map_path')
-                listed_in = [ann_file_of(dataset)] if dataset.get('ann_file') else []
+                folders = dataset.folder('img_path'), dataset.folder('seg_map_path')
+                listed_in = [dataset.ann_file] if dataset.get('ann_file') else []
                 if not all(path.exists() for path in (*folders, *listed_in)):
                     return {}
                 found[part] = tuple(path.absolute() for path in folders)
@@ -250,7 +250,7 @@ class _Finder:
         loader = LOADERS[list(PARTS).index(part)]
         dataset = next(iter(datasets(self.cfg, [loader])), None)
         settings = dict(seg_map_suffix=pair.suffix)
-        if dataset is not None and reader_of(dataset) == 'ImageFolderDataset':
+        if dataset is not None and dataset.reader == 'ImageFolderDataset':
             settings.update(image_ending=pair.ending)
             lines = names
         else:
@@ -271,22 +271,22 @@ class _Finder:
         if source is None or source != self.root / 'classes.txt':
             path = self.made.write_lines('classes.txt', names)
             for dataset in datasets(self.cfg, LOADERS):
-                if reader_of(dataset) == 'ImageFolderDataset':
-                    dataset.classes_file = str(path)
+                if dataset.reader == 'ImageFolderDataset':
+                    dataset['classes_file'] = str(path)
         return tuple(names)
 
 
 def _ignore(cfg, layout, labels):
     """Make the data sets, heads, padding and metrics of a config ignore some labels."""
     for dataset in datasets(cfg, LOADERS):
-        own = getattr(type_of(dataset), 'METAINFO', {}).get('classes')
-        if reader_of(dataset) == 'ImageFolderDataset':
-            dataset.ignore_labels = labels
+        own = dataset.own_classes
+        if dataset.reader == 'ImageFolderDataset':
+            dataset['ignore_labels'] = labels
         elif own:  # mmseg itself ignores classes that are not named
             names = (dataset.get('metainfo') or {}).get('classes') or own
             kept = set(without_ignored(own, first_label(dataset), labels))
             names = tuple(name for name in names if name in kept)
-            dataset.metainfo = dict(dataset.get('metainfo') or {}, classes=names)
+            dataset['metainfo'] = dict(dataset.get('metainfo') or {}, classes=names)
             for head in heads_of_classes(cfg.model):
                 head['num_classes'] = len(names)
         else:

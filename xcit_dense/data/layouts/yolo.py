@@ -8,9 +8,8 @@ import yaml
 
 from ..._utils.text import counted, listed, read_text, shown, with_slashes
 from ...errors import DataError
-from ..datasets import IMAGE_SUFFIXES
 from ..files import Unreadable, parse_class_list, read_files, read_header
-from ..folders import WORDS, files_below, names_in_list
+from ..folders import IMAGE_SUFFIXES, WORDS, files_below, names_in_list
 from .coco import Source
 from .layout import below
 
