@@ -1,10 +1,10 @@
 """How the tools end: 0, 1 for what a user can fix, 2 for options, 128 and the number of a signal for a stop."""
 import signal
 from argparse import Namespace
-from importlib import import_module
 
 import pytest
 
+from helpers.documented import module_of
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import errors
@@ -33,7 +33,7 @@ def raising(error):
 
 @pytest.mark.parametrize('name', tool_names())
 def test_how_every_tool_ends(name, monkeypatch):
-    module, arguments, seen = import_module(f'xcit_dense.cli.{name}'), ARGUMENTS[name].split(), []
+    module, arguments, seen = module_of(name), ARGUMENTS[name].split(), []
     for run, code, words in ((seen.append, 0, ''), (raising(errors.ConfigError('fix it')), 1, 'error: fix it\n'),
                              (raising(KeyboardInterrupt()), 130, 'stopped')):
         monkeypatch.setattr(module, '_run', run)

@@ -73,10 +73,15 @@ def read_command(words):
                      'tests/helpers/documented.py; if it is no command, write the fence as ```text')
 
 
+def module_of(tool):
+    """The module that has the options of a tool."""
+    return import_module('benchmarks.tool' if tool == 'benchmark' else f'xcit_dense.cli.{tool}')
+
+
 def parse(tool, words):
     """Return what a tool reads from its arguments; it ends with an error of argparse where they are wrong."""
     if tool in tool_names():
-        return import_module(f'xcit_dense.cli.{tool}')._read_options(list(words))
+        return module_of(tool)._read_options(list(words))
     names = runpy.run_path(str(ROOT / f'tools/{tool}.py'))
     return (names.get('parse') or names['read_options'])(list(words))
 
