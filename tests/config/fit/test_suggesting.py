@@ -11,8 +11,7 @@ from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.check import check_config
 from xcit_dense.config.fit import look
-from xcit_dense.config.fit.suggesting import fit_schedule, suggest
-from xcit_dense.config.fit.writing import Change, Code, write_config
+from xcit_dense.config.fit.suggesting import fit_schedule, suggest, write_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError, DataError
@@ -201,17 +200,16 @@ def test_the_length_of_runs_that_count_iterations(before, epoch_length, after):
 
 
 def test_the_text_of_a_config(tmp_path):
-    changes = [Change('a.b.c', (1, ), 'why not'), Change('a.b.d', [dict(x='y', z=None)]), Change('e', Code('1 + 1')),
-               Change('a.f', dict(g=0.5), 'word ' * 40)]
+    changes = [('a.b.c', (1, ), 'why not'), ('a.b.d', [dict(x='y', z=None)], ''), ('a.f', dict(g=0.5), 'word ' * 40)]
     text = write_config('/base.py', changes, 'title')
     path = tmp_path / 'c.py'
     path.write_text(text.replace("_base_ = '/base.py'", ''))
     cfg = Config.fromfile(path)
-    assert (cfg.a.b.c, cfg.a.b.d, cfg.e, cfg.a.f) == ((1, ), [dict(x='y', z=None)], 2, dict(g=0.5))
+    assert (cfg.a.b.c, cfg.a.b.d, cfg.a.f) == ((1, ), [dict(x='y', z=None)], dict(g=0.5))
     assert text.startswith("# title\n_base_ = '/base.py'\n") and '        # why not\n        c=(1,)' in text
     assert all(len(line) <= 120 for line in text.splitlines())
     with pytest.raises(ConfigError, match='plain|numbers'):
-        write_config('/base.py', [Change('a', [dict(type=dict)])], 'title')
+        write_config('/base.py', [('a', [dict(type=dict)], '')], 'title')
 
 
 def best(work_dir):

@@ -35,11 +35,6 @@ OF_OBJECTS = Fit(measure_objects, look_at_objects, factor_for_objects, fit_detec
 OF_MAPS = Fit(measure_maps, look_at_maps, factor_for_maps, None, 'images')
 
 
-def fit_of(cfg) -> Fit | None:
-    """Return how a config is fitted; None for other models than detectors and segmentors."""
-    return task_of(cfg).part('fit')
-
-
 class Look(NamedTuple):
     """The result of `look`.
 
@@ -60,7 +55,7 @@ def look(cfg, epoch_length: int = None, images: int = None) -> Look:
         images: The images of a batch, over all processes, if known.
     """
     facts, warnings = {}, []
-    if fit := fit_of(cfg):
+    if fit := task_of(cfg).part('fit'):
         measured = fit.measure(cfg)
         if measured:
             fit.look(cfg, measured, facts, warnings)

@@ -21,7 +21,6 @@ from .geometry import (
     rounded,
     zooms,
 )
-from .writing import Change, Code
 
 #: The size in tokens below which an object is hard to see, and that which the median object gets.
 SMALL, _OBJECT = 0.5, 1.
@@ -95,65 +94,62 @@ def factor_for_objects(cfg, step, objects):
     return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
 
 
-def fit_detector(cfg, objects, changes, keeps_rate: bool) -> dict:
+def fit_detector(cfg, objects, keeps_rate: bool) -> dict:
     """Change anchors, limits on the number of objects, filters, the share of rare classes and the learning rate.
 
     Args:
-        cfg: The config; its learning rate is changed.
+        cfg: The config, which is changed.
         objects: `xcit_dense.config.fit.objects.Objects`.
-        changes: The list of changes of the config, which is extended.
         keeps_rate: Whether the learning rate stays.
 
     Returns:
-        The reasons, by the keys that were changed in the config itself.
+        The reasons, by the keys that were changed; that of several is at the first.
     """
-    boxes = objects.boxes[:, 2:] * zooms(resize_of(cfg) or {}, objects.boxes[:, :2])
-    changes += [*_anchors(cfg, boxes), *_numbers(cfg, objects), *_filter(cfg, objects)]
-    changes += _balance(cfg, objects, changes)
+    boxes, whys = objects.boxes[:, 2:] * zooms(resize_of(cfg) or {}, objects.boxes[:, :2]), {}
+    for values, why in (_anchors(cfg, boxes), _numbers(cfg, objects), _filter(objects)):
+        cfg.merge_from_dict(values)
+        whys.update(dict.fromkeys([*values][:1], why))
+    whys |= _balance(cfg, objects)
     size = cfg.train_dataloader.get('batch_size') or 1
-    return {} if keeps_rate else _fit_rate(cfg, size * objects.total / objects.count)
+    return whys if keeps_rate else whys | _fit_rate(cfg, size * objects.total / objects.count)
 
 
 def _anchors(cfg, boxes):
+    """Return anchors that fit, as values by key, and the reason."""
     anchors = anchors_of(cfg)
     if anchors is None or not are_poor(best_ious(boxes, anchors.shapes), anchors.least):
-        return []
+        return {}, ''
     fitted = fit_anchors(boxes, anchors.generator)
     if fitted is None:
-        return []
+        return {}, ''
     before, after = ((best_ious(boxes, shapes) >= anchors.positive).mean()
                      for shapes in (anchors.shapes, fitted.shapes))
-    why = f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}'
-    changes = []
-    for name, value in fitted.arguments.items():
-        changes.append(Change(f'{anchors.key}.{name}', value, why))
-        why = ''
-    return changes
+    return {f'{anchors.key}.{name}': value for name, value in fitted.arguments.items()}, (
+        f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}')
 
 
 def _numbers(cfg, objects):
+    """Return limits on the number of objects, as values by key, and the reason."""
     most, usual = objects.most(100), objects.most(50)
-    changes, why = [], f'images have a median of {counted(usual, "objects")}, and up to {most}'
     wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in objects_kept(cfg.model)}
-    changes += [Change(key, wanted[key]) for key, now in objects_kept(cfg.model).items()
-                if now < (2 if 'rpn' in key else 1) * most]
-    for key in [change.key.replace('max_per_img', 'nms_pre') for change in changes]:
-        now, least = at(cfg, key), 2 * wanted[key.replace('nms_pre', 'max_per_img')]
-        if isinstance(now, int) and now < least:
-            changes.append(Change(key, rounded(least, 100)))
+    values = {key: wanted[key] for key, now in objects_kept(cfg.model).items()
+              if now < (2 if 'rpn' in key else 1) * most}
+    for key in [*values]:
+        before = key.replace('max_per_img', 'nms_pre')
+        now = at(cfg, before)
+        if isinstance(now, int) and now < 2 * wanted[key]:
+            values[before] = rounded(2 * wanted[key], 100)
     # at most a half and a quarter of these are objects
     for key, share in (('model.train_cfg.rpn.sampler.num', 3), ('model.train_cfg.rcnn.sampler.num', 1)):
         now, least = at(cfg, key), min(rounded(share * usual, 32), _MOST_SAMPLES)
         if isinstance(now, int) and now < least:
-            changes.append(Change(key, least))
-    return [Change(key, value, '' if place else why) for place, (key, value, _) in enumerate(changes)]
+            values[key] = least
+    return values, f'images have a median of {counted(usual, "objects")}, and up to {most}'
 
 
-def _filter(cfg, objects):
-    if not objects.too_small:
-        return []
-    return [Change('train_dataloader.dataset.filter_cfg.min_size', 1,
-                   f'otherwise {counted(objects.too_small, "images")} would be too small to be used')]
+def _filter(objects):
+    return ({'train_dataloader.dataset.filter_cfg.min_size': 1} if objects.too_small else {},
+            f'otherwise {counted(objects.too_small, "images")} would be too small to be used')
 
 
 class Fitted(NamedTuple):
@@ -221,19 +217,15 @@ def _fit_rate(cfg, objects):
             f'{_OBJECTS}'}
 
 
-def _balance(cfg, objects, changes):
-    """Return the change that repeats images of rare classes, if there are both rare and frequent ones."""
+def _balance(cfg, objects):
+    """Repeat images of rare classes, if there are both rare and frequent ones; return the reason by key."""
     shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
     dataset, *others = datasets(cfg, LOADERS[:1])
-    key = dataset.key
     rare = {name: share for name, share in shares.items()
             if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
-    if not rare or others or key != 'train_dataloader.dataset':
-        return []
-    pipeline = next((change for change in changes if change.key == f'{key}.pipeline'), None)
-    if pipeline:
-        changes.remove(pipeline)
-    inner = f'dict(_base_.{key}, pipeline={pipeline.value})' if pipeline else f'_base_.{key}'
-    threshold = round(min(9 * min(rare.values()), 0.3), 4)
-    return [Change(key, dict(_delete_=True, type='ClassBalancedDataset', oversample_thr=threshold, dataset=Code(inner)),
-                   f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')]
+    if not rare or others or dataset.key != 'train_dataloader.dataset':
+        return {}
+    cfg.train_dataloader.dataset = dict(type='ClassBalancedDataset', dataset=cfg.train_dataloader.dataset,
+                                        oversample_thr=round(min(9 * min(rare.values()), 0.3), 4))
+    return {dataset.key: f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an '
+            'epoch'}

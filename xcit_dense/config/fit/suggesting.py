@@ -2,8 +2,10 @@
 import copy
 import math
 import re
+import textwrap
+from typing import Any, NamedTuple
 
-from ..._utils.text import counted
+from ..._utils.text import counted, shown
 from ...data.datasets import LOADERS, datasets
 from ...errors import ConfigError, DataError
 from ...tasks import task_of
@@ -13,17 +15,15 @@ from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, set_length
 from ..loading import read_config
-from . import fit_of
 from .geometry import resize_of, rounded
-from .writing import Change, Code, write_config
 
 #: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
 _ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
 #: The most epochs, however small the data is; and the number of validations of a run that is made longer.
 _MOST_EPOCHS, _VALIDATIONS = 300, 10
-_ASKED = 'as requested'
-#: The keys of a loader that are written in addition to its images.
-_OF_LOADERS = ('batch_size', 'num_workers', 'persistent_workers', 'prefetch_factor')
+_ASKED, _WIDTH = 'as requested', 120
+#: The keys of a data set that are not about which data it is; and one of a model that is.
+_OF_IMAGES, _OF_DATA = ('pipeline', 'filter_cfg'), ('.num_classes', )
 
 
 def suggest(cfg, base, source: str, settings=None) -> str:
@@ -41,30 +41,31 @@ def suggest(cfg, base, source: str, settings=None) -> str:
         DataError: The data cannot be measured.
     """
     check_kind(cfg)
-    fit = fit_of(cfg)
+    fit = task_of(cfg).part('fit')
     measured = fit.measure(cfg)
     if measured is None:
         raise DataError('--suggest needs training data on a local disk: a COCO file with objects, or label maps whose '
                         'pixels are numbers of classes')
     asked = {name for name, value in vars(settings).items() if value is not None} if settings else set()
-    own, after, whys, changes = read_config(base), copy.deepcopy(cfg), {}, []
-    factor, why = (1., '') if 'image_size' in asked else _enlarge(after, fit, measured)
-    if factor != 1. or asked & {'image_size', 'augment'}:
-        changes += write_images(own, after, why or _ASKED)
+    fitted, whys = copy.deepcopy(cfg), {}
+    factor, why = (1., '') if 'image_size' in asked else _enlarge(fitted, fit, measured)
+    if factor != 1.:
+        whys['train_dataloader.dataset.pipeline'] = why
     if 'batch_size' not in asked:
-        whys |= _fit_batch(after, factor, measured.count)
-    size = after.train_dataloader.get('batch_size') or 1
+        whys |= _fit_batch(fitted, factor, measured.count)
+    size = fitted.train_dataloader.get('batch_size') or 1
     if fit.change:
-        whys |= fit.change(after, measured, changes, keeps_rate=bool(asked & {'lr', 'batch_size'}))
+        whys |= fit.change(fitted, measured, keeps_rate=bool(asked & {'lr', 'batch_size'}))
     if not asked & {'epochs', 'iterations'}:
-        whys |= fit_schedule(after, -(-measured.count // size))
-    changes += _others(own, cfg, after, whys)
+        whys |= fit_schedule(fitted, -(-measured.count // size))
+    changes = [(key, value, whys.get(key) or (_ASKED if asked and at(cfg, key) == value else ''))
+               for key, value in _changed(read_config(base), fitted).items()]
     return write_config(base, changes, f'Suggested by train --suggest for {source}: {measured.in_words}.')
 
 
 def check_kind(cfg):
     """Raise `ConfigError` if a config is not for a detector or segmentor: there is nothing to suggest."""
-    if fit_of(cfg) is None:
+    if task_of(cfg).fit is None:
         raise ConfigError(f'--suggest is for detectors and segmentors, not for {task_of(cfg).name}')
 
 
@@ -80,17 +81,33 @@ def _enlarge(cfg, fit, measured):
     return factor, why
 
 
-def _others(own, asked, cfg, whys):
-    """Return the changes outside of images, data and model: those that were requested, and what follows from them."""
-    found = {}
-    for part in (*LOADERS, 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
+def _changed(own, cfg) -> dict:
+    """Return what a config has that its file has not, by dotted key, except the data and the weights to start from.
+
+    Lists are whole; a dict of another type is whole too, and replaces that of the file.
+
+    Raises:
+        ConfigError: A loader has several data sets.
+    """
+    cfg, found = copy.deepcopy(cfg), {}
+    for loader in LOADERS:
+        members = datasets(cfg, [loader])
+        if len(members) > 1:
+            raise ConfigError(f'--suggest cannot change the images of {loader}: it supports only loaders with one data '
+                              'set')
+        for dataset, other in zip(members, datasets(own, [loader]), strict=False):
+            kept = {key: dataset[key] for key in _OF_IMAGES if key in dataset}
+            dataset.clear()
+            dataset.update({**other, **kept})
+    for part in (*LOADERS, 'model', 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
                  'param_scheduler'):
-        for key, _, value in differences(own.get(part), cfg.get(part), part):
-            if part not in LOADERS or key.partition('.')[2] in _OF_LOADERS:
-                whole = re.split(r'\.\d', key)[0]  # a list is written as a whole
-                found[whole] = value if whole == key else at(cfg, whole)
-    return [Change(key, value, whys.get(key) or (_ASKED if at(asked, key) == value else ''))
-            for key, value in found.items()]
+        for key, old, value in differences(own.get(part), cfg.get(part), part, by_type=True):
+            whole = re.split(r'\.\d', key)[0]
+            if key.endswith(_OF_DATA) or '.init_cfg' in key:
+                continue
+            replaced = whole == key and isinstance(old, dict) and isinstance(value, dict)
+            found[whole] = dict(_delete_=True, **value) if replaced else at(cfg, whole)
+    return found
 
 
 def _fit_batch(cfg, factor, images):
@@ -109,78 +126,6 @@ def _fit_batch(cfg, factor, images):
         'larger images, so that a step has the same number of pixels' if max(of_pixels, least) == size else
         f'so that an epoch of {counted(images, "images")} has more steps') + '; the learning rate stays',
             'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
-
-
-def write_images(own, cfg, why: str) -> list:
-    """Return the changes of everything that images pass through.
-
-    Args:
-        own: The config without the changes.
-        cfg: The config with the changes.
-        why: The reason.
-
-    Raises:
-        ConfigError: A loader has several data sets.
-    """
-    names, uses = {}, []
-    for loader in LOADERS:
-        usual = 'train_pipeline' if loader == LOADERS[0] else 'test_pipeline'
-        for dataset in datasets(cfg, [loader]):
-            key = dataset.key
-            if 'datasets.' in key or not dataset.get('pipeline'):
-                raise ConfigError(f'--suggest cannot change the images of {key}: it supports only loaders with one '
-                                  'data set')
-            uses += _uses(own, cfg, key, f'{loader}.dataset',
-                          lambda node, usual=usual: _name(names, node['pipeline'], usual))
-    for key in ('size', 'batch_augments'):
-        uses.append(Change(f'model.data_preprocessor.{key}', at(cfg, f'model.data_preprocessor.{key}')))
-    for key in ('crop_size', 'stride'):
-        uses.append(Change(f'model.test_cfg.{key}', at(cfg, f'model.test_cfg.{key}')))
-    # a pipeline must be defined before it is used
-    pipelines = [Change(name, value, '' if place else why) for place, (name, value) in enumerate(names.items())]
-    return [*pipelines, *(change for change in uses if change.value is not None)]
-
-
-def _name(names, pipeline, usual):
-    """Return the name of the variable for a pipeline; loaders may share one."""
-    name = next((name for name, other in names.items() if other == pipeline), None)
-    if name is None:
-        name = usual if usual not in names else f'{usual}_{len(names)}'
-        names[name] = pipeline
-    return Code(name)
-
-
-def _uses(own, cfg, key, whole, name_of):
-    """Return the changes that set the pipelines of a data set, and of a data set around it that mixes its images.
-
-    Args:
-        own: The config without the changes.
-        cfg: The config with the changes.
-        key: The key of the data set.
-        whole: The key of the outermost data set.
-        name_of: Returns the variable for a node with a pipeline.
-    """
-    inner, changes = name_of(at(cfg, key)), []
-    outer = key
-    while outer != whole:
-        outer = outer.removesuffix('.dataset')
-        if not at(cfg, outer).get('pipeline'):
-            continue
-        if outer == whole and at(own, whole).get('type') != at(cfg, whole)['type']:  # a new data set around it
-            return [Change(whole, dict(_delete_=True, type=at(cfg, whole)['type'], pipeline=name_of(at(cfg, whole)),
-                                       dataset=Code(_inside(whole, key, inner))))]
-        changes.append(Change(f'{outer}.pipeline', name_of(at(cfg, outer))))
-    return [Change(f'{key}.pipeline', inner), *changes]
-
-
-def _inside(whole, key, pipeline):
-    """Return code for the data set of the base with another pipeline in the data set at a key."""
-    path = key.replace(f'{whole}.dataset', whole, 1)
-    code = f'dict(_base_.{path}, pipeline={pipeline})'
-    while path != whole:
-        path = path.removesuffix('.dataset')
-        code = f'dict(_base_.{path}, dataset={code})'
-    return code
 
 
 def fit_schedule(cfg, epoch_length: int) -> dict:
@@ -228,3 +173,69 @@ def _space(cfg, length):
     saving = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     if saving.get('interval') == now and saving.get('by_epoch', True):
         saving['interval'] = interval
+
+
+def write_config(base, changes, title: str) -> str:
+    """Return the text of a config.
+
+    Args:
+        base: The file of the config that is changed.
+        changes: Dotted key, value and reason of each; '' if the reason of the previous one covers it. Values consist
+            of numbers, texts, lists and dicts.
+        title: The first comment.
+
+    Raises:
+        ConfigError: A value cannot be written, such as the class of a pure-Python config.
+    """
+    tree = {}
+    for key, value, why in changes:
+        *folders, name = key.split('.')
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[name] = _Leaf(value, why)
+    lines = [*_comment(title, ''), f'_base_ = {str(base)!r}']
+    for name, node in tree.items():
+        lines += ['', *_entry(name, node, '')]
+    return '\n'.join(lines) + '\n'
+
+
+class _Leaf(NamedTuple):
+    value: Any
+    why: str = ''
+
+
+def _entry(name, node, indent):
+    """Return the lines of one name with its value, which is a `_Leaf` or a dict of entries."""
+    equals, comment = '=' if indent else ' = ', []
+    if isinstance(node, _Leaf):
+        comment, text = _comment(node.why, indent), f'{indent}{name}{equals}{_code(node.value, indent)}'
+        if not isinstance(node.value, dict) or len(text) <= _WIDTH:
+            return [*comment, *text.splitlines()]
+        node = {key: _Leaf(part) for key, part in node.value.items()}
+    lines = [*comment, f'{indent}{name}{equals}dict(']
+    for key, part in node.items():
+        entry = _entry(key, part, f'{indent}    ')
+        lines += [*entry[:-1], f'{entry[-1]},']
+    return [*lines, f'{indent})']
+
+
+def _comment(text, indent):
+    return textwrap.wrap(text, _WIDTH, initial_indent=f'{indent}# ', subsequent_indent=f'{indent}# ')
+
+
+def _code(value, indent):
+    """Return Python code for a value; a list of dicts gets one line per dict."""
+    if isinstance(value, dict):
+        return 'dict(' + ', '.join(f'{key}={_code(part, indent)}' for key, part in value.items()) + ')'
+    if isinstance(value, (list, tuple)):
+        inner = f'{indent}    '
+        marks = '[]' if isinstance(value, list) else '()'
+        parts = [_code(part, inner) for part in value]
+        if any(isinstance(part, (dict, list)) for part in value):
+            return '\n'.join([marks[0], *(f'{inner}{part},' for part in parts), f'{indent}{marks[1]}'])
+        comma = ',' if len(parts) == 1 and marks == '()' else ''
+        return f'{marks[0]}{", ".join(parts)}{comma}{marks[1]}'
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    raise ConfigError(f'--suggest can write only numbers, texts, lists and dicts; this config has {shown(value)}')
