@@ -77,7 +77,6 @@ def _run(args):
     from ..predict.exported import config_of, open_exported
     from ..predict.files import find_sources, is_video, predict_files
     from ..predict.predictor import build_predictor
-    from ..predict.tiled import Tiled
     from ..predict.tiles import tiling_of
     from ..predict.video import import_av, predict_video
     video = is_video(args.images)
@@ -104,5 +103,5 @@ def _run(args):
     root, paths = find_sources(args.images, cfg)
     predictor = build_predictor(cfg, checkpoint, args.score_thr, ids_from=args.ids_from, dtype=args.dtype)
     if tiling:
-        predictor = Tiled(predictor, tiling)
+        predictor.reader = predictor.tiled_reader(tiling)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

@@ -91,7 +91,7 @@ def _run(args):
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
     from ..export.metadata import check_task, compare_with_config
-    from ..predict.drawing_hook import DrawingHook
+    from ..predict.drawing import DrawingHook
     from ..predict.exported import as_checkpoint, is_exported, open_exported
     from ..report.hooks import ReportHook
     from ..train.evaluation import set_fast_evaluation

@@ -5,11 +5,14 @@ import torch
 from mmengine.model import revert_sync_batchnorm
 from torch import Tensor, nn
 
+from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
-from .boxes import ANY, MISSING, Anchors, Decoder, align_rois, pad_to, rows, suppress_groups, top
-from .detector_checks import check_detector, each, iou_threshold_of
+from .boxes import ANY, MISSING, Align, Anchors, Decoder, pad_to, rows, suppress_groups, top
 from .image import Preprocessing
+
+#: Supported keys of ``nms``; ``split_thr``, from which mmcv works class by class, changes nothing here.
+_NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr'}
 
 
 class DetectorGraph(nn.Module):
@@ -183,30 +186,6 @@ class BoxStage(nn.Module):
         return self.decode(boxes, deltas[:, :, 0], limits)
 
 
-class Align(nn.Module):
-    """mmdet's ``SingleRoIExtractor``: RoIAlign for each box, on the level that fits its size."""
-
-    def __init__(self, extractor):
-        super().__init__()
-        layer = extractor.roi_layers[0]
-        self.strides = [float(stride) for stride in extractor.featmap_strides]
-        self.size, self.sampling_ratio, self.aligned = list(layer.output_size), layer.sampling_ratio, layer.aligned
-        self.finest = extractor.finest_scale
-
-    def forward(self, maps, boxes: Tensor) -> Tensor:
-        """Return features (B * n, C, h, w) of boxes (B, n, 4)."""
-        images = torch.arange(boxes.shape[0])[:, None, None].expand(-1, boxes.shape[1], 1).to(boxes.dtype)
-        rois = torch.cat([images, boxes], -1).flatten(0, 1)
-        sizes = rois[:, 3:] - rois[:, 1:3]
-        # floor(log2(scale)) without a logarithm, which differs between runtimes
-        scale = sizes.prod(1).sqrt() / self.finest + 1e-6
-        places = sum((scale >= 2**level).long() for level in range(1, len(self.strides)))
-        if len(self.strides) == 1:
-            places = torch.zeros_like(scale, dtype=torch.int64)
-        return align_rois(list(maps[:len(self.strides)]), rois, places, self.strides, self.size, self.sampling_ratio,
-                          self.aligned)
-
-
 def _longest(num, limit):
     """Return the largest of ``num``, at least 1, as a size that tracing accepts."""
     longest = num.max().clamp(min=1).item()
@@ -218,3 +197,104 @@ def _longest(num, limit):
 def _by_anchor(values, channels):
     """Reshape (B, anchors * channels, h, w) to (B, h * w * anchors, channels)."""
     return values.permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, channels))
+
+
+def iou_threshold_of(cfg) -> float:
+    """Return the IoU threshold of a ``test_cfg``."""
+    return cfg.nms.get('iou_threshold', cfg.nms.get('iou_thr'))
+
+
+def each(part):
+    """Return the parts of all stages as a list, also if there is only one."""
+    return part if isinstance(part, nn.ModuleList) else [part]
+
+
+def check_detector(model: nn.Module):
+    """Check that the graph supports all parts of a detector.
+
+    Raises:
+        ConfigError: It does not; the message names the key, the value and the fix.
+    """
+    _check_type(model, 'model', 'FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet',
+                'SingleStageDetector')
+    _check_type(model.data_preprocessor, 'model.data_preprocessor', 'DetDataPreprocessor')
+    if hasattr(model, 'roi_head'):
+        _check_dense(model.rpn_head, 'model.rpn_head', 'model.test_cfg.rpn', 'RPNHead')
+        _check_roi_head(model.roi_head, 'model.roi_head', 'model.test_cfg.rcnn')
+    else:
+        _check_dense(model.bbox_head, 'model.bbox_head', 'model.test_cfg', 'RetinaHead')
+        smallest = model.bbox_head.test_cfg.get('min_bbox_size', -1)
+        _check(smallest <= 0, 'model.test_cfg.min_bbox_size', smallest, 'it counts pixels of the image before '
+               'resizing, but the graph only has the image after it. Set it to 0')
+
+
+def _check_dense(head, key, test_key, kind):
+    _check_type(head, key, kind)
+    _check_type(head.prior_generator, f'{key}.anchor_generator', 'AnchorGenerator')
+    _check_coder(head.bbox_coder, f'{key}.bbox_coder')
+    _check_loss(head.loss_cls, f'{key}.loss_cls', 'CrossEntropyLoss or FocalLoss')
+    _check_test_cfg(head.test_cfg, test_key)
+    _check(head.test_cfg.get('nms_pre', -1) > 0, f'{test_key}.nms_pre', head.test_cfg.get('nms_pre'), 'a graph needs a '
+           'fixed number of boxes. Set it, for example to 1000')
+
+
+def _check_roi_head(roi_head, key, test_key):
+    _check_type(roi_head, key, 'StandardRoIHead', 'CascadeRoIHead')
+    _check(not roi_head.with_shared_head, f'{key}.shared_head.type',
+           type(getattr(roi_head, 'shared_head', None)).__name__, 'export supports no shared head')
+    for head in each(roi_head.bbox_head):
+        _check_type(head, f'{key}.bbox_head', 'Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead')
+        _check_coder(head.bbox_coder, f'{key}.bbox_head.bbox_coder')
+        _check_loss(head.loss_cls, f'{key}.bbox_head.loss_cls', 'CrossEntropyLoss')
+        for part in ('with_cls', 'with_reg'):
+            _check(getattr(head, part), f'{key}.bbox_head.{part}', False, 'the graph needs both. Set it to True')
+    for name in ('bbox_roi_extractor', 'mask_roi_extractor')[:1 + roi_head.with_mask]:
+        for part in each(getattr(roi_head, name)):
+            _check_type(part, f'{key}.{name}', 'SingleRoIExtractor')
+            layer = part.roi_layers[0]
+            _check_type(layer, f'{key}.{name}.roi_layer', 'RoIAlign')
+            _check(layer.pool_mode == 'avg', f'{key}.{name}.roi_layer.pool_mode', layer.pool_mode,
+                   "runtimes compute it differently. Use 'avg'")
+    if roi_head.with_mask:
+        threshold = roi_head.test_cfg.mask_thr_binary
+        _check(threshold >= 0, f'{test_key}.mask_thr_binary', threshold, 'a negative value means masks with 256 levels '
+               'instead of binary ones, which exported files do not support. Set it to 0.5')
+        for head in each(roi_head.mask_head):
+            _check_type(head, f'{key}.mask_head', 'FCNMaskHead')
+            _check(head.upsample_method != 'carafe', f'{key}.mask_head.upsample_cfg.type', 'carafe',
+                   "ONNX has no such op. Use 'deconv'")
+    _check_test_cfg(roi_head.test_cfg, test_key)
+
+
+def _check_test_cfg(cfg, key):
+    nms = cfg.get('nms') or {}
+    _check(nms, f'{key}.nms', cfg.get('nms'), "the graph needs NMS. Use dict(type='nms', iou_threshold=0.5)")
+    _check(nms.get('type', 'nms') == 'nms', f'{key}.nms.type', nms.get('type'), "ONNX has only plain NMS. Use "
+           "type='nms', and compare the AP of both with `test`")
+    for name, value in nms.items():
+        _check(name in _NMS_KEYS, f'{key}.nms.{name}', value, 'the graph does not support it. Remove it')
+    _check(cfg.get('max_per_img', -1) > 0, f'{key}.max_per_img', cfg.get('max_per_img'), 'a graph needs a limit. Set '
+           'it, for example to 100')
+
+
+def _check_coder(coder, key):
+    _check_type(coder, key, 'DeltaXYWHBBoxCoder')
+    _check(not coder.add_ctr_clamp, f'{key}.add_ctr_clamp', True, 'the graph does not support it. Remove it')
+    _check(coder.clip_border, f'{key}.clip_border', False, 'the graph clips boxes at the border. Remove it')
+
+
+def _check_loss(loss, key, instead):
+    _check(not getattr(loss, 'custom_cls_channels', False), f'{key}.type', type(loss).__name__,
+           f'export supports {instead}')
+
+
+def _check_type(part, key, *names):
+    """Raise `ConfigError` unless a part has exactly one of mmdet's classes: a derived class may do anything."""
+    kind = type(part)
+    _check(kind.__name__ in names and kind.__module__.partition('.')[0] in ('mmdet', 'mmcv'), f'{key}.type',
+           kind.__name__, f'export supports {" or ".join(names)}')
+
+
+def _check(fits, key, value, remedy):
+    if not fits:
+        raise ConfigError(f'{key}={value!r} cannot be exported: {remedy}')

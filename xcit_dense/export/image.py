@@ -1,6 +1,5 @@
 """What a model's preprocessor does with an image, inside the graph."""
 import torch
-from mmengine.model import ImgDataPreprocessor
 from torch import Tensor, nn
 
 from ..compat.mmengine_private import swaps_channels
@@ -24,11 +23,13 @@ class Preprocessing(nn.Module):
 
     def __init__(self, preprocessor):
         super().__init__()
-        if _is_of_mmseg(preprocessor):
+        # the class that has the forward: a derived class may change anything else
+        kind = next((kind.__name__ for kind in type(preprocessor).__mro__ if 'forward' in vars(kind)), None)
+        if kind == 'SegDataPreProcessor':
             swaps, self.pad_value = preprocessor.channel_conversion, preprocessor.pad_val
             padding = preprocessor.test_cfg or {}
             self.pad_size, self.pad_divisor = padding.get('size'), padding.get('size_divisor') or 1
-        elif _forward_of(preprocessor) in _forwards_of_detectors():
+        elif kind in ('DetDataPreprocessor', 'ImgDataPreprocessor'):
             swaps, self.pad_value = swaps_channels(preprocessor), preprocessor.pad_value
             self.pad_divisor = preprocessor.pad_size_divisor
         else:
@@ -85,23 +86,3 @@ class Preprocessing(nn.Module):
     def _of_rgb(self, values):
         values = values.flatten().tolist()
         return values[::-1] if self.is_bgr else values
-
-
-def _forward_of(preprocessor):
-    return getattr(type(preprocessor), 'forward', None)
-
-
-def _is_of_mmseg(preprocessor):
-    try:
-        from mmseg.models import SegDataPreProcessor
-    except ImportError:
-        return False
-    return _forward_of(preprocessor) is SegDataPreProcessor.forward
-
-
-def _forwards_of_detectors():
-    try:
-        from mmdet.models import DetDataPreprocessor
-    except ImportError:
-        return [ImgDataPreprocessor.forward]
-    return [DetDataPreprocessor.forward, ImgDataPreprocessor.forward]

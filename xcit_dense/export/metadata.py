@@ -60,37 +60,30 @@ def resize_rule(cfg) -> dict:
         ConfigError: The test pipeline of the config has a step that the rule cannot express.
     """
     dataset, rule = test_dataset(cfg), dict(rule='none')
-    for step in (dataset.get('pipeline') or ())[1:]:
+    steps = dataset.get('pipeline') or [dict(type='nothing')]
+    for step in steps[1:]:
         kind, name = class_of(dataset, 'TRANSFORMS', step['type']), type_name(step['type'])
         if reads_annotations(kind) or name.startswith('Pack'):
             continue
-        if name != 'Resize' or rule['rule'] != 'none':
-            raise _not_exported(f'the step {name}', 'supports only loading and one Resize' if name != 'Resize' else
-                                'supports only one Resize')
-        if odd := {key: value for key, value in step.items()
-                   if key not in _OF_RESIZE and value not in _LEFT_OUT.get(key, ())}:
-            raise _not_exported(f'the step Resize with {", ".join(f"{key}={value!r}" for key, value in odd.items())}',
-                                'supports only scale and keep_ratio')
+        _check(name == 'Resize', f'the step {name}', 'supports only loading and one Resize')
+        _check(rule['rule'] == 'none', f'the step {name}', 'supports only one Resize')
+        odd = [f'{key}={value!r}' for key, value in step.items()
+               if key not in _OF_RESIZE and value not in _LEFT_OUT.get(key, ())]
+        _check(not odd, f'the step Resize with {", ".join(odd)}', 'supports only scale and keep_ratio')
         scale = step.get('scale')
         scale = [scale, scale] if isinstance(scale, int) else list(scale or ())
-        if len(scale) != 2:
-            raise _not_exported(f'the step Resize with scale={step.get("scale")!r}', 'needs width and height')
+        _check(len(scale) == 2, f'the step Resize with scale={step.get("scale")!r}', 'needs width and height')
         rule = dict(rule='keep_ratio', scale=scale) if step.get('keep_ratio') else dict(rule='fixed', size=scale)
-    _check_loader(dataset)
+    name, reads = type_name(steps[0]['type']), steps[0].get('color_type', 'color')
+    _check(name == 'LoadImageFromFile' and reads in ('color', 'color_ignore_orientation'), f'the first step, {name}',
+           'supports only images of three channels as LoadImageFromFile reads them')
     return rule
 
 
-def _check_loader(dataset):
-    steps = dataset.get('pipeline') or [dict(type='nothing')]
-    name = type_name(steps[0]['type'])
-    if name != 'LoadImageFromFile' or steps[0].get('color_type', 'color') not in ('color', 'color_ignore_orientation'):
-        raise _not_exported(f'the first step, {name}', 'supports only images of three channels as LoadImageFromFile '
-                            'reads them')
-
-
-def _not_exported(what, words):
-    return ConfigError(f'{what} of test_dataloader.dataset.pipeline cannot be exported: a file {words}. Change the '
-                       'pipeline in your own config, or export only the backbone (--backbone)')
+def _check(fits, what, words):
+    if not fits:
+        raise ConfigError(f'{what} of test_dataloader.dataset.pipeline cannot be exported: a file {words}. Change the '
+                          'pipeline in your own config, or export only the backbone (--backbone)')
 
 
 def _versions():

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import numpy as np
 from mmengine.config import Config
-from mmengine.structures import PixelData
 
 from .._utils.files import OwnFiles
 from .._utils.text import counted, first_line, listed
 from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..errors import ConfigError, DataError, SetupError
+from .blending import scores_of
 from .exported import config_of, is_exported, open_exported
 from .merging import CutMasks
 from .predictor import build_predictor
-from .tiled import Tiled, draw_objects, fill_labels, find_objects, sample_of_labels, scores_of
 from .tiles import BigImage, tiling_of
 
 
@@ -183,23 +182,22 @@ class _Loaded:
                 raise
             raise DataError(f'{image} cannot be read: {first_line(error)}') from error
 
-    def _call(self, images, batch_size, tiling, to_result, to_tiled_result):
+    def _call(self, images, batch_size, tiling, to_result, **options):
         if batch_size < 1:
             raise ConfigError(f'batch_size must be at least 1, got {batch_size!r}')
         if tiling and batch_size > 1:
             raise ConfigError(f'batch_size={batch_size} cannot be used with tile: tiles are predicted one by one. '
                               'Omit one of them')
-        reader = Tiled(self._predictor, tiling).reader if tiling else self._predictor.reader
+        predictor = self._predictor
+        reader = predictor.tiled_reader(tiling) if tiling else predictor.reader
         several = isinstance(images, (list, tuple))
         images, results = list(images) if several else [images], []
         for start in range(0, len(images), batch_size):
             batch = [self._read(image, number, reader)
                      for number, image in enumerate(images[start:start + batch_size], start)]
-            if isinstance(batch[0], BigImage):
-                results.append(to_tiled_result(batch[0]))
-            else:
-                results += [to_result(image.picture, sample)
-                            for image, sample in zip(batch, self._predictor.samples(batch), strict=True)]
+            samples = ([predictor(batch[0], **options)] if isinstance(batch[0], BigImage) else
+                       predictor.samples(batch))
+            results += map(to_result, batch, samples)
         return results if several else results[0]
 
 
@@ -239,26 +237,17 @@ class LoadedDetector(_Loaded):
         threshold = self.threshold if threshold is None else threshold
         if np.isnan(threshold):  # no score is above it
             raise ConfigError(f'threshold must be a number, got {threshold}')
-        return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, threshold),
-                          partial(self._to_tiled_result, threshold))
+        return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, threshold))
 
-    def _to_result(self, threshold, picture, sample):
+    def _to_result(self, threshold, image, sample):
         sample = sample.cpu()
         sample.pred_instances = sample.pred_instances[sample.pred_instances.scores >= threshold]
         found = sample.pred_instances.numpy()
-        masks = found.masks.astype(bool) if 'masks' in found else None
+        masks = found.get('masks')
+        if masks is not None:
+            masks = CutMasks(masks, *image.size) if isinstance(masks, list) else masks.astype(bool)
         return Objects(found.bboxes, found.scores, found.labels, tuple(self.classes[i] for i in found.labels), masks,
-                       partial(self._predictor.drawing.draw, picture, sample, pred_score_thr=-1.))
-
-    def _to_tiled_result(self, threshold, image):
-        finds, has_masks = find_objects(self._predictor, image)
-        finds = [find for find in finds if find.score >= threshold]
-        size, labels = (image.height, image.width), np.array([find.label for find in finds], np.int64)
-        masks = CutMasks([find.mask for find in finds], *size) if has_masks else None
-        return Objects(np.array([find.box for find in finds], np.float32).reshape(-1, 4),
-                       np.array([find.score for find in finds], np.float32), labels,
-                       tuple(self.classes[i] for i in labels), masks,
-                       partial(draw_objects, self._predictor.drawing, image.picture(), finds, size))
+                       partial(self._predictor.drawing.draw, *image.shown(sample), pred_score_thr=-1.))
 
 
 class LoadedSegmentor(_Loaded):
@@ -280,21 +269,14 @@ class LoadedSegmentor(_Loaded):
             ConfigError, DataError: As for `LoadedDetector`.
         """
         return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, scores),
-                          partial(self._to_tiled_result, scores))
+                          scores=scores)
 
-    def _to_result(self, with_scores, picture, sample):
-        labels, logits = sample.pred_sem_seg.data, sample.get('seg_logits')
-        scores = scores_of(logits.data, labels) if with_scores and logits is not None else None
-        if with_scores and 'label_scores' in sample:  # of an exported file
+    def _to_result(self, with_scores, image, sample):
+        found, logits, scores = sample.pred_sem_seg.cpu(), sample.get('seg_logits'), None
+        if with_scores and logits is not None:
+            scores = scores_of(logits.data, sample.pred_sem_seg.data)
+        elif with_scores and 'label_scores' in sample:  # of an exported file, or of tiles
             scores = sample.label_scores.data[0].numpy()
-        drawn = type(sample)(metainfo=sample.metainfo, pred_sem_seg=PixelData(data=labels.cpu()))
-        return Regions(labels[0].cpu().numpy(), scores, partial(self._predictor.drawing.draw, picture, drawn))
-
-    def _to_tiled_result(self, with_scores, image):
-        labels = np.empty((image.height, image.width), np.int64)
-        scores = np.empty(labels.shape, np.float32) if with_scores else None
-        if not fill_labels(self._predictor, image, labels, scores):
-            scores = None
-        picture = image.picture()
-        return Regions(labels, scores, partial(self._predictor.drawing.draw, picture,
-                                               sample_of_labels(labels, picture)))
+        drawn = type(sample)(metainfo=sample.metainfo, pred_sem_seg=found)
+        return Regions(np.asarray(found.data[0]).astype(np.int64, copy=False), scores,
+                       partial(self._predictor.drawing.draw, *image.shown(drawn)))

@@ -8,6 +8,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from mmengine.structures import InstanceData
 from pycocotools import mask as mask_api
 
 from .tiles import Span, Tile
@@ -119,6 +121,30 @@ class Find(NamedTuple):
     mask: CutMask | None
     cut: bool
     tiles: frozenset
+
+
+def find_in_tiles(predict, image):
+    """Predict the objects of a `xcit_dense.predict.tiles.BigImage`.
+
+    Args:
+        predict: Function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU.
+        image: The `BigImage`.
+
+    Returns:
+        A data sample of mmdet, highest score first. If the model has masks, they are a list of `CutMask`.
+    """
+    from mmdet.structures import DetDataSample
+    finds, found = {}, {}
+    for tile, part in image.read():
+        found = dict(predict(part).pred_instances.numpy().items())
+        finds[tile] = finds_in(tile, found, image.size, image.margin)
+    merged = merge(finds, image.margin)
+    boxes = np.array([find.box for find in merged], np.float32).reshape(-1, 4)
+    objects = InstanceData(bboxes=torch.from_numpy(boxes), scores=torch.tensor([find.score for find in merged]),
+                           labels=torch.tensor([find.label for find in merged]).long())
+    if 'masks' in found:
+        objects.masks = [find.mask for find in merged]
+    return DetDataSample(metainfo=dict(ori_shape=image.size), pred_instances=objects)
 
 
 def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:

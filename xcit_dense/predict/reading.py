@@ -23,6 +23,10 @@ class ReadImage(NamedTuple):
     data: dict
     id: int
 
+    def shown(self, sample, longest: int = None) -> tuple:
+        """Return what to draw: image and sample as they are; those of images in tiles may be reduced."""
+        return self.picture, sample
+
 
 class ImageReader:
     """The pipeline of a data set without the steps that read annotations.

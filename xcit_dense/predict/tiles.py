@@ -1,10 +1,13 @@
 """How an image is cut into tiles, and images that are read so: in memory, or strip by strip if pyvips is installed."""
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import cv2
 import numpy as np
+import torch
+from mmengine.structures import InstanceData, PixelData
 
 from .._utils.text import first_line
 from ..errors import ConfigError, DataError
@@ -106,27 +109,23 @@ class TiledReader:
         loaded = self._reader.open(image, image_id)
         if self._tiling.fits(*loaded['img'].shape[:2]):
             return self._reader.prepare(loaded, image_id)
-        return BigImage(loaded, self._reader, self._tiling, image_id)
+        return BigImage(loaded, loaded['img'].shape[:2], self._reader, self._tiling, image_id)
 
 
 class BigImage:
     """An image that is larger than a tile, in memory.
 
     Args:
-        loaded: What the config's loader returns.
+        source: What the config's loader returns.
+        size: Height and width.
         reader: The `ImageReader` that prepares tiles.
         tiling: The tiles.
         image_id: The id of the image.
     """
 
-    def __init__(self, loaded, reader, tiling, image_id):
-        self._loaded = loaded
-        self._set(loaded['img'].shape[:2], reader, tiling, image_id)
-
-    def _set(self, size, reader, tiling, image_id):
-        (self.height, self.width), self._reader, self.id = size, reader, image_id
-        self.tiles = tiling.tiles(self.height, self.width)
-        self.margin = max(2, tiling.tile // 100)
+    def __init__(self, source, size, reader, tiling, image_id):
+        self._source, self.size, self._reader, self.id = source, tuple(size), reader, image_id
+        self.tiles, self.margin = tiling.tiles(*self.size), max(2, tiling.tile // 100)
 
     def read(self):
         """Yield pairs of a `Tile` and its `ReadImage`, row by row."""
@@ -138,18 +137,36 @@ class BigImage:
                     yield tile, self._reader.prepare(dict(loaded, img=part, img_shape=part.shape[:2],
                                                           ori_shape=part.shape[:2]), self.id)
 
-    def picture(self, longest: int = None) -> np.ndarray:
-        """Return the image as RGB (H, W, 3) uint8, reduced if a side is longer than ``longest``."""
-        share = min(1, (longest or max(self.height, self.width)) / max(self.height, self.width))
-        return self._picture(max(round(self.height * share), 1), max(round(self.width * share), 1))
+    def shown(self, sample, longest: int = None) -> tuple:
+        """Return what to draw: the image as RGB (h, w, 3) uint8, and its sample, at the same size.
+
+        Args:
+            sample: The sample of the image. Its masks are read one by one if they are drawn in the look of this
+                package.
+            longest: Both are reduced if a side is longer.
+        """
+        share = min(1, (longest or max(self.size)) / max(self.size))
+        height, width = (max(round(length * share), 1) for length in self.size)
+        # the pixels of the image that represent it in the picture
+        rows, columns = (((np.arange(reduced) + 0.5) * (length / reduced)).astype(np.int64)
+                         for length, reduced in zip(self.size, (height, width), strict=True))
+        if 'pred_sem_seg' in sample:
+            labels = torch.from_numpy(sample.pred_sem_seg.data[0][np.ix_(rows, columns)].astype(np.int64))
+            return self._picture(height, width), type(sample)(pred_sem_seg=PixelData(data=labels[None]))
+        found = sample.pred_instances
+        scale = torch.tensor([width / self.size[1], height / self.size[0]] * 2, dtype=torch.float32)
+        small = InstanceData(bboxes=found.bboxes * scale, labels=found.labels, scores=found.scores)
+        if 'masks' in found:
+            small.masks = [partial(mask.sampled, rows, columns) for mask in found.masks]
+        return self._picture(height, width), type(sample)(pred_instances=small)
 
     def _rows(self, spans):
         """Yield each span with the first row and the loader's output for at least the rows of the span."""
         for span in spans:
-            yield span, 0, self._loaded
+            yield span, 0, self._source
 
     def _picture(self, height, width):
-        picture = picture_of(self._loaded)
+        picture = picture_of(self._source)
         return picture if picture.shape[:2] == (height, width) else cv2.resize(
             picture, (width, height), interpolation=cv2.INTER_AREA)
 
@@ -164,25 +181,25 @@ class BigFile(BigImage):
     """
 
     def __init__(self, path, opened, reader, tiling, image_id):
-        self._path, self._opened = path, opened
-        self._set((opened.height, opened.width), reader, tiling, image_id)
+        super().__init__(path, (opened.height, opened.width), reader, tiling, image_id)
+        self._opened = opened
 
     def _rows(self, spans):
         import pyvips
-        region, done, strip = pyvips.Region.new(_opened(self._path)), 0, None
+        region, done, strip = pyvips.Region.new(_opened(self._source)), 0, None
         for span in spans:
             try:
-                new = _pixels(region.fetch(0, done, self.width, span.end - done), span.end - done, self._opened)
+                new = _pixels(region.fetch(0, done, self.size[1], span.end - done), span.end - done, self._opened)
             except pyvips.Error as error:
-                raise DataError(f'{self._path} cannot be read beyond row {done}: {first_line(error)}') from error
+                raise DataError(f'{self._source} cannot be read beyond row {done}: {first_line(error)}') from error
             strip = new if strip is None else np.concatenate([strip[len(strip) - (done - span.start):], new])
             done = span.end
             yield span, span.start, self._reader.open(strip, 0)
 
     def _picture(self, height, width):
         import pyvips
-        image = (_opened(self._path) if (height, width) == (self.height, self.width) else
-                 pyvips.Image.thumbnail(str(self._path), width, height=height, size='force', no_rotate=True))
+        image = (_opened(self._source) if (height, width) == self.size else
+                 pyvips.Image.thumbnail(str(self._source), width, height=height, size='force', no_rotate=True))
         picture = _pixels(image.write_to_memory(), image.height, image)
         return picture if picture.ndim == 3 else picture[..., None].repeat(3, 2)
 

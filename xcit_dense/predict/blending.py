@@ -1,0 +1,122 @@
+"""The labels of an image from the scores of its tiles, with weights that fall towards the border of a tile."""
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+
+import numpy as np
+import torch
+from mmengine.structures import PixelData
+
+
+def label_in_tiles(predict, image, threshold: float = None, scores: bool = False):
+    """Predict the pixels of a `BigImage`.
+
+    Args:
+        predict: Function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU.
+        image: The `BigImage`.
+        threshold: As for `blend`.
+        scores: Whether to keep the scores of the labels.
+
+    Returns:
+        A data sample of mmseg. Its ``pred_sem_seg`` is an array of uint16 in a temporary file; ``label_scores`` is only
+        there if it is wanted and the model keeps scores.
+    """
+    from mmseg.structures import SegDataSample
+    labels, found = array_on_disk(image.size, np.uint16), None
+    for place, outputs, means in blend((predict(part) for _, part in image.read()), image.tiles, threshold, scores):
+        labels[place] = outputs
+        if means is not None:
+            found = np.empty(image.size, np.float32) if found is None else found
+            found[place] = scores_of(means, torch.from_numpy(outputs)[None])
+    sample = SegDataSample(pred_sem_seg=PixelData(data=labels[None]))
+    if found is not None:
+        sample.label_scores = PixelData(data=torch.from_numpy(found)[None])
+    return sample
+
+
+def array_on_disk(shape, dtype) -> np.ndarray:
+    """Return an array in a temporary file, which is deleted with it."""
+    with TemporaryFile() as file:
+        return np.memmap(file, dtype, 'w+', shape=shape)
+
+
+def scores_of(logits, labels):
+    """Return the probabilities (H, W) of labels (1, H, W); a single output is already the probability of label 1."""
+    if len(logits) == 1:
+        found = torch.where(labels > 0, logits, 1 - logits)[0]
+    else:
+        best = logits.max(0).values
+        found = 1 / (logits - best).exp_().sum(0)
+    return found.float().cpu().numpy()
+
+
+def blend(samples, tiles, threshold: float = None, scores: bool = False):
+    """Yield the finished parts of an image, each pixel once.
+
+    Where tiles overlap, the score of a class is a weighted mean: the weight of a tile is highest in its middle and
+    falls linearly to its border. If a tile is so large that the model keeps no class scores, a pixel gets the label of
+    the tile whose middle is nearest. Memory holds the scores of one tile; what the tiles of a row share with those of
+    the next row is in temporary files.
+
+    Args:
+        samples: Iterable of a data sample for each of ``tiles``, on the CPU, in the same order.
+        tiles: The `Tile`s of `Tiling.tiles`.
+        threshold: For a model with a single output: the probability above which the label is 1.
+        scores: Whether to yield scores.
+
+    Yields:
+        Rows and columns of the part, as slices; the model's outputs (h, w) int64; and the mean scores (C, h, w)
+        float32, or None if they are not wanted or the tiles keep none.
+    """
+    rows, columns = ([span for _, span in sorted(set(pairs))] for pairs in (
+        [(tile.row, tile.y) for tile in tiles], [(tile.column, tile.x) for tile in tiles]))
+    sums = [_sum_of_weights(spans) for spans in (rows, columns)]
+    with TemporaryDirectory() as folder:
+        rest = None  # of the tile to the left
+        for tile, sample in zip(tiles, samples, strict=True):
+            logits = sample.get('seg_logits')
+            if logits is None:
+                yield _nearest(tile, sample, rows, columns)
+                continue
+            bottom, right = (spans[place + 1].start if place + 1 < len(spans) else spans[place].end
+                             for spans, place in ((rows, tile.row), (columns, tile.column)))
+            total = logits.data.float()
+            total *= _weights(tile.y)[:, None] * _weights(tile.x)
+            file = Path(folder, f'{tile.column}.npy')
+            if tile.row:
+                above = torch.from_numpy(np.load(file))
+                total[:, :above.shape[1]] += above
+            if bottom < tile.y.end:
+                np.save(file, total[:, bottom - tile.y.start:].numpy())
+            total = total[:, :bottom - tile.y.start]
+            if tile.column:
+                total[:, :, :rest.shape[2]] += rest
+            rest = total[:, :, right - tile.x.start:].clone()
+            total = total[:, :, :right - tile.x.start]
+            y, x = slice(tile.y.start, bottom), slice(tile.x.start, right)
+            if scores or len(total) == 1:
+                total /= sums[0][y, None] * sums[1][x]
+            labels = total.argmax(0) if len(total) > 1 else (total[0] > threshold).long()
+            yield (y, x), labels.numpy(), total if scores else None
+
+
+def _weights(span):
+    """Return the weights along an axis of a tile: 1 in the middle, above 0 at the borders."""
+    places = torch.arange(span.end - span.start)
+    weights = torch.minimum(places + 1, places.flip(0) + 1).float()
+    return weights / weights.max()
+
+
+def _sum_of_weights(spans):
+    total = torch.zeros(spans[-1].end)
+    for span in spans:
+        total[span.start:span.end] += _weights(span)
+    return total
+
+
+def _nearest(tile, sample, rows, columns):
+    """Return the part of the image that is nearer to the middle of this tile than to that of any other."""
+    y, x = (slice((spans[place - 1].end + span.start) // 2 if place else 0,
+                  (span.end + spans[place + 1].start) // 2 if place + 1 < len(spans) else span.end)
+            for spans, place, span in ((rows, tile.row, tile.y), (columns, tile.column, tile.x)))
+    inside = tuple(slice(part.start - span.start, part.stop - span.start) for part, span in ((y, tile.y), (x, tile.x)))
+    return (y, x), sample.pred_sem_seg.data[0].long().numpy()[inside], None
