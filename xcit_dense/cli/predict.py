@@ -75,10 +75,9 @@ def _run(args):
     from ..config.settings import Settings
     from ..errors import ConfigError
     from ..predict.exported import config_of, open_exported
-    from ..predict.files import find_sources, is_video, predict_files
+    from ..predict.files import find_sources, import_av, is_video, predict_files, predict_video
     from ..predict.predictor import build_predictor
     from ..predict.tiles import tiling_of
-    from ..predict.video import import_av, predict_video
     video = is_video(args.images)
     if args.frame_labels and not video:
         raise ConfigError('--frame-labels is only for videos; for images, label maps are always written')

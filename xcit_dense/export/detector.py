@@ -9,10 +9,21 @@ from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
 from .boxes import ANY, MISSING, Align, Anchors, Decoder, pad_to, rows, suppress_groups, top
-from .image import Preprocessing
+from .metadata import Preprocessing
 
 #: Supported keys of ``nms``; ``split_thr``, from which mmcv works class by class, changes nothing here.
 _NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr'}
+#: The classes of mmdet and mmcv that the graph supports, by the last part of their key in the config.
+_KINDS = dict(
+    model=('FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet', 'SingleStageDetector'),
+    data_preprocessor=('DetDataPreprocessor', ), rpn_head=('RPNHead', ), anchor_generator=('AnchorGenerator', ),
+    bbox_coder=('DeltaXYWHBBoxCoder', ), roi_head=('StandardRoIHead', 'CascadeRoIHead'),
+    bbox_head=('RetinaHead', 'Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead'),
+    bbox_roi_extractor=('SingleRoIExtractor', ), mask_roi_extractor=('SingleRoIExtractor', ), roi_layer=('RoIAlign', ),
+    mask_head=('FCNMaskHead', ))
+#: The values that their attributes must have.
+_NEEDED = dict(bbox_coder=dict(add_ctr_clamp=False, clip_border=True), roi_head=dict(with_shared_head=False),
+               bbox_head=dict(with_cls=True, with_reg=True), roi_layer=dict(pool_mode='avg'))
 
 
 class DetectorGraph(nn.Module):
@@ -215,84 +226,59 @@ def check_detector(model: nn.Module):
     Raises:
         ConfigError: It does not; the message names the key, the value and the fix.
     """
-    _check_type(model, 'model', 'FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet',
-                'SingleStageDetector')
-    _check_type(model.data_preprocessor, 'model.data_preprocessor', 'DetDataPreprocessor')
+    for key, part in _parts(model):
+        name, kind = key.rpartition('.')[2], type(part)
+        # exactly these classes: a derived one may do anything
+        _check(kind.__name__ in _KINDS[name] and kind.__module__.partition('.')[0] in ('mmdet', 'mmcv'), f'{key}.type',
+               kind.__name__, f'export supports {" or ".join(_KINDS[name])}')
+        for attribute, wanted in _NEEDED.get(name, {}).items():
+            value = getattr(part, attribute, wanted)
+            _check(value == wanted, f'{key}.{attribute}', value, f'the graph needs {wanted!r}')
+        if hasattr(part, 'loss_cls'):
+            _check(not getattr(part.loss_cls, 'custom_cls_channels', False), f'{key}.loss_cls.type',
+                   type(part.loss_cls).__name__, 'export supports CrossEntropyLoss and FocalLoss')
+        _check(getattr(part, 'upsample_method', '') != 'carafe', f'{key}.upsample_cfg.type', 'carafe',
+               "ONNX has no such op. Use 'deconv'")
     if hasattr(model, 'roi_head'):
-        _check_dense(model.rpn_head, 'model.rpn_head', 'model.test_cfg.rpn', 'RPNHead')
-        _check_roi_head(model.roi_head, 'model.roi_head', 'model.test_cfg.rcnn')
+        _check_test_cfg(model.rpn_head.test_cfg, 'model.test_cfg.rpn', ('max_per_img', 'nms_pre'))
+        _check_test_cfg(cfg := model.roi_head.test_cfg, 'model.test_cfg.rcnn', ('max_per_img', ))
+        _check(cfg.get('mask_thr_binary', 0) >= 0, 'model.test_cfg.rcnn.mask_thr_binary', cfg.get('mask_thr_binary'),
+               'a negative value means masks with 256 levels instead of binary ones. Set it to 0.5')
     else:
-        _check_dense(model.bbox_head, 'model.bbox_head', 'model.test_cfg', 'RetinaHead')
-        smallest = model.bbox_head.test_cfg.get('min_bbox_size', -1)
-        _check(smallest <= 0, 'model.test_cfg.min_bbox_size', smallest, 'it counts pixels of the image before '
-               'resizing, but the graph only has the image after it. Set it to 0')
+        _check_test_cfg(cfg := model.bbox_head.test_cfg, 'model.test_cfg', ('max_per_img', 'nms_pre'))
+        _check(cfg.get('min_bbox_size', -1) <= 0, 'model.test_cfg.min_bbox_size', cfg.get('min_bbox_size'),
+               'it counts pixels of the image before resizing, but the graph only has the image after it. Set it to 0')
 
 
-def _check_dense(head, key, test_key, kind):
-    _check_type(head, key, kind)
-    _check_type(head.prior_generator, f'{key}.anchor_generator', 'AnchorGenerator')
-    _check_coder(head.bbox_coder, f'{key}.bbox_coder')
-    _check_loss(head.loss_cls, f'{key}.loss_cls', 'CrossEntropyLoss or FocalLoss')
-    _check_test_cfg(head.test_cfg, test_key)
-    _check(head.test_cfg.get('nms_pre', -1) > 0, f'{test_key}.nms_pre', head.test_cfg.get('nms_pre'), 'a graph needs a '
-           'fixed number of boxes. Set it, for example to 1000')
-
-
-def _check_roi_head(roi_head, key, test_key):
-    _check_type(roi_head, key, 'StandardRoIHead', 'CascadeRoIHead')
-    _check(not roi_head.with_shared_head, f'{key}.shared_head.type',
-           type(getattr(roi_head, 'shared_head', None)).__name__, 'export supports no shared head')
-    for head in each(roi_head.bbox_head):
-        _check_type(head, f'{key}.bbox_head', 'Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead')
-        _check_coder(head.bbox_coder, f'{key}.bbox_head.bbox_coder')
-        _check_loss(head.loss_cls, f'{key}.bbox_head.loss_cls', 'CrossEntropyLoss')
-        for part in ('with_cls', 'with_reg'):
-            _check(getattr(head, part), f'{key}.bbox_head.{part}', False, 'the graph needs both. Set it to True')
-    for name in ('bbox_roi_extractor', 'mask_roi_extractor')[:1 + roi_head.with_mask]:
+def _parts(model):
+    """Yield the parts of a detector that the graph replaces, with their keys in the config, outer ones first."""
+    yield 'model', model
+    yield 'model.data_preprocessor', model.data_preprocessor
+    key = 'model.rpn_head' if hasattr(model, 'roi_head') else 'model.bbox_head'
+    head = model.get_submodule(key[6:])
+    yield from ((key, head), (f'{key}.anchor_generator', head.prior_generator), (f'{key}.bbox_coder', head.bbox_coder))
+    if not hasattr(model, 'roi_head'):
+        return
+    yield 'model.roi_head', (roi_head := model.roi_head)
+    names = ('bbox_head', 'bbox_roi_extractor', *(('mask_head', 'mask_roi_extractor') if roi_head.with_mask else ()))
+    for name in names:
         for part in each(getattr(roi_head, name)):
-            _check_type(part, f'{key}.{name}', 'SingleRoIExtractor')
-            layer = part.roi_layers[0]
-            _check_type(layer, f'{key}.{name}.roi_layer', 'RoIAlign')
-            _check(layer.pool_mode == 'avg', f'{key}.{name}.roi_layer.pool_mode', layer.pool_mode,
-                   "runtimes compute it differently. Use 'avg'")
-    if roi_head.with_mask:
-        threshold = roi_head.test_cfg.mask_thr_binary
-        _check(threshold >= 0, f'{test_key}.mask_thr_binary', threshold, 'a negative value means masks with 256 levels '
-               'instead of binary ones, which exported files do not support. Set it to 0.5')
-        for head in each(roi_head.mask_head):
-            _check_type(head, f'{key}.mask_head', 'FCNMaskHead')
-            _check(head.upsample_method != 'carafe', f'{key}.mask_head.upsample_cfg.type', 'carafe',
-                   "ONNX has no such op. Use 'deconv'")
-    _check_test_cfg(roi_head.test_cfg, test_key)
+            yield f'model.roi_head.{name}', part
+            if name == 'bbox_head':
+                yield f'model.roi_head.{name}.bbox_coder', part.bbox_coder
+            elif name != 'mask_head':
+                yield f'model.roi_head.{name}.roi_layer', part.roi_layers[0]
 
 
-def _check_test_cfg(cfg, key):
+def _check_test_cfg(cfg, key, counts):
     nms = cfg.get('nms') or {}
-    _check(nms, f'{key}.nms', cfg.get('nms'), "the graph needs NMS. Use dict(type='nms', iou_threshold=0.5)")
-    _check(nms.get('type', 'nms') == 'nms', f'{key}.nms.type', nms.get('type'), "ONNX has only plain NMS. Use "
-           "type='nms', and compare the AP of both with `test`")
+    _check(nms.get('type', 'nms' if nms else None) == 'nms', f'{key}.nms.type', nms.get('type'), "ONNX has only plain "
+           "NMS. Use dict(type='nms', iou_threshold=0.5), and compare the AP of both with `test`")
     for name, value in nms.items():
         _check(name in _NMS_KEYS, f'{key}.nms.{name}', value, 'the graph does not support it. Remove it')
-    _check(cfg.get('max_per_img', -1) > 0, f'{key}.max_per_img', cfg.get('max_per_img'), 'a graph needs a limit. Set '
-           'it, for example to 100')
-
-
-def _check_coder(coder, key):
-    _check_type(coder, key, 'DeltaXYWHBBoxCoder')
-    _check(not coder.add_ctr_clamp, f'{key}.add_ctr_clamp', True, 'the graph does not support it. Remove it')
-    _check(coder.clip_border, f'{key}.clip_border', False, 'the graph clips boxes at the border. Remove it')
-
-
-def _check_loss(loss, key, instead):
-    _check(not getattr(loss, 'custom_cls_channels', False), f'{key}.type', type(loss).__name__,
-           f'export supports {instead}')
-
-
-def _check_type(part, key, *names):
-    """Raise `ConfigError` unless a part has exactly one of mmdet's classes: a derived class may do anything."""
-    kind = type(part)
-    _check(kind.__name__ in names and kind.__module__.partition('.')[0] in ('mmdet', 'mmcv'), f'{key}.type',
-           kind.__name__, f'export supports {" or ".join(names)}')
+    for name in counts:
+        _check(cfg.get(name, -1) > 0, f'{key}.{name}', cfg.get(name), 'a graph needs a fixed number of boxes. Set it, '
+               'for example to 1000')
 
 
 def _check(fits, key, value, remedy):

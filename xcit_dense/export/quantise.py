@@ -10,8 +10,10 @@ import tempfile
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+from tqdm import tqdm
 
 from ..errors import ConfigError, DataError
 
@@ -47,7 +49,8 @@ def quantise(source, target, images, kept=KEPT):
     nodes = nodes_to_quantise(model, kept)
     if not nodes:
         raise ConfigError(f'{source} has no layers to quantise')
-    reader = _Reader(model, images)
+    feeds = _feeds(model, images)
+    reader = SimpleNamespace(get_next=lambda: next(feeds, None))
     # onnxruntime advises to preprocess the file, which would drop the names of its modules
     with tempfile.TemporaryDirectory(dir=Path(target).parent) as folder, errors_only():
         written = Path(folder, 'model.onnx')
@@ -97,29 +100,21 @@ def _module_of(node):
     return parts[-1].partition(':')[0] if parts else ''
 
 
-class _Reader:
-    """Returns calibration images one by one as inputs of the graph, and shows progress."""
+def _feeds(model, images):
+    """Yield calibration images as inputs of a graph, and show progress.
 
-    def __init__(self, model, images):
-        from tqdm import tqdm
-        fixed = {tensor.name for tensor in model.graph.initializer}
-        self._input, = (value for value in model.graph.input if value.name not in fixed)
-        self._metadata = {prop.key: prop.value for prop in model.metadata_props}
-        self._images = iter(tqdm(images, desc='calibrating', unit=' images'))
-        self._seen = 0
-
-    def get_next(self):
-        """Return the next input of the graph, or None after the last."""
-        image = next(self._images, None)
-        if image is None:
-            if not self._seen:
-                raise DataError('there are no calibration images: int8 needs images like those that the model will see')
-            return None
-        self._seen += 1
-        return {self._input.name: self._prepare(np.asarray(image))}
-
-    def _prepare(self, image):
-        if self._input.type.tensor_type.elem_type == 2:  # uint8
-            return image[None]
-        mean, std = (np.array(json.loads(self._metadata[name]), np.float32) for name in ('mean', 'std'))
-        return ((image.astype(np.float32) - mean) / std).transpose(2, 0, 1)[None]
+    Raises:
+        DataError: There are no images.
+    """
+    fixed = {tensor.name for tensor in model.graph.initializer}
+    target, = (value for value in model.graph.input if value.name not in fixed)
+    metadata = {prop.key: prop.value for prop in model.metadata_props}
+    image = None
+    for image in map(np.asarray, tqdm(images, desc='calibrating', unit=' images')):
+        if target.type.tensor_type.elem_type == 2:  # uint8
+            yield {target.name: image[None]}
+        else:
+            mean, std = (np.array(json.loads(metadata[name]), np.float32) for name in ('mean', 'std'))
+            yield {target.name: ((image.astype(np.float32) - mean) / std).transpose(2, 0, 1)[None]}
+    if image is None:
+        raise DataError('there are no calibration images: int8 needs images like those that the model will see')

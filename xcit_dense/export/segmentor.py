@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
 from ..predict.low_memory import LowMemoryEncoderDecoder, has_methods_of
-from .image import Preprocessing
+from .metadata import Preprocessing
 
 #: Heads that one graph for all image sizes cannot express, with the reason.
 _REFUSED = dict(

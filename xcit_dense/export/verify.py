@@ -1,12 +1,11 @@
 """Whether a file computes the same as its checkpoint: on images of other sizes than the traced one."""
-from contextlib import contextmanager
-
 import cv2
 import numpy as np
 import torch
 
 from .._utils.text import counted, first_line
 from ..errors import ExportError
+from ..runtime import open_onnxruntime
 
 #: Batches that are compared, as batch, height and width: one larger, with odd sides, and one smaller than the traced.
 _COMPARED = (1, 201, 333), (2, 160, 128)
@@ -40,7 +39,12 @@ def compare_file(path, predictor, task: str) -> tuple:
     Raises:
         ExportError: onnxruntime cannot open or run the file.
     """
-    return dict(backbone=_levels, segmentation=_pixels, detection=_objects)[task](path, predictor)
+    compare = dict(backbone=_levels, segmentation=_pixels, detection=_objects)[task]
+    try:
+        return compare(open_onnxruntime(str(path))[0], predictor)
+    except Exception as error:  # of onnxruntime's own types
+        raise ExportError(f'onnxruntime cannot run the exported file: {first_line(error)}. Nothing was '
+                          'written') from error
 
 
 def images(batch: int, height: int, width: int) -> np.ndarray:
@@ -63,33 +67,33 @@ def predictions(model, batch) -> list:
         return model.test_step(dict(inputs=inputs, data_samples=[kind(metainfo=meta) for _ in inputs]))
 
 
-def _levels(path, predictor):
-    run, backbone, worst = _open(path), predictor.model.backbone, 0.
+def _levels(run, predictor):
+    backbone, worst = predictor.model.backbone, 0.
     for size in _COMPARED:
         batch = torch.from_numpy(images(*size)).permute(0, 3, 1, 2).contiguous() / 128. - 1
         batch = batch[:, torch.arange(backbone.in_channels) % 3]
         with torch.no_grad():
             expected = backbone(batch)
-        for level, found in zip(expected, run(images=batch.numpy()).values(), strict=True):
+        for level, found in zip(expected, run(dict(images=batch.numpy())).values(), strict=True):
             worst = max(worst, float((torch.from_numpy(found) - level).abs().max() / level.abs().max()))
     return worst, f'levels differ by at most {worst:.1g} of their largest value'
 
 
-def _pixels(path, predictor):
-    run, other, count = _open(path), 0, 0
+def _pixels(run, predictor):
+    other, count = 0, 0
     for size in _COMPARED:
         batch = images(*size)
-        found = run(image=batch)['labels']
+        found = run(dict(image=batch))['labels']
         expected = torch.stack([sample.pred_sem_seg.data[0] for sample in predictions(predictor.model, batch)])
         other, count = other + int((expected.numpy() != found).sum()), count + found.size
     return other / count, f'{other:,} of {count:,} pixels have a different label'
 
 
-def _objects(path, predictor):
-    run, missing, total, far = _open(path), 0, 0, 0.
+def _objects(run, predictor):
+    missing, total, far = 0, 0, 0.
     for size in _COMPARED:
         batch = images(*size)
-        found = run(image=batch)
+        found = run(dict(image=batch))
         for i, sample in enumerate(predictions(predictor.model, batch)):
             expected, n = sample.pred_instances.numpy(), int(found['num'][i])
             dets = found['dets'][i, :n]
@@ -133,28 +137,3 @@ def match(expected, dets, labels, pixels: float = 0.5, score: float = _SCORE) ->
             free[j] = False
             pairs.append((i, j, float(distance[j])))
     return pairs
-
-
-def _open(path):
-    """Return a function from the inputs of a file to its outputs, by name."""
-    import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # it warns about the optional input
-    with _errors_told():
-        session = onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
-    names = [output.name for output in session.get_outputs()]
-
-    def run(**feeds):
-        with _errors_told():
-            return dict(zip(names, session.run(names, feeds), strict=True))
-
-    return run
-
-
-@contextmanager
-def _errors_told():
-    try:
-        yield
-    except Exception as error:  # of onnxruntime's own types
-        raise ExportError(f'onnxruntime cannot run the exported file: {first_line(error)}. Nothing was '
-                          'written') from error

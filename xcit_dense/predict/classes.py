@@ -81,12 +81,10 @@ def _ids_of_data(dataset, paths):
     inside = all(path.resolve().is_relative_to(folder) for path in paths)
     if not (inside and dataset.get('ann_file') and file.is_file()):
         return []
-    try:
+    with suppress(KeyError, TypeError, ValueError):
         ids = {image['file_name']: image['id'] for image in read_json(file)['images']}
-    except (KeyError, TypeError, ValueError):
-        return []
-    names = [path.resolve().relative_to(folder).as_posix() for path in paths]
-    return [ids[name] for name in names] if ids.keys() >= set(names) else []
+        return [ids[path.resolve().relative_to(folder).as_posix()] for path in paths]
+    return []
 
 
 def _ids_in_file(file, paths):
@@ -105,8 +103,7 @@ def _ids_in_file(file, paths):
         found = by_name.get(path.name, [])
         if len(found) > 1:
             found = [(name, number) for name, number in found if path.absolute().parts[-len(name.parts):] == name.parts]
-        ids += [number for _, number in found[:1]]
-        unknown += [str(path)] if len(found) != 1 else []
+        (ids if len(found) == 1 else unknown).append(found[0][1] if len(found) == 1 else str(path))
     if unknown:
         raise DataError(f'--ids-from {file} has no id, or several, for {len(unknown):,} of '
                         f'{counted(len(paths), "images")}: {listed(unknown)}')

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-import torch
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 from mmengine.dataset import Compose
 from PIL import Image, ImageOps
@@ -89,13 +88,13 @@ class ImageReader:
             array = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
             if (array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (3, ))
                     or not array.size):
-                raise DataError('an image must be an array of uint8 from 0 to 255, (H, W, 3) in RGB or (H, W) in grey; '
-                                f'got {array.shape} of {array.dtype}{_fix_for(array)}')
+                raise DataError('an image must be an array of uint8 from 0 to 255, (H, W, 3) in RGB or (H, W) in grey, '
+                                f'and a batch a list of them; got {array.shape} of {array.dtype}')
             image = np.ascontiguousarray(array[..., ::-1]) if array.ndim == 3 else array[..., None].repeat(3, 2)
             if not _takes_bgr(self._load):
                 with tempfile.TemporaryDirectory() as folder:  # read as the loader does, whatever that is
                     file = Path(folder, 'image.png')
-                    file.write_bytes(cv2.imencode('.png', image)[1].tobytes())
+                    cv2.imwrite(str(file), image)
                     return self.load(file, image_id)
             image = image.astype(np.float32) if loader.to_float32 else image
         return dict(img_path=None, img_id=image_id, seg_fields=[], img=image, img_shape=image.shape[:2],
@@ -122,11 +121,8 @@ class ImageReader:
             image = _array_of(image, self._turns)
         if isinstance(image, np.ndarray):
             return self.load_array(image, image_id)
-        fix = ('image.numpy(), as (H, W, 3), RGB, uint8' if isinstance(image, torch.Tensor) else
-               'list(images)' if hasattr(image, '__iter__') and not isinstance(image, bytes) else
-               'its path, or the result of PIL.Image.open')
-        raise DataError('an image must be a path, an array (H, W, 3) or a PIL image; several must be a list or tuple; '
-                        f'got {type(image).__name__}. Pass {fix}')
+        raise DataError('an image must be a path, an array (H, W, 3), RGB, uint8, or a PIL image; several must be a '
+                        f'list or tuple; got {type(image).__name__}')
 
     def prepare(self, loaded, image_id) -> ReadImage:
         """Prepare the result of `open`, or a part of it, for the model; it may be changed in place."""
@@ -137,19 +133,6 @@ class ImageReader:
     def reads_plainly(self) -> bool:
         """Whether files are read as OpenCV reads them in colour, so that parts of an image can be read on their own."""
         return _takes_bgr(self._load)
-
-
-def _fix_for(array):
-    """Return the end of an error message: how to turn a wrong array into an image, or several."""
-    if array.ndim == 4:
-        return '. Pass a batch as list(images)'
-    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
-        return '. Pass image.transpose(1, 2, 0)'
-    if array.ndim == 3 and array.shape[2] == 4:
-        return '. Pass image[..., :3], without the alpha channel'
-    if array.size and array.dtype.kind == 'f' and 0 <= array.min() <= array.max() <= 1:
-        return ' from 0 to 1. Pass (255 * image).round().astype("uint8")'
-    return ''
 
 
 def _takes_bgr(load):
