@@ -74,8 +74,8 @@ def _run(args):
     from ..config.loading import load_config
     from ..config.settings import Settings
     from ..errors import ConfigError
-    from ..predict.exported import config_of, open_exported
     from ..predict.files import find_sources, import_av, is_video, predict_files, predict_video
+    from ..predict.models import config_of, open_exported
     from ..predict.predictor import build_predictor
     from ..predict.tiles import tiling_of
     video = is_video(args.images)

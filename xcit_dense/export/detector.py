@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
-from .boxes import ANY, MISSING, Align, Anchors, Decoder, pad_to, rows, suppress_groups, top
-from .metadata import Preprocessing
+from .boxes import ANY, MISSING, TRANSLATIONS, Align, Anchors, Decoder, pad_to, rows, suppress_groups, top
+from .metadata import IMAGE, Preprocessing
 
 #: Supported keys of ``nms``; ``split_thr``, from which mmcv works class by class, changes nothing here.
 _NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr'}
@@ -27,7 +27,7 @@ _NEEDED = dict(bbox_coder=dict(add_ctr_clamp=False, clip_border=True), roi_head=
 
 
 class DetectorGraph(nn.Module):
-    """Images in, objects out, for `torch.onnx.export` with `xcit_dense.export.boxes.TRANSLATIONS`.
+    """Images in, objects out, for `xcit_dense.export.exporting.trace`.
 
     Args:
         model: A trained detector of mmdet; it is not changed.
@@ -48,7 +48,8 @@ class DetectorGraph(nn.Module):
         two_stage = hasattr(model, 'roi_head')
         self.dense = DenseHead(model.rpn_head if two_stage else model.bbox_head, by_level=two_stage)
         self.rois = RoIHead(model.roi_head) if two_stage else None
-        #: Names of the outputs of `forward`.
+        #: As for `xcit_dense.export.exporting.graph_of`.
+        self.inputs, self.translations = dict(image=IMAGE), TRANSLATIONS
         self.outputs = ('dets', 'labels', *(['masks'] if two_stage and model.roi_head.with_mask else []), 'num')
         self.eval()
 

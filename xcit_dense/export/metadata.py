@@ -22,12 +22,16 @@ from ..data.datasets import class_of, datasets
 from ..data.pipelines import turns_images
 from ..errors import ConfigError
 from ..predict.classes import test_dataset
-from ..predict.exported import FRAMEWORKS
+from ..predict.models import FRAMEWORKS
 from ..predict.reading import reads_annotations
 
 #: Version of the names and their meaning; a reader rejects a later one.
 FORMAT = '1'
 _PACKAGES = ('xcit_dense', 'torch', 'onnx', 'onnxscript', 'onnxruntime', 'mmengine', 'mmdet', 'mmsegmentation')
+#: Height and width for tracing; a file accepts any batch, height and width.
+TRACED = 224, 288
+#: Images as the input of a graph: an example, and its free dimensions.
+IMAGE = torch.zeros(2, *TRACED, 3, dtype=torch.uint8), dict.fromkeys(range(3), torch.export.Dim.DYNAMIC)
 #: Arguments of `Resize` that the rule contains; and other arguments, with the values that change nothing.
 _OF_RESIZE = ('type', 'scale', 'keep_ratio')
 _LEFT_OUT = dict(scale_factor=(None, ), interpolation=('bilinear', ), backend=('cv2', ),
@@ -197,7 +201,7 @@ def compare_with_config(cfg, file, source, sizes: bool = True):
 
     Args:
         cfg: The config.
-        file: An exported file from `xcit_dense.predict.exported.open_exported`.
+        file: An exported file from `xcit_dense.predict.models.open_exported`.
         source: Its path.
         sizes: Whether to warn if the image size differs; False if the user chose it.
 

@@ -59,25 +59,10 @@ class Drawing:
         Its masks may be a list of functions without arguments that return one (H, W) each.
         """
         options, drawn = {**self._options, **options}, []
-        if (own := self._own(picture, sample, options)) is not None:
+        own = draw_sample(self.visualizer, picture, sample, options['draw_gt'],
+                          options.get('pred_score_thr', SCORE_THR))
+        if own is not None:
             return own
-        # without a file, add_datasample calls add_image
-        self._add(picture, sample, options, lambda name, image, step=0: drawn.append(image))
-        return drawn[-1]
-
-    def write(self, picture, sample, file, **options):
-        """Draw a sample like `draw` and write the result to a file."""
-        options = {**self._options, **options}
-        if (own := self._own(picture, sample, options)) is None:
-            self._add(picture, sample, dict(options, out_file=str(file)))
-        else:
-            mmcv.imwrite(mmcv.rgb2bgr(own), str(file))
-
-    def _own(self, picture, sample, options):
-        return draw_sample(self.visualizer, picture, sample, options['draw_gt'],
-                           options.get('pred_score_thr', SCORE_THR))
-
-    def _add(self, picture, sample, options, add_image=None):
         found = sample.get('pred_instances')
         if isinstance(getattr(found, 'masks', None), list) and len(found):  # functions; the best is drawn last, on top
             sample, found = sample.new(), found[found.scores.argsort()]
@@ -86,13 +71,18 @@ class Drawing:
         with _TURN:
             kept = np.random.get_state()
             np.random.seed(0)  # mmdet varies the colour of each mask randomly
-            if add_image:
-                self.visualizer.add_image = add_image
+            # without a file, add_datasample calls add_image
+            self.visualizer.add_image = lambda name, image, step=0: drawn.append(image)
             try:
                 self.visualizer.add_datasample('', picture, sample, **options)
             finally:
-                vars(self.visualizer).pop('add_image', None)
+                del self.visualizer.add_image
                 np.random.set_state(kept)
+        return drawn[-1]
+
+    def write(self, picture, sample, file):
+        """Draw a sample like `draw` and write the result to a file."""
+        mmcv.imwrite(mmcv.rgb2bgr(self.draw(picture, sample)), str(file))
 
 
 def draw_sample(visualizer, picture, sample, with_truth: bool = True, threshold: float = SCORE_THR):

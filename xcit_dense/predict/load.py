@@ -14,9 +14,11 @@ from .._utils.text import counted, first_line, listed
 from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..errors import ConfigError, DataError, SetupError
+from ..runtime import Objects as Found
+from ..runtime import Regions as Labelled
 from .blending import scores_of
-from .exported import config_of, is_exported, open_exported
 from .merging import CutMasks
+from .models import config_of, is_exported, open_exported
 from .predictor import build_predictor
 from .tiles import BigImage, tiling_of
 
@@ -34,7 +36,7 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
         device: For example ``'cuda:1'`` or ``'cpu'``. Default: the accelerator if there is one, otherwise the CPU.
         threshold: For a detector: objects with a lower score are dropped. Default: 0.3.
         cfg_options: Changes to the config, by dotted key.
-        dtype: ``'bfloat16'`` computes in it if the device supports it, see `xcit_dense.predict.dtypes.set_dtype`.
+        dtype: ``'bfloat16'`` computes in it if the device supports it, see `xcit_dense.predict.models.set_dtype`.
         runtime: What runs an exported file: ``'onnxruntime'`` (the default) or ``'openvino'``.
 
     Returns:
@@ -89,7 +91,7 @@ def _dumped_in(work_dir):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Objects:
+class Objects(Found):
     """The objects that a detector finds in an image, highest score first.
 
     Args:
@@ -100,15 +102,7 @@ class Objects:
         masks: (n, H, W) bool, or None if the model has none. For an image that was predicted in tiles, a
             `xcit_dense.predict.merging.CutMasks`: ``masks[i]`` is one mask, ``numpy.asarray(masks)`` all of them.
     """
-    boxes: np.ndarray
-    scores: np.ndarray
-    labels: np.ndarray
-    names: tuple
-    masks: np.ndarray | CutMasks | None
     _draw: callable = None
-
-    def __len__(self):
-        return len(self.scores)
 
     def __repr__(self):
         found = [f'{count} {name}' for name, count in Counter(self.names).most_common()]
@@ -135,7 +129,7 @@ class Objects:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Regions:
+class Regions(Labelled):
     """The prediction of a segmentor for each pixel of an image.
 
     Args:
@@ -143,8 +137,6 @@ class Regions:
         scores: (H, W) float32: the probability of the label by softmax. None if not requested, or if the image is so
             large that the model does not keep the scores of all classes.
     """
-    labels: np.ndarray
-    scores: np.ndarray | None
     _draw: callable = None
 
     def __repr__(self):

@@ -24,9 +24,8 @@ from ..weights.contents import get_dataset_meta
 from .blending import array_on_disk, label_in_tiles
 from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
 from .drawing import Drawing
-from .dtypes import set_dtype
-from .exported import ExportedModel, classes_of, meta_of
 from .merging import CutMask, find_in_tiles
+from .models import ExportedModel, classes_of, meta_of, set_dtype
 from .reading import ImageReader
 from .tiles import BigImage, TiledReader
 
@@ -44,7 +43,7 @@ class Predictor:
             its config from `config_of`; the next three arguments are then ignored.
         device: Where the model runs. Default: the accelerator if there is one, otherwise the CPU.
         fuse: Whether to fuse the backbone, for speed.
-        dtype: The type it computes in, as for `xcit_dense.predict.dtypes.set_dtype`.
+        dtype: The type it computes in, as for `xcit_dense.predict.models.set_dtype`.
         **drawing: Options of the visualizer.
 
     Raises:
