@@ -3,7 +3,7 @@ import time
 import warnings
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ from .metadata import TRACED, metadata_of
 
 #: The largest number of calibration images; more do not change the ranges.
 _CALIBRATED = 300
-_NEEDED = ('onnx', 'onnxscript', 'onnxruntime')
 
 
 class Exported(NamedTuple):
@@ -166,13 +165,7 @@ def _prepared(reader, path):
 
 def check_packages():
     """Raise `SetupError` unless the packages that export needs are installed."""
-    missing = []
-    for name in _NEEDED:
-        try:
-            import_module(name)
-        except ImportError:
-            missing.append(name)
-    if missing:
+    if missing := [name for name in ('onnx', 'onnxscript', 'onnxruntime') if find_spec(name) is None]:
         raise SetupError(f'export needs {", ".join(missing)}: pip install {" ".join(missing)}')
 
 

@@ -1,4 +1,4 @@
-"""How an image is cut into tiles, and images that are read so: in memory, or strip by strip if pyvips is installed."""
+"""How an image is cut into tiles, and images that are read so: in memory, or in parts if pyvips is installed."""
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,7 +104,7 @@ class TiledReader:
 
     def read(self, image, image_id):
         """Read an image like `ImageReader.read`; return a `ReadImage` or a `BigImage`."""
-        if (opened := _opened_in_strips(image, self._reader)) and not self._tiling.fits(opened.height, opened.width):
+        if (opened := _opened(image, self._reader)) and not self._tiling.fits(opened.height, opened.width):
             return BigFile(image, opened, self._reader, self._tiling, image_id)
         loaded = self._reader.open(image, image_id)
         if self._tiling.fits(*loaded['img'].shape[:2]):
@@ -129,13 +129,13 @@ class BigImage:
 
     def read(self):
         """Yield pairs of a `Tile` and its `ReadImage`, row by row."""
-        for span, first, loaded in self._rows(list(dict.fromkeys(tile.y for tile in self.tiles))):
-            for tile in self.tiles:
-                if tile.y == span:
-                    cut = np.s_[span.start - first:span.end - first, tile.x.start:tile.x.end]
-                    part = loaded['img'][cut].copy()  # steps of the pipeline may work in place
-                    yield tile, self._reader.prepare(dict(loaded, img=part, img_shape=part.shape[:2],
-                                                          ori_shape=part.shape[:2]), self.id)
+        for tile in self.tiles:
+            yield tile, self._reader.prepare(self._part(tile), self.id)
+
+    def _part(self, tile):
+        """Return the loader's output for a tile."""
+        part = self._source['img'][slice(*tile.y), slice(*tile.x)].copy()  # steps of the pipeline may work in place
+        return dict(self._source, img=part, img_shape=part.shape[:2], ori_shape=part.shape[:2])
 
     def shown(self, sample, longest: int = None) -> tuple:
         """Return what to draw: the image as RGB (h, w, 3) uint8, and its sample, at the same size.
@@ -160,11 +160,6 @@ class BigImage:
             small.masks = [partial(mask.sampled, rows, columns) for mask in found.masks]
         return self._picture(height, width), type(sample)(pred_instances=small)
 
-    def _rows(self, spans):
-        """Yield each span with the first row and the loader's output for at least the rows of the span."""
-        for span in spans:
-            yield span, 0, self._source
-
     def _picture(self, height, width):
         picture = picture_of(self._source)
         return picture if picture.shape[:2] == (height, width) else cv2.resize(
@@ -172,7 +167,7 @@ class BigImage:
 
 
 class BigFile(BigImage):
-    """A file that is read from top to bottom, once for the tiles and once for the drawing; memory holds a row of tiles.
+    """A file that pyvips reads in parts: it decodes a large one into a temporary file.
 
     Args:
         path: The file.
@@ -184,29 +179,28 @@ class BigFile(BigImage):
         super().__init__(path, (opened.height, opened.width), reader, tiling, image_id)
         self._opened = opened
 
-    def _rows(self, spans):
-        import pyvips
-        region, done, strip = pyvips.Region.new(_opened(self._source)), 0, None
-        for span in spans:
-            try:
-                new = _pixels(region.fetch(0, done, self.size[1], span.end - done), span.end - done, self._opened)
-            except pyvips.Error as error:
-                raise DataError(f'{self._source} cannot be read beyond row {done}: {first_line(error)}') from error
-            strip = new if strip is None else np.concatenate([strip[len(strip) - (done - span.start):], new])
-            done = span.end
-            yield span, span.start, self._reader.open(strip, 0)
+    def _part(self, tile):
+        left, top, width, height = tile.x.start, tile.y.start, tile.x.end - tile.x.start, tile.y.end - tile.y.start
+        return self._reader.open(self._pixels(self._opened.crop(left, top, width, height)), self.id)
 
     def _picture(self, height, width):
+        image = self._opened
+        if (height, width) != self.size:
+            image = image.thumbnail_image(width, height=height, size='force', no_rotate=True)
+        return np.broadcast_to(self._pixels(image).reshape(height, width, -1), (height, width, 3))
+
+    def _pixels(self, image):
+        """Return a pyvips image as an array (H, W, 3) or (H, W)."""
         import pyvips
-        image = (_opened(self._source) if (height, width) == self.size else
-                 pyvips.Image.thumbnail(str(self._source), width, height=height, size='force', no_rotate=True))
-        picture = _pixels(image.write_to_memory(), image.height, image)
-        return picture if picture.ndim == 3 else picture[..., None].repeat(3, 2)
+        try:
+            array = np.frombuffer(image.write_to_memory(), np.uint8).reshape(image.height, image.width, image.bands)
+        except pyvips.Error as error:
+            raise DataError(f'{self._source} cannot be read: {first_line(error)}') from error
+        return array[..., 0] if image.bands == 1 else array
 
 
-def _opened_in_strips(image, reader):
-    """Return a file as pyvips opens it; None if it is no file, or if strips would differ from what the reader returns.
-    """
+def _opened(image, reader):
+    """Return a file as pyvips opens it; None if it is no file, or would differ from what the reader returns."""
     if not isinstance(image, (str, Path)) or not reader.reads_plainly:
         return None
     try:
@@ -214,20 +208,9 @@ def _opened_in_strips(image, reader):
     except (ImportError, OSError):  # OSError: the package is installed, its C library is not
         return None
     try:
-        opened = _opened(image)
+        opened = pyvips.Image.new_from_file(str(image), fail_on='truncated')
     except pyvips.Error:  # the other reader reads it, or reports what is wrong
         return None
     turned = opened.get_typeof('orientation') and opened.get('orientation') > 1
     plain = (opened.format, opened.bands, opened.interpretation) in (('uchar', 3, 'srgb'), ('uchar', 1, 'b-w'))
     return opened if plain and not turned else None
-
-
-def _opened(path):
-    import pyvips
-    return pyvips.Image.new_from_file(str(path), access='sequential', fail_on='truncated')
-
-
-def _pixels(data, height, image):
-    """Return the bytes of a pyvips image as an array (H, W, 3) or (H, W)."""
-    array = np.frombuffer(data, np.uint8).reshape(height, image.width, image.bands)
-    return array[..., 0] if image.bands == 1 else array
