@@ -16,7 +16,7 @@ import xcit_dense
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.errors import ConfigError, DataError, SetupError
-from xcit_dense.predict.blending import scores_of
+from xcit_dense.predict.tiles import scores_of
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 TILES = pytest.mark.parametrize('tiles', ({}, dict(tile=40, overlap=0.4)), ids=('whole', 'tiles'))

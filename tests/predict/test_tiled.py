@@ -22,8 +22,8 @@ from xcit_dense.predict.classes import Classes
 from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.merging import find_in_tiles
 from xcit_dense.predict.predictor import SegmentationPredictor
-from xcit_dense.predict.reading import ImageReader, ReadImage
-from xcit_dense.predict.tiles import BigFile, BigImage, TiledReader, Tiling
+from xcit_dense.predict.reading import BigFile, BigImage, ImageReader, ReadImage, TiledReader
+from xcit_dense.predict.tiles import Tiling
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 COLOURS = ((250, 40, 40), (40, 250, 40), (40, 40, 250))

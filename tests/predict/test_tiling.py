@@ -6,8 +6,7 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict.blending import blend
-from xcit_dense.predict.tiles import Span, Tiling, tiling_of
+from xcit_dense.predict.tiles import Span, Tiling, blend, tiling_of
 
 SIZE = 50, 70
 

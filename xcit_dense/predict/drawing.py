@@ -154,25 +154,18 @@ def _is_simple(part):
 
 
 def _draw(picture, part, names, colours):
-    masks = _Masks(part.masks) if 'masks' in part else None
-    boxes = _array(getattr(part.bboxes, 'tensor', part.bboxes)) if 'bboxes' in part else np.zeros((len(part), 4))
-    if masks is not None and not boxes.any():  # some models predict only masks
-        boxes = [cv2.boundingRect(masks[index].astype(np.uint8)) for index in range(len(part))]
-        boxes = np.array([(x, y, x + width, y + height) for x, y, width, height in boxes])
-    scores = _array(part.scores) if 'scores' in part else None
-    return draw_objects(picture, boxes, _array(part.labels), names, colours, masks, scores)
-
-
-class _Masks:
-    """Masks of mmdet, or functions that return them, one by one, because those of all objects would fill the memory."""
-
-    def __init__(self, masks):
-        self._masks = masks
-
-    def __getitem__(self, index):
-        mask = self._masks[index]
+    def mask_of(index):
+        mask = part.masks[index]
         mask = mask() if callable(mask) else mask.to_ndarray()[0] if hasattr(mask, 'to_ndarray') else mask
         return _array(mask).astype(bool)
+
+    boxes = _array(getattr(part.bboxes, 'tensor', part.bboxes)) if 'bboxes' in part else np.zeros((len(part), 4))
+    if 'masks' in part and not boxes.any():  # some models predict only masks
+        boxes = [cv2.boundingRect(mask_of(index).astype(np.uint8)) for index in range(len(part))]
+        boxes = np.array([(x, y, x + width, y + height) for x, y, width, height in boxes])
+    scores = _array(part.scores) if 'scores' in part else None
+    masks = mask_of if 'masks' in part else None
+    return draw_objects(picture, boxes, _array(part.labels), names, colours, masks, scores)
 
 
 def _array(values):

@@ -16,11 +16,11 @@ from ..config.loading import load_config
 from ..errors import ConfigError, DataError, SetupError
 from ..runtime import Objects as Found
 from ..runtime import Regions as Labelled
-from .blending import scores_of
 from .merging import CutMasks
 from .models import config_of, is_exported, open_exported
 from .predictor import build_predictor
-from .tiles import BigImage, tiling_of
+from .reading import BigImage
+from .tiles import scores_of, tiling_of
 
 
 def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_options: dict = None,

@@ -125,7 +125,7 @@ class Find(NamedTuple):
 
 
 def find_in_tiles(predict, image):
-    """Predict the objects of a `xcit_dense.predict.tiles.BigImage`.
+    """Predict the objects of a `xcit_dense.predict.reading.BigImage`.
 
     Args:
         predict: Function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU.

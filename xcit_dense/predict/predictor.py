@@ -21,13 +21,12 @@ from ..train.batches import step_by_size
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import get_dataset_meta
-from .blending import array_on_disk, label_in_tiles
 from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
 from .drawing import Drawing
 from .merging import CutMask, find_in_tiles
 from .models import ExportedModel, classes_of, meta_of, set_dtype
-from .reading import ImageReader
-from .tiles import BigImage, TiledReader
+from .reading import BigImage, ImageReader, TiledReader
+from .tiles import array_on_disk, label_in_tiles
 
 #: The longer side of the drawing of an image that is predicted in tiles: the frameworks need hundreds of bytes per
 #: pixel to draw.
