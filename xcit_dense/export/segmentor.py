@@ -122,15 +122,9 @@ class OpenUpsample(mmseg_utils.Upsample):
 
     def forward(self, x):
         """Resize maps (B, C, H, W)."""
-        return F.interpolate(x, self.size or self._enlarged(x), None, self.mode, self.align_corners)
-
-    def factor(self):
-        """Return the factor for height and width."""
-        return Fraction(self.scale_factor)
-
-    def _enlarged(self, x):
-        by = self.factor()
-        return [length * by.numerator // by.denominator for length in x.shape[-2:]]
+        by = Fraction(self.scale_factor or 1)
+        size = self.size or [length * by.numerator // by.denominator for length in x.shape[-2:]]
+        return F.interpolate(x, size, None, self.mode, self.align_corners)
 
 
 def with_open_sizes(model):
@@ -142,7 +136,7 @@ def with_open_sizes(model):
     for name, module in model.named_modules():
         if type(module) is mmseg_utils.Upsample:
             module.__class__ = OpenUpsample
-            if not module.size and module.factor().denominator > 64:
+            if not module.size and Fraction(module.scale_factor).denominator > 64:
                 raise ConfigError(f'model.{name} has scale_factor={module.scale_factor}, and only simple fractions '
                                   'such as 2 or 1.5 can be exported')
     return model
