@@ -118,7 +118,7 @@ def build_runtimes(names, model, shape):
 
 
 def _quantise(source, file):
-    from xcit_dense.export.quantise import quantise
+    from xcit_dense.export.finishing import quantise
     random = np.random.default_rng(0)
     count, size = _CALIBRATION['count'], _CALIBRATION['size']
     quantise(source, file, (random.integers(0, 256, size, np.uint8) for _ in range(count)))
@@ -126,10 +126,10 @@ def _quantise(source, file):
 
 
 def _export(model, file):
-    from xcit_dense.export.exporting import Graph, check_packages
+    from xcit_dense.export.exporting import check_packages, graph_of, trace
     check_packages()
     import onnx
-    exported = Graph.of(SimpleNamespace(backbone=model), 'backbone').trace()
+    exported = trace(graph_of(SimpleNamespace(backbone=model), 'backbone'))
     onnx.helper.set_model_props(exported, dict(mean=json.dumps(_MEAN), std=json.dumps(_STD)))
     onnx.save(exported, file)
     return file

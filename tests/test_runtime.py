@@ -12,7 +12,7 @@ from PIL import Image
 
 from helpers.onnx_files import write_backbone, write_detector, write_segmentor
 from xcit_dense import runtime
-from xcit_dense.export.exporting import add_checksum
+from xcit_dense.export.finishing import add_checksum
 from xcit_dense.runtime import ImageError, Model, ModelError
 
 #: The second is tested where it is installed.

@@ -253,7 +253,7 @@ def _array_of(image, turn):
     return np.asarray(image.convert('RGB'))
 
 
-def _open_onnxruntime(path, threads):
+def open_onnxruntime(path, threads: int = None):
     """Return a function from inputs to outputs by name, and the metadata as strings."""
     onnxruntime = import_module('onnxruntime')
     options = onnxruntime.SessionOptions()
@@ -291,7 +291,7 @@ def _open_openvino(path, threads):
 
 # one for all: each Core takes over the signal stack and later restores the previous owner, which may be gone by then
 openvino_core = cache(lambda: import_module('openvino').Core())
-_RUNTIMES = dict(onnxruntime=_open_onnxruntime, openvino=_open_openvino)
+_RUNTIMES = dict(onnxruntime=open_onnxruntime, openvino=_open_openvino)
 
 
 def _parsed(key, value):

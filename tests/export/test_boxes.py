@@ -5,9 +5,8 @@ from mmcv.ops import batched_nms
 
 from helpers.exported_detectors import build, config_of
 from xcit_dense.errors import ConfigError
-from xcit_dense.export.boxes import ANY, MISSING, Anchors, Decoder, suppress, suppress_groups, top
-from xcit_dense.export.detector import Align
-from xcit_dense.export.detector_checks import check_detector
+from xcit_dense.export.boxes import ANY, MISSING, Align, Anchors, Decoder, suppress, suppress_groups, top
+from xcit_dense.export.detector import check_detector
 
 
 @pytest.fixture(scope='module')

@@ -20,7 +20,7 @@ from helpers.exported_detectors import (
     shift,
 )
 from xcit_dense.errors import ExportError
-from xcit_dense.export import verify
+from xcit_dense.export import finishing
 from xcit_dense.export.detector import DetectorGraph
 
 #: Batch, height and width; the trace saw 2, 96 and 128.
@@ -124,11 +124,11 @@ def assert_finds_nothing(exported, batch):
 @pytest.mark.slow
 def test_an_object_just_at_the_threshold_makes_no_file_wrong(exported):
     predictor = SimpleNamespace(model=copy.deepcopy(exported.model))
-    batches = (verify.images(1, 201, 333), verify.images(2, 160, 128))  # those of `compare_file`
+    batches = (finishing.images(1, 201, 333), finishing.images(2, 160, 128))  # those of `compare_file`
     lowest = min(objects.scores.min().item() for batch in batches for objects in eager(predictor.model, batch))
     for above, differ in ((-1e-6, False), (5e-4, False), (0.05, True)):
         predictor.model.roi_head.test_cfg.score_thr = lowest + above
-        assert (verify.compare_file(exported.path, predictor, 'detection')[0] > 0) == differ
+        assert (finishing.compare_file(exported.path, predictor, 'detection')[0] > 0) == differ
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_file_that_onnxruntime_does_not_run_is_one_sentence(exported, tmp_path
     damaged.write_bytes(b'damaged')
     for path, task in ((damaged, 'detection'), (exported.path, 'backbone')):
         with pytest.raises(ExportError, match='onnxruntime') as caught:
-            verify.compare_file(path, SimpleNamespace(model=exported.model), task)
+            finishing.compare_file(path, SimpleNamespace(model=exported.model), task)
         assert '\n' not in str(caught.value)
 
 

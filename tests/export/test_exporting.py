@@ -20,10 +20,10 @@ from helpers.models import randomise
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.errors import CheckpointError, ConfigError, ExportError, OutputError, SetupError
-from xcit_dense.export import exporting, verify
+from xcit_dense.export import exporting, finishing
 from xcit_dense.export.metadata import metadata_of, resize_rule
 from xcit_dense.predict.classes import Classes
-from xcit_dense.predict.exported import open_exported
+from xcit_dense.predict.models import open_exported
 
 onnx = pytest.importorskip('onnx')
 onnxruntime = pytest.importorskip('onnxruntime')
@@ -35,7 +35,7 @@ def metadata_in(path):
 
 def test_a_segmentor_takes_any_size_and_the_size_of_the_labels(exported_segmentor):
     session = onnxruntime.InferenceSession(exported_segmentor)
-    image = verify.images(3, 75, 53)
+    image = finishing.images(3, 75, 53)
     labels, scores = session.run(['labels', 'scores'], dict(image=image))
     assert labels.shape == scores.shape == (3, 75, 53) and labels.dtype == np.uint8
     larger = session.run(['labels'], dict(image=image, size=np.array([150, 101])))[0]
@@ -156,7 +156,7 @@ def test_calibration_images_are_spread_over_the_folder_and_read_as_the_file_gets
         seen.extend(images)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(exporting.Graph, 'trace', lambda graph: onnx.load(backbone[0].path))
+    monkeypatch.setattr(exporting, 'trace', lambda graph: onnx.load(backbone[0].path))
     monkeypatch.setattr(exporting, 'quantise', stop)
     monkeypatch.setattr(exporting, '_CALIBRATED', 2)
     call_tool('export.py', *small, tmp_path / 'model.onnx', '--backbone', '--int8', '--calibration', folder)
@@ -183,7 +183,7 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, backbone, small
     def touch(path):
         raise PermissionError
 
-    monkeypatch.setattr(exporting.Graph, 'trace', trace)
+    monkeypatch.setattr(exporting, 'trace', trace)
     if cause == 'closed':
         monkeypatch.setattr(Path, 'touch', touch)
     if cause == 'full':
@@ -197,7 +197,7 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, backbone, small
 
 
 def test_the_tool_says_size_time_and_agreement(trained_segmentor, exported_segmentor, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting.Graph, 'trace', lambda graph: onnx.load(exported_segmentor))
+    monkeypatch.setattr(exporting, 'trace', lambda graph: onnx.load(exported_segmentor))
     done = run_tool('export.py', TINY_SEG_CONFIG, trained_segmentor[0], tmp_path / 'model.onnx', '--scores',
                     '--image-size', 48)
     assert json.loads(metadata_in(tmp_path / 'model.onnx')['resize'])['scale'] == [48, 48]
@@ -213,7 +213,7 @@ def test_int8_by_the_tool(trained_segmentor, exported_segmentor, demo_data, tmp_
                     demo_data / 'images/training')
     assert 'after quantisation to int8' in done.stdout and metadata_in(path)['precision'] == 'int8'
     assert path.stat().st_size < 0.7 * exported_segmentor.stat().st_size
-    image = verify.images(1, 96, 80)
+    image = finishing.images(1, 96, 80)
     labels, plain = (onnxruntime.InferenceSession(file).run(['labels'], dict(image=image))[0]
                      for file in (path, exported_segmentor))
     assert (labels == plain).mean() > 0.9

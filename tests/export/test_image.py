@@ -9,7 +9,7 @@ from mmseg.structures import SegDataSample
 from torch.export import Dim
 
 from xcit_dense.errors import ConfigError
-from xcit_dense.export.image import Preprocessing
+from xcit_dense.export.metadata import Preprocessing
 
 NORM = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 SIZES = ((1, 1), (31, 64), (64, 65), (70, 33))

@@ -10,7 +10,7 @@ from torch import nn
 
 from helpers.models import build, randomise, relative_error
 from xcit_dense.errors import ConfigError, DataError
-from xcit_dense.export.quantise import nodes_to_quantise, quantise
+from xcit_dense.export.finishing import nodes_to_quantise, quantise
 from xcit_dense.models.exported_form import to_exported_form
 
 onnx = pytest.importorskip('onnx')

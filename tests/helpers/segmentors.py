@@ -7,7 +7,7 @@ from mmseg.structures import SegDataSample
 from helpers.models import randomise
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.predict.tiled import scores_of
+from xcit_dense.predict.tiles import scores_of
 
 #: Two scores that are closer may swap.
 TIE = 1e-4

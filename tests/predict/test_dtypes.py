@@ -14,7 +14,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense._utils import machine
 from xcit_dense.config.loading import load_config
-from xcit_dense.predict import dtypes
+from xcit_dense.predict import models
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 
@@ -72,7 +72,7 @@ def test_boxes_of_large_images_are_as_exact_as_before(bfloat16):
             return model.rpn_head.predict(features, batch['data_samples'])[0].bboxes
 
     before = proposals()
-    dtypes.set_dtype(model, 'bfloat16')
+    models.set_dtype(model, 'bfloat16')
     after = proposals()
     behind = after[(after > 512) & (after < 1279)]
     assert after.dtype == torch.float32 and len(behind) > 50 and (behind % 1).gt(1e-3).float().mean() > 0.9
@@ -84,7 +84,7 @@ def test_the_tools_write_nearly_the_same(task, trained, trained_segmentor, demo_
     config, run = (TINY_CONFIG, trained) if task == 'detection' else (TINY_SEG_CONFIG, trained_segmentor)
     if task == 'detection':
         scores = []
-        for dtype in dtypes.DTYPES:
+        for dtype in models.DTYPES:
             out = tmp_path / dtype
             run_tool('predict.py', config, run[0], demo_data / 'val2017', '--out', out, '--dtype', dtype)
             records = json.loads((out / 'results.json').read_text())
@@ -115,7 +115,7 @@ def test_what_a_processor_says(flags, wanted, monkeypatch):
 
 def test_models_are_copied_and_pickled(bfloat16):
     model = untrained(TINY_SEG_CONFIG)
-    dtypes.set_dtype(model, 'bfloat16')
+    models.set_dtype(model, 'bfloat16')
     image = torch.randn(1, 3, 64, 64)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         with torch.no_grad():

@@ -16,7 +16,7 @@ import xcit_dense
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.errors import ConfigError, DataError, SetupError
-from xcit_dense.predict.tiled import scores_of
+from xcit_dense.predict.tiles import scores_of
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 TILES = pytest.mark.parametrize('tiles', ({}, dict(tile=40, overlap=0.4)), ids=('whole', 'tiles'))
@@ -183,11 +183,11 @@ def test_short_words_for_all(detector, segmentor, path):
 
 
 @pytest.mark.parametrize('image, words', (
-    (np.zeros((4, 4, 4), np.uint8), 'uint8.*alpha channel'), (np.zeros((4, 4, 3)), 'uint8.*255'),
+    (np.zeros((4, 4, 4), np.uint8), r'\(H, W, 3\).*\(4, 4, 4\)'), (np.zeros((4, 4, 3)), 'uint8.*255'),
     (np.zeros((4, 4, 3), np.int64), 'uint8'), (np.zeros(4, np.uint8), 'uint8'), (np.zeros((0, 4, 3), np.uint8), '0, 4'),
-    (np.zeros((3, 8, 9), np.uint8), 'transpose'), (np.zeros((2, 4, 4, 3), np.uint8), r'list\('),
-    (Image.new('F', (4, 4)), 'uint8'), (Image.new('I;16', (4, 4)), 'uint8'), (torch.zeros(3, 4, 4), r'numpy\(\)'),
-    ((path for path in 'ab'), r'generator.*list\('), (None, 'NoneType'), (b'GIF', 'bytes'), (['a.jpg'], r'list')))
+    (np.zeros((3, 8, 9), np.uint8), r'\(H, W, 3\).*\(3, 8, 9\)'), (np.zeros((2, 4, 4, 3), np.uint8), 'a list of them'),
+    (Image.new('F', (4, 4)), 'uint8'), (Image.new('I;16', (4, 4)), 'uint8'), (torch.zeros(3, 4, 4), 'Tensor'),
+    ((path for path in 'ab'), 'list or tuple.*generator'), (None, 'NoneType'), (b'GIF', 'bytes'), (['a.jpg'], r'list')))
 def test_what_is_no_image(image, words, detector):
     with pytest.raises(DataError, match=words):
         detector([image] if isinstance(image, list) else image)

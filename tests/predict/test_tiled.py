@@ -20,10 +20,10 @@ from xcit_dense.draw import draw_objects as draw_once
 from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.predict.classes import Classes
 from xcit_dense.predict.drawing import Drawing
+from xcit_dense.predict.merging import find_in_tiles
 from xcit_dense.predict.predictor import SegmentationPredictor
-from xcit_dense.predict.reading import ImageReader, ReadImage
-from xcit_dense.predict.tiled import Tiled, draw_objects, find_objects, sample_of_labels
-from xcit_dense.predict.tiles import BigFile, BigImage, TiledReader, Tiling
+from xcit_dense.predict.reading import BigFile, BigImage, ImageReader, ReadImage, TiledReader
+from xcit_dense.predict.tiles import Tiling
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 COLOURS = ((250, 40, 40), (40, 250, 40), (40, 40, 250))
@@ -59,12 +59,14 @@ def found_in(picture):
         labels=torch.tensor(labels).long(), masks=torch.tensor(np.array(masks).reshape(-1, *picture.shape[:2]))))
 
 
-class Finder:
-    """What `find_objects` needs of a predictor."""
+def find(image: ReadImage):
+    """In place of a predictor."""
+    assert image.data['inputs'].shape[1:] == image.picture.shape[:2]
+    return found_in(image.picture)
 
-    def __call__(self, image: ReadImage):
-        assert image.data['inputs'].shape[1:] == image.picture.shape[:2]
-        return found_in(image.picture)
+
+def picture_of(big, longest=None):
+    return big.shown(found_in(np.zeros((1, 1, 3), np.uint8)), longest)[0]
 
 
 def reader_of(**options):
@@ -80,14 +82,14 @@ def reader():
 @pytest.mark.parametrize('tile, overlap', ((100, 0.2), (64, 0.3), (200, 0.1), (40, 0.2)))
 def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
     image, count = picture()
-    finds, has_masks = find_objects(Finder(), TiledReader(reader, Tiling(tile, overlap)).read(image, 0))
+    finds = find_in_tiles(find, TiledReader(reader, Tiling(tile, overlap)).read(image, 0)).pred_instances
     wanted = found_in(image).pred_instances.numpy()
-    assert has_masks and len(finds) == len(wanted.scores) == count
+    assert len(finds) == len(wanted.scores) == count
     boxes = {(int(label), *map(int, box)): mask for label, box, mask in
              zip(wanted.labels, wanted.bboxes, wanted.masks, strict=True)}
-    for find in finds:
-        mask = boxes.pop((find.label, *map(int, find.box)))
-        assert find.mask.rle(*mask.shape) == mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
+    for label, box, found in zip(finds.labels, finds.bboxes, finds.masks, strict=True):
+        mask = boxes.pop((int(label), *map(int, box)))
+        assert found.rle(*mask.shape) == mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
     assert not boxes
 
 
@@ -96,7 +98,8 @@ def test_tiles_are_cut_from_the_picture_as_its_loader_gives_it(reader):
     whole = reader.read(image, 3)
     big = TiledReader(reader, Tiling(100)).read(image, 3)
     assert big.margin == 2
-    assert isinstance(big, BigImage) and (big.picture() == image).all() and big.picture(165).shape == (130, 165, 3)
+    assert isinstance(big, BigImage) and (picture_of(big) == image).all()
+    assert picture_of(big, 165).shape == (130, 165, 3)
     for tile, part in big.read():
         assert (part.picture == image[slice(*tile.y), slice(*tile.x)]).all()
         assert torch.equal(part.data['inputs'], whole.data['inputs'][:, slice(*tile.y), slice(*tile.x)])
@@ -120,14 +123,14 @@ def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_pa
     cv2.imwrite(str(path), image[..., 0] if grey else image)
     tiles = TiledReader(reader, Tiling(64, 0.3))
     big, whole = tiles.read(path, 0), cv2.imread(str(path))[..., ::-1]
-    assert isinstance(big, BigFile) and (big.height, big.width) == whole.shape[:2]
+    assert isinstance(big, BigFile) and big.size == whole.shape[:2]
     for _ in range(2):
         read = list(big.read())
         assert len(read) == len(big.tiles) and [tile for tile, _ in read] == big.tiles
         for tile, part in read:
             assert (part.picture == whole[slice(*tile.y), slice(*tile.x)]).all()
-    assert (big.picture() == whole).all() and big.picture(100).shape == (75, 100, 3)
-    assert abs(big.picture(100).mean() - whole.mean()) < 2
+    assert (picture_of(big) == whole).all() and picture_of(big, 100).shape == (75, 100, 3)
+    assert abs(picture_of(big, 100).mean() - whole.mean()) < 2
 
 
 @pytest.mark.parametrize('suffix', ('jpg', 'png'))
@@ -137,7 +140,7 @@ def test_a_file_that_breaks_off_is_named(suffix, image, reader, tmp_path):
     path = tmp_path / f'a.{suffix}'
     cv2.imwrite(str(path), image)
     path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
-    with pytest.raises(DataError, match=f'a.{suffix} cannot be read beyond row'):
+    with pytest.raises(DataError, match=f'a.{suffix} cannot be read'):
         list(TiledReader(reader, Tiling(64, 0.3)).read(path, 0).read())
 
 
@@ -154,8 +157,8 @@ def test_what_strips_would_not_show_alike_is_read_whole(kind, image, photograph,
     big = TiledReader(reader_of(**options), Tiling(64, 0.3)).read(image if kind == 'array' else path, 0)
     assert type(big) is BigImage
     tile, part = next(iter(big.read()))
-    assert (part.picture == big.picture()[slice(*tile.y), slice(*tile.x)]).all()
-    assert (big.height > big.width) == (kind == 'turned')
+    assert (part.picture == picture_of(big)[slice(*tile.y), slice(*tile.x)]).all()
+    assert (big.size[0] > big.size[1]) == (kind == 'turned')
 
 
 def test_an_image_that_is_not_larger_than_a_tile_is_predicted_as_ever(detector, segmentor, path):
@@ -164,8 +167,6 @@ def test_an_image_that_is_not_larger_than_a_tile_is_predicted_as_ever(detector, 
     for name in ('boxes', 'scores', 'labels', 'masks'):
         assert np.array_equal(getattr(whole, name), getattr(found, name)) and len(found)
     assert np.array_equal(segmentor(path).scores, segmentor(path, tile=size, overlap=0.5).scores)
-    predictor = Tiled(detector._predictor, Tiling(40))
-    assert predictor.tool == 'predict' and predictor.last_files and predictor.classes is detector._predictor.classes
 
 
 class Numbered(SegmentationPredictor):
@@ -173,11 +174,11 @@ class Numbered(SegmentationPredictor):
 
     def __init__(self, numbers, outputs, reader):
         self.classes, self.outputs, self.reader = Classes(tuple(map(str, numbers)), numbers, '', ''), outputs, reader
-        self.drawing, self.count = SimpleNamespace(write=lambda *_: None), 0
+        self.drawing, self.count, self.model = SimpleNamespace(write=lambda *_: None), 0, None
 
-    def __call__(self, image):
-        found = torch.from_numpy(image.picture[..., 0].astype(np.int64) * 256 + image.picture[..., 1])
-        return SegDataSample(pred_sem_seg=PixelData(data=found.clamp(max=self.outputs - 1)[None]))
+    def samples(self, images):
+        found = torch.from_numpy(images[0].picture[..., 0].astype(np.int64) * 256 + images[0].picture[..., 1])
+        return [SegDataSample(pred_sem_seg=PixelData(data=found.clamp(max=self.outputs - 1)[None]))]
 
 
 @pytest.mark.parametrize('numbers, outputs, kind', (
@@ -188,8 +189,8 @@ def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind
     image, columns = np.zeros((530, 300, 3), np.uint8), np.arange(300)
     image[..., 0], image[..., 1] = columns // 256, columns % 256
     predictor = Numbered(tuple(numbers), outputs, reader)
-    for found in (predictor, Tiled(predictor, Tiling(100))):
-        found.write(found.reader.read(image, 0), 'a.jpg', tmp_path)
+    for used in (reader, predictor.tiled_reader(Tiling(100))):
+        predictor.write(used.read(image, 0), 'a.jpg', tmp_path)
         for written in (cv2.imread(str(tmp_path / 'labels/a.png'), cv2.IMREAD_UNCHANGED),
                         np.asarray(Image.open(tmp_path / 'labels/a.png'))):
             assert (written == np.broadcast_to(columns.clip(max=outputs - 1) + numbers[0], (530, 300))).all()
@@ -213,33 +214,40 @@ def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, c
 def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, tmp_path):
     """All at once, so that a worse one is never over a better one, though masks are read one by one."""
     image, names = picture()[0], ('red', 'green', 'blue')
-    small, given = cv2.resize(image, (110, 130)), []  # a third of the width, half the height
-    drawing = Drawing(dict(type='DetLocalVisualizer', **visualizer), dict(classes=names, palette=[*COLOURS]))
-    finds, _ = find_objects(Finder(), TiledReader(reader, Tiling(100)).read(image, 0))
-    finds = finds[:8] if visualizer else finds
-    finds += [find._replace(score=0.01, label=(find.label + 1) % 3) for find in finds]
+    drawing = Drawing(dict(type='DetLocalVisualizer', **visualizer), dict(classes=names, palette=[*COLOURS]),
+                      pred_score_thr=-1.)
+    big = TiledReader(reader, Tiling(100)).read(image, 0)
+    sample = find_in_tiles(find, big)
+    found = sample.pred_instances[:8] if visualizer else sample.pred_instances
+    again = found[:]
+    again.scores, again.labels = torch.full_like(found.scores, 0.01), (found.labels + 1) % 3
+    sample.pred_instances = found.cat([found, again])
+    small, shown = big.shown(sample, 165)
+    assert small.shape == (130, 165, 3)
     np.random.seed(5)
     wanted = np.random.RandomState(5).rand()
-    drawn = draw_objects(drawing, small, finds, image.shape[:2])
+    drawn = drawing.draw(small, shown)
     assert np.random.rand() == wanted  # mmdet's colours of masks are random, those of the caller go on
-    draw_objects(drawing, small, finds, image.shape[:2], tmp_path / 'drawn.png')
+    drawing.write(small, shown, tmp_path / 'drawn.png')
     assert (cv2.imread(str(tmp_path / 'drawn.png'))[..., ::-1] == drawn).all() and (drawn != small).any()
     if visualizer:
         return
-    draw_objects(SimpleNamespace(draw=lambda picture, sample, **_: given.append(sample)), small, finds, image.shape[:2])
-    shown = given[0].pred_instances
-    masks = [mask() for mask in shown.masks]
-    for find, box, mask in zip(finds, shown.bboxes, masks, strict=True):
-        assert np.allclose(box, find.box / (3, 2, 3, 2)) and abs(mask.sum() * 6 / find.mask.pixels().sum() - 1) < 0.25
+    masks = [mask() for mask in shown.pred_instances.masks]
+    for whole, box, mask, cut in zip(sample.pred_instances.bboxes, shown.pred_instances.bboxes, masks,
+                                     sample.pred_instances.masks, strict=True):
+        assert np.allclose(box, whole / 2) and abs(mask.sum() * 4 / cut.pixels().sum() - 1) < 0.25
         ys, xs = np.nonzero(mask)
         assert np.abs(box - np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])).max() <= 1
+    shown = shown.pred_instances
     assert (drawn == draw_once(small, shown.bboxes, shown.labels, names, COLOURS, masks, shown.scores)).all()
 
 
-def test_labels_of_a_large_picture_are_drawn_smaller():
-    labels = np.arange(6)[:, None] * 10 + np.arange(12)
-    drawn = sample_of_labels(labels, np.zeros((3, 4, 3))).pred_sem_seg.data
-    assert drawn.tolist() == [[[11, 14, 17, 20], [31, 34, 37, 40], [51, 54, 57, 60]]]
+def test_labels_of_a_large_picture_are_drawn_smaller(reader):
+    labels = np.arange(60)[:, None] * 200 + np.arange(120)
+    big = TiledReader(reader, Tiling(50)).read(np.zeros((60, 120, 3), np.uint8), 0)
+    sample = SegDataSample(pred_sem_seg=PixelData(data=labels[None].astype(np.uint16)))
+    drawn = big.shown(sample, 4)[1].pred_sem_seg.data
+    assert drawn.tolist() == [[[3015, 3045, 3075, 3105], [9015, 9045, 9075, 9105]]]
 
 
 @pytest.mark.slow

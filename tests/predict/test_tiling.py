@@ -6,8 +6,7 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict.tiled import blend
-from xcit_dense.predict.tiles import Span, Tiling, tiling_of
+from xcit_dense.predict.tiles import Span, Tiling, blend, tiling_of
 
 SIZE = 50, 70
 
@@ -58,12 +57,12 @@ def blended(scores_of, tiling, **options):
     """Labels and scores of an image; each pixel is given once."""
     tiles = tiling.tiles(*SIZE)
     labels, scores, count = np.full(SIZE, -1), None, np.zeros(SIZE, int)
-    for patch in blend(map(scores_of, tiles), tiles, **options):
-        labels[patch.y, patch.x] = patch.labels
-        count[patch.y, patch.x] += 1
-        if patch.scores is not None:
-            scores = torch.zeros(len(patch.scores), *SIZE) if scores is None else scores
-            scores[:, patch.y, patch.x] = patch.scores
+    for place, outputs, means in blend(map(scores_of, tiles), tiles, **options):
+        labels[place] = outputs
+        count[place] += 1
+        if means is not None:
+            scores = torch.zeros(len(means), *SIZE) if scores is None else scores
+            scores[(slice(None), *place)] = means
     assert (count == 1).all()
     return labels, scores
 

@@ -74,12 +74,10 @@ def _run(args):
     from ..config.loading import load_config
     from ..config.settings import Settings
     from ..errors import ConfigError
-    from ..predict.exported import config_of, open_exported
-    from ..predict.files import find_sources, is_video, predict_files
+    from ..predict.files import find_sources, import_av, is_video, predict_files, predict_video
+    from ..predict.models import config_of, open_exported
     from ..predict.predictor import build_predictor
-    from ..predict.tiled import Tiled
     from ..predict.tiles import tiling_of
-    from ..predict.video import import_av, predict_video
     video = is_video(args.images)
     if args.frame_labels and not video:
         raise ConfigError('--frame-labels is only for videos; for images, label maps are always written')
@@ -104,5 +102,5 @@ def _run(args):
     root, paths = find_sources(args.images, cfg)
     predictor = build_predictor(cfg, checkpoint, args.score_thr, ids_from=args.ids_from, dtype=args.dtype)
     if tiling:
-        predictor = Tiled(predictor, tiling)
+        predictor.reader = predictor.tiled_reader(tiling)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

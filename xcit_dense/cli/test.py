@@ -91,8 +91,8 @@ def _run(args):
     from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
     from ..export.metadata import check_task, compare_with_config
-    from ..predict.drawing_hook import DrawingHook
-    from ..predict.exported import as_checkpoint, is_exported, open_exported
+    from ..predict.drawing import DrawingHook
+    from ..predict.models import as_checkpoint, is_exported, open_exported
     from ..report.hooks import ReportHook
     from ..train.evaluation import set_fast_evaluation
     from ..train.runner import build_runner

@@ -41,7 +41,8 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
         labels: Class number of each object.
         names: The classes.
         colours: Their colours, from `class_colours`.
-        masks: Sequence of n masks (H, W), or None.
+        masks: Sequence of n masks (H, W); or, where all may not fit into memory, a function from the index of an object
+            to its mask; or None.
         scores: Score of each object, or None.
         marks: For each object ``''``, or a word that is written before its name in the colour of an alarm, such as
             ``missed``, ``wrong`` or ``duplicate``; or None. The box of a marked object is over all masks.
@@ -66,7 +67,8 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
                              for rank, index in enumerate(best_first)]
     for index in best_first[::-1]:
         if masks is not None:
-            _draw_mask(drawn, picture, masks[int(index)], hues[index], line)
+            mask = masks(int(index)) if callable(masks) else masks[int(index)]
+            _draw_mask(drawn, picture, mask, hues[index], line)
         if again[index] and not marks[index]:
             _draw_box(drawn, boxes[index], hues[index], line, '')
     for index in best_first[::-1]:

@@ -53,6 +53,30 @@ class Anchors(nn.Module):
         return self.base[index % count] + torch.stack([x, y, x, y], -1) * self.strides
 
 
+class Align(nn.Module):
+    """mmdet's ``SingleRoIExtractor``: RoIAlign for each box, on the level that fits its size."""
+
+    def __init__(self, extractor):
+        super().__init__()
+        layer = extractor.roi_layers[0]
+        self.strides = [float(stride) for stride in extractor.featmap_strides]
+        self.size, self.sampling_ratio, self.aligned = list(layer.output_size), layer.sampling_ratio, layer.aligned
+        self.finest = extractor.finest_scale
+
+    def forward(self, maps, boxes: Tensor) -> Tensor:
+        """Return features (B * n, C, h, w) of boxes (B, n, 4)."""
+        images = torch.arange(boxes.shape[0])[:, None, None].expand(-1, boxes.shape[1], 1).to(boxes.dtype)
+        rois = torch.cat([images, boxes], -1).flatten(0, 1)
+        sizes = rois[:, 3:] - rois[:, 1:3]
+        # floor(log2(scale)) without a logarithm, which differs between runtimes
+        scale = sizes.prod(1).sqrt() / self.finest + 1e-6
+        places = sum((scale >= 2**level).long() for level in range(1, len(self.strides)))
+        if len(self.strides) == 1:
+            places = torch.zeros_like(scale, dtype=torch.int64)
+        return align_rois(list(maps[:len(self.strides)]), rois, places, self.strides, self.size, self.sampling_ratio,
+                          self.aligned)
+
+
 def top(scores: Tensor, count: int):
     """Return the ``count`` best scores (B, count) of (B, N), descending, and their indices, 0 where there is none."""
     best, index = pad(scores, (0, count), value=MISSING).topk(count)

@@ -5,15 +5,29 @@ import torch
 from mmengine.model import revert_sync_batchnorm
 from torch import Tensor, nn
 
+from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
-from .boxes import ANY, MISSING, Anchors, Decoder, align_rois, pad_to, rows, suppress_groups, top
-from .detector_checks import check_detector, each, iou_threshold_of
-from .image import Preprocessing
+from .boxes import ANY, MISSING, TRANSLATIONS, Align, Anchors, Decoder, pad_to, rows, suppress_groups, top
+from .metadata import IMAGE, Preprocessing
+
+#: Supported keys of ``nms``; ``split_thr``, from which mmcv works class by class, changes nothing here.
+_NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr'}
+#: The classes of mmdet and mmcv that the graph supports, by the last part of their key in the config.
+_KINDS = dict(
+    model=('FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet', 'SingleStageDetector'),
+    data_preprocessor=('DetDataPreprocessor', ), rpn_head=('RPNHead', ), anchor_generator=('AnchorGenerator', ),
+    bbox_coder=('DeltaXYWHBBoxCoder', ), roi_head=('StandardRoIHead', 'CascadeRoIHead'),
+    bbox_head=('RetinaHead', 'Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead'),
+    bbox_roi_extractor=('SingleRoIExtractor', ), mask_roi_extractor=('SingleRoIExtractor', ), roi_layer=('RoIAlign', ),
+    mask_head=('FCNMaskHead', ))
+#: The values that their attributes must have.
+_NEEDED = dict(bbox_coder=dict(add_ctr_clamp=False, clip_border=True), roi_head=dict(with_shared_head=False),
+               bbox_head=dict(with_cls=True, with_reg=True), roi_layer=dict(pool_mode='avg'))
 
 
 class DetectorGraph(nn.Module):
-    """Images in, objects out, for `torch.onnx.export` with `xcit_dense.export.boxes.TRANSLATIONS`.
+    """Images in, objects out, for `xcit_dense.export.exporting.trace`.
 
     Args:
         model: A trained detector of mmdet; it is not changed.
@@ -34,7 +48,8 @@ class DetectorGraph(nn.Module):
         two_stage = hasattr(model, 'roi_head')
         self.dense = DenseHead(model.rpn_head if two_stage else model.bbox_head, by_level=two_stage)
         self.rois = RoIHead(model.roi_head) if two_stage else None
-        #: Names of the outputs of `forward`.
+        #: As for `xcit_dense.export.exporting.graph_of`.
+        self.inputs, self.translations = dict(image=IMAGE), TRANSLATIONS
         self.outputs = ('dets', 'labels', *(['masks'] if two_stage and model.roi_head.with_mask else []), 'num')
         self.eval()
 
@@ -183,30 +198,6 @@ class BoxStage(nn.Module):
         return self.decode(boxes, deltas[:, :, 0], limits)
 
 
-class Align(nn.Module):
-    """mmdet's ``SingleRoIExtractor``: RoIAlign for each box, on the level that fits its size."""
-
-    def __init__(self, extractor):
-        super().__init__()
-        layer = extractor.roi_layers[0]
-        self.strides = [float(stride) for stride in extractor.featmap_strides]
-        self.size, self.sampling_ratio, self.aligned = list(layer.output_size), layer.sampling_ratio, layer.aligned
-        self.finest = extractor.finest_scale
-
-    def forward(self, maps, boxes: Tensor) -> Tensor:
-        """Return features (B * n, C, h, w) of boxes (B, n, 4)."""
-        images = torch.arange(boxes.shape[0])[:, None, None].expand(-1, boxes.shape[1], 1).to(boxes.dtype)
-        rois = torch.cat([images, boxes], -1).flatten(0, 1)
-        sizes = rois[:, 3:] - rois[:, 1:3]
-        # floor(log2(scale)) without a logarithm, which differs between runtimes
-        scale = sizes.prod(1).sqrt() / self.finest + 1e-6
-        places = sum((scale >= 2**level).long() for level in range(1, len(self.strides)))
-        if len(self.strides) == 1:
-            places = torch.zeros_like(scale, dtype=torch.int64)
-        return align_rois(list(maps[:len(self.strides)]), rois, places, self.strides, self.size, self.sampling_ratio,
-                          self.aligned)
-
-
 def _longest(num, limit):
     """Return the largest of ``num``, at least 1, as a size that tracing accepts."""
     longest = num.max().clamp(min=1).item()
@@ -218,3 +209,79 @@ def _longest(num, limit):
 def _by_anchor(values, channels):
     """Reshape (B, anchors * channels, h, w) to (B, h * w * anchors, channels)."""
     return values.permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, channels))
+
+
+def iou_threshold_of(cfg) -> float:
+    """Return the IoU threshold of a ``test_cfg``."""
+    return cfg.nms.get('iou_threshold', cfg.nms.get('iou_thr'))
+
+
+def each(part):
+    """Return the parts of all stages as a list, also if there is only one."""
+    return part if isinstance(part, nn.ModuleList) else [part]
+
+
+def check_detector(model: nn.Module):
+    """Check that the graph supports all parts of a detector.
+
+    Raises:
+        ConfigError: It does not; the message names the key, the value and the fix.
+    """
+    for key, part in _parts(model):
+        name, kind = key.rpartition('.')[2], type(part)
+        # exactly these classes: a derived one may do anything
+        _check(kind.__name__ in _KINDS[name] and kind.__module__.partition('.')[0] in ('mmdet', 'mmcv'), f'{key}.type',
+               kind.__name__, f'export supports {" or ".join(_KINDS[name])}')
+        for attribute, wanted in _NEEDED.get(name, {}).items():
+            value = getattr(part, attribute, wanted)
+            _check(value == wanted, f'{key}.{attribute}', value, f'the graph needs {wanted!r}')
+        if hasattr(part, 'loss_cls'):
+            _check(not getattr(part.loss_cls, 'custom_cls_channels', False), f'{key}.loss_cls.type',
+                   type(part.loss_cls).__name__, 'export supports CrossEntropyLoss and FocalLoss')
+        _check(getattr(part, 'upsample_method', '') != 'carafe', f'{key}.upsample_cfg.type', 'carafe',
+               "ONNX has no such op. Use 'deconv'")
+    if hasattr(model, 'roi_head'):
+        _check_test_cfg(model.rpn_head.test_cfg, 'model.test_cfg.rpn', ('max_per_img', 'nms_pre'))
+        _check_test_cfg(cfg := model.roi_head.test_cfg, 'model.test_cfg.rcnn', ('max_per_img', ))
+        _check(cfg.get('mask_thr_binary', 0) >= 0, 'model.test_cfg.rcnn.mask_thr_binary', cfg.get('mask_thr_binary'),
+               'a negative value means masks with 256 levels instead of binary ones. Set it to 0.5')
+    else:
+        _check_test_cfg(cfg := model.bbox_head.test_cfg, 'model.test_cfg', ('max_per_img', 'nms_pre'))
+        _check(cfg.get('min_bbox_size', -1) <= 0, 'model.test_cfg.min_bbox_size', cfg.get('min_bbox_size'),
+               'it counts pixels of the image before resizing, but the graph only has the image after it. Set it to 0')
+
+
+def _parts(model):
+    """Yield the parts of a detector that the graph replaces, with their keys in the config, outer ones first."""
+    yield 'model', model
+    yield 'model.data_preprocessor', model.data_preprocessor
+    key = 'model.rpn_head' if hasattr(model, 'roi_head') else 'model.bbox_head'
+    head = model.get_submodule(key[6:])
+    yield from ((key, head), (f'{key}.anchor_generator', head.prior_generator), (f'{key}.bbox_coder', head.bbox_coder))
+    if not hasattr(model, 'roi_head'):
+        return
+    yield 'model.roi_head', (roi_head := model.roi_head)
+    names = ('bbox_head', 'bbox_roi_extractor', *(('mask_head', 'mask_roi_extractor') if roi_head.with_mask else ()))
+    for name in names:
+        for part in each(getattr(roi_head, name)):
+            yield f'model.roi_head.{name}', part
+            if name == 'bbox_head':
+                yield f'model.roi_head.{name}.bbox_coder', part.bbox_coder
+            elif name != 'mask_head':
+                yield f'model.roi_head.{name}.roi_layer', part.roi_layers[0]
+
+
+def _check_test_cfg(cfg, key, counts):
+    nms = cfg.get('nms') or {}
+    _check(nms.get('type', 'nms' if nms else None) == 'nms', f'{key}.nms.type', nms.get('type'), "ONNX has only plain "
+           "NMS. Use dict(type='nms', iou_threshold=0.5), and compare the AP of both with `test`")
+    for name, value in nms.items():
+        _check(name in _NMS_KEYS, f'{key}.nms.{name}', value, 'the graph does not support it. Remove it')
+    for name in counts:
+        _check(cfg.get(name, -1) > 0, f'{key}.{name}', cfg.get(name), 'a graph needs a fixed number of boxes. Set it, '
+               'for example to 1000')
+
+
+def _check(fits, key, value, remedy):
+    if not fits:
+        raise ConfigError(f'{key}={value!r} cannot be exported: {remedy}')

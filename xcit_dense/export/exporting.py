@@ -1,10 +1,9 @@
 """From a config and a checkpoint to an ONNX file that is compared with the checkpoint."""
 import time
 import warnings
-import zlib
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,15 +20,11 @@ from ..models import XCiT
 from ..models.exported_form import to_exported_form
 from ..predict.predictor import build_predictor
 from ..weights import fetch
-from .metadata import metadata_of
-from .quantise import errors_only, quantise
-from .verify import check_file, compare_file
+from .finishing import add_checksum, check_file, compare_file, describe, errors_only, quantise
+from .metadata import TRACED, metadata_of
 
-#: Height and width for tracing; the file accepts any batch, height and width.
-_TRACED = 224, 288
 #: The largest number of calibration images; more do not change the ranges.
 _CALIBRATED = 300
-_NEEDED = ('onnx', 'onnxscript', 'onnxruntime')
 
 
 class Exported(NamedTuple):
@@ -84,11 +79,11 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
         predictor = build_predictor(cfg, path, device='cpu', fuse=False)
         name = Path(config).stem
         metadata = metadata_of(predictor, cfg, task, name, path)
-        graph = Graph.of(predictor.model, task, scores)
+        graph = graph_of(predictor.model, task, scores)
         with _written(out) as part:
             say(f'tracing the {task} model of {name}; this takes a minute')
-            proto = graph.trace()
-            _describe(proto, dict(metadata, precision='float32' if calibration is None else 'int8'))
+            proto = trace(graph)
+            describe(proto, dict(metadata, precision='float32' if calibration is None else 'int8'))
             import onnx
             onnx.save_model(proto, str(part))
             del proto
@@ -113,76 +108,54 @@ def _written(out):
         raise OutputError(f'cannot write {error.filename or out}: {error.strerror or error}') from error
 
 
-class Graph(NamedTuple):
-    """A module to trace, with what the exporter needs.
+def graph_of(model, task: str, scores: bool = False) -> torch.nn.Module:
+    """Return a model in evaluation mode as a module to `trace`.
+
+    It has ``inputs``, for each by name an example and its free dimensions; the names of its ``outputs``; and
+    ``translations``, the ONNX function of each of our own operators.
 
     Args:
-        module: Maps tensors to tensors.
-        inputs: Example inputs.
-        dynamic: The free dimensions of each input.
-        names: The names of the inputs.
-        outputs: The names of the outputs.
-        translations: The ONNX function of each of our own operators, by operator.
+        model: The detector or segmentor; for a backbone any object that has it as ``backbone``.
+        task: As for `xcit_dense.export.metadata.metadata_of`.
+        scores: As for `export_model`.
+
+    Raises:
+        ConfigError: A part of it cannot be exported.
     """
-    module: torch.nn.Module
-    inputs: tuple
-    dynamic: tuple
-    names: tuple
-    outputs: tuple
-    translations: dict
-
-    @classmethod
-    def of(cls, model, task: str, scores: bool = False):
-        """Return the graph of a model in evaluation mode.
-
-        Args:
-            model: The detector or segmentor; for a backbone any object that has it as ``backbone``.
-            task: As for `xcit_dense.export.metadata.metadata_of`.
-            scores: As for `export_model`.
-
-        Raises:
-            ConfigError: A part of it cannot be exported.
-        """
-        free = torch.export.Dim.DYNAMIC
-        image = torch.zeros(2, *_TRACED, 3, dtype=torch.uint8)
-        pixels = {0: free, 1: free, 2: free}
-        if task == 'backbone':
-            if not isinstance(model.backbone, XCiT):
-                raise ConfigError(f'--backbone can only export an XCiT, but model.backbone is a '
-                                  f'{type(model.backbone).__name__}')
-            module = to_exported_form(model.backbone)
-            images = torch.zeros(2, model.backbone.in_channels, *_TRACED)
-            levels = tuple(f'level{i}' for i in range(len(module.out_indices)))
-            return cls(module, (images, ), ({0: free, 2: free, 3: free}, ), ('images', ), levels, {})
-        if task == 'segmentation':
-            from .segmentor import TRANSLATIONS, SegmentorGraph
-            module, size = SegmentorGraph(model, scores), torch.zeros(2, dtype=torch.int64)
-            return cls(module, (image, size), (pixels, None), ('image', 'size'),
-                       ('labels', 'scores') if scores else ('labels', ), TRANSLATIONS)
-        from .boxes import TRANSLATIONS
+    if task == 'segmentation':
+        from .segmentor import SegmentorGraph
+        return SegmentorGraph(model, scores)
+    if task == 'detection':
         from .detector import DetectorGraph
-        module = DetectorGraph(model)
-        return cls(module, (image, ), (pixels, ), ('image', ), module.outputs, TRANSLATIONS)
+        return DetectorGraph(model)
+    if not isinstance(model.backbone, XCiT):
+        raise ConfigError('--backbone can only export an XCiT, but model.backbone is a '
+                          f'{type(model.backbone).__name__}')
+    module, free = to_exported_form(model.backbone), torch.export.Dim.DYNAMIC
+    module.inputs = dict(images=(torch.zeros(2, module.in_channels, *TRACED), {0: free, 2: free, 3: free}))
+    module.outputs, module.translations = [f'level{i}' for i in range(len(module.out_indices))], {}
+    return module
 
-    def trace(self):
-        """Return the ONNX model.
 
-        Raises:
-            ExportError: torch cannot trace it.
-        """
-        try:
-            # without the log of its own steps and its tables of functions
-            with torch.no_grad(), warnings.catch_warnings(), errors_only('torch.onnx', 'onnxscript', 'onnx_ir'):
-                warnings.simplefilter('ignore')
-                program = torch.onnx.export(
-                    self.module.eval(), self.inputs, dynamo=True, dynamic_shapes=self.dynamic, input_names=self.names,
-                    output_names=self.outputs, external_data=False, custom_translation_table=self.translations,
-                    verbose=False)
-        except Exception as error:  # of many types: torch's own, and whatever the model raises
-            raise ExportError(f'torch cannot export this model: {first_line(_cause_of(error))}. The usual reason is a '
-                              'custom layer whose output shape depends on tensor values, or that turns sizes into '
-                              'Python numbers. --backbone exports only the backbone') from error
-        return program.model_proto
+def trace(graph):
+    """Return the ONNX model of a module from `graph_of`.
+
+    Raises:
+        ExportError: torch cannot trace it.
+    """
+    examples, dynamic = zip(*graph.inputs.values(), strict=True)
+    try:
+        # without the log of its own steps and its tables of functions
+        with torch.no_grad(), warnings.catch_warnings(), errors_only('torch.onnx', 'onnxscript', 'onnx_ir'):
+            warnings.simplefilter('ignore')
+            return torch.onnx.export(
+                graph.eval(), examples, dynamo=True, dynamic_shapes=dynamic, input_names=list(graph.inputs),
+                output_names=graph.outputs, external_data=False, custom_translation_table=graph.translations,
+                verbose=False).model_proto
+    except Exception as error:  # of many types: torch's own, and whatever the model raises
+        raise ExportError(f'torch cannot export this model: {first_line(_cause_of(error))}. The usual reason is a '
+                          'custom layer whose output shape depends on tensor values, or that turns sizes into '
+                          'Python numbers. --backbone exports only the backbone') from error
 
 
 def _prepared(reader, path):
@@ -192,13 +165,7 @@ def _prepared(reader, path):
 
 def check_packages():
     """Raise `SetupError` unless the packages that export needs are installed."""
-    missing = []
-    for name in _NEEDED:
-        try:
-            import_module(name)
-        except ImportError:
-            missing.append(name)
-    if missing:
+    if missing := [name for name in ('onnx', 'onnxscript', 'onnxruntime') if find_spec(name) is None]:
         raise SetupError(f'export needs {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
@@ -210,25 +177,6 @@ def _task_of(cfg, backbone, scores):
     if scores and task != 'segmentation':
         raise ConfigError('--scores works only with a segmentor; detections always have scores')
     return task
-
-
-def _describe(proto, metadata):
-    """Write metadata into a model, and make the size of the labels an optional input."""
-    from onnx import helper, numpy_helper
-    helper.set_model_props(proto, metadata)
-    proto.producer_name = 'xcit_dense'
-    if any(value.name == 'size' for value in proto.graph.input):
-        proto.graph.initializer.append(numpy_helper.from_array(torch.zeros(2, dtype=torch.int64).numpy(), 'size'))
-
-
-def add_checksum(path):
-    """Append a checksum to a file; `xcit_dense.runtime` compares it.
-
-    It is the description of the model (field 6 of its protobuf), of which the last one counts. A program that changes
-    the file writes it in another place, and then it is not compared.
-    """
-    data = path.read_bytes()
-    path.write_bytes(b'%b2\x0ecrc32=%08x' % (data, zlib.crc32(data)))
 
 
 def _cause_of(error):

@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
 from ..predict.low_memory import LowMemoryEncoderDecoder, has_methods_of
-from .image import Preprocessing
+from .metadata import IMAGE, Preprocessing
 
 #: Heads that one graph for all image sizes cannot express, with the reason.
 _REFUSED = dict(
@@ -30,7 +30,7 @@ _REFUSED = dict(
 class SegmentorGraph(nn.Module):
     """The prediction of mmseg's ``EncoderDecoder`` as one graph for images of any size.
 
-    For `torch.onnx.export` with `TRANSLATIONS`.
+    For `xcit_dense.export.exporting.trace`.
 
     Args:
         model: A segmentor with its weights; it is not changed.
@@ -44,7 +44,9 @@ class SegmentorGraph(nn.Module):
         _check(model)
         super().__init__()
         self.preprocessing = Preprocessing(model.data_preprocessor)
-        self.scores = scores
+        #: As for `xcit_dense.export.exporting.graph_of`.
+        self.inputs = dict(image=IMAGE, size=(torch.zeros(2, dtype=torch.int64), None))
+        self.outputs, self.translations = ('labels', 'scores')[:1 + scores], TRANSLATIONS
         self.threshold = getattr(model.decode_head, 'threshold', None)
         self.align_corners = model.align_corners
         model = copy.deepcopy(model).cpu().eval().requires_grad_(False)
@@ -80,7 +82,7 @@ class SegmentorGraph(nn.Module):
             labels = logits.argmax(3)
             scores = logits.softmax(3).amax(3)
         labels = labels.to(torch.uint8 if logits.shape[3] <= 256 else torch.int32)
-        return (labels, scores) if self.scores else labels
+        return (labels, scores) if len(self.outputs) > 1 else labels
 
     def _resized(self, logits, image, images, size):
         """Resize logits (B, h, w, C) to the size of ``images``, remove the padding, and resize them to ``size``."""
@@ -120,15 +122,9 @@ class OpenUpsample(mmseg_utils.Upsample):
 
     def forward(self, x):
         """Resize maps (B, C, H, W)."""
-        return F.interpolate(x, self.size or self._enlarged(x), None, self.mode, self.align_corners)
-
-    def factor(self):
-        """Return the factor for height and width."""
-        return Fraction(self.scale_factor)
-
-    def _enlarged(self, x):
-        by = self.factor()
-        return [length * by.numerator // by.denominator for length in x.shape[-2:]]
+        by = Fraction(self.scale_factor or 1)
+        size = self.size or [length * by.numerator // by.denominator for length in x.shape[-2:]]
+        return F.interpolate(x, size, None, self.mode, self.align_corners)
 
 
 def with_open_sizes(model):
@@ -140,7 +136,7 @@ def with_open_sizes(model):
     for name, module in model.named_modules():
         if type(module) is mmseg_utils.Upsample:
             module.__class__ = OpenUpsample
-            if not module.size and module.factor().denominator > 64:
+            if not module.size and Fraction(module.scale_factor).denominator > 64:
                 raise ConfigError(f'model.{name} has scale_factor={module.scale_factor}, and only simple fractions '
                                   'such as 2 or 1.5 can be exported')
     return model

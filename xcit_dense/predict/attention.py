@@ -75,14 +75,12 @@ class Attention:
         opened = open_model(source, config)
         self.model, self._statistics = opened.model, (opened.mean, opened.std)
         is_classifier, has_levels = isinstance(self.model, XCiTClassifier), bool(getattr(self.model, 'out_strides', ()))
-        if show == 'attention' and not is_classifier:
-            raise ConfigError(f'{source} holds a dense model, which has no class token and therefore no class '
-                              'attention. Use --show components' + (' or levels' if has_levels else ''))
-        if show == 'levels' and not has_levels:
-            raise ConfigError(f'{source} holds {"a classifier" if is_classifier else "a backbone"} without a pyramid, '
-                              f'which has no levels. Use --show {"attention or " if is_classifier else ""}components')
-        self.show = (show, ) if show else ('attention', ) if is_classifier else (
-            'components', 'levels') if has_levels else ('components', )
+        shows = ['attention'] * is_classifier + ['components'] + ['levels'] * has_levels
+        if show and show not in shows:
+            raise ConfigError(f'{source} holds {"a classifier" if is_classifier else "a backbone"} with '
+                              f'{"no class token" if show == "attention" else "no pyramid"}, so it has no {show}. Use '
+                              f'--show {" or ".join(shows)}')
+        self.show = (show, ) if show else ('attention', ) if is_classifier else tuple(shows)
         self.blocks = self._check_blocks(blocks)
         self.reader = PictureReader(size)
         self.model.to(get_device()).fuse()

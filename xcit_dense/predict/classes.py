@@ -55,29 +55,40 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
                    'counted from 1, as neither an annotation file of the config nor the checkpoint has them')
 
 
-def image_ids(cfg, paths) -> list:
-    """Return the ids of image files in the annotation file of the test data; empty unless it has all of them."""
-    dataset = test_dataset(cfg)
+def image_ids(cfg, paths, ids_from=None) -> tuple:
+    """Return the ids of image files, and a description of where they come from.
+
+    Args:
+        cfg: The config.
+        paths: The image files.
+        ids_from: As for `xcit_dense.predict.predictor.DetectionPredictor`, which also says what is taken without it.
+
+    Raises:
+        DataError: ``ids_from`` cannot be read, or does not have exactly one id for each image.
+    """
+    if ids_from:
+        return _ids_in_file(ids_from, paths), f'those of {ids_from}'
+    if ids := _ids_of_data(test_dataset(cfg), paths):
+        return ids, f'those of {test_dataset(cfg).ann_file}'
+    if all(path.stem.isdecimal() for path in paths) and len({int(path.stem) for path in paths}) == len(paths):
+        return [int(path.stem) for path in paths], 'the numbers in the file names'
+    return list(range(1, len(paths) + 1)), 'counted from 1 in the order of the files'
+
+
+def _ids_of_data(dataset, paths):
+    """Return the ids in the annotation file of a data set; none unless it has all of the images."""
     file, folder = dataset.ann_file, dataset.folder('img').resolve()
     inside = all(path.resolve().is_relative_to(folder) for path in paths)
     if not (inside and dataset.get('ann_file') and file.is_file()):
         return []
-    try:
+    with suppress(KeyError, TypeError, ValueError):
         ids = {image['file_name']: image['id'] for image in read_json(file)['images']}
-    except (KeyError, TypeError, ValueError):
-        return []
-    names = [path.resolve().relative_to(folder).as_posix() for path in paths]
-    return [ids[name] for name in names] if ids.keys() >= set(names) else []
+        return [ids[path.resolve().relative_to(folder).as_posix()] for path in paths]
+    return []
 
 
-def ids_in_file(file, paths) -> list:
-    """Return the ids of images in a file in COCO format.
-
-    Images are matched by file name. If several have the same name, the path in the file must match too.
-
-    Raises:
-        DataError: The file cannot be read, or does not have exactly one id for each image.
-    """
+def _ids_in_file(file, paths):
+    """Return the ids in a file in COCO format: by file name and, if several have the same, also by the path in it."""
     file = Path(file).expanduser()
     try:
         images = [(Path(image['file_name']), int(image['id'])) for image in read_json(file)['images']]
@@ -92,19 +103,11 @@ def ids_in_file(file, paths) -> list:
         found = by_name.get(path.name, [])
         if len(found) > 1:
             found = [(name, number) for name, number in found if path.absolute().parts[-len(name.parts):] == name.parts]
-        ids += [number for _, number in found[:1]]
-        unknown += [str(path)] if len(found) != 1 else []
+        (ids if len(found) == 1 else unknown).append(found[0][1] if len(found) == 1 else str(path))
     if unknown:
         raise DataError(f'--ids-from {file} has no id, or several, for {len(unknown):,} of '
                         f'{counted(len(paths), "images")}: {listed(unknown)}')
     return ids
-
-
-def ids_in_names(paths) -> list:
-    """Return the numbers that are the names of the files; an empty list unless each has a different number."""
-    stems = [path.stem for path in paths]
-    ids = list(map(int, stems)) if all(stem.isdecimal() for stem in stems) else []
-    return ids if len(set(ids)) == len(ids) else []
 
 
 def classes_of_pixels(cfg, meta, checkpoint) -> Classes:

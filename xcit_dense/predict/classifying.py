@@ -174,36 +174,35 @@ def classify_files(classifier, source, root, paths, out_file, top: int = 5, over
     """
     root, out_file = Path(root), Path(out_file).expanduser()
     paths = without_drawn(root, paths)
+    names = [printable(path.relative_to(root)) for path in paths]
+    width, alone, guessed, unreadable = min(max(map(len, names)), _WIDEST), len(paths) == 1, [], []
     content = dict(checkpoint=str(source), size=classifier.size, crop_ratio=classifier.crop_ratio,
-                   names_from=classifier.names_from, images=[], unreadable=[])
+                   names_from=classifier.names_from, images=guessed, unreadable=unreadable)
     with OwnFiles(out_file.parent, 'classify', overwrite) as own:
         own.claim(out_file.name)
         try:
-            _classify_all(classifier, root, paths, top, content)
+            # without a terminal, which would show a bar, the lines show the progress
+            with tqdm(total=len(paths), unit='image', disable=True if alone else None, leave=False) as bar:
+                for path, name in zip(paths, names, strict=True):
+                    try:
+                        guesses = classifier(path, top)
+                    except DataError as error:
+                        unreadable.append(dict(path=str(path), reason=first_line(error)))
+                    else:
+                        guessed.append(dict(path=str(path), top=[guess._asdict() for guess in guesses]))
+                        tqdm.write(_block(name, guesses) if alone else _line(name, guesses, width))
+                    bar.update()
         finally:
-            if content['images'] or content['unreadable']:
-                _write(out_file, content)
-                print(f'{counted(len(content["images"]), "images")} in {out_file}')
-    if content['unreadable']:
-        title = f'{len(content["unreadable"]):,} of {counted(len(paths), "images")} could not be classified:'
-        raise DataError('\n  '.join([title, *(printable(found['reason']) for found in content['unreadable'])]))
-
-
-def _classify_all(classifier, root, paths, top, content):
-    """Classify files and print a line for each, or a block for a single file; collect the results in ``content``."""
-    names = [printable(path.relative_to(root)) for path in paths]
-    width = min(max(map(len, names)), _WIDEST)
-    # without a terminal, which would show a bar, the lines show the progress
-    with tqdm(total=len(paths), unit='image', disable=True if len(paths) == 1 else None, leave=False) as bar:
-        for path, name in zip(paths, names, strict=True):
-            try:
-                guesses = classifier(path, top)
-            except DataError as error:
-                content['unreadable'].append(dict(path=str(path), reason=first_line(error)))
-            else:
-                content['images'].append(dict(path=str(path), top=[guess._asdict() for guess in guesses]))
-                tqdm.write(_block(name, guesses) if len(paths) == 1 else _line(name, guesses, width))
-            bar.update()
+            if guessed or unreadable:
+                try:
+                    with atomic_write(out_file) as part:
+                        part.write_text(json.dumps(content, indent=1))
+                except OSError as error:
+                    raise OutputError(f'cannot write {out_file}: {error.strerror}') from error
+                print(f'{counted(len(guessed), "images")} in {out_file}')
+    if unreadable:
+        title = f'{len(unreadable):,} of {counted(len(paths), "images")} could not be classified:'
+        raise DataError('\n  '.join([title, *(printable(found['reason']) for found in unreadable)]))
 
 
 def _block(name, guesses):
@@ -217,11 +216,3 @@ def _line(name, guesses, width):
     more = ', '.join(f'{guess.probability:.0%} {printable(guess.name)}' for guess in others
                      if guess.probability >= _TOLD_FROM)
     return f'{name:<{width}}  {best.probability:6.1%}  {printable(best.name)}' + (f'  ({more})' if more else '')
-
-
-def _write(out_file, content):
-    try:
-        with atomic_write(out_file) as part:
-            part.write_text(json.dumps(content, indent=1))
-    except OSError as error:
-        raise OutputError(f'cannot write {out_file}: {error.strerror}') from error

@@ -1,24 +1,30 @@
-"""Drawing the data samples of mmdet and mmseg: predictions alone, or next to the ground truth."""
+"""Drawing the data samples of mmdet and mmseg: predictions alone, or those of a test next to the ground truth."""
 import inspect
+import os
 import threading
 import warnings
+from pathlib import Path
 from uuid import uuid4
 
 import cv2
 import mmcv
 import numpy as np
-from mmengine.registry import VISUALIZERS
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS, VISUALIZERS
 
+from .._utils.files import OwnFiles
+from .._utils.processes import is_first_process, run_on_first
+from ..data.channels import ARRAY_SUFFIXES
 from ..draw import class_colours, draw_map, draw_objects
 from ..draw.classes import WHITE
+from .classes import test_dataset
+from .reading import ImageReader, picture_of
 
 # mmengine warns of every object that touches the border of the image
 warnings.filterwarnings('ignore', r'Warning: The (bbox|polygon) is out of bounds', module=r'mmengine\.visualization')
 
 #: A visualizer holds one picture at a time, and uses the random numbers of the whole process.
 _TURN = threading.Lock()
-#: How many bytes of masks a visualizer of a config gets at a time.
-_MASKS = 2**28
 #: mmdet's own.
 SCORE_THR = 0.3
 _VISUALIZERS = {('mmdet', 'DetLocalVisualizer'), ('mmseg', 'SegLocalVisualizer')}
@@ -53,48 +59,30 @@ class Drawing:
         Its masks may be a list of functions without arguments that return one (H, W) each.
         """
         options, drawn = {**self._options, **options}, []
-        own = self._own(picture, sample, options)
+        own = draw_sample(self.visualizer, picture, sample, options['draw_gt'],
+                          options.get('pred_score_thr', SCORE_THR))
         if own is not None:
             return own
-        # without a file, add_datasample calls add_image
-        self._add(picture, sample, options, lambda name, image, step=0: drawn.append(image))
-        return drawn[-1]
-
-    def write(self, picture, sample, file, **options):
-        """Draw a sample like `draw` and write the result to a file."""
-        options = {**self._options, **options}
-        own = self._own(picture, sample, options)
-        if own is None:
-            self._add(picture, sample, dict(options, out_file=str(file)))
-        else:
-            mmcv.imwrite(mmcv.rgb2bgr(own), str(file))
-
-    def _own(self, picture, sample, options):
-        return draw_sample(self.visualizer, picture, sample, options['draw_gt'],
-                           options.get('pred_score_thr', SCORE_THR))
-
-    def _add(self, picture, sample, options, add_image=None):
-        found, parts = sample.get('pred_instances'), [None]
-        if isinstance(getattr(found, 'masks', None), list):  # functions: as many as memory holds, and the best on top
-            found, count = found[found.scores.argsort()], max(_MASKS // picture[..., 0].size, 1)
-            parts = [slice(start, start + count) for start in range(0, len(found), count)] or [slice(0)]
+        found = sample.get('pred_instances')
+        if isinstance(getattr(found, 'masks', None), list) and len(found):  # functions; the best is drawn last, on top
+            sample, found = sample.new(), found[found.scores.argsort()]
+            found.masks = np.stack([mask() for mask in found.masks])
+            sample.pred_instances = found
         with _TURN:
             kept = np.random.get_state()
             np.random.seed(0)  # mmdet varies the colour of each mask randomly
-            if add_image:
-                self.visualizer.add_image = add_image
+            # without a file, add_datasample calls add_image
+            self.visualizer.add_image = lambda name, image, step=0: drawn.append(image)
             try:
-                for part in parts:
-                    if part is not None:
-                        sample.pred_instances = found[part]
-                        if len(found):
-                            sample.pred_instances.masks = np.stack([mask() for mask in found[part].masks])
-                    shown = options if part is parts[-1] else {**options, 'out_file': None}
-                    self.visualizer.add_datasample('', picture, sample, **shown)
-                    picture = self.visualizer.get_image() if len(parts) > 1 else picture
+                self.visualizer.add_datasample('', picture, sample, **options)
             finally:
-                vars(self.visualizer).pop('add_image', None)
+                del self.visualizer.add_image
                 np.random.set_state(kept)
+        return drawn[-1]
+
+    def write(self, picture, sample, file):
+        """Draw a sample like `draw` and write the result to a file."""
+        mmcv.imwrite(mmcv.rgb2bgr(self.draw(picture, sample)), str(file))
 
 
 def draw_sample(visualizer, picture, sample, with_truth: bool = True, threshold: float = SCORE_THR):
@@ -161,32 +149,134 @@ def _objects(picture, sample, with_truth, names, colours, threshold):
 
 def _is_simple(part):
     """Whether the objects have classes of the data set and upright boxes, or masks."""
-    boxes = getattr(part.bboxes, 'tensor', part.bboxes) if 'bboxes' in part else None
-    return 'labels' in part and 'label_names' not in part and ('masks' in part if boxes is None else
-                                                               boxes.shape[-1] == 4)
+    return 'labels' in part and 'label_names' not in part and (
+        part.bboxes.shape[-1] == 4 if 'bboxes' in part else 'masks' in part)
 
 
 def _draw(picture, part, names, colours):
-    masks = _Masks(part.masks) if 'masks' in part else None
-    boxes = _array(getattr(part.bboxes, 'tensor', part.bboxes)) if 'bboxes' in part else np.zeros((len(part), 4))
-    if masks is not None and not boxes.any():  # some models predict only masks
-        boxes = [cv2.boundingRect(masks[index].astype(np.uint8)) for index in range(len(part))]
-        boxes = np.array([(x, y, x + width, y + height) for x, y, width, height in boxes])
-    scores = _array(part.scores) if 'scores' in part else None
-    return draw_objects(picture, boxes, _array(part.labels), names, colours, masks, scores)
-
-
-class _Masks:
-    """Masks of mmdet, or functions that return them, one by one, because those of all objects would fill the memory."""
-
-    def __init__(self, masks):
-        self._masks = masks
-
-    def __getitem__(self, index):
-        mask = self._masks[index]
+    def mask_of(index):
+        mask = part.masks[index]
         mask = mask() if callable(mask) else mask.to_ndarray()[0] if hasattr(mask, 'to_ndarray') else mask
         return _array(mask).astype(bool)
+
+    boxes = _array(getattr(part.bboxes, 'tensor', part.bboxes)) if 'bboxes' in part else np.zeros((len(part), 4))
+    if 'masks' in part and not boxes.any():  # some models predict only masks
+        boxes = [cv2.boundingRect(mask_of(index).astype(np.uint8)) for index in range(len(part))]
+        boxes = np.array([(x, y, x + width, y + height) for x, y, width, height in boxes])
+    scores = _array(part.scores) if 'scores' in part else None
+    masks = mask_of if 'masks' in part else None
+    return draw_objects(picture, boxes, _array(part.labels), names, colours, masks, scores)
 
 
 def _array(values):
     return values.detach().cpu().numpy() if hasattr(values, 'detach') else np.asarray(values)
+
+
+@HOOKS.register_module()
+class DrawingHook(Hook):
+    """Draws every tested image, ground truth left and prediction right.
+
+    Where the config changed the visualizer of mmdet or mmseg, or has its own, that one draws.
+
+    Args:
+        draw: Whether to draw at all.
+        test_out_dir: Folder for the pictures. They keep the names of the images and the subfolders of the data set;
+            those of arrays (``.npy``) get ``.png`` added. Without it they go where the visualizer keeps pictures.
+        score_thr: Objects with a lower score are not drawn. Default: that of mmdet's visualizer, 0.3.
+        interval: In validation, draw every this many iterations.
+        show: Whether to show each picture in a window.
+        wait_time: Seconds until the next picture; 0 waits for a key.
+        backend_args: Ignored; accepted for configs of the frameworks' hooks. Images are read by the loader of the test
+            data.
+        overwrite: Whether to replace files that no earlier test drew.
+    """
+
+    def __init__(self, draw: bool = False, test_out_dir: str = None, score_thr: float = None, interval: int = 50,
+                 show: bool = False, wait_time: float = 0., backend_args: dict = None, overwrite: bool = False):
+        self.draw, self.test_out_dir, self.interval, self.drawn = draw, test_out_dir, interval, 0
+        self.options = dict(show=show, wait_time=wait_time)
+        if score_thr is not None:  # mmseg's visualizer has none
+            self.options['pred_score_thr'] = score_thr
+        self._reader = None
+        self._own = OwnFiles(test_out_dir, 'test', overwrite) if draw and test_out_dir else None
+
+    def before_test(self, runner):
+        """Claim all pictures.
+
+        Raises:
+            OutputError: Files that no earlier test drew would be overwritten.
+        """
+        dataset = runner.test_dataloader.dataset
+        if self._own and hasattr(dataset, 'get_data_info'):  # a user's own may give paths only with each image
+            files = filter(None, (dataset.get_data_info(i).get('img_path') for i in range(len(dataset))))
+            run_on_first(lambda: self._own.claim(*(_place(dataset, file) for file in files)))
+
+    def after_test(self, runner):
+        """Record what was drawn."""
+        self.close()
+
+    def close(self):
+        """Record what was drawn, also after a test that failed."""
+        if self._own and is_first_process():
+            self._own.close()
+
+    def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Draw the first image of some batches to where the visualizer keeps pictures."""
+        step = runner.iter + batch_idx
+        if self.draw and step % self.interval == 0:
+            self._draw(runner, 'val_img', outputs[0], step)
+
+    def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Draw the images of a batch."""
+        for sample in outputs if self.draw else ():
+            self.drawn += 1
+            dataset = runner.test_dataloader.dataset
+            if self._own and not hasattr(dataset, 'get_data_info'):
+                self._own.claim(_place(dataset, sample.img_path))
+            self._draw(runner, 'test_img', sample, self.drawn, self.path_of(runner, sample))
+
+    def _draw(self, runner, name, sample, step, path=None):
+        self._reader = self._reader or ImageReader(test_dataset(runner.cfg), on_disk=False)
+        image = picture_of(self._reader.load(sample.img_path, 0))
+        name = os.path.basename(sample.img_path) if self.options['show'] else name
+        visualizer, file = runner.visualizer, None if path is None else str(path)
+        if not is_first_process():  # as visualizers do
+            return
+        drawn = draw_sample(visualizer, image, sample, threshold=self.options.get('pred_score_thr', SCORE_THR))
+        if drawn is None:
+            visualizer.add_datasample(name, image, sample, step=step, out_file=file, **self.options)
+            return
+        if self.options['show']:
+            visualizer.show(drawn, win_name=name, wait_time=self.options['wait_time'])
+        if file:
+            mmcv.imwrite(mmcv.rgb2bgr(drawn), file)
+        else:
+            visualizer.add_image(name, drawn, step)
+
+    def path_of(self, runner, sample):
+        """Return the path of the picture of a sample, or None without a folder for pictures.
+
+        Images with different paths get different pictures, also when several data sets are tested as one.
+        """
+        if self.test_out_dir is None:
+            return None
+        return Path(self.test_out_dir, _place(runner.test_dataloader.dataset, sample.img_path))
+
+
+def _place(dataset, file):
+    """Return the path of an image's picture relative to the folder of all pictures: as in the folder of all images."""
+    path, folders = Path(os.path.abspath(file)), [os.path.abspath(folder) for folder in _image_folders(dataset)]
+    folder = os.path.commonpath(folders) if folders else path.anchor
+    if not path.is_relative_to(folder):
+        folder = path.anchor  # a list may name files anywhere
+    path = path.relative_to(folder)
+    return path.with_name(f'{path.name}.png') if path.suffix.lower() in ARRAY_SUFFIXES else path
+
+
+def _image_folders(dataset):
+    if inner := [*getattr(dataset, 'datasets', ()), *filter(None, [getattr(dataset, 'dataset', None)])]:
+        return [folder for part in inner for folder in _image_folders(part)]
+    prefixes = getattr(dataset, 'data_prefix', None) or {}
+    # the keys of mmseg and of mmdet; other data sets only have a root
+    folder = prefixes.get('img_path') or prefixes.get('img') or getattr(dataset, 'data_root', None)
+    return [folder] if folder else []

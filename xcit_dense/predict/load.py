@@ -8,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 from mmengine.config import Config
-from mmengine.structures import PixelData
 
 from .._utils.files import OwnFiles
 from .._utils.text import counted, first_line, listed
 from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..errors import ConfigError, DataError, SetupError
-from .exported import config_of, is_exported, open_exported
+from ..runtime import Objects as Found
+from ..runtime import Regions as Labelled
 from .merging import CutMasks
+from .models import config_of, is_exported, open_exported
 from .predictor import build_predictor
-from .tiled import Tiled, draw_objects, fill_labels, find_objects, sample_of_labels, scores_of
-from .tiles import BigImage, tiling_of
+from .reading import BigImage
+from .tiles import scores_of, tiling_of
 
 
 def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_options: dict = None,
@@ -35,7 +36,7 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
         device: For example ``'cuda:1'`` or ``'cpu'``. Default: the accelerator if there is one, otherwise the CPU.
         threshold: For a detector: objects with a lower score are dropped. Default: 0.3.
         cfg_options: Changes to the config, by dotted key.
-        dtype: ``'bfloat16'`` computes in it if the device supports it, see `xcit_dense.predict.dtypes.set_dtype`.
+        dtype: ``'bfloat16'`` computes in it if the device supports it, see `xcit_dense.predict.models.set_dtype`.
         runtime: What runs an exported file: ``'onnxruntime'`` (the default) or ``'openvino'``.
 
     Returns:
@@ -90,7 +91,7 @@ def _dumped_in(work_dir):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Objects:
+class Objects(Found):
     """The objects that a detector finds in an image, highest score first.
 
     Args:
@@ -101,15 +102,7 @@ class Objects:
         masks: (n, H, W) bool, or None if the model has none. For an image that was predicted in tiles, a
             `xcit_dense.predict.merging.CutMasks`: ``masks[i]`` is one mask, ``numpy.asarray(masks)`` all of them.
     """
-    boxes: np.ndarray
-    scores: np.ndarray
-    labels: np.ndarray
-    names: tuple
-    masks: np.ndarray | CutMasks | None
     _draw: callable = None
-
-    def __len__(self):
-        return len(self.scores)
 
     def __repr__(self):
         found = [f'{count} {name}' for name, count in Counter(self.names).most_common()]
@@ -136,7 +129,7 @@ class Objects:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Regions:
+class Regions(Labelled):
     """The prediction of a segmentor for each pixel of an image.
 
     Args:
@@ -144,8 +137,6 @@ class Regions:
         scores: (H, W) float32: the probability of the label by softmax. None if not requested, or if the image is so
             large that the model does not keep the scores of all classes.
     """
-    labels: np.ndarray
-    scores: np.ndarray | None
     _draw: callable = None
 
     def __repr__(self):
@@ -183,23 +174,22 @@ class _Loaded:
                 raise
             raise DataError(f'{image} cannot be read: {first_line(error)}') from error
 
-    def _call(self, images, batch_size, tiling, to_result, to_tiled_result):
+    def _call(self, images, batch_size, tiling, to_result, **options):
         if batch_size < 1:
             raise ConfigError(f'batch_size must be at least 1, got {batch_size!r}')
         if tiling and batch_size > 1:
             raise ConfigError(f'batch_size={batch_size} cannot be used with tile: tiles are predicted one by one. '
                               'Omit one of them')
-        reader = Tiled(self._predictor, tiling).reader if tiling else self._predictor.reader
+        predictor = self._predictor
+        reader = predictor.tiled_reader(tiling) if tiling else predictor.reader
         several = isinstance(images, (list, tuple))
         images, results = list(images) if several else [images], []
         for start in range(0, len(images), batch_size):
             batch = [self._read(image, number, reader)
                      for number, image in enumerate(images[start:start + batch_size], start)]
-            if isinstance(batch[0], BigImage):
-                results.append(to_tiled_result(batch[0]))
-            else:
-                results += [to_result(image.picture, sample)
-                            for image, sample in zip(batch, self._predictor.samples(batch), strict=True)]
+            samples = ([predictor(batch[0], **options)] if isinstance(batch[0], BigImage) else
+                       predictor.samples(batch))
+            results += map(to_result, batch, samples)
         return results if several else results[0]
 
 
@@ -239,26 +229,17 @@ class LoadedDetector(_Loaded):
         threshold = self.threshold if threshold is None else threshold
         if np.isnan(threshold):  # no score is above it
             raise ConfigError(f'threshold must be a number, got {threshold}')
-        return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, threshold),
-                          partial(self._to_tiled_result, threshold))
+        return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, threshold))
 
-    def _to_result(self, threshold, picture, sample):
+    def _to_result(self, threshold, image, sample):
         sample = sample.cpu()
         sample.pred_instances = sample.pred_instances[sample.pred_instances.scores >= threshold]
         found = sample.pred_instances.numpy()
-        masks = found.masks.astype(bool) if 'masks' in found else None
+        masks = found.get('masks')
+        if masks is not None:
+            masks = CutMasks(masks, *image.size) if isinstance(masks, list) else masks.astype(bool)
         return Objects(found.bboxes, found.scores, found.labels, tuple(self.classes[i] for i in found.labels), masks,
-                       partial(self._predictor.drawing.draw, picture, sample, pred_score_thr=-1.))
-
-    def _to_tiled_result(self, threshold, image):
-        finds, has_masks = find_objects(self._predictor, image)
-        finds = [find for find in finds if find.score >= threshold]
-        size, labels = (image.height, image.width), np.array([find.label for find in finds], np.int64)
-        masks = CutMasks([find.mask for find in finds], *size) if has_masks else None
-        return Objects(np.array([find.box for find in finds], np.float32).reshape(-1, 4),
-                       np.array([find.score for find in finds], np.float32), labels,
-                       tuple(self.classes[i] for i in labels), masks,
-                       partial(draw_objects, self._predictor.drawing, image.picture(), finds, size))
+                       partial(self._predictor.drawing.draw, *image.shown(sample), pred_score_thr=-1.))
 
 
 class LoadedSegmentor(_Loaded):
@@ -280,21 +261,14 @@ class LoadedSegmentor(_Loaded):
             ConfigError, DataError: As for `LoadedDetector`.
         """
         return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, scores),
-                          partial(self._to_tiled_result, scores))
+                          scores=scores)
 
-    def _to_result(self, with_scores, picture, sample):
-        labels, logits = sample.pred_sem_seg.data, sample.get('seg_logits')
-        scores = scores_of(logits.data, labels) if with_scores and logits is not None else None
-        if with_scores and 'label_scores' in sample:  # of an exported file
+    def _to_result(self, with_scores, image, sample):
+        found, logits, scores = sample.pred_sem_seg.cpu(), sample.get('seg_logits'), None
+        if with_scores and logits is not None:
+            scores = scores_of(logits.data, sample.pred_sem_seg.data)
+        elif with_scores and 'label_scores' in sample:  # of an exported file, or of tiles
             scores = sample.label_scores.data[0].numpy()
-        drawn = type(sample)(metainfo=sample.metainfo, pred_sem_seg=PixelData(data=labels.cpu()))
-        return Regions(labels[0].cpu().numpy(), scores, partial(self._predictor.drawing.draw, picture, drawn))
-
-    def _to_tiled_result(self, with_scores, image):
-        labels = np.empty((image.height, image.width), np.int64)
-        scores = np.empty(labels.shape, np.float32) if with_scores else None
-        if not fill_labels(self._predictor, image, labels, scores):
-            scores = None
-        picture = image.picture()
-        return Regions(labels, scores, partial(self._predictor.drawing.draw, picture,
-                                               sample_of_labels(labels, picture)))
+        drawn = type(sample)(metainfo=sample.metainfo, pred_sem_seg=found)
+        return Regions(np.asarray(found.data[0]).astype(np.int64, copy=False), scores,
+                       partial(self._predictor.drawing.draw, *image.shown(drawn)))

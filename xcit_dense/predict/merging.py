@@ -2,12 +2,15 @@
 
 Two finds of one class in two tiles are one object if they agree in the area that both tiles see: if their IoU there is
 above one half, by their masks or, without masks, their boxes. So an object that the border of a tile cuts is joined
-with its other part, an object that both tiles see whole is kept once, and two objects that touch stay two.
+with its other part, an object that both tiles see whole is kept once, and two objects that touch stay two. Without an
+overlap, objects at borders stay in parts.
 """
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from mmengine.structures import InstanceData
 from pycocotools import mask as mask_api
 
 from .tiles import Span, Tile
@@ -121,6 +124,30 @@ class Find(NamedTuple):
     tiles: frozenset
 
 
+def find_in_tiles(predict, image):
+    """Predict the objects of a `xcit_dense.predict.reading.BigImage`.
+
+    Args:
+        predict: Function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU.
+        image: The `BigImage`.
+
+    Returns:
+        A data sample of mmdet, highest score first. If the model has masks, they are a list of `CutMask`.
+    """
+    from mmdet.structures import DetDataSample
+    finds, found = {}, {}
+    for tile, part in image.read():
+        found = dict(predict(part).pred_instances.numpy().items())
+        finds[tile] = finds_in(tile, found, image.size, image.margin)
+    merged = merge(finds)
+    boxes = np.array([find.box for find in merged], np.float32).reshape(-1, 4)
+    objects = InstanceData(bboxes=torch.from_numpy(boxes), scores=torch.tensor([find.score for find in merged]),
+                           labels=torch.tensor([find.label for find in merged]).long())
+    if 'masks' in found:
+        objects.masks = [find.mask for find in merged]
+    return DetDataSample(metainfo=dict(ori_shape=image.size), pred_instances=objects)
+
+
 def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:
     """Return the `Find`s of a tile.
 
@@ -140,69 +167,48 @@ def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:
             for box, score, label, mask in zip(boxes, found['scores'], found['labels'], masks, strict=True)]
 
 
-def merge(finds: dict, margin: int) -> list:
+def merge(finds: dict) -> list:
     """Return the objects of an image as `Find`s, highest score first.
 
     Args:
         finds: The `Find`s of each `Tile`, by tile.
-        margin: Width of the strips that are compared if two tiles share a border but no pixel.
     """
     parts = [find for found in finds.values() for find in found]
     first = dict(zip(finds, np.cumsum([0, *map(len, finds.values())]), strict=False))
     group = np.arange(len(parts))  # the first find of the object that each belongs to
     for tile, other in combinations(finds, 2):
-        if (shared := _shared(tile, other, margin)) is None:
+        if (shared := _shared(tile, other)) is None:
             continue
         for i, j in _pairs(finds[tile], finds[other], shared):
-            if _iou(finds[tile][i], finds[other][j], *shared) > SHARE:
+            one, another, both = _areas(finds[tile][i], finds[other][j], shared)
+            if both / max(one + another - both, 1e-9) > SHARE:
                 low, high = sorted((group[first[tile] + i], group[first[other] + j]))
                 group[group == high] = low
     objects = [_joined([parts[i] for i in np.flatnonzero(group == number)]) for number in np.unique(group)]
     return _without_parts(sorted(objects, key=lambda find: -find.score))
 
 
-def _shared(tile, other, margin):
-    """Return the area that two tiles share as pairs of `Span`s (y, x), one for each, or None if they are apart.
-
-    If neighbours share a border but no pixel, it is a strip along that border on each side.
-    """
-    spans = [_shared_span(a, b, margin if abs(apart) == 1 else 0) for a, b, apart in (
-        (tile.y, other.y, tile.row - other.row), (tile.x, other.x, tile.column - other.column))]
-    return None if None in spans else tuple(zip(*spans, strict=True))
+def _shared(tile, other):
+    """Return the area that two tiles share as `Span`s (y, x), or None if they are apart."""
+    y, x = (Span(max(a.start, b.start), min(a.end, b.end)) for a, b in ((tile.y, other.y), (tile.x, other.x)))
+    return (y, x) if y.start < y.end and x.start < x.end else None
 
 
-def _shared_span(a, b, margin):
-    start, end = max(a.start, b.start), min(a.end, b.end)
-    if start < end:
-        return Span(start, end), Span(start, end)
-    if start > end or not margin:
-        return None
-    before, after = Span(end - margin, end), Span(end, end + margin)
-    return (before, after) if a.end == end else (after, before)
-
-
-def _pairs(finds, others, shared):
-    """Return pairs of indices of finds of the same class whose boxes meet in the area that their tiles share."""
+def _pairs(finds, others, place):
+    """Return pairs of indices of finds of the same class whose boxes meet in a part of the image."""
     if not finds or not others:
         return []
-    a, b = (_clipped(np.array([find.box for find in part]), *place)
-            for part, place in zip((finds, others), shared, strict=True))
+    a, b = (_clipped(np.array([find.box for find in part]), *place) for part in (finds, others))
     labels = np.array([find.label for find in finds])[:, None] == [find.label for find in others]
     return np.argwhere(_meet(a[:, None], b) & labels).tolist()
 
 
-def _iou(a, b, place_of_a, place_of_b):
-    """Return the IoU of two finds in the area that their tiles share."""
-    one, other, both = _areas(a, b, place_of_a, place_of_b)
-    return both / max(one + other - both, 1e-9)
-
-
-def _areas(a, b, place_of_a, place_of_b):
-    """Return the areas of two finds in a part of the image, a place (y, x) for each, and of what both have there."""
+def _areas(a, b, place):
+    """Return the areas of two finds in a part (y, x) of the image, and of what both have there."""
     if a.mask is not None and b.mask is not None:
-        one, other = a.mask.within(*place_of_a), b.mask.within(*place_of_b)
+        one, other = a.mask.within(*place), b.mask.within(*place)
         return one.sum(), other.sum(), (one & other).sum()
-    one, other = _clipped(a.box, *place_of_a), _clipped(b.box, *place_of_b)
+    one, other = _clipped(a.box, *place), _clipped(b.box, *place)
     both = np.r_[np.maximum(one[:2], other[:2]), np.minimum(one[2:], other[2:])]
     return [max(float(box[2] - box[0]), 0.) * max(float(box[3] - box[1]), 0.) for box in (one, other, both)]
 
@@ -247,5 +253,5 @@ def _without_parts(objects):
 def _share_within(find, other):
     """Return the share of a find that is inside another, by their masks or boxes."""
     place = (Span(0, np.inf), Span(0, np.inf)) if find.mask is None else (find.mask.y, find.mask.x)
-    mine, _, both = _areas(find, other, place, place)
+    mine, _, both = _areas(find, other, place)
     return both / max(mine, 1e-9)

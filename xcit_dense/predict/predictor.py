@@ -1,6 +1,5 @@
 """A model that predicts image files, and writes for each a picture and results in the format of the task."""
 import json
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
+from pycocotools import mask as mask_api
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, first_line
@@ -20,11 +20,16 @@ from ..train.batches import step_by_size
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import get_dataset_meta
-from .classes import classes_of_objects, classes_of_pixels, ids_in_file, ids_in_names, image_ids, test_dataset
+from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
 from .drawing import Drawing
-from .dtypes import set_dtype
-from .exported import ExportedModel, classes_of, meta_of
-from .reading import ImageReader
+from .merging import CutMask, find_in_tiles
+from .models import ExportedModel, classes_of, meta_of, set_dtype
+from .reading import BigImage, ImageReader, TiledReader
+from .tiles import array_on_disk, label_in_tiles
+
+#: The longer side of the drawing of an image that is predicted in tiles: the frameworks need hundreds of bytes per
+#: pixel to draw.
+DRAWN = 2048
 
 
 class Predictor:
@@ -36,7 +41,7 @@ class Predictor:
             its config from `config_of`; the next three arguments are then ignored.
         device: Where the model runs. Default: the accelerator if there is one, otherwise the CPU.
         fuse: Whether to fuse the backbone, for speed.
-        dtype: The type it computes in, as for `xcit_dense.predict.dtypes.set_dtype`.
+        dtype: The type it computes in, as for `xcit_dense.predict.models.set_dtype`.
         **drawing: Options of the visualizer.
 
     Raises:
@@ -81,13 +86,22 @@ class Predictor:
         self.classes = self.find_classes(cfg, meta, checkpoint)
         return meta
 
-    def __call__(self, image):
-        """Predict one image, read by ``self.reader.read``.
+    def __call__(self, image, **options):
+        """Predict one image, read by ``self.reader.read``; ``options`` are for images in tiles.
 
         Returns:
             The framework's data sample, on the CPU: ``pred_instances`` or ``pred_sem_seg`` in pixels of the image.
         """
-        return self.samples([image])[0].cpu()
+        return self.in_tiles(image, **options) if isinstance(image, BigImage) else self.samples([image])[0].cpu()
+
+    def tiled_reader(self, tiling) -> TiledReader:
+        """Return a reader in place of ``self.reader``, so that images larger than a tile are predicted in tiles.
+
+        Raises:
+            ConfigError: The tiles are smaller than the smallest image that the model accepts.
+        """
+        tiling.check(getattr(getattr(self.model, 'backbone', None), 'min_size', 1))
+        return TiledReader(self.reader, tiling)
 
     def samples(self, images) -> list:
         """Predict images as one batch; the data samples are on the device of the model."""
@@ -98,7 +112,7 @@ class Predictor:
     def predict(self, image, name, out_dir):
         """Predict one image, draw it into ``out_dir / name`` as JPEG, and return the sample."""
         sample = self(image)
-        self.drawing.write(image.picture, sample, Path(out_dir, _picture(name)))
+        self.drawing.write(*image.shown(sample, DRAWN), Path(out_dir, _picture(name)))
         return sample
 
     def ids_of(self, paths) -> list:
@@ -150,15 +164,7 @@ class DetectionPredictor(Predictor):
         Raises:
             DataError: ``ids_from`` cannot be read, or does not have all the images.
         """
-        if self._ids_from:
-            self._ids_are = f'those of {self._ids_from}'
-            return ids_in_file(self._ids_from, paths)
-        if ids := image_ids(self._cfg, paths):
-            self._ids_are = f'those of {test_dataset(self._cfg).ann_file}'
-        elif ids := ids_in_names(paths):
-            self._ids_are = 'the numbers in the file names'
-        else:
-            ids, self._ids_are = list(range(1, len(paths) + 1)), 'counted from 1 in the order of the files'
+        ids, self._ids_are = image_ids(self._cfg, paths, self._ids_from)
         return ids
 
     def write(self, image, name, out_dir):
@@ -175,21 +181,22 @@ class DetectionPredictor(Predictor):
 
     def to_coco(self, sample, **fields):
         """Return the objects of a sample as records of COCO's results format, with ``fields`` added to each."""
-        found = sample.pred_instances.numpy()
-        return self.records_of(found['bboxes'], found['scores'], found['labels'],
-                               map(_run_lengths, found['masks']) if 'masks' in found else None, **fields)
-
-    def records_of(self, boxes, scores, labels, masks=None, **fields):
-        """Return objects like `to_coco`; the masks are COCO's compressed RLE."""
-        records = []
-        for box, score, label, rle in zip(boxes, scores, labels, masks or repeat(None), strict=False):
-            x1, y1, x2, y2 = box.tolist()
+        found, records = sample.pred_instances.numpy(), []
+        for i, label in enumerate(found.labels):
+            x1, y1, x2, y2 = found.bboxes[i].tolist()
             record = dict(fields, category_id=self.classes.numbers[label], category_name=self.classes.names[label],
-                          score=float(score), bbox=[x1, y1, x2 - x1, y2 - y1])
-            if rle:
+                          score=float(found.scores[i]), bbox=[x1, y1, x2 - x1, y2 - y1])
+            if 'masks' in found:
+                mask = found.masks[i]
+                rle = mask.rle(*sample.ori_shape) if isinstance(mask, CutMask) else mask_api.encode(
+                    np.asfortranarray(mask.astype(np.uint8)))
                 record['segmentation'] = dict(size=rle['size'], counts=rle['counts'].decode())
             records.append(record)
         return records
+
+    def in_tiles(self, image, scores: bool = False):
+        """Return the sample of a `BigImage`; objects always have scores."""
+        return find_in_tiles(self, image)
 
 
 class SegmentationPredictor(Predictor):
@@ -214,23 +221,25 @@ class SegmentationPredictor(Predictor):
         self.count += 1
 
     def write_labels(self, sample, path):
-        """Write the label map of a sample as PNG."""
-        labels = self.labels_of(sample.pred_sem_seg.data[0].numpy())
-        write_png(labels.astype(self.label_type(labels.max())), path)
-
-    def label_type(self, highest):
-        """Return the integer type of a label map by its highest label: in maps of 8 bits, 255 is not a class."""
-        return np.uint8 if max([highest, *self.classes.numbers[-1:]]) < 255 else np.uint16
-
-    def labels_of(self, outputs):
-        """Return the model's outputs as labels of the data set, in which for example ADE20k's first class is 1.
+        """Write the label map of a sample as PNG: in the numbers of the data set, where ADE20k's first class is 1.
 
         Outputs after the last that has a name get the numbers that follow.
         """
-        numbers = self.classes.numbers
-        nameless = range(len(numbers), int(outputs.max(initial=0)) + 1)
+        outputs, numbers = np.asarray(sample.pred_sem_seg.data[0]), self.classes.numbers
         last = numbers[-1] + 1 - len(numbers) if numbers else 0
-        return np.array([*numbers, *(output + last for output in nameless)], np.int64)[outputs]
+        labels = [*numbers, *range(len(numbers) + last, int(outputs.max()) + 1 + last)]
+        # in maps of 8 bits, 255 is not a class
+        table = np.array(labels, np.uint8 if max(labels) < 255 else np.uint16)
+        written = array_on_disk(outputs.shape, table.dtype)
+        for rows in np.array_split(np.arange(len(outputs)), max(len(outputs) // 256, 1)):  # for little memory
+            written[rows] = table[outputs[rows].astype(np.int64)]
+        with atomic_write(path) as part:
+            Image.fromarray(written).save(part, 'PNG', compress_level=1)
+
+    def in_tiles(self, image, scores: bool = False):
+        """Return the sample of a `BigImage`, with ``label_scores`` if wanted and known."""
+        threshold = getattr(getattr(self.model, 'decode_head', None), 'threshold', None)
+        return label_in_tiles(self, image, threshold, scores)
 
     def close(self, out_dir):
         """Write the class names of the label maps, and return a description."""
@@ -258,12 +267,6 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_fr
     return DetectionPredictor(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype)
 
 
-def write_png(labels, path):
-    """Write an array (H, W) of uint8 or uint16, in memory or memory-mapped, as a grey PNG."""
-    with atomic_write(path) as part:
-        Image.fromarray(labels).save(part, 'PNG', compress_level=1)
-
-
 def _usable(device):
     """Return a device if a tensor can be on it."""
     try:
@@ -283,11 +286,6 @@ def _take_classes(cfg, weights, checkpoint):
             take_classes(cfg, loaders=[])
         except (DataError, OSError):
             raise error from None
-
-
-def _run_lengths(mask):
-    from pycocotools import mask as mask_api
-    return mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
 
 
 def _picture(name):

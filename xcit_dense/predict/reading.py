@@ -1,6 +1,7 @@
-"""Images read as a config reads its test data, by its own loader: files, arrays and PIL images."""
+"""Images read as a config reads its test data, by its own loader: files, arrays and PIL images, whole or in tiles."""
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,8 +10,10 @@ import numpy as np
 import torch
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
 from mmengine.dataset import Compose
+from mmengine.structures import InstanceData, PixelData
 from PIL import Image, ImageOps
 
+from .._utils.text import first_line
 from ..data.channels import LoadImageChannels, stretched
 from ..data.datasets import DataSet
 from ..data.pipelines import turns_images
@@ -22,6 +25,10 @@ class ReadImage(NamedTuple):
     picture: np.ndarray
     data: dict
     id: int
+
+    def shown(self, sample, longest: int = None) -> tuple:
+        """Return what to draw: image and sample as they are; those of images in tiles may be reduced."""
+        return self.picture, sample
 
 
 class ImageReader:
@@ -36,7 +43,6 @@ class ImageReader:
     """
 
     def __init__(self, dataset, on_disk: bool = True):
-        dataset = DataSet.of(dataset)
         dataset = DataSet.of(dataset)
         pipeline = dataset.get('pipeline')
         if not pipeline:
@@ -87,13 +93,13 @@ class ImageReader:
             array = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
             if (array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (3, ))
                     or not array.size):
-                raise DataError('an image must be an array of uint8 from 0 to 255, (H, W, 3) in RGB or (H, W) in grey; '
-                                f'got {array.shape} of {array.dtype}{_fix_for(array)}')
+                raise DataError('an image must be an array of uint8 from 0 to 255, (H, W, 3) in RGB or (H, W) in grey, '
+                                f'and a batch a list of them; got {array.shape} of {array.dtype}')
             image = np.ascontiguousarray(array[..., ::-1]) if array.ndim == 3 else array[..., None].repeat(3, 2)
             if not _takes_bgr(self._load):
                 with tempfile.TemporaryDirectory() as folder:  # read as the loader does, whatever that is
                     file = Path(folder, 'image.png')
-                    file.write_bytes(cv2.imencode('.png', image)[1].tobytes())
+                    cv2.imwrite(str(file), image)
                     return self.load(file, image_id)
             image = image.astype(np.float32) if loader.to_float32 else image
         return dict(img_path=None, img_id=image_id, seg_fields=[], img=image, img_shape=image.shape[:2],
@@ -120,11 +126,8 @@ class ImageReader:
             image = _array_of(image, self._turns)
         if isinstance(image, np.ndarray):
             return self.load_array(image, image_id)
-        fix = ('image.numpy(), as (H, W, 3), RGB, uint8' if isinstance(image, torch.Tensor) else
-               'list(images)' if hasattr(image, '__iter__') and not isinstance(image, bytes) else
-               'its path, or the result of PIL.Image.open')
-        raise DataError('an image must be a path, an array (H, W, 3) or a PIL image; several must be a list or tuple; '
-                        f'got {type(image).__name__}. Pass {fix}')
+        raise DataError('an image must be a path, an array (H, W, 3), RGB, uint8, or a PIL image; several must be a '
+                        f'list or tuple; got {type(image).__name__}')
 
     def prepare(self, loaded, image_id) -> ReadImage:
         """Prepare the result of `open`, or a part of it, for the model; it may be changed in place."""
@@ -135,19 +138,6 @@ class ImageReader:
     def reads_plainly(self) -> bool:
         """Whether files are read as OpenCV reads them in colour, so that parts of an image can be read on their own."""
         return _takes_bgr(self._load)
-
-
-def _fix_for(array):
-    """Return the end of an error message: how to turn a wrong array into an image, or several."""
-    if array.ndim == 4:
-        return '. Pass a batch as list(images)'
-    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
-        return '. Pass image.transpose(1, 2, 0)'
-    if array.ndim == 3 and array.shape[2] == 4:
-        return '. Pass image[..., :3], without the alpha channel'
-    if array.size and array.dtype.kind == 'f' and 0 <= array.min() <= array.max() <= 1:
-        return ' from 0 to 1. Pass (255 * image).round().astype("uint8")'
-    return ''
 
 
 def _takes_bgr(load):
@@ -185,3 +175,125 @@ def reads_annotations(kind):
     name = getattr(kind, '__name__', '')
     return (isinstance(kind, type) and issubclass(kind, LoadAnnotations)
             or name.startswith('Load') and ('Annotation' in name or 'Proposals' in name))
+
+
+class TiledReader:
+    """Reads images that fit into one tile as another reader does, and larger ones as `BigImage`.
+
+    Args:
+        reader: An `ImageReader`, or an object with its ``open``, ``prepare`` and ``reads_plainly``.
+        tiling: The tiles.
+    """
+
+    def __init__(self, reader, tiling):
+        self._reader, self._tiling = reader, tiling
+
+    def read(self, image, image_id):
+        """Read an image like `ImageReader.read`; return a `ReadImage` or a `BigImage`."""
+        if (opened := _opened(image, self._reader)) and not self._tiling.fits(opened.height, opened.width):
+            return BigFile(image, opened, self._reader, self._tiling, image_id)
+        loaded = self._reader.open(image, image_id)
+        if self._tiling.fits(*loaded['img'].shape[:2]):
+            return self._reader.prepare(loaded, image_id)
+        return BigImage(loaded, loaded['img'].shape[:2], self._reader, self._tiling, image_id)
+
+
+class BigImage:
+    """An image that is larger than a tile, in memory.
+
+    Args:
+        source: What the config's loader returns.
+        size: Height and width.
+        reader: The `ImageReader` that prepares tiles.
+        tiling: The tiles.
+        image_id: The id of the image.
+    """
+
+    def __init__(self, source, size, reader, tiling, image_id):
+        self._source, self.size, self._reader, self.id = source, tuple(size), reader, image_id
+        self.tiles, self.margin = tiling.tiles(*self.size), max(2, tiling.tile // 100)
+
+    def read(self):
+        """Yield pairs of a `Tile` and its `ReadImage`, row by row."""
+        for tile in self.tiles:
+            yield tile, self._reader.prepare(self._part(tile), self.id)
+
+    def _part(self, tile):
+        """Return the loader's output for a tile."""
+        part = self._source['img'][slice(*tile.y), slice(*tile.x)].copy()  # steps of the pipeline may work in place
+        return dict(self._source, img=part, img_shape=part.shape[:2], ori_shape=part.shape[:2])
+
+    def shown(self, sample, longest: int = None) -> tuple:
+        """Return what to draw: the image as RGB (h, w, 3) uint8, and its sample, at the same size.
+
+        Args:
+            sample: The sample of the image. Its masks are read one by one if they are drawn in the look of this
+                package.
+            longest: Both are reduced if a side is longer.
+        """
+        share = min(1, (longest or max(self.size)) / max(self.size))
+        height, width = (max(round(length * share), 1) for length in self.size)
+        # the pixels of the image that represent it in the picture
+        rows, columns = (((np.arange(reduced) + 0.5) * (length / reduced)).astype(np.int64)
+                         for length, reduced in zip(self.size, (height, width), strict=True))
+        if 'pred_sem_seg' in sample:
+            labels = torch.from_numpy(sample.pred_sem_seg.data[0][np.ix_(rows, columns)].astype(np.int64))
+            return self._picture(height, width), type(sample)(pred_sem_seg=PixelData(data=labels[None]))
+        found = sample.pred_instances
+        scale = torch.tensor([width / self.size[1], height / self.size[0]] * 2, dtype=torch.float32)
+        small = InstanceData(bboxes=found.bboxes * scale, labels=found.labels, scores=found.scores)
+        if 'masks' in found:
+            small.masks = [partial(mask.sampled, rows, columns) for mask in found.masks]
+        return self._picture(height, width), type(sample)(pred_instances=small)
+
+    def _picture(self, height, width):
+        picture = picture_of(self._source)
+        return picture if picture.shape[:2] == (height, width) else cv2.resize(
+            picture, (width, height), interpolation=cv2.INTER_AREA)
+
+
+class BigFile(BigImage):
+    """A file that pyvips reads in parts: it decodes a large one into a temporary file.
+
+    Args:
+        path: The file.
+        opened: The file as pyvips opens it.
+        reader, tiling, image_id: As for `BigImage`.
+    """
+
+    def __init__(self, path, opened, reader, tiling, image_id):
+        super().__init__(path, (opened.height, opened.width), reader, tiling, image_id)
+        self._opened = opened
+
+    def _part(self, tile):
+        left, top, width, height = tile.x.start, tile.y.start, tile.x.end - tile.x.start, tile.y.end - tile.y.start
+        return self._reader.open(self._pixels(self._opened.crop(left, top, width, height)), self.id)
+
+    def _picture(self, height, width):
+        image = self._opened
+        if (height, width) != self.size:
+            image = image.thumbnail_image(width, height=height, size='force', no_rotate=True)
+        return np.broadcast_to(self._pixels(image).reshape(height, width, -1), (height, width, 3))
+
+    def _pixels(self, image):
+        """Return a pyvips image as an array (H, W, 3) or (H, W)."""
+        import pyvips
+        try:
+            array = np.frombuffer(image.write_to_memory(), np.uint8).reshape(image.height, image.width, image.bands)
+        except pyvips.Error as error:
+            raise DataError(f'{self._source} cannot be read: {first_line(error)}') from error
+        return array[..., 0] if image.bands == 1 else array
+
+
+def _opened(image, reader):
+    """Return a file as pyvips opens it; None if it is no file, or would differ from what the reader returns."""
+    if not isinstance(image, (str, Path)) or not reader.reads_plainly:
+        return None
+    try:
+        import pyvips
+        opened = pyvips.Image.new_from_file(str(image), fail_on='truncated')
+    except Exception:  # it is not installed, or not whole; or the other reader reads the file, or reports what is wrong
+        return None
+    turned = opened.get_typeof('orientation') and opened.get('orientation') > 1
+    plain = (opened.format, opened.bands, opened.interpretation) in (('uchar', 3, 'srgb'), ('uchar', 1, 'b-w'))
+    return opened if plain and not turned else None

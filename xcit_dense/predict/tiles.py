@@ -1,14 +1,14 @@
-"""How an image is cut into tiles, and images that are read so: in memory, or strip by strip if pyvips is installed."""
+"""How an image is cut into tiles, and its labels from the scores of the tiles, which count less towards the border."""
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import NamedTuple
 
-import cv2
 import numpy as np
+import torch
+from mmengine.structures import PixelData
 
-from .._utils.text import first_line
-from ..errors import ConfigError, DataError
-from .reading import picture_of
+from ..errors import ConfigError
 
 #: The default share of a tile that the next one covers too.
 OVERLAP = 0.2
@@ -88,129 +88,116 @@ def tiling_of(tile, overlap) -> Tiling | None:
     return Tiling(tile, OVERLAP if overlap is None else overlap)
 
 
-class TiledReader:
-    """Reads images that fit into one tile as another reader does, and larger ones as `BigImage`.
+def label_in_tiles(predict, image, threshold: float = None, scores: bool = False):
+    """Predict the pixels of a `BigImage`.
 
     Args:
-        reader: An `ImageReader`, or an object with its ``open``, ``prepare`` and ``reads_plainly``.
-        tiling: The tiles.
+        predict: Function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU.
+        image: The `BigImage`.
+        threshold: As for `blend`.
+        scores: Whether to keep the scores of the labels.
+
+    Returns:
+        A data sample of mmseg. Its ``pred_sem_seg`` is an array of uint16 in a temporary file; ``label_scores`` is only
+        there if it is wanted and the model keeps scores.
     """
+    from mmseg.structures import SegDataSample
+    labels, found = array_on_disk(image.size, np.uint16), None
+    for place, outputs, means in blend((predict(part) for _, part in image.read()), image.tiles, threshold, scores):
+        labels[place] = outputs
+        if means is not None:
+            found = np.empty(image.size, np.float32) if found is None else found
+            found[place] = scores_of(means, torch.from_numpy(outputs)[None])
+    sample = SegDataSample(pred_sem_seg=PixelData(data=labels[None]))
+    if found is not None:
+        sample.label_scores = PixelData(data=torch.from_numpy(found)[None])
+    return sample
 
-    def __init__(self, reader, tiling: Tiling):
-        self._reader, self._tiling = reader, tiling
 
-    def read(self, image, image_id):
-        """Read an image like `ImageReader.read`; return a `ReadImage` or a `BigImage`."""
-        if (opened := _opened_in_strips(image, self._reader)) and not self._tiling.fits(opened.height, opened.width):
-            return BigFile(image, opened, self._reader, self._tiling, image_id)
-        loaded = self._reader.open(image, image_id)
-        if self._tiling.fits(*loaded['img'].shape[:2]):
-            return self._reader.prepare(loaded, image_id)
-        return BigImage(loaded, self._reader, self._tiling, image_id)
+def array_on_disk(shape, dtype) -> np.ndarray:
+    """Return an array in a temporary file, which is deleted with it."""
+    with TemporaryFile() as file:
+        return np.memmap(file, dtype, 'w+', shape=shape)
 
 
-class BigImage:
-    """An image that is larger than a tile, in memory.
+def scores_of(logits, labels):
+    """Return the probabilities (H, W) of labels (1, H, W); a single output is already the probability of label 1."""
+    if len(logits) == 1:
+        found = torch.where(labels > 0, logits, 1 - logits)[0]
+    else:
+        best = logits.max(0).values
+        found = 1 / (logits - best).exp_().sum(0)
+    return found.float().cpu().numpy()
+
+
+def blend(samples, tiles, threshold: float = None, scores: bool = False):
+    """Yield the finished parts of an image, each pixel once.
+
+    Where tiles overlap, the score of a class is a weighted mean: the weight of a tile is highest in its middle and
+    falls linearly to its border. If a tile is so large that the model keeps no class scores, a pixel gets the label of
+    the tile whose middle is nearest. Memory holds the scores of one tile; what the tiles of a row share with those of
+    the next row is in temporary files.
 
     Args:
-        loaded: What the config's loader returns.
-        reader: The `ImageReader` that prepares tiles.
-        tiling: The tiles.
-        image_id: The id of the image.
+        samples: Iterable of a data sample for each of ``tiles``, on the CPU, in the same order.
+        tiles: The `Tile`s of `Tiling.tiles`.
+        threshold: For a model with a single output: the probability above which the label is 1.
+        scores: Whether to yield scores.
+
+    Yields:
+        Rows and columns of the part, as slices; the model's outputs (h, w) int64; and the mean scores (C, h, w)
+        float32, or None if they are not wanted or the tiles keep none.
     """
-
-    def __init__(self, loaded, reader, tiling, image_id):
-        self._loaded = loaded
-        self._set(loaded['img'].shape[:2], reader, tiling, image_id)
-
-    def _set(self, size, reader, tiling, image_id):
-        (self.height, self.width), self._reader, self.id = size, reader, image_id
-        self.tiles = tiling.tiles(self.height, self.width)
-        self.margin = max(2, tiling.tile // 100)
-
-    def read(self):
-        """Yield pairs of a `Tile` and its `ReadImage`, row by row."""
-        for span, first, loaded in self._rows(list(dict.fromkeys(tile.y for tile in self.tiles))):
-            for tile in self.tiles:
-                if tile.y == span:
-                    cut = np.s_[span.start - first:span.end - first, tile.x.start:tile.x.end]
-                    part = loaded['img'][cut].copy()  # steps of the pipeline may work in place
-                    yield tile, self._reader.prepare(dict(loaded, img=part, img_shape=part.shape[:2],
-                                                          ori_shape=part.shape[:2]), self.id)
-
-    def picture(self, longest: int = None) -> np.ndarray:
-        """Return the image as RGB (H, W, 3) uint8, reduced if a side is longer than ``longest``."""
-        share = min(1, (longest or max(self.height, self.width)) / max(self.height, self.width))
-        return self._picture(max(round(self.height * share), 1), max(round(self.width * share), 1))
-
-    def _rows(self, spans):
-        """Yield each span with the first row and the loader's output for at least the rows of the span."""
-        for span in spans:
-            yield span, 0, self._loaded
-
-    def _picture(self, height, width):
-        picture = picture_of(self._loaded)
-        return picture if picture.shape[:2] == (height, width) else cv2.resize(
-            picture, (width, height), interpolation=cv2.INTER_AREA)
+    rows, columns = ([span for _, span in sorted(set(pairs))] for pairs in (
+        [(tile.row, tile.y) for tile in tiles], [(tile.column, tile.x) for tile in tiles]))
+    sums = [_sum_of_weights(spans) for spans in (rows, columns)]
+    with TemporaryDirectory() as folder:
+        rest = None  # of the tile to the left
+        for tile, sample in zip(tiles, samples, strict=True):
+            logits = sample.get('seg_logits')
+            if logits is None:
+                yield _nearest(tile, sample, rows, columns)
+                continue
+            bottom, right = (spans[place + 1].start if place + 1 < len(spans) else spans[place].end
+                             for spans, place in ((rows, tile.row), (columns, tile.column)))
+            total = logits.data.float()
+            total *= _weights(tile.y)[:, None] * _weights(tile.x)
+            file = Path(folder, f'{tile.column}.npy')
+            if tile.row:
+                above = torch.from_numpy(np.load(file))
+                total[:, :above.shape[1]] += above
+            if bottom < tile.y.end:
+                np.save(file, total[:, bottom - tile.y.start:].numpy())
+            total = total[:, :bottom - tile.y.start]
+            if tile.column:
+                total[:, :, :rest.shape[2]] += rest
+            rest = total[:, :, right - tile.x.start:].clone()
+            total = total[:, :, :right - tile.x.start]
+            y, x = slice(tile.y.start, bottom), slice(tile.x.start, right)
+            if scores or len(total) == 1:
+                total /= sums[0][y, None] * sums[1][x]
+            labels = total.argmax(0) if len(total) > 1 else (total[0] > threshold).long()
+            yield (y, x), labels.numpy(), total if scores else None
 
 
-class BigFile(BigImage):
-    """A file that is read from top to bottom, once for the tiles and once for the drawing; memory holds a row of tiles.
-
-    Args:
-        path: The file.
-        opened: The file as pyvips opens it.
-        reader, tiling, image_id: As for `BigImage`.
-    """
-
-    def __init__(self, path, opened, reader, tiling, image_id):
-        self._path, self._opened = path, opened
-        self._set((opened.height, opened.width), reader, tiling, image_id)
-
-    def _rows(self, spans):
-        import pyvips
-        region, done, strip = pyvips.Region.new(_opened(self._path)), 0, None
-        for span in spans:
-            try:
-                new = _pixels(region.fetch(0, done, self.width, span.end - done), span.end - done, self._opened)
-            except pyvips.Error as error:
-                raise DataError(f'{self._path} cannot be read beyond row {done}: {first_line(error)}') from error
-            strip = new if strip is None else np.concatenate([strip[len(strip) - (done - span.start):], new])
-            done = span.end
-            yield span, span.start, self._reader.open(strip, 0)
-
-    def _picture(self, height, width):
-        import pyvips
-        image = (_opened(self._path) if (height, width) == (self.height, self.width) else
-                 pyvips.Image.thumbnail(str(self._path), width, height=height, size='force', no_rotate=True))
-        picture = _pixels(image.write_to_memory(), image.height, image)
-        return picture if picture.ndim == 3 else picture[..., None].repeat(3, 2)
+def _weights(span):
+    """Return the weights along an axis of a tile: 1 in the middle, above 0 at the borders."""
+    places = torch.arange(span.end - span.start)
+    weights = torch.minimum(places + 1, places.flip(0) + 1).float()
+    return weights / weights.max()
 
 
-def _opened_in_strips(image, reader):
-    """Return a file as pyvips opens it; None if it is no file, or if strips would differ from what the reader returns.
-    """
-    if not isinstance(image, (str, Path)) or not reader.reads_plainly:
-        return None
-    try:
-        import pyvips
-    except (ImportError, OSError):  # OSError: the package is installed, its C library is not
-        return None
-    try:
-        opened = _opened(image)
-    except pyvips.Error:  # the other reader reads it, or reports what is wrong
-        return None
-    turned = opened.get_typeof('orientation') and opened.get('orientation') > 1
-    plain = (opened.format, opened.bands, opened.interpretation) in (('uchar', 3, 'srgb'), ('uchar', 1, 'b-w'))
-    return opened if plain and not turned else None
+def _sum_of_weights(spans):
+    total = torch.zeros(spans[-1].end)
+    for span in spans:
+        total[span.start:span.end] += _weights(span)
+    return total
 
 
-def _opened(path):
-    import pyvips
-    return pyvips.Image.new_from_file(str(path), access='sequential', fail_on='truncated')
-
-
-def _pixels(data, height, image):
-    """Return the bytes of a pyvips image as an array (H, W, 3) or (H, W)."""
-    array = np.frombuffer(data, np.uint8).reshape(height, image.width, image.bands)
-    return array[..., 0] if image.bands == 1 else array
+def _nearest(tile, sample, rows, columns):
+    """Return the part of the image that is nearer to the middle of this tile than to that of any other."""
+    y, x = (slice((spans[place - 1].end + span.start) // 2 if place else 0,
+                  (span.end + spans[place + 1].start) // 2 if place + 1 < len(spans) else span.end)
+            for spans, place, span in ((rows, tile.row, tile.y), (columns, tile.column, tile.x)))
+    inside = tuple(slice(part.start - span.start, part.stop - span.start) for part, span in ((y, tile.y), (x, tile.x)))
+    return (y, x), sample.pred_sem_seg.data[0].long().numpy()[inside], None

@@ -19,7 +19,7 @@ from PIL import Image
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import OutputError
-from xcit_dense.predict.drawing_hook import DrawingHook
+from xcit_dense.predict.drawing import DrawingHook
 
 PAPER = (20, 90, 200)
 

@@ -1,0 +1,275 @@
+"""What is done with a traced file: metadata, a comparison with its checkpoint, quantisation to int8, a checksum.
+
+The comparison uses images of other sizes than the traced one. Matrix products and dense convolutions with fixed weights
+are quantised: weights per channel, inputs with one range, which is measured on the calibration images. Everything else
+stays in float32: norms, softmax, GELU, Gram matrices and what is computed from them, depthwise convolutions, and the
+layers that `KEPT` names.
+"""
+import json
+import logging
+import tempfile
+import zlib
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from .._utils.text import counted, first_line
+from ..errors import ConfigError, DataError, ExportError
+from ..runtime import open_onnxruntime
+
+#: Batches that are compared, as batch, height and width: one larger, with odd sides, and one smaller than the traced.
+_COMPARED = (1, 201, 333), (2, 160, 128)
+#: The largest allowed difference: for levels relative to their largest value, for pixels and objects as a share.
+_MOST = dict(backbone=1e-4, segmentation=1e-3, detection=0.02)
+#: The largest difference between the scores of the same object.
+_SCORE = 1e-3
+#: Layers that stay in float32, as patterns for the module's path or the weight's name: attention (its weights multiply
+#: Gram matrices), the first layer of the stem, position encodings, and the last layers of heads.
+KEPT = ('*attn*', '*patch_embed.proj.0*', '*pos_embeder*', '*conv_seg*', '*rpn_cls*', '*rpn_reg*', '*retina_cls*',
+        '*retina_reg*', '*fc_cls*', '*fc_reg*', '*conv_logits*')
+#: Weights with fewer inputs or outputs than this gain nothing from int8.
+LEAST_CHANNELS = 16
+#: The outputs of these products stay in float32, for the op that adds the bias.
+_FLOAT_OUTPUTS = ['MatMul', 'Gemm']
+
+
+def describe(proto, metadata):
+    """Write metadata into a model, and make the size of the labels an optional input."""
+    from onnx import helper, numpy_helper
+    helper.set_model_props(proto, metadata)
+    proto.producer_name = 'xcit_dense'
+    if any(value.name == 'size' for value in proto.graph.input):
+        proto.graph.initializer.append(numpy_helper.from_array(torch.zeros(2, dtype=torch.int64).numpy(), 'size'))
+
+
+def add_checksum(path):
+    """Append a checksum to a file; `xcit_dense.runtime` compares it.
+
+    It is the description of the model (field 6 of its protobuf), of which the last one counts. A program that changes
+    the file writes it in another place, and then it is not compared.
+    """
+    data = path.read_bytes()
+    path.write_bytes(b'%b2\x0ecrc32=%08x' % (data, zlib.crc32(data)))
+
+
+def check_file(path, predictor, task: str) -> str:
+    """Compare an exported file with its checkpoint, and return a description of how far they agree.
+
+    Args:
+        path: The file.
+        predictor: The predictor of the checkpoint.
+        task: The task of the file, as for `xcit_dense.export.metadata.metadata_of`.
+
+    Raises:
+        ExportError: They do not agree.
+    """
+    share, words = compare_file(path, predictor, task)
+    if not share <= _MOST[task]:
+        raise ExportError(f'the exported file does not compute the same as the checkpoint: {words}. Nothing was '
+                          'written')
+    return f'Compared with the checkpoint on {sum(size[0] for size in _COMPARED)} generated images: {words}'
+
+
+def compare_file(path, predictor, task: str) -> tuple:
+    """Return how far an exported file and its checkpoint differ: as a number like those of `_MOST`, and as text.
+
+    Raises:
+        ExportError: onnxruntime cannot open or run the file.
+    """
+    compare = dict(backbone=_levels, segmentation=_pixels, detection=_objects)[task]
+    try:
+        return compare(open_onnxruntime(str(path))[0], predictor)
+    except Exception as error:  # of onnxruntime's own types
+        raise ExportError(f'onnxruntime cannot run the exported file: {first_line(error)}. Nothing was '
+                          'written') from error
+
+
+def images(batch: int, height: int, width: int) -> np.ndarray:
+    """Return generated images (B, H, W, 3), uint8: coloured patches with noise, the same on each call."""
+    random = np.random.default_rng(height * width)
+    patches = random.integers(0, 256, (batch, 8, 10, 3)).astype(np.uint8)
+    large = np.stack([cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC) for image in patches])
+    return (large.astype(np.int64) + random.integers(-20, 21, large.shape)).clip(0, 255).astype(np.uint8)
+
+
+def predictions(model, batch) -> list:
+    """Return the predictions of a detector or segmentor for images (B, H, W, 3), RGB, as data samples."""
+    from mmdet.structures import DetDataSample
+    from mmseg.structures import SegDataSample
+    height, width = batch.shape[1:3]
+    kind = SegDataSample if hasattr(model, 'decode_head') else DetDataSample
+    meta = dict(img_shape=(height, width), ori_shape=(height, width), scale_factor=(1., 1.))
+    inputs = [torch.from_numpy(np.ascontiguousarray(image[..., ::-1].transpose(2, 0, 1))) for image in batch]
+    with torch.no_grad():
+        return model.test_step(dict(inputs=inputs, data_samples=[kind(metainfo=meta) for _ in inputs]))
+
+
+def _levels(run, predictor):
+    backbone, worst = predictor.model.backbone, 0.
+    for size in _COMPARED:
+        batch = torch.from_numpy(images(*size)).permute(0, 3, 1, 2).contiguous() / 128. - 1
+        batch = batch[:, torch.arange(backbone.in_channels) % 3]
+        with torch.no_grad():
+            expected = backbone(batch)
+        for level, found in zip(expected, run(dict(images=batch.numpy())).values(), strict=True):
+            worst = max(worst, float((torch.from_numpy(found) - level).abs().max() / level.abs().max()))
+    return worst, f'levels differ by at most {worst:.1g} of their largest value'
+
+
+def _pixels(run, predictor):
+    other, count = 0, 0
+    for size in _COMPARED:
+        batch = images(*size)
+        found = run(dict(image=batch))['labels']
+        expected = torch.stack([sample.pred_sem_seg.data[0] for sample in predictions(predictor.model, batch)])
+        other, count = other + int((expected.numpy() != found).sum()), count + found.size
+    return other / count, f'{other:,} of {count:,} pixels have a different label'
+
+
+def _objects(run, predictor):
+    missing, total, far = 0, 0, 0.
+    for size in _COMPARED:
+        batch = images(*size)
+        found = run(dict(image=batch))
+        for i, sample in enumerate(predictions(predictor.model, batch)):
+            expected, n = sample.pred_instances.numpy(), int(found['num'][i])
+            dets = found['dets'][i, :n]
+            pairs = match(expected, dets, found['labels'][i, :n])
+            total += len(expected.scores) + n - len(pairs)
+            alone = np.concatenate([np.delete(expected.scores, [pair[0] for pair in pairs]),
+                                    np.delete(dets[:, 4], [pair[1] for pair in pairs])])
+            missing += int((np.abs(alone - _edge(predictor.model, expected.scores)) > _SCORE).sum())
+            far = max([far, *(distance for *_, distance in pairs)])
+    if not total:
+        return 0., 'neither finds an object in them, which proves little. Compare both with `test`'
+    words = f'{missing:,} of {counted(total, "objects")} found by only one of them'
+    return missing / total, f'{words}, boxes differ by at most {far:.1g} pixels'
+
+
+def _edge(model, scores):
+    """Return the score at which rounding decides what is found: the threshold, or the lowest score at the limit."""
+    cfg = (model.roi_head if hasattr(model, 'roi_head') else model.bbox_head).test_cfg
+    return scores.min() if len(scores) == cfg.max_per_img else cfg.get('score_thr', 0)
+
+
+def match(expected, dets, labels, pixels: float = 0.5, score: float = _SCORE) -> list:
+    """Pair objects of a data sample with those of a file, each once.
+
+    Args:
+        expected: With ``bboxes``, ``scores`` and ``labels``, as arrays.
+        dets: (n, 5), boxes and scores.
+        labels: (n).
+        pixels: The largest distance between the sides of a pair.
+        score: The largest difference between the scores of a pair.
+
+    Returns:
+        For each pair the two indices, and the largest distance between the sides of the boxes in pixels.
+    """
+    pairs, free = [], np.ones(len(dets), bool)
+    for i in range(len(expected.scores)):
+        near = free & (labels == expected.labels[i]) & (np.abs(dets[:, 4] - expected.scores[i]) <= score)
+        distance = np.where(near, np.abs(dets[:, :4] - expected.bboxes[i]).max(1), np.inf)
+        if len(distance) and distance.min() <= pixels:
+            j = int(distance.argmin())
+            free[j] = False
+            pairs.append((i, j, float(distance[j])))
+    return pairs
+
+
+def quantise(source, target, images, kept=KEPT):
+    """Write an int8 version of an exported file.
+
+    Args:
+        source: The exported file.
+        target: The file to write; it gets the metadata of ``source``.
+        images: Iterable of uint8 arrays (H, W, 3), RGB, resized by the file's rule. Memory holds one at a time.
+        kept: Patterns of layers that stay in float32.
+
+    Returns:
+        The names of the quantised nodes.
+
+    Raises:
+        DataError: There are no images.
+        ConfigError: There are no layers to quantise.
+    """
+    import onnx  # both are slow to import, and optional
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+    model = onnx.load(source)
+    nodes = nodes_to_quantise(model, kept)
+    if not nodes:
+        raise ConfigError(f'{source} has no layers to quantise')
+    feeds = _feeds(model, images)
+    reader = SimpleNamespace(get_next=lambda: next(feeds, None))
+    # onnxruntime advises to preprocess the file, which would drop the names of its modules
+    with tempfile.TemporaryDirectory(dir=Path(target).parent) as folder, errors_only():
+        written = Path(folder, 'model.onnx')
+        quantize_static(
+            model, str(written), reader, QuantFormat.QDQ, op_types_to_quantize=sorted({node.op_type for node in nodes}),
+            nodes_to_quantize=[node.name for node in nodes], per_channel=True, activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod.MinMax,
+            extra_options=dict(OpTypesToExcludeOutputQuantization=_FLOAT_OUTPUTS, CalibMaxIntermediateOutputs=8))
+        written.replace(target)
+    return [node.name for node in nodes]
+
+
+@contextmanager
+def errors_only(*names):
+    """Context in which loggers log only errors; without names the root logger."""
+    loggers = [logging.getLogger(name) for name in names or (None, )]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def nodes_to_quantise(model, kept=KEPT):
+    """Return the nodes of a graph (`onnx.ModelProto`) that `quantise` converts."""
+    weights = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    return [node for node in model.graph.node if node.name and _is_dense(node, weights)
+            and not any(fnmatchcase(name, pattern) for name in (_module_of(node), node.input[1]) for pattern in kept)]
+
+
+def _is_dense(node, weights):
+    """Whether a node is a matrix product or a dense convolution with a fixed weight that is large enough."""
+    if node.op_type not in ('MatMul', 'Gemm', 'Conv') or node.input[1] not in weights:
+        return False
+    groups = [attribute.i for attribute in node.attribute if attribute.name == 'group']
+    shape = weights[node.input[1]]
+    return len(shape) >= 2 and min(shape[:2]) >= LEAST_CHANNELS and groups in ([], [1])
+
+
+def _module_of(node):
+    """Return the path of the module that a node comes from, such as ``backbone.blocks.0.mlp.fc1``; '' if unknown."""
+    found = [prop.value for prop in node.metadata_props if prop.key == 'namespace']
+    parts = found[0].split('/')[:-1] if found else []  # the last part is the operation
+    return parts[-1].partition(':')[0] if parts else ''
+
+
+def _feeds(model, images):
+    """Yield calibration images as inputs of a graph, and show progress.
+
+    Raises:
+        DataError: There are no images.
+    """
+    fixed = {tensor.name for tensor in model.graph.initializer}
+    target, = (value for value in model.graph.input if value.name not in fixed)
+    metadata = {prop.key: prop.value for prop in model.metadata_props}
+    image = None
+    for image in map(np.asarray, tqdm(images, desc='calibrating', unit=' images')):
+        if target.type.tensor_type.elem_type == 2:  # uint8
+            yield {target.name: image[None]}
+        else:
+            mean, std = (np.array(json.loads(metadata[name]), np.float32) for name in ('mean', 'std'))
+            yield {target.name: ((image.astype(np.float32) - mean) / std).transpose(2, 0, 1)[None]}
+    if image is None:
+        raise DataError('there are no calibration images: int8 needs images like those that the model will see')
