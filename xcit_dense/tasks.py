@@ -117,6 +117,11 @@ def packages_of(framework) -> tuple:
     return next((task.packages for task in TASKS if task.framework == framework), ())
 
 
+def task_named(name: str) -> Task:
+    """Return a task by its name."""
+    return next(task for task in TASKS if task.name == name)
+
+
 def tasks_with(part: str) -> str:
     """Return the names of the tasks that have a part, for errors."""
     return ', '.join(task.name for task in TASKS if getattr(task, part))

@@ -11,7 +11,6 @@ import torch
 
 from .._utils.files import OwnFiles, atomic_write
 from .._utils.text import counted, first_line
-from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..config.settings import Settings
 from ..data.folders import find_images
@@ -19,6 +18,7 @@ from ..errors import ConfigError, ExportError, OutputError, SetupError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
 from ..predict.predictor import build_predictor
+from ..tasks import task_named, task_of
 from ..weights import fetch
 from .finishing import add_checksum, check_file, compare_file, describe, errors_only, quantise
 from .metadata import TRACED, metadata_of
@@ -122,12 +122,8 @@ def graph_of(model, task: str, scores: bool = False) -> torch.nn.Module:
     Raises:
         ConfigError: A part of it cannot be exported.
     """
-    if task == 'segmentation':
-        from .segmentor import SegmentorGraph
-        return SegmentorGraph(model, scores)
-    if task == 'detection':
-        from .detector import DetectorGraph
-        return DetectorGraph(model)
+    if task != 'backbone':
+        return task_named(task).part('graph')(model, *([scores] if scores else ()))
     if not isinstance(model.backbone, XCiT):
         raise ConfigError('--backbone can only export an XCiT, but model.backbone is a '
                           f'{type(model.backbone).__name__}')
@@ -170,10 +166,9 @@ def check_packages():
 
 
 def _task_of(cfg, backbone, scores):
-    framework = framework_of(cfg)
-    if framework not in ('mmdet', 'mmseg'):
+    if task_of(cfg).graph is None:
         raise ConfigError('only detectors and segmentors can be exported, and the config is for neither')
-    task = 'backbone' if backbone else 'detection' if framework == 'mmdet' else 'segmentation'
+    task = 'backbone' if backbone else task_of(cfg).name
     if scores and task != 'segmentation':
         raise ConfigError('--scores works only with a segmentor; detections always have scores')
     return task

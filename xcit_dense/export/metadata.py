@@ -15,15 +15,14 @@ from torch import Tensor, nn
 from .._utils.files import hash_of
 from .._utils.text import counted, type_name
 from ..compat.mmengine_private import swaps_channels
-from ..config.framework import framework_of
 from ..data.check.agreement import wanted_classes
 from ..data.classes import difference_of
 from ..data.datasets import datasets
 from ..data.pipelines import turns_images
 from ..errors import ConfigError
 from ..predict.classes import test_dataset
-from ..predict.models import FRAMEWORKS
 from ..predict.reading import reads_annotations
+from ..tasks import task_of
 
 #: Version of the names and their meaning; a reader rejects a later one.
 FORMAT = '1'
@@ -189,8 +188,8 @@ def _versions():
 
 def check_task(cfg, file, source):
     """Raise `ConfigError` if an exported file has another task than the models of a config."""
-    if (framework := framework_of(cfg)) != FRAMEWORKS[file.task]:
-        raise ConfigError(f'{source} is for {file.task}, but the config is for {framework}. Use the config of its '
+    if (task := task_of(cfg).name) != file.task:
+        raise ConfigError(f'{source} is for {file.task}, but the config is for {task}. Use the config of its '
                           f'training{_named(file)}')
 
 

@@ -11,11 +11,11 @@ from mmengine.config import Config
 
 from .._utils.files import OwnFiles
 from .._utils.text import counted, first_line, listed
-from ..config.framework import framework_of
 from ..config.loading import load_config
 from ..errors import ConfigError, DataError, SetupError
 from ..runtime import Objects as Found
 from ..runtime import Regions as Labelled
+from ..tasks import task_of
 from .merging import CutMasks
 from .models import config_of, is_exported, open_exported
 from .predictor import build_predictor
@@ -55,7 +55,8 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
             raise ConfigError(f'load() does not accept {", ".join(given)} with an exported file. Use '
                               f'load({str(config if is_exported(config) else checkpoint)!r})')
         file = open_exported(config, runtime)
-        return _loaded(config_of(file), file, threshold)
+        cfg = config_of(file)
+        return task_of(cfg).part('loaded')(build_predictor(cfg, file), threshold)
     if runtime is not None:
         raise ConfigError(f'runtime={runtime!r} works only with an exported file (.onnx); a checkpoint runs in torch')
     if checkpoint is None:
@@ -69,15 +70,8 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
     else:
         source = _dumped_in(config) if Path(config).is_dir() else config
         cfg = load_config(source, cfg_options=cfg_options, pretrained=False)
-    return _loaded(cfg, checkpoint, threshold, device=device, dtype=dtype)
-
-
-def _loaded(cfg, checkpoint, threshold, **options):
-    if framework_of(cfg) == 'mmseg':
-        if threshold is not None:
-            raise ConfigError('threshold works only with a detector; the result of a segmentor has a score per pixel')
-        return LoadedSegmentor(build_predictor(cfg, checkpoint, **options))
-    return LoadedDetector(build_predictor(cfg, checkpoint, **options), 0.3 if threshold is None else threshold)
+    predictor = build_predictor(cfg, checkpoint, device=device, dtype=dtype)
+    return task_of(cfg).part('loaded')(predictor, threshold)
 
 
 def _dumped_in(work_dir):
@@ -201,9 +195,9 @@ class LoadedDetector(_Loaded):
         threshold: Objects with a lower score are dropped.
     """
 
-    def __init__(self, predictor, threshold: float):
+    def __init__(self, predictor, threshold: float | None):
         super().__init__(predictor)
-        self.threshold = threshold
+        self.threshold = 0.3 if threshold is None else threshold
 
     def __call__(self, images, *, batch_size: int = 1, threshold: float = None, tile: int = None,
                  overlap: float = None) -> 'Objects | list[Objects]':
@@ -244,6 +238,11 @@ class LoadedDetector(_Loaded):
 
 class LoadedSegmentor(_Loaded):
     """A segmentor. Create it with `load`."""
+
+    def __init__(self, predictor, threshold=None):
+        if threshold is not None:
+            raise ConfigError('threshold works only with a detector; the result of a segmentor has a score per pixel')
+        super().__init__(predictor)
 
     def __call__(self, images, *, batch_size: int = 1, scores: bool = True, tile: int = None,
                  overlap: float = None) -> 'Regions | list[Regions]':

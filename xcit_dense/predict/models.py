@@ -15,6 +15,7 @@ from .._utils.machine import can_use_bfloat16
 from .._utils.text import listed
 from ..errors import CheckpointError, ConfigError, SetupError
 from ..runtime import Model, ModelError
+from ..tasks import task_named, tasks_with
 from .classes import Classes
 
 #: Types that a model can compute in. float16 is not one: where it overflows has not been checked.
@@ -26,8 +27,6 @@ _HEADS = dict(
     Shared4Conv1FCBBoxHead=('fc_cls', 'fc_reg'), FCNMaskHead=('conv_logits', ), FPNHead=('conv_seg', ),
     UPerHead=('conv_seg', ), FCNHead=('conv_seg', ), SegformerHead=('conv_seg', ))
 _FEATURES = {'backbone', 'neck'}
-#: The framework whose models an exported file replaces, by task.
-FRAMEWORKS = dict(detection='mmdet', segmentation='mmseg')
 
 
 def set_dtype(model, dtype: str = 'float32') -> str:
@@ -127,7 +126,7 @@ def open_exported(path, runtime: str = None) -> Model:
         model = Model(Path(path).expanduser(), runtime or 'onnxruntime')
     except ModelError as error:
         raise (SetupError if isinstance(error.__cause__, ImportError) else CheckpointError)(str(error)) from error
-    if model.task not in FRAMEWORKS:
+    if model.task not in tasks_with('graph'):
         raise CheckpointError(f'{path} holds only a {model.task}, which predicts nothing. Export the whole model, '
                               'without --backbone')
     return model
@@ -195,7 +194,7 @@ def config_of(file) -> Config:
     pack = dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'))
     dataset = dict(type='CocoDataset' if detects else 'BaseSegDataset', metainfo=meta_of(file),
                    pipeline=[load, *resize, pack if detects else dict(type='PackSegInputs')])
-    return Config(dict(default_scope=FRAMEWORKS[file.task], test_dataloader=dict(dataset=dataset)))
+    return Config(dict(default_scope=task_named(file.task).framework, test_dataloader=dict(dataset=dataset)))
 
 
 def meta_of(file) -> dict:

@@ -11,11 +11,11 @@ from pycocotools import mask as mask_api
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, first_line
-from ..config.framework import framework_of
 from ..data.classes import take_classes
 from ..draw.classes import class_colours
 from ..errors import CheckpointError, ConfigError, DataError
 from ..runtime import Model
+from ..tasks import task_of, tasks_with
 from ..train.batches import step_by_size
 from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
@@ -59,7 +59,7 @@ class Predictor:
 
     def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32', **drawing):
         if isinstance(checkpoint, Model):
-            init_default_scope(framework_of(cfg))
+            init_default_scope(task_of(cfg).framework)
             self.model, self.classes = ExportedModel(checkpoint), classes_of(checkpoint)
             meta = meta_of(checkpoint)
         else:
@@ -75,7 +75,7 @@ class Predictor:
         device, checkpoint = _usable(device), fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         _take_classes(cfg, weights, checkpoint)
-        init_default_scope(framework_of(cfg) or 'mmengine')
+        init_default_scope(task_of(cfg).framework or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
         self.model.to(device).eval()
@@ -207,7 +207,10 @@ class SegmentationPredictor(Predictor):
     #: Written at the end.
     last_files = ('classes.json', )
 
-    def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32'):
+    def __init__(self, cfg, checkpoint, score_thr=None, device=None, ids_from=None, fuse: bool = True,
+                 dtype: str = 'float32'):
+        if ids_from:
+            raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
         super().__init__(cfg, checkpoint, device, fuse, dtype)
         self.count = 0
 
@@ -253,18 +256,15 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_fr
 
     Raises:
         CheckpointError: As for `Predictor`.
-        ConfigError: As for `Predictor`; or the config is of a classifier; or ``ids_from`` is given for a segmentor.
+        ConfigError: As for `Predictor`; or the task has no predictor; or ``ids_from`` is given for a segmentor.
         DataError: As for `Predictor`.
     """
-    if framework_of(cfg) == 'mmpretrain':
-        raise ConfigError('the config is of a classifier or DINO. Use `python -m xcit_dense classify CHECKPOINT IMAGES`'
-                          ' or xcit_dense.predict.classify(checkpoint, image); for DINO, which has no classes, use '
-                          '`python -m xcit_dense attention`')
-    if framework_of(cfg) == 'mmseg':
-        if ids_from:
-            raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
-        return SegmentationPredictor(cfg, checkpoint, device, fuse, dtype)
-    return DetectionPredictor(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype)
+    task = task_of(cfg)
+    if task.predictor is None:
+        raise ConfigError(f'the config is for {task.name}, not for {tasks_with("predictor")}. Use '
+                          '`python -m xcit_dense classify CHECKPOINT IMAGES` or xcit_dense.predict.classify('
+                          'checkpoint, image); for DINO, which has no classes, use `python -m xcit_dense attention`')
+    return task.part('predictor')(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype)
 
 
 def _usable(device):
