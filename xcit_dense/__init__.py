@@ -2,6 +2,7 @@
 import os
 import re
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -22,22 +23,12 @@ if _is_command_line():
     stop_quietly()  # until `xcit_dense.cli.common.run_tool` has imported everything
 
 if TYPE_CHECKING:
-    from .interface import (
-        Arch,
-        ReferenceXCiT,
-        XCABlock,
-        XCiT,
-        XCiTClassifier,
-        arch_names,
-        attention_maps,
-        export_model,
-        get_arch,
-        get_config,
-        list_models,
-        load,
-        principal_components,
-        set_fast,
-    )
+    from .archs import Arch, arch_names, get_arch
+    from .config.loading import get_config, list_models
+    from .export.exporting import export_model
+    from .models import ReferenceXCiT, XCABlock, XCiT, XCiTClassifier, attention_maps, set_fast
+    from .predict.attention import principal_components
+    from .predict.load import load
 
 __version__ = '0.1.0'
 
@@ -45,13 +36,25 @@ __all__ = [
     'Arch', 'ReferenceXCiT', 'XCABlock', 'XCiT', 'XCiTClassifier', 'arch_names', 'attention_maps', 'export_model',
     'get_arch', 'get_config', 'list_models', 'load', 'principal_components', 'set_fast'
 ]
+#: The modules with these names, and those with hooks, loops and steps that configs name.
+_PUBLIC = ('models', 'archs', 'config.loading', 'export.exporting', 'predict.attention', 'predict.load')
+_REGISTERED = ('train', 'report.hooks', 'predict.drawing', 'predict.models')
+
+
+def register():
+    """Check the frameworks, and import everything that configs name."""
+    from .compat import prepare
+    prepare()  # before anything imports torch or mmcv's ops
+    for module in (*_PUBLIC, *_REGISTERED):
+        import_module(f'.{module}', __name__)
 
 
 def __getattr__(name):
-    if name in __all__:
-        from . import interface
-        return getattr(interface, name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    if name not in __all__:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    register()
+    modules = (import_module(f'.{module}', __name__) for module in _PUBLIC)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
 def __dir__():
@@ -60,4 +63,4 @@ def __dir__():
 
 # without torch only the runtime works, and any other name reports what is missing
 if not _is_command_line() and find_spec('torch') is not None:
-    from . import interface  # noqa: F401
+    register()

@@ -70,7 +70,8 @@ def run_tool(run, args):
     try:
         for words in _ABOUT_ITSELF:
             warnings.filterwarnings('ignore', words, module='mmseg')
-        from .. import interface  # noqa: F401  registers everything
+        from .. import register
+        register()
         stop_as_usual()
         if 'cfg_options' in args:
             args.cfg_options = _read_config_options(args.cfg_options, args.config)
