@@ -1,37 +1,23 @@
 """The check of the data sets of a config."""
 import logging
-import os
 import shlex
 from pathlib import Path
 
 from mmengine.logging import print_log
 
-from ..._utils.files import stamp_of
 from ..._utils.processes import is_first_process
-from ..._utils.text import counted, shown
+from ..._utils.text import counted
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages
-from ..datasets import (
-    LOADERS,
-    ann_file_of,
-    datasets,
-    folder_of,
-    is_elsewhere,
-    named_datasets,
-    prefixes_of,
-    reader_of,
-    type_of,
-)
-from ..files import read_files, read_header, recall, remember
+from ..datasets import LOADERS, datasets, is_elsewhere, named_datasets, reader_of, type_of
 from ..label_maps import first_label, names_path_of, own_ignored, without_ignored
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255
 from ..unlabelled import UnlabelledSource
 from .agreement import check_beside, check_classes, check_names, check_void, listed_names, wanted_classes
 from .class_images import add_shared, check_class_images
-from .coco import check_coco
-from .coco_file import PARTS, Use
+from .coco import check_coco_set, filter_of
+from .coco_file import PARTS
 from .findings import Finding, Report, alike, each_kind_first, in_one_line
-from .image_files import Images, choose_samples, is_outside
 from .label_maps import check_label_maps
 
 _SHOWN = 10
@@ -39,8 +25,6 @@ _WITHOUT_MASKS = ('Most objects have no mask. If the data has only boxes, use a 
                   'fasterrcnn_xcit_s12_p16_custom or the small fasterrcnn_xcit_n12_p16_small.')
 #: Settings that do not change the findings by themselves; some values in them do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
-#: An image file with one of these findings is not opened again for drawing.
-_CLOSED = ('image-missing', 'image-unreadable', 'image-huge')
 
 
 def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, judged=None, ignored=(),
@@ -59,7 +43,6 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     """
     reader = reader_of(dataset)
     wanted = wanted_classes(dataset, from_data)
-    root = Path(dataset.get('data_root') or '').expanduser().absolute()
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
     if type_of(dataset) is None:
         return _unchecked(source, f'no installed framework has a data set type {dataset["type"]!r}')
@@ -69,10 +52,10 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     if is_elsewhere(dataset):
         return _unchecked(source, 'its files are not on a disk')
     if reader == 'CocoDataset':
-        return _check_coco_set(dataset, wanted, root, use_cache, judged)
+        return check_coco_set(dataset, wanted, use_cache, judged)
     if reader in ('CustomDataset', 'UnlabelledImages'):
         source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
-        return check_class_images(source, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
+        return check_class_images(source, wanted, trained, use_cache)
     own, path = getattr(type_of(dataset), 'METAINFO', {}).get('classes'), names_path_of(dataset)
     if own:  # classes that the config does not use are ignored, and the order may differ
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
@@ -83,79 +66,13 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         listed = listed and without_ignored(listed, first_label(dataset), own_ignored(dataset))
         names = wanted or listed
         findings += check_names(path, wanted, listed) if listed else []
-    report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'),
-                              reader == 'BaseSegDataset', use_cache, ignored, trained, stops)
+    report = check_label_maps(dataset, names, reader == 'BaseSegDataset', use_cache, ignored, trained, stops)
     report.findings = findings + report.findings
     return report
 
 
 def _unchecked(source, why):
     return Report(source, [Finding('not-checked', str(source), value=why)])
-
-
-def _check_coco_set(dataset, wanted, root, use_cache, judged):
-    path = ann_file_of(dataset)
-    masks, tested = loads_masks(dataset), bool(dataset.get('test_mode'))
-    use = Use(masks, tested, masks and tested if judged is None else judged and tested, wanted)
-    kind = f'coco {use!r}'
-    stamp = stamp_of(path) if path.is_file() else None
-    known = recall(kind, path) if use_cache and stamp else None
-    if stamp and known and known['stamp'] == stamp:
-        found = known['found']
-    else:
-        found = check_coco(path, use)
-        if stamp and use_cache:
-            remember(kind, path, dict(stamp=stamp, found=found))
-    findings = [Finding(*finding) for finding in found['findings']]
-    names = [name for _, _, name, *_ in found['categories']]
-    if found['categories']:
-        findings += check_names(path, wanted, names)
-    folder, roots, of_files = folder_of(dataset, 'img').absolute(), _roots(root, dataset, 'img'), []
-    entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
-    files = [os.path.join(folder, name) for _, _, name, *_ in entries]
-    states, pipeline = read_files(files, read_header, 'headers', path, use_cache, 'images'), Images(dataset)
-    findings += pipeline.unchecked(path)
-    for file, state, (row, id, name, *size) in zip(files, states, entries, strict=True):
-        faults = pipeline.faults_of(state, size)
-        if is_outside(file, roots):
-            faults.insert(0, ('image-outside', f'{os.path.abspath(file)}, named {shown(name)} in the file'))
-        of_files += [Finding(kind, file, 'images', row, id, value) for kind, value in faults]
-    return Report(path, findings + of_files, found['counts'],
-                  [(name, images, amount) for _, _, name, images, amount in found['categories']],
-                  samples=_samples(found, folder, of_files))
-
-
-def _filter_of(dataset) -> dict:
-    """Return the rules by which training drops images; a test uses all images."""
-    return {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
-
-
-def _is_filtered(dataset, width, height, is_learned):
-    """Whether mmdet drops an image for its size, or because it has no object of a class that counts."""
-    rules = _filter_of(dataset)
-    return min(width, height) < rules.get('min_size', 0) or rules.get('filter_empty_gt', False) and not is_learned
-
-
-def _samples(found, folder, of_files):
-    """Return the images to draw: first those whose files have findings, then those of `check_coco`."""
-    names = {id: name for _, id, name, *_ in found['categories']}
-    known = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
-    closed = {finding.file for finding in of_files if finding.kind in _CLOSED}
-    chosen = choose_samples([(finding.file, finding) for finding in of_files if finding.file not in closed], [])
-    samples = []
-    for file in [*chosen, *(file for file in known if file not in chosen and file not in closed)]:
-        sample = known.get(file, dict(annotations=[], captions=[]))
-        samples.append(dict(
-            file=file, captions=[*chosen.get(file, []), *sample['captions']],
-            annotations=[dict(a, name=names.get(a['category_id'], '?')) for a in sample['annotations']]))
-    return samples
-
-
-def _roots(root, dataset, *keys):
-    """Return the folders that files must be in: the data root, if there is one, and the folders that the config itself
-    names, which may be links to other places."""
-    folders = [folder_of(dataset, key).absolute() for key in keys if prefixes_of(dataset).get(key)]
-    return [*([root] if dataset.get('data_root') else []), *folders] or [root]
 
 
 def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
@@ -175,7 +92,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
             options['trained'] = loader == LOADERS[0]
             options['stops'] = options['trained'] and stops_at_255(cfg)
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
-                    _filter_of(dataset), loads_masks(dataset), image_loader(dataset).step, map_loader(dataset).step])
+                    filter_of(dataset), loads_masks(dataset), image_loader(dataset).step, map_loader(dataset).step])
         users.setdefault(key, (dataset, options, []))[-1].append(user)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
