@@ -1,4 +1,4 @@
-"""The check of the data sets of a config."""
+"""The check of the data sets of a config, and what stops a training or a test."""
 import logging
 import shlex
 from pathlib import Path
@@ -9,12 +9,14 @@ from ..._utils.processes import is_first_process
 from ..._utils.text import counted
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages
+from ..classes import difference_of, known_classes, outputs_of
 from ..datasets import LOADERS, datasets, is_elsewhere, named_datasets, reader_of, type_of
+from ..imagenet import same_classes
 from ..label_maps import first_label, names_path_of, own_ignored, without_ignored
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255
 from ..unlabelled import UnlabelledSource
 from .agreement import check_beside, check_classes, check_names, check_void, listed_names, wanted_classes
-from .class_images import add_shared, check_class_images
+from .class_images import add_shared, check_class_images, check_labels
 from .coco import check_coco_set, filter_of
 from .coco_file import PARTS
 from .findings import Finding, Report, alike, each_kind_first, in_one_line
@@ -23,6 +25,8 @@ from .label_maps import check_label_maps
 _SHOWN = 10
 _WITHOUT_MASKS = ('Most objects have no mask. If the data has only boxes, use a detector without masks: '
                   'fasterrcnn_xcit_s12_p16_custom or the small fasterrcnn_xcit_n12_p16_small.')
+#: Findings that stop a test or make its results meaningless; different class names do neither.
+_ENDS = ('not-there', 'no-images', 'class-count', 'class-numbers', 'list-line')
 #: Settings that do not change the findings by themselves; some values in them do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
 
@@ -124,7 +128,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     for report in reports:
         shown = Report(report.source, report.findings if on_findings == 'warn' else report.warnings, report.counts)
         if shown.findings:
-            print_log(f'data check of {shown.summary()}', logger='current', level=logging.WARNING)
+            _warn(f'data check of {shown.summary()}')
     if not errors:
         return
     lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
@@ -135,8 +139,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
         raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors, reports)}')
-    print_log(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors, reports)}',
-              logger='current', level=logging.WARNING)
+    _warn(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors, reports)}')
 
 
 def _first_of(errors):
@@ -170,3 +173,94 @@ def _advice(cfg, errors, reports):
     if any(finding.kind == 'class-missing' for finding in errors):
         text += '\nFor your own classes use a *_custom config, or set classes_from_data = True in your config.'
     return text
+
+
+def classified_data(cfg, loaders=LOADERS[2:]) -> list:
+    """Return the data sets of some loaders, by default the test data, that have images by class and are on a disk."""
+    return [dataset for dataset in datasets(cfg, loaders) if reader_of(dataset) == 'CustomDataset'
+            and not is_elsewhere(dataset)]
+
+
+def check_before_test(cfg, loaders=LOADERS[2:]):
+    """Check classes and lists of `classified_data`, but no images. Warnings are logged.
+
+    Args:
+        cfg: The config.
+        loaders: The loaders that will be used.
+
+    Raises:
+        DataError: The test would stop, or the data has labels that the model cannot predict.
+    """
+    for dataset in classified_data(cfg, loaders):
+        source = ClassImages(dataset)
+        wanted = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
+        report = Report(source.source, check_labels(dataset, wanted))
+        errors = [finding for finding in report.findings if finding.kind in _ENDS] or list(
+            _beyond(source, outputs_of(cfg.get('model'))))
+        if errors:
+            raise DataError(f'the data has {counted(len(errors), "errors")} that would stop or spoil the test:\n'
+                            f'{_first_of(errors)}')
+        if report.findings:
+            _warn(f'data check of {report.summary()}')
+
+
+def warn_of_other_classes(cfg, checkpoint, source):
+    """Log a warning if `classified_data` has different class names than a checkpoint, or a different order.
+
+    Labels are compared as numbers, so nothing else would notice. Names in the config may be for display: either they or
+    the names of the folders must match the checkpoint.
+
+    Args:
+        cfg: The config.
+        checkpoint: The content of the file; without names nothing is compared.
+        source: The file, for the message.
+    """
+    known = known_classes(checkpoint, source)
+    for dataset in classified_data(cfg) if known else ():
+        images = ClassImages(dataset)
+        own = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
+        in_data = images.named if images.list else images.classes()
+        sides = [tuple(names) for names in (in_data, own) if names]
+        if sides and not any(same_classes(names, known) for names in sides):
+            _warn(f'{images.source} has different classes than {source}, or a different order: '
+                  f'{difference_of(sides[0], known)}. Classes are compared by number, so the results are meaningless '
+                  f'if a number means different classes in the data and in the model. {images.advice}'.rstrip())
+
+
+def check_learned_alike(cfg):
+    """Check that what a test learns from the training images it can predict for the test images.
+
+    Raises:
+        DataError: Training images have no labels, or class folders of the two have different names or another order.
+    """
+    first = None
+    for dataset in classified_data(cfg, (LOADERS[0], LOADERS[2])):
+        source = ClassImages(dataset)
+        if not source.is_labelled:
+            raise DataError(f'{source.source} has images without labels (with_label=False), but this test needs the '
+                            'classes of the training and test images: set with_label=True in their data sets')
+        if source.list:  # numbers, which have the same meaning everywhere
+            continue
+        first = first or source
+        if difference := difference_of(source.classes(), first.classes()):
+            raise DataError(f'{source.source} has different classes than {first.source}, or a different order: '
+                            f'{difference}. Make them the same. {source.advice}'.rstrip())
+
+
+def _beyond(source, count):
+    """Yield findings on labels that a model with ``count`` outputs never predicts."""
+    if not count or not source.is_labelled:
+        return
+    if source.list:
+        for line in source.lines:
+            if line.label >= count:
+                yield Finding('class-count', source.source, 'lines', line.number, line.number, (
+                    f'has the label {line.label}; the labels of the model are 0 to {count - 1}'))
+    elif (number := len(source.classes())) > count:
+        yield Finding('class-count', source.source, value=(
+            f'has {counted(number, "class folders")}, but the model {counted(count, "classes")}. Use a config and a '
+            'checkpoint of a model for this data'))
+
+
+def _warn(text):
+    print_log(text, logger='current', level=logging.WARNING)

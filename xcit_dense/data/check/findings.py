@@ -181,7 +181,7 @@ class Report:
         counts: Numbers by name: ``images``, ``images without annotations`` and so on.
         classes: For each class its name, the number of images that have it, and its number of annotations or pixels.
         unit: The unit of the last of these: ``annotations`` or ``pixels``; ``images`` where both numbers are the same.
-        samples: The images that `xcit_dense.data.check.draw` draws.
+        samples: The images that `xcit_dense.data.check.outputs` draws.
         images: Images that have one class each: path, label or None, and a mark that all copies of the file share.
         folder: The folder that their names are relative to.
     """
