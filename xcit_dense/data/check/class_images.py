@@ -57,8 +57,13 @@ def check_labels(dataset, wanted) -> list:
 
 
 def read_image(path) -> dict:
-    """Return the result of `read_header`, and the ``mark`` that all copies of the file share."""
-    return dict(read_header(path), mark=mark_of(path))
+    """Return the result of `read_header`, and a ``mark`` that all copies of the file, and few other files, share: its
+    size and a digest of its last bytes."""
+    header = read_header(path)
+    with open(path, 'rb') as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TAIL))
+        return dict(header, mark=f'{size} {hashlib.blake2b(file.read(), digest_size=8).hexdigest()}')
 
 
 class _Check(ImageCheck):
@@ -97,7 +102,8 @@ class _Check(ImageCheck):
             difference = difference_of(found, self.wanted) if set(found) & set(self.wanted) else ''
             self.add('class-count', self.source, value=(
                 f'has {counted(len(found), "class folders")}, but the config has {counted(len(self.wanted), "classes")}'
-                + (f': {difference}' if difference else '') + self._fix()))
+                + (f': {difference}' if difference else '')
+                + (f'. For a part of ImageNet, {self.data.list_help}' if are_imagenet_names(self.wanted) else '')))
             return
         self.names = self.wanted
         if are_imagenet_names(self.wanted):
@@ -106,9 +112,6 @@ class _Check(ImageCheck):
         places = {name: place for place, name in enumerate(self.wanted)}
         if any(places.get(name, place) != place for place, name in enumerate(found)):
             self.add('class-order', self.source, value=difference_of(found, self.wanted))
-
-    def _fix(self):
-        return f'. For a part of ImageNet, {self.data.list_help}' if are_imagenet_names(self.wanted) else ''
 
     def imagenet(self, found):
         """Find folders that get other numbers than the classes of ImageNet, whose folders are WordNet ids."""
@@ -166,7 +169,8 @@ class _Check(ImageCheck):
         """Find class folders without images, and folders that are not classes."""
         if self.data.list or not self.data.is_labelled:
             return
-        used, unread = {label for _, label in images}, Counter(map(self.class_of, self.data.unread()))
+        used = {label for _, label in images}
+        unread = Counter(Path(path).relative_to(self.data.folder).parts[0] for path in self.data.unread())
         for label, name in enumerate(self.data.classes()):
             folder = os.path.join(self.data.folder, name)
             if name.startswith('.'):
@@ -178,10 +182,6 @@ class _Check(ImageCheck):
                     'the data set'))
             elif self.trained and label not in used:
                 self.add('class-empty', folder)
-
-    def class_of(self, path):
-        """Return the name of the class folder that a file is in."""
-        return Path(path).relative_to(self.data.folder).parts[0]
 
     def two_classes(self):
         """Find copies of one image in several classes."""
@@ -206,14 +206,6 @@ class _Check(ImageCheck):
                    for path, captions in samples_of(self.findings, self.drawn).items()]
         return Report(self.source, self.findings, counts, classes, 'images', samples, self.images,
                       self.data.folder)
-
-
-def mark_of(path) -> str:
-    """Return what all copies of a file, and few other files, share: its size and a digest of its last bytes."""
-    with open(path, 'rb') as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL))
-        return f'{size} {hashlib.blake2b(file.read(), digest_size=8).hexdigest()}'
 
 
 def copies_between(images, source, use_cache: bool) -> list:

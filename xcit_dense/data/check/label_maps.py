@@ -33,7 +33,8 @@ def check_label_maps(dataset, names, exact: bool, use_cache: bool, ignored=(),
     headers = check.read(images)
     maps = None
     if prefixes_of(dataset).get('seg_map_path') and check.maps.is_read:
-        maps = [check.map_of(image) for image in images]
+        maps = [label_map_of(image, check.source, check.maps.folder, check.maps.suffix, check.suffix, check.maps.ending)
+                for image in images]
         states = check.maps.read(maps)
     for place, (image, header) in enumerate(zip(images, headers, strict=True)):
         for kind, value in check.faults_of(image, header):
@@ -89,10 +90,6 @@ class _Check(ImageCheck):
             self.add('not-there', path)
             return []
         return [self.source / f'{name}{self.suffix or ""}' for name in names if name]
-
-    def map_of(self, image):
-        """Return the path of the label map of an image."""
-        return label_map_of(image, self.source, self.maps.folder, self.maps.suffix, self.suffix, self.maps.ending)
 
     def label_map(self, image, header, path, state):
         """Add the problems of a label map, and count its labels."""
