@@ -26,7 +26,7 @@ _OF_COCO = ('annotations/instances_train2017.json', 'annotations/instances_val20
 
 
 def find_detection(cfg, root: Path, options, made: Made):
-    """Recognise a folder with data for detection, see `xcit_dense.data.layouts.recognition`.
+    """Recognise a folder with data for detection, see `recognition.Kind`.
 
     Returns:
         A `Layout`, or None if nothing is recognised and the config stays as it is.

@@ -9,7 +9,7 @@ import yaml
 from ..._utils.text import counted, listed, read_text, shown, with_slashes
 from ...errors import DataError
 from ..datasets import IMAGE_SUFFIXES
-from ..files import Unreadable, parse_class_list, read_files, read_header
+from ..files import Unreadable, read_class_list, read_files, read_header
 from ..folders import WORDS, files_below, names_in_list
 from .coco import Source
 from .layout import below
@@ -187,7 +187,7 @@ def _names_of(description, source, base, lines):
         names = [numbered.get(str(number)) for number in range(len(names))]
     elif file and not description:
         try:
-            names, source = parse_class_list(file.read_bytes()), file
+            names, source = read_class_list(file), file
         except Unreadable as error:
             raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
     elif names is None:
