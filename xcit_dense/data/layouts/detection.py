@@ -82,14 +82,10 @@ def _find_yolo(root, folders):
 
 def _names_its_own(cfg):
     """Whether a config names its own file and that does not exist: a mistake, which another file must not hide."""
-    return any(not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO
-               and not _was_made(dataset.get('ann_file')) for dataset in datasets(cfg, LOADERS))
-
-
-def _was_made(name):
-    """Whether a path is that of a file written for a run whose work dir was moved since."""
-    path = Path(name or '')
-    return path.is_absolute() and path.parent.name == 'data' and path.name in [f'{part}.json' for part in PARTS]
+    files = [Path(dataset.get('ann_file') or '') for dataset in datasets(cfg, LOADERS)
+             if not ann_file_of(dataset).exists() and dataset.get('ann_file') not in _OF_COCO]
+    # those of `Made` are absolute, and are made anew if the work dir was moved
+    return not all(file.is_absolute() and file.parent.name == 'data' and file.stem in PARTS for file in files)
 
 
 def _seen(root):
