@@ -12,7 +12,7 @@ from ..datasets import ann_file_of, folder_of
 from ..files import recall, remember
 from ..pipelines import loads_masks
 from .agreement import check_names
-from .coco_file import FAR, PARTS, columns_of, faults_of_mask, places_of, read_coco, without_garbage_collection
+from .coco_file import FAR, PARTS, check_masks, columns_of, places_of, read_coco, repeated, without_garbage_collection
 from .findings import ERROR, Finding, Report
 from .image_files import ImageCheck, choose_samples
 
@@ -114,11 +114,15 @@ def check_coco(path, use: Use) -> dict:
         annotations; ``counts``; ``samples``, some images with their annotations and captions. All of it fits in JSON.
     """
     with without_garbage_collection():
-        content, fault = read_coco(path, use.tested)
-        if not fault:
-            return _Check(path, content, use).run()
-    kind = 'not-coco' if Path(path).exists() else 'not-there'
-    return dict(findings=[Finding(kind, str(path), value=fault)], images=[], categories=[], counts={}, samples=[])
+        return _check(path, use)  # which frees the content before garbage collection is on again
+
+
+def _check(path, use):
+    content, fault = read_coco(path, use.tested)
+    if content:
+        return _Check(path, content, use).run()
+    finding = Finding('not-coco' if Path(path).exists() else 'not-there', str(path), value=fault)
+    return dict(findings=[finding], images=[], categories=[], counts={}, samples=[])
 
 
 class _Check:
@@ -189,11 +193,11 @@ class _Check:
         images, sizes = self.columns['images'], self.sizes
         files = images['file_name']
         # the same image twice: the first is kept
-        again = _repeated(list(zip(images['id'], files, images['width'], images['height'], strict=True)))
+        again = repeated(list(zip(images['id'], files, images['width'], images['height'], strict=True)))
         ids = Counter(id for id, doubled in zip(images['id'], again, strict=True) if not doubled)
         twice = np.array([ids[id] > 1 for id in images['id']], bool)  # it is unknown which one the annotations mean
         for kind, wrong in (('image-twice', again & ~twice), ('image-id-twice', twice),
-                            ('file-name-twice', _repeated(files) & ~again & ~twice)):
+                            ('file-name-twice', repeated(files) & ~again & ~twice)):
             self.add_where(kind, 'images', wrong, lambda i: repr(files[i]))
         self.add_where('image-dimensions', 'images', ~self.usable, lambda i: f'{sizes[i, 0]:g} x {sizes[i, 1]:g}')
 
@@ -202,7 +206,7 @@ class _Check:
         columns = self.columns['annotations']
         self.add_where('orphan', 'annotations', self.image < 0, lambda i: shown(columns['image_id'][i]))
         self.add_where('unknown-category', 'annotations', self.category < 0, lambda i: shown(columns['category_id'][i]))
-        self.add_where('annotation-id-twice', 'annotations', _repeated(columns['id']))
+        self.add_where('annotation-id-twice', 'annotations', repeated(columns['id']))
         if self.use.tested:
             self.add_where('annotation-id-0', 'annotations', [id in (0, '0') for id in columns['id']])
 
@@ -238,21 +242,20 @@ class _Check:
 
     def check_masks(self, read, sizes):
         """Find wrong masks of the annotations whose masks are read."""
-        self.with_mask = read.copy()  # a wrong one is not drawn
-        rows, records = self.rows['annotations'], self.content['annotations']
-        for place in np.flatnonzero(read).tolist():
-            mask = records[rows[place]].get('segmentation')
-            for kind, value in faults_of_mask(mask, *sizes[place].tolist()).items():
-                self.with_mask[place] = False
-                if self.use.evaluated and kind == 'mask-no-counts':  # mmdet drops the object, the metric does not
-                    kind = 'mask-malformed'
-                if self.use.evaluated or kind != 'polygon-first':
-                    self.add_at(kind, 'annotations', place, value)
+        self.with_mask, places = read.copy(), np.flatnonzero(read)  # a wrong one is not drawn
+        rows = self.rows['annotations'][places].tolist()
+        segmentations = [self.content['annotations'][row].get('segmentation') for row in rows]
+        for index, kind, value in check_masks(segmentations, sizes[places]):
+            self.with_mask[places[index]] = False
+            if self.use.evaluated and kind == 'mask-no-counts':  # mmdet drops the object, the metric does not
+                kind = 'mask-malformed'
+            if self.use.evaluated or kind != 'polygon-first':
+                self.add_at(kind, 'annotations', places[index], value)
 
     def summary(self):
         """Return the result of `check_coco`."""
-        images, categories, image, category = (
-            self.columns['images'], self.columns['categories'], self.image, self.category)
+        images, categories = self.columns['images'], self.columns['categories']
+        image, category = self.image, self.category
         known, number = (image >= 0) & (category >= 0), max(len(images['id']), 1)
         learned = np.zeros(number, bool)
         learned[image[known & self.counts]] = True
@@ -290,8 +293,3 @@ class _Check:
                 segmentation=record.get('segmentation') if self.with_mask[place] and not faulty[place] else None))
         return [dict(file=self.columns['images']['file_name'][place], annotations=annotations[place],
                      captions=captions) for place, captions in chosen.items()]
-
-
-def _repeated(ids):
-    """Return for each id whether it occurred before."""
-    return places_of(ids[::-1], ids) != np.arange(len(ids))[::-1]

@@ -22,6 +22,8 @@ _TYPES = {
     'number': ((int, float), 'a number'),
     'box': ((list, ), 'a list of 4 numbers'),
 }
+#: Masks are checked in groups of this size, which bounds the memory.
+_MASKS = 1 << 15
 #: Coordinates beyond this many times the longer side of the image are absurd.
 FAR = 10
 
@@ -103,6 +105,13 @@ def places_of(ids, wanted):
     return np.fromiter(map(index.get, wanted, repeat(-1)), np.int64, len(wanted))
 
 
+def repeated(ids):
+    """Return for each id whether it occurred before."""
+    if len(set(ids)) == len(ids):
+        return np.zeros(len(ids), bool)
+    return places_of(ids[::-1], ids) != np.arange(len(ids))[::-1]
+
+
 @contextmanager
 def without_garbage_collection():
     """Turn off the search for reference cycles among millions of new objects: JSON has none."""
@@ -113,6 +122,42 @@ def without_garbage_collection():
     finally:
         if was_on:
             gc.enable()
+
+
+def check_masks(segmentations, sizes):
+    """Yield the problems of masks: the index of the annotation, the kind and the value; an object can have several.
+
+    Args:
+        segmentations: The value of each annotation's ``segmentation``, None if it has none.
+        sizes: The width and height of their images (n, 2) in pixels.
+    """
+    for start in range(0, len(segmentations), _MASKS):
+        part = slice(start, start + _MASKS)
+        for index in (start + np.flatnonzero(_doubtful(segmentations[part], sizes[part]))).tolist():
+            for kind, value in faults_of_mask(segmentations[index], *sizes[index].tolist()).items():
+                yield index, kind, value
+
+
+def _doubtful(segmentations, sizes):
+    """Return which masks may have a problem: all but polygons in their images, which most are."""
+    doubtful = np.array([not mask or type(mask) is not list or not all(
+        type(polygon) is list and len(polygon) > 5 and not len(polygon) % 2 for polygon in mask)
+        for mask in segmentations], bool)
+    places = np.flatnonzero(~doubtful)
+    polygons = [polygon for place in places.tolist() for polygon in segmentations[place]]
+    if not polygons:
+        return doubtful
+    try:
+        corners = np.array(array('d', chain.from_iterable(polygons))).reshape(-1, 2)
+    except (TypeError, OverflowError):  # there is something else than numbers
+        return np.ones(len(segmentations), bool)
+    starts = np.cumsum([0, *map(len, polygons)])[:-1] // 2
+    owners = np.repeat(places, [len(segmentations[place]) for place in places.tolist()])
+    low, high, sides = np.minimum.reduceat(corners, starts), np.maximum.reduceat(corners, starts), sizes[owners]
+    far = FAR * sides.max(1, keepdims=True)
+    good = ((low >= -far) & (high <= far) & (low < sides) & (high > 0)).all(1)  # NaN is not
+    doubtful[owners[~good]] = True
+    return doubtful
 
 
 def faults_of_mask(segmentation, width: float, height: float) -> dict:
