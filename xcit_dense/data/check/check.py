@@ -18,13 +18,10 @@ from ..unlabelled import UnlabelledSource
 from .agreement import check_beside, check_classes, check_names, check_void, listed_names, wanted_classes
 from .class_images import add_shared, check_class_images, check_labels
 from .coco import check_coco_set, filter_of
-from .coco_file import PARTS
 from .findings import Finding, Report, alike, each_kind_first, in_one_line
 from .label_maps import check_label_maps
 
 _SHOWN = 10
-_WITHOUT_MASKS = ('Most objects have no mask. If the data has only boxes, use a detector without masks: '
-                  'fasterrcnn_xcit_s12_p16_custom or the small fasterrcnn_xcit_n12_p16_small.')
 #: Findings that stop a test or make its results meaningless; different class names do neither.
 _ENDS = ('not-there', 'no-images', 'class-count', 'class-numbers', 'list-line')
 #: Settings that do not change the findings by themselves; some values in them do.
@@ -138,8 +135,8 @@ def check_before_training(cfg, on_findings: str = 'stop'):
                         'set --data-root DIR to the folder of the data set')
     text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
-        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors, reports)}')
-    _warn(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors, reports)}')
+        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
+    _warn(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors)}')
 
 
 def _first_of(errors):
@@ -152,26 +149,15 @@ def _first_of(errors):
     return '\n'.join(lines)
 
 
-def advice_on_masks(reports) -> str:
-    """Return which configs to use if most objects of a data set lack the masks that its config loads; otherwise ''."""
-    lacks = any(2 * sum(finding.kind == 'mask-missing' for finding in report.findings)
-                > report.counts.get('annotations', 0) for report in reports)
-    return _WITHOUT_MASKS if lacks else ''
-
-
-def _advice(cfg, errors, reports):
-    """Return lines with advice on errors."""
+def _advice(cfg, errors):
+    """Return the command that shows all errors, and what it can do about them."""
     command = ['python', '-m', 'xcit_dense', 'check_data', cfg.filename or 'CONFIG']
     roots = {dataset.get('data_root') for dataset in datasets(cfg, LOADERS)}
     if len(roots) == 1 and all(roots):
         command += ['--data-root', *roots]
     text = f'To see all (add the --cfg-options of this run, if any): {shlex.join(command)}'
-    if masks := advice_on_masks(reports):
-        text = f'{masks}\n{text}'
-    elif any(finding.drops and finding.part in (*PARTS, 'lines', 'files') for finding in errors):
+    if any(finding.drops and finding.part != 'image' for finding in errors):
         text += '\nWith --drop DIR it also writes annotations, or a list of images, without the entries that are wrong.'
-    if any(finding.kind == 'class-missing' for finding in errors):
-        text += '\nFor your own classes use a *_custom config, or set classes_from_data = True in your config.'
     return text
 
 

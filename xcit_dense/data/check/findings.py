@@ -29,7 +29,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'image-dimensions': 'has a width and height of {value}; they must be whole numbers above 0',
         'box-infinite': 'has the box {value}: width and height must be finite numbers',
         'box-absurd': 'has the box {value}: a value is more than 10 times the longer side of the image',
-        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks',
+        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks. For data with boxes alone '
+            'use a detector without masks: fasterrcnn_xcit_s12_p16_custom, or the small fasterrcnn_xcit_n12_p16_small',
         'mask-malformed': 'has a segmentation that is neither polygons nor RLE: {value}',
         'polygon-first': 'begins with a polygon of {value}: the evaluation fails on fewer than 5',
         'polygon-not-finite': 'has a polygon with coordinates that are not finite: {value}',
@@ -67,7 +68,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'class-numbers': 'has folders named by the class numbers of ImageNet, but the data set sorts them as text, '
             'so {value}',
         'class-single': 'has only one class, {value}, so there is nothing to tell apart. Each folder in it is a class',
-        'class-missing': 'does not have {value}',
+        'class-missing': 'does not have {value}. For your own classes use a *_custom config, or set '
+            'classes_from_data = True in your config',
         'class-order': 'has the classes in a different order than the config, but the framework numbers them in the '
             'order of the file: {value}',
         'class-list': 'must have one unique class name per line and no empty lines: {value}',

@@ -11,7 +11,6 @@ from .coco import (
     by_part,
     find_files,
     folders_of,
-    name_of,
     read_annotations,
     source_of,
     with_ids_from_1,
@@ -157,7 +156,7 @@ class _Finder:
         notes = []
         if 'val' in sources and 'test' in sources and not sources['test'].content['annotations']:
             notes.append(f'{below(sources.pop("test").path, self.root)} has no objects, so it is not used for testing')
-        return name_of(files.values()), sources, notes
+        return 'COCO', sources, notes
 
     def _read(self, part, path):
         content = read_annotations(path, f'--{part}-annotations: ')
