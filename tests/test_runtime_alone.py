@@ -99,7 +99,8 @@ def test_it_runs_without_torch_and_gives_the_same(module, lone_python, files, tm
 
 
 def test_any_other_name_says_what_is_missing(lone_python, tmp_path):
-    for code in ('import xcit_dense; xcit_dense.XCiT', 'from xcit_dense import load', 'import xcit_dense as x; x.register()'):
+    for code in ('import xcit_dense; xcit_dense.XCiT', 'import xcit_dense as x; x.register()',
+                 'from xcit_dense import load'):
         done = run(lone_python, code, cwd=tmp_path)
         assert done.returncode == 1
         last = done.stderr.strip().splitlines()[-1]

@@ -4,7 +4,6 @@ import os
 import numpy as np
 import pytest
 import torch
-from mmengine import fileio
 from mmengine.config import Config
 from PIL import Image
 from torch.utils.data import DataLoader
@@ -176,37 +175,10 @@ def test_the_check_finds_broken_images_and_images_of_other_formats(tmp_path):
     assert 'gone.png' not in used(tmp_path)  # a training would stop there
 
 
-@pytest.fixture
-def shelf(tmp_path):
-    """A user's backend with the name ``shelf``, for addresses ``shelf://``, and the folder that it reads."""
-
-    class Shelf(fileio.BaseStorageBackend):
-        def get(self, filepath):
-            return (tmp_path / filepath.removeprefix('shelf://')).read_bytes()
-
-        def get_text(self, filepath, encoding='utf-8'):
-            return self.get(filepath).decode(encoding)
-
-        def join_path(self, *parts):
-            return '/'.join(part.rstrip('/') for part in parts)
-
-        def list_dir_or_file(self, dir_path, *options):
-            return fileio.LocalBackend().list_dir_or_file(tmp_path / dir_path.removeprefix('shelf://'), *options)
-
-    fileio.register_backend('shelf', Shelf, force=True, prefixes='shelf')
-    yield tmp_path
-    for known in (fileio.backends.backends, fileio.backends.prefix_to_backends):
-        known.pop('shelf')
-    fileio.io.backend_instances.clear()
-
-
-def test_images_elsewhere_are_listed_and_read_through_their_backend(tmp_path, shelf):
-    write(tmp_path / 'data', [name for names in LAYOUTS['ade20k'] for name in names])
-    data = UnlabelledImages(data_root='shelf://data/', pipeline=[dict(type='LoadImageFromFile')])
-    assert [record['img_path'] for record in map(data.get_data_info, range(len(data)))] == [
-        'shelf://data/images/training/1.jpg']
-    assert data[0]['img'].shape == (40, 50, 3)
-    only(check_data_set(config('shelf://data/').train_dataloader.dataset, use_cache=False), 'not-checked')
+def test_images_that_are_not_on_a_disk_are_an_error_with_the_mend():
+    with pytest.raises(DataError, match='on a disk, not s3://data/: mount or copy them, and set --data-root DIR'):
+        used('s3://data/')
+    only(check_data_set(config('s3://data/').train_dataloader.dataset, use_cache=False), 'not-checked')
 
 
 def test_global_views_come_first_and_keep_more_of_the_image():

@@ -5,7 +5,7 @@ import pytest
 
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.data.check import draw
+from xcit_dense.data.check import outputs
 from xcit_dense.draw import class_colours
 from xcit_dense.predict import drawing
 from xcit_dense.report import detected
@@ -17,7 +17,7 @@ PALETTE = [(10, 20, 30), (200, 0, 90), (0, 90, 200), (90, 200, 0), (250, 250, 25
 def drawn(monkeypatch):
     """By module, the names of classes and their colours with which something was drawn."""
     found = {}
-    for module in (draw, drawing, detected):
+    for module in (outputs, drawing, detected):
         def spy(picture, boxes, labels, names, colours, *args, plain=module.draw_objects, name=module.__name__,
                 **options):
             pairs = zip((name.removesuffix(' (crowd)') for name in names), map(tuple, colours), strict=True)
@@ -54,7 +54,7 @@ def test_a_class_has_one_colour_in_every_tool(palette, names, root, drawn, tmp_p
     config.write_text('\n'.join(lines))
     wanted = set(zip(names, palette or class_colours(names), strict=True))
     for modules, tool, *args in (
-            (['data.check.draw'], 'check_data', config, '--data-root', root, '--out', tmp_path / 'checked'),
+            (['data.check.outputs'], 'check_data', config, '--data-root', root, '--out', tmp_path / 'checked'),
             (['predict.drawing'], 'train', config, '--data-root', root, '--work-dir', work_dir, '--log', 'tensorboard'),
             (['predict.drawing', 'report.detected'], 'test', config, work_dir, '--data-root', root, '--work-dir',
              tmp_path / 'tested', '--report', '--show-dir', tmp_path / 'shown'),

@@ -53,8 +53,6 @@ def _run(args):
     errors = sum(finding.severity == check.ERROR for finding in findings)
     numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
     message = f'{" and ".join(numbers)}; the list is in {file}'
-    if advice := check.advice_on_masks(reports.values()):
-        message += f'\n{advice}'
     if errors or findings and args.strict:
         raise DataError(message)
     print(message)

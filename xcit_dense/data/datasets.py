@@ -234,7 +234,7 @@ def datasets(cfg: Config, loaders) -> list:
 def is_elsewhere(part) -> bool:
     """Whether files are not on a disk, but at an address (``s3://...``) or behind another backend of mmengine.
 
-    They are left to the framework: nothing here opens them, except those of `UnlabelledImages`.
+    They are left to the framework: nothing here opens them.
 
     Args:
         part: The config that reads them: a data set with its pipeline, a step of a pipeline, or a metric.

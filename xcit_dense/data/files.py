@@ -212,16 +212,8 @@ def read_class_list(path):
     if not path.is_file():
         return None
     try:
-        return parse_class_list(path.read_bytes())
-    except OSError as error:
-        raise Unreadable(str(error)) from error
-
-
-def parse_class_list(data: bytes) -> tuple:
-    """Return the names in a class list, see `read_class_list`."""
-    try:
-        names = tuple(line.strip() for line in data.decode('utf-8-sig').strip().splitlines())
-    except ValueError as error:
+        names = tuple(line.strip() for line in path.read_bytes().decode('utf-8-sig').strip().splitlines())
+    except (OSError, ValueError) as error:
         raise Unreadable(str(error)) from error
     if not names or not all(names) or len(set(names)) < len(names):
         raise Unreadable(repr(list(names)))

@@ -81,14 +81,10 @@ def void_names(names) -> list:
             if ''.join(filter(str.isalnum, str(name).lower())) in _VOID]
 
 
-def names_file_of(dataset) -> str:
-    """Return the file with the class names of label maps, absolute or below the data root."""
-    return dataset.get('classes_file') or 'classes.txt'
-
-
 def names_path_of(dataset) -> Path:
-    """Return the path of `names_file_of`."""
-    return Path(dataset.root, names_file_of(dataset)).absolute()
+    """Return the path of the file with the class names of label maps."""
+    root = dataset.root
+    return Path(root, dataset.get('classes_file') or 'classes.txt').absolute()
 
 
 def leave_out_255(cfg: Config):
@@ -96,10 +92,8 @@ def leave_out_255(cfg: Config):
 
     The ``ignore_labels`` of a data set become 255.
     """
-    heads = [node for name in ('decode_head', 'auxiliary_head') for node in dicts_in(_model(cfg).get(name) or ())]
-    nodes = [(node, 'ignore_index') for node in heads]
-    nodes += [(node, 'seg_pad_val') for node in dicts_in([_model(cfg).get('data_preprocessor'),
-                                                          cfg.get('data_preprocessor')])]
+    nodes = [(node, 'ignore_index') for node in _nodes(cfg, 'decode_head', 'auxiliary_head')]
+    nodes += [(node, 'seg_pad_val') for node in _nodes(cfg, 'data_preprocessor')]
     nodes += [(step, key) for dataset in datasets(cfg, LOADERS) for step in dicts_in(dataset.get('pipeline') or ())
               for key in ('ignore_index', 'seg_pad_val')]
     nodes += [(metric, 'ignore_index') for _, metric in evaluators(cfg)]
@@ -115,20 +109,21 @@ def pad_as_ignored(cfg: Config):
 
     No class has the label 255, so the loss would fail at the first image that is smaller than the batch.
     """
-    heads = [node for name in ('decode_head', 'auxiliary_head') for node in dicts_in(_model(cfg).get(name) or ())
-             if 'num_classes' in node]
-    labels = {head.get('ignore_index', IGNORED) for head in heads}
+    labels = {head.get('ignore_index', IGNORED) for head in _nodes(cfg, 'decode_head', 'auxiliary_head')
+              if 'num_classes' in head}
     if len(labels) != 1 or not isinstance(label := labels.pop(), int) or label == IGNORED:
         return
-    for node in dicts_in([_model(cfg).get('data_preprocessor'), cfg.get('data_preprocessor')]):
+    for node in _nodes(cfg, 'data_preprocessor'):
         if node.get('seg_pad_val', 0) == IGNORED:
             node['seg_pad_val'] = label
             print_log(f'seg_pad_val = {label} instead of {IGNORED}: the heads ignore this label '
                       '(ignore_index)', logger='current')
 
 
-def _model(cfg):
-    return cfg.get('model') or {}
+def _nodes(cfg, *names):
+    """Return every dict in some parts of a model; its preprocessor may also be at the top of the config."""
+    model = cfg.get('model') or {}
+    return list(dicts_in([model.get(name) for name in names] + [cfg.get(name) for name in names]))
 
 
 class LabelMaps:

@@ -1,5 +1,4 @@
 """Images without labels: all below a folder, except label maps and held-out images; and the views of them for DINO."""
-import io
 import logging
 import os
 import re
@@ -10,7 +9,6 @@ from glob import escape
 import numpy as np
 import torch
 from mmcv.transforms import BaseTransform
-from mmengine import fileio
 from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS, TRANSFORMS
@@ -19,6 +17,7 @@ from PIL import Image, ImageFilter
 from .._utils.text import counted, listed
 from ..errors import DataError
 from .class_folders import ClassImages
+from .datasets import is_elsewhere
 from .files import FORMATS
 from .folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, names_below, part_in, plain
 
@@ -45,22 +44,22 @@ class UnlabelledImages(BaseDataset):
         left_out: Patterns of paths to ignore, below the folder: ``masks/*`` is all below ``masks``. By default those
             of `find_left_out`.
         **options: Options of `mmengine.dataset.BaseDataset`. ``ann_file`` lists images below their folder, one per
-            line; by default all are read. ``backend_args`` is that of `mmengine.fileio`.
+            line; by default all are read.
 
     Raises:
-        DataError: There are no images.
+        DataError: There are no images, or they are not on a disk.
     """
 
-    def __init__(self, *, extensions=SUFFIXES, left_out=None, backend_args=None, **options):
-        self._config = dict(options, type=type(self), extensions=extensions, left_out=left_out,
-                            backend_args=backend_args)
+    def __init__(self, *, extensions=SUFFIXES, left_out=None, **options):
+        self._config = dict(options, type=type(self), extensions=extensions, left_out=left_out)
+        UnlabelledSource(self._config)  # refuses addresses, before mmengine asks for their backends
         super().__init__(**options)
 
     def load_data_list(self) -> list:
         """Return one record per image."""
         source = UnlabelledSource(self._config)
         # of a broken link the data check says that it is ignored
-        paths = [path for path, _ in source.images() if source.list or source.is_elsewhere or os.path.exists(path)]
+        paths = [path for path, _ in source.images() if source.list or os.path.exists(path)]
         if not paths:
             raise DataError(source.nothing())
         if self._config['left_out'] is None and source.left_out:
@@ -74,19 +73,20 @@ class UnlabelledSource(ClassImages):
     Args:
         dataset: Its config.
 
+    Raises:
+        DataError: They are not on a disk.
+
     Attributes:
         left_out: What the images that are left out are, by pattern.
-        is_elsewhere: Whether they are not on a disk.
     """
 
     def __init__(self, dataset):
+        if is_elsewhere(dict(dataset, pipeline=())):
+            raise DataError(f'UnlabelledImages lists folders on a disk, not {dataset.get("data_root")}: mount or copy '
+                            'them, and set --data-root DIR')
         super().__init__(dataset)
         dataset = self.dataset
         self.is_labelled, self.advice, self.left_out = False, '', {}
-        if dataset.is_elsewhere:  # at an address, joined as mmengine does it
-            parts = dataset.get('data_root'), dataset.prefixes.get('img_path')
-            self.source = '/'.join(part.rstrip('/') for part in parts if part)
-        self.is_elsewhere = dataset.is_elsewhere
         self.suffixes = tuple(suffix.lower() for suffix in dataset.get('extensions') or SUFFIXES)
         self._found, self._amount = None, ''
 
@@ -94,11 +94,11 @@ class UnlabelledSource(ClassImages):
         """Return the images in order: pairs of a path, as a string, and None."""
         if self.list:
             return super().images()
-        return [(self._path(name), None) for name in self._names()[0]]
+        return [(os.path.join(self.folder, name), None) for name in self._names()[0]]
 
     def unread(self) -> list:
         """Return the paths of images whose suffix is not among those of the data set; other files do not matter."""
-        return [] if self.list else [self._path(name) for name in self._names()[1]]
+        return [] if self.list else [os.path.join(self.folder, name) for name in self._names()[1]]
 
     def nothing(self) -> str:
         """Say that there are no images, and what to do."""
@@ -118,9 +118,10 @@ class UnlabelledSource(ClassImages):
     def _names(self):
         """Return the names of images, and those of images with other suffixes."""
         if self._found is None:
-            names, patterns = self._listed(), self.dataset.get('left_out')
+            start = len(os.path.join(self.folder, ''))  # os.path.relpath takes 10 s for a million
+            names, patterns = [path[start:] for path in names_below(self.folder)], self.dataset.get('left_out')
             images = sorted(name for name in names if name.lower().endswith(self.suffixes))
-            self.left_out = find_left_out(images, self._read) if patterns is None else dict.fromkeys(
+            self.left_out = find_left_out(images, self.folder) if patterns is None else dict.fromkeys(
                 patterns, 'left_out of the data set')
             total = len(images)
             if self.left_out:
@@ -132,28 +133,8 @@ class UnlabelledSource(ClassImages):
             self._found = images, sorted(name for name in names if name.lower().endswith(others))
         return self._found
 
-    def _listed(self):
-        """Return the names of all files below the folder."""
-        if not self.is_elsewhere:
-            start = len(os.path.join(self.folder, ''))  # os.path.relpath takes 10 s for a million
-            return [path[start:] for path in names_below(self.folder)]
-        try:
-            return list(fileio.list_dir_or_file(self.source, list_dir=False, recursive=True,
-                                                backend_args=self.dataset.get('backend_args')))
-        except Exception as error:  # any error of any backend
-            raise DataError(f'{self.source} cannot be read: {error}') from error
 
-    def _path(self, name):
-        return f'{self.source.rstrip("/")}/{name}' if self.is_elsewhere else os.path.join(self.folder, name)
-
-    def _read(self, name):
-        path = self._path(name)
-        if not self.is_elsewhere and not os.path.isfile(path):  # a pipe would block
-            raise OSError(path)
-        return fileio.get(path, backend_args=self.dataset.get('backend_args'))
-
-
-def find_left_out(names, read) -> dict:
+def find_left_out(names, folder) -> dict:
     """Return what not to train on: label maps, and images of the validation and the test if there are training ones.
 
     Files are label maps if they are below a folder with a usual name of such folders, or have a usual ending
@@ -162,13 +143,13 @@ def find_left_out(names, read) -> dict:
 
     Args:
         names: The images, relative to their folder.
-        read: Returns the bytes of an image.
+        folder: The folder.
 
     Returns:
         What they are, by pattern.
     """
     names = [name.replace(os.sep, '/') for name in names]
-    patterns = _patterns_of_maps(names, read)
+    patterns = _patterns_of_maps(names, folder)
     matches = re.compile('|'.join(map(translate, patterns)) or '(?!)').match
     images = [name for name in names if not matches(name)]
     return dict.fromkeys(patterns, 'label maps') | _held_out(images) if images else {}
@@ -188,7 +169,7 @@ def _held_out(names):
             for part, folder in found if part in _PARTS}
 
 
-def _patterns_of_maps(names, read):
+def _patterns_of_maps(names, root):
     groups = defaultdict(list)
     for name in names:
         stem, suffix = os.path.splitext(name)
@@ -200,19 +181,21 @@ def _patterns_of_maps(names, read):
                 groups[f'{escape(folder)}/*{escape(suffix)}'].append(name)
             elif ending and plain(ending[0]) in _NAMES:
                 groups[f'*{escape(ending[0] + suffix)}'].append(name)
-    return sorted(pattern for pattern, members in groups.items() if _are_maps(members, read))
+    return sorted(pattern for pattern, members in groups.items() if _are_maps(members, root))
 
 
-def _are_maps(names, read):
+def _are_maps(names, root):
     """Whether some of the images, evenly chosen, have few values; those that cannot be read do not count."""
-    counts = [count for name in names[::-(-len(names) // _LOOKED_AT)] if (count := _values(read, name))]
+    counts = [count for name in names[::-(-len(names) // _LOOKED_AT)] if (count := _values(os.path.join(root, name)))]
     return bool(counts) and max(counts) <= _VALUES
 
 
-def _values(read, name):
+def _values(path):
     """Return the number of different values of an image; None if it cannot be read."""
+    if not os.path.isfile(path):  # a pipe would block
+        return None
     try:
-        with Image.open(io.BytesIO(read(name)), formats=FORMATS) as image:
+        with Image.open(path, formats=FORMATS) as image:
             pixels = np.asarray(image)
     except Exception:  # PIL raises many types of errors; the data check reports the file
         return None

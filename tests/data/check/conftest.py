@@ -1,6 +1,6 @@
 import pytest
 
-from xcit_dense.data.check import check, tested
+from xcit_dense.data.check import check
 
 
 @pytest.fixture(autouse=True)
@@ -12,6 +12,5 @@ def _cache(tmp_path, monkeypatch):
 def said(monkeypatch):
     """What the checks log."""
     lines = []
-    for module in (check, tested):
-        monkeypatch.setattr(module, 'print_log', lambda text, **how: lines.append(text))
+    monkeypatch.setattr(check, 'print_log', lambda text, **how: lines.append(text))
     return lines

@@ -10,7 +10,8 @@ from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, kinds_o
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import files as data_files
-from xcit_dense.data.check import check, check_before_training, check_beside, check_data_set, check_data_sets
+from xcit_dense.data.check import check_before_training, check_beside, check_data_set, check_data_sets, image_files
+from xcit_dense.data.check import coco as coco_check
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.data.files import read_map
 from xcit_dense.errors import DataError
@@ -92,9 +93,9 @@ def test_a_training_is_stopped_by_the_metric_of_its_validation_alone(root):
 
 def test_second_look_reads_only_what_changed(root, monkeypatch):
     read, looks = [], []
-    header, coco_file = check.read_header, check.check_coco
-    monkeypatch.setattr(check, 'read_header', lambda path: read.append(path) or header(path))
-    monkeypatch.setattr(check, 'check_coco', lambda *args: looks.append(args) or coco_file(*args))
+    header, coco_file = image_files.read_header, coco_check.check_coco
+    monkeypatch.setattr(image_files, 'read_header', lambda path: read.append(path) or header(path))
+    monkeypatch.setattr(coco_check, 'check_coco', lambda *args: looks.append(args) or coco_file(*args))
 
     def look():
         read.clear()

@@ -11,8 +11,7 @@ from pycocotools import mask as mask_api
 
 from helpers.faulty_data import INFINITE, NAN, coco, fields, kinds_in, kinds_of, only, rewrite
 from xcit_dense.data.check import Finding, check_data_set
-from xcit_dense.data.check.coco import check_coco
-from xcit_dense.data.check.coco_file import Use
+from xcit_dense.data.check.coco import Use, check_coco
 from xcit_dense.data.files import read_header
 
 WIDTH, HEIGHT = 40, 30

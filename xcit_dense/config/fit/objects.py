@@ -6,8 +6,7 @@ import numpy as np
 from ..._utils.files import stamp_of
 from ..._utils.text import counted
 from ...data.check.agreement import wanted_classes
-from ...data.check.coco import places_of, without_garbage_collection
-from ...data.check.coco_file import columns_of, read_coco
+from ...data.check.coco_file import columns_of, places_of, read_coco, without_garbage_collection
 from ...data.datasets import LOADERS, datasets
 from ...data.files import recall, remember
 

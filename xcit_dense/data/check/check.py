@@ -1,36 +1,31 @@
-"""The check of the data sets of a config."""
+"""The check of the data sets of a config, and what stops a training or a test."""
 import logging
-import os
 import shlex
 from pathlib import Path
 
 from mmengine.logging import print_log
 
-from ..._utils.files import stamp_of
 from ..._utils.processes import is_first_process
-from ..._utils.text import counted, shown
+from ..._utils.text import counted
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages
+from ..classes import difference_of, known_classes, outputs_of
 from ..datasets import LOADERS, DataSet, datasets
-from ..files import read_files, read_header, recall, remember
+from ..imagenet import same_classes
 from ..label_maps import first_label, names_path_of, own_ignored, without_ignored
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255
 from ..unlabelled import UnlabelledSource
 from .agreement import check_beside, check_classes, check_names, check_void, listed_names, wanted_classes
-from .class_images import add_shared, check_class_images
-from .coco import check_coco
-from .coco_file import PARTS, Use
+from .class_images import add_shared, check_class_images, check_labels
+from .coco import check_coco_set, filter_of
 from .findings import Finding, Report, alike, each_kind_first, in_one_line
-from .image_files import Images, choose_samples, is_outside
 from .label_maps import check_label_maps
 
 _SHOWN = 10
-_WITHOUT_MASKS = ('Most objects have no mask. If the data has only boxes, use a detector without masks: '
-                  'fasterrcnn_xcit_s12_p16_custom or the small fasterrcnn_xcit_n12_p16_small.')
+#: Findings that stop a test or make its results meaningless; different class names do neither.
+_ENDS = ('not-there', 'no-images', 'class-count', 'class-numbers', 'list-line')
 #: Settings that do not change the findings by themselves; some values in them do.
 _NOT_CHECKED = ('pipeline', 'filter_cfg')
-#: An image file with one of these findings is not opened again for drawing.
-_CLOSED = ('image-missing', 'image-unreadable', 'image-huge')
 
 
 def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, judged=None, ignored=(),
@@ -50,7 +45,6 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     dataset = DataSet.of(dataset)
     reader = dataset.reader
     wanted = wanted_classes(dataset, from_data)
-    root = dataset.root.absolute()
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
     if dataset.type is None:
         return _unchecked(source, f'no installed framework has a data set type {dataset["type"]!r}')
@@ -60,10 +54,10 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
     if dataset.is_elsewhere:
         return _unchecked(source, 'its files are not on a disk')
     if reader == 'CocoDataset':
-        return _check_coco_set(dataset, wanted, root, use_cache, judged)
+        return check_coco_set(dataset, wanted, use_cache, judged)
     if reader in ('CustomDataset', 'UnlabelledImages'):
         source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
-        return check_class_images(source, wanted, _roots(root, dataset, 'img_path'), trained, use_cache)
+        return check_class_images(source, wanted, trained, use_cache)
     own, path = dataset.own_classes, names_path_of(dataset)
     if own:  # classes that the config does not use are ignored, and the order may differ
         findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
@@ -74,79 +68,13 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
         listed = listed and without_ignored(listed, first_label(dataset), own_ignored(dataset))
         names = wanted or listed
         findings += check_names(path, wanted, listed) if listed else []
-    report = check_label_maps(dataset, names, _roots(root, dataset, 'img_path', 'seg_map_path'),
-                              reader == 'BaseSegDataset', use_cache, ignored, trained, stops)
+    report = check_label_maps(dataset, names, reader == 'BaseSegDataset', use_cache, ignored, trained, stops)
     report.findings = findings + report.findings
     return report
 
 
 def _unchecked(source, why):
     return Report(source, [Finding('not-checked', str(source), value=why)])
-
-
-def _check_coco_set(dataset, wanted, root, use_cache, judged):
-    path = dataset.ann_file
-    masks, tested = loads_masks(dataset), bool(dataset.get('test_mode'))
-    use = Use(masks, tested, masks and tested if judged is None else judged and tested, wanted)
-    kind = f'coco {use!r}'
-    stamp = stamp_of(path) if path.is_file() else None
-    known = recall(kind, path) if use_cache and stamp else None
-    if stamp and known and known['stamp'] == stamp:
-        found = known['found']
-    else:
-        found = check_coco(path, use)
-        if stamp and use_cache:
-            remember(kind, path, dict(stamp=stamp, found=found))
-    findings = [Finding(*finding) for finding in found['findings']]
-    names = [name for _, _, name, *_ in found['categories']]
-    if found['categories']:
-        findings += check_names(path, wanted, names)
-    folder, roots, of_files = dataset.folder('img').absolute(), _roots(root, dataset, 'img'), []
-    entries = [entry[:5] for entry in found['images'] if not _is_filtered(dataset, *entry[3:])]
-    files = [os.path.join(folder, name) for _, _, name, *_ in entries]
-    states, pipeline = read_files(files, read_header, 'headers', path, use_cache, 'images'), Images(dataset)
-    findings += pipeline.unchecked(path)
-    for file, state, (row, id, name, *size) in zip(files, states, entries, strict=True):
-        faults = pipeline.faults_of(state, size)
-        if is_outside(file, roots):
-            faults.insert(0, ('image-outside', f'{os.path.abspath(file)}, named {shown(name)} in the file'))
-        of_files += [Finding(kind, file, 'images', row, id, value) for kind, value in faults]
-    return Report(path, findings + of_files, found['counts'],
-                  [(name, images, amount) for _, _, name, images, amount in found['categories']],
-                  samples=_samples(found, folder, of_files))
-
-
-def _filter_of(dataset) -> dict:
-    """Return the rules by which training drops images; a test uses all images."""
-    return {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
-
-
-def _is_filtered(dataset, width, height, is_learned):
-    """Whether mmdet drops an image for its size, or because it has no object of a class that counts."""
-    rules = _filter_of(dataset)
-    return min(width, height) < rules.get('min_size', 0) or rules.get('filter_empty_gt', False) and not is_learned
-
-
-def _samples(found, folder, of_files):
-    """Return the images to draw: first those whose files have findings, then those of `check_coco`."""
-    names = {id: name for _, id, name, *_ in found['categories']}
-    known = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
-    closed = {finding.file for finding in of_files if finding.kind in _CLOSED}
-    chosen = choose_samples([(finding.file, finding) for finding in of_files if finding.file not in closed], [])
-    samples = []
-    for file in [*chosen, *(file for file in known if file not in chosen and file not in closed)]:
-        sample = known.get(file, dict(annotations=[], captions=[]))
-        samples.append(dict(
-            file=file, captions=[*chosen.get(file, []), *sample['captions']],
-            annotations=[dict(a, name=names.get(a['category_id'], '?')) for a in sample['annotations']]))
-    return samples
-
-
-def _roots(root, dataset, *keys):
-    """Return the folders that files must be in: the data root, if there is one, and the folders that the config itself
-    names, which may be links to other places."""
-    folders = [dataset.folder(key).absolute() for key in keys if dataset.prefixes.get(key)]
-    return [*([root] if dataset.get('data_root') else []), *folders] or [root]
 
 
 def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
@@ -166,7 +94,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
             options['trained'] = loader == LOADERS[0]
             options['stops'] = options['trained'] and stops_at_255(cfg)
         key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
-                    _filter_of(dataset), loads_masks(dataset), image_loader(dataset).step, map_loader(dataset).step])
+                    filter_of(dataset), loads_masks(dataset), image_loader(dataset).step, map_loader(dataset).step])
         users.setdefault(key, (dataset, options, []))[-1].append(user)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
@@ -198,7 +126,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     for report in reports:
         shown = Report(report.source, report.findings if on_findings == 'warn' else report.warnings, report.counts)
         if shown.findings:
-            print_log(f'data check of {shown.summary()}', logger='current', level=logging.WARNING)
+            _warn(f'data check of {shown.summary()}')
     if not errors:
         return
     lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
@@ -208,9 +136,8 @@ def check_before_training(cfg, on_findings: str = 'stop'):
                         'set --data-root DIR to the folder of the data set')
     text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
-        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors, reports)}')
-    print_log(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors, reports)}',
-              logger='current', level=logging.WARNING)
+        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
+    _warn(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors)}')
 
 
 def _first_of(errors):
@@ -223,24 +150,104 @@ def _first_of(errors):
     return '\n'.join(lines)
 
 
-def advice_on_masks(reports) -> str:
-    """Return which configs to use if most objects of a data set lack the masks that its config loads; otherwise ''."""
-    lacks = any(2 * sum(finding.kind == 'mask-missing' for finding in report.findings)
-                > report.counts.get('annotations', 0) for report in reports)
-    return _WITHOUT_MASKS if lacks else ''
-
-
-def _advice(cfg, errors, reports):
-    """Return lines with advice on errors."""
+def _advice(cfg, errors):
+    """Return the command that shows all errors, and what it can do about them."""
     command = ['python', '-m', 'xcit_dense', 'check_data', cfg.filename or 'CONFIG']
     roots = {dataset.get('data_root') for dataset in datasets(cfg, LOADERS)}
     if len(roots) == 1 and all(roots):
         command += ['--data-root', *roots]
     text = f'To see all (add the --cfg-options of this run, if any): {shlex.join(command)}'
-    if masks := advice_on_masks(reports):
-        text = f'{masks}\n{text}'
-    elif any(finding.drops and finding.part in (*PARTS, 'lines', 'files') for finding in errors):
+    if any(finding.drops and finding.part != 'image' for finding in errors):
         text += '\nWith --drop DIR it also writes annotations, or a list of images, without the entries that are wrong.'
-    if any(finding.kind == 'class-missing' for finding in errors):
-        text += '\nFor your own classes use a *_custom config, or set classes_from_data = True in your config.'
     return text
+
+
+def classified_data(cfg, loaders=LOADERS[2:]) -> list:
+    """Return the data sets of some loaders, by default the test data, that have images by class and are on a disk."""
+    return [dataset for dataset in datasets(cfg, loaders) if dataset.reader == 'CustomDataset'
+            and not dataset.is_elsewhere]
+
+
+def check_before_test(cfg, loaders=LOADERS[2:]):
+    """Check classes and lists of `classified_data`, but no images. Warnings are logged.
+
+    Args:
+        cfg: The config.
+        loaders: The loaders that will be used.
+
+    Raises:
+        DataError: The test would stop, or the data has labels that the model cannot predict.
+    """
+    for dataset in classified_data(cfg, loaders):
+        source = ClassImages(dataset)
+        wanted = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
+        report = Report(source.source, check_labels(dataset, wanted))
+        errors = [finding for finding in report.findings if finding.kind in _ENDS] or list(
+            _beyond(source, outputs_of(cfg.get('model'))))
+        if errors:
+            raise DataError(f'the data has {counted(len(errors), "errors")} that would stop or spoil the test:\n'
+                            f'{_first_of(errors)}')
+        if report.findings:
+            _warn(f'data check of {report.summary()}')
+
+
+def warn_of_other_classes(cfg, checkpoint, source):
+    """Log a warning if `classified_data` has different class names than a checkpoint, or a different order.
+
+    Labels are compared as numbers, so nothing else would notice. Names in the config may be for display: either they or
+    the names of the folders must match the checkpoint.
+
+    Args:
+        cfg: The config.
+        checkpoint: The content of the file; without names nothing is compared.
+        source: The file, for the message.
+    """
+    known = known_classes(checkpoint, source)
+    for dataset in classified_data(cfg) if known else ():
+        images = ClassImages(dataset)
+        own = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
+        in_data = images.named if images.list else images.classes()
+        sides = [tuple(names) for names in (in_data, own) if names]
+        if sides and not any(same_classes(names, known) for names in sides):
+            _warn(f'{images.source} has different classes than {source}, or a different order: '
+                  f'{difference_of(sides[0], known)}. Classes are compared by number, so the results are meaningless '
+                  f'if a number means different classes in the data and in the model. {images.advice}'.rstrip())
+
+
+def check_learned_alike(cfg):
+    """Check that what a test learns from the training images it can predict for the test images.
+
+    Raises:
+        DataError: Training images have no labels, or class folders of the two have different names or another order.
+    """
+    first = None
+    for dataset in classified_data(cfg, (LOADERS[0], LOADERS[2])):
+        source = ClassImages(dataset)
+        if not source.is_labelled:
+            raise DataError(f'{source.source} has images without labels (with_label=False), but this test needs the '
+                            'classes of the training and test images: set with_label=True in their data sets')
+        if source.list:  # numbers, which have the same meaning everywhere
+            continue
+        first = first or source
+        if difference := difference_of(source.classes(), first.classes()):
+            raise DataError(f'{source.source} has different classes than {first.source}, or a different order: '
+                            f'{difference}. Make them the same. {source.advice}'.rstrip())
+
+
+def _beyond(source, count):
+    """Yield findings on labels that a model with ``count`` outputs never predicts."""
+    if not count or not source.is_labelled:
+        return
+    if source.list:
+        for line in source.lines:
+            if line.label >= count:
+                yield Finding('class-count', source.source, 'lines', line.number, line.number, (
+                    f'has the label {line.label}; the labels of the model are 0 to {count - 1}'))
+    elif (number := len(source.classes())) > count:
+        yield Finding('class-count', source.source, value=(
+            f'has {counted(number, "class folders")}, but the model {counted(count, "classes")}. Use a config and a '
+            'checkpoint of a model for this data'))
+
+
+def _warn(text):
+    print_log(text, logger='current', level=logging.WARNING)

@@ -15,36 +15,33 @@ from ..folders import IMAGE_SUFFIXES
 from ..imagenet import are_imagenet_names, imagenet_classes
 from .agreement import listed_names
 from .findings import Finding, Report
-from .image_files import Images, is_outside, samples_of
+from .image_files import ImageCheck, samples_of
 
 #: So many of its last bytes tell whether a file may be a copy of another.
 _TAIL = 4096
 
 
-def check_class_images(source, wanted, roots, trained: bool, use_cache: bool) -> Report:
+def check_class_images(source, wanted, trained: bool, use_cache: bool) -> Report:
     """Check the images of a data set and their classes.
 
     Args:
         source: Its images: `ClassImages`.
         wanted: The class names of the config, or None.
-        roots: The folders that the images of a list should be in.
         trained: Whether it is trained on.
         use_cache: Whether to reuse results for files with the same size and time.
     """
-    check = _Check(source, wanted, trained)
+    check = _Check(source, wanted, trained, use_cache)
     images = check.attempt(lambda: [check.classes(), check.lines(), source.images()][-1])
     if images is None:
         return check.report([])
     if not images:
         check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
     check.unread()
-    headers = read_files([path for path, _ in images], read_image, 'class images', source.source, use_cache, 'images')
-    pipeline = Images(source.dataset)
-    check.findings += pipeline.unchecked(source.source)
+    headers = check.read([path for path, _ in images], read_image, 'class images')
     for (path, label), header in zip(images, headers, strict=True):
-        check.image(path, label, header, pipeline, roots)
+        check.image(path, label, header)
     check.folders(images)
-    check.two_classes(use_cache)
+    check.two_classes()
     return check.report(images)
 
 
@@ -55,56 +52,59 @@ def check_labels(dataset, wanted) -> list:
         dataset: Its config.
         wanted: The class names of the config, or None.
     """
-    check = _Check(ClassImages(dataset), wanted, False)
+    check = _Check(ClassImages(dataset), wanted, False, False)
     check.attempt(lambda: [check.classes(), check.lines()])
     return check.findings
 
 
 def read_image(path) -> dict:
-    """Return the result of `read_header`, and the ``mark`` that all copies of the file share."""
-    return dict(read_header(path), mark=mark_of(path))
+    """Return the result of `read_header`, and a ``mark`` that all copies of the file, and few other files, share: its
+    size and a digest of its last bytes."""
+    header = read_header(path)
+    with open(path, 'rb') as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TAIL))
+        return dict(header, mark=f'{size} {hashlib.blake2b(file.read(), digest_size=8).hexdigest()}')
 
 
-class _Check:
+class _Check(ImageCheck):
 
-    def __init__(self, source, wanted, trained):
-        self.source, self.wanted, self.trained = source, wanted, trained
+    def __init__(self, source, wanted, trained, use_cache):
+        super().__init__(source.dataset, source.source, use_cache)
+        self.data, self.wanted, self.trained = source, wanted, trained
         self.names = ()  # by label; empty if any label will do
-        self.findings, self.images, self.drawn = [], [], {}
-
-    def add(self, kind, file, part='', row=None, value='', id=None):
-        self.findings.append(Finding(kind, str(file), part, row, id, value))
+        self.images = []
 
     def attempt(self, read):
         """Return what ``read`` returns; None, with a finding, if the data cannot be used at all."""
         try:
             return read()
         except DataError as error:
-            source = self.source.source
-            text = str(error)
+            source, text = self.source, str(error)
             self.add('no-images' if os.path.exists(source) else 'not-there', source,
                      value=f'it {text.removeprefix(source).strip()}' if text.startswith(f'{source} ') else text)
             return None
 
     def classes(self):
         """Find the class names, and where those of the config and of the folders differ."""
-        if not self.source.is_labelled:
+        if not self.data.is_labelled:
             return
-        if self.source.list:
-            names, findings = listed_names(Path(self.source.names_file))
+        if self.data.list:
+            names, findings = listed_names(Path(self.data.names_file))
             self.names = self.wanted or names or ()
             self.findings += findings
             return
-        found = self.names = self.source.classes()
+        found = self.names = self.data.classes()
         if self.trained and len(found) < 2:
-            self.add('class-single', self.source.source, value=shown(found[0]))
+            self.add('class-single', self.source, value=shown(found[0]))
         if not self.wanted:
             return
         if len(found) != len(self.wanted):
             difference = difference_of(found, self.wanted) if set(found) & set(self.wanted) else ''
-            self.add('class-count', self.source.source, value=(
+            self.add('class-count', self.source, value=(
                 f'has {counted(len(found), "class folders")}, but the config has {counted(len(self.wanted), "classes")}'
-                + (f': {difference}' if difference else '') + self._fix()))
+                + (f': {difference}' if difference else '')
+                + (f'. For a part of ImageNet, {self.data.list_help}' if are_imagenet_names(self.wanted) else '')))
             return
         self.names = self.wanted
         if are_imagenet_names(self.wanted):
@@ -112,10 +112,7 @@ class _Check:
         # different names are for display; the same names in a different order are wrong
         places = {name: place for place, name in enumerate(self.wanted)}
         if any(places.get(name, place) != place for place, name in enumerate(found)):
-            self.add('class-order', self.source.source, value=difference_of(found, self.wanted))
-
-    def _fix(self):
-        return f'. For a part of ImageNet, {self.source.list_help}' if are_imagenet_names(self.wanted) else ''
+            self.add('class-order', self.source, value=difference_of(found, self.wanted))
 
     def imagenet(self, found):
         """Find folders that get other numbers than the classes of ImageNet, whose folders are WordNet ids."""
@@ -125,44 +122,42 @@ class _Check:
         is_shuffled = sorted(numbers) == list(range(len(ids)))
         place, name, wanted = next((place, *pair) for place, pair in enumerate(zip(found, ids, strict=True))
                                    if pair[0] != (str(place) if is_shuffled else pair[1]))
-        self.add('class-numbers' if is_shuffled else 'class-ids', self.source.source, value=(
+        self.add('class-numbers' if is_shuffled else 'class-ids', self.source, value=(
             f'{shown(name)} is class {place} ({wanted}). Rename each folder to its WordNet id, or '
-            f'{self.source.list_help}'))
+            f'{self.data.list_help}'))
 
     def lines(self):
         """Find lines of the list that cannot be used."""
-        for line in self.source.lines if self.source.list else ():
+        for line in self.data.lines if self.data.list else ():
             fault = ('list-line', line.fault) if line.fault else (
                 'list-label', f'{line.label}; the labels of {counted(len(self.names), "classes")} are 0 to '
                 f'{len(self.names) - 1}') if self.names and line.label >= len(self.names) else None
             if fault:
-                self.add(fault[0], self.source.source, 'lines', line.number, fault[1], line.number)
+                self.add(fault[0], self.source, 'lines', line.number, fault[1], line.number)
 
     def unread(self):
         """Find files that the data set does not read, by their suffixes."""
         by_suffix = defaultdict(list)
-        for path in self.source.unread():
+        for path in self.data.unread():
             by_suffix[os.path.splitext(path)[1].lower()].append(path)
         for suffix, paths in sorted(by_suffix.items()):
             end = f'named *{suffix}' if suffix else 'without a suffix'
-            self.left_out(paths, f'{end}; only {", ".join(sorted(self.source.suffixes))} are read')
-        self.left_out([self.source.folder / name for name in self.source.beside()
-                       if name.lower().endswith((*IMAGE_SUFFIXES, *self.source.suffixes))],
+            self.left_out(paths, f'{end}; only {", ".join(sorted(self.data.suffixes))} are read')
+        self.left_out([self.data.folder / name for name in self.data.beside()
+                       if name.lower().endswith((*IMAGE_SUFFIXES, *self.data.suffixes))],
                       'next to the class folders, which are ignored')
 
     def left_out(self, paths, why):
         if paths:
-            names = listed((shown(os.path.relpath(path, self.source.folder)) for path in paths), 2)
-            self.add('files-left-out', self.source.folder, value=f'{counted(len(paths), "files")} {why} ({names})')
+            names = listed((shown(os.path.relpath(path, self.data.folder)) for path in paths), 2)
+            self.add('files-left-out', self.data.folder, value=f'{counted(len(paths), "files")} {why} ({names})')
 
-    def image(self, path, label, header, pipeline, roots):
+    def image(self, path, label, header):
         """Find the problems of an image."""
-        if header.fault == 'missing' and not self.source.list:
+        if header.fault == 'missing' and not self.data.list:
             self.add('image-left-out', path, value='it is a broken link')
             return
-        if self.source.list and is_outside(path, roots):
-            self.add('image-outside', path, 'files', path, os.path.abspath(path))
-        for kind, value in pipeline.faults_of(header):
+        for kind, value in self.faults_of(path, header):
             self.add(kind, path, 'files', path, value)
         if self.names and (label or 0) >= len(self.names):
             return  # a label without a class
@@ -173,30 +168,27 @@ class _Check:
 
     def folders(self, images):
         """Find class folders without images, and folders that are not classes."""
-        if self.source.list or not self.source.is_labelled:
+        if self.data.list or not self.data.is_labelled:
             return
-        used, unread = {label for _, label in images}, Counter(map(self.class_of, self.source.unread()))
-        for label, name in enumerate(self.source.classes()):
-            folder = os.path.join(self.source.folder, name)
+        used = {label for _, label in images}
+        unread = Counter(Path(path).relative_to(self.data.folder).parts[0] for path in self.data.unread())
+        for label, name in enumerate(self.data.classes()):
+            folder = os.path.join(self.data.folder, name)
             if name.startswith('.'):
                 self.add('class-hidden', folder)
             elif self.trained and label not in used and unread[name]:
                 self.add('class-unread', folder, value=(
                     f'{counted(unread[name], "files")} with other suffixes than '
-                    f'{", ".join(sorted(self.source.suffixes))}. Convert them, or add their suffixes to extensions of '
+                    f'{", ".join(sorted(self.data.suffixes))}. Convert them, or add their suffixes to extensions of '
                     'the data set'))
             elif self.trained and label not in used:
                 self.add('class-empty', folder)
 
-    def class_of(self, path):
-        """Return the name of the class folder that a file is in."""
-        return Path(path).relative_to(self.source.folder).parts[0]
-
-    def two_classes(self, use_cache):
+    def two_classes(self):
         """Find copies of one image in several classes."""
         labels = [(path, mark, label) for path, label, mark in self.images]
-        for same in copies_between(labels, self.source.source, use_cache):
-            words = listed((f'{shown(self.name(label))} ({os.path.relpath(path, self.source.folder)})'
+        for same in copies_between(labels, self.source, self.use_cache):
+            words = listed((f'{shown(self.name(label))} ({os.path.relpath(path, self.data.folder)})'
                             for path, label in same), 3)
             for path in dict.fromkeys(path for path, _ in same):
                 self.add('image-two-classes', path, 'files', path, words)
@@ -210,19 +202,11 @@ class _Check:
         amounts = Counter(label for _, label in images if label is not None)
         labels = range(len(self.names)) if self.names else sorted(amounts)
         classes = [(self.name(label), amounts[label], amounts[label]) for label in labels]
-        counts = {'images': len(images), **({'classes': len(classes)} if self.source.is_labelled or classes else {})}
+        counts = {'images': len(images), **({'classes': len(classes)} if self.data.is_labelled or classes else {})}
         samples = [dict(file=path, label=self.name(self.drawn[path]), captions=captions)
                    for path, captions in samples_of(self.findings, self.drawn).items()]
-        return Report(self.source.source, self.findings, counts, classes, 'images', samples, self.images,
-                      self.source.folder)
-
-
-def mark_of(path) -> str:
-    """Return what all copies of a file, and few other files, share: its size and a digest of its last bytes."""
-    with open(path, 'rb') as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL))
-        return f'{size} {hashlib.blake2b(file.read(), digest_size=8).hexdigest()}'
+        return Report(self.source, self.findings, counts, classes, 'images', samples, self.images,
+                      self.data.folder)
 
 
 def copies_between(images, source, use_cache: bool) -> list:

@@ -1,8 +1,9 @@
-"""An annotation file of COCO: how it is used, its records as columns, and its masks."""
+"""An annotation file of COCO: its records as columns, and its masks."""
+import gc
 from array import array
+from contextlib import contextmanager
 from itertools import chain, repeat
-from operator import itemgetter
-from typing import NamedTuple
+from math import isfinite
 
 import numpy as np
 
@@ -15,33 +16,16 @@ PARTS = dict(
     categories=dict(id='id', name='text'),
     annotations=dict(id='id', image_id='id', category_id='id', bbox='box', area='number'),
 )
-#: Records are checked in groups of this size; only groups with a bad record are checked more closely.
-_RECORDS = 4096
 _TYPES = {
     'id': ((int, str, float), 'a number or a string'),  # 1.0 equals 1 in Python and the frameworks
     'text': ((str, ), 'a string'),
     'number': ((int, float), 'a number'),
     'box': ((list, ), 'a list of 4 numbers'),
 }
-#: Coordinates beyond this many times the longer side of the image are absurd.
-FAR = 10
 #: Masks are checked in groups of this size, which bounds the memory.
 _MASKS = 1 << 15
-
-
-class Use(NamedTuple):
-    """How an annotation file is used.
-
-    Args:
-        masks: Whether the pipeline reads the masks.
-        tested: Whether it is test data: nothing is filtered out then.
-        evaluated: Whether the metric reads the masks, including those that the data set drops.
-        classes: The names that the config wants, or None if any will do. Objects of other classes are ignored.
-    """
-    masks: bool
-    tested: bool = False
-    evaluated: bool = False
-    classes: tuple | None = None
+#: Coordinates beyond this many times the longer side of the image are absurd.
+FAR = 10
 
 
 def read_coco(path, tested: bool = True):
@@ -81,140 +65,158 @@ def columns_of(records, fields):
         ids or texts, or a float64 array (n) or, for boxes, (n, 4), not all of them finite; the indices and problems of
         the other records.
     """
-    good, faults = [], []
-    queue = [(start, min(start + _RECORDS, len(records))) for start in range(0, len(records), _RECORDS)][::-1]
-    while queue:
-        start, stop = queue.pop()
-        try:
-            good.append((start, stop, [_column(records[start:stop], *field) for field in fields.items()]))
-        except (KeyError, TypeError, OverflowError):
-            if stop - start == 1:
-                faults.append((start, _fault(records[start], fields)))
-            else:
-                middle = (start + stop) // 2
-                queue += [(middle, stop), (start, middle)]
-    rows = np.concatenate([np.arange(0), *(np.arange(start, stop) for start, stop, _ in good)])
-    columns = {}
-    for place, (name, kind) in enumerate(fields.items()):
-        parts = [part[place] for *_, part in good]
-        if kind in ('id', 'text'):
-            columns[name] = list(chain.from_iterable(parts))
-        else:
-            columns[name] = np.concatenate([np.empty((0, 4) if kind == 'box' else 0), *parts])
-    return rows, columns, faults
-
-
-def floats(values) -> array:
-    """Return numbers as an array of float64.
-
-    Raises:
-        TypeError: A value is not a number.
-        OverflowError: A value is too large for a float.
-    """
-    return array('d', values)
+    rows, faults = np.arange(len(records)), []
+    try:
+        return rows, {name: _column(records, name, kind) for name, kind in fields.items()}, faults
+    except (KeyError, TypeError, OverflowError):  # few files have such records, so that only they are looked at singly
+        faults = [(row, fault) for row, record in enumerate(records) if (fault := _fault(record, fields))]
+    rows = np.delete(rows, [row for row, _ in faults])
+    kept = [records[row] for row in rows.tolist()]
+    return rows, {name: _column(kept, name, kind) for name, kind in fields.items()}, faults
 
 
 def _column(records, name, kind):
-    values = list(map(itemgetter(name), records))
-    if not set(map(type, values)) <= set(_TYPES[kind][0]):
+    values = [record[name] for record in records]
+    if not set(map(type, values)) <= set(_TYPES[kind][0]) or kind == 'box' and set(map(len, values)) - {4}:
         raise TypeError
     if kind in ('id', 'text'):
         return values
-    if kind == 'number':
-        return np.array(floats(values))
-    if not set(map(len, values)) <= {4}:
-        raise TypeError
-    return np.array(floats(chain.from_iterable(values))).reshape(-1, 4)
+    # numpy would accept texts of numbers
+    return np.array(array('d', values)) if kind == 'number' else np.array(
+        array('d', chain.from_iterable(values))).reshape(-1, 4)
 
 
 def _fault(record, fields):
     if not isinstance(record, dict):
         return f'it must be an object, not {shown(record)}'
     for name, kind in fields.items():
-        if name not in record:
-            return f'it has no {name!r}'
         try:
             _column([record], name, kind)
+        except KeyError:
+            return f'it has no {name!r}'
         except (TypeError, OverflowError):
             return f'its {name!r} must be {_TYPES[kind][1]}, not {shown(record[name])}'
-    raise AssertionError('a record without a fault')
+    return ''
 
 
-def check_masks(segmentations, widths, heights):
-    """Yield the problems of masks.
+def places_of(ids, wanted):
+    """Return the index of each wanted id among the ids: the last if several are equal, -1 if there is none."""
+    index = {id: place for place, id in enumerate(ids)}
+    return np.fromiter(map(index.get, wanted, repeat(-1)), np.int64, len(wanted))
+
+
+def repeated(ids):
+    """Return for each id whether it occurred before."""
+    if len(set(ids)) == len(ids):
+        return np.zeros(len(ids), bool)
+    return places_of(ids[::-1], ids) != np.arange(len(ids))[::-1]
+
+
+@contextmanager
+def without_garbage_collection():
+    """Turn off the search for reference cycles among millions of new objects: JSON has none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def check_masks(segmentations, sizes):
+    """Yield the problems of masks: the index of the annotation, the kind and the value; an object can have several.
 
     Args:
         segmentations: The value of each annotation's ``segmentation``, None if it has none.
-        widths: The widths of their images in pixels.
-        heights: The heights of their images in pixels.
-
-    Yields:
-        The index of the annotation, the kind of problem and its value; one annotation can have several.
+        sizes: The width and height of their images (n, 2) in pixels.
     """
     for start in range(0, len(segmentations), _MASKS):
         part = slice(start, start + _MASKS)
-        for index, kind, value in _check_chunk(segmentations[part], widths[part], heights[part]):
-            yield start + index, kind, value
+        for index in (start + np.flatnonzero(_doubtful(segmentations[part], sizes[part]))).tolist():
+            for kind, value in faults_of_mask(segmentations[index], *sizes[index].tolist()).items():
+                yield index, kind, value
 
 
-def _check_chunk(segmentations, widths, heights):
-    owners, polygons = [], []
-    for index, segmentation in enumerate(segmentations):
-        if not segmentation and (segmentation is None or isinstance(segmentation, (list, dict))):
-            yield index, 'mask-missing', ''
-        elif type(segmentation) is list:
-            if type(segmentation[0]) is list and len(segmentation[0]) < 5:
-                yield index, 'polygon-first', counted(len(segmentation[0]), 'numbers')
-            polygons += segmentation
-            owners += repeat(index, len(segmentation))
-        elif type(segmentation) is dict:
-            if fault := _fault_of_rle(segmentation, int(widths[index]), int(heights[index])):
-                yield index, *fault
-        else:
-            yield index, 'mask-malformed', shown(segmentation)
-    yield from _check_polygons(owners, polygons, widths, heights)
+def _doubtful(segmentations, sizes):
+    """Return which masks may have a problem: all but polygons in their images, which most are."""
+    doubtful = np.array([not mask or type(mask) is not list or not all(
+        type(polygon) is list and len(polygon) > 5 and not len(polygon) % 2 for polygon in mask)
+        for mask in segmentations], bool)
+    places = np.flatnonzero(~doubtful)
+    polygons = [polygon for place in places.tolist() for polygon in segmentations[place]]
+    if not polygons:
+        return doubtful
+    try:
+        corners = np.array(array('d', chain.from_iterable(polygons))).reshape(-1, 2)
+    except (TypeError, OverflowError):  # there is something else than numbers
+        return np.ones(len(segmentations), bool)
+    starts = np.cumsum([0, *map(len, polygons)])[:-1] // 2
+    owners = np.repeat(places, [len(segmentations[place]) for place in places.tolist()])
+    low, high, sides = np.minimum.reduceat(corners, starts), np.maximum.reduceat(corners, starts), sizes[owners]
+    far = FAR * sides.max(1, keepdims=True)
+    good = ((low >= -far) & (high <= far) & (low < sides) & (high > 0)).all(1)  # NaN is not
+    doubtful[owners[~good]] = True
+    return doubtful
 
 
-def _check_polygons(owners, polygons, widths, heights):
-    numbers, lengths, kept, short = array('d'), [], [], {}
-    for owner, polygon in zip(owners, polygons, strict=True):
-        if type(polygon) is not list:
-            yield owner, 'mask-malformed', shown(polygon)
-        elif len(polygon) < 6 or len(polygon) % 2:
-            short.setdefault(owner, counted(len(polygon), 'numbers'))
-        else:
-            try:
-                numbers.fromlist(polygon)
-            except (TypeError, OverflowError):
-                yield owner, 'mask-malformed', shown(polygon)
-                continue
-            lengths.append(len(polygon))
-            kept.append(owner)
-    others = set(kept)
-    for owner, value in short.items():
-        yield owner, 'polygon-points' if owner in others else 'polygon-none', value
-    if not kept:
-        return
-    lengths, kept, numbers = np.array(lengths), np.array(kept), np.array(numbers)
-    starts = (np.cumsum(lengths) - lengths) // 2
-    low, high = (np.stack([f.reduceat(numbers[axis::2], starts) for axis in (0, 1)], 1)  # NaN goes through both
-                 for f in (np.minimum, np.maximum))
-    sides = np.stack([widths, heights], 1)[kept]
-    finite = np.isfinite(low).all(1) & np.isfinite(high).all(1)
-    absurd = finite & (np.maximum(-low, high) > FAR * sides.max(1, keepdims=True)).any(1)
-    inside = ((high > 0) & (low < sides)).all(1)
-    # an object may have parts outside, but not all of them
-    outside = finite & ~absurd & ~np.isin(kept, kept[inside | ~finite | absurd])
-    for kind, wrong in (('polygon-not-finite', ~finite), ('polygon-absurd', absurd), ('polygon-outside', outside)):
-        for place in np.flatnonzero(wrong).tolist():
-            (x1, y1), (x2, y2) = low[place], high[place]
-            yield int(kept[place]), kind, f'x from {x1:g} to {x2:g}, y from {y1:g} to {y2:g}'
+def faults_of_mask(segmentation, width: float, height: float) -> dict:
+    """Return the kinds of the problems of a mask, with a value for each.
+
+    Args:
+        segmentation: The ``segmentation`` of an annotation, None if it has none.
+        width: The width of its image in pixels.
+        height: The height of its image in pixels.
+    """
+    if not segmentation and (segmentation is None or isinstance(segmentation, (list, dict))):
+        return {'mask-missing': ''}
+    if type(segmentation) is not list:
+        kind, value = (_fault_of_rle(segmentation, int(width), int(height)) if type(segmentation) is dict else
+                       ('mask-malformed', shown(segmentation)))
+        return {kind: value} if kind else {}
+    found, first = {}, segmentation[0]
+    for polygon in segmentation:
+        kind, value = _fault_of_polygon(polygon, width, height)
+        found.setdefault(kind, value)
+    used = set(found) - {'mask-malformed', 'polygon-points'}  # of the polygons that have enough points
+    if not used and 'polygon-points' in found:
+        found['polygon-none'] = found.pop('polygon-points')
+    if used != {'polygon-outside'}:  # an object may have parts outside, but not all of them
+        found.pop('polygon-outside', None)
+    if type(first) is list and len(first) < 5:
+        found['polygon-first'] = counted(len(first), 'numbers')
+    found.pop('', None)
+    return found
+
+
+def _fault_of_polygon(polygon, width, height):
+    """Return the kind and value of the problem of a polygon, '' if there is none."""
+    if type(polygon) is not list:
+        return 'mask-malformed', shown(polygon)
+    if len(polygon) < 6 or len(polygon) % 2:
+        return 'polygon-points', counted(len(polygon), 'numbers')
+    try:
+        if not all(map(isfinite, polygon)):
+            return 'polygon-not-finite', shown(polygon)
+    except (TypeError, OverflowError):
+        return 'mask-malformed', shown(polygon)
+    x, y = polygon[::2], polygon[1::2]
+    left, right, top, bottom = min(x), max(x), min(y), max(y)
+    if max(-left, -top, right, bottom) > FAR * max(width, height):
+        kind = 'polygon-absurd'
+    elif right > 0 and bottom > 0 and left < width and top < height:
+        return '', ''
+    else:
+        kind = 'polygon-outside'
+    return kind, f'x from {left:g} to {right:g}, y from {top:g} to {bottom:g}'
 
 
 def _fault_of_rle(rle, width, height):
-    """Return the kind and value of the problem of run lengths, or None."""
+    """Return the kind and value of the problem of run lengths, '' if there is none."""
     size, counts = rle.get('size'), rle.get('counts')
-    if type(size) is not list or len(size) != 2 or type(counts) not in (list, str):
+    if size is None or type(counts) not in (list, str):
+        return 'mask-no-counts', shown(rle)
+    if type(size) is not list or len(size) != 2:
         return 'mask-malformed', shown(rle)
     if any(type(side) is not int for side in size) or size != [height, width]:
         return 'rle-size', f'{shown(size)}, not {[height, width]} (height, width)'
@@ -228,7 +230,7 @@ def _fault_of_rle(rle, width, height):
         return 'rle-counts', f'a count of {min(counts)}'
     if total != height * width:
         return 'rle-counts', f'their sum is {shown(total)}, but the mask has {counted(height * width, "pixels")}'
-    return None
+    return '', ''
 
 
 def sum_of_coded(text: str) -> int | None:

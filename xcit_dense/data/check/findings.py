@@ -1,6 +1,7 @@
 """Everything that the data check can find, as sentences, and the report on one data set."""
 import os
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..._utils.text import counted, printable, singular
@@ -17,115 +18,110 @@ class Kind(NamedTuple):
 
 #: A table with more classes than this shows only some of them.
 _ROWS = 200
-_IGNORED = 'training silently ignores it'
 
 #: Every kind by its name. What would certainly stop or spoil a run is an error; what the frameworks cut, ignore or do
 #: not look at is a warning.
-KINDS = {
-    'not-checked': Kind(WARNING, False, 'was not checked: {value}'),
-    # the annotation file
-    'not-there': Kind(ERROR, False, 'does not exist'),
-    'not-coco': Kind(ERROR, False, 'is not a COCO annotation file: {value}'),
-    'bad-record': Kind(ERROR, True, 'cannot be used: {value}'),
-    'category-id-twice': Kind(ERROR, False, 'has the same id as another category; its name is {value}'),
-    'category-name-twice': Kind(ERROR, False, 'has the name {value}, as another category does'),
-    'image-twice': Kind(WARNING, True, 'is listed twice, both times with the file {value}'),
-    'image-id-twice': Kind(ERROR, True, 'has the same id as another image; its file is {value}'),
-    'file-name-twice': Kind(WARNING, True, 'has the file {value}, as another image does'),
-    'annotation-id-twice': Kind(ERROR, True, 'has the same id as an earlier annotation'),
-    'annotation-id-0': Kind(WARNING, False, 'has the id 0, which means "no object" to pycocotools: it counts a '
-                            'detection of this object as wrong. The tools here evaluate as if ids began at 1; others '
-                            'do not'),
-    'unknown-category': Kind(WARNING, True, f'has the category {{value}}, which the file does not list; {_IGNORED}'),
-    'orphan': Kind(WARNING, True, f'belongs to the image {{value}}, which the file does not list; {_IGNORED}'),
-    'image-dimensions': Kind(ERROR, True, 'has a width and height of {value}; they must be whole numbers above 0'),
-    # boxes: x, y, width, height
-    'box-not-finite': Kind(WARNING, True, f'has the box {{value}} with values that are not finite; {_IGNORED}'),
-    'box-infinite': Kind(ERROR, True, 'has the box {value}: width and height must be finite numbers'),
-    'box-absurd': Kind(ERROR, True, 'has the box {value}: a value is more than 10 times the longer side of the image'),
-    'box-negative': Kind(WARNING, True, f'has the box {{value}}: a negative width or height; {_IGNORED}'),
-    'box-empty': Kind(WARNING, True, f'has the box {{value}}: less than a pixel wide or high; {_IGNORED}'),
-    'box-outside': Kind(WARNING, True, f'has the box {{value}}: entirely outside its image; {_IGNORED}'),
-    'box-sticks-out': Kind(WARNING, False, 'has the box {value}: it extends beyond its image and is cut at the border'),
-    'area-not-finite': Kind(WARNING, True, 'has the area {value}; only the evaluation by object size uses it'),
-    'area-empty': Kind(WARNING, True, f'has the area {{value}}, which must be above 0; {_IGNORED}'),
-    # masks
-    'mask-missing': Kind(ERROR, True, 'has no segmentation, but the pipeline of the config loads masks'),
-    'mask-malformed': Kind(ERROR, True, 'has a segmentation that is neither polygons nor RLE: {value}'),
-    'mask-no-counts': Kind(WARNING, True, f'has a mask (RLE) without counts or size: {{value}}; {_IGNORED}'),
-    'polygon-points': Kind(WARNING, False, 'has a polygon of {value} (it needs an even count of at least 6); training '
-                                           'silently ignores this polygon'),
-    'polygon-none': Kind(WARNING, True, 'has no valid polygon, only one of {value} (it needs an even count of at least '
-                                        '6); training silently ignores the object'),
-    'polygon-first': Kind(ERROR, True, 'begins with a polygon of {value}: the evaluation fails on fewer than 5'),
-    'polygon-not-finite': Kind(ERROR, True, 'has a polygon with coordinates that are not finite: {value}'),
-    'polygon-absurd': Kind(ERROR, True, 'has a polygon with a coordinate beyond 10 times the longer side of the image: '
-                                         '{value}'),
-    'polygon-outside': Kind(ERROR, True, 'has only polygons that are entirely outside its image: {value}'),
-    'rle-size': Kind(ERROR, True, 'has a mask (RLE) of a different size than its image: {value}'),
-    'rle-counts': Kind(ERROR, True, 'has a mask (RLE) whose counts do not fit its size: {value}'),
-    'rle-malformed': Kind(ERROR, True, 'has a mask (RLE) whose counts cannot be read: {value}'),
-    # image files
-    'image-missing': Kind(ERROR, True, 'does not exist'),
-    'image-outside': Kind(WARNING, False, 'is outside the data root: {value}'),
-    'image-unreadable': Kind(ERROR, True, 'cannot be read: {value}'),
-    'image-cut-off': Kind(WARNING, True, 'has no end marker ({value}): it may be cut off'),
-    'image-huge': Kind(WARNING, False, 'is so large that its size was not checked: {value}'),
-    'image-size': Kind(ERROR, True, 'has a different size than in the annotation file: {value}'),
-    'image-rotated': Kind(ERROR, True, 'is rotated on loading, as its EXIF orientation says, and then has a '
-                                       'different size than in the annotation file: {value}'),
-    # folders of images and label maps
-    'no-images': Kind(ERROR, False, 'has no images: {value}'),
-    'image-left-out': Kind(WARNING, False, 'is ignored: {value}'),
-    'map-missing': Kind(ERROR, True, 'does not exist; it is the label map of {value}'),
-    'map-shared': Kind(ERROR, True, 'has the same label map as {value}'),
-    'map-unreadable': Kind(ERROR, True, 'cannot be read: {value}'),
-    'map-16-bit': Kind(ERROR, True, 'is not a label map: a pixel must be one number from 0 to 255, but the file has '
-                                    'the mode {value}, with larger numbers or fractions'),
-    'map-colour': Kind(ERROR, True, 'is not a label map: a pixel must be one number from 0 to 255, but the file has '
-                                    'colours (mode {value}). To convert it: --palette FILE, with a line "name r g b" '
-                                    'for each class'),
-    'map-size': Kind(ERROR, True, 'has a different size than its image: {value}. Resize it without interpolation'),
-    'map-ratio': Kind(WARNING, False, 'has a different size than its image but the same aspect ratio; the pipeline '
-                                      'resizes both: {value}'),
-    'map-labels': Kind(ERROR, True, 'has labels without a class: {value}'),
-    'map-ignored': Kind(WARNING, True, 'has no pixel with a class, so training learns nothing from it'),
-    'map-without-image': Kind(WARNING, False, 'is a label map without an image'),
-    # images of classes
-    'list-line': Kind(ERROR, True, 'cannot be used: {value}'),
-    'list-label': Kind(ERROR, True, 'has a label without a class: {value}'),
-    'files-left-out': Kind(WARNING, False, 'has {value}'),
-    'image-two-classes': Kind(WARNING, True, 'is in several classes: {value}'),
-    'image-in-training': Kind(WARNING, True, 'is also in the training data: {value}'),
-    'class-empty': Kind(WARNING, False, 'has no images, so this class is never learned'),
-    'class-unread': Kind(ERROR, False, 'has no files that are read as images, so this class would never be learned: '
-                                       '{value}'),
-    'class-hidden': Kind(ERROR, False, 'is a hidden folder, but the data set treats it as a class: delete it, or move '
-                                       'it out of the folder of the classes'),
-    'class-numbers': Kind(ERROR, False, 'has folders named by the class numbers of ImageNet, but the data set sorts '
-                                        'them as text, so {value}'),
-    'class-ids': Kind(WARNING, False, 'has folders that are not the WordNet ids of ImageNet, but the config has the '
-                                      'classes of ImageNet, one for each folder in sorted order: {value}'),
-    'class-single': Kind(ERROR, False, 'has only one class, {value}, so there is nothing to tell apart. Each folder '
-                                       'in it is a class'),
-    # classes
-    'class-missing': Kind(ERROR, False, 'does not have {value}'),
-    'class-unused': Kind(WARNING, False, 'has {value}'),
-    'class-order': Kind(ERROR, False, 'has the classes in a different order than the config, but the framework '
-                                      'numbers them in the order of the file: {value}'),
-    'class-list': Kind(ERROR, False, 'must have one unique class name per line and no empty lines: {value}'),
-    'class-count': Kind(ERROR, False, '{value}'),
-    'class-spare': Kind(WARNING, False, '{value}'),
-    'class-test': Kind(WARNING, False, '{value}'),
-    'class-explicit': Kind(ERROR, False, 'cannot be used: {value}'),
-    'class-void': Kind(WARNING, False, 'has class names that may mean "no class": {value}'),
-    # data sets and evaluators together
-    'data-set-twice': Kind(WARNING, False, 'reads the same files as {value}: each image counts twice. If you meant two '
-                           'data sets, set the data_root of each in the config or with --cfg-options; --data-root sets '
-                           'the same one for all'),
-    'evaluator-data': Kind(ERROR, False, 'evaluates against different data than its loader reads: {value}'),
-    'evaluator-more': Kind(WARNING, False, 'evaluates against more images than its loader reads: {value}'),
-}
+KINDS = {kind: Kind(*how, text) for how, texts in {
+    (ERROR, True): {  # stops or spoils a run; it is gone without the record
+        'bad-record': 'cannot be used: {value}',
+        'image-id-twice': 'has the same id as another image; its file is {value}',
+        'annotation-id-twice': 'has the same id as an earlier annotation',
+        'image-dimensions': 'has a width and height of {value}; they must be whole numbers above 0',
+        'box-infinite': 'has the box {value}: width and height must be finite numbers',
+        'box-absurd': 'has the box {value}: a value is more than 10 times the longer side of the image',
+        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks. For data with boxes alone '
+            'use a detector without masks: fasterrcnn_xcit_s12_p16_custom, or the small fasterrcnn_xcit_n12_p16_small',
+        'mask-malformed': 'has a segmentation that is neither polygons nor RLE: {value}',
+        'polygon-first': 'begins with a polygon of {value}: the evaluation fails on fewer than 5',
+        'polygon-not-finite': 'has a polygon with coordinates that are not finite: {value}',
+        'polygon-absurd': 'has a polygon with a coordinate beyond 10 times the longer side of the image: {value}',
+        'polygon-outside': 'has only polygons that are entirely outside its image: {value}',
+        'rle-size': 'has a mask (RLE) of a different size than its image: {value}',
+        'rle-counts': 'has a mask (RLE) whose counts do not fit its size: {value}',
+        'rle-malformed': 'has a mask (RLE) whose counts cannot be read: {value}',
+        'image-missing': 'does not exist',
+        'image-unreadable': 'cannot be read: {value}',
+        'image-size': 'has a different size than in the annotation file: {value}',
+        'image-rotated': 'is rotated on loading, as its EXIF orientation says, and then has a different size than in '
+            'the annotation file: {value}',
+        'map-missing': 'does not exist; it is the label map of {value}',
+        'map-shared': 'has the same label map as {value}',
+        'map-unreadable': 'cannot be read: {value}',
+        'map-16-bit': 'is not a label map: a pixel must be one number from 0 to 255, but the file has the mode '
+            '{value}, with larger numbers or fractions',
+        'map-colour': 'is not a label map: a pixel must be one number from 0 to 255, but the file has colours (mode '
+            '{value}). To convert it: --palette FILE, with a line "name r g b" for each class',
+        'map-size': 'has a different size than its image: {value}. Resize it without interpolation',
+        'map-labels': 'has labels without a class: {value}',
+        'list-line': 'cannot be used: {value}',
+        'list-label': 'has a label without a class: {value}',
+    },
+    (ERROR, False): {  # stops or spoils a run, whatever is dropped
+        'not-there': 'does not exist',
+        'not-coco': 'is not a COCO annotation file: {value}',
+        'category-id-twice': 'has the same id as another category; its name is {value}',
+        'category-name-twice': 'has the name {value}, as another category does',
+        'no-images': 'has no images: {value}',
+        'class-unread': 'has no files that are read as images, so this class would never be learned: {value}',
+        'class-hidden': 'is a hidden folder, but the data set treats it as a class: delete it, or move it out of the '
+            'folder of the classes',
+        'class-numbers': 'has folders named by the class numbers of ImageNet, but the data set sorts them as text, '
+            'so {value}',
+        'class-single': 'has only one class, {value}, so there is nothing to tell apart. Each folder in it is a class',
+        'class-missing': 'does not have {value}. For your own classes use a *_custom config, or set '
+            'classes_from_data = True in your config',
+        'class-order': 'has the classes in a different order than the config, but the framework numbers them in the '
+            'order of the file: {value}',
+        'class-list': 'must have one unique class name per line and no empty lines: {value}',
+        'class-count': '{value}',
+        'class-explicit': 'cannot be used: {value}',
+        'evaluator-data': 'evaluates against different data than its loader reads: {value}',
+    },
+    (WARNING, True): {  # the frameworks leave it out or repeat it
+        'image-twice': 'is listed twice, both times with the file {value}',
+        'file-name-twice': 'has the file {value}, as another image does',
+        'unknown-category': 'has the category {value}, which the file does not list; training silently ignores it',
+        'orphan': 'belongs to the image {value}, which the file does not list; training silently ignores it',
+        'box-not-finite': 'has the box {value} with values that are not finite; training silently ignores it',
+        'box-negative': 'has the box {value}: a negative width or height; training silently ignores it',
+        'box-empty': 'has the box {value}: less than a pixel wide or high; training silently ignores it',
+        'box-outside': 'has the box {value}: entirely outside its image; training silently ignores it',
+        'area-not-finite': 'has the area {value}; only the evaluation by object size uses it',
+        'area-empty': 'has the area {value}, which must be above 0; training silently ignores it',
+        'mask-no-counts': 'has a mask (RLE) without counts or size: {value}; training silently ignores it',
+        'polygon-none': 'has no valid polygon, only one of {value} (it needs an even count of at least 6); training '
+            'silently ignores the object',
+        'image-cut-off': 'has no end marker ({value}): it may be cut off',
+        'map-ignored': 'has no pixel with a class, so training learns nothing from it',
+        'image-two-classes': 'is in several classes: {value}',
+        'image-in-training': 'is also in the training data: {value}',
+    },
+    (WARNING, False): {  # training can use it as it is
+        'not-checked': 'was not checked: {value}',
+        'annotation-id-0': 'has the id 0, which means "no object" to pycocotools: it counts a detection of this '
+            'object as wrong. The tools here evaluate as if ids began at 1; others do not',
+        'box-sticks-out': 'has the box {value}: it extends beyond its image and is cut at the border',
+        'polygon-points': 'has a polygon of {value} (it needs an even count of at least 6); training silently '
+            'ignores this polygon',
+        'image-outside': 'is outside the data root: {value}',
+        'image-huge': 'is so large that its size was not checked: {value}',
+        'image-left-out': 'is ignored: {value}',
+        'map-ratio': 'has a different size than its image but the same aspect ratio; the pipeline resizes both: '
+            '{value}',
+        'map-without-image': 'is a label map without an image',
+        'files-left-out': 'has {value}',
+        'class-empty': 'has no images, so this class is never learned',
+        'class-ids': 'has folders that are not the WordNet ids of ImageNet, but the config has the classes of '
+            'ImageNet, one for each folder in sorted order: {value}',
+        'class-unused': 'has {value}',
+        'class-spare': '{value}',
+        'class-test': '{value}',
+        'class-void': 'has class names that may mean "no class": {value}',
+        'data-set-twice': 'reads the same files as {value}: each image counts twice. If you meant two data sets, set '
+            'the data_root of each in the config or with --cfg-options; --data-root sets the same one for all',
+        'evaluator-more': 'evaluates against more images than its loader reads: {value}',
+    },
+}.items() for kind, text in texts.items()}
 
 
 class Finding(NamedTuple):
@@ -177,6 +173,7 @@ class Finding(NamedTuple):
         return printable(f'{where}{self._record} {KINDS[self.kind].text.format(value=self.value)}')
 
 
+@dataclass
 class Report:
     """The result of the check of one data set.
 
@@ -186,20 +183,18 @@ class Report:
         counts: Numbers by name: ``images``, ``images without annotations`` and so on.
         classes: For each class its name, the number of images that have it, and its number of annotations or pixels.
         unit: The unit of the last of these: ``annotations`` or ``pixels``; ``images`` where both numbers are the same.
-        samples: The images that `xcit_dense.data.check.draw` draws.
+        samples: The images that `xcit_dense.data.check.outputs` draws.
         images: Images that have one class each: path, label or None, and a mark that all copies of the file share.
         folder: The folder that their names are relative to.
     """
-
-    def __init__(self, source, findings=(), counts=None, classes=(), unit='annotations', samples=(), images=None,
-                 folder=None):
-        self.source = str(source)
-        self.findings = list(findings)
-        self.counts = counts or {}
-        self.classes = list(classes)
-        self.unit = unit
-        self.samples = list(samples)
-        self.images, self.folder = images, folder
+    source: str | os.PathLike
+    findings: list = field(default_factory=list)
+    counts: dict = field(default_factory=dict)
+    classes: list = ()
+    unit: str = 'annotations'
+    samples: list = ()
+    images: list | None = None
+    folder: str | os.PathLike | None = None
 
     @property
     def errors(self) -> list:

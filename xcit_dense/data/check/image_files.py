@@ -5,6 +5,7 @@ import numpy as np
 
 from ..._utils.text import counted
 from ..channels import LoadImageChannels
+from ..files import read_files, read_header
 from ..pipelines import image_loader, turns_images
 from .findings import ERROR, Finding, each_kind_first
 
@@ -12,7 +13,7 @@ from .findings import ERROR, Finding, each_kind_first
 _SAMPLES = 16
 
 
-def is_outside(path, roots) -> bool:
+def _is_outside(path, roots) -> bool:
     """Whether a path is outside some folders; links inside the folders count as inside."""
     def lies_in(file, folders):
         return any(file.startswith(os.path.join(folder, '')) for folder in folders)
@@ -21,39 +22,58 @@ def is_outside(path, roots) -> bool:
         os.path.realpath(path), map(os.path.realpath, roots))
 
 
-class Images:
-    """How the pipeline of a data set reads images.
+class ImageCheck:
+    """What the checks of all kinds of data share: findings, and a look at image files as the pipeline reads them.
 
     Args:
         dataset: The config of the data set.
+        source: What is checked: the annotation file, or the folder of images.
+        use_cache: Whether to reuse results for files with the same size and time.
 
     Attributes:
-        turned: Whether it rotates them as their EXIF orientation says.
-        own: The name of a user's step that reads them, of which nothing is known, so that they are not checked; or ''.
+        findings: What was found so far.
+        drawn: What a contact sheet needs for each image that can be opened, by its path.
+        turned: Whether the pipeline rotates images as their EXIF orientation says.
     """
 
-    def __init__(self, dataset):
+    def __init__(self, dataset, source, use_cache: bool):
+        self.dataset, self.source, self.use_cache = dataset, source, use_cache
+        self.findings, self.drawn = [], {}
         loader, self.turned = image_loader(dataset), turns_images(dataset)
-        self.own = '' if loader.is_standard else loader.kind.__name__
+        # a user's step, of which nothing is known
+        self._own = '' if loader.is_standard else loader.kind.__name__
         # how many channels the config reads from an array, if it reads arrays
         self._channels = loader.step.get('channels') if loader.kind is LoadImageChannels else None
+        # images should be in the data root, or in the folders that the config names, which may be links to other places
+        root = dataset.root.absolute()
+        folders = [dataset.folder(key).absolute() for key, name in dataset.prefixes.items() if name]
+        self._roots = [*([root] if dataset.get('data_root') else []), *folders] or [root]
         self._skips = bool(loader.step.get('ignore_empty')) and not dataset.get('test_mode')
 
-    def unchecked(self, source) -> list:
-        """Return a finding if the images are read by a user's step."""
-        why = f'only {self.own}, a step of the pipeline, knows how its images are read'
-        return [Finding('not-checked', str(source), value=why)] if self.own else []
+    def add(self, kind, file, part='', row=None, value='', id=None):
+        """Add a finding; see `Finding`."""
+        row = os.fspath(row) if isinstance(row, os.PathLike) else row
+        self.findings.append(Finding(kind, str(file), part, row, id, value))
 
-    def faults_of(self, state, size=None) -> list:
+    def read(self, images, reader=None, kind: str = 'headers') -> list:
+        """Return the states of image files as `read_files` does; adds a finding if a user's step reads them."""
+        if self._own:
+            self.add('not-checked', self.source, value=(
+                f'only {self._own}, a step of the pipeline, knows how its images are read'))
+        return read_files(images, reader or read_header, kind, self.source, self.use_cache, 'images')
+
+    def faults_of(self, path, state, size=None) -> list:
         """Return kinds and values of the problems of an image.
 
         Args:
-            state: What `read_files` found with `read_header`.
+            path: Its file.
+            state: What `read` found.
             size: The width and height in the annotation file, if there is one.
         """
+        faults = [('image-outside', os.path.abspath(path))] if _is_outside(path, self._roots) else []
         if state.fault == 'missing' and self._skips:
-            return [('image-left-out', 'the pipeline skips images that are not there')]
-        return [] if self.own else list(self._look(state, size))
+            return [*faults, ('image-left-out', 'the pipeline skips images that are not there')]
+        return faults if self._own else [*faults, *self._look(state, size)]
 
     def _look(self, state, size):
         if state.fault:

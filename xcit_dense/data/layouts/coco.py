@@ -250,16 +250,3 @@ def by_part(files, root: Path) -> dict:
                 f'{listed(below(path, root) for path, _ in (*found, *unnamed))}. Choose with '
                 f'--{part or "train"}-annotations FILE, and --val-annotations FILE if one is for validation')
     return {part: found[0] for part, found in parts.items()}
-
-
-def name_of(files) -> str:
-    """Return the name of the layout of some annotation files."""
-    names = [path.name.lower() for path, _ in files]
-    infos = [content['info'] for _, content in files if isinstance(content.get('info'), dict)]
-    tool = next((tool for tool, fits in (
-        ('Roboflow', '_annotations.coco.json' in names),
-        ('Label Studio', any(info.get('contributor') == 'Label Studio' for info in infos) or 'result.json' in names),
-        ('FiftyOne', any('fiftyone' in str(info).lower() for info in infos) or 'labels.json' in names),
-        ('CVAT', any(re.fullmatch(r'instances_[a-z]+\.json', name) for name in names)),
-        ('COCO 2017', any(re.fullmatch(r'instances_[a-z]+2017\.json', name) for name in names))) if fits), '')
-    return tool if tool.startswith('COCO') else f'{tool} (COCO)' if tool else 'COCO'

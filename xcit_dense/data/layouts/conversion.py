@@ -12,7 +12,7 @@ from PIL import Image
 
 from ..._utils.text import counted, listed, read_text
 from ...errors import DataError
-from ..files import FORMATS, Unreadable, read_files, read_json
+from ..files import FORMATS, read_files, read_json
 from ..folders import IMAGE_SUFFIXES, files_below, names_below
 from .derived import Made
 
@@ -24,7 +24,7 @@ _NAMES_ALONE = ('classes.txt', 'codes.txt', 'class_names.txt', 'names.txt', 'lab
                 'data.yaml', 'data.yml', 'dataset.yaml')
 _MOST = 255
 #: Label Studio writes one file for each task, annotation and tag.
-_LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-(.*)-tag-(.+)-(\d+)\.png')
+_LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-.*-tag-(.+)-(\d+)\.png')
 #: So many unknown colours are named.
 _UNKNOWN = 3
 
@@ -197,13 +197,13 @@ def as_png(labels) -> bytes:
 
 
 def label_studio_masks(root) -> dict:
-    """Return Label Studio's masks below a folder: the path of each by task, annotation, tag and number."""
+    """Return Label Studio's masks below a folder: by task the tag, number and path of those of its last annotation."""
     found = {}
     for name in names_below(root):
         if parts := _LABEL_STUDIO.fullmatch(os.path.basename(name)):
-            task, annotation, _, tag, number = parts.groups()
-            found[int(task), int(annotation), tag, int(number)] = Path(name)
-    return found
+            task, annotation, tag, number = parts.groups()
+            found.setdefault(int(task), {}).setdefault(int(annotation), []).append((tag, int(number), name))
+    return {task: sorted(annotations[max(annotations)]) for task, annotations in found.items()}
 
 
 def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
@@ -211,7 +211,7 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
 
     Args:
         root: The folder with the images and the export of the tasks (JSON).
-        masks: From `label_studio_masks`. Of several annotations of a task the last is used.
+        masks: From `label_studio_masks`.
         made: Writes the maps into ``maps/``.
 
     Returns:
@@ -220,62 +220,54 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
     Raises:
         DataError: The image of a task is unknown, or masks cannot be read.
     """
-    last = {}
-    for task, annotation, *_ in masks:
-        last[task] = max(annotation, last.get(task, 0))
-    tags = sorted({tag for task, annotation, tag, _ in masks if annotation == last[task]})
+    tags = sorted({tag for parts in masks.values() for tag, *_ in parts})
     images = [path for path in files_below(root) if path.suffix.lower() in IMAGE_SUFFIXES
               and not _LABEL_STUDIO.fullmatch(path.name)]
     owners = _images_of_tasks(root, images)
-    if missing := [task for task in last if task not in owners]:
+    if missing := [task for task in masks if task not in owners]:
         raise DataError(f'{root} has Label Studio masks, but no known images for {counted(len(missing), "tasks")} '
                         f'({listed(map(str, missing), 3)}). Put the JSON export of the same project into {root}, and '
                         'the images with the names in that export')
     top, overlaps = Path(os.path.commonpath([path.parent for path in images])), 0
-    for task, annotation in last.items():
+    for task, parts in masks.items():
         labels = None
-        for key in sorted(key for key in masks if key[:2] == (task, annotation)):
+        for tag, _, path in parts:
             try:
-                with Image.open(masks[key], formats=FORMATS) as image:
+                with Image.open(path, formats=FORMATS) as image:
                     mask = np.asarray(image.convert('L')) > 127
-            except (OSError, ValueError, Unreadable) as error:
-                raise DataError(f'{masks[key]} cannot be read: {error}') from error
+            except (OSError, ValueError) as error:
+                raise DataError(f'{path} cannot be read: {error}') from error
             labels = np.zeros(mask.shape, np.uint8) if labels is None else labels
             if labels.shape != mask.shape:
-                raise DataError(f'{masks[key]} has a different size than the other masks of its task')
-            label = tags.index(key[2]) + 1
+                raise DataError(f'{path} has a different size than the other masks of its task')
+            label = tags.index(tag) + 1
             overlaps += int(((labels != 0) & (labels != label) & mask).sum())
             labels[mask] = label
         made.write(Path('maps', owners[task].relative_to(top)).with_suffix('.png').as_posix(), as_png(labels))
     notes = [f'{counted(overlaps, "pixels")} with several tags: the last tag by name is used'] if overlaps else []
-    if len(images) > len(last):
-        notes.append(f'ignored {counted(len(images) - len(last), "images without masks")}')
-    names = sorted(owners[task].relative_to(top).as_posix() for task in last)
+    if len(images) > len(masks):
+        notes.append(f'ignored {counted(len(images) - len(masks), "images without masks")}')
+    names = sorted(owners[task].relative_to(top).as_posix() for task in masks)
     return top, names, ('background', *tags), notes
 
 
 def _images_of_tasks(root, images):
     """Return the image of each task: from an export of the tasks, or the image named by the number of the task."""
     by_name = {path.name: path for path in images}
-    owners = {}
-    for path in images:
-        if number := re.fullmatch(r'(?:task[-_])?(\d+)', path.stem):
-            owners[int(number[1])] = path
+    owners = {int(number[1]): path for path in images if (number := re.fullmatch(r'(?:task[-_])?(\d+)', path.stem))}
     for path in files_below(root):
-        if path.suffix != '.json':
-            continue
         try:
-            content = read_json(path)
+            content = read_json(path) if path.suffix == '.json' else None
         except (OSError, ValueError):
             continue
         for task in content if isinstance(content, list) else ():
             if not isinstance(task, dict) or not isinstance(task.get('id'), int):
                 continue
-            data = task.get('data') if isinstance(task.get('data'), dict) else task
-            words = [str(value) for value in (task.get('file_upload'), *data.values()) if isinstance(value, str)]
-            names = [re.split(r'[/\\=]', word)[-1] for word in words]
+            data = task['data'] if isinstance(task.get('data'), dict) else task
+            names = [re.split(r'[/\\=]', word)[-1] for word in (task.get('file_upload'), *data.values())
+                     if isinstance(word, str)]
             # an upload has a random prefix before its name
-            names += [name.partition('-')[2] for name in names if '-' in name]
+            names += [name.partition('-')[2] for name in names]
             if image := next((by_name[name] for name in names if name in by_name), None):
                 owners[task['id']] = image
     return owners

@@ -6,17 +6,7 @@ from ...errors import DataError
 from ..datasets import LOADERS, datasets
 from ..folders import part_of
 from ..pipelines import turns_images
-from .coco import (
-    Source,
-    by_part,
-    find_files,
-    folders_of,
-    name_of,
-    read_annotations,
-    source_of,
-    with_ids_from_1,
-    without_parents,
-)
+from .coco import Source, by_part, find_files, folders_of, read_annotations, source_of, with_ids_from_1, without_parents
 from .derived import Made, hold_out
 from .layout import PARTS, Layout, Part, below
 from .yolo import find_yolo, read_yolo
@@ -26,7 +16,7 @@ _OF_COCO = ('annotations/instances_train2017.json', 'annotations/instances_val20
 
 
 def find_detection(cfg, root: Path, options, made: Made):
-    """Recognise a folder with data for detection, see `xcit_dense.data.layouts.recognition`.
+    """Recognise a folder with data for detection, see `recognition.Kind`.
 
     Returns:
         A `Layout`, or None if nothing is recognised and the config stays as it is.
@@ -82,14 +72,10 @@ def _find_yolo(root, folders):
 
 def _names_its_own(cfg):
     """Whether a config names its own file and that does not exist: a mistake, which another file must not hide."""
-    return any(not dataset.ann_file.exists() and dataset.get('ann_file') not in _OF_COCO
-               and not _was_made(dataset.get('ann_file')) for dataset in datasets(cfg, LOADERS))
-
-
-def _was_made(name):
-    """Whether a path is that of a file written for a run whose work dir was moved since."""
-    path = Path(name or '')
-    return path.is_absolute() and path.parent.name == 'data' and path.name in [f'{part}.json' for part in PARTS]
+    files = [Path(dataset.get('ann_file') or '') for dataset in datasets(cfg, LOADERS)
+             if not dataset.ann_file.exists() and dataset.get('ann_file') not in _OF_COCO]
+    # those of `Made` are absolute, and are made anew if the work dir was moved
+    return not all(file.is_absolute() and file.parent.name == 'data' and file.stem in PARTS for file in files)
 
 
 def _seen(root):
@@ -161,7 +147,7 @@ class _Finder:
         notes = []
         if 'val' in sources and 'test' in sources and not sources['test'].content['annotations']:
             notes.append(f'{below(sources.pop("test").path, self.root)} has no objects, so it is not used for testing')
-        return name_of(files.values()), sources, notes
+        return 'COCO', sources, notes
 
     def _read(self, part, path):
         content = read_annotations(path, f'--{part}-annotations: ')

@@ -35,7 +35,7 @@ class Layout:
     """A recognised folder.
 
     Attributes:
-        name: The name of the layout, such as ``Roboflow (COCO)``.
+        name: The name of the layout, such as ``COCO``.
         root: The folder.
         parts: `Part` by ``train``, ``val`` and ``test``, if it exists.
         classes: The class names, if the layout itself has them; otherwise the annotations do.

@@ -47,25 +47,16 @@ class Pair:
         return self.maps / (os.path.splitext(name)[0].removesuffix(self.ending) + self.suffix)
 
 
-@dataclass
-class Candidate:
-    """One way to read a folder.
+def ways_in(root: Path) -> tuple:
+    """Return the first folder that has data with label maps, the root or one below it, and every way to read it.
 
-    Attributes:
-        base: The folder, or one below it.
-        pairs: `Pair` by ``train``, ``val``, ``test``, or by '' for data that is not divided.
+    Each way is a dict: `Pair` by ``train``, ``val``, ``test``, or by '' for data that is not divided.
     """
-    base: Path
-    pairs: dict
-
-
-def candidates_in(root: Path) -> list:
-    """Return every way to read a folder as data with label maps, for the first folder that has any."""
     children = [path for path in _folders(root).values() if path.is_dir()]
     for base in (root, *(root / name for name in _VOC), *(children if len(children) == 1 else ())):
-        if base.is_dir() and (found := [Candidate(base, pairs) for pairs in _ways(base)]):
-            return found
-    return []
+        if base.is_dir() and (found := list(_ways(base))):
+            return base, found
+    return root, []
 
 
 def match(images: Path, maps: Path) -> Pair | None:

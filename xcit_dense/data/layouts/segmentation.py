@@ -20,7 +20,7 @@ from .conversion import (
 )
 from .derived import hold_out
 from .layout import PARTS, Layout, Part, below
-from .pairs import Ambiguous, Pair, candidates_in, match, read_list
+from .pairs import Ambiguous, Pair, match, read_list, ways_in
 
 _LISTS = dict(train=('train.txt', ), val=('val.txt', 'valid.txt', 'validation.txt'), test=('test.txt', ),
               all=('default.txt', ))
@@ -32,7 +32,7 @@ _HELP = ('Name the folders with --train-images DIR --train-annotations DIR, and 
 
 
 def find_segmentation(cfg, root, options, made):
-    """Recognise a folder with data for segmentation, see `xcit_dense.data.layouts.recognition`.
+    """Recognise a folder with data for segmentation, see `recognition.Kind`.
 
     Returns:
         A `Layout`, or None if the config stays as it is.
@@ -58,7 +58,7 @@ def seen_for_segmentation(root: Path) -> str:
     if label_studio_masks(root):
         return 'Label Studio masks'
     try:
-        pairs = [pair for candidate in candidates_in(root) for pair in candidate.pairs.values()]
+        pairs = [pair for way in ways_in(root)[1] for pair in way.values()]
     except Ambiguous:
         return ''
     return f'label maps in {below(pairs[0].maps, root)} for images in {below(pairs[0].images, root)}' if pairs else ''
@@ -141,21 +141,21 @@ class _Finder:
         if not given and (pairs := self.label_studio()):
             return pairs
         try:
-            found = candidates_in(self.root)
+            base, found = ways_in(self.root)
         except Ambiguous as error:
             if given:
                 return {}
             raise DataError(f'{self.root} can be read in several ways: {error}. {_HELP}') from error
         if len(found) > 1 and not given:
             ways = [' and '.join(dict.fromkeys(f'{below(pair.images, self.root)} + {below(pair.maps, self.root)}'
-                                               for pair in candidate.pairs.values())) for candidate in found]
+                                               for pair in way.values())) for way in found]
             raise DataError(f'{self.root} can be read in several ways: {"; or ".join(ways)}. {_HELP}')
         if len(found) != 1:
             return {}
-        self.base = found[0].base
+        self.base = base
         if self.base.name.startswith('VOC') or (self.base / 'SegmentationClass').is_dir():
             self.name = 'VOC'
-        return found[0].pairs
+        return found[0]
 
     def label_studio(self):
         """Combine the masks of Label Studio and return them as a pair."""
@@ -247,17 +247,16 @@ class _Finder:
 
     def part(self, part, pair, names):
         """Return a part of the layout."""
-        loader = LOADERS[list(PARTS).index(part)]
-        dataset = next(iter(datasets(self.cfg, [loader])), None)
+        dataset = next(iter(datasets(self.cfg, [f'{part}_dataloader'])), {})
         settings = dict(seg_map_suffix=pair.suffix)
-        if dataset is not None and dataset.reader == 'ImageFolderDataset':
+        if dataset and dataset.reader == 'ImageFolderDataset':
             settings.update(image_ending=pair.ending)
             lines = names
         else:
             suffixes = {os.path.splitext(name)[1] for name in names or pair.names}
             if len(suffixes) > 1:
                 raise DataError(f'{pair.images} has images of several kinds ({", ".join(sorted(suffixes))}), but '
-                                f'{(dataset or {}).get("type")} reads only one: use one of the *_custom configs')
+                                f'{dataset.get("type")} reads only one: use one of the *_custom configs')
             settings.update(img_suffix=pair.ending + next(iter(suffixes), '.jpg'))
             lines = names and [name.removesuffix(settings['img_suffix']) for name in names]
         settings['ann_file'] = str(self.made.write_lines(f'{part}.txt', lines)) if lines is not None else ''

@@ -1,5 +1,4 @@
 """YOLO labels, boxes and polygons, converted to COCO format."""
-import math
 import os
 import re
 from pathlib import Path
@@ -8,7 +7,7 @@ import yaml
 
 from ..._utils.text import counted, listed, read_text, shown, with_slashes
 from ...errors import DataError
-from ..files import Unreadable, parse_class_list, read_files, read_header
+from ..files import Unreadable, read_class_list, read_files, read_header
 from ..folders import IMAGE_SUFFIXES, WORDS, files_below, names_in_list
 from .coco import Source
 from .layout import below
@@ -151,29 +150,27 @@ def _read_lines(file, source, description):
     found = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            fault, label = _read_label(line.split(), points)
-            if fault:
-                raise DataError(f'{file}, line {number}: {fault}. A label is a class number from 0, followed by x, '
-                                'y, width and height of a box, or x and y of the corners of a polygon, from 0 to 1; '
-                                f'got {shown(line.strip())}')
+            if (label := _read_label(line.split(), points)) is None:
+                raise DataError(f'{file}, line {number}: a label is a class number from 0, followed by x, y, width and '
+                                'height of a box, or x and y of the corners of a polygon, from 0 to 1; got '
+                                f'{shown(line.strip())}')
             found.append((number, *label))
     return found
 
 
 def _read_label(words, points):
+    """Return the class and the numbers of a label; None if it is none."""
     try:
-        kind, numbers = float(words[0]), [float(word) for word in words[1:]]
+        kind, *numbers = map(float, words)
     except ValueError:
-        return 'it is not a list of numbers', None
+        return None
     if points:  # of a skeleton, after the box
         numbers = numbers[:4]
-    if not (kind >= 0 and kind.is_integer()):
-        return f'{words[0]} is not a class number', None
-    if len(numbers) != 4 and (len(numbers) < 6 or len(numbers) % 2):
-        return f'it has {counted(len(numbers), "numbers")} after the class', None
-    if not all(math.isfinite(number) and -_ROUNDING <= number <= 1 + _ROUNDING for number in numbers):
-        return 'a number is not between 0 and 1', None
-    return '', (int(kind), numbers)
+    is_shape = len(numbers) == 4 or len(numbers) >= 6 and not len(numbers) % 2
+    if kind < 0 or not kind.is_integer() or not is_shape or not all(  # NaN is not between two numbers
+            -_ROUNDING <= number <= 1 + _ROUNDING for number in numbers):
+        return None
+    return int(kind), numbers
 
 
 def _names_of(description, source, base, lines):
@@ -186,7 +183,7 @@ def _names_of(description, source, base, lines):
         names = [numbered.get(str(number)) for number in range(len(names))]
     elif file and not description:
         try:
-            names, source = parse_class_list(file.read_bytes()), file
+            names, source = read_class_list(file), file
         except Unreadable as error:
             raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
     elif names is None:
