@@ -1,8 +1,7 @@
 """What each tool reads from its command line: alone, with every option, and what it does not take."""
-from importlib import import_module
-
 import pytest
 
+from helpers.documented import parse
 from xcit_dense.cli import tool_names
 
 #: Tool: the least that it takes, and what it reads from that but None, False, 0 and empty lists.
@@ -71,7 +70,7 @@ OPTIONS = dict(
 def read(line):
     """Return what a tool reads from a command line, which begins with its name."""
     name, *args = line.split()
-    return vars(import_module(f'xcit_dense.cli.{name}')._read_options(args))
+    return vars(parse(name, args))
 
 
 def rejected(line, capsys):
