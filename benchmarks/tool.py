@@ -9,10 +9,6 @@ from xcit_dense.cli.common import Parser, add_overwrite_option, check_choices, p
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     parser.add_argument('--sizes', nargs='+', choices=SIZES, default=['small_12'], metavar='SIZE',
                         help=f'sizes of XCiT: {", ".join(SIZES)} (default: small_12)')
@@ -49,7 +45,7 @@ def _read_options(argv):
     parser.add_argument('--out', default='work_dirs/benchmark', metavar='DIR',
                         help='folder for benchmark.json, benchmark.md and the plots (default: work_dirs/benchmark)')
     add_overwrite_option(parser)
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.documented import module_of
+from helpers.documented import parse
 from xcit_dense.cli import tool_names
 
 #: Tool: the least that it takes, and what it reads from that but None, False, 0 and empty lists.
@@ -71,7 +71,7 @@ OPTIONS = dict(
 def read(line):
     """Return what a tool reads from a command line, which begins with its name."""
     name, *args = line.split()
-    return vars(module_of(name)._read_options(args))
+    return vars(parse(name, args))
 
 
 def rejected(line, capsys):

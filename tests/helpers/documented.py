@@ -6,6 +6,7 @@ from contextlib import redirect_stdout, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 from torch.distributed.run import get_args_parser
 
@@ -81,7 +82,10 @@ def module_of(tool):
 def parse(tool, words):
     """Return what a tool reads from its arguments; it ends with an error of argparse where they are wrong."""
     if tool in tool_names():
-        return module_of(tool)._read_options(list(words))
+        module = module_of(tool)
+        with mock.patch.object(module, 'run_tool') as run:  # it gets the tool and its options
+            module.main(list(words))
+        return run.call_args.args[1]
     names = runpy.run_path(str(ROOT / f'tools/{tool}.py'))
     return (names.get('parse') or names['read_options'])(list(words))
 

@@ -15,7 +15,7 @@ from xcit_dense._utils import machine
 from xcit_dense.config.options import set_amp
 from xcit_dense.models.block import XCABlock
 from xcit_dense.train import sharding
-from xcit_dense.train.optim import Bfloat16OptimWrapper
+from xcit_dense.train.hooks import Bfloat16OptimWrapper
 from xcit_dense.train.resuming import changed_settings
 
 pytestmark = pytest.mark.filterwarnings('ignore')

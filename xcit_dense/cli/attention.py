@@ -6,10 +6,6 @@ from .common import Parser, add_overwrite_option, run_tool
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     parser.add_argument('checkpoint', metavar='CHECKPOINT_OR_NAME',
                         help='a classifier, a DINO file, a detector or a segmentor: a path, a URL, a name from '
@@ -31,7 +27,7 @@ def _read_options(argv):
                         'needed for your own backbone class, or if the checkpoint has no config and the model differs '
                         'from the published ones in size or normalisation')
     add_overwrite_option(parser)
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _read_size(text):

@@ -9,10 +9,6 @@ from .common import Parser, add_config_options, add_data_options, add_overwrite_
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser)
     add_data_options(parser)
@@ -25,7 +21,7 @@ def _read_options(argv):
     parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='folder for findings.json and a '
                         'contact sheet of each data set (default: work_dirs/check_data)')
     add_overwrite_option(parser)
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

@@ -4,10 +4,6 @@ from .common import Parser, add_overwrite_option, finite, positive, run_tool
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     parser.add_argument('checkpoint', metavar='CHECKPOINT',
                         help='a classifier: the name of a published file, such as small_12_p16_224, a URL, a path, or '
@@ -27,7 +23,7 @@ def _read_options(argv):
                         'needed for your own backbone class, or if the checkpoint has no config and the model differs '
                         'from the published ones')
     add_overwrite_option(parser)
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

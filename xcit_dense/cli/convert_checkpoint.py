@@ -8,10 +8,6 @@ from .common import Parser, add_overwrite_option, check_choices, run_tool
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     parser.add_argument('source', metavar='IN', help='a path, a URL, a work dir (its newest checkpoint), or '
                         'xcit://NAME from docs/models.md')
@@ -26,7 +22,7 @@ def _read_options(argv):
     complete = not (args.out or args.to or args.which) if args.inspect else args.out and args.to
     if not complete:
         parser.error('give either IN OUT --to LAYOUT or IN --inspect')
-    return args
+    run_tool(_run, args)
 
 
 def _run(args):

@@ -4,10 +4,6 @@ from .common import Parser, add_config_options, add_image_size_option, add_overw
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__, epilog='The file accepts batches of images of any size. Use it like a '
                     'checkpoint: `predict OUT.onnx IMAGES` and `test CONFIG OUT.onnx`; xcit_dense.runtime runs it '
                     'without torch. docs/deploying.md describes its contents.')
@@ -25,7 +21,7 @@ def _read_options(argv):
     args = parser.parse_args(argv)
     if args.int8 != (args.calibration is not None):
         parser.error('--int8 and --calibration DIR must be given together')
-    return args
+    run_tool(_run, args)
 
 
 def _run(args):

@@ -4,10 +4,6 @@ from .common import Parser, run_tool
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     parser.add_argument('out', metavar='DIR', help='folder to write; give it to the other tools as --data-root')
     parser.add_argument('--train', type=int, default=480, metavar='N',
@@ -21,7 +17,7 @@ def _read_options(argv):
     parser.add_argument('--classes', nargs='+', metavar='NAME', help='use only these classes (default: all five)')
     parser.add_argument('--grey', action='store_true', help='grey images with equal histograms, and single '
                         'objects with nothing behind them, to learn from without labels')
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

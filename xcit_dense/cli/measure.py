@@ -9,10 +9,6 @@ from .common import Parser, add_amp_option, add_config_options, add_overwrite_op
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser)
     parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in the layout of the config')
@@ -24,7 +20,7 @@ def _read_options(argv):
     parser.add_argument('--out', default='measured.json', metavar='FILE', help='JSON file for all numbers (default: '
                         'measured.json)')
     add_overwrite_option(parser)
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

@@ -4,15 +4,11 @@ from .common import Parser, add_overwrite_option, run_tool
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     parser.add_argument('work_dir', metavar='WORK_DIR', help='the --work-dir of the run')
     parser.add_argument('--out', metavar='FILE', help='image file to write (default: WORK_DIR/curves.png)')
     add_overwrite_option(parser)
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

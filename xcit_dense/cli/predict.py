@@ -19,10 +19,6 @@ _OF_CHECKPOINTS = '--cfg-options', '--image-size', '--dtype', '--amp'
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__, epilog='For an exported file, give MODEL.onnx IMAGES --out DIR without '
                     'CONFIG: the file contains the classes and how to read images.')
     words = [str(word) for word in (sys.argv[1:] if argv is None else argv)]
@@ -67,7 +63,7 @@ def _read_options(argv):
         parser.error(f'an exported file needs no CONFIG and must come first, got {args.checkpoint} before it')
     if args.runtime and not exported:
         parser.error('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
-    return args
+    run_tool(_run, args)
 
 
 def _run(args):

@@ -24,10 +24,6 @@ from .common import (
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser, checkpoint=True)
     add_run_options(parser)
@@ -67,7 +63,7 @@ def _read_options(argv):
     kind.add_argument('--linear', nargs='?', type=positive, const=100, metavar='EPOCHS', help='train a linear layer on '
                       'the features of the training images and test it; published figures are as for --knn (default '
                       'for EPOCHS: 100)')
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

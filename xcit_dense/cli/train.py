@@ -21,10 +21,6 @@ from .common import (
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    run_tool(_run, _read_options(argv))
-
-
-def _read_options(argv):
     parser = Parser(description=__doc__)
     add_config_options(parser)
     add_settings_options(parser)
@@ -53,7 +49,7 @@ def _read_options(argv):
     parser.add_argument('--log', nargs='+', default=[], metavar='NAME', help='also log to tensorboard, wandb or mlflow '
                         '(several allowed): losses, metrics, learning rate, config, and pictures of some validation '
                         'images with predictions')
-    return parser.parse_args(argv)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):

@@ -1,7 +1,13 @@
 """Training and testing of a config: the runner, its loops and hooks, saving and resuming."""
-from .hooks import AverageHook, CompileHook, FuseHook, fuse_backbones
+from .hooks import (
+    AverageHook,
+    Bfloat16OptimWrapper,
+    CompileHook,
+    FuseHook,
+    LayerDecayConstructor,
+    fuse_backbones,
+)
 from .loops import DenseEpochLoop, DenseIterLoop
-from .optim import Bfloat16OptimWrapper, LayerDecayConstructor
 from .runner import DenseRunner, build_runner
 from .saving import DenseCheckpointHook
 from .startup import StartupHook

@@ -1,8 +1,16 @@
-"""Hooks for any project: fuse backbones for inference, compile them for training, average the weights."""
+"""Parts of trainings for any project: hooks that fuse, compile and average, and what optimizers get in addition."""
+import re
+from contextlib import contextmanager
+from numbers import Real
+
+import torch
+from mmengine.device import get_device
 from mmengine.hooks import EMAHook, Hook
-from mmengine.registry import HOOKS
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, OptimWrapperDict
+from mmengine.registry import HOOKS, OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 
 from ..compat.mmengine_private import is_resumed
+from ..errors import ConfigError
 from ..models import Trunk
 
 
@@ -89,3 +97,84 @@ class AverageHook(EMAHook):
 
     def after_test_epoch(self, runner, metrics=None):
         """Leave the model as it is."""
+
+
+@OPTIM_WRAPPERS.register_module()
+class Bfloat16OptimWrapper(OptimWrapper):
+    """Computes losses under autocast in bfloat16, on any device; parameters, gradients and optimizer stay in float32.
+
+    mmengine's `AmpOptimWrapper` needs a GPU, as it scales the loss. bfloat16 has the range of float32, so there is
+    nothing to scale. Arguments are those of `OptimWrapper`.
+    """
+
+    #: The type that is computed in, as `AmpOptimWrapper` names it.
+    cast_dtype = torch.bfloat16
+
+    @contextmanager
+    def optim_context(self, model):
+        """Context of the forward pass of a training step."""
+        with super().optim_context(model), torch.autocast(get_device(), self.cast_dtype):
+            yield
+
+
+@contextmanager
+def base_rates_follow(optim_wrapper):
+    """Scale ``base_lr`` of an optimizer wrapper, or of several, like the rates that are scaled in the context.
+
+    ``base_lr`` is a copy for the log, which mmengine does not scale.
+    """
+    wrappers = list(optim_wrapper.values()) if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+    before = [[group['lr'] for group in wrapper.optimizer.param_groups] for wrapper in wrappers]
+    yield
+    for wrapper, rates in zip(wrappers, before, strict=True):
+        scale = next((group['lr'] / rate for group, rate in zip(wrapper.optimizer.param_groups, rates, strict=True)
+                      if rate), 1.)  # some parts may have the rate 0
+        if wrapper.base_param_settings is not None:
+            wrapper.base_param_settings['lr'] *= scale
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class LayerDecayConstructor(DefaultOptimWrapperConstructor):
+    """mmengine's optimizer constructor; each learning rate is multiplied by a power of ``layer_decay_rate``.
+
+    ``optim_wrapper=dict(constructor='LayerDecayConstructor', paramwise_cfg=dict(layer_decay_rate=0.9, ...))``; the
+    other rules of ``paramwise_cfg`` work as usual. In an XCiT with L blocks, stem and positions are layer 0, block i
+    (0-based) is layer i + 1, and everything after the blocks (pyramid, class attention, neck, heads) is layer L + 1.
+    The exponent of layer k is L + 1 - k, so the last layer has the full learning rate.
+
+    Raises:
+        ConfigError: The rate is not above 0 and at most 1, or there is no XCiT.
+    """
+
+    #: Keys of ``paramwise_cfg`` in addition to mmengine's.
+    own_rules = ('layer_decay_rate', )
+
+    def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict = None):
+        super().__init__(optim_wrapper_cfg, paramwise_cfg)
+        self.decay_rate = self.paramwise_cfg.get('layer_decay_rate')
+        if not isinstance(self.decay_rate, Real) or isinstance(self.decay_rate, bool) or not 0 < self.decay_rate <= 1:
+            raise ConfigError('LayerDecayConstructor needs optim_wrapper.paramwise_cfg.layer_decay_rate above 0 and at '
+                              f'most 1, such as 0.9; got {self.decay_rate!r}')
+
+    def __call__(self, model):
+        """Build the optimizer wrapper of a model, wrapped for a distributed run or not."""
+        wrapper = super().__call__(model)
+        heights = _heights(getattr(model, 'module', model))
+        for group in wrapper.optimizer.param_groups:  # one for each parameter
+            group['lr'] *= self.decay_rate**heights[group['params'][0]]
+        return wrapper
+
+
+def _heights(model):
+    """Return for each parameter the number of layers between it and the last layer."""
+    trunks = {name: module for name, module in model.named_modules() if isinstance(module, Trunk)}
+    if not trunks:
+        raise ConfigError(f'LayerDecayConstructor needs an XCiT, but {type(model).__name__} has none')
+    heights = dict.fromkeys(model.parameters(), 0)
+    for trunk in trunks.values():
+        for name, parameter in trunk.named_parameters():
+            block = re.match(r'blocks\.(\d+)\.', name)
+            if block or name.startswith(('patch_embed.', 'pos_embeder.')):
+                layer = int(block[1]) + 1 if block else 0
+                heights[parameter] = len(trunk.blocks) + 1 - layer
+    return heights

@@ -25,9 +25,9 @@ from ..weights.convert import from_plain, to_plain
 from . import resuming, sharding
 from .batches import predict_by_size
 from .evaluation import complete_annotations
+from .hooks import base_rates_follow
 from .init_from import load_weights
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
-from .optim import base_rates_follow
 from .startup import is_for_console, is_news
 from .work_dirs import claim_work_dir, dump_config, lock_work_dir, publish_config, write_checkpoint
 

@@ -17,8 +17,7 @@ from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, look
 from ..data.unlabelled import MultiCrop
-from .hooks import CompileHook
-from .optim import Bfloat16OptimWrapper
+from .hooks import Bfloat16OptimWrapper, CompileHook
 from .resuming import samples_of
 from .sharding import is_sharded, unwrapped
 from .val_loss import ValLossHook
