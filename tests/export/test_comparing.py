@@ -116,8 +116,8 @@ def test_configs_that_differ_are_told_of(metadata, options, words, tested):
 @pytest.mark.parametrize('config, task, metadata, options, words', (
     (TINY_CONFIG, 'detection', dict(classes=NAMES[:3], numbers=[1, 2, 3]), NAMED, '3 classes'),
     (TINY_CONFIG, 'detection', dict(classes=[*NAMES[1:], 'disc']), (), 'different order'),
-    (TINY_CONFIG, 'segmentation', dict(), (), 'the config is for mmdet'),
-    (TINY_SEG_CONFIG, 'detection', dict(), (), 'the config is for mmseg'),
+    (TINY_CONFIG, 'segmentation', dict(), (), 'the config is for detection'),
+    (TINY_SEG_CONFIG, 'detection', dict(), (), 'the config is for segmentation'),
     (TINY_CONFIG, 'detection', dict(), ('--dtype', 'bfloat16'), '--dtype'),
     (TINY_CONFIG, 'detection', dict(), ('--launcher', 'pytorch'), '--launcher')))
 def test_files_that_the_config_is_not_for(config, task, metadata, options, words, tested):

@@ -70,7 +70,6 @@ def _run(args):
     from mmengine.logging import print_log
 
     from ..config import options, testing
-    from ..config.framework import framework_of
     from ..config.image_size import compare_test_size
     from ..config.loading import load_config
     from ..config.settings import Settings
@@ -90,6 +89,7 @@ def _run(args):
     from ..predict.drawing import DrawingHook
     from ..predict.models import as_checkpoint, is_exported, open_exported
     from ..report.hooks import ReportHook
+    from ..tasks import task_of
     from ..train.evaluation import set_fast_evaluation
     from ..train.runner import build_runner
     from ..train.sizes import test_at_sizes
@@ -146,7 +146,7 @@ def _run(args):
         del file  # the model opens it again
     del checkpoint
     report, show_dir = args.report, args.show_dir
-    if show_dir and framework_of(cfg) == 'mmpretrain':  # nothing to draw into images
+    if show_dir and task_of(cfg).predictor is None:  # nothing to draw into images
         report, show_dir = show_dir, None
     if show_dir:
         options.set_show_dir(cfg, show_dir, args.overwrite)

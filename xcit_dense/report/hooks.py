@@ -15,7 +15,6 @@ from .._utils.files import OwnFiles
 from .._utils.processes import is_first_process, return_freed_memory, run_on_first
 from .._utils.text import first_line
 from ..compat.mmengine_private import is_resumed
-from ..config.framework import framework_of
 from ..data.classes import known_classes
 from ..data.datasets import datasets
 from ..draw import class_colours
@@ -24,18 +23,15 @@ from ..draw.pictures import paste
 from ..errors import ConfigError, XCiTDenseError
 from ..predict.drawing import Drawing
 from ..predict.reading import ImageReader, picture_of
+from ..tasks import task_of, tasks_with
 from ..train.randomness import kept_random_state
-from .classification import ClassificationRecorder
 from .content import tell_classes, write_classes, write_confusion
-from .detection import DetectionRecorder
 from .loggers import KINDS
 from .page import draw_confusion, write_page
-from .segmentation import SegmentationRecorder
 
 PAGE, CLASSES, CONFUSION, MATRIX = FILES = 'report.html', 'per_class.csv', 'confusion.csv', 'confusion_matrix.png'
 #: Freed memory goes back to the system after this many batches: 40 ms for a process of 1 GiB.
 _RETURN_EVERY = 50
-_RECORDERS = dict(mmdet=DetectionRecorder, mmseg=SegmentationRecorder, mmpretrain=ClassificationRecorder)
 #: How many images are drawn, and the longer side of the largest pictures, which are scaled down.
 HANDFUL, _LARGEST = 6, 1600
 
@@ -65,11 +61,11 @@ class ReportHook(Hook):
         Raises:
             OutputError: Files that no earlier test wrote would be overwritten.
         """
-        framework = framework_of(runner.cfg)
-        kind = _RECORDERS.get(framework)
+        task = task_of(runner.cfg)
+        kind = task.part('recorder')
         if kind is None:
-            runner.logger.warning(f'no report written: there are reports for {", ".join(_RECORDERS)}, not for models '
-                                  f'of {framework}')
+            runner.logger.warning(f'no report written: there are reports for {tasks_with("recorder")}, not for '
+                                  f'{task.name}')
             return
         run_on_first(self._own.claim, *FILES, *kind.files)
         self._recorder = self._try(runner, kind, runner, self._known)
@@ -238,8 +234,8 @@ class Snapshots:
             count = len(loader.sampler)  # of this process
             self._places = sorted({round(number * (count - 1) / (HANDFUL - 1)) for number in range(HANDFUL)})
             self._reader = ImageReader(next(iter(datasets(runner.cfg, ['val_dataloader']))), on_disk=False)
-            self._meta, classifies = loader.dataset.metainfo, framework_of(runner.cfg) == 'mmpretrain'
-            self._drawing = None if classifies else Drawing(runner.cfg.visualizer, self._meta, draw_gt=True)
+            self._meta, draws = loader.dataset.metainfo, task_of(runner.cfg).predictor
+            self._drawing = Drawing(runner.cfg.visualizer, self._meta, draw_gt=True) if draws else None
 
     def drawn(self, samples) -> list:
         """Return name and picture of each image of a batch that belongs to the handful: ground truth left, prediction
