@@ -4,17 +4,16 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from mmengine import registry
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import DefaultScope
 
 from ..._utils.text import type_name
 from ...errors import ConfigError, XCiTDenseError
 from ...tasks import learns_without_labels
-from .keys import Hint, class_of, is_known, tell
-from .parts import check_init, check_paramwise, check_parts, check_settings
+from .keys import Hint, tell
+from .parts import check_paramwise, check_parts
 from .schedule import check_schedule, find_numbers
-from .shapes import check_shapes
 from .top_level import check_top_level, find_new_keys
-from .trial import build_on_trial, in_child
+from .trial import check_model
 
 __all__ = ['Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
            'find_new_keys', 'find_numbers', 'tell']
@@ -28,10 +27,9 @@ _HOOKS = dict(DINO=('DINOHook', 'move the teacher', '_base_/schedules/adamw_dino
 def check_config(cfg, earlier=(), action='stop'):
     """Check a config before its runner is built.
 
-    The model, the transforms and the schedulers are built on trial, in a separate process and without memory for
-    parameters, so that their constructors report wrong arguments. A forward pass shows which feature maps backbone and
-    neck return. Data sets, hooks and other parts that cannot be built without side effects are not built: their keys
-    are compared with signatures.
+    The keys of every part are compared with the signature of its class. The model is built once, in a separate process
+    and without memory for parameters, and its forward pass shows whether the channels and strides of its parts fit.
+    Other values that a constructor rejects are its own error, when the run builds that part.
 
     Args:
         cfg: The config, after its custom imports (`load_config` does them).
@@ -41,7 +39,7 @@ def check_config(cfg, earlier=(), action='stop'):
     Raises:
         ConfigError: It lists all findings except hints, each with path, value and fix.
     """
-    tell([*earlier, *_find_all(cfg, earlier)], action)
+    tell([*earlier, *_find_all(cfg)], action)
 
 
 @contextmanager
@@ -69,7 +67,7 @@ def _names(error, key):
     return key != 'type' and not key.isdecimal() and bool(re.search(rf'([\'"`]){re.escape(key)}\1', str(error)))
 
 
-def _find_all(cfg, earlier=()):
+def _find_all(cfg):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
@@ -77,8 +75,10 @@ def _find_all(cfg, earlier=()):
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
         _load_framework(scope)
-        lines += _others(in_child(_check_by_building, cfg), [*earlier, *lines])
-    return lines
+        if isinstance(cfg.get('model'), dict):
+            preprocessor = dict(data_preprocessor=cfg.data_preprocessor) if cfg.get('data_preprocessor') else {}
+            lines += check_model({**preprocessor, **cfg.model}, lines)
+        return lines + check_parts(cfg)
 
 
 def check_hooks(cfg):
@@ -97,39 +97,6 @@ def _load_framework(scope):
         for root in vars(registry).values():
             if isinstance(root, registry.Registry) and scope in root.children:
                 root.children[scope].import_from_location()
-
-
-def _check_by_building(cfg):
-    findings = _check_model(cfg)
-    return findings + _others(check_parts(cfg), findings)
-
-
-def _check_model(cfg):
-    model = cfg.get('model')
-    if not isinstance(model, dict):
-        return []
-    model = dict(model)
-    if cfg.get('data_preprocessor'):
-        model.setdefault('data_preprocessor', cfg.data_preprocessor)
-    built, findings = build_on_trial(model, MODELS, 'model')
-    findings += check_init(model, 'model')
-    kind = class_of(model.get('type'), MODELS)
-    if kind is not None and is_known(kind):  # others may have their own names
-        settings = [line for name in ('train_cfg', 'test_cfg')
-                    for line in check_settings(model.get(name), f'model.{name}')]
-        findings += map(Hint, settings) if built is not None and _has_own_parts(built) else settings
-    return findings + (check_shapes(model, built) if built is not None else [])
-
-
-def _has_own_parts(model):
-    """Whether a part of a model is neither from a known package nor from torch; it may read its own settings."""
-    return not all(is_known(type(module)) or type(module).__module__.startswith('torch') for module in model.modules())
-
-
-def _others(lines, reported):
-    """Return the lines whose place has not been reported yet, nor any place inside it."""
-    places = [_place(line) for line in reported]
-    return [line for line in lines if not any(place.startswith(_place(line)) for place in places)]
 
 
 def _place(line):

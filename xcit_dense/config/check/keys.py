@@ -151,9 +151,9 @@ def is_known(kind) -> bool:
 def check_keys(node, path, kind, extra=()) -> list:
     """Return a finding for each key of a dict that a class or function does not accept."""
     names, rest = arguments_of(kind)
-    if rest == 'unknown':
+    if rest == 'unknown' and not is_known(kind):
         return []
-    return check_names(node, path, names | set(extra), kind.__name__, rest)
+    return check_names(node, path, names | set(extra), kind.__name__, 'rejected' if rest == 'rejected' else 'passed on')
 
 
 def check_names(node, path, names, reader, others='rejected') -> list:
