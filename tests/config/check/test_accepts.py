@@ -15,8 +15,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.hooks import LoggerHook
 from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
-from mmengine.registry import DATASETS, HOOKS, MODELS, OPTIM_WRAPPERS, RUNNERS, DefaultScope
-from mmengine.runner import Runner
+from mmengine.registry import DATASETS, HOOKS, MODELS, OPTIM_WRAPPERS, DefaultScope
 
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
@@ -94,9 +93,9 @@ class HidingHook:
 @pytest.fixture
 def with_neck(register):
     """A function that returns the tiny config with a user-defined neck; others read keys of their own meaning."""
-    owns = [type(f'Own{kind.__name__}', (kind, ), {}) for kind in (Runner, BaseDataset, OptimWrapper)]
+    owns = [type(f'Own{kind.__name__}', (kind, ), {}) for kind in (BaseDataset, OptimWrapper)]
     for registry, *kinds in ((MODELS, SharingNeck, ReadingNeck, AskingNeck), (HOOKS, OwnLoggerHook, HidingHook),
-                             *zip((RUNNERS, DATASETS, OPTIM_WRAPPERS), owns, strict=True)):
+                             *zip((DATASETS, OPTIM_WRAPPERS), owns, strict=True)):
         for kind in kinds:
             register(kind, registry)
 
@@ -111,7 +110,6 @@ def with_neck(register):
 def test_what_users_own_classes_take_is_no_finding(with_neck):
     cfg = with_neck()
     cfg.custom_hooks = [dict(type='OwnLoggerHook', intervals=3), dict(type='HidingHook', anything=1)]
-    cfg.runner_type, cfg._cfg_dict['model_wrappers_cfg'] = 'OwnRunner', dict(a=1)
     cfg.param_scheduler = [dict(type='LinearParamScheduler', param_name='eps', start_factor=0.5)]
     check_config(cfg)
     assert shared_encoder().weight.device.type == 'cpu'  # what the check builds is not what the run gets
@@ -262,6 +260,5 @@ def test_arguments_of_classes_that_are_made_in_another_way_are_unknown():
             return super().__call__()
 
     made_by_new = type('MadeByNew', (), dict(__new__=lambda cls, **kwargs: object.__new__(cls)))
-    for kind, wanted in ((Meta('MadeByMeta', (), {}), 'unknown'), (made_by_new, 'unknown'),
-                         (type('Own', (), {}), 'rejected')):
+    for kind, wanted in ((Meta('MadeByMeta', (), {}), False), (made_by_new, False), (type('Own', (), {}), True)):
         assert arguments_of(kind)[1] == wanted

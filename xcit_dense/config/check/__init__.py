@@ -1,27 +1,42 @@
-"""Find everything that is wrong with a config, before its run starts."""
+"""Find what is wrong with a config, before its run starts: the whole, its numbers, and its schedule."""
+import logging
 import re
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from mmengine import registry
-from mmengine.registry import DefaultScope
+from mmengine.logging import print_log
+from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 
 from ..._utils.text import type_name
+from ...data.datasets import LOADERS
 from ...errors import ConfigError, XCiTDenseError
 from ...tasks import learns_without_labels
-from .keys import Hint, tell
+from .keys import Hint, class_of, dicts_by_key, finding, is_known, tell, value_at
 from .parts import check_paramwise, check_parts
-from .schedule import check_schedule, find_numbers
 from .top_level import check_top_level, find_new_keys
 from .trial import check_model
 
-__all__ = ['Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
-           'find_new_keys', 'find_numbers', 'tell']
-
+__all__ = ['WARM_UP', 'Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
+           'find_new_keys', 'find_numbers', 'schedulers', 'shortened', 'tell', 'warm_up_of', 'warms_up']
 
 #: The hook that a model needs, what it does, and a config that has it.
 _HOOKS = dict(DINO=('DINOHook', 'move the teacher', '_base_/schedules/adamw_dino_300e.py'),
               DistilledClassifier=('TeacherHook', 'load the teacher', 'xcit_s12_p16_imagenet_dist.py'))
+#: Minimum values by path; an int if the value must be a whole number.
+_LEAST = {
+    **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},
+    'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
+    'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1,
+    'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.,
+    'optim_wrapper.clip_grad.max_norm': 0., 'randomness.seed': 0}
+#: Names of numbers that may be infinite: a norm that is logged but not clipped, a schedule that does not end.
+_ENDLESS = ('max_norm', 'end')
+_PROBABILITY = re.compile(r'prob|\w*drop\w*_(rate|ratio|prob)')
+#: The largest share of a run for a warm-up that is shortened.
+WARM_UP = 0.1
+#: Schedulers that raise the rate, by their names.
+_RISING = re.compile('Linear|Constant|Warmup')
 
 
 def check_config(cfg, earlier=(), action='stop'):
@@ -56,7 +71,7 @@ def explained(cfg):
     except Exception as error:
         found = _find_all(cfg) if cfg.get('config_findings') == 'warn' else ()
         named = [line for line in found if not isinstance(line, Hint)
-                 and _names(error, _place(line).rpartition('.')[2])]
+                 and _names(error, re.match(r'[\w.]*', line)[0].rpartition('.')[2])]
         if not named:
             raise
         raise ConfigError(f'the run failed because of a mistake that it warned about: {named[0]}') from error
@@ -77,7 +92,7 @@ def _find_all(cfg):
         _load_framework(scope)
         if isinstance(cfg.get('model'), dict):
             preprocessor = dict(data_preprocessor=cfg.data_preprocessor) if cfg.get('data_preprocessor') else {}
-            lines += check_model({**preprocessor, **cfg.model}, lines)
+            lines += check_model({**preprocessor, **cfg.model})
         return lines + check_parts(cfg)
 
 
@@ -99,5 +114,125 @@ def _load_framework(scope):
                 root.children[scope].import_from_location()
 
 
-def _place(line):
-    return re.match(r'[\w.]*', line)[0]
+def find_numbers(cfg) -> list:
+    """Return a finding for each value that users set, such as a batch size, that is no number or out of range.
+
+    None is no finding: it is the default of many arguments.
+    """
+    parts, findings = list(schedulers(cfg.get('param_scheduler'), 'param_scheduler')), []
+    for path, least in {**_LEAST, **{f'{path}.{name}': 0. for path, _ in parts for name in ('begin', 'end', 'T_max')}
+                        }.items():
+        name, whole, value = path.rpartition('.')[2], isinstance(least, int), value_at(cfg, path)
+        if value is None:
+            continue
+        fits = _is_number(value) and least <= value and (value < float('inf') or name in _ENDLESS)
+        if not fits or whole and value != int(value):
+            findings.append(finding(path, value, f'it must be a {"whole " * whole}number of at least {least:g}'))
+    for path, node in parts:
+        steps = node.get('milestones', [])
+        if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
+            findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
+    for part, kinds in (('model', MODELS), *((loader, TRANSFORMS) for loader in LOADERS)):
+        for path, node in dicts_by_key(cfg.get(part), part):
+            above = [key for key, value in node.items() if _PROBABILITY.fullmatch(str(key)) and _is_number(value)
+                     and value > 1]  # below 0 may be intended
+            kind = class_of(node.get('type'), kinds, cfg.get('default_scope')) if above else None
+            findings += [finding(f'{path}.{key}', node[key], 'it must be a probability, from 0 to 1') for key in above
+                         if kind is None or is_known(kind)]
+    return findings
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_schedule(cfg, epoch_length: int = None):
+    """Log a warning about schedulers that do not fit the length of the run: they do not change with it.
+
+    Only schedulers that count in the unit of the run, epochs or iterations, are compared. The shape of steps and
+    exponentials does not depend on their end, so it may be beyond the run.
+
+    Args:
+        cfg: A config without findings of `check_config`.
+        epoch_length: The iterations of an epoch, for schedulers that count iterations in a run of epochs.
+    """
+    unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+    length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
+    if length is None:
+        return  # a user-defined loop
+    lines, ends = [], []
+    for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        by_epoch, kind = node.get('by_epoch', True), str(node['type'])
+        name, run = f'{path} ({kind})', f'{length} {unit}; {_stretch(path, node, length)}'
+        warm_up = _RISING.search(kind)
+        if by_epoch != (unit == 'epochs'):
+            if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
+                lines.append(f'{name} counts epochs, but this run counts iterations: set {path}.by_epoch=False')
+            iterations = length * epoch_length if epoch_length and unit == 'epochs' else None
+            if iterations and node.get('end', 0) > iterations and not re.search('Step|Exponential', kind):
+                lines.append(f'{name} ends at iteration {node["end"]}, beyond the run of {iterations} iterations; '
+                             + _stretch(path, node, iterations))
+            if not warm_up:
+                ends.append((length, None))  # it may continue to the end
+            continue
+        end = node.get('end') or node.get('T_max') or length
+        if late := [m for m in node.get('milestones', []) if m >= length]:
+            lines.append(f'{name} has the milestones {late} beyond the run of {run}')
+        elif end > length and not re.search('Step|Exponential|Plateau', kind):
+            lines.append(f'{name} ends at {end}, beyond the run of {run}')
+        ends.append((node.get('end', length), None if late or warm_up else f'{name} ends at {end} of {run}'))
+    last, early = max(ends, default=(length, None), key=lambda pair: pair[0])
+    if last < 0.9 * length and early:
+        lines.append(early)
+    if lines:
+        print_log('the schedule does not fit the run:\n' + '\n'.join(f'  {line}' for line in lines), logger='current',
+                  level=logging.WARNING)
+
+
+def schedulers(node, path):
+    """Yield key and dict of each scheduler; there may be one, several, or several for each optimizer."""
+    return ((key, part) for key, part in dicts_by_key(node, path) if 'type' in part)
+
+
+def warms_up(node) -> bool:
+    """Whether a scheduler raises the rate from the beginning of a run until the scheduler's own end."""
+    return bool(_RISING.search(str(node['type']))) and not node.get('begin') and node.get('end') not in (
+        None, 0, float('inf'))
+
+
+def shortened(node, longest: int) -> int:
+    """Return the end of a warm-up that may last at most ``longest``, in the unit that it counts.
+
+    In mmengine a warm-up of a single step stays at its first value for ever, so none gets shorter than two steps.
+    """
+    least = 1 if node.get('convert_to_iter_based') else 2
+    return min(node['end'], max(longest, least))
+
+
+def _stretch(path, node, length):
+    """Return the options that stretch a scheduler to the length of a run."""
+    steps = node.get('milestones') or []
+    factor = length / (node.get('end') or node.get('T_max') or max(steps, default=length) / 0.9 or length)
+    values = {key: round(node[key] * factor) for key in ('T_max', 'end') if node.get(key)}
+    if steps:
+        values['milestones'] = '"[' + ','.join(str(round(step * factor)) for step in steps) + ']"'
+    return 'stretch it with --cfg-options ' + ' '.join(f'{path}.{key}={value}' for key, value in values.items())
+
+
+def warm_up_of(cfg, epoch_length: int = None):
+    """Return how long the learning rate of a run warms up.
+
+    Args:
+        cfg: The config.
+        epoch_length: The iterations of an epoch.
+
+    Returns:
+        The scheduler's place in the config, the iteration at which it ends, the iterations of the run, and the
+        iterations of one unit that it counts; None if nothing warms up, or one of the numbers is unknown.
+    """
+    length = cfg.train_cfg.get('max_iters') or (cfg.train_cfg.get('max_epochs') or 0) * (epoch_length or 0)
+    for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        unit = (epoch_length or 0) if node.get('by_epoch', True) else 1
+        if warms_up(node):
+            return (path, node['end'] * unit, length, unit) if unit and length else None
+    return None

@@ -12,12 +12,11 @@ import warnings
 import torch
 from mmengine.logging import print_log
 from mmengine.registry import MODELS
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...models import XCiTClassifier
 from .keys import Hint, class_of, finding, is_known
-from .parts import check_init, check_settings, visit
+from .parts import check_settings, visit
 
 #: Seconds until a check is given up; models are built in less than one.
 _PATIENCE = 120
@@ -25,7 +24,6 @@ _PATIENCE = 120
 _REJECTIONS = (AssertionError, KeyError, TypeError, ValueError)
 #: Words of errors about missing packages, and about processes that have not been joined yet.
 _NOT_OF_THE_CONFIG = 'install|process group|is_initialized|world_size|get_rank'
-_NORMS = (F.batch_norm, F.layer_norm, F.group_norm)
 #: A side that the strides of all levels divide.
 _SIDE = 256
 
@@ -94,7 +92,7 @@ def _no_network(*args, **kwargs):
     raise NoNetwork
 
 
-def check_model(node, reported=()) -> list:
+def check_model(node) -> list:
     """Return the findings of a model.
 
     Keys and types are compared with signatures. Then the model is built once, without memory for its parameters: a
@@ -102,28 +100,26 @@ def check_model(node, reported=()) -> list:
 
     Args:
         node: The config of the model; the default scope must be that of the run.
-        reported: Findings of other checks: they may be why the model cannot be built.
     """
     settings = [line for name in ('train_cfg', 'test_cfg') for line in check_settings(node.get(name), f'model.{name}')]
     kind = class_of(node.get('type'), MODELS)
     known = kind is not None and is_known(kind)  # others may have their own names
-    wrong, blamed = visit(node, 'model', MODELS), any(line.startswith('model.') for line in reported)
-    return check_init(node, 'model') + in_child(_on_trial, node, wrong, settings if known else [], blamed)
+    return in_child(_on_trial, node, visit(node, 'model', MODELS), settings if known else [])
 
 
-def _on_trial(node, wrong, settings, blamed):
+def _on_trial(node, wrong, settings):
     try:
         with _ParametersOnMeta():
             model = MODELS.build(copy.deepcopy(node))
     except _REJECTIONS as error:
         text = _message(error)
-        unknown = not wrong and not blamed and not re.search(_NOT_OF_THE_CONFIG, text)
-        return wrong + settings + unknown * [f'model: {text}']
+        return wrong + settings or [f'model: {text}'] * (not re.search(_NOT_OF_THE_CONFIG, text))
     except (Exception, NoNetwork):
         return wrong + settings
     if not all(is_known(type(part)) or type(part).__module__.startswith('torch') for part in model.modules()):
         settings = map(Hint, settings)  # a part of the user's may read its own settings
-    return [*settings, *_find_misfits(node, model)]
+    stored = [line for line in wrong if '.init_cfg' in line.partition(' = ')[0]]  # which building does not read
+    return [*stored, *settings, *_find_misfits(node, model)]
 
 
 class _ParametersOnMeta(TorchFunctionMode):
@@ -223,23 +219,12 @@ def _check_roi_head(node, roi_head, maps, source):
     return lines
 
 
-class _ShapesAlone(TorchFunctionMode):
-    """Skips what is slow on the meta device: norms, which change no shape, and modes of interpolation."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in _NORMS:
-            return args[0]
-        if func is F.interpolate:
-            args, kwargs = args[:3], {key: kwargs[key] for key in ('size', 'scale_factor') if key in (kwargs or {})}
-        return func(*args, **(kwargs or {}))
-
-
 def _forward(module, maps, levels=True):
     """Return what a module returns on the meta device; None if that fails or, with ``levels``, is no list of maps."""
     try:
         module.to('meta')
         module.eval()
-        with torch.no_grad(), _ShapesAlone():
+        with torch.no_grad():
             given = module(maps)
     except (Exception, NoNetwork):  # it may need data, or more than maps
         return None
