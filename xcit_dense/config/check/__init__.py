@@ -4,7 +4,6 @@ import re
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
-from mmengine import registry
 from mmengine.logging import print_log
 from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 
@@ -70,16 +69,13 @@ def explained(cfg):
         raise
     except Exception as error:
         found = _find_all(cfg) if cfg.get('config_findings') == 'warn' else ()
-        named = [line for line in found if not isinstance(line, Hint)
-                 and _names(error, re.match(r'[\w.]*', line)[0].rpartition('.')[2])]
+        keys = [(re.match(r'[\w.]*', line)[0].rpartition('.')[2], line) for line in found if not isinstance(line, Hint)]
+        # in quotes, as Python names one; ``type`` and list indices may be in any error
+        named = [line for key, line in keys if key != 'type' and not key.isdecimal()
+                 and re.search(rf'([\'"`]){re.escape(key)}\1', str(error))]
         if not named:
             raise
         raise ConfigError(f'the run failed because of a mistake that it warned about: {named[0]}') from error
-
-
-def _names(error, key):
-    """Whether an error names a key in quotes, as Python does; ``type`` and list indices may be in any error."""
-    return key != 'type' and not key.isdecimal() and bool(re.search(rf'([\'"`]){re.escape(key)}\1', str(error)))
 
 
 def _find_all(cfg):
@@ -107,11 +103,8 @@ def check_hooks(cfg):
 
 def _load_framework(scope):
     """Fill the registries of a framework: here and not in each copy of the process, as the run needs them too."""
-    with suppress(ImportError):
-        import_module(f'{scope}.registry')
-        for root in vars(registry).values():
-            if isinstance(root, registry.Registry) and scope in root.children:
-                root.children[scope].import_from_location()
+    with suppress(ImportError, AttributeError):  # mmengine itself has no such function
+        import_module(f'{scope}.utils').register_all_modules(init_default_scope=False)
 
 
 def find_numbers(cfg) -> list:
@@ -132,11 +125,11 @@ def find_numbers(cfg) -> list:
         steps = node.get('milestones', [])
         if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
             findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
-    for part, kinds in (('model', MODELS), *((loader, TRANSFORMS) for loader in LOADERS)):
+    for part, registry in (('model', MODELS), *((loader, TRANSFORMS) for loader in LOADERS)):
         for path, node in dicts_by_key(cfg.get(part), part):
             above = [key for key, value in node.items() if _PROBABILITY.fullmatch(str(key)) and _is_number(value)
                      and value > 1]  # below 0 may be intended
-            kind = class_of(node.get('type'), kinds, cfg.get('default_scope')) if above else None
+            kind = class_of(node.get('type'), registry, cfg.get('default_scope')) if above else None
             findings += [finding(f'{path}.{key}', node[key], 'it must be a probability, from 0 to 1') for key in above
                          if kind is None or is_known(kind)]
     return findings

@@ -12,6 +12,7 @@ import warnings
 import torch
 from mmengine.logging import print_log
 from mmengine.registry import MODELS
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...models import XCiTClassifier
@@ -24,6 +25,7 @@ _PATIENCE = 120
 _REJECTIONS = (AssertionError, KeyError, TypeError, ValueError)
 #: Words of errors about missing packages, and about processes that have not been joined yet.
 _NOT_OF_THE_CONFIG = 'install|process group|is_initialized|world_size|get_rank'
+_NORMS = (F.batch_norm, F.layer_norm, F.group_norm)
 #: A side that the strides of all levels divide.
 _SIDE = 256
 
@@ -219,12 +221,23 @@ def _check_roi_head(node, roi_head, maps, source):
     return lines
 
 
+class _ShapesAlone(TorchFunctionMode):
+    """Skips what is slow on the meta device: norms, which change no shape, and modes of interpolation."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in _NORMS:
+            return args[0]
+        if func is F.interpolate:
+            args, kwargs = args[:3], {key: kwargs[key] for key in ('size', 'scale_factor') if key in (kwargs or {})}
+        return func(*args, **(kwargs or {}))
+
+
 def _forward(module, maps, levels=True):
     """Return what a module returns on the meta device; None if that fails or, with ``levels``, is no list of maps."""
     try:
         module.to('meta')
         module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), _ShapesAlone():
             given = module(maps)
     except (Exception, NoNetwork):  # it may need data, or more than maps
         return None
