@@ -4,8 +4,8 @@ import pytest
 from mmengine.config import Config
 from PIL import Image
 
+from xcit_dense.config import check
 from xcit_dense.config.check import check_config, check_hooks, check_schedule
-from xcit_dense.config.check import schedule as schedule_module
 from xcit_dense.config.fit.suggesting import check_kind
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_val_loss
@@ -41,8 +41,6 @@ def test_the_detector_of_that_name_is_not_ours():
     ({'model.head.num_prototype': 9}, 'model.head.num_prototype = 9: DINOHead does not accept it; did you mean '
                                       'num_prototypes'),
     ({f'{VIEWS}.num_locals': 3}, f'{VIEWS}.num_locals = 3: MultiCrop does not accept it; did you mean num_local'),
-    ({f'{VIEWS}.local_size': 0}, 'local_size of MultiCrop must be a whole number of at least 1, got 0'),
-    ({f'{VIEWS}.global_ratio': [1, 0.4]}, 'global_ratio of MultiCrop must be two numbers'),
     ({'custom_hooks.0.momentums': 1}, 'custom_hooks.0.momentums = 1'),
     ({'custom_hooks': [dict(type='CollapseHook')]}, "nothing would move the teacher without dict(type='DINOHook')"),
     ({'custom_hooks': [dict(type='DINOHook')]}, None)])  # CollapseHook is not needed
@@ -72,7 +70,7 @@ def test_options_and_image_size_set_the_views():
 
 def test_settings_reach_all_schedules(logged):
     """Their shares of a run stay, and batch size and learning rate leave the weight decay alone."""
-    before, said = load_config(FULL), logged(schedule_module)
+    before, said = load_config(FULL), logged(check)
     cfg = load_config(FULL, settings=Settings(epochs=30))
     assert [(part.get('begin'), part['end']) for part in cfg.param_scheduler] == [(0, 3), (3, 30), (0, 30)]
     assert (cfg.custom_hooks[0].warmup, cfg.custom_hooks[0].freeze_last_layer) == (3, 1)

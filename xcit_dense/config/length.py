@@ -11,7 +11,7 @@ from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.folders import find_images, names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
-from .check.schedule import WARM_UP, schedulers, shortened, warms_up
+from .check import WARM_UP, schedulers, shortened, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.
 UNITS = dict(max_epochs='epochs', max_iters='iterations')

@@ -10,8 +10,8 @@ from .._utils.text import shown
 from ..data.datasets import LOADERS, dicts_in
 from ..errors import ConfigError
 from .augment import set_augmentation
+from .check import schedulers
 from .check.keys import changes
-from .check.schedule import schedulers
 from .image_size import set_image_size
 from .length import set_length
 

@@ -5,8 +5,8 @@ import pytest
 from mmengine.config import Config
 
 from helpers.recipes import LOADABLE
+from xcit_dense.config import check
 from xcit_dense.config.check import check_schedule
-from xcit_dense.config.check import schedule as schedule_module
 from xcit_dense.config.check.top_level import check_top_level
 from xcit_dense.config.loading import load_config
 
@@ -16,7 +16,7 @@ RETINA, UPERNET = 'retinanet_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k'
 @pytest.fixture
 def warning(logged):
     """A function that returns the warning about the schedule of a config, by default of some length and schedulers."""
-    said = logged(schedule_module)
+    said = logged(check)
 
     def warn(cfg, epochs=True, *parts, epoch_length=None):
         said.clear()

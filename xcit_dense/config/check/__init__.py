@@ -1,37 +1,49 @@
-"""Find everything that is wrong with a config, before its run starts."""
+"""Find what is wrong with a config, before its run starts: the whole, its numbers, and its schedule."""
+import logging
 import re
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
-from mmengine import registry
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.logging import print_log
+from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 
 from ..._utils.text import type_name
+from ...data.datasets import LOADERS
 from ...errors import ConfigError, XCiTDenseError
 from ...tasks import learns_without_labels
-from .keys import Hint, class_of, is_known, tell
-from .parts import check_init, check_paramwise, check_parts, check_settings
-from .schedule import check_schedule, find_numbers
-from .shapes import check_shapes
+from .keys import Hint, class_of, dicts_by_key, finding, is_known, tell, value_at
+from .parts import check_paramwise, check_parts
 from .top_level import check_top_level, find_new_keys
-from .trial import build_on_trial, in_child
+from .trial import check_model
 
-__all__ = ['Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
-           'find_new_keys', 'find_numbers', 'tell']
-
+__all__ = ['WARM_UP', 'Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
+           'find_new_keys', 'find_numbers', 'schedulers', 'shortened', 'tell', 'warm_up_of', 'warms_up']
 
 #: The hook that a model needs, what it does, and a config that has it.
 _HOOKS = dict(DINO=('DINOHook', 'move the teacher', '_base_/schedules/adamw_dino_300e.py'),
               DistilledClassifier=('TeacherHook', 'load the teacher', 'xcit_s12_p16_imagenet_dist.py'))
+#: Minimum values by path; an int if the value must be a whole number.
+_LEAST = {
+    **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},
+    'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
+    'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1,
+    'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.,
+    'optim_wrapper.clip_grad.max_norm': 0., 'randomness.seed': 0}
+#: Names of numbers that may be infinite: a norm that is logged but not clipped, a schedule that does not end.
+_ENDLESS = ('max_norm', 'end')
+_PROBABILITY = re.compile(r'prob|\w*drop\w*_(rate|ratio|prob)')
+#: The largest share of a run for a warm-up that is shortened.
+WARM_UP = 0.1
+#: Schedulers that raise the rate, by their names.
+_RISING = re.compile('Linear|Constant|Warmup')
 
 
 def check_config(cfg, earlier=(), action='stop'):
     """Check a config before its runner is built.
 
-    The model, the transforms and the schedulers are built on trial, in a separate process and without memory for
-    parameters, so that their constructors report wrong arguments. A forward pass shows which feature maps backbone and
-    neck return. Data sets, hooks and other parts that cannot be built without side effects are not built: their keys
-    are compared with signatures.
+    The keys of every part are compared with the signature of its class. The model is built once, in a separate process
+    and without memory for parameters, and its forward pass shows whether the channels and strides of its parts fit.
+    Other values that a constructor rejects are its own error, when the run builds that part.
 
     Args:
         cfg: The config, after its custom imports (`load_config` does them).
@@ -41,7 +53,7 @@ def check_config(cfg, earlier=(), action='stop'):
     Raises:
         ConfigError: It lists all findings except hints, each with path, value and fix.
     """
-    tell([*earlier, *_find_all(cfg, earlier)], action)
+    tell([*earlier, *_find_all(cfg)], action)
 
 
 @contextmanager
@@ -57,19 +69,16 @@ def explained(cfg):
         raise
     except Exception as error:
         found = _find_all(cfg) if cfg.get('config_findings') == 'warn' else ()
-        named = [line for line in found if not isinstance(line, Hint)
-                 and _names(error, _place(line).rpartition('.')[2])]
+        keys = [(re.match(r'[\w.]*', line)[0].rpartition('.')[2], line) for line in found if not isinstance(line, Hint)]
+        # in quotes, as Python names one; ``type`` and list indices may be in any error
+        named = [line for key, line in keys if key != 'type' and not key.isdecimal()
+                 and re.search(rf'([\'"`]){re.escape(key)}\1', str(error))]
         if not named:
             raise
         raise ConfigError(f'the run failed because of a mistake that it warned about: {named[0]}') from error
 
 
-def _names(error, key):
-    """Whether an error names a key in quotes, as Python does; ``type`` and list indices may be in any error."""
-    return key != 'type' and not key.isdecimal() and bool(re.search(rf'([\'"`]){re.escape(key)}\1', str(error)))
-
-
-def _find_all(cfg, earlier=()):
+def _find_all(cfg):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
@@ -77,8 +86,10 @@ def _find_all(cfg, earlier=()):
     scope = cfg.get('default_scope') or 'mmengine'
     with DefaultScope.overwrite_default_scope(scope):
         _load_framework(scope)
-        lines += _others(in_child(_check_by_building, cfg), [*earlier, *lines])
-    return lines
+        if isinstance(cfg.get('model'), dict):
+            preprocessor = dict(data_preprocessor=cfg.data_preprocessor) if cfg.get('data_preprocessor') else {}
+            lines += check_model({**preprocessor, **cfg.model})
+        return lines + check_parts(cfg)
 
 
 def check_hooks(cfg):
@@ -92,45 +103,129 @@ def check_hooks(cfg):
 
 def _load_framework(scope):
     """Fill the registries of a framework: here and not in each copy of the process, as the run needs them too."""
-    with suppress(ImportError):
-        import_module(f'{scope}.registry')
-        for root in vars(registry).values():
-            if isinstance(root, registry.Registry) and scope in root.children:
-                root.children[scope].import_from_location()
+    with suppress(ImportError, AttributeError):  # mmengine itself has no such function
+        import_module(f'{scope}.utils').register_all_modules(init_default_scope=False)
 
 
-def _check_by_building(cfg):
-    findings = _check_model(cfg)
-    return findings + _others(check_parts(cfg), findings)
+def find_numbers(cfg) -> list:
+    """Return a finding for each value that users set, such as a batch size, that is no number or out of range.
+
+    None is no finding: it is the default of many arguments.
+    """
+    parts, findings = list(schedulers(cfg.get('param_scheduler'), 'param_scheduler')), []
+    for path, least in {**_LEAST, **{f'{path}.{name}': 0. for path, _ in parts for name in ('begin', 'end', 'T_max')}
+                        }.items():
+        name, whole, value = path.rpartition('.')[2], isinstance(least, int), value_at(cfg, path)
+        if value is None:
+            continue
+        fits = _is_number(value) and least <= value and (value < float('inf') or name in _ENDLESS)
+        if not fits or whole and value != int(value):
+            findings.append(finding(path, value, f'it must be a {"whole " * whole}number of at least {least:g}'))
+    for path, node in parts:
+        steps = node.get('milestones', [])
+        if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
+            findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
+    for part, registry in (('model', MODELS), *((loader, TRANSFORMS) for loader in LOADERS)):
+        for path, node in dicts_by_key(cfg.get(part), part):
+            above = [key for key, value in node.items() if _PROBABILITY.fullmatch(str(key)) and _is_number(value)
+                     and value > 1]  # below 0 may be intended
+            kind = class_of(node.get('type'), registry, cfg.get('default_scope')) if above else None
+            findings += [finding(f'{path}.{key}', node[key], 'it must be a probability, from 0 to 1') for key in above
+                         if kind is None or is_known(kind)]
+    return findings
 
 
-def _check_model(cfg):
-    model = cfg.get('model')
-    if not isinstance(model, dict):
-        return []
-    model = dict(model)
-    if cfg.get('data_preprocessor'):
-        model.setdefault('data_preprocessor', cfg.data_preprocessor)
-    built, findings = build_on_trial(model, MODELS, 'model')
-    findings += check_init(model, 'model')
-    kind = class_of(model.get('type'), MODELS)
-    if kind is not None and is_known(kind):  # others may have their own names
-        settings = [line for name in ('train_cfg', 'test_cfg')
-                    for line in check_settings(model.get(name), f'model.{name}')]
-        findings += map(Hint, settings) if built is not None and _has_own_parts(built) else settings
-    return findings + (check_shapes(model, built) if built is not None else [])
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _has_own_parts(model):
-    """Whether a part of a model is neither from a known package nor from torch; it may read its own settings."""
-    return not all(is_known(type(module)) or type(module).__module__.startswith('torch') for module in model.modules())
+def check_schedule(cfg, epoch_length: int = None):
+    """Log a warning about schedulers that do not fit the length of the run: they do not change with it.
+
+    Only schedulers that count in the unit of the run, epochs or iterations, are compared. The shape of steps and
+    exponentials does not depend on their end, so it may be beyond the run.
+
+    Args:
+        cfg: A config without findings of `check_config`.
+        epoch_length: The iterations of an epoch, for schedulers that count iterations in a run of epochs.
+    """
+    unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+    length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
+    if length is None:
+        return  # a user-defined loop
+    lines, ends = [], []
+    for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        by_epoch, kind = node.get('by_epoch', True), str(node['type'])
+        name, run = f'{path} ({kind})', f'{length} {unit}; {_stretch(path, node, length)}'
+        warm_up = _RISING.search(kind)
+        if by_epoch != (unit == 'epochs'):
+            if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
+                lines.append(f'{name} counts epochs, but this run counts iterations: set {path}.by_epoch=False')
+            iterations = length * epoch_length if epoch_length and unit == 'epochs' else None
+            if iterations and node.get('end', 0) > iterations and not re.search('Step|Exponential', kind):
+                lines.append(f'{name} ends at iteration {node["end"]}, beyond the run of {iterations} iterations; '
+                             + _stretch(path, node, iterations))
+            if not warm_up:
+                ends.append((length, None))  # it may continue to the end
+            continue
+        end = node.get('end') or node.get('T_max') or length
+        if late := [m for m in node.get('milestones', []) if m >= length]:
+            lines.append(f'{name} has the milestones {late} beyond the run of {run}')
+        elif end > length and not re.search('Step|Exponential|Plateau', kind):
+            lines.append(f'{name} ends at {end}, beyond the run of {run}')
+        ends.append((node.get('end', length), None if late or warm_up else f'{name} ends at {end} of {run}'))
+    last, early = max(ends, default=(length, None), key=lambda pair: pair[0])
+    if last < 0.9 * length and early:
+        lines.append(early)
+    if lines:
+        print_log('the schedule does not fit the run:\n' + '\n'.join(f'  {line}' for line in lines), logger='current',
+                  level=logging.WARNING)
 
 
-def _others(lines, reported):
-    """Return the lines whose place has not been reported yet, nor any place inside it."""
-    places = [_place(line) for line in reported]
-    return [line for line in lines if not any(place.startswith(_place(line)) for place in places)]
+def schedulers(node, path):
+    """Yield key and dict of each scheduler; there may be one, several, or several for each optimizer."""
+    return ((key, part) for key, part in dicts_by_key(node, path) if 'type' in part)
 
 
-def _place(line):
-    return re.match(r'[\w.]*', line)[0]
+def warms_up(node) -> bool:
+    """Whether a scheduler raises the rate from the beginning of a run until the scheduler's own end."""
+    return bool(_RISING.search(str(node['type']))) and not node.get('begin') and node.get('end') not in (
+        None, 0, float('inf'))
+
+
+def shortened(node, longest: int) -> int:
+    """Return the end of a warm-up that may last at most ``longest``, in the unit that it counts.
+
+    In mmengine a warm-up of a single step stays at its first value for ever, so none gets shorter than two steps.
+    """
+    least = 1 if node.get('convert_to_iter_based') else 2
+    return min(node['end'], max(longest, least))
+
+
+def _stretch(path, node, length):
+    """Return the options that stretch a scheduler to the length of a run."""
+    steps = node.get('milestones') or []
+    factor = length / (node.get('end') or node.get('T_max') or max(steps, default=length) / 0.9 or length)
+    values = {key: round(node[key] * factor) for key in ('T_max', 'end') if node.get(key)}
+    if steps:
+        values['milestones'] = '"[' + ','.join(str(round(step * factor)) for step in steps) + ']"'
+    return 'stretch it with --cfg-options ' + ' '.join(f'{path}.{key}={value}' for key, value in values.items())
+
+
+def warm_up_of(cfg, epoch_length: int = None):
+    """Return how long the learning rate of a run warms up.
+
+    Args:
+        cfg: The config.
+        epoch_length: The iterations of an epoch.
+
+    Returns:
+        The scheduler's place in the config, the iteration at which it ends, the iterations of the run, and the
+        iterations of one unit that it counts; None if nothing warms up, or one of the numbers is unknown.
+    """
+    length = cfg.train_cfg.get('max_iters') or (cfg.train_cfg.get('max_epochs') or 0) * (epoch_length or 0)
+    for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
+        unit = (epoch_length or 0) if node.get('by_epoch', True) else 1
+        if warms_up(node):
+            return (path, node['end'] * unit, length, unit) if unit and length else None
+    return None

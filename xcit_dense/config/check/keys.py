@@ -7,16 +7,12 @@ import inspect
 import logging
 import re
 
-from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
-from mmengine.utils import ManagerMixin
 
 from ..._utils.text import did_you_mean, nearest, shown
 from ...errors import ConfigError
 from ...weights.contents import config_of_checkpoint
 
-#: Passes its ``**kwargs`` to the runner's `save_checkpoint`, which rejects them: the run would fail when it saves.
-_CLOSED = (CheckpointHook, )
 #: Packages whose classes handle their arguments in the ways known here; others may do anything.
 _PACKAGES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'xcit_dense')
 
@@ -107,40 +103,26 @@ def class_of(kind, registry, scope=None):
 
 
 def arguments_of(kind):
-    """Return the arguments of a class or function, and what happens to other arguments.
+    """Return the names of the arguments of a class or function, and whether it certainly rejects all others.
 
-    Args:
-        kind: The class or function.
-
-    Returns:
-        A set of names; and what happens to others: they are 'rejected', or 'passed on' as ``**kwargs`` to a base that
-        accepts no more (so they are rejected unless they are ignored), or it is 'unknown'.
+    It does not if ``**kwargs`` are passed on, a decorator may rename arguments, or the class is made in another way.
     """
-    if not inspect.isclass(kind):
-        owners = [(None, kind)]
-    else:
-        owners = [(owner, vars(owner)['__init__']) for owner in kind.__mro__ if '__init__' in vars(owner)]
-    names, rest = set(), 'rejected'
-    if inspect.isclass(kind) and (type(kind).__call__ is not type.__call__ or kind.__new__ is not object.__new__):
-        rest = 'unknown'
-    elif inspect.isclass(kind) and issubclass(kind, ManagerMixin):
-        names = {'name'}
-    for owner, function in owners:
-        if owner is object:
-            return names, rest if rest == 'rejected' else 'unknown'
+    is_class = inspect.isclass(kind)
+    functions = [vars(owner)['__init__'] for owner in kind.__mro__ if '__init__' in vars(owner)] if is_class else [kind]
+    names, closed = set(), not is_class or type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
+    for function in functions:
+        if function is object.__init__:
+            break
         try:
             parameters = inspect.signature(function).parameters.values()
         except (TypeError, ValueError):
-            return names, 'unknown'
+            return names, False
         names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {'self'}
-        if owner and hasattr(function, '__wrapped__'):
-            rest = 'unknown'  # a decorator may rename arguments
-        elif owner and not is_known(owner) and any(p.kind is p.VAR_KEYWORD for p in parameters):
-            rest = 'unknown'  # it may read its own keys from them
-        if owner in _CLOSED or not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return names, rest
-        rest = 'unknown' if rest == 'unknown' else 'passed on'
-    return names, 'unknown'
+        closed = closed and not (is_class and hasattr(function, '__wrapped__'))
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+        closed = False
+    return names, closed
 
 
 def is_known(kind) -> bool:
@@ -148,12 +130,16 @@ def is_known(kind) -> bool:
     return kind.__module__.partition('.')[0] in _PACKAGES
 
 
-def check_keys(node, path, kind, extra=()) -> list:
-    """Return a finding for each key of a dict that a class or function does not accept."""
-    names, rest = arguments_of(kind)
-    if rest == 'unknown':
+def check_keys(node, path, kind, extra=(), strict=False) -> list:
+    """Return a finding for each key of a dict that a class or function does not accept.
+
+    Where others may be accepted, only those that are nearly its arguments are; a class of the user's may read any.
+    ``strict``: what classes of this kind pass on, their bases reject.
+    """
+    names, closed = arguments_of(kind)
+    if not closed and not is_known(kind):
         return []
-    return check_names(node, path, names | set(extra), kind.__name__, rest)
+    return check_names(node, path, names | set(extra), kind.__name__, 'rejected' if closed or strict else 'passed on')
 
 
 def check_names(node, path, names, reader, others='rejected') -> list:

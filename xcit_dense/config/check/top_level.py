@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from ..._utils.text import counted, shown
-from .keys import Hint, children_of, class_of, finding, is_known, meant_by
+from .keys import Hint, children_of, finding, meant_by
 
 #: Keys that mmengine's runner reads in addition to its arguments, or that its registry, `load_config` or a tool reads.
 _TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'config_findings', 'custom_imports',
@@ -45,8 +44,6 @@ def check_top_level(cfg) -> list:
     """
     known = known_names(cfg)
     whole = [text for _, text in files_of(cfg) if not re.search(r'^(_base_\s*=|with read_base)', text, re.M)]
-    runner = class_of(cfg.get('runner_type', 'Runner'), RUNNERS)
-    knows_runner = runner is None or is_known(runner)  # another may read its own names
     findings = []
     for name, value in cfg.items():
         if name in known or _uses(cfg.text or '', name):
@@ -59,7 +56,7 @@ def check_top_level(cfg) -> list:
             if not any(_holds(cfg[other], value) for other in cfg if other != name):
                 findings.append(Hint(finding(name, value, 'nothing reads it since version 2 of the frameworks; use '
                                              f'{_OLD[name]} instead')))
-        elif knows_runner:
+        else:
             findings.append(finding(name, value, 'nothing reads it', name, known))
     return findings + _find_late(cfg, known)
 

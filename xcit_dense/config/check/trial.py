@@ -1,4 +1,4 @@
-"""Build a part of a config on trial, in a separate process, and report what its constructors reject."""
+"""Build the model of a config on trial, in a separate process: do the channels and strides of its parts fit?"""
 import copy
 import gc
 import logging
@@ -8,16 +8,16 @@ import re
 import socket
 import traceback
 import warnings
-from contextlib import nullcontext
-from importlib import import_module
 
 import torch
-from mmengine import registry as R
 from mmengine.logging import print_log
+from mmengine.registry import MODELS
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..._utils.text import nearest
-from .keys import arguments_of, class_of, dicts_by_key, finding
+from ...models import XCiTClassifier
+from .keys import Hint, class_of, finding, is_known
+from .parts import check_settings, visit
 
 #: Seconds until a check is given up; models are built in less than one.
 _PATIENCE = 120
@@ -25,7 +25,9 @@ _PATIENCE = 120
 _REJECTIONS = (AssertionError, KeyError, TypeError, ValueError)
 #: Words of errors about missing packages, and about processes that have not been joined yet.
 _NOT_OF_THE_CONFIG = 'install|process group|is_initialized|world_size|get_rank'
-_MOST = 50
+_NORMS = (F.batch_norm, F.layer_norm, F.group_norm)
+#: A side that the strides of all levels divide.
+_SIDE = 256
 
 
 class NoNetwork(BaseException):
@@ -92,31 +94,34 @@ def _no_network(*args, **kwargs):
     raise NoNetwork
 
 
-def build_on_trial(node, registry, path):
-    """Build a part of a config without memory for its parameters; call it in `in_child`, as it has other side effects.
+def check_model(node) -> list:
+    """Return the findings of a model.
 
-    After a rejected key is removed or a misspelt type corrected, the part is built again, so that all are reported.
+    Keys and types are compared with signatures. Then the model is built once, without memory for its parameters: a
+    model that is accepted has no wrong keys, and its forward pass shows whether its parts fit together.
 
     Args:
-        node: The part.
-        registry: mmengine's registry for it; the default scope must be that of the run.
-        path: The place of the part in the config.
-
-    Returns:
-        What was built, or None if it cannot be built; and the findings.
+        node: The config of the model; the default scope must be that of the run.
     """
-    node, findings = copy.deepcopy(node), []
-    while len(findings) < _MOST:
-        built, error = _try(node, registry, _ParametersOnMeta())
-        if error and not isinstance(error, (*_REJECTIONS, NoNetwork)):  # it may read its parameters
-            built, error = _try(node, registry)
-        if not isinstance(error, _REJECTIONS):
-            return built, findings
-        line = _remove_key(error, node, path, registry) or _correct_type(error, node, path)
-        if line is None:
-            return None, findings + _explain(error, node, path, registry)
-        findings.append(line)
-    return None, findings
+    settings = [line for name in ('train_cfg', 'test_cfg') for line in check_settings(node.get(name), f'model.{name}')]
+    kind = class_of(node.get('type'), MODELS)
+    known = kind is not None and is_known(kind)  # others may have their own names
+    return in_child(_on_trial, node, visit(node, 'model', MODELS), settings if known else [])
+
+
+def _on_trial(node, wrong, settings):
+    try:
+        with _ParametersOnMeta():
+            model = MODELS.build(copy.deepcopy(node))
+    except _REJECTIONS as error:
+        text = _message(error)
+        return wrong + settings or [f'model: {text}'] * (not re.search(_NOT_OF_THE_CONFIG, text))
+    except (Exception, NoNetwork):
+        return wrong + settings
+    if not all(is_known(type(part)) or type(part).__module__.startswith('torch') for part in model.modules()):
+        settings = map(Hint, settings)  # a part of the user's may read its own settings
+    stored = [line for line in wrong if '.init_cfg' in line.partition(' = ')[0]]  # which building does not read
+    return [*stored, *settings, *_find_misfits(node, model)]
 
 
 class _ParametersOnMeta(TorchFunctionMode):
@@ -126,84 +131,153 @@ class _ParametersOnMeta(TorchFunctionMode):
         return func(*args, **dict(kwargs or {}, device='meta') if func is torch.empty else kwargs or {})
 
 
-def _try(node, registry, context=None):
-    try:
-        with context or nullcontext():
-            return registry.build(copy.deepcopy(node)), None
-    except (Exception, NoNetwork) as error:
-        return None, error
+def _message(error):
+    """Return the class whose constructor failed, with the error's message or else the line that raised it."""
+    text = ' '.join(str(error.args[0] if error.args else '').split())
+    text = text or f'its constructor fails at {traceback.extract_tb(error.__traceback__)[-1].line!r}'
+    owners = [frame.f_locals['self'] for frame, _ in traceback.walk_tb(error.__traceback__)
+              if frame.f_code.co_name == '__init__' and 'self' in frame.f_locals]
+    return text if '__init__()' in text or not owners else f'{type(owners[-1]).__name__}: {text}'
 
 
-def _remove_key(error, node, path, registry):
-    """Remove a key that a constructor does not accept; return the finding, or None for other errors."""
-    match = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
-    if not match:
-        return None
-    owner, key = match.groups()
-    places = [(_class_of(part.get('type'), registry), place, part) for place, part in dicts_by_key(node, path)
-              if key in part]
-    if not places:
-        return None
-    # that of the class or of one derived from it; otherwise of one that passes the key on
-    kind, place, part = next((found for found in places if owner in [
-        base.__name__ for base in getattr(found[0], '__mro__', ())]), places[0])
-    names = arguments_of(kind)[0] if kind else set()
-    reader, names = (owner, ()) if key in names or not kind else (kind.__name__, names)
-    return finding(f'{place}.{key}', part.pop(key), f'{reader} does not accept it', key, names)
+def _find_misfits(node, model) -> list:
+    """Compare what each part of a model returns with what the next one accepts.
 
+    Forward passes on the meta device, which compute only shapes, show what backbone and neck return and whether the
+    heads accept it. Channels are a finding only if a forward pass fails: each part may use its settings as it likes.
 
-def _class_of(kind, registry):
-    """Return the class of a type; layers and ops are built without mmengine, from other registries."""
-    return class_of(kind, registry) or class_of(kind, R.MODELS) or class_of(kind, R.TASK_UTILS) or getattr(
-        import_module('mmcv.ops'), str(kind), None)
-
-
-def _correct_type(error, node, path):
-    """Correct a type that is not registered; return the finding, or None if no name is like it, or for other errors."""
-    match = re.match(r"'(\S+) is not in the \S+::(.+) registry\.", str(error))
-    places = [(place, part) for place, part in dicts_by_key(node, path) if match and part.get('type') == match[1]]
-    registry = next((found for found in vars(R).values() if isinstance(found, R.Registry) and places
-                     and found.name == match[2]), None)
-    if registry is None:
-        return None
-    (place, part), *_ = places
-    part['type'] = next(iter(nearest(match[1].rpartition('.')[2], _names_in(registry))), None)
-    return unknown_type(f'{place}.type', match[1], registry) if part['type'] else None
-
-
-def unknown_type(path, name, registry):
-    """Return the finding of a type that is not in a registry."""
-    return finding(path, name, f'there is no such {registry.name}; your own type must be registered by a module in '
-                   'custom_imports', str(name).rpartition('.')[2], _names_in(registry))
-
-
-def _names_in(registry):
-    """Return the names in the registry of the default scope and in those above it."""
-    names = set()
-    with registry.switch_scope_and_registry(None) as inner:
-        while inner is not None:
-            names |= set(inner.module_dict)
-            inner = inner.parent
-    return names
-
-
-def _explain(error, node, path, registry):
-    """Return the finding for the error of a constructor, with the key that it names; none if the trial is the reason.
-
-    Its place is the innermost part that fails alone in the same way.
+    Args:
+        node: The config of the model.
+        model: The built model; it is moved to the meta device.
     """
-    text = _message(error)
-    for place, part in reversed([*dicts_by_key(node, path)]):
-        if 'type' in part and not re.search(_NOT_OF_THE_CONFIG, text):
-            again = _try(part, registry)[1]
-            if again and _message(again) == text:
-                key = next((word for word in re.findall(r'\w+', text) if word in part and word != 'type'), None)
-                return [finding(f'{place}.{key}', part[key], text) if key else f'{place}: {text}']
+    backbone, neck = getattr(model, 'backbone', None), node.get('neck')
+    if isinstance(backbone, XCiTClassifier):  # mixed labels have an entry for each logit
+        labels = (node.get('data_preprocessor') or {}).get('num_classes') if node.get('train_cfg') else None
+        return _compare(labels, backbone.num_classes, 'model.data_preprocessor.num_classes', 'the backbone')
+    maps, source, lines = _forward(backbone, torch.empty(1, 3, _SIDE, _SIDE, device='meta')), 'the backbone', []
+    if maps and getattr(model, 'neck', None) is not None:
+        given, channels = _forward(model.neck, maps), [m.shape[1] for m in maps]
+        if isinstance(neck, dict):
+            if given is None and isinstance(neck.get('in_channels'), (list, tuple)):  # some use only one of the maps
+                lines += _compare(neck['in_channels'], channels, 'model.neck.in_channels', source)
+            if str(neck['type']).endswith('Feature2Pyramid'):  # transposed convolutions accept all on the meta device
+                lines += _compare(neck.get('embed_dim'), _channels(maps), 'model.neck.embed_dim', source)
+        maps, source = None if lines else given, 'the neck'
+    for name in ('rpn_head', 'bbox_head', 'decode_head', 'auxiliary_head'):
+        for part, head, path in _each(node, model, name, 'model') if maps else ():
+            check = _check_decode_head if hasattr(head, 'in_index') else _check_dense_head
+            lines += check(part, head, path, maps, source)
+    if isinstance(node.get('roi_head'), dict) and not node['roi_head'].get('shared_head'):
+        lines += _check_roi_head(node['roi_head'], model.roi_head, maps, source)
+    return lines
+
+
+def _check_dense_head(node, head, path, maps, source):
+    """Check the head of an RPN or of a detector of one stage, with anchors or points."""
+    if not hasattr(head, 'prior_generator'):
+        return []
+    lines = []
+    if isinstance(node.get('in_channels'), int) and _forward(head, maps, levels=False) is None:
+        lines = _compare(node['in_channels'], _channels(maps), f'{path}.in_channels', source)
+    inner = next((name for name in ('anchor_generator', 'prior_generator') if name in node), None)
+    strides, path = (node[inner].get('strides'), f'{path}.{inner}') if inner else (node.get('strides'), path)
+    return lines + (_compare_strides(strides, maps, f'{path}.strides', source) if strides else [])
+
+
+def _check_decode_head(node, head, path, maps, source):
+    """Check channels, indices and strides of a head of mmseg."""
+    several = isinstance(head.in_index, (list, tuple))
+    indices = head.in_index if several else [head.in_index]
+    if not all(isinstance(i, int) and -len(maps) <= i < len(maps) for i in indices):
+        return [finding(f'{path}.in_index', head.in_index, f'{source} returns {len(maps)} maps, 0 to {len(maps) - 1}')]
+    given = [maps[i].shape[1] for i in indices]
+    if _forward(head, maps, levels=False) is None:
+        return _compare(node.get('in_channels'), given if several else given[0], f'{path}.in_channels', source)
+    strides, known = node.get('feature_strides'), [_stride(maps[i]) for i in indices]
+    # the head looks at how the strides relate
+    if type(head).__name__ == 'FPNHead' and [s / strides[0] for s in strides] != [s / known[0] for s in known]:
+        return [finding(f'{path}.feature_strides', strides, f'the maps have the strides {known}')]
     return []
 
 
-def _message(error):
-    """Return the message of an error or, without one, the line that raised it."""
-    text = ' '.join(str(error.args[0] if error.args else '').split())
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return text or f'its constructor fails at {last.line or last.name!r}'
+def _check_roi_head(node, roi_head, maps, source):
+    """Check RoI extractors against the maps and the heads against their extractors."""
+    lines = []
+    for part in ('bbox', 'mask'):
+        name = f'{part}_roi_extractor' if isinstance(node.get(f'{part}_roi_extractor'), dict) else 'bbox_roi_extractor'
+        extractor = next((built for _, built, _ in _each(node, roi_head, name, 'model.roi_head')), None)
+        if type(extractor).__name__ != 'SingleRoIExtractor':
+            continue
+        strides, channels, size = extractor.featmap_strides, extractor.out_channels, extractor.roi_layers[0].output_size
+        if maps and name.startswith(part):
+            path, used = f'model.roi_head.{name}', maps[:len(strides)]
+            lines += _compare_strides(strides, used, f'{path}.featmap_strides', source)
+            lines += _compare(channels, _channels(used), f'{path}.out_channels', source)
+        for head_node, head, path in _each(node, roi_head, f'{part}_head', 'model.roi_head'):
+            if _forward(head, torch.empty(1, channels, *size, device='meta'), levels=False) is None:
+                lines += _compare(head_node.get('in_channels'), channels, f'{path}.in_channels', 'its RoI extractor')
+                if part == 'bbox':
+                    lines += _compare(head.roi_feat_size[0], size[0], f'{path}.roi_feat_size', 'its RoI extractor')
+    return lines
+
+
+class _ShapesAlone(TorchFunctionMode):
+    """Skips what is slow on the meta device: norms, which change no shape, and modes of interpolation."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in _NORMS:
+            return args[0]
+        if func is F.interpolate:
+            args, kwargs = args[:3], {key: kwargs[key] for key in ('size', 'scale_factor') if key in (kwargs or {})}
+        return func(*args, **(kwargs or {}))
+
+
+def _forward(module, maps, levels=True):
+    """Return what a module returns on the meta device; None if that fails or, with ``levels``, is no list of maps."""
+    try:
+        module.to('meta')
+        module.eval()
+        with torch.no_grad(), _ShapesAlone():
+            given = module(maps)
+    except (Exception, NoNetwork):  # it may need data, or more than maps
+        return None
+    given = [given] if isinstance(given, torch.Tensor) else given
+    are_maps = isinstance(given, (list, tuple)) and all(isinstance(m, torch.Tensor) and m.ndim == 4 for m in given)
+    return given if are_maps or not levels else None
+
+
+def _each(node, model, name, path):
+    """Yield config, module and path of a part, or of each part of a list."""
+    parts, built = node.get(name), getattr(model, name, None)
+    modules = list(built) if isinstance(built, torch.nn.ModuleList) else [built]
+    if isinstance(parts, dict) and modules and built is not None:
+        yield parts, modules[0], f'{path}.{name}'  # one config may be for several stages
+    elif isinstance(parts, (list, tuple)):
+        yield from ((part, module, f'{path}.{name}.{i}')
+                    for i, (part, module) in enumerate(zip(parts, modules, strict=False)))
+
+
+def _compare(wanted, given, path, source):
+    wanted = list(wanted) if isinstance(wanted, (list, tuple)) else wanted
+    return [] if None in (wanted, given) or wanted == given else [
+        finding(path, wanted, f'{source} returns {given}; set it to {given}')]
+
+
+def _compare_strides(strides, maps, path, source):
+    plain = [s[0] if isinstance(s, (list, tuple)) and len(set(s)) == 1 else s for s in strides]
+    # a map of one pixel has any stride; small images that it does not divide nearly halve or double one
+    if len(plain) == len(maps) and all(m.shape[3] == 1 or isinstance(s, (int, float)) and 0.5 < s / _stride(m) < 2
+                                       for s, m in zip(plain, maps, strict=True)):
+        return []
+    return [finding(path, plain, f'the maps of {source} have the strides {[_stride(m) for m in maps]}')]
+
+
+def _channels(maps):
+    """Return the channels that all maps have, or None."""
+    channels = {m.shape[1] for m in maps}
+    return channels.pop() if len(channels) == 1 else None
+
+
+def _stride(feature_map):
+    stride = _SIDE / feature_map.shape[3]
+    return int(stride) if stride == int(stride) else stride

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ..._utils.text import counted
 from ...tasks import task_of
-from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
+from ..check import WARM_UP, schedulers, shortened, warm_up_of
 from .detection import factor_for_objects, fit_detector, look_at_objects
 from .geometry import RARE, named_classes
 from .maps import factor_for_maps, look_at_maps, measure_maps

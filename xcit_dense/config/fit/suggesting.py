@@ -9,9 +9,9 @@ from ..._utils.text import counted, shown
 from ...data.datasets import LOADERS, datasets
 from ...errors import ConfigError, DataError
 from ...tasks import task_of
+from ..check import WARM_UP, schedulers, shortened, warm_up_of
 from ..check.keys import changes as differences
 from ..check.keys import value_at as at
-from ..check.schedule import WARM_UP, schedulers, shortened, warm_up_of
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, set_length
 from ..loading import read_config
