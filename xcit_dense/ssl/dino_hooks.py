@@ -6,8 +6,8 @@ from mmengine.runner import EpochBasedTrainLoop
 from torch.nn.utils import clip_grad_norm_
 
 from .._utils.text import counted
+from ..data.batches import unwrapped
 from ..errors import ConfigError
-from ..train.sharding import unwrapped
 from .dino import DINO, cosine, linear
 
 #: What a collapse is and what helps, by its kind.

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from .._utils.text import counted
 from ..compat.mmengine_private import is_resumed
+from ..data.batches import unwrapped
 from ..errors import ConfigError
 from ..train.randomness import isolated_random_state
-from ..train.sharding import unwrapped
 from ..weights import load_model
 from .teacher import TeacherOptions, build_teacher, load_teacher
 

@@ -6,10 +6,9 @@ import torch
 from mmengine.dist import all_gather
 from mmengine.registry import DATASETS
 
+from ..data.batches import step_by_size, unwrapped
 from ..errors import CheckpointError, DataError
-from ..train.batches import step_by_size
 from ..train.loaders import Around, ResumableLoader, file_of
-from ..train.sharding import unwrapped
 from ..weights import find_state_dict, read_checkpoint
 from ..weights.layouts import Contents
 

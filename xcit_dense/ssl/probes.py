@@ -10,7 +10,7 @@ from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 
 from .._utils.text import counted
-from ..train.sharding import unwrapped
+from ..data.batches import unwrapped
 from .dino import cosine
 from .features import Features, seed_of, with_progress
 

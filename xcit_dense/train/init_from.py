@@ -14,13 +14,13 @@ from mmengine.registry import DATASETS, MODELS
 
 from .._utils.text import counted, listed
 from ..config.check.keys import class_of
+from ..data.batches import unwrapped
 from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
 from ..weights import load_model
 from ..weights.load import fit_channels, load_strictly, state_for
 from ..weights.zoo import PREFIX
 from .randomness import isolated_random_state
-from .sharding import unwrapped
 
 #: Data sets of the published models, which have no class names, by the first word of their short names.
 _PUBLISHED = dict(maskrcnn='CocoDataset', semfpn='ADE20KDataset', upernet='ADE20KDataset')

@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader
 
 from .._utils.text import counted, first_line
 from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
+from ..data.batches import unwrapped
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
 from .loaders import ResumableLoader, explain
 from .randomness import random_state, set_random_state
 from .saving import DenseCheckpointHook
-from .sharding import unwrapped
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

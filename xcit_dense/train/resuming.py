@@ -14,10 +14,10 @@ from .._utils.text import counted
 from ..compat.mmengine_private import awaits_gradients
 from ..config.check.keys import differences
 from ..config.check.top_level import option_for
+from ..data.batches import unwrapped
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, newest_checkpoint
 from ..weights.files import checkpoints_in
-from .sharding import unwrapped
 
 #: Settings that may differ from those of the resumed run: places, and what is reported.
 _PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings')

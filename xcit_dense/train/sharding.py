@@ -8,12 +8,12 @@ under plain names, so a run can be resumed with or without sharding.
 import re
 
 from mmengine.hooks import EMAHook
-from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.optim import AmpOptimWrapper
 from mmengine.registry import FUNCTIONS, MODEL_WRAPPERS
 from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
+from ..data.batches import is_sharded, unwrapped
 from ..errors import ConfigError
 from ..models import XCABlock
 from .hooks import CompileHook
@@ -30,11 +30,6 @@ def asks_for_sharding(wrapper_cfg) -> bool:
     kind = (wrapper_cfg or {}).get('type')
     kind = MODEL_WRAPPERS.get(kind) if isinstance(kind, str) else kind
     return isinstance(kind, type) and issubclass(kind, FSDP)
-
-
-def is_sharded(model) -> bool:
-    """Whether a model was made by `shard`."""
-    return isinstance(model, FSDP)
 
 
 def shard(runner):
@@ -78,13 +73,6 @@ def shard(runner):
     gathered = dict(rank0_only=True, offload_to_cpu=device.type != 'cpu')
     FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(**gathered),
                              FullOptimStateDictConfig(**gathered))
-    return model
-
-
-def unwrapped(model):
-    """Return a model without its wrappers for distributed runs and for test-time augmentation."""
-    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
-        model = model.module
     return model
 
 

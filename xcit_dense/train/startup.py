@@ -16,10 +16,10 @@ from .._utils.text import counted, first_line, singular
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, look
+from ..data.batches import is_sharded, unwrapped
 from ..data.unlabelled import MultiCrop
 from .hooks import Bfloat16OptimWrapper, CompileHook
 from .resuming import samples_of
-from .sharding import is_sharded, unwrapped
 from .val_loss import ValLossHook
 
 

@@ -9,9 +9,9 @@ from .._utils.text import counted, listed
 from ..archs import arch_names
 from ..errors import CheckpointError
 from .contents import Models
-from .fetching import fetch
 from .layouts import Contents, figures_of, part_of, size_title
 from .read import read_checkpoint
+from .zoo import fetch
 
 #: How the name of the weight of the stem's first convolution ends, in the authors' layout.
 _STEM = 'patch_embed.proj.0.0.weight'
