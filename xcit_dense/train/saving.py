@@ -12,7 +12,6 @@ from .._utils.processes import run_on_first
 from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..errors import CheckpointError, ConfigError
 from ..weights.files import NOTES, POINTER, Notes, write_notes
-from .val_loss import check_val_loss
 from .work_dirs import keep_others, named_errors
 
 
@@ -57,8 +56,6 @@ class DenseCheckpointHook(OpenCheckpointHook):
             elif key == 'last_ckpt':
                 infos.pop(key)
         runner.message_hub.update_info('run_id', self.notes.run)
-        if unknown := [key for key in self.save_best and self.key_indicators or () if key.startswith('val/loss')]:
-            check_val_loss(runner, f'default_hooks.checkpoint.save_best={", ".join(unknown)}')
         super().before_train(runner)
 
     def save_stopped(self, runner, iteration: int) -> Path:
