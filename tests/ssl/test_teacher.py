@@ -60,7 +60,7 @@ def test_a_teacher_of_mmpretrain_by_a_config_or_a_name(tmp_path):
     got = teacher(students()(dict(inputs=images()))['inputs'])
     assert got.shape == (2, 7) and (got - wanted).abs().max() < 1e-5 * wanted.abs().max()
     options = TeacherOptions('mmpretrain', 'resnet18_8xb32_in1k')
-    assert options.find().weights.endswith('resnet18_8xb32_in1k_20210831-fbbb1da6.pth')
+    assert options.find()[1].endswith('resnet18_8xb32_in1k_20210831-fbbb1da6.pth')
     assert build_teacher(options, 9, students()).eval()(images()).shape == (2, 9)
 
 
@@ -122,7 +122,7 @@ def test_no_such_classifier():
             ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', 'is not a classifier'),
             ('xcit_dense', 'xcit_n12_p16_dino_small', 'is not a classifier')):
         with pytest.raises(ConfigError) as error:
-            TeacherOptions(library, name).find().build(3)
+            TeacherOptions(library, name).find()[0](3)
         assert all(word in str(error.value) for word in words), error.value
     with pytest.raises(ConfigError, match='images of 3 channels, but the student has 1 channel '):
         build_teacher(TeacherOptions('timm', 'test_resnet'), 3, students(mean=[100], std=[50]))

@@ -75,17 +75,10 @@ class AverageHook(EMAHook):
         """Save the average next to the model."""
         checkpoint['ema_state_dict'] = self.ema_model.state_dict()
 
-    def before_val_epoch(self, runner):
+    def before_val_epoch(self, runner, metrics=None):
         """Leave the model as it is."""
 
-    def after_val_epoch(self, runner, metrics=None):
-        """Leave the model as it is."""
-
-    def before_test_epoch(self, runner):
-        """Leave the model as it is."""
-
-    def after_test_epoch(self, runner, metrics=None):
-        """Leave the model as it is."""
+    after_val_epoch = before_test_epoch = after_test_epoch = before_val_epoch
 
 
 @OPTIM_WRAPPERS.register_module()
