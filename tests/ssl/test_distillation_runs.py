@@ -97,7 +97,7 @@ def model(distilled, teacher_file, tmp_path):
         init_default_scope('mmpretrain')
         built = MODELS.build(cfg.model)
         teacher = build_teacher(built.teacher_options, 3, built.data_preprocessor)
-        load_teacher(teacher, teacher_file, 3)
+        load_teacher(teacher, teacher_file)
         built.set_teacher(teacher)
         return built
 

@@ -13,7 +13,7 @@ from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config,
 from xcit_dense.errors import ConfigError, DataError, LossError, OutOfMemory
 from xcit_dense.train import DenseCheckpointHook, build_runner, loops
 from xcit_dense.train.loops import DenseEpochLoop, DenseIterLoop
-from xcit_dense.train.randomness import isolated_random_state, random_state, set_random_state
+from xcit_dense.train.resuming import isolated_random_state, random_state, set_random_state
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 

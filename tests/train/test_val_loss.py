@@ -26,7 +26,7 @@ from xcit_dense.config.options import set_val_loss
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report.curves import read_curves
 from xcit_dense.train import build_runner
-from xcit_dense.train.randomness import isolated_random_state
+from xcit_dense.train.resuming import isolated_random_state
 from xcit_dense.train.val_loss import ValLossHook
 
 pytestmark = pytest.mark.filterwarnings('ignore')

@@ -114,7 +114,7 @@ def test_published_files_lie_under_their_own_name_where_torch_caches(server, tmp
 @pytest.mark.parametrize('name, words', (
     ('missing.pth', '404'),
     ('cut.pth', ' 1000 of 100000 bytes'),
-    ('page.pth', 'HTML page'),
+    ('page.pth', 'a file that begins with'),
     ('empty.pth', 'empty file'),
     ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd'),
     ('known.pth', 'SHA-256 .* not 00000000'),

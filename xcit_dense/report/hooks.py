@@ -24,7 +24,7 @@ from ..draw.pictures import paste
 from ..errors import ConfigError, XCiTDenseError
 from ..predict.drawing import Drawing
 from ..predict.reading import ImageReader, picture_of
-from ..train.randomness import kept_random_state
+from ..train.resuming import kept_random_state
 from .classification import ClassificationRecorder
 from .content import tell_classes, write_classes, write_confusion
 from .detection import DetectionRecorder

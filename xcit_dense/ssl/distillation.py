@@ -11,7 +11,7 @@ from .._utils.text import counted
 from ..compat.mmengine_private import is_resumed
 from ..data.batches import unwrapped
 from ..errors import ConfigError
-from ..train.randomness import isolated_random_state
+from ..train.resuming import isolated_random_state
 from ..weights import load_model
 from .teacher import TeacherOptions, build_teacher, load_teacher
 
@@ -167,7 +167,7 @@ class TeacherHook(Hook):
         else:
             origin = options.fetch()
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
-            load_teacher(teacher, origin, num_classes, metainfo.get('classes', ()))
+            load_teacher(teacher, origin, metainfo.get('classes', ()))
         model.set_teacher(teacher)
         size = sum(parameter.numel() for parameter in teacher.parameters())
         runner.logger.info(f'teacher: {options}, {counted(size, "parameters")}, from {origin}')

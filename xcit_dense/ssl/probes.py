@@ -129,18 +129,15 @@ class LinearProbes:
     def __init__(self, in_channels: int, num_classes: int, rates, steps: int, seed: int = 0, device='cpu'):
         start = 0.01 * torch.randn(num_classes, in_channels, generator=torch.Generator().manual_seed(seed))
         self.rates, self._steps, self._step = tuple(rates), steps, 0
-        self._choosing, self._final = ([self._layer(start, device) for _ in self.rates] for _ in range(2))
+        self._choosing, self._final = ([nn.Linear(in_channels, num_classes, device=device) for _ in self.rates]
+                                       for _ in range(2))
+        with torch.no_grad():
+            for layer in (*self._choosing, *self._final):
+                layer.weight.copy_(start)
+                layer.bias.zero_()
         self._optimizer = torch.optim.SGD([
             dict(params=[*choosing.parameters(), *final.parameters()], lr=rate)
             for rate, choosing, final in zip(self.rates, self._choosing, self._final, strict=True)], momentum=0.9)
-
-    @staticmethod
-    def _layer(start, device):
-        layer = nn.Linear(*reversed(start.shape), device=device)
-        with torch.no_grad():
-            layer.weight.copy_(start)
-            layer.bias.zero_()
-        return layer
 
     @torch.enable_grad()
     def step(self, features: Tensor, labels: Tensor, held_out: Tensor):

@@ -14,7 +14,6 @@ from ..data.classes import difference_of, heads_of_classes, known_classes
 from ..data.imagenet import same_classes
 from ..errors import CheckpointError, ConfigError, DataError, SetupError
 from ..weights import fetch, load_model, read_checkpoint
-from ..weights.load import state_for
 
 
 class Normalisation(NamedTuple):
@@ -226,27 +225,19 @@ def build_teacher(options: TeacherOptions, num_classes: int, preprocessor) -> Te
     return Teacher(model, normalisation, Normalisation.of(preprocessor))
 
 
-def load_teacher(teacher: Teacher, path, num_classes: int, classes=()):
+def load_teacher(teacher: Teacher, path, classes=()):
     """Load the weights of a teacher strictly from its file.
 
     Args:
         teacher: The teacher, built for the classes of the student.
         path: The file.
-        num_classes: Classes of the student.
-        classes: Their names, if known.
+        classes: The names of these classes, if known.
 
     Raises:
-        CheckpointError: The file does not fit the model.
+        CheckpointError: The file does not fit the model, such as that of a teacher with more classes.
         DataError: The file is of a teacher with other classes.
     """
     checkpoint = read_checkpoint(path)
-    state, _, _ = state_for(teacher.model, checkpoint, path)
-    found = {len(state[name]) for name, value in teacher.model.state_dict().items()
-             if name in state and value.shape[:1] == (num_classes, ) and state[name].shape[1:] == value.shape[1:]
-             and state[name].shape != value.shape}
-    if len(found) == 1:
-        raise DataError(f'model.teacher.checkpoint: {path} has {counted(found.pop(), "classes")}, but the '
-                        f'student has {num_classes}: use a teacher of the same classes')
     names = known_classes(checkpoint, path)
     if names and classes and not same_classes(names, classes):
         difference = difference_of(names, tuple(classes))

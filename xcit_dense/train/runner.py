@@ -145,7 +145,8 @@ class DenseRunner(OpenRunner):
         wrapper = super().build_optim_wrapper(optim_wrapper)
         clips = getattr(wrapper, 'clip_func', None)
         if sharding.is_sharded(self.model) and clips is torch.nn.utils.clip_grad_norm_:
-            wrapper.clip_func = sharding.clip_grad_norm(self.model)
+            # each process has only a part of every gradient
+            wrapper.clip_func = lambda parameters, **options: self.model.clip_grad_norm_(**options)
         return wrapper
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):

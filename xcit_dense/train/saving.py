@@ -139,7 +139,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
             raise ConfigError(f'default_hooks.checkpoint.save_best: there is no metric {", ".join(unknown)}. Metrics: '
                               f'{", ".join(metrics)}')
         hub, before = runner.message_hub, self._best()
-        infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
+        infos = dict(hub.runtime_info)
         self._set_best({})
         self._saves_best = True
         try:
@@ -148,8 +148,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
             after = {key: path or before.get(key) for key, path in self._best().items()}
             old = run_on_first(self._note_best, new, {os.path.basename(path) for path in after.values() if path})
         except CheckpointError as error:
-            for key in [key for key in hub.runtime_info if key.startswith('best_')]:
-                hub.runtime_info.pop(key)
+            hub.runtime_info.clear()
             hub.runtime_info.update(infos)
             self._set_best(before)
             if self.on_write_error == 'stop':

@@ -102,12 +102,3 @@ def own_optimizer_state(model, wrapper, state) -> dict:
                  param_groups=[dict(group, params=[names[i] for i in group['params']])
                                for group in state['param_groups']])
     return dict(state, **FSDP.optim_state_dict_to_load(model, wrapper.optimizer, whole))
-
-
-def clip_grad_norm(model):
-    """Return a replacement for `torch.nn.utils.clip_grad_norm_`, as each process has only a part of every gradient."""
-
-    def clip(parameters, **options):
-        return model.clip_grad_norm_(**options)
-
-    return clip

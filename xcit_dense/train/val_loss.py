@@ -19,7 +19,7 @@ from ..config.options import loss_dataloader
 from ..data.batches import is_sharded, split_by_size, unwrapped
 from ..errors import ConfigError
 from .loaders import explain, file_of
-from .randomness import isolated_random_state
+from .resuming import isolated_random_state
 
 #: Files that a warning names.
 _NAMED = 3
@@ -76,10 +76,6 @@ class ValLossHook(Hook):
         if self._loader is None:  # a validation without training
             self._build(runner)
         metrics.update({f'val/{name}': value for name, value in self._measure(runner).items()})
-
-    def images(self) -> int:
-        """Return how many images the losses are means of."""
-        return sum(map(len, self._batches))
 
     def _build(self, runner):
         if isinstance(runner.val_dataloader.dataset, IterableDataset):
