@@ -7,7 +7,7 @@ from uuid import uuid4
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
 
-from .._utils.files import atomic_write, lies_within
+from .._utils.files import atomic_write
 from .._utils.processes import run_on_first
 from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..errors import CheckpointError, ConfigError
@@ -30,15 +30,14 @@ class DenseCheckpointHook(OpenCheckpointHook):
         if on_write_error not in ('stop', 'continue'):
             raise ConfigError(f"on_write_error must be 'stop' or 'continue', got {on_write_error!r}")
         super().__init__(*args, **kwargs)
-        if self.out_dir or self.backend_args or self.file_client_args:
-            raise ConfigError('DenseCheckpointHook writes to the work dir of the run, where --resume looks. Set it '
-                              'with --work-dir DIR instead of out_dir, backend_args or file_client_args')
-        if self.published_keys:
-            raise ConfigError('DenseCheckpointHook does not support published_keys. The tool convert_checkpoint '
-                              'extracts the weights of a checkpoint')
-        if not lies_within(self.filename_tmpl):
-            raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
-                              f'{self.filename_tmpl!r}. Set the folder with --work-dir DIR')
+        given = [f'{name}={value!r}' for name in ('out_dir', 'backend_args', 'file_client_args', 'published_keys')
+                 if (value := getattr(self, name))]
+        if os.path.basename(self.filename_tmpl) != self.filename_tmpl:
+            given.append(f'filename_tmpl={self.filename_tmpl!r}')
+        if given:
+            raise ConfigError(f'DenseCheckpointHook does not take {", ".join(given)}: it writes whole checkpoints to '
+                              'the work dir of the run, where --resume looks. Set the folder with --work-dir DIR; '
+                              'convert_checkpoint extracts the weights of a checkpoint')
         self.on_write_error = on_write_error
         self.notes = None  # of the first process
         self._saves_best = False

@@ -160,9 +160,7 @@ def move_aside(work_dir, paths) -> Path:
     with named_errors(aside):
         aside.mkdir()
         for path in paths:
-            place = aside / path.relative_to(work_dir)
-            place.parent.mkdir(exist_ok=True, parents=True)
-            path.rename(place)
+            path.rename(aside / path.name)
     return aside
 
 

@@ -158,13 +158,8 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
 def _pointed(work_dir):
     """Return the name in the pointer of a work dir, and its file if that exists; the folder may have been moved."""
     try:
-        text = Path(work_dir, POINTER).read_text(errors='replace').strip()
+        name = os.path.basename(Path(work_dir, POINTER).read_text(errors='replace').strip())
     except OSError:
         return '', None
-    parts = Path(text).parts
-    for count in range(1, len(parts) + 1):
-        path = Path(work_dir, *parts[-count:])
-        # unlike Path.is_file, os.path.isfile accepts any name
-        if not {'..', POINTER} & {*parts[-count:]} and Path(work_dir) in path.parents and os.path.isfile(path):
-            return os.path.basename(text), path
-    return os.path.basename(text), None
+    path = Path(work_dir, name)  # unlike Path.is_file, os.path.isfile accepts any name
+    return name, path if name != POINTER and os.path.isfile(path) else None
