@@ -18,7 +18,7 @@ from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_
 from xcit_dense import XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
 from xcit_dense.models.class_attention import ClassAttention
 from xcit_dense.models.class_block import ClassAttentionBlock
-from xcit_dense.train import fuse_backbones
+from xcit_dense.models.trunk import fuse_backbones
 from xcit_dense.weights import load_classifier
 
 TOLERANCE = 5e-6

@@ -8,7 +8,7 @@ from torch import nn
 from helpers.forms import assert_close
 from helpers.models import build, randomise
 from xcit_dense.models.fast import ops
-from xcit_dense.train import fuse_backbones
+from xcit_dense.models.trunk import fuse_backbones
 
 EXACT = 1e-5
 

@@ -16,7 +16,7 @@ from helpers.runs import At, assert_same_run, stop_after, train
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError, ConfigError
-from xcit_dense.ssl.distillation import hard_distillation, soft_distillation
+from xcit_dense.ssl.distillation import distillation_loss
 from xcit_dense.ssl.teacher import build_teacher, load_teacher
 from xcit_dense.train import AverageHook
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
@@ -66,7 +66,8 @@ def softmax(values, temperature=1.):
 def test_the_hard_loss_by_hand():
     """The cross-entropy with the classes 1 and 0."""
     wanted = -(math.log(softmax(STUDENT[0])[1]) + math.log(softmax(STUDENT[1])[0])) / 2
-    assert hard_distillation(torch.tensor(STUDENT), torch.tensor(TEACHER)).item() == pytest.approx(wanted, rel=1e-6)
+    got = distillation_loss('hard', torch.tensor(STUDENT), torch.tensor(TEACHER))
+    assert got.item() == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize('temperature', (1., 3.))
@@ -76,16 +77,16 @@ def test_the_soft_loss_by_hand(temperature):
     for ours, theirs in zip(STUDENT, TEACHER, strict=True):
         pairs = zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True)
         total += sum(q * (math.log(q) - math.log(p)) for p, q in pairs)
-    got = soft_distillation(torch.tensor(STUDENT), torch.tensor(TEACHER), temperature)
+    got = distillation_loss('soft', torch.tensor(STUDENT), torch.tensor(TEACHER), temperature)
     assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)
-    assert soft_distillation(torch.tensor(STUDENT), torch.tensor(STUDENT), 2.).item() == 0
+    assert distillation_loss('soft', torch.tensor(STUDENT), torch.tensor(STUDENT), 2.).item() == 0
 
 
 def test_losses_of_half_types_are_computed_in_float32():
     halves = [torch.tensor(logits).bfloat16() for logits in (STUDENT, TEACHER)]
     whole = [logits.float() for logits in halves]
-    assert torch.equal(hard_distillation(*halves), hard_distillation(*whole))
-    assert torch.equal(soft_distillation(*halves, 3.), soft_distillation(*whole, 3.))
+    assert torch.equal(distillation_loss('hard', *halves), distillation_loss('hard', *whole))
+    assert torch.equal(distillation_loss('soft', *halves, 3.), distillation_loss('soft', *whole, 3.))
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def model(distilled, teacher_file, tmp_path):
         init_default_scope('mmpretrain')
         built = MODELS.build(cfg.model)
         teacher = build_teacher(built.teacher_options, 3, built.data_preprocessor)
-        load_teacher(teacher, teacher_file, 3)
+        load_teacher(teacher, teacher_file)
         built.set_teacher(teacher)
         return built
 
@@ -121,7 +122,7 @@ def test_the_two_losses_are_weighted(options, model):
     assert seen[0] is data['inputs']
     logits, target = built(data['inputs']), built.teacher(data['inputs'])
     ordinary = ImageClassifier.loss(built, **data)['loss']
-    apart = soft_distillation(logits, target, 3.) if 'distillation' in options else hard_distillation(logits, target)
+    apart = distillation_loss('soft' if 'distillation' in options else 'hard', logits, target, 3.)
     assert set(got) == {'loss_cls', 'loss_distill'}
     assert got['loss_cls'].item() == pytest.approx((1 - options['alpha']) * ordinary.item(), rel=1e-6)
     assert got['loss_distill'].item() == pytest.approx(options['alpha'] * apart.item(), rel=1e-6)

@@ -176,7 +176,7 @@ def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tm
     assert accuracies(done)[0] == 100, done.stdout
     assert taken == [15] * 15  # the cosine ends with the training
     assert all(f' {rate * 12 / 256:.3g}: ' in done.stdout for rate in RATES)  # for 12 images in a batch
-    assert '2 images of them were held out' in done.stdout and '180 of 180 images, 0:00:00 left' in done.stdout
+    assert '2 images of them were held out' in done.stdout
     assert 'trained for 15 epochs on 12 training images' in (tmp_path / 'page/report.html').read_text()
 
 

@@ -1,13 +1,11 @@
 """COCO's evaluation: of files that a training takes (ids from 0 or of any kind, no ``iscrowd``), and with hotcoco.
 
-hotcoco in place of pycocotools finds the same arrays and figures, and no test is lost where it fails.
+hotcoco in place of pycocotools finds the same arrays and figures.
 """
 import json
-import sys
 from contextlib import redirect_stdout
 from importlib.machinery import ModuleSpec
 from io import StringIO
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -114,22 +112,19 @@ def test_ids_that_can_be_used_and_crowds_stay(evaluate):
     assert list(api.anns)[:3] == [5, 12, 19] and [a['iscrowd'] for a in api.dataset['annotations']][:2] == [1, 0]
 
 
-@pytest.mark.parametrize('several', (False, True))
-def test_new_ids_are_told_once_with_their_file(several, demo_data, tmp_path, capfd):
+def test_new_ids_are_told(demo_data, tmp_path, capfd):
     """In a test as in a validation, which build their evaluators alike; ids that stay are not spoken of."""
     content = json.loads((demo_data / VALIDATION).read_text())
     ids(int)(content['annotations'])
     path = tmp_path / 'from_0.json'
     path.write_text(json.dumps(content))
     cfg = config_of(demo_data, tmp_path)
-    metric = dict(cfg.test_evaluator, ann_file=str(path))
     runner = build_runner(cfg)
     runner.build_evaluator(cfg.val_evaluator)
     assert 'pycocotools' not in ''.join(capfd.readouterr())
-    runner.build_evaluator([metric, dict(metric, prefix='again')] if several else metric)
+    runner.build_evaluator(dict(cfg.test_evaluator, ann_file=str(path)))
     said = ''.join(capfd.readouterr())
-    assert said.count(f'WARNING - {path}: ') == 1 and 'such as 0' in said
-    assert said.count('pycocotools cannot use') == 1
+    assert said.count('WARNING - pycocotools cannot use the ids of 1 object ') == said.count('such as 0. ') == 1
 
 
 KINDS = ['bbox', 'segm']
@@ -189,17 +184,6 @@ def test_every_value_of_the_arrays_is_equal(data, kind, monkeypatch):
     for name in ('precision', 'recall', 'scores'):
         assert np.array_equal(fast.eval[name], plain.eval[name]) and fast.eval[name].max() > 0
     assert fast.stats.tolist() == plain.stats.tolist()
-
-
-def test_pycocotools_evaluates_where_hotcoco_fails(data, monkeypatch):
-    broken = SimpleNamespace(__version__='0', COCO=lambda data: 1 / 0, COCOeval=None)
-    monkeypatch.setitem(sys.modules, 'hotcoco', broken)
-    said = []
-    monkeypatch.setattr(evaluation, 'print_log', lambda text, **_: said.append(text))
-    file, samples = data
-    plain = evaluated([metric_of(file)], samples, NAMES)
-    fast = evaluated([metric_of(file)], samples, NAMES, recorder=FastRecorder)
-    assert fast.metrics == plain.metrics and 'ZeroDivisionError' in said[-1]
 
 
 def test_the_option_needs_the_package_and_a_metric(monkeypatch):

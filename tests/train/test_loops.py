@@ -13,7 +13,7 @@ from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config,
 from xcit_dense.errors import ConfigError, DataError, LossError, OutOfMemory
 from xcit_dense.train import DenseCheckpointHook, build_runner, loops
 from xcit_dense.train.loops import DenseEpochLoop, DenseIterLoop
-from xcit_dense.train.randomness import isolated_random_state, random_state, set_random_state
+from xcit_dense.train.resuming import isolated_random_state, random_state, set_random_state
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
@@ -103,12 +103,12 @@ def test_wrong_options_are_named(demo_data, tmp_path):
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'no'}))
     with pytest.raises(ConfigError, match='on_write_error'):
         DenseCheckpointHook(on_write_error='no')
-    for template in ('/elsewhere/{}.pth', '../{}.pth'):
+    for template in ('/elsewhere/{}.pth', '../{}.pth', 'kept/{}.pth'):
         with pytest.raises(ConfigError, match='filename_tmpl.*--work-dir'):
             DenseCheckpointHook(filename_tmpl=template)
     for place in (dict(out_dir=str(tmp_path)), dict(backend_args=dict(backend='local')),
                   dict(file_client_args=dict(backend='disk'))):
-        with pytest.raises(ConfigError, match=f'--work-dir DIR.*{next(iter(place))}'):
+        with pytest.raises(ConfigError, match=f'{next(iter(place))}=.*--work-dir DIR'):
             DenseCheckpointHook(**place)
     with pytest.raises(ConfigError, match='published_keys'):
         DenseCheckpointHook(published_keys=['state_dict'])

@@ -26,7 +26,7 @@ from xcit_dense.config.options import set_val_loss
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report.curves import read_curves
 from xcit_dense.train import build_runner
-from xcit_dense.train.randomness import isolated_random_state
+from xcit_dense.train.resuming import isolated_random_state
 from xcit_dense.train.val_loss import ValLossHook
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -308,7 +308,7 @@ def test_what_cannot_work_is_an_error_before_the_training(root, tmp_path):
 
 def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='val/loss')})
-    with pytest.raises(ConfigError, match='save_best=val/loss needs losses on the validation data: add --val-loss'):
+    with pytest.raises(ConfigError, match='save_best: there is no metric val/loss. Metrics: aAcc'):
         train(cfg)
 
 

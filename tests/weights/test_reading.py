@@ -22,13 +22,11 @@ from xcit_dense.weights.read import _ArrayReader
 
 @pytest.mark.parametrize('content, words', (
     (b'', 'an empty file'),
-    (b'<!DOCTYPE html><html>404</html>', 'an HTML page'),
-    (b'  <html>404</html>', 'an HTML page'),
-    (b'version https://git-lfs.github.com/spec/v1\n', 'a Git LFS pointer'),
-    (b'101 Dalmatians\n', 'a text file'),
-    (b'{"weights": 1}', 'a text file'),
-    (b'weights {"a": 1}', 'a text file'),  # the brace where that of safetensors is
-    (bytes(range(64)), 'a file of an unknown kind'),
+    (b'<!DOCTYPE html><html>404</html>', 'a file that begins with .*html'),
+    (b'version https://git-lfs.github.com/spec/v1\n', 'begins with .*git-lfs'),
+    (b'{"weights": 1}', 'begins with .*weights'),
+    (b'weights {"a": 1}', 'begins with .*weights'),  # the brace where that of safetensors is
+    (bytes(range(64)), 'a file that begins with'),
     (b'PK\x03\x04broken', 'damaged'),
     (b'\x80\x02broken', 'damaged'),
     (b'\x20\0\0\0\0\0\0\0{"broken', 'damaged'),
@@ -62,7 +60,7 @@ def zip_archive(path):
 
 @pytest.mark.parametrize('write, words', (
     (zip_archive, 'zip archive'),
-    (lambda path: torch.jit.script(torch.nn.ReLU()).save(str(path)), r'TorchScript archive .save model\.state_dict'),
+    (lambda path: torch.jit.script(torch.nn.ReLU()).save(str(path)), r'zip archive .*save model\.state_dict'),
     (lambda path: torch.save(torch.nn.Linear(2, 2), path),
      r'not allowed to hold torch\.nn\.modules\.linear\.Linear\. .* save model\.state_dict\(\) instead'),
     (lambda path: torch.save({'f': Call(os.getcwd)}, path), r'not allowed to hold posix\.getcwd\. '),

@@ -281,3 +281,15 @@ class _Recompute:
         for owner, value in zip(self._owners, self._now, strict=True):
             setattr(*owner, value)
         self._lock.release()
+
+
+def backbones_of(model) -> list:
+    """Return every XCiT and `XCiTClassifier` in a model."""
+    return [module for module in model.modules() if isinstance(module, Trunk)]
+
+
+def fuse_backbones(model):
+    """Fuse every backbone of a model (see `XCiT.fuse`) and return the model."""
+    for backbone in backbones_of(model):
+        backbone.fuse()
+    return model

@@ -11,13 +11,13 @@ from pycocotools import mask as mask_api
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, first_line
+from ..data.batches import step_by_size
 from ..data.classes import take_classes
 from ..draw.classes import class_colours
 from ..errors import CheckpointError, ConfigError, DataError
+from ..models.trunk import fuse_backbones
 from ..runtime import Model
 from ..tasks import task_of, tasks_with
-from ..train.batches import step_by_size
-from ..train.hooks import fuse_backbones
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset

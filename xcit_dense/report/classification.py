@@ -10,9 +10,9 @@ from PIL import Image, ImageDraw, ImageOps
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, listed
+from ..data.batches import unwrapped
 from ..data.imagenet import short_names
 from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, fit_text, font_of, legible
-from ..train.sharding import unwrapped
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _CLASSES = (Column('images', 'images', explanation='images of the class'),

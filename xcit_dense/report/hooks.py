@@ -24,7 +24,7 @@ from ..errors import ConfigError, XCiTDenseError
 from ..predict.drawing import Drawing
 from ..predict.reading import ImageReader, picture_of
 from ..tasks import task_of, tasks_with
-from ..train.randomness import kept_random_state
+from ..train.resuming import kept_random_state
 from .content import tell_classes, write_classes, write_confusion
 from .loggers import KINDS
 from .page import draw_confusion, write_page

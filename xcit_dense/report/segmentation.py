@@ -8,9 +8,9 @@ import torch
 from mmengine.dist import all_gather_object, get_rank, get_world_size
 
 from .._utils.text import counted, listed
+from ..data.batches import unwrapped
 from ..draw.classes import class_colours
 from ..draw.pictures import draw_map
-from ..train.sharding import unwrapped
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _PERCENT = ', in percent'

@@ -6,16 +6,17 @@ from mmengine.runner import EpochBasedTrainLoop
 from torch.nn.utils import clip_grad_norm_
 
 from .._utils.text import counted
+from ..data.batches import unwrapped
 from ..errors import ConfigError
-from ..train.sharding import unwrapped
 from .dino import DINO, cosine, linear
 
-#: What a collapse is and what helps, by its kind.
-_EQUAL = ('the outputs are the same for every prototype',
-          'a lower DINOHook.teacher_temperature or a longer DINOHook.warmup, a lower learning rate, a larger batch')
-_ONE = ('in each output, one prototype dominates',
-        'a higher DINOHook.teacher_temperature, a lower model.centre_momentum, a longer DINOHook.freeze_last_layer, a '
-        'lower learning rate')
+#: What a collapse is and what helps, by the bound that the entropy is at.
+_KINDS = dict(
+    upper=('the outputs are the same for every prototype',
+           'a lower DINOHook.teacher_temperature or a longer DINOHook.warmup, a lower learning rate, a larger batch'),
+    lower=('in each output, one prototype dominates',
+           'a higher DINOHook.teacher_temperature, a lower model.centre_momentum, a longer '
+           'DINOHook.freeze_last_layer, a lower learning rate'))
 
 
 @HOOKS.register_module()
@@ -110,15 +111,12 @@ class CollapseHook(Hook):
                 place = f'{name}, {which}'
                 counts[place] = counts.get(place, 0) + 1 if is_there else 0
                 if counts[place] == self.patience:
-                    self._warn(runner, name, which, entropy, bound)
+                    words, help_ = _KINDS[which]
+                    runner.logger.warning(
+                        f'iteration {runner.iter + 1}: the training collapses: {words}. The entropy of the {name} is '
+                        f'{entropy:.3g}, after {counted(self.patience, "iterations")} near its {which} bound of '
+                        f'{bound:.3g}. What helps: {help_}')
         runner.message_hub.update_info('collapse', counts)
-
-    def _warn(self, runner, name, which, entropy, bound):
-        words, help_ = _EQUAL if which == 'upper' else _ONE
-        runner.logger.warning(
-            f'iteration {runner.iter + 1}: the training collapses: {words}. The entropy of the {name} is '
-            f'{entropy:.3g}, after {counted(self.patience, "iterations")} near its {which} bound of {bound:.3g}. What '
-            f'helps: {help_}')
 
 
 def _dino_of(runner, hook):

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from .._utils.text import counted
 from ..compat.mmengine_private import is_resumed
+from ..data.batches import unwrapped
 from ..errors import ConfigError
-from ..train.randomness import isolated_random_state
-from ..train.sharding import unwrapped
+from ..train.resuming import isolated_random_state
 from ..weights import load_model
 from .teacher import TeacherOptions, build_teacher, load_teacher
 
@@ -79,11 +79,7 @@ class DistilledClassifier(ImageClassifier):
         losses = self.head.loss(features, data_samples)
         with torch.no_grad():
             target = self.teacher(inputs)
-        logits = self.head(features)
-        if self.distillation == 'hard':
-            distilled = hard_distillation(logits, target)
-        else:
-            distilled = soft_distillation(logits, target, self.temperature)
+        distilled = distillation_loss(self.distillation, self.head(features), target, self.temperature)
         others = {name: value for name, value in losses.items() if name != 'loss'}
         return dict(loss_cls=(1 - self.alpha) * losses['loss'], loss_distill=self.alpha * distilled, **others)
 
@@ -104,26 +100,18 @@ class _Outside:
         return self
 
 
-def hard_distillation(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return the cross-entropy with the teacher's classes.
+def distillation_loss(kind: str, logits: Tensor, teacher: Tensor, temperature: float = 1.) -> Tensor:
+    """Return the loss of a student's logits beside those of its teacher, both (B, classes).
 
     Args:
-        logits: Of the student, (B, classes).
-        teacher: Logits of the teacher, in the same shape.
+        kind: ``hard``: the cross-entropy with the teacher's classes; ``soft``: the KL divergence of the student's
+            distribution from the teacher's, divided by the number of logits.
+        logits: Of the student.
+        teacher: Of the teacher.
+        temperature: Softens both distributions; its square keeps the size of the gradients (Hinton et al., 2015).
     """
-    return F.cross_entropy(logits.float(), teacher.argmax(1))
-
-
-def soft_distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Return the KL divergence of the student's distribution from the teacher's, divided by the number of logits.
-
-    Both are softened by the temperature; its square keeps the size of the gradients (Hinton et al., 2015).
-
-    Args:
-        logits: As for `hard_distillation`.
-        teacher: As for `hard_distillation`.
-        temperature: Above 0.
-    """
+    if kind == 'hard':
+        return F.cross_entropy(logits.float(), teacher.argmax(1))
     ours, theirs = (F.log_softmax(x.float() / temperature, dim=1) for x in (logits, teacher))
     return F.kl_div(ours, theirs, reduction='sum', log_target=True) * temperature**2 / logits.numel()
 
@@ -167,7 +155,7 @@ class TeacherHook(Hook):
         else:
             origin = options.fetch()
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
-            load_teacher(teacher, origin, num_classes, metainfo.get('classes', ()))
+            load_teacher(teacher, origin, metainfo.get('classes', ()))
         model.set_teacher(teacher)
         size = sum(parameter.numel() for parameter in teacher.parameters())
         runner.logger.info(f'teacher: {options}, {counted(size, "parameters")}, from {origin}')

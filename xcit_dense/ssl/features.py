@@ -1,20 +1,17 @@
 """Features of labelled images: the class token of a classifier without its head."""
-import time
-from datetime import timedelta
+from itertools import chain, repeat
 
 import torch
 from mmengine.dist import all_gather
 from mmengine.registry import DATASETS
+from tqdm import tqdm
 
+from .._utils.processes import is_first_process
+from ..data.batches import step_by_size, unwrapped
 from ..errors import CheckpointError, DataError
-from ..train.batches import step_by_size
 from ..train.loaders import Around, ResumableLoader, file_of
-from ..train.sharding import unwrapped
 from ..weights import find_state_dict, read_checkpoint
 from ..weights.layouts import Contents
-
-#: Seconds between two lines about the progress.
-_EVERY = 10.
 
 
 def load_features(runner, source):
@@ -79,6 +76,11 @@ class Features:
     def __len__(self):
         return len(self.loader.dataset)
 
+    def passes(self, title: str, count: int = 1):
+        """Yield the batches of some passes, with a progress bar."""
+        return tqdm(chain.from_iterable(repeat(self, count)), title, count * len(self.loader),
+                    disable=not is_first_process())
+
     def __iter__(self):
         """Yield batches of all processes: features (B, C) float32, labels (B, ), numbers of the images (B, ).
 
@@ -109,25 +111,6 @@ class Features:
             raise DataError(f'{file} has {found}, but a training image needs one class from 0 to '
                             f'{self._num_classes - 1}')
         return int(label)
-
-
-def with_progress(batches, logger, title: str, total: int):
-    """Yield batches of `Features`; the log tells how far they are, and how long they will take.
-
-    Args:
-        batches: The batches.
-        logger: The log.
-        title: What they are for.
-        total: How many images they have.
-    """
-    done, start = 0, time.monotonic()
-    told = start
-    for batch in batches:
-        yield batch
-        done, now = done + len(batch[0]), time.monotonic()
-        if done >= total or now - told >= _EVERY:
-            told, left = now, timedelta(seconds=round((now - start) * (total - done) / done))
-            logger.info(f'{title}: {done:,} of {total:,} images, {left} left')
 
 
 def seed_of(runner) -> int:

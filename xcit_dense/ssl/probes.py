@@ -1,6 +1,4 @@
 """Judge features that do not change, as DINO does: by nearest neighbours, and by a linear layer trained on them."""
-from itertools import chain, repeat
-
 import torch
 import torch.nn.functional as F
 from mmengine.hooks import Hook
@@ -10,9 +8,9 @@ from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 
 from .._utils.text import counted
-from ..train.sharding import unwrapped
+from ..data.batches import unwrapped
 from .dino import cosine
-from .features import Features, seed_of, with_progress
+from .features import Features, seed_of
 
 #: Similarities that are computed at a time: 64 MiB.
 _CELLS = 2**24
@@ -94,7 +92,7 @@ class KNNHook(Hook):
         """Fill the head; runs after the hooks that fuse the backbone or change its type."""
         head = unwrapped(runner.model).head
         batches, features, labels, done = Features(runner, self._loader, head.num_classes), None, [], 0
-        for part, classes, _ in with_progress(batches, runner.logger, 'features of the training images', len(batches)):
+        for part, classes, _ in batches.passes('features of the training images'):
             if features is None:  # one tensor from the start, as those of ImageNet take gigabytes
                 features = part.new_empty(len(batches), part.shape[1])
             features[done:done + len(part)] = part
@@ -131,18 +129,15 @@ class LinearProbes:
     def __init__(self, in_channels: int, num_classes: int, rates, steps: int, seed: int = 0, device='cpu'):
         start = 0.01 * torch.randn(num_classes, in_channels, generator=torch.Generator().manual_seed(seed))
         self.rates, self._steps, self._step = tuple(rates), steps, 0
-        self._choosing, self._final = ([self._layer(start, device) for _ in self.rates] for _ in range(2))
+        self._choosing, self._final = ([nn.Linear(in_channels, num_classes, device=device) for _ in self.rates]
+                                       for _ in range(2))
+        with torch.no_grad():
+            for layer in (*self._choosing, *self._final):
+                layer.weight.copy_(start)
+                layer.bias.zero_()
         self._optimizer = torch.optim.SGD([
             dict(params=[*choosing.parameters(), *final.parameters()], lr=rate)
             for rate, choosing, final in zip(self.rates, self._choosing, self._final, strict=True)], momentum=0.9)
-
-    @staticmethod
-    def _layer(start, device):
-        layer = nn.Linear(*reversed(start.shape), device=device)
-        with torch.no_grad():
-            layer.weight.copy_(start)
-            layer.bias.zero_()
-        return layer
 
     @torch.enable_grad()
     def step(self, features: Tensor, labels: Tensor, held_out: Tensor):
@@ -218,10 +213,8 @@ class LinearProbeHook(Hook):
         """Train; runs after the hooks that fuse the backbone or change its type."""
         model, seed = unwrapped(runner.model), seed_of(runner)
         batches = Features(runner, self._loader, model.head.num_classes, seed)
-        images = len(batches)
-        passes, probes = chain.from_iterable(repeat(batches, self._epochs)), None
-        for features, labels, numbers in with_progress(
-                passes, runner.logger, f'linear layer, {self._epochs} epochs', self._epochs * images):
+        probes = None
+        for features, labels, numbers in batches.passes(f'linear layer, {self._epochs} epochs', self._epochs):
             if probes is None:  # the first batch is a full one
                 rates = [rate * len(labels) / 256 for rate in RATES]
                 probes = LinearProbes(features.shape[1], model.head.num_classes, rates,
@@ -233,7 +226,7 @@ class LinearProbeHook(Hook):
                                   'choose the learning rate, so it may not be the best one')
         layer, best, accuracies = probes.choose(batch[:2] for batch in held_out)
         model.head.fit(layer, f'a linear layer on frozen features, trained for {counted(self._epochs, "epochs")} on '
-                       f'{counted(images, "training images")} with the learning rate {best:.3g}')
+                       f'{counted(len(batches), "training images")} with the learning rate {best:.3g}')
         rates = ', '.join(f'{rate:.3g}: {value:.2f}' for rate, value in zip(probes.rates, accuracies, strict=True))
         runner.logger.info(f'classified by {model.head.facts[0][1]}. {counted(len(held_out), "images")} of them were '
                            f'held out to choose the rate (rate: accuracy in percent): {rates}')

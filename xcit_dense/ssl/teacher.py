@@ -1,6 +1,5 @@
 """The teacher of a distillation: which model of which library, its weights, and the images that it sees."""
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import isclose
 from typing import NamedTuple
@@ -15,7 +14,6 @@ from ..data.classes import difference_of, heads_of_classes, known_classes
 from ..data.imagenet import same_classes
 from ..errors import CheckpointError, ConfigError, DataError, SetupError
 from ..weights import fetch, load_model, read_checkpoint
-from ..weights.load import state_for
 
 
 class Normalisation(NamedTuple):
@@ -39,26 +37,13 @@ class Normalisation(NamedTuple):
         return cls(tuple(mean.flatten().tolist()), tuple(std.flatten().tolist()), preprocessor.to_rgb)
 
 
-class Found(NamedTuple):
-    """A model of a library, of which nothing is built yet.
-
-    Args:
-        build: Function of the number of classes; returns a new model, from images to logits, and its `Normalisation`.
-        weights: Address of its weights, where the library names one.
-    """
-    build: Callable
-    weights: str | None = None
-
-
-def _find_in_timm(name):
-    """Find a model of timm by its name, such as ``regnety_160``."""
+def _of_timm(name):
+    """Return a builder of a model of timm by its name, such as ``regnety_160``; it names no file of weights."""
     try:
         import timm
     except ImportError as error:
         raise SetupError('a teacher of timm (model.teacher.library) needs timm: pip install timm') from error
-    known = timm.list_models()
-    if '.' in name:
-        known = [*timm.list_models(f'{name.partition(".")[0]}.*', pretrained=True), *known]
+    known = [*timm.list_models(), *timm.list_models(pretrained=True)]
     if name not in known and ('.' in name or not timm.is_model(name)):  # old names are not listed
         raise _unknown(name, 'timm', known)
 
@@ -67,33 +52,31 @@ def _find_in_timm(name):
         mean, std = (tuple(value * 255 for value in model.pretrained_cfg[key]) for key in ('mean', 'std'))
         return model, Normalisation(mean, std, rgb=True)
 
-    return Found(build)
+    return build, None
 
 
-def _find_in_mmpretrain(name):
-    """Find a classifier of mmpretrain by its name, such as ``resnet50_8xb32_in1k``, or by the path of a config."""
+def _of_mmpretrain(name):
+    """Return a builder of a classifier by its name, such as ``resnet50_8xb32_in1k``, or its config; and its weights."""
     from mmpretrain.apis import ModelHub, list_models
     if str(name).endswith('.py'):
-        return _classifier(name, read_config(name), 'mmpretrain')
+        return _builder(name, read_config(name), 'mmpretrain'), None
     if name not in (known := list_models()):
         raise _unknown(name, 'mmpretrain', known)
     found = ModelHub.get(name)
-    return _classifier(name, found.config, 'mmpretrain', found.weights)
+    return _builder(name, found.config, 'mmpretrain'), found.weights
 
 
-def _find_here(name):
-    """Find a classifier of this package by the name or path of its config, such as ``xcit_m24_p16_custom``."""
+def _of_this_package(name):
+    """Return a builder of a classifier by the name or path of its config, such as ``xcit_m24_p16_custom``."""
     try:
-        cfg = get_config(name, pretrained=False)
+        return _builder(name, get_config(name, pretrained=False), 'xcit_dense'), None
     except ConfigError as error:
         raise ConfigError(f'model.teacher.name: {error}') from error
-    return _classifier(name, cfg, 'xcit_dense')
 
 
-def _classifier(name, cfg, library, weights=None):
-    """Return the `Found` of a config of mmpretrain."""
-    wrong = ConfigError(f'model.teacher.name = {name} of {library} is not a classifier. Name one, as it gives the '
-                        'student scores of classes')
+def _builder(name, cfg, library):
+    """Return a builder of a config of mmpretrain."""
+    wrong = ConfigError(f'{name} of {library} is not a classifier. Name one, as it gives the student scores of classes')
     options = copy.deepcopy(cfg.get('model'))
     if not options or cfg.get('default_scope', 'mmpretrain') != 'mmpretrain':
         raise wrong
@@ -109,11 +92,11 @@ def _classifier(name, cfg, library, weights=None):
             raise wrong
         return model, Normalisation.of(model.data_preprocessor)
 
-    return Found(build, weights)
+    return build
 
 
 #: By their names in a config.
-LIBRARIES = dict(timm=_find_in_timm, mmpretrain=_find_in_mmpretrain, xcit_dense=_find_here)
+LIBRARIES = dict(timm=_of_timm, mmpretrain=_of_mmpretrain, xcit_dense=_of_this_package)
 
 
 def _unknown(name, library, known):
@@ -177,8 +160,12 @@ class TeacherOptions:
             raise ValueError(f'teacher.library must be {", ".join(LIBRARIES)}, got {self.library!r}'
                              + did_you_mean(self.library, LIBRARIES))
 
-    def find(self) -> Found:
+    def find(self):
         """Find the model in its library, which must be installed.
+
+        Returns:
+            A function of the number of classes that builds the model, from images to logits, and its `Normalisation`;
+            and the address of its weights, where the library names one.
 
         Raises:
             ConfigError: There is no such model.
@@ -193,7 +180,7 @@ class TeacherOptions:
             CheckpointError: There is no such file, or it cannot be fetched.
             ConfigError: It is not known which file.
         """
-        source = self.checkpoint or self.find().weights
+        source = self.checkpoint or self.find()[1]
         if not source:
             raise ConfigError(f'model.teacher.checkpoint is missing: give the file of the weights of {self}')
         try:
@@ -228,42 +215,29 @@ def check_teacher(cfg, resumed: bool = False):
 
 
 def build_teacher(options: TeacherOptions, num_classes: int, preprocessor) -> Teacher:
-    """Build a teacher without its weights.
-
-    Args:
-        options: Which one.
-        num_classes: Classes of the student.
-        preprocessor: The student's ``ClsDataPreprocessor``.
+    """Build a teacher without its weights, for the classes and the ``ClsDataPreprocessor`` of a student.
 
     Raises:
         ConfigError: There is no such classifier, or it takes images of another number of channels.
         SetupError: Its library is not installed.
     """
-    model, normalisation = options.find().build(num_classes)
+    model, normalisation = options.find()[0](num_classes)
     return Teacher(model, normalisation, Normalisation.of(preprocessor))
 
 
-def load_teacher(teacher: Teacher, path, num_classes: int, classes=()):
+def load_teacher(teacher: Teacher, path, classes=()):
     """Load the weights of a teacher strictly from its file.
 
     Args:
         teacher: The teacher, built for the classes of the student.
         path: The file.
-        num_classes: Classes of the student.
-        classes: Their names, if known.
+        classes: The names of these classes, if known.
 
     Raises:
-        CheckpointError: The file does not fit the model.
+        CheckpointError: The file does not fit the model, such as that of a teacher with more classes.
         DataError: The file is of a teacher with other classes.
     """
     checkpoint = read_checkpoint(path)
-    state, _, _ = state_for(teacher.model, checkpoint, path)
-    found = {len(state[name]) for name, value in teacher.model.state_dict().items()
-             if name in state and value.shape[:1] == (num_classes, ) and state[name].shape[1:] == value.shape[1:]
-             and state[name].shape != value.shape}
-    if len(found) == 1:
-        raise DataError(f'model.teacher.checkpoint: {path} has {counted(found.pop(), "classes")}, but the '
-                        f'student has {num_classes}: use a teacher of the same classes')
     names = known_classes(checkpoint, path)
     if names and classes and not same_classes(names, classes):
         difference = difference_of(names, tuple(classes))

@@ -11,18 +11,7 @@ from mmengine.registry import HOOKS, OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 
 from ..compat.mmengine_private import is_resumed
 from ..errors import ConfigError
-from ..models import Trunk
-
-
-def fuse_backbones(model):
-    """Fuse every XCiT and `XCiTClassifier` in a model (see `XCiT.fuse`) and return the model."""
-    for backbone in _backbones(model):
-        backbone.fuse()
-    return model
-
-
-def _backbones(model):
-    return [module for module in model.modules() if isinstance(module, Trunk)]
+from ..models.trunk import Trunk, backbones_of, fuse_backbones
 
 
 @HOOKS.register_module()
@@ -47,7 +36,7 @@ class CompileHook(Hook):
 
     def before_train(self, runner):
         """Compile; this happens in the first iteration and takes a minute."""
-        for backbone in _backbones(runner.model):
+        for backbone in backbones_of(runner.model):
             backbone.compile_blocks()
 
 
@@ -86,17 +75,10 @@ class AverageHook(EMAHook):
         """Save the average next to the model."""
         checkpoint['ema_state_dict'] = self.ema_model.state_dict()
 
-    def before_val_epoch(self, runner):
+    def before_val_epoch(self, runner, metrics=None):
         """Leave the model as it is."""
 
-    def after_val_epoch(self, runner, metrics=None):
-        """Leave the model as it is."""
-
-    def before_test_epoch(self, runner):
-        """Leave the model as it is."""
-
-    def after_test_epoch(self, runner, metrics=None):
-        """Leave the model as it is."""
+    after_val_epoch = before_test_epoch = after_test_epoch = before_val_epoch
 
 
 @OPTIM_WRAPPERS.register_module()

@@ -14,13 +14,13 @@ from mmengine.registry import DATASETS, MODELS
 
 from .._utils.text import counted, listed
 from ..config.check.keys import class_of
+from ..data.batches import unwrapped
 from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
 from ..weights import load_model
 from ..weights.load import fit_channels, load_strictly, state_for
 from ..weights.zoo import PREFIX
-from .randomness import isolated_random_state
-from .sharding import unwrapped
+from .resuming import isolated_random_state
 
 #: Data sets of the published models, which have no class names, by the first word of their short names.
 _PUBLISHED = dict(maskrcnn='CocoDataset', semfpn='ADE20KDataset', upernet='ADE20KDataset')
@@ -148,24 +148,19 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         backbone.load_weights(source)
         return
     state, fresh, texts = fit_channels(model, state, title), set(), []
-    pairs = match_classes(old, new)
-    for name, own in model.state_dict().items():
-        if name not in class_rows:
+    pairs, values = match_classes(old, new), model.state_dict()
+    for name, rows in class_rows.items():
+        if name not in state and not _is_classifier(backbone):
             continue
-        if name not in state:
-            if _is_classifier(backbone):  # some files, such as DINO's, have no head
-                fresh.add(name)
-                texts.append('the file has none, so they start fresh')
-            continue
-        value, text = _fitted(own, state[name], class_rows[name], old, new, pairs)
+        value, text = _fitted(values[name], state[name], rows, old, new, pairs) if name in state else (
+            None, 'the file has none, so it starts fresh')  # such as DINO's
         if text:
             print_log(f'{name}: {text}', logger='current')
             texts.append(text)
+        state = {**state, name: value}
         if value is None:
             fresh.add(name)
-            state = {n: v for n, v in state.items() if n != name}
-        else:
-            state = {**state, name: value}
+            del state[name]
     try:
         load_strictly(model, state, title, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
     except CheckpointError as error:
@@ -219,41 +214,28 @@ def _fitted(own, found, rows, old, new, pairs):
 
     A tensor that differs in more than the classes is returned as it is, and the strict load rejects it.
     """
-    same = own.shape == found.shape
-    if not found.is_floating_point() or own.dim() != found.dim():
+    same, axis = own.shape == found.shape, rows.axis if rows else None
+    if not found.is_floating_point() or own.dim() != found.dim() or rows and any(
+            a != b for i, (a, b) in enumerate(zip(own.shape, found.shape, strict=True)) if i != axis) or (
+            same and old and list(old) == list(new)):
         return found, None
-    axis = rows.axis if rows else None
-    if rows and any(a != b for i, (a, b) in enumerate(zip(own.shape, found.shape, strict=True)) if i != axis):
-        return found, None
-    if same and list(old) == list(new) and old:
-        return found, None
-    if reason := _why_unnamed(own, found, rows, old, new):
+    reason = (f'the {"file" if not old else "data set"} does not name its classes' if not old or not new else
+              'it is not known which rows belong to which class' if rows is None else
+              f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
+              if (rows.count(own.shape[axis]), rows.count(found.shape[axis])) != (len(new), len(old)) else '')
+    if reason:
         # where names differ, rows of unknown classes would be wrong ones
         return (None, f'starts fresh: {reason}') if not same or (old and new and rows is None) else (
             found, f'taken as it is: {reason}')
-    if not pairs and not rows.background:
-        return None, f'starts fresh: none of {listed(new)} is a class of the file'
     labels = {**pairs, **({len(new): len(old)} if rows.background else {})}
     to = [row for label in labels for row in rows.rows(label, len(new))]
     origin = [row for label in labels.values() for row in rows.rows(label, len(old))]
     value = own.detach().cpu().clone()
-    kept = found.to(value.dtype).index_select(axis, torch.tensor(origin))
-    value.index_copy_(axis, torch.tensor(to), kept)
+    value.index_copy_(axis, torch.tensor(to, dtype=torch.long),
+                      found.to(value.dtype).index_select(axis, torch.tensor(origin, dtype=torch.long)))
     taken, others = [new[i] for i in sorted(pairs)], [name for i, name in enumerate(new) if i not in pairs]
-    return value, ', '.join(filter(None, (
-        f'rows of {listed(taken, 20)} are taken by name' if taken else '',
-        f'rows of {listed(others, 20)} start fresh' if others else '')))
-
-
-def _why_unnamed(own, found, rows, old, new):
-    """Return why the rows of two tensors cannot be matched by the names of classes; '' if they can."""
-    if not old or not new:
-        return f'the {"file" if not old else "data set"} does not name its classes'
-    if rows is None:
-        return 'it is not known which rows belong to which class'
-    if (rows.count(own.shape[rows.axis]), rows.count(found.shape[rows.axis])) != (len(new), len(old)):
-        return f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
-    return ''
+    return value, ', '.join(f'rows of {listed(names, 20)} {what}' for names, what in (
+        (taken, 'are taken by name'), (others, 'start fresh')) if names)
 
 
 def _has_anchors(model, name):

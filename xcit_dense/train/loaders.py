@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 from .._utils.processes import end_workers, note_workers
 from .._utils.text import counted
 from ..errors import ConfigError, DataError
-from .randomness import isolated_random_state
+from .resuming import isolated_random_state
 
 #: Linux's option of prctl: send me a signal when my parent ends.
 _PR_SET_PDEATHSIG = 1
@@ -64,7 +64,7 @@ class ResumableLoader(DataLoader):
                 self.batches += 1
                 yield batch
         except RuntimeError as error:
-            self.explain(error)
+            explain(error, 'train_dataloader', self)
             raise
         self.passes, self.batches = self.passes + 1, 0
 
@@ -85,10 +85,6 @@ class ResumableLoader(DataLoader):
                             f'{self._whole_batch} for each process, and incomplete batches are left out (drop_last): '
                             'give a smaller --batch-size')
         return count
-
-    def explain(self, error: RuntimeError):
-        """Raise a `DataError` that names the file if a worker failed; torch may report that at any time."""
-        explain(error, 'train_dataloader', self)
 
     def state_dict(self) -> dict:
         """Return the position as numbers, with the number of images in a step of all processes."""

@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader
 
 from .._utils.text import counted, first_line
 from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
+from ..data.batches import unwrapped
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
 from .loaders import ResumableLoader, explain
-from .randomness import random_state, set_random_state
+from .resuming import random_state, set_random_state
 from .saving import DenseCheckpointHook
-from .sharding import unwrapped
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -97,7 +97,7 @@ class _DenseLoop(OpenLoop):
         except _BadLoss as error:
             self._bad_loss(error, args, buffers)
         except RuntimeError as error:
-            self.dataloader.explain(error)
+            explain(error, 'train_dataloader', self.dataloader)  # torch may report a dead worker at any time
             if _is_out_of_memory(error):
                 raise OutOfMemory(_describe_memory(error, batch, self.iterations + 1)) from error
             raise

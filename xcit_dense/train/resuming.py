@@ -1,23 +1,24 @@
-"""What a resumed run reads from its checkpoint in addition to mmengine's state.
+"""What exact resuming needs in addition to mmengine's state, and random states that code can leave as they are.
 
 Position in the data, random states, and gradients that wait for others to be added.
 """
+import random
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_size
 from mmengine.hooks import EarlyStoppingHook
-from mmengine.runner import EpochBasedTrainLoop
 
 from .._utils.processes import is_first_process
 from .._utils.text import counted
 from ..compat.mmengine_private import awaits_gradients
 from ..config.check.keys import differences
 from ..config.check.top_level import option_for
+from ..data.batches import unwrapped
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, newest_checkpoint
-from ..weights.files import checkpoints_in
-from .sharding import unwrapped
 
 #: Settings that may differ from those of the resumed run: places, and what is reported.
 _PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings')
@@ -51,15 +52,6 @@ def find_resumed(checkpoint, work_dir) -> Path:
                               'without --resume (with --overwrite if the work dir has checkpoints)') from error
 
 
-def check_resumable(checkpoint, work_dir):
-    """Raise the `CheckpointError` of `find_resumed` if there is no file at all; none is read or downloaded."""
-    if '://' in str(checkpoint):
-        return
-    source = Path(checkpoint or work_dir)
-    if not source.is_file() and not checkpoints_in(source):
-        find_resumed(checkpoint, work_dir)
-
-
 def run_of(checkpoint) -> str | None:
     """Return the name of the run that wrote a checkpoint, if it has one."""
     hub = checkpoint.get('message_hub')
@@ -79,8 +71,8 @@ def changed_settings(cfg, before, load_from) -> str | None:
     changed = {key: f'  {key}: {old} -> {new}' for key, (old, new) in changed.items()
                if not key.startswith(_PLACES) and not key.endswith('.palette')  # colours change no result
                and '.init_cfg' not in key}  # the weights are in the checkpoint
-    options = {_option_of(key) for key in changed.keys() - added} - {
-        '', '--data-root', '--workers'}  # those change no result
+    options = {option_for(key) or '--augment' * (key.startswith('train_dataloader.dataset.') and 'pipeline' in key)
+               for key in changed.keys() - added} - {'', '--data-root', '--workers'}  # those change no result
     again = f' if the previous run had {", ".join(sorted(options))}, give it again' if options else ''
     kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
     if kept:
@@ -89,11 +81,6 @@ def changed_settings(cfg, before, load_from) -> str | None:
                           f'{again and f" ({again.strip()})"}, or start a new run from the weights, without --resume: '
                           f'--cfg-options load_from={load_from}')
     return '\n'.join([*changed.values(), *([again] if again and changed else [])])
-
-
-def _option_of(key):
-    """Return the option of a training that may have changed a setting, '' without one."""
-    return option_for(key) or ('--augment' if key.startswith('train_dataloader.dataset.') and 'pipeline' in key else '')
 
 
 def check_classes(runner, checkpoint, filename):
@@ -144,16 +131,12 @@ def states_of(schedulers):
 
 def compare_data(runner, state: dict, filename):
     """Warn if the number of images differs from the one in the checkpoint."""
-    before, now, loop = state['samples'], samples_of(runner.train_dataloader), runner.train_loop
-    if None in (before, now) or before == now:
-        return
-    text = (f'{filename} is from a run on {counted(before, "images")}, now there are {now:,}. The position in the data '
+    before, now = state['samples'], samples_of(runner.train_dataloader)
+    if None not in (before, now) and before != now:
+        runner.logger.warning(
+            f'{filename} is from a run on {counted(before, "images")}, now there are {now:,}. The position in the data '
             'means other images, so some may be repeated or skipped until the next pass; a schedule that counts '
             'iterations keeps its length.')
-    if isinstance(loop, EpochBasedTrainLoop) and getattr(loop.dataloader, 'batches', 0) >= len(loop.dataloader):
-        text += (f' The epoch in which it stopped is over: it was at batch {loop.dataloader.batches:,}, and now has '
-                 f'{counted(len(loop.dataloader), "batches")}.')
-    runner.logger.warning(text)
 
 
 def samples_of(loader) -> int | None:
@@ -166,3 +149,57 @@ def samples_of(loader) -> int | None:
 
 def _trained(runner):
     return [(name, p) for name, p in unwrapped(runner.model).named_parameters() if p.requires_grad]
+
+
+def random_state() -> dict:
+    """Return the states of Python's, NumPy's and torch's generators as tensors and numbers."""
+    version, words, gauss = random.getstate()
+    _, keys, position, has_gauss, cached = np.random.get_state()
+    state = dict(
+        python=dict(version=version, words=torch.tensor(words), gauss=gauss),
+        numpy=dict(keys=torch.from_numpy(keys.astype(np.int64)), position=position, has_gauss=has_gauss,
+                   cached=float(cached)),
+        torch=torch.get_rng_state())
+    if torch.cuda.is_available():
+        state['cuda'] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: dict):
+    """Restore what `random_state` returned."""
+    python, numpy = state['python'], state['numpy']
+    random.setstate((python['version'], tuple(python['words'].tolist()), python['gauss']))
+    np.random.set_state(('MT19937', numpy['keys'].numpy().astype(np.uint32), numpy['position'], numpy['has_gauss'],
+                         numpy['cached']))
+    torch.set_rng_state(state['torch'].cpu())
+    if 'cuda' in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state['cuda'].cpu())
+
+
+@contextmanager
+def kept_random_state():
+    """Context in which code may draw random numbers that a training must not miss."""
+    state = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(state)
+
+
+@contextmanager
+def isolated_random_state(*seed: int):
+    """Context whose random numbers depend only on ``seed`` and change nothing outside.
+
+    The generators of GPUs are not isolated: code in this context belongs to a data set or draws nothing on a GPU.
+    """
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        a, b, c, d = np.random.SeedSequence(seed).generate_state(4).tolist()
+        random.seed(a)
+        np.random.seed(b)
+        torch.default_generator.manual_seed(c << 32 | d)
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)

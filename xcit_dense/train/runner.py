@@ -19,11 +19,11 @@ from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted
 from ..compat.mmengine_private import OpenRunner
 from ..config.check import check_paramwise
+from ..data.batches import predict_by_size
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, read_checkpoint
 from ..weights.convert import from_plain, to_plain
 from . import resuming, sharding
-from .batches import predict_by_size
 from .evaluation import complete_annotations
 from .hooks import base_rates_follow
 from .init_from import load_weights
@@ -132,7 +132,7 @@ class DenseRunner(OpenRunner):
     def build_evaluator(self, evaluator):
         """Build an evaluator that reads COCO annotations like a training does, see `complete_annotations`."""
         built = super().build_evaluator(evaluator)
-        complete_annotations(built, evaluator)
+        complete_annotations(built)
         return built
 
     def build_optim_wrapper(self, optim_wrapper):
@@ -145,7 +145,8 @@ class DenseRunner(OpenRunner):
         wrapper = super().build_optim_wrapper(optim_wrapper)
         clips = getattr(wrapper, 'clip_func', None)
         if sharding.is_sharded(self.model) and clips is torch.nn.utils.clip_grad_norm_:
-            wrapper.clip_func = sharding.clip_grad_norm(self.model)
+            # each process has only a part of every gradient
+            wrapper.clip_func = lambda parameters, **options: self.model.clip_grad_norm_(**options)
         return wrapper
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):

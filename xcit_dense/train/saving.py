@@ -7,12 +7,11 @@ from uuid import uuid4
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
 
-from .._utils.files import atomic_write, lies_within
+from .._utils.files import atomic_write
 from .._utils.processes import run_on_first
 from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..errors import CheckpointError, ConfigError
 from ..weights.files import NOTES, POINTER, Notes, write_notes
-from .val_loss import check_val_loss
 from .work_dirs import keep_others, named_errors
 
 
@@ -31,15 +30,14 @@ class DenseCheckpointHook(OpenCheckpointHook):
         if on_write_error not in ('stop', 'continue'):
             raise ConfigError(f"on_write_error must be 'stop' or 'continue', got {on_write_error!r}")
         super().__init__(*args, **kwargs)
-        if self.out_dir or self.backend_args or self.file_client_args:
-            raise ConfigError('DenseCheckpointHook writes to the work dir of the run, where --resume looks. Set it '
-                              'with --work-dir DIR instead of out_dir, backend_args or file_client_args')
-        if self.published_keys:
-            raise ConfigError('DenseCheckpointHook does not support published_keys. The tool convert_checkpoint '
-                              'extracts the weights of a checkpoint')
-        if not lies_within(self.filename_tmpl):
-            raise ConfigError(f'DenseCheckpointHook writes to the work dir of the run, not to filename_tmpl='
-                              f'{self.filename_tmpl!r}. Set the folder with --work-dir DIR')
+        given = [f'{name}={value!r}' for name in ('out_dir', 'backend_args', 'file_client_args', 'published_keys')
+                 if (value := getattr(self, name))]
+        if os.path.basename(self.filename_tmpl) != self.filename_tmpl:
+            given.append(f'filename_tmpl={self.filename_tmpl!r}')
+        if given:
+            raise ConfigError(f'DenseCheckpointHook does not take {", ".join(given)}: it writes whole checkpoints to '
+                              'the work dir of the run, where --resume looks. Set the folder with --work-dir DIR; '
+                              'convert_checkpoint extracts the weights of a checkpoint')
         self.on_write_error = on_write_error
         self.notes = None  # of the first process
         self._saves_best = False
@@ -57,8 +55,6 @@ class DenseCheckpointHook(OpenCheckpointHook):
             elif key == 'last_ckpt':
                 infos.pop(key)
         runner.message_hub.update_info('run_id', self.notes.run)
-        if unknown := [key for key in self.save_best and self.key_indicators or () if key.startswith('val/loss')]:
-            check_val_loss(runner, f'default_hooks.checkpoint.save_best={", ".join(unknown)}')
         super().before_train(runner)
 
     def save_stopped(self, runner, iteration: int) -> Path:
@@ -142,7 +138,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
             raise ConfigError(f'default_hooks.checkpoint.save_best: there is no metric {", ".join(unknown)}. Metrics: '
                               f'{", ".join(metrics)}')
         hub, before = runner.message_hub, self._best()
-        infos = {key: value for key, value in hub.runtime_info.items() if key.startswith('best_')}
+        infos = dict(hub.runtime_info)
         self._set_best({})
         self._saves_best = True
         try:
@@ -151,8 +147,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
             after = {key: path or before.get(key) for key, path in self._best().items()}
             old = run_on_first(self._note_best, new, {os.path.basename(path) for path in after.values() if path})
         except CheckpointError as error:
-            for key in [key for key in hub.runtime_info if key.startswith('best_')]:
-                hub.runtime_info.pop(key)
+            hub.runtime_info.clear()
             hub.runtime_info.update(infos)
             self._set_best(before)
             if self.on_write_error == 'stop':

@@ -8,12 +8,12 @@ under plain names, so a run can be resumed with or without sharding.
 import re
 
 from mmengine.hooks import EMAHook
-from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.optim import AmpOptimWrapper
 from mmengine.registry import FUNCTIONS, MODEL_WRAPPERS
 from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
+from ..data.batches import is_sharded, unwrapped
 from ..errors import ConfigError
 from ..models import XCABlock
 from .hooks import CompileHook
@@ -30,11 +30,6 @@ def asks_for_sharding(wrapper_cfg) -> bool:
     kind = (wrapper_cfg or {}).get('type')
     kind = MODEL_WRAPPERS.get(kind) if isinstance(kind, str) else kind
     return isinstance(kind, type) and issubclass(kind, FSDP)
-
-
-def is_sharded(model) -> bool:
-    """Whether a model was made by `shard`."""
-    return isinstance(model, FSDP)
 
 
 def shard(runner):
@@ -81,13 +76,6 @@ def shard(runner):
     return model
 
 
-def unwrapped(model):
-    """Return a model without its wrappers for distributed runs and for test-time augmentation."""
-    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
-        model = model.module
-    return model
-
-
 def model_state(model) -> dict:
     """Return the tensors of a model by plain name; if it is sharded, all processes must call, the first gets them."""
     return (model if is_sharded(model) else unwrapped(model)).state_dict()
@@ -114,12 +102,3 @@ def own_optimizer_state(model, wrapper, state) -> dict:
                  param_groups=[dict(group, params=[names[i] for i in group['params']])
                                for group in state['param_groups']])
     return dict(state, **FSDP.optim_state_dict_to_load(model, wrapper.optimizer, whole))
-
-
-def clip_grad_norm(model):
-    """Return a replacement for `torch.nn.utils.clip_grad_norm_`, as each process has only a part of every gradient."""
-
-    def clip(parameters, **options):
-        return model.clip_grad_norm_(**options)
-
-    return clip

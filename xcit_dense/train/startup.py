@@ -3,7 +3,7 @@ import logging
 import sys
 
 import torch
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
 from mmengine.registry import HOOKS
@@ -12,15 +12,13 @@ from mmengine.runner import EpochBasedTrainLoop
 from .. import __version__
 from .._utils.machine import describe_machine
 from .._utils.processes import is_first_process
-from .._utils.text import counted, first_line, singular
+from .._utils.text import counted, first_line
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, look
-from ..data.unlabelled import MultiCrop
+from ..data.batches import is_sharded, unwrapped
 from .hooks import Bfloat16OptimWrapper, CompileHook
 from .resuming import samples_of
-from .sharding import is_sharded, unwrapped
-from .val_loss import ValLossHook
 
 
 @HOOKS.register_module()
@@ -31,15 +29,22 @@ class StartupHook(Hook):
 
     def before_train(self, runner):
         """Log the block, and problems of the schedule."""
-        if is_first_process():
-            # the schedule of a resumed run cannot be changed
-            if runner.iter == 0 and samples_of(runner.train_dataloader) is not None:
-                check_schedule(runner.cfg, len(runner.train_dataloader))
-            found = _fit(runner)
-            if found.warnings and runner.iter == 0:
-                print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
-                          + '\n--suggest prints a config that fits', logger='current', level=logging.WARNING)
-            runner.logger.info('\n' + describe_run(runner, found.facts))
+        if not is_first_process():
+            return
+        length = None if samples_of(runner.train_dataloader) is None else len(runner.train_dataloader)
+        # the schedule of a resumed run cannot be changed
+        if runner.iter == 0 and length is not None:
+            check_schedule(runner.cfg, length)
+        try:
+            size = _batch_size(runner)
+            found = look(runner.cfg, length, size and size * runner.world_size)
+        except Exception as error:  # of any type: data sets may be users' classes; a mere report stops no training
+            print_log(f'cannot find out whether the config fits the data: {first_line(error)}', logger='current')
+            found = Look({}, [])
+        if found.warnings and runner.iter == 0:
+            print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
+                      + '\n--suggest prints a config that fits', logger='current', level=logging.WARNING)
+        runner.logger.info('\n' + describe_run(runner, found.facts))
 
 
 def describe_run(runner, facts=None) -> str:
@@ -49,92 +54,50 @@ def describe_run(runner, facts=None) -> str:
         runner: A runner whose training has begun, with optimizer, loops and weights.
         facts: Texts on the data by their names, as `xcit_dense.config.fit.look` returns them.
     """
-    model = unwrapped(runner.model)
-    lines = dict(
-        versions=versions(runner),
-        device=_device(runner),
-        precision=_precision(runner, model),
-        compile=_compile(runner),
-        model=_model(model),
-        parameters=_parameters(runner, model),
-        weights=_weights(runner, model),
-        batch=_batch(runner),
-        **{'learning rate': _learning_rate(runner)},
-        schedule=_schedule(runner),
-        **{'training data': _data(runner.train_dataloader)},
-        **_views(runner.train_dataloader),
+    model, wrapper = unwrapped(runner.model), runner.optim_wrapper
+    wrappers = dict(wrapper.items()) if isinstance(wrapper, OptimWrapperDict) else {'': wrapper}
+    lines = {
+        'versions': versions(runner),
+        'device': f'{describe_machine()["device"]}; {counted(runner.world_size, "processes")}',
+        'precision': _precision(wrappers, model),
+        'compile': ('the whole model' if runner.cfg.get('compile') else 'blocks of the backbone' if any(
+            isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'),
+        'model': f'{type(model).__name__} with {type(getattr(model, "backbone", model)).__name__}',
+        'parameters': _parameters(runner, wrappers, model),
+        'weights': _weights(runner, model),
+        **_steps(runner, wrappers),
+        'schedule': _schedule(runner),
+        'training data': _data(runner.train_dataloader),
         **(facts or {}),
-        **{'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none'},
-        **_validation_loss(runner),
-        seed=f'{runner.seed}' + (', deterministic' if runner.deterministic else ''),
-        **{'work dir': runner.work_dir},
-        checkpoints=_checkpoints(runner),
-        **_loggers(runner),
-        resume=f'after a stop, repeat the command with --resume and --work-dir {runner.work_dir}')
+        'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none',
+        'seed': f'{runner.seed}' + (', deterministic' if runner.deterministic else ''),
+        'work dir': runner.work_dir,
+        # where to look at what hooks log besides files, by the name of the logger
+        **{name: place for hook in runner.hooks for name, place in getattr(hook, 'places', {}).items()},
+        'resume': f'after a stop, repeat the command with --resume and --work-dir {runner.work_dir}'}
     width = max(map(len, lines))
     return '\n'.join(f'{name:<{width}}  {text}' for name, text in lines.items())
-
-
-def _fit(runner):
-    """Return what `look` finds; nothing if it fails, as a mere report must not stop a training."""
-    size = _batch_size(runner.train_dataloader)
-    try:
-        length = None if samples_of(runner.train_dataloader) is None else len(runner.train_dataloader)
-        return look(runner.cfg, length, size and size * runner.world_size)
-    except Exception as error:  # of any type: data sets may be users' classes
-        print_log(f'cannot find out whether the config fits the data: {first_line(error)}', logger='current')
-        return Look({}, [])
 
 
 def versions(runner) -> str:
     """Return the versions of this package, Python, torch and the frameworks that a run uses."""
     names = dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', str(runner.default_scope.scope_name)])
     # a user's scope may not be a module
-    modules = [sys.modules[name] for name in names if hasattr(sys.modules.get(name), '__version__')]
-    versions = [f'{module.__name__} {module.__version__}' for module in modules]
-    return ', '.join([f'xcit_dense {__version__}', f'python {describe_machine()["python"]}', *versions])
+    return ', '.join([f'xcit_dense {__version__}', f'python {describe_machine()["python"]}', *(
+        f'{name} {sys.modules[name].__version__}' for name in names if hasattr(sys.modules.get(name), '__version__'))])
 
 
-def _device(runner):
-    return f'{describe_machine()["device"]}; {counted(runner.world_size, "processes")}'
-
-
-def _precision(runner, model):
-    wrapper = next(iter(_wrappers(runner).values()))
+def _precision(wrappers, model):
+    wrapper = next(iter(wrappers.values()))
     if isinstance(wrapper, (AmpOptimWrapper, Bfloat16OptimWrapper)):
-        kind = str(wrapper.cast_dtype or torch.float16).removeprefix('torch.')
-        return f'mixed: {kind} and float32'
+        return f'mixed: {str(wrapper.cast_dtype or torch.float16).removeprefix("torch.")} and float32'
     kinds = sorted({str(p.dtype).removeprefix('torch.') for p in model.parameters()})
     tf32 = torch.cuda.is_available() and torch.backends.cuda.matmul.allow_tf32
     return ', '.join(kinds) + (', matrix products in TF32' if tf32 else '')
 
 
-def _compile(runner):
-    if runner.cfg.get('compile'):
-        return 'the whole model'
-    if any(isinstance(hook, CompileHook) for hook in runner.hooks):
-        return 'blocks of the backbone'
-    return 'nothing; with few images on a GPU --compile is faster' if torch.cuda.is_available() else 'nothing'
-
-
-def _model(model):
-    branch = getattr(model, 'student', None)  # of DINO
-    if branch is None:
-        return f'{type(model).__name__} with {type(getattr(model, "backbone", model)).__name__}'
-    return (f'{type(model).__name__}, student and teacher: {type(branch.backbone).__name__} with '
-            f'{counted(branch.backbone.embed_dims, "channels")}, {type(branch.head).__name__} with '
-            f'{counted(branch.head.num_prototypes, "prototypes")}')
-
-
-def _views(loader):
-    """Return the views of an image that a model compares, if it does."""
-    steps = getattr(getattr(loader.dataset, 'pipeline', None), 'transforms', ())
-    found = [step.summary for step in steps if isinstance(step, MultiCrop)]
-    return dict(views=found[0]) if found else {}
-
-
-def _parameters(runner, model):
-    groups = [group for wrapper in _wrappers(runner).values() for group in wrapper.optimizer.param_groups]
+def _parameters(runner, wrappers, model):
+    groups = [group for wrapper in wrappers.values() for group in wrapper.optimizer.param_groups]
     decayed = sum(p.numel() for g in groups if g.get('weight_decay') for p in g['params'] if p.requires_grad)
     trained = sum(p.numel() for g in groups for p in g['params'] if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
@@ -156,106 +119,60 @@ def _weights(runner, model):
     return '; '.join(f'{name}: {text}' for name, text in found.items()) + '; the rest random' if found else 'all random'
 
 
-def _batch(runner):
-    if _batch_size(runner.train_dataloader) is None:
-        return 'size set by the batch sampler'
-    images, counts = _images_per_step(runner)
-    return f'{counted(images, "images")} per step ({counts})'
-
-
-def _images_per_step(runner):
-    per_process = _batch_size(runner.train_dataloader)
-    accumulated = accumulated_steps(next(iter(_wrappers(runner).values())))
-    return per_process * runner.world_size * accumulated, (
-        f'{per_process} per process x {counted(runner.world_size, "processes")} x {accumulated} accumulated')
-
-
-def _batch_size(loader):
+def _batch_size(runner):
     """Return the images in a batch of one process, or None if a user's batch sampler does not have the number."""
+    loader = runner.train_dataloader
     size = loader.batch_size or getattr(loader.batch_sampler, 'batch_size', None)
     return size if isinstance(size, int) else None
 
 
-def _learning_rate(runner):
-    texts = []
-    for name, wrapper in _wrappers(runner).items():
-        rates = sorted({group.get('initial_lr', group['lr']) for group in wrapper.optimizer.param_groups})
-        text = f'{rates[-1]:g}' if len(rates) == 1 else f'{rates[0]:g} to {rates[-1]:g} by parameter'
-        texts.append(f'{name} {text}'.strip())
-    scale = runner.auto_scale_lr or {}
-    if _batch_size(runner.train_dataloader) is None:
-        return '; '.join(texts)
+def _steps(runner, wrappers):
+    """Describe the batch and the learning rate."""
+    rates = []
+    for name, wrapper in wrappers.items():
+        own = sorted({group.get('initial_lr', group['lr']) for group in wrapper.optimizer.param_groups})
+        text = f'{own[0]:g}' if len(own) == 1 else f'{own[0]:g} to {own[-1]:g} by parameter'
+        rates.append(f'{name} {text}'.strip())
+    size, scale = _batch_size(runner), runner.auto_scale_lr or {}
+    if size is None:
+        return {'batch': 'size set by the batch sampler', 'learning rate': '; '.join(rates)}
+    images, base = size * runner.world_size, scale.get('base_batch_size')
+    accumulated = accumulated_steps(next(iter(wrappers.values())))
     if scale.get('enable'):
-        real = _batch_size(runner.train_dataloader) * runner.world_size
-        texts.append(f'scaled by {real / scale["base_batch_size"]:g}: {counted(real, "images")} per batch, the config '
-                     f'is for {scale["base_batch_size"]}')
-    elif scale.get('base_batch_size', (images := _images_per_step(runner)[0])) != images:
-        texts.append(f'not scaled, although the config is for {counted(scale["base_batch_size"], "images")} per step '
-                     '(--auto-scale-lr scales it)')
-    return '; '.join(texts)
+        rates.append(f'scaled by {images / base:g}: {counted(images, "images")} per batch, the config is for {base}')
+    elif base not in (None, images * accumulated):
+        rates.append(f'not scaled, although the config is for {counted(base, "images")} per step (--auto-scale-lr '
+                     'scales it)')
+    return {'batch': f'{counted(images * accumulated, "images")} per step ({size} per process x '
+                     f'{counted(runner.world_size, "processes")} x {accumulated} accumulated)',
+            'learning rate': '; '.join(rates)}
 
 
 def _schedule(runner):
-    loop, parts = runner.train_loop, []
+    loop, schedulers, unit = runner.train_loop, runner.param_schedulers or [], 'iterations'
+    if not hasattr(loop, 'max_iters'):  # a user's
+        return f'length set by {type(loop).__name__}'
+    length = counted(loop.max_iters, unit)
     if isinstance(loop, EpochBasedTrainLoop):
-        parts.append(f'{counted(loop.max_epochs, "epochs")} of {counted(len(loop.dataloader), "iterations")}, '
-                     f'{loop.max_iters:,} in total')
-    elif getattr(loop, 'max_iters', None) is None:  # a user's loop
-        parts.append(f'length set by {type(loop).__name__}')
-    else:
-        batch, samples = _batch_size(runner.train_dataloader), samples_of(runner.train_dataloader)
-        times = batch and samples and f', {loop.max_iters * batch * runner.world_size / samples:.3g} times the data'
-        parts.append(f'{counted(loop.max_iters, "iterations")}{times or ""}')
-    schedulers = runner.param_schedulers or []
+        unit, length = 'epochs', (f'{counted(loop.max_epochs, "epochs")} of '
+                                  f'{counted(len(loop.dataloader), "iterations")}, {loop.max_iters:,} in total')
+    elif (size := _batch_size(runner)) and (samples := samples_of(runner.train_dataloader)):
+        length += f', {loop.max_iters * size * runner.world_size / samples:.3g} times the data'
     if isinstance(schedulers, dict):
         schedulers = [part for parts in schedulers.values() for part in parts]
-    parts.append(', '.join(type(scheduler).__name__ for scheduler in schedulers) or 'a constant learning rate')
-    if runner.val_loop is None:
-        parts.append('no validation')
-    elif hasattr(loop, 'val_interval'):
-        unit = 'epochs' if isinstance(loop, EpochBasedTrainLoop) else 'iterations'
-        parts.append(f'validation every {_interval(loop.val_interval, unit)}')
-    return '; '.join(parts)
+    interval = getattr(loop, 'val_interval', None) if runner.val_loop is not None else None
+    validation = interval and f'validation every {counted(interval, unit)}'.replace('every 1 ', 'every ')
+    return '; '.join((length, ', '.join(type(each).__name__ for each in schedulers) or 'a constant learning rate',
+                      validation or 'no validation'))
 
 
 def _data(loader):
-    dataset = loader.dataset
+    dataset, samples = loader.dataset, samples_of(loader)
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
-    known = f' of {counted(len(classes), "classes")}' if classes else ''
     root = getattr(dataset, 'data_root', None)
-    samples = samples_of(loader)
-    count = 'a stream of images' if samples is None else counted(samples, 'images')
-    return f'{count}{known}, after filtering' + (f', in {root}' if root else '')
-
-
-def _validation_loss(runner):
-    hook = next((hook for hook in runner.hooks if isinstance(hook, ValLossHook)), None)
-    return {'validation loss': f'every term, as mean over {counted(hook.images(), "images")}'} if hook else {}
-
-
-def _checkpoints(runner):
-    hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
-    if hook is None or hook.interval < 1:
-        return 'none'
-    every = f'every {_interval(hook.interval, "epochs" if hook.by_epoch else "iterations")}'
-    kept = f', the newest {hook.max_keep_ckpts} are kept' if hook.max_keep_ckpts > 0 else ''
-    best = f', and the best by {", ".join(hook.save_best)}' if hook.save_best else ''
-    return f'{every} in {hook.out_dir}{kept}{best}'
-
-
-def _loggers(runner):
-    """Return where to look at what the hooks of a run log besides files, by the name of the logger."""
-    return {name: place for hook in runner.hooks for name, place in getattr(hook, 'places', {}).items()}
-
-
-def _interval(number, unit):
-    return counted(number, unit) if number > 1 else singular(unit)
-
-
-def _wrappers(runner):
-    """Return the optimizer wrappers by name; the name of a single one is empty."""
-    wrapper = runner.optim_wrapper
-    return dict(wrapper.items()) if isinstance(wrapper, OptimWrapperDict) else {'': wrapper}
+    return ('a stream of images' if samples is None else counted(samples, 'images')) + (
+        f' of {counted(len(classes), "classes")}' if classes else '') + ', after filtering' + (
+        f', in {root}' if root else '')
 
 
 def is_news(record) -> bool:

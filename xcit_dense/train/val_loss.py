@@ -13,19 +13,16 @@ from mmengine.runner import autocast
 from torch.utils.data import IterableDataset, Sampler
 
 from .._utils.processes import is_first_process
-from .._utils.text import counted, first_line
+from .._utils.text import counted, first_line, listed
 from ..compat.mmengine_private import built_train_loop
 from ..config.options import loss_dataloader
+from ..data.batches import is_sharded, split_by_size, unwrapped
 from ..errors import ConfigError
-from .batches import split_by_size
 from .loaders import explain, file_of
-from .randomness import isolated_random_state
-from .sharding import is_sharded, unwrapped
+from .resuming import isolated_random_state
 
 #: Files that a warning names.
 _NAMED = 3
-#: Where the hooks are that add no losses to the metrics, besides `ValLossHook`.
-_MODULES = ('xcit_dense', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain')
 
 
 @HOOKS.register_module()
@@ -54,14 +51,14 @@ class ValLossHook(Hook):
         self._build(runner)
         indices = self._batches[0]
         batch = self._loader.collate_fn([self._loader.dataset[index] for index in indices])
-        with _apart(runner.model) as model:
-            try:
+        try:
+            with _apart(runner.model) as model:
                 terms = self._terms(runner, model, batch)
-            except Exception as error:  # of any type: models and heads may be users' classes
-                raise ConfigError(
-                    f'--val-loss: the losses of {self._file(indices[0])} cannot be computed: {type(error).__name__}: '
-                    f'{first_line(error)}. Validation images need annotations of the kind that the training uses, and '
-                    'the model needs losses in eval mode. Otherwise omit --val-loss') from error
+        except Exception as error:  # of any type: models and heads may be users' classes
+            raise ConfigError(
+                f'--val-loss: the losses of {self._file(indices[0])} cannot be computed: {type(error).__name__}: '
+                f'{first_line(error)}. Validation images need annotations of the kind that the training uses, and '
+                'the model needs losses in eval mode. Otherwise omit --val-loss') from error
         if not terms:
             raise ConfigError(f'--val-loss: {type(unwrapped(runner.model)).__name__} returns no losses in eval mode. '
                               'Omit --val-loss')
@@ -79,10 +76,6 @@ class ValLossHook(Hook):
         if self._loader is None:  # a validation without training
             self._build(runner)
         metrics.update({f'val/{name}': value for name, value in self._measure(runner).items()})
-
-    def images(self) -> int:
-        """Return how many images the losses are means of."""
-        return sum(map(len, self._batches))
 
     def _build(self, runner):
         if isinstance(runner.val_dataloader.dataset, IterableDataset):
@@ -133,35 +126,22 @@ class ValLossHook(Hook):
         return _means([(len(places), terms) for (places, _), terms in zip(parts, losses, strict=False)])
 
     def _warn(self, runner, found, errors):
-        if not is_first_process():
-            return
-        if errors and not self._has_warned:
-            self._has_warned = True
+        bad = [number for number, terms in found if not all(map(math.isfinite, terms.values()))]
+        if errors and not self._has_warned and is_first_process():
             print_log(f'the validation loss misses {counted(len(errors), "batches")} of {len(self._batches):,}: '
                       f'{self._files(number for number, _ in errors)}: {errors[0][1]}. The metrics are complete. This '
                       'warning appears only once', logger='current', level=logging.WARNING)
-        bad = [number for number, terms in found if not all(map(math.isfinite, terms.values()))]
-        if bad:
+        if bad and is_first_process():
             print_log(f'the validation loss after iteration {runner.iter} is not finite: {self._files(bad)}. The '
-                      'training continues',
-                      logger='current', level=logging.WARNING)
+                      'training continues', logger='current', level=logging.WARNING)
+        self._has_warned |= bool(errors)
 
     def _files(self, numbers):
-        indices = [index for number in numbers for index in self._batches[number % len(self._batches)]]
-        more = f' and {len(indices) - _NAMED:,} more' if len(indices) > _NAMED else ''
-        return ', '.join(map(self._file, indices[:_NAMED])) + more
+        return listed([self._file(index) for number in numbers
+                       for index in self._batches[number % len(self._batches)]], _NAMED)
 
     def _file(self, index):
         return file_of(self._loader.dataset, index)
-
-
-def check_val_loss(runner, setting):
-    """Raise `ConfigError` if a setting asks for validation losses that nothing measures."""
-    own = [hook for hook in runner.hooks if type(hook).__module__.partition('.')[0] not in _MODULES]  # may measure them
-    metrics = getattr(getattr(runner.val_loop, 'evaluator', None), 'metrics', ())
-    if not (own or any(isinstance(hook, ValLossHook) for hook in runner.hooks)
-            or any(getattr(metric, 'prefix', None) == 'val' for metric in metrics)):
-        raise ConfigError(f'{setting} needs losses on the validation data: add --val-loss')
 
 
 class _Batches(Sampler):
@@ -184,30 +164,16 @@ class _Batches(Sampler):
 
 @contextmanager
 def _apart(model):
-    """Context with a model in eval mode whose losses change neither the model nor any random numbers."""
-    copied, module = _copied(model), unwrapped(model)
-    gpus = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    training = [(part, part.training) for part in module.modules()] if copied is model else []
-    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()] if copied is model else []
-    try:
-        with torch.random.fork_rng(gpus), isolated_random_state(0):
-            yield copied.eval()
-    finally:
-        for part, was in training:
-            part.training = was
-        for buffer, kept in buffers:
-            buffer.copy_(kept)
+    """Context with a model in eval mode whose losses change neither the model nor any random numbers.
 
-
-def _copied(model):
-    """Return a copy of a model that shares its parameters, as a few losses keep statistics; the model if that fails."""
-    if is_sharded(model):
-        return model
-    module = unwrapped(model)
-    try:
-        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
-    except Exception:  # of any type: a part of it may not be copied
-        return model
+    It is a copy that shares the parameters, as a few losses keep statistics. A sharded model cannot be copied.
+    """
+    if not is_sharded(model):
+        module = unwrapped(model)
+        model = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []), \
+            isolated_random_state(0):
+        yield model.eval()  # the loops set it to train before the next batch
 
 
 def _losses(model, module, batch):

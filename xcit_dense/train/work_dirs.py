@@ -17,7 +17,7 @@ from .._utils.files import OwnFiles, atomic_write
 from .._utils.text import counted
 from ..errors import CheckpointError, ConfigError, OutputError, XCiTDenseError
 from ..weights.files import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
-from .resuming import check_resumable, source_of
+from .resuming import find_resumed, source_of
 
 
 def check_work_dir(cfg, overwrite: bool = False):
@@ -37,7 +37,8 @@ def check_work_dir(cfg, overwrite: bool = False):
     if cfg.get('resume'):
         source = source_of(cfg.resume, cfg.get('load_from'))
         resumes = source or cfg.work_dir
-        check_resumable(source, cfg.work_dir)
+        if '://' not in str(source) and not Path(resumes).is_file() and not checkpoints_in(resumes):
+            find_resumed(source, cfg.work_dir)  # it says what is missing
     if os.path.lexists(folder):
         lock_work_dir(folder).close()  # the runner locks it again
     else:
@@ -103,18 +104,16 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
         ConfigError: The file to start from would be moved, or is a copy among the files of another run.
     """
     if resumes is not None and is_checkpoint_of(work_dir, resumes):
-        notes = read_notes(work_dir)
-        others = [name for name in (*notes.checkpoints, *notes.best) if Path(work_dir, name).is_file()
-                  and place_of(Path(work_dir, name)) != place_of(resumes)] if notes else []
-        if not others:  # written by mmengine, which notes nothing, or copied into an empty folder
-            own = notes.checkpoints if notes and notes.run == run else []
-            return Notes(run or uuid4().hex, own)
-        noted = place_of(resumes) in (place_of(Path(work_dir, name)) for name in notes.checkpoints)
-        if run != notes.run and not (run is None and noted):
-            said = 'may be from a different run than' if run is None else 'is from a different run than'
-            raise ConfigError(f'{resumes} {said} {others[0]} in the same folder, and this run would replace the files '
-                              f'of that run. Use another work dir: --work-dir DIR --resume {resumes}')
-        return notes
+        notes = read_notes(work_dir) or Notes('')
+        noted = {place_of(Path(work_dir, name)): name for name in (*notes.checkpoints, *notes.best)}
+        others = [name for place, name in noted.items() if place != place_of(resumes) and place.is_file()]
+        if run == notes.run or others and run is None and place_of(resumes) in noted:
+            return notes
+        if others:
+            raise ConfigError(f'{resumes} {"may be" if run is None else "is"} from a different run than {others[0]} in '
+                              'the same folder, and this run would replace the files of that run. Use another work '
+                              f'dir: --work-dir DIR --resume {resumes}')
+        return Notes(run or uuid4().hex)  # written by mmengine, which notes nothing, or copied into an empty folder
     if resumes is None and weights is not None and Path(weights).exists() and is_checkpoint_of(work_dir, weights):
         raise ConfigError(f'this run starts from {weights}, which is in its own work dir, where its checkpoints would '
                           'replace the file. Give another --work-dir')
@@ -161,9 +160,7 @@ def move_aside(work_dir, paths) -> Path:
     with named_errors(aside):
         aside.mkdir()
         for path in paths:
-            place = aside / path.relative_to(work_dir)
-            place.parent.mkdir(exist_ok=True, parents=True)
-            path.rename(place)
+            path.rename(aside / path.name)
     return aside
 
 

@@ -19,9 +19,9 @@ from .._utils.text import counted, listed
 from ..compat.mmengine_private import HISTORIES
 from ..errors import CheckpointError
 from .contents import Models, get_dataset_meta, get_meta
-from .fetching import fetch
 from .layouts import LAYOUTS, Contents, Layout, part_of, renamed
 from .read import META_KEY, import_safetensors, read_checkpoint
+from .zoo import fetch
 
 #: The layouts that can be written.
 TARGETS = ('dense', 'official', 'timm', 'mmpretrain')

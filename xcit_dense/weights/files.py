@@ -2,7 +2,6 @@
 import json
 import logging
 import os
-import re
 import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,31 +32,19 @@ def kind_of_file(path) -> str:
     if str(path).lower().endswith('.onnx') and head.startswith(b'\x08'):  # the first field of every such file
         return 'an ONNX file'
     if head.startswith(b'PK\x03\x04'):
-        return _kind_of_zip(path)
+        try:
+            with zipfile.ZipFile(path) as file:
+                names = {name.rpartition('/')[2] for name in file.namelist()}
+        except Exception:  # of several types; `damage` reports what is wrong
+            return 'torch'
+        is_torch = 'data.pkl' in names and 'constants.pkl' not in names
+        return 'torch' if is_torch else 'a zip archive (of TorchScript? Then save model.state_dict() instead)'
     if head.startswith(_OLD_TORCH):
         return 'torch'
     if head.startswith(b'\x80'):
         return 'pickle'
-    if not head:
-        return 'an empty file'
-    if re.match(rb'\s*<(!doctype|html|head|\?xml)', head, re.I):
-        return 'an HTML page'
-    if head.startswith(b'version https://git-lfs'):
-        return 'a Git LFS pointer'
-    if not re.search(rb'[^\t\n\r\x20-\x7e]', head):
-        return 'a text file'
-    return 'a file of an unknown kind'
-
-
-def _kind_of_zip(path):
-    try:
-        with zipfile.ZipFile(path) as file:
-            names = {name.rpartition('/')[2] for name in file.namelist()}
-    except Exception:  # of several types; `damage` reports what is wrong
-        return 'torch'
-    if 'constants.pkl' in names:
-        return 'a TorchScript archive (save model.state_dict() instead)'
-    return 'torch' if 'data.pkl' in names else 'a zip archive'
+    # enough to tell a web page or a pointer of Git LFS
+    return f'a file that begins with {head[:40]!r}' if head else 'an empty file'
 
 
 def damage(path) -> str | None:
@@ -171,13 +158,8 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
 def _pointed(work_dir):
     """Return the name in the pointer of a work dir, and its file if that exists; the folder may have been moved."""
     try:
-        text = Path(work_dir, POINTER).read_text(errors='replace').strip()
+        name = os.path.basename(Path(work_dir, POINTER).read_text(errors='replace').strip())
     except OSError:
         return '', None
-    parts = Path(text).parts
-    for count in range(1, len(parts) + 1):
-        path = Path(work_dir, *parts[-count:])
-        # unlike Path.is_file, os.path.isfile accepts any name
-        if not {'..', POINTER} & {*parts[-count:]} and Path(work_dir) in path.parents and os.path.isfile(path):
-            return os.path.basename(text), path
-    return os.path.basename(text), None
+    path = Path(work_dir, name)  # unlike Path.is_file, os.path.isfile accepts any name
+    return name, path if name != POINTER and os.path.isfile(path) else None

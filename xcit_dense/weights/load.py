@@ -1,7 +1,6 @@
 """Load the weights of a checkpoint strictly."""
 import re
 
-import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
@@ -9,9 +8,9 @@ from .._utils.text import counted, listed
 from ..archs import arch_names
 from ..errors import CheckpointError
 from .contents import Models
-from .fetching import fetch
 from .layouts import Contents, figures_of, part_of, size_title
 from .read import read_checkpoint
+from .zoo import fetch
 
 #: How the name of the weight of the stem's first convolution ends, in the authors' layout.
 _STEM = 'patch_embed.proj.0.0.weight'
@@ -218,23 +217,19 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
 
 def _value_problem(name, value, wanted, is_parameter):
     """Return why a tensor of a file cannot be the model's tensor ``wanted``, or None."""
-    if value.is_complex():
-        return 'complex'
-    if not wanted.is_floating_point():  # counters, which some tools save as floating types
-        return None if value.float().isfinite().all() else 'not finite'
-    if not value.is_floating_point():
-        hint = ', which is how PaddlePaddle stores bfloat16; save it in float32' if value.dtype == torch.uint16 else ''
-        return str(value.dtype).removeprefix('torch.') + hint
+    is_float = wanted.is_floating_point()  # counters are not; some tools save them as floating types
+    if value.is_complex() or is_float and not value.is_floating_point():
+        return str(value.dtype).removeprefix('torch.')
     value = value.float()
     if name.endswith('running_var') and (value < 0).any():
         return 'negative'
-    # one NaN is enough to spoil a model; an infinity may be intended in other buffers, such as a mask
     if value.sum().isfinite():  # one pass over the usual tensor
         return None
-    if value.isnan().any():
+    if value.isnan().any():  # one NaN is enough to spoil a model
         return 'NaN'
-    is_finite = is_parameter or name.endswith(('running_mean', 'running_var'))
-    return 'infinite' if is_finite and value.isinf().any() else None
+    # an infinity may be intended in other buffers, such as a mask
+    must_be_finite = is_parameter or not is_float or name.endswith(('running_mean', 'running_var'))
+    return 'infinite' if must_be_finite and value.isinf().any() else None
 
 
 def _part_title(name):

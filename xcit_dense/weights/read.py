@@ -16,8 +16,8 @@ from mmengine.logging import HistoryBuffer
 from .._utils.text import first_line
 from ..compat.mmengine_private import HISTORIES
 from ..errors import CheckpointError
-from .fetching import fetch
 from .files import damage, kind_of_file
+from .zoo import fetch
 
 #: Key of class names and palette, as JSON, in the metadata of a safetensors file, which is only text.
 META_KEY = 'dataset_meta'

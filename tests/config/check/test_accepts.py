@@ -24,7 +24,7 @@ from xcit_dense.config.check import check_config, trial
 from xcit_dense.config.check.keys import arguments_of
 from xcit_dense.config.check.trial import _compare_strides, warn_of
 from xcit_dense.config.loading import load_config
-from xcit_dense.train.randomness import random_state
+from xcit_dense.train.resuming import random_state
 
 
 def test_what_is_not_the_configs_fault_is_no_finding(register, mistakes):

@@ -1,9 +1,21 @@
 """Batches of which no image changes the result of another: validation, tests and predictions."""
 from functools import partial
 
+from mmengine.model import BaseTTAModel, is_model_wrapper
 from torch import Tensor
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-from .sharding import is_sharded, unwrapped
+
+def is_sharded(model) -> bool:
+    """Whether a model was made by `xcit_dense.train.sharding.shard`."""
+    return isinstance(model, FSDP)
+
+
+def unwrapped(model):
+    """Return a model without its wrappers for distributed runs and for test-time augmentation."""
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = model.module
+    return model
 
 
 def predict_by_size(model):
