@@ -8,12 +8,8 @@ from ..errors import ConfigError, DataError, MetricError
 from .common import (
     Parser,
     add_config_options,
-    add_dtype_option,
-    add_image_size_option,
-    add_loading_options,
-    add_overwrite_option,
     add_run_options,
-    add_runtime_option,
+    add_shared,
     data_options,
     finite,
     positive,
@@ -33,7 +29,7 @@ def main(argv=None):
                         'report_linear)')
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
                         'classifiers: the same as --report DIR')
-    add_overwrite_option(parser)
+    add_shared(parser, 'overwrite')
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with code 1 if a metric is lower, for example coco/bbox_mAP=0.47 or mIoU=44')
     parser.add_argument('--tta', action='store_true', help='test-time augmentation: predict each image flipped and at '
@@ -41,10 +37,7 @@ def main(argv=None):
     parser.add_argument('--coco-eval', choices=('pycocotools', 'hotcoco'), default='pycocotools', help='what evaluates '
                         'COCO metrics; hotcoco computes the same figures in much less time and memory, and needs pip '
                         'install hotcoco (default: pycocotools)')
-    add_image_size_option(parser)
-    add_loading_options(parser)
-    add_dtype_option(parser)
-    add_runtime_option(parser)
+    add_shared(parser, 'image-size', 'batch-size', 'workers', 'dtype', 'runtime')
     size = parser.add_mutually_exclusive_group()
     size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop '
                       '(default: that of the config)')
