@@ -34,13 +34,11 @@ def _run(args):
     out = Path(args.out)
     with OwnFiles(out.parent, 'measure', args.overwrite) as own, tempfile.TemporaryDirectory() as folder:
         own.claim(out.name)
-        data_root = Path(folder, 'data')
         cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                           work_dir=Path(folder, 'placed'), pretrained=args.pretrained)
         check_data(cfg)
         take_classes(cfg)
-        measure.cut_data(cfg, data_root, args.iterations * cfg.train_dataloader.batch_size, args.images)
-        options.set_data_root(cfg, data_root)
+        measure.cut_data(cfg, folder, args.iterations * cfg.train_dataloader.batch_size, args.images)
         if args.amp:
             options.set_amp(cfg)
         cfg.work_dir = str(Path(folder, 'run'))

@@ -12,8 +12,7 @@ from .._utils.machine import own_peak_memory, without_tf32
 from .._utils.text import counted, type_name
 from ..data.datasets import datasets
 from ..data.evaluators import evaluators
-from ..data.folders import find_images, label_map_of
-from ..data.unlabelled import UnlabelledSource
+from ..data.folders import find_images
 from ..errors import DataError
 from ..train.runner import build_runner
 from .curves import read_curves
@@ -57,63 +56,37 @@ def _worst(got, wanted):
     return max(((a.double().cpu() - b).norm() / b.norm()).item() for a, b in zip(got, wanted, strict=True))
 
 
-def cut_data(cfg, out, num_train, num_val):
-    """Write a data root with the first images of a config's data: files are linked, annotations shortened.
+def cut_data(cfg, folder, num_train, num_val):
+    """Limit a config to the first images of its data; shorter annotation files of COCO are written into a folder.
 
     Raises:
         DataError: There are too few validation images.
     """
     for loader, count in (('train_dataloader', num_train), ('val_dataloader', num_val)):
-        if not cfg.get(loader):
-            continue
-        dataset, = datasets(cfg, [loader])
-        if dataset.reader == 'UnlabelledImages':
-            _cut_list(dataset, count, out)
-            continue
-        root = dataset.root.absolute()
-        kept = _cut_coco(cfg, root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
-            root, dataset, count, out)
-        if loader == 'val_dataloader' and kept < count:
-            raise DataError(f'{root} has only {counted(kept, "images with annotations")} for validation, but '
-                            f'{count:,} are needed')
+        for dataset in datasets(cfg, [loader]) if cfg.get(loader) else ():
+            if dataset.reader != 'UnlabelledImages' and dataset.ann_file.suffix == '.json':
+                kept = _cut_coco(cfg, dataset, count, Path(folder, loader).with_suffix('.json'))
+            else:
+                dataset['indices'] = count
+                kept = len(find_images(dataset.folder(next(iter(dataset.prefixes), None)))[1])
+            if loader == 'val_dataloader' and kept < count:
+                raise DataError(f'{dataset.root.absolute()} has only {counted(kept, "images with annotations")} for '
+                                f'validation, but {count:,} are needed')
 
 
-def _cut_coco(cfg, root, dataset, count, out):
+def _cut_coco(cfg, dataset, count, file):
+    """Write the first images that have objects; the metrics read the file too, and count all images in it."""
     content = json.loads(dataset.ann_file.read_text())
     annotated = {a['image_id'] for a in content['annotations']}
     content['images'] = [i for i in content['images'] if i['id'] in annotated][:count]
     kept = {i['id'] for i in content['images']}
     content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
-    old = dataset.ann_file
-    name = dataset['ann_file'] if not Path(dataset['ann_file']).is_absolute() else f'cut/{old.parent.name}_{old.name}'
-    file = Path(out, name)
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content))
     for _, metric in evaluators(cfg):
-        if metric.get('ann_file') and Path(metric.ann_file).absolute() == old:
+        if metric.get('ann_file') and Path(metric.ann_file).absolute() == dataset.ann_file:
             metric.ann_file = str(file)
-    # images are not copied
-    dataset.update(ann_file=name, data_prefix=dict(dataset['data_prefix'], img=str(root / dataset['data_prefix'].img)))
+    dataset['ann_file'] = str(file)
     return len(kept)
-
-
-def _cut_list(dataset, count, out):
-    source = UnlabelledSource(dataset)
-    file = Path(out, 'images.txt')
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(''.join(f'{path}\n' for path, _ in source.images()[:count]))
-    dataset.update(ann_file=str(file), data_prefix=dict(img_path=str(source.folder)))
-
-
-def _cut_folders(root, dataset, count, out):
-    folder, images = find_images(root / dataset['data_prefix'].img_path)
-    suffix = dataset.setting('seg_map_suffix', '.png')
-    for image in images[:count]:
-        for part in (Path(dataset['data_prefix'].img_path, image.relative_to(folder)),
-                     label_map_of(image, folder, dataset['data_prefix'].seg_map_path, suffix)):
-            Path(out, part).parent.mkdir(parents=True, exist_ok=True)
-            Path(out, part).symlink_to(root / part)
-    return min(count, len(images))
 
 
 def limit_iterations(cfg, iterations):
