@@ -82,10 +82,10 @@ def _run(args):
     from ..predict.drawing import DrawingHook
     from ..predict.models import as_checkpoint, is_exported, open_exported
     from ..report.hooks import ReportHook
+    from ..report.measure import test_at_sizes
     from ..tasks import task_of
     from ..train.evaluation import set_fast_evaluation
     from ..train.runner import build_runner
-    from ..train.sizes import test_at_sizes
     from ..weights import read_checkpoint
     exported, sizes = is_exported(args.checkpoint), args.sizes or []
     judged = '--knn' if args.knn else '--linear' if args.linear else None

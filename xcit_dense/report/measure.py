@@ -1,21 +1,30 @@
-"""How a config performs on this machine: whether the backbone is correct, training speed and memory."""
+"""How a config performs on this machine: is the backbone correct, speed and memory; accuracy and time by image size."""
 import copy
 import json
 import statistics
+import time
 from pathlib import Path
 
 import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
+from .._utils.files import OwnFiles, atomic_write
 from .._utils.machine import own_peak_memory, without_tf32
+from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted, type_name
+from ..config.testing import set_test_size
 from ..data.datasets import datasets
 from ..data.evaluators import evaluators
 from ..data.folders import find_images
-from ..errors import DataError
+from ..draw.plots import INK, legend_below, line_style, name_axes, new_figure
+from ..errors import DataError, OutputError
 from ..train.runner import build_runner
+from .content import in_columns
 from .curves import read_curves
+
+#: What a test at several sizes writes into the work dir.
+_FILES = ('sizes.json', 'sizes.png')
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):
@@ -130,3 +139,69 @@ def train_and_measure(cfg):
         peak_memory_gib=memory / 2**30,
         losses=[value for _, value in curves['loss']],
         metrics=metrics)
+
+
+def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = False) -> str:
+    """Test a classifier at several resolutions, as in figure 3 of the paper.
+
+    After each one ``sizes.json`` and the plot ``sizes.png`` in the work dir are updated.
+
+    Args:
+        runner: A runner that has not tested yet.
+        sizes: Different sides of the crop, in pixels.
+        crop_ratio: As for `set_test_size`.
+        overwrite: Whether to replace files of these names that no earlier test wrote.
+
+    Returns:
+        A table with a line for each size: its metrics, seconds and images per second.
+
+    Raises:
+        ConfigError: As for `set_test_size`.
+        OutputError: There are such files, or they cannot be written.
+    """
+    own, rows, loader = OwnFiles(runner.work_dir, 'test', overwrite), [], runner.cfg.test_dataloader
+    run_on_first(own.claim, *_FILES)
+    try:
+        for size in sizes:
+            runner.cfg.test_dataloader = copy.deepcopy(loader)
+            set_test_size(runner.cfg, size, crop_ratio)
+            runner.test_loop.dataloader = runner.build_dataloader(runner.cfg.test_dataloader, runner.seed)
+            runner.load_or_resume()  # not part of the measured time
+            start = time.perf_counter()
+            metrics = runner.test()
+            seconds = time.perf_counter() - start
+            rows.append(dict(size=size, **metrics, seconds=seconds,
+                             images_per_second=len(runner.test_dataloader.dataset) / seconds))
+            run_on_first(_write, rows, Path(runner.work_dir))
+    finally:
+        if is_first_process():
+            own.close()
+    head = [name.rpartition('/')[2].replace('images_per_second', 'images/s') for name in rows[0]]
+    return in_columns([head, *([f'{value:.2f}' if isinstance(value, float) else str(value) for value in row.values()]
+                               for row in rows)])
+
+
+test_at_sizes.__test__ = False  # not a test of pytest
+
+
+def _write(rows, folder):
+    drawn, names = sorted(rows, key=lambda row: row['size']), [name for name in rows[0] if name.startswith('accuracy/')]
+    sizes, (figure, (left, right)) = [row['size'] for row in drawn], new_figure(1, 2, size=(5, 4.2))
+    for place, name in enumerate(names):
+        left.plot(sizes, [row[name] for row in drawn], label=name.replace('accuracy/top', 'top-'), **{
+            **line_style(place), 'marker': 'o', 'markevery': None})
+    right.plot(sizes, [row['images_per_second'] for row in drawn], marker='o', markersize=4, color=INK)
+    name_axes(left, 'accuracy', 'image size (pixels)', 'accuracy (%)')
+    name_axes(right, 'speed, including data loading', 'image size (pixels)', 'images per second')
+    right.set_ylim(0, None)
+    for axes in (left, right):
+        axes.set_xticks(sizes)
+    if names:
+        legend_below(left)
+    try:
+        with atomic_write(folder / _FILES[0]) as part:
+            part.write_text(json.dumps(rows, indent=1) + '\n')
+        with atomic_write(folder / _FILES[1]) as part:
+            figure.savefig(part, dpi=110, format='png')
+    except OSError as error:
+        raise OutputError(f'cannot write to {folder}: {error}') from error
