@@ -158,7 +158,7 @@ def test_a_problem_of_the_report_is_a_warning(place, error, reason, tmp_path, mo
 def test_hooks_of_the_config_stay(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cfg = Config(dict(custom_hooks=[dict(type='A')]))
-    options.set_report(cfg, 'shown', overwrite=True)
+    options.add_hook(cfg, 'ReportHook', out_dir=str(tmp_path / 'shown'), overwrite=True)
     assert cfg.custom_hooks == [dict(type='A'), dict(type='ReportHook', out_dir=str(tmp_path / 'shown'),
                                                      overwrite=True)]
 

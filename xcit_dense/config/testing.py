@@ -91,41 +91,26 @@ def is_side(value) -> bool:
     return isinstance(value, int) and value > 0
 
 
-def check_classifier(cfg: Config, name, option: str):
-    """Check that a config is of a classifier, before anything else is read.
+def check_labelled(cfg: Config, name, option: str = None):
+    """Check that a config to test has labels and, to judge features of whole images, that it is of a classifier.
 
     Args:
         cfg: The config.
         name: Its name, for the error.
-        option: The option that needs it: ``--knn`` or ``--linear``.
+        option: ``--knn`` or ``--linear`` if features are judged.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It has not, or is not.
     """
-    model = cfg.get('model') or {}
-    if type_name((model.get('backbone') or {}).get('type')) != 'XCiTClassifier':
-        raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier), such as xcit_s12_p16_custom: '
-                          f'it judges features of whole images. {name} has the backbone '
-                          f'{type_name((model.get("backbone") or {}).get("type")) or "unknown"}')
-    if not cfg.get(LOADERS[0]):
-        raise ConfigError(f'{option} learns from the training images, and the config has no {LOADERS[0]}')
-
-
-def check_labelled(cfg: Config, name, option: str = None):
-    """Check that a config to test is not for images without labels.
-
-    Args:
-        cfg: As for `check_classifier`.
-        name: As for `check_classifier`.
-        option: ``--knn`` or ``--linear`` if one is given.
-
-    Raises:
-        ConfigError: It is.
-    """
+    kind = type_name(((cfg.get('model') or {}).get('backbone') or {}).get('type')) or 'unknown'
     if learns_without_labels(cfg):
         raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
                           'labels: give the config of a classifier of the same arch, such as xcit_s12_p16_custom'
                           f'{"" if option else ", and --knn or --linear"}')
+    if option and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
+        raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier) with training images, such as '
+                          f'xcit_s12_p16_custom: it learns from features of whole images. {name} has the backbone '
+                          f'{kind}' + ('' if cfg.get(LOADERS[0]) else f' and no {LOADERS[0]}'))
 
 
 def set_knn(cfg: Config, k: int):
