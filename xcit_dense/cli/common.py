@@ -254,9 +254,8 @@ def _read_config_options(items, config):
         if not key or not equals:
             raise ConfigError(f'--cfg-options accepts KEY=VALUE, such as train_cfg.val_interval=2; got {item!r}')
         if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
-            base = find_config(config).absolute()
             raise ConfigError(f'--cfg-options does not accept dicts, got {item!r}. Write the dict into your own config '
-                              f"file and pass that as CONFIG:\n  _base_ = '{base}'\n  {_as_python(key, value)}")
+                              f"file, with _base_ = '{find_config(config).absolute()}', and pass that as CONFIG")
         reader = ArgumentParser()
         reader.add_argument('--read', nargs='+', action=DictAction)
         try:
@@ -265,11 +264,3 @@ def _read_config_options(items, config):
             raise ConfigError(f'--cfg-options {item!r}: the brackets do not match. Write a list as "{key}=[1,2]"'
                               ) from None
     return options
-
-
-def _as_python(key, value):
-    """Return the line of a config file with the same effect as an option."""
-    first, *parts = key.split('.')
-    for part in reversed(parts):
-        value = f'dict({part}={value})'
-    return f'{first} = {value}'
