@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 from xcit_dense.archs import PATCH_SIZES, SIZES
-from xcit_dense.cli.common import Parser, add_overwrite_option, check_choices, positive, run_tool
+from xcit_dense.cli.common import Parser, add_shared, check_choices, positive, run_tool
 
 
 def main(argv=None):
@@ -44,7 +44,7 @@ def main(argv=None):
                         'gpu: only on a GPU; any: also on a CPU (default without a value: gpu)')
     parser.add_argument('--out', default='work_dirs/benchmark', metavar='DIR',
                         help='folder for benchmark.json, benchmark.md and the plots (default: work_dirs/benchmark)')
-    add_overwrite_option(parser)
+    add_shared(parser, 'overwrite')
     run_tool(_run, parser.parse_args(argv))
 
 

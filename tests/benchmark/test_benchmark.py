@@ -8,21 +8,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.model import BaseModel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import cells, detector, growth, models, runtimes, segmentor
 from benchmarks.costs import multiply_adds
-from helpers.faulty_data import folders
 from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
 from xcit_dense._utils.machine import has_bfloat16
 from xcit_dense.errors import ConfigError, SetupError
-from xcit_dense.for_mmseg import ImageFolderDataset
-from xcit_dense.report.measure import cut_data
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
@@ -336,23 +332,3 @@ def test_every_runtime_gives_our_maps():
         assert (0 if exact else 1e-4) < row['error'] < (1e-5 if exact else 0.1), name
         assert (row.get('file_bytes', 0) > 10_000) == (name != 'eager_bf16')
     assert rows['openvino_int8']['file_bytes'] < rows['openvino']['file_bytes']
-
-
-class MasksDataset(ImageFolderDataset):
-    """Says how the names of its label maps end."""
-
-    def __init__(self, seg_map_suffix='_mask.png', **options):
-        super().__init__(seg_map_suffix=seg_map_suffix, **options)
-
-
-@pytest.mark.parametrize('more', (dict(seg_map_suffix='_mask.png'), dict(type=MasksDataset)))
-def test_cut_label_maps_keep_the_ends_of_their_names(more, root, tmp_path):
-    """`python -m xcit_dense measure` trains on links to some images and their label maps."""
-    for path in root.glob('annotations/*/*.png'):
-        path.rename(path.with_name(f'{path.stem}_mask.png'))
-    cfg = Config({f'{part}_dataloader': dict(dataset=folders(root, **more, data_prefix=dict(
-        img_path=f'images/{name}', seg_map_path=f'annotations/{name}')))
-        for part, name in (('train', 'training'), ('val', 'validation'))})
-    cut_data(cfg, tmp_path / 'cut', 2, 1)
-    links = list((tmp_path / 'cut').rglob('*_mask.png'))
-    assert len(links) == 3 and all(path.resolve().is_file() for path in links)

@@ -13,7 +13,7 @@ from xcit_dense.config.settings import Settings
 from xcit_dense.config.testing import check_labelled
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import check_data
-from xcit_dense.data.unlabelled import UnlabelledSource
+from xcit_dense.data.unlabelled import UnlabelledImages
 from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.report.measure import cut_data
 
@@ -107,6 +107,7 @@ def test_a_measurement_takes_the_first_images(tmp_path):
     for file in files:
         Image.fromarray(np.zeros((40, 50, 3), np.uint8)).save(file)
     cfg = load_config(SMALL, data_root=tmp_path / 'images', work_dir=tmp_path)
-    cut_data(cfg, tmp_path / 'cut', 2, 4)
-    cfg.train_dataloader.dataset.data_root = str(tmp_path / 'cut')
-    assert [path for path, _ in UnlabelledSource(cfg.train_dataloader.dataset).images()] == files[:2]
+    cut_data(cfg, tmp_path, 2, 4)
+    options = cfg.train_dataloader.dataset
+    dataset = UnlabelledImages(**{key: options[key] for key in options if key not in ('type', 'pipeline')})
+    assert [dataset[place]['img_path'] for place in range(len(dataset))] == files[:2]

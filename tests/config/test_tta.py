@@ -25,7 +25,7 @@ def views_of(pipeline):
 
 def test_views_of_a_detector():
     """The flip comes before boxes and padding: mmdet undoes it in the image without padding."""
-    steps, words = _augmented([LOAD, dict(type='Resize', scale=(1333, 800), keep_ratio=True), dict(
+    steps = _augmented([LOAD, dict(type='Resize', scale=(1333, 800), keep_ratio=True), dict(
         type='LoadAnnotations', with_bbox=True), dict(type='Pad', size=(640, 320)), PACK], RATIOS)
     assert [step['type'] for step in steps] == ['LoadImageFromFile', 'TestTimeAug']
     sizes, flips, annotations, pad, pack = views_of(steps)
@@ -34,7 +34,6 @@ def test_views_of_a_detector():
     assert [step['prob'] for step in flips] == [0, 1]
     assert annotations == [dict(type='LoadAnnotations', with_bbox=True)] and pad[0]['size'] == (800, 400)
     assert pack[0]['meta_keys'] == ('img_id', 'ori_shape', 'flip', 'flip_direction')
-    assert '0.75, 1, 1.25 x the image size' in words
 
 
 def test_sizes_of_any_step():
@@ -44,9 +43,8 @@ def test_sizes_of_any_step():
              [dict(type='mmdet.Resize', scale_factor=factor) for factor in (2., 1.5, 2.5)]),
             ([dict(type='Resize', scale=64)], [dict(type='Resize', scale=scale) for scale in (64, 48, 80)]),
             ([dict(type='ResizeToMultiple')], [dict(type='ResizeToMultiple')])):
-        steps, words = _augmented([LOAD, *resize, PACK], RATIOS)
+        steps = _augmented([LOAD, *resize, PACK], RATIOS)
         assert views_of(steps)[0] == sizes and steps[0] == LOAD
-        assert ('0.75' in words) == (len(sizes) > 1)
 
 
 def test_a_config_may_have_its_own(demo_data, tmp_path):
@@ -142,7 +140,7 @@ def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, cal
     assert '--tta merges the predictions' in done.stdout
     assert len([*(tmp_path / 'shown').rglob('*.jpg')]) == 3
     code, message = call_tool('test.py', config, tmp_path / 'm.onnx', '--data-root', demo_data, '--tta')
-    assert code == 1 and message.startswith('error: --tta is only for checkpoints')
+    assert code == 1 and message.startswith('error: --tta, --knn, --linear, --dtype')
 
 
 def test_a_classifier_at_several_sizes_with_flips(class_folders, tmp_path):

@@ -193,7 +193,7 @@ def test_masks_of_a_picture_are_decoded_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr('xcit_dense.report.detected.draw_objects', lambda *args, **more: drawn.append(args[5]))
     list(done.content.pictures)
     assert len(drawn) == 4 and not decoded
-    assert [masks[1].sum() for masks in drawn[:2]] == [400, 1600] and len(decoded) == 2
+    assert [masks(1).sum() for masks in drawn[:2]] == [400, 1600] and len(decoded) == 2
 
 
 def test_marks_name_the_mistake(tmp_path, monkeypatch):

@@ -5,8 +5,8 @@ from mmengine.hooks import Hook
 
 from helpers.paths import TINY_CLS_CONFIG
 from helpers.runs import At, assert_same_run, make_config, stop_after, train
+from xcit_dense.report.measure import test_at_sizes as at_sizes
 from xcit_dense.train import build_runner
-from xcit_dense.train.evaluation import test_at_sizes as at_sizes
 from xcit_dense.train.startup import describe_run
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 

@@ -1,7 +1,7 @@
 """Draw what a model looks at: attention maps of a classifier; components and levels of a dense model."""
 from argparse import ArgumentTypeError
 
-from .common import Parser, add_overwrite_option, run_tool
+from .common import Parser, add_shared, run_tool
 
 
 def main(argv=None):
@@ -22,11 +22,7 @@ def main(argv=None):
                         'blocks for components (default: those that feed the pyramid)')
     parser.add_argument('--size', type=_read_size, metavar='PIXELS',
                         help='resize the shorter side of images (default: keep their size)')
-    parser.add_argument('--config', metavar='CONFIG',
-                        help='name or file of the training config, to use instead of the config in the checkpoint; '
-                        'needed for your own backbone class, or if the checkpoint has no config and the model differs '
-                        'from the published ones in size or normalisation')
-    add_overwrite_option(parser)
+    add_shared(parser, 'config', 'overwrite')
     run_tool(_run, parser.parse_args(argv))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from .._utils.text import counted
 from ..errors import DataError, OutputError
-from .common import Parser, add_config_options, add_data_options, add_overwrite_option, data_options, run_tool
+from .common import Parser, add_config_options, add_data_options, add_shared, data_options, run_tool
 
 
 def main(argv=None):
@@ -20,7 +20,7 @@ def main(argv=None):
                         'results of earlier checks')
     parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='folder for findings.json and a '
                         'contact sheet of each data set (default: work_dirs/check_data)')
-    add_overwrite_option(parser)
+    add_shared(parser, 'overwrite')
     run_tool(_run, parser.parse_args(argv))
 
 

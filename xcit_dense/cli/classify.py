@@ -1,5 +1,5 @@
 """Classify images with a published classifier or your own: print and save the most probable classes."""
-from .common import Parser, add_overwrite_option, finite, positive, run_tool
+from .common import Parser, add_shared, finite, positive, run_tool
 
 
 def main(argv=None):
@@ -18,11 +18,7 @@ def main(argv=None):
     parser.add_argument('--crop-ratio', type=finite, metavar='SHARE',
                         help='side of the crop divided by the shorter side of the image (default: that of the config, '
                         'otherwise 1)')
-    parser.add_argument('--config', metavar='CONFIG',
-                        help='name or file of the training config, to use instead of the config in the checkpoint; '
-                        'needed for your own backbone class, or if the checkpoint has no config and the model differs '
-                        'from the published ones')
-    add_overwrite_option(parser)
+    add_shared(parser, 'config', 'overwrite')
     run_tool(_run, parser.parse_args(argv))
 
 

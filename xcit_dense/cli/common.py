@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 from argparse import ArgumentParser, ArgumentTypeError
+from dataclasses import fields
 from math import isfinite
 
 from .._utils.interrupts import stop_as_usual
@@ -129,7 +130,7 @@ def add_data_options(parser: ArgumentParser):
                        'validation if the data has no validation part, the same images in every run (default: 0.2)')
     group.add_argument('--palette', metavar='FILE', help='segmentation: names and colours of the classes, for label '
                        'maps in colour')
-    group.add_argument('--ignore-label', type=int, nargs='+', default=[], metavar='LABEL', help='segmentation: labels '
+    group.add_argument('--ignore-label', type=int, nargs='+', default=(), metavar='LABEL', help='segmentation: labels '
                        'in the label maps that mean "no class"')
 
 
@@ -137,72 +138,64 @@ def add_settings_options(parser: ArgumentParser):
     """Add the options of a training that users change most, and on which other values of the config depend."""
     group = parser.add_argument_group('settings', 'Everything that depends on a setting is adjusted too: pipelines, '
                                       'schedule, learning rate. The log shows what was changed.')
-    add_image_size_option(group)
+    add_shared(group, 'image-size')
     length = group.add_mutually_exclusive_group()
     length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is scaled. '
                         'Converted for segmentation configs, which count iterations')
     length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole '
                         'epochs for the other configs, which count those')
-    add_loading_options(group, '; the learning rate is scaled with it')
+    add_shared(group, 'batch-size', 'workers')
     group.add_argument('--lr', type=finite, metavar='RATE', help='learning rate; it is not scaled with the batch size')
     group.add_argument('--augment', choices=('light', 'strong'), help='replace the augmentation of the config: light '
                        'for small changes of scale and colour, strong for large ones; docs/training.md lists the '
                        'steps')
 
 
-def add_loading_options(parser, more=''):
-    """Add the options of how batches are loaded, to a parser or a group of its options."""
-    parser.add_argument('--batch-size', type=int, metavar='N', help=f'images in a batch of each process{more}')
-    parser.add_argument('--workers', type=int, metavar='N', help='number of processes that load the data, for each '
-                        'data loader of each process; 0: that process loads it')
-
-
-def add_image_size_option(parser):
-    """Add the option of the size at which a model sees images, to a parser or a group of its options."""
-    parser.add_argument('--image-size', type=int, nargs='+', metavar='PIXELS', help='resize images to fit into a '
-                        'square of this side, or into this width and height; classifiers: the side of the crop')
-
-
 def data_options(args) -> dict:
     """Return the values of `add_data_options` as arguments of `load_config`."""
     from ..data.layouts import DataOptions
-    names = [f'{part}_{kind}' for part in ('train', 'val', 'test') for kind in ('images', 'annotations')]
-    options = {name: getattr(args, name) for name in (*names, 'val_share', 'palette')}
-    return dict(data_root=args.data_root, data=DataOptions(**options, ignore_label=tuple(args.ignore_label)))
+    return dict(data_root=args.data_root, data=_values(args, DataOptions))
 
 
 def settings_of(args):
     """Return the values of `add_settings_options`."""
     from ..config.settings import Settings
-    names = ('image_size', 'epochs', 'iterations', 'batch_size', 'lr', 'workers', 'augment')
-    return Settings(**{name: getattr(args, name) for name in names}, auto_scale_lr=args.auto_scale_lr)
+    return _values(args, Settings)
 
 
-def add_amp_option(parser: ArgumentParser):
-    """Add the option of the tools that train."""
-    parser.add_argument('--amp', action='store_true', help='train in mixed precision: on a GPU in float16 with loss '
-                        'scaling, on a CPU in bfloat16 if it has AVX512-BF16 or AMX')
+def _values(args, kind):
+    return kind(**{field.name: getattr(args, field.name) for field in fields(kind)})
 
 
-def add_dtype_option(parser: ArgumentParser):
-    """Add the option of the type that a trained model computes in, and its short form."""
-    parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32', help='type of the computation; '
-                        'bfloat16 is up to twice as fast and slightly less accurate, if the processor or GPU supports '
-                        'it (default: float32)')
-    parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16', help='the same as --dtype '
-                        'bfloat16')
+#: Options that several tools have, by their names without dashes: what `add_shared` gives to argparse.
+SHARED = {
+    'amp': dict(action='store_true', help='train in mixed precision: on a GPU in float16 with loss scaling, on a CPU '
+                'in bfloat16 if it has AVX512-BF16 or AMX'),
+    'batch-size': dict(type=int, metavar='N', help='images in a batch of each process; in a training, the learning '
+                       'rate is scaled with it'),
+    'workers': dict(type=int, metavar='N', help='number of processes that load the data, for each data loader of each '
+                    'process; 0: that process loads it'),
+    'image-size': dict(type=int, nargs='+', metavar='PIXELS', help='resize images to fit into a square of this side, '
+                       'or into this width and height; classifiers: the side of the crop'),
+    'config': dict(metavar='CONFIG', help='name or file of the training config, to use instead of the config in the '
+                   'checkpoint; needed for your own backbone class, or if the checkpoint has no config and the model '
+                   'differs from the published ones in size or normalisation'),
+    'dtype': dict(choices=('float32', 'bfloat16'), default='float32', help='type of the computation; bfloat16 is up '
+                  'to twice as fast and slightly less accurate, if the processor or GPU supports it (default: '
+                  'float32)'),
+    'runtime': dict(choices=('onnxruntime', 'openvino'), help='runtime for an exported file, .onnx (default: '
+                    'onnxruntime)'),
+    'overwrite': dict(action='store_true', help='also replace files that this tool did not write; its own are always '
+                      'replaced')}
 
 
-def add_runtime_option(parser: ArgumentParser):
-    """Add the option of what runs an exported file."""
-    parser.add_argument('--runtime', choices=('onnxruntime', 'openvino'), help='runtime for an exported file, .onnx '
-                        '(default: onnxruntime)')
-
-
-def add_overwrite_option(parser: ArgumentParser):
-    """Add the option of the tools that write files outside a work dir."""
-    parser.add_argument('--overwrite', action='store_true',
-                        help='also replace files that this tool did not write; its own are always replaced')
+def add_shared(parser, *names: str):
+    """Add some of `SHARED` to a parser or a group of its options; with ``dtype`` comes ``--amp``, its short form."""
+    for name in names:
+        parser.add_argument(f'--{name}', **SHARED[name])
+        if name == 'dtype':
+            parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16', help='the same as '
+                                '--dtype bfloat16')
 
 
 def positive(text: str) -> int:
@@ -261,9 +254,8 @@ def _read_config_options(items, config):
         if not key or not equals:
             raise ConfigError(f'--cfg-options accepts KEY=VALUE, such as train_cfg.val_interval=2; got {item!r}')
         if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
-            base = find_config(config).absolute()
             raise ConfigError(f'--cfg-options does not accept dicts, got {item!r}. Write the dict into your own config '
-                              f"file and pass that as CONFIG:\n  _base_ = '{base}'\n  {_as_python(key, value)}")
+                              f"file, with _base_ = '{find_config(config).absolute()}', and pass that as CONFIG")
         reader = ArgumentParser()
         reader.add_argument('--read', nargs='+', action=DictAction)
         try:
@@ -272,11 +264,3 @@ def _read_config_options(items, config):
             raise ConfigError(f'--cfg-options {item!r}: the brackets do not match. Write a list as "{key}=[1,2]"'
                               ) from None
     return options
-
-
-def _as_python(key, value):
-    """Return the line of a config file with the same effect as an option."""
-    first, *parts = key.split('.')
-    for part in reversed(parts):
-        value = f'dict({part}={value})'
-    return f'{first} = {value}'

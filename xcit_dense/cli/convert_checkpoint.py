@@ -3,7 +3,7 @@
 The layout of IN is recognised, including PASSL's .pdparams and wrapped weights (data parallel, averages). One model is
 taken out of a file that holds several (distillation, DINO, EMA).
 """
-from .common import Parser, add_overwrite_option, check_choices, run_tool
+from .common import Parser, add_shared, check_choices, run_tool
 
 
 def main(argv=None):
@@ -17,7 +17,7 @@ def main(argv=None):
                         'ema (the average of the weights), or a key of the file; --inspect lists them. Default: the '
                         'evaluated one, and of DINO the teacher')
     parser.add_argument('--inspect', action='store_true', help='describe IN and write nothing')
-    add_overwrite_option(parser)
+    add_shared(parser, 'overwrite')
     args = parser.parse_args(argv)
     complete = not (args.out or args.to or args.which) if args.inspect else args.out and args.to
     if not complete:

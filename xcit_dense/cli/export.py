@@ -1,5 +1,5 @@
 """Export a trained detector or segmentor to one ONNX file and compare it with the checkpoint."""
-from .common import Parser, add_config_options, add_image_size_option, add_overwrite_option, run_tool
+from .common import Parser, add_config_options, add_shared, run_tool
 
 
 def main(argv=None):
@@ -16,8 +16,7 @@ def main(argv=None):
                         'accurate, and faster on processors with int8 instructions; needs --calibration')
     parser.add_argument('--calibration', metavar='DIR', help='images like those that the model will see, for the '
                         'ranges of activations of --int8; a few hundred are enough')
-    add_image_size_option(parser)
-    add_overwrite_option(parser)
+    add_shared(parser, 'image-size', 'overwrite')
     args = parser.parse_args(argv)
     if args.int8 != (args.calibration is not None):
         parser.error('--int8 and --calibration DIR must be given together')

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from .._utils.text import counted
-from .common import Parser, add_amp_option, add_config_options, add_overwrite_option, positive, run_tool
+from .common import Parser, add_config_options, add_shared, positive, run_tool
 
 
 def main(argv=None):
@@ -14,12 +14,12 @@ def main(argv=None):
     parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in the layout of the config')
     parser.add_argument('--iterations', type=positive, default=3, metavar='N', help='training iterations (default: 3)')
     parser.add_argument('--images', type=positive, default=4, metavar='N', help='images to evaluate (default: 4)')
-    add_amp_option(parser)
+    add_shared(parser, 'amp')
     parser.add_argument('--pretrained', action='store_true', help='start from the pretrained weights of the config '
                         '(default: random weights)')
     parser.add_argument('--out', default='measured.json', metavar='FILE', help='JSON file for all numbers (default: '
                         'measured.json)')
-    add_overwrite_option(parser)
+    add_shared(parser, 'overwrite')
     run_tool(_run, parser.parse_args(argv))
 
 
@@ -34,13 +34,11 @@ def _run(args):
     out = Path(args.out)
     with OwnFiles(out.parent, 'measure', args.overwrite) as own, tempfile.TemporaryDirectory() as folder:
         own.claim(out.name)
-        data_root = Path(folder, 'data')
         cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                           work_dir=Path(folder, 'placed'), pretrained=args.pretrained)
         check_data(cfg)
         take_classes(cfg)
-        measure.cut_data(cfg, data_root, args.iterations * cfg.train_dataloader.batch_size, args.images)
-        options.set_data_root(cfg, data_root)
+        measure.cut_data(cfg, folder, args.iterations * cfg.train_dataloader.batch_size, args.images)
         if args.amp:
             options.set_amp(cfg)
         cfg.work_dir = str(Path(folder, 'run'))

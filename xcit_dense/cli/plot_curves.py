@@ -1,5 +1,5 @@
 """Plot the loss and metric curves of a training run."""
-from .common import Parser, add_overwrite_option, run_tool
+from .common import Parser, add_shared, run_tool
 
 
 def main(argv=None):
@@ -7,7 +7,7 @@ def main(argv=None):
     parser = Parser(description=__doc__)
     parser.add_argument('work_dir', metavar='WORK_DIR', help='the --work-dir of the run')
     parser.add_argument('--out', metavar='FILE', help='image file to write (default: WORK_DIR/curves.png)')
-    add_overwrite_option(parser)
+    add_shared(parser, 'overwrite')
     run_tool(_run, parser.parse_args(argv))
 
 

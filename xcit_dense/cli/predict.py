@@ -2,16 +2,7 @@
 import sys
 from argparse import SUPPRESS
 
-from .common import (
-    Parser,
-    add_config_options,
-    add_dtype_option,
-    add_image_size_option,
-    add_overwrite_option,
-    add_runtime_option,
-    finite,
-    run_tool,
-)
+from .common import Parser, add_config_options, add_shared, finite, run_tool
 
 #: Options for what is fixed in an exported file.
 _OF_CHECKPOINTS = '--cfg-options', '--image-size', '--dtype', '--amp'
@@ -52,10 +43,8 @@ def main(argv=None):
     parser.add_argument('--overlap', type=finite, metavar='SHARE', help='smallest share of a tile that the next tile '
                         'also covers (default: 0.2)')
     if not exported:
-        add_image_size_option(parser)
-        add_dtype_option(parser)
-    add_runtime_option(parser)
-    add_overwrite_option(parser)
+        add_shared(parser, 'image-size', 'dtype')
+    add_shared(parser, 'runtime', 'overwrite')
     if exported:
         parser.add_argument('more', nargs='*', help=SUPPRESS)
     args = parser.parse_args(argv)

@@ -8,12 +8,8 @@ from ..errors import ConfigError, DataError, MetricError
 from .common import (
     Parser,
     add_config_options,
-    add_dtype_option,
-    add_image_size_option,
-    add_loading_options,
-    add_overwrite_option,
     add_run_options,
-    add_runtime_option,
+    add_shared,
     data_options,
     finite,
     positive,
@@ -33,7 +29,7 @@ def main(argv=None):
                         'report_linear)')
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
                         'classifiers: the same as --report DIR')
-    add_overwrite_option(parser)
+    add_shared(parser, 'overwrite')
     parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with code 1 if a metric is lower, for example coco/bbox_mAP=0.47 or mIoU=44')
     parser.add_argument('--tta', action='store_true', help='test-time augmentation: predict each image flipped and at '
@@ -41,10 +37,7 @@ def main(argv=None):
     parser.add_argument('--coco-eval', choices=('pycocotools', 'hotcoco'), default='pycocotools', help='what evaluates '
                         'COCO metrics; hotcoco computes the same figures in much less time and memory, and needs pip '
                         'install hotcoco (default: pycocotools)')
-    add_image_size_option(parser)
-    add_loading_options(parser)
-    add_dtype_option(parser)
-    add_runtime_option(parser)
+    add_shared(parser, 'image-size', 'batch-size', 'workers', 'dtype', 'runtime')
     size = parser.add_mutually_exclusive_group()
     size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop '
                       '(default: that of the config)')
@@ -67,49 +60,32 @@ def main(argv=None):
 
 
 def _run(args):
-    from mmengine.logging import print_log
-
-    from ..config import options, testing
+    from ..config import testing
     from ..config.image_size import compare_test_size
     from ..config.loading import load_config
     from ..config.settings import Settings
-    from ..data.check import (
-        ERROR,
-        check_before_test,
-        check_beside,
-        check_learned_alike,
-        classified_data,
-        warn_of_other_classes,
-    )
+    from ..data.check import check_learned_alike, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
-    from ..data.datasets import check_data
-    from ..data.evaluators import check_evaluators
     from ..data.layouts import folder_of_training
     from ..export.metadata import check_task, compare_with_config
     from ..predict.drawing import DrawingHook
     from ..predict.models import as_checkpoint, is_exported, open_exported
     from ..report.hooks import ReportHook
-    from ..tasks import task_of
-    from ..train.evaluation import set_fast_evaluation, test_at_sizes
+    from ..report.measure import test_at_sizes
+    from ..ssl.features import load_features
     from ..train.runner import build_runner
     from ..weights import read_checkpoint
-    exported, sizes = is_exported(args.checkpoint), args.sizes or []
     judged = '--knn' if args.knn else '--linear' if args.linear else None
+    exported, sizes, at_least = is_exported(args.checkpoint), args.sizes or [], [*map(_parse_minimum, args.at_least)]
     _check_options(args, exported, judged)
-    at_least = [_parse_minimum(text) for text in args.at_least]
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False,
                       settings=Settings(args.image_size, batch_size=args.batch_size, workers=args.workers))
     testing.check_labelled(cfg, args.config, judged)
-    if judged:
-        testing.check_classifier(cfg, args.config, judged)
+    file = open_exported(args.checkpoint, args.runtime) if exported else None
     if exported:
-        file = open_exported(args.checkpoint, args.runtime)
         check_task(cfg, file, args.checkpoint)
-    # mmpretrain's configs have an empty test_cfg
-    if missing := [name for name, given in (('test_dataloader', cfg.get('test_dataloader')),
-                                            ('test_evaluator', cfg.get('test_evaluator')),
-                                            ('test_cfg', cfg.get('test_cfg') is not None)) if not given]:
+    if missing := [name for name in ('test_dataloader', 'test_evaluator', 'test_cfg') if cfg.get(name) is None]:
         raise ConfigError(f'the config has no {", ".join(missing)}, so there is nothing to test. To test on the '
                           'validation data, set test_dataloader = val_dataloader and so on in your own config')
     for size in sizes:  # impossible sizes are an error before the first test
@@ -118,22 +94,13 @@ def _run(args):
         testing.set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
     loaders = testing.READ if judged else ('test_dataloader', )
-    check_data(cfg, loaders=loaders)
-    check_evaluators(cfg, ('test_dataloader', ))
-    beside = check_beside(cfg, loaders)
-    if wrong := [found.sentence for found in beside if found.severity == ERROR]:
-        raise DataError('\n'.join(wrong))
-    for found in beside:
-        print_log(found.sentence, logger='current', level=logging.WARNING)
-    check_before_test(cfg, loaders)
+    _check_data(cfg, loaders)
     if judged:
         check_learned_alike(cfg)
     # this reads the file once more, so a download is read only if it is needed
     needed = cfg.get('classes_from_data') or classified_data(cfg)
-    if exported:
-        checkpoint = as_checkpoint(file)
-    else:
-        checkpoint = read_checkpoint(args.checkpoint) if needed or Path(args.checkpoint).exists() else None
+    checkpoint = as_checkpoint(file) if exported else read_checkpoint(args.checkpoint) if (
+        needed or Path(args.checkpoint).exists()) else None
     if not (args.size or sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned
@@ -142,34 +109,10 @@ def _run(args):
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     if exported:
         compare_with_config(cfg, file, args.checkpoint, sizes=not args.image_size)
-        del file  # the model opens it again
-    del checkpoint
-    report, show_dir = args.report, args.show_dir
-    if show_dir and task_of(cfg).predictor is None:  # nothing to draw into images
-        report, show_dir = show_dir, None
-    if show_dir:
-        options.set_show_dir(cfg, show_dir, args.overwrite)
-    if report is not None:
-        folder = 'report' + (judged or '').replace('--', '_')
-        options.set_report(cfg, report or Path(cfg.work_dir, folder), args.overwrite)
-    if args.coco_eval == 'hotcoco':
-        set_fast_evaluation(cfg)
-    if exported:
-        cfg.model, cfg.load_from = dict(type='ExportedModel', file=args.checkpoint, runtime=args.runtime), None
-    else:
-        cfg.load_from = args.checkpoint
-        options.add_hook(cfg, 'FuseHook')
-    if args.dtype != 'float32':
-        options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
-    if args.knn:
-        testing.set_knn(cfg, args.knn)
-    elif args.linear:
-        testing.set_linear(cfg, args.linear)
-    if args.tta:
-        testing.set_tta(cfg)
+    del checkpoint, file  # the model opens it again
+    _set_options(cfg, args, exported, judged)
     runner = build_runner(cfg)
     if judged:
-        from ..ssl.features import load_features
         load_features(runner, args.checkpoint)
     if sizes:
         print(test_at_sizes(runner, sizes, args.crop_ratio, args.overwrite))
@@ -185,25 +128,71 @@ def _run(args):
 
 def _check_options(args, exported, judged):
     """Raise `ConfigError` for options that exclude each other."""
-    if args.runtime and not exported:
-        raise ConfigError('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
-    if exported and (args.dtype != 'float32' or args.launcher != 'none'):
-        raise ConfigError('--dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) has a '
-                          'fixed type and runs in one process')
-    if exported and args.tta:
-        raise ConfigError('--tta is only for checkpoints: an exported file (.onnx) may have a fixed image size, and '
-                          'the views of an image differ in size')
-    if args.sizes and (args.at_least or args.show_dir or args.report is not None):
-        raise ConfigError('--at-least, --report and --show-dir need a test at one size: give --size instead '
-                          'of --sizes')
-    if judged and exported:
-        raise ConfigError(f'{judged} is only for checkpoints: an exported file (.onnx) does not output features')
-    if judged and args.sizes:
-        raise ConfigError(f'{judged} learns at one size: give --size instead of --sizes')
-    if args.sizes and len(set(args.sizes)) < len(args.sizes):
-        raise ConfigError(f'the values of --sizes must differ, got {" ".join(map(str, args.sizes))}')
-    if args.image_size and (args.size or args.sizes):
-        raise ConfigError('--image-size, --size and --sizes set the same for a classifier: give only one of them')
+    for wrong, reason in (
+            (args.runtime and not exported, '--runtime is only for exported files (.onnx); a checkpoint runs in torch'),
+            (exported and (args.tta or judged or args.dtype != 'float32' or args.launcher != 'none'),
+             '--tta, --knn, --linear, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
+             'has a fixed type, may have a fixed image size, outputs no features and runs in one process'),
+            (args.sizes and (args.at_least or judged or args.show_dir or args.report is not None),
+             '--at-least, --report, --show-dir, --knn and --linear need a test at one size: give --size instead of '
+             '--sizes'),
+            (len(set(args.sizes or ())) < len(args.sizes or ()),
+             f'the values of --sizes must differ, got {" ".join(map(str, args.sizes or ()))}'),
+            (args.image_size and (args.size or args.sizes),
+             '--image-size, --size and --sizes set the same for a classifier: give only one of them')):
+        if wrong:
+            raise ConfigError(reason)
+
+
+def _check_data(cfg, loaders):
+    """Check the data of loaders and evaluators; warnings are logged.
+
+    Raises:
+        DataError: Something is wrong with it.
+    """
+    from mmengine.logging import print_log
+
+    from ..data.check import ERROR, check_before_test, check_beside
+    from ..data.datasets import check_data
+    from ..data.evaluators import check_evaluators
+    check_data(cfg, loaders=loaders)
+    check_evaluators(cfg, ('test_dataloader', ))
+    beside = check_beside(cfg, loaders)
+    if wrong := [found.sentence for found in beside if found.severity == ERROR]:
+        raise DataError('\n'.join(wrong))
+    for found in beside:
+        print_log(found.sentence, logger='current', level=logging.WARNING)
+    check_before_test(cfg, loaders)
+
+
+def _set_options(cfg, args, exported, judged):
+    """Put what is tested, and what is written of it, into the config."""
+    from ..config import options, testing
+    from ..tasks import task_of
+    from ..train.evaluation import set_fast_evaluation
+    report, show_dir = args.report, args.show_dir
+    if show_dir and task_of(cfg).predictor is None:  # nothing to draw into images
+        report, show_dir = show_dir, None
+    if show_dir:
+        options.set_show_dir(cfg, show_dir, args.overwrite)
+    if report is not None:
+        folder = Path(report or Path(cfg.work_dir, 'report' + (judged or '').replace('--', '_')))
+        options.add_hook(cfg, 'ReportHook', out_dir=str(folder.absolute()), overwrite=args.overwrite)
+    if args.coco_eval == 'hotcoco':
+        set_fast_evaluation(cfg)
+    if exported:
+        cfg.model, cfg.load_from = dict(type='ExportedModel', file=args.checkpoint, runtime=args.runtime), None
+    else:
+        cfg.load_from = args.checkpoint
+        options.add_hook(cfg, 'FuseHook')
+    if args.dtype != 'float32':
+        options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
+    if args.knn:
+        testing.set_knn(cfg, args.knn)
+    elif args.linear:
+        testing.set_linear(cfg, args.linear)
+    if args.tta:
+        testing.set_tta(cfg)
 
 
 def _parse_minimum(text):

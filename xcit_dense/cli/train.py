@@ -7,10 +7,10 @@ from pathlib import Path
 from ..errors import ConfigError, OutputError
 from .common import (
     Parser,
-    add_amp_option,
     add_config_options,
     add_run_options,
     add_settings_options,
+    add_shared,
     check_choices,
     data_options,
     run_tool,
@@ -40,7 +40,7 @@ def main(argv=None):
     parser.add_argument('--config-findings', choices=('stop', 'warn'),
                         help='stop at mistakes in the config or in --cfg-options, or warn and continue, in case the '
                         'check is wrong; an option that cannot have an effect is then ignored (default: stop)')
-    add_amp_option(parser)
+    add_shared(parser, 'amp')
     parser.add_argument('--compile', action='store_true', help='train the backbone with torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate linearly with the total batch size of all processes')

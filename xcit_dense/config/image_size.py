@@ -15,12 +15,14 @@ from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
 from ..tasks import task_of
 from ..weights.contents import config_of_checkpoint
-from .testing import find_resolution, is_side, square_side, steps_of
+from .testing import find_resolution, is_side, square_side
 
 #: Keys that hold one or more boxes, or a side for a classifier; and keys of crops and canvases, as height and width.
 _BOXES, _CROPS = ('scale', 'scales', 'img_scale'), ('crop_size', 'random_size_range', 'stride', 'size')
 #: Steps and keys that have such a name but hold no pixels.
 _NO_PIXELS = ('RandomAffine.scale', 'SegRescale.scale', 'RandomErasing.scale')
+_NOTHING = ('--image-size: no known step in the pipelines of this config resizes images. Set the sizes of your steps '
+            'yourself, such as --cfg-options val_dataloader.dataset.pipeline.1.scale="(640,640)"')
 #: From this ratio of long to short side on, the long side does not limit any usual image.
 _ELONGATED = 2.5
 
@@ -48,11 +50,11 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
             raise ConfigError(f'--image-size must be one side for this config, whose crops are square; got {box[0]} '
                               f'{box[1]}')
         if not (_set_views(cfg, box[0]) or _set_sides(cfg, box[0], loaders)):
-            raise ConfigError(_nothing_to_change(cfg, loaders))
+            raise ConfigError(_NOTHING)
         return
     before, boxes = box_of(cfg), _boxes_of(cfg, LOADERS[0])
     if before is None:
-        raise ConfigError(_nothing_to_change(cfg, loaders))
+        raise ConfigError(_NOTHING)
     new = _new_box(before, box)
     if new == before:
         return
@@ -107,13 +109,6 @@ def _last_side(dataset):
     """Return the last side that a pipeline resizes or crops to."""
     sides = [square_side(step.get(key)) for step in dicts_in(dataset.get('pipeline')) for key in ('scale', 'crop_size')]
     return next(filter(None, reversed(sides)), None)
-
-
-def _nothing_to_change(cfg, loaders):
-    loader = next((name for name in reversed(loaders) if cfg.get(name)), LOADERS[-1])
-    return (f'--image-size: no known step in the pipelines of this config resizes images; {loader} has '
-            f'{", ".join(map(steps_of, _datasets(cfg, loader)))}. Set the sizes of your steps yourself, such as '
-            f'--cfg-options {loader}.dataset.pipeline.1.scale="(640,640)"')
 
 
 def box_of(cfg):
@@ -187,14 +182,15 @@ class _ToSide:
 
 
 class _ToBox(_ToSide):
-    """Converts sizes in pixels from one box to another."""
+    """Converts sizes in pixels from one box to another, and keeps the boxes that it has seen."""
 
     def __init__(self, before, after):
         super().__init__(_extent(after) / _extent(before))
-        self._before, self._after = before, after
+        self._before, self._after, self.seen = before, after, []
 
     def box(self, pair):
         """Return the new box for a box of the config; it keeps its ratio to the original one."""
+        self.seen.append(tuple(pair))
         ratio = _extent(pair) / _extent(self._before)
         return type(pair)(max(round(side * ratio), 1) for side in self._after)
 
@@ -217,24 +213,11 @@ class _ToBox(_ToSide):
         return int(math.copysign(max(round(abs(side) * self._factor / grid), 1) * grid, side))
 
 
-class _Reader(_ToSide):
-    """Converts nothing, and notes the boxes."""
-
-    def __init__(self):
-        super().__init__(1)
-        self.boxes = []
-
-    def box(self, pair):
-        """Note a box."""
-        self.boxes.append(tuple(pair))
-        return pair
-
-
 def _boxes_of(cfg, loader):
     """Return all boxes in the pipelines of a loader."""
-    reader = _Reader()
-    _in_pipelines(cfg.get(loader), reader)
-    return reader.boxes
+    view = _ToBox((4, 3), (4, 3))
+    _in_pipelines(cfg.get(loader), view)
+    return view.seen
 
 
 def _in_pipelines(node, view):
@@ -278,7 +261,6 @@ def _boxes(value, view):
 
 def _is_box(value):
     return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_side, value))
-
 
 
 def _datasets(cfg, loader):

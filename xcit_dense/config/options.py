@@ -113,11 +113,6 @@ def set_auto_scale_lr(cfg: Config):
     cfg.auto_scale_lr.enable = True
 
 
-def set_report(cfg: Config, folder, overwrite: bool = False):
-    """Write a report on the test into a folder, as ``--report`` asks; see `xcit_dense.report.hooks.ReportHook`."""
-    add_hook(cfg, 'ReportHook', out_dir=str(Path(folder).absolute()), overwrite=overwrite)
-
-
 def set_show_dir(cfg: Config, folder, overwrite: bool = False):
     """Draw every tested image into ``folder``, predictions next to the ground truth.
 

@@ -37,8 +37,8 @@ def set_test_size(cfg, size: int = None, crop_ratio: float = None):
         if not crop:
             raise ConfigError('--size, --crop-ratio and --sizes are for classifiers, whose test pipeline resizes the '
                               "shorter side (ResizeEdge, edge='short', scale=N) and crops a square (CenterCrop, "
-                              f'crop_size=N); this config has {steps_of(dataset)}. For other models set the scales in '
-                              'the test_dataloader of the config')
+                              'crop_size=N), which this config does not have. For other models set the scales in the '
+                              'test_dataloader of the config')
         crop['crop_size'] = side
         resize['scale'] = round(side / ratio)
 
@@ -73,12 +73,6 @@ def _resize_and_crop(dataset):
     return (resize, crop) if sides and resize.get('edge', 'short') == 'short' else ({}, {})
 
 
-def steps_of(dataset):
-    """Return the steps of a pipeline as text."""
-    names = [type_name(step.get('type')) for step in dataset.get('pipeline') or ()]
-    return ', '.join(filter(None, names)) or 'no steps'
-
-
 def square_side(value):
     """Return the pixels of a length, or of a pair of two that are equal; None for anything else."""
     if isinstance(value, (list, tuple)) and len(value) == 2 and value[0] == value[1]:
@@ -91,41 +85,26 @@ def is_side(value) -> bool:
     return isinstance(value, int) and value > 0
 
 
-def check_classifier(cfg: Config, name, option: str):
-    """Check that a config is of a classifier, before anything else is read.
+def check_labelled(cfg: Config, name, option: str = None):
+    """Check that a config to test has labels and, to judge features of whole images, that it is of a classifier.
 
     Args:
         cfg: The config.
         name: Its name, for the error.
-        option: The option that needs it: ``--knn`` or ``--linear``.
+        option: ``--knn`` or ``--linear`` if features are judged.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It has not, or is not.
     """
-    model = cfg.get('model') or {}
-    if type_name((model.get('backbone') or {}).get('type')) != 'XCiTClassifier':
-        raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier), such as xcit_s12_p16_custom: '
-                          f'it judges features of whole images. {name} has the backbone '
-                          f'{type_name((model.get("backbone") or {}).get("type")) or "unknown"}')
-    if not cfg.get(LOADERS[0]):
-        raise ConfigError(f'{option} learns from the training images, and the config has no {LOADERS[0]}')
-
-
-def check_labelled(cfg: Config, name, option: str = None):
-    """Check that a config to test is not for images without labels.
-
-    Args:
-        cfg: As for `check_classifier`.
-        name: As for `check_classifier`.
-        option: ``--knn`` or ``--linear`` if one is given.
-
-    Raises:
-        ConfigError: It is.
-    """
+    kind = type_name(((cfg.get('model') or {}).get('backbone') or {}).get('type')) or 'unknown'
     if learns_without_labels(cfg):
         raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
                           'labels: give the config of a classifier of the same arch, such as xcit_s12_p16_custom'
                           f'{"" if option else ", and --knn or --linear"}')
+    if option and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
+        raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier) with training images, such as '
+                          f'xcit_s12_p16_custom: it learns from features of whole images. {name} has the backbone '
+                          f'{kind}' + ('' if cfg.get(LOADERS[0]) else f' and no {LOADERS[0]}'))
 
 
 def set_knn(cfg: Config, k: int):
@@ -190,17 +169,14 @@ def set_tta(cfg: Config):
     if views is None:
         raise ConfigError(f'--tta supports models for {tasks_with("views")}; the model {cfg.model.get("type")!r} is '
                           'for none of them')
-    told = []
     for dataset in datasets(cfg, ['test_dataloader']):
         if cfg.get('tta_pipeline'):
             dataset['pipeline'] = copy.deepcopy(cfg.tta_pipeline)
-            told.append('the tta_pipeline of the config')
         elif not dataset.get('pipeline'):
             raise ConfigError(f'--tta: the data set {type_name(dataset.get("type"))} of test_dataloader has no '
                               'pipeline to augment. Set tta_pipeline in the config')
         else:
-            dataset['pipeline'], words = _augmented(dataset['pipeline'], views.ratios)
-            told.append(words)
+            dataset['pipeline'] = _augmented(dataset['pipeline'], views.ratios)
     wrapper = dict(cfg.get('tta_model') or dict(type=views.model))
     if type_name(wrapper['type']) == views.replaced:
         wrapper['type'] = views.model
@@ -209,8 +185,10 @@ def set_tta(cfg: Config):
     if views.module and type_name(wrapper['type']) == views.model:
         _import(cfg, views.module)
     cfg.model = ConfigDict(wrapper, module=cfg.model)
-    print_log(f'--tta merges the predictions of several views of each image: {"; ".join(dict.fromkeys(told))}',
-              logger='current')
+    print_log('--tta merges the predictions of several views of each image: '
+              + ('the tta_pipeline of the config' if cfg.get('tta_pipeline') else
+                 f'{", ".join(map(str, views.ratios))} x its size (if a step that is known resizes it), as it is and '
+                 'flipped'), logger='current')
 
 
 def _import(cfg, module):
@@ -223,7 +201,7 @@ def _import(cfg, module):
 
 
 def _augmented(pipeline, ratios):
-    """Return a pipeline with the views in it, and what they are, as text."""
+    """Return a pipeline with the views in it."""
     steps = [dict(step) for step in pipeline]
     flips = [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)]
     resize = next((place for place, step in enumerate(steps) if 'Resize' in type_name(step.get('type'))), None)
@@ -231,7 +209,7 @@ def _augmented(pipeline, ratios):
         if step.get('meta_keys'):  # the flip is undone by them
             step['meta_keys'] = (*step['meta_keys'], *(key for key in _FLIP_KEYS if key not in step['meta_keys']))
     if len(ratios) == 1:
-        return [*steps[:-1], dict(type='TestTimeAug', transforms=[flips, steps[-1:]])], 'as it is, and flipped'
+        return [*steps[:-1], dict(type='TestTimeAug', transforms=[flips, steps[-1:]])]
     if resize is None:  # after the image is loaded, before annotations and padding
         start = end = 1
         sizes = [dict(type='Resize', scale_factor=float(ratio), keep_ratio=True) for ratio in ratios]
@@ -241,8 +219,7 @@ def _augmented(pipeline, ratios):
     if None in sizes:  # a step of another kind
         sizes, ratios = [steps[resize]], (1, )
     rest = [[_padded(step, max(ratios))] for step in steps[end:]]
-    words = f'{", ".join(f"{ratio:g}" for ratio in sorted(ratios))} x the image size, each as it is and flipped'
-    return [*steps[:start], dict(type='TestTimeAug', transforms=[sizes, flips, *rest])], words
+    return [*steps[:start], dict(type='TestTimeAug', transforms=[sizes, flips, *rest])]
 
 
 def _resized(step, ratio):

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 from mmengine.dist import collect_results
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageOps
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, listed
 from ..data.batches import unwrapped
 from ..data.imagenet import short_names
-from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, fit_text, font_of, legible
+from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, chip
+from ..draw.pictures import paste
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _CLASSES = (Column('images', 'images', explanation='images of the class'),
@@ -22,9 +23,8 @@ _CLASSES = (Column('images', 'images', explanation='images of the class'),
             Column('precision', 'precision', 2, 'share of the images predicted as the class that have it, in percent'))
 _IMAGES = (Column('true', 'true class'), Column('predicted', 'predicted class'),
            Column('probability', 'probability', 2, 'that of the predicted class, in percent'))
-_COLUMNS, _ROWS = 5, 4
-_WIDTH, _HEIGHT = 300, 225
-_TITLE, _CAPTION, _GAP = 48, 64, 14
+#: The sheet of mistakes: columns and rows, size of a picture, of a letter, and from a picture to the next, in pixels.
+_COLUMNS, _ROWS, _SIZE, _TEXT, _STEP = 5, 4, (300, 225), 15, (310, 300)
 
 
 class ClassificationRecorder(Recorder):
@@ -95,7 +95,7 @@ class ClassificationRecorder(Recorder):
     def write_more(self, folder):
         """Write the list of mistakes and the sheet of the worst."""
         write_mistakes(folder / self.files[0], self._mistakes, self._names)
-        draw_mistakes(folder / self.files[1], self._mistakes, self._names, len(self._results), self.image_reader())
+        draw_mistakes(folder / self.files[1], self._mistakes, self._names, self.image_reader())
 
     def draw(self, path, picture, known):
         """Return a mistake as a `Picture`."""
@@ -166,49 +166,30 @@ def write_mistakes(path, mistakes, names):
         part.write_text(json.dumps(content, indent=1))
 
 
-def draw_mistakes(path, mistakes, names, count, read):
-    """Draw the first mistakes as PNG, each with truth, prediction, probability and file name.
+def draw_mistakes(path, mistakes, names, read):
+    """Draw the first mistakes as PNG, each above its truth, its prediction with the probability, and its file name.
 
     Args:
         path: The file.
         mistakes: `Result`, the worst first.
         names: `Names` of the classes.
-        count: How many images were tested.
         read: Function that returns the image of a file as an array (H, W, 3), RGB, uint8. If it raises, the cell stays
             empty.
     """
-    shown = mistakes[:_COLUMNS * _ROWS]
-    title = f'no mistakes among {counted(count, "images")}'
-    if mistakes:
-        which = f'the {len(shown)} worst of ' if len(shown) < len(mistakes) else ''
-        title = f'{which}{counted(len(mistakes), "mistakes")} among {counted(count, "images")}, most confident first'
-    columns, rows = min(_COLUMNS, max(len(shown), 1)), -(-len(shown) // _COLUMNS)
-    step_x, step_y = _WIDTH + _GAP, _HEIGHT + _CAPTION + _GAP
-    width = max(columns * step_x + _GAP, round(font_of(18).getlength(title)) + 2 * _GAP)
-    sheet = Image.new('RGB', (width, _TITLE + rows * step_y), PAPER)
-    ImageDraw.Draw(sheet).text((_GAP, _GAP), title, fill=INK, font=font_of(18))
-    for place, found in enumerate(shown):
-        corner = _GAP + place % _COLUMNS * step_x, _TITLE + place // _COLUMNS * step_y
-        sheet.paste(_cell(found, names, read), corner)
+    sheet = np.full((-(-min(len(mistakes), _COLUMNS * _ROWS) // _COLUMNS) * _STEP[1] or 1, _COLUMNS * _STEP[0], 3),
+                    PAPER, np.uint8)
+    for place, found in enumerate(mistakes[:_COLUMNS * _ROWS]):
+        x, y = place % _COLUMNS * _STEP[0], place // _COLUMNS * _STEP[1]
+        try:
+            picture = ImageOps.pad(Image.fromarray(read(found.path)), _SIZE, Image.Resampling.LANCZOS, FRAME)
+        except Exception:  # of any type: loaders may be the user's own, and some data sets have no files
+            picture = Image.new('RGB', _SIZE, FRAME)
+        paste(sheet, np.asarray(picture), x, y)
+        share = '' if found.probability is None else f'{found.probability:.1%}'
+        for line, (text, colour, suffix) in enumerate((
+                (f'true: {names.truth[found.truth]}', INK, ''),
+                (f'predicted: {names.prediction[found.prediction]}', ALARM, share),
+                ('/'.join(Path(found.path).parts[-2:]), FAINT, ''))):
+            paste(sheet, chip(text, _TEXT, colour, _SIZE[0], suffix), x, y + _SIZE[1] + line * round(1.25 * _TEXT))
     with atomic_write(path) as part:
-        sheet.save(part, format='PNG')
-
-
-def _cell(found, names, read):
-    cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), PAPER)
-    draw = ImageDraw.Draw(cell)
-    draw.rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=FRAME)
-    try:
-        cell.paste(ImageOps.pad(Image.fromarray(read(found.path)), (_WIDTH, _HEIGHT), Image.Resampling.LANCZOS, FRAME))
-    except Exception:  # of any type: loaders may be the user's own, and some data sets have no files
-        draw.text((8, 8), 'no image', fill=FAINT, font=font_of(14))
-    share = '' if found.probability is None else f'{found.probability:.1%}'
-    room = _WIDTH - font_of(15).getlength(share) - 8
-    for y, text, colour, size in ((4, f'true: {names.truth[found.truth]}', INK, 15),
-                                  (23, f'predicted: {names.prediction[found.prediction]}', ALARM, 15),
-                                  (43, '/'.join(Path(found.path).parts[-2:]), FAINT, 12)):
-        text = legible(text)
-        font = font_of(size, text)
-        draw.text((2, _HEIGHT + y), fit_text(text, font, room if y == 23 else _WIDTH - 4), fill=colour, font=font)
-    draw.text((_WIDTH - 2, _HEIGHT + 23), share, fill=ALARM, font=font_of(15), anchor='ra')
-    return cell
+        Image.fromarray(sheet).save(part, format='PNG')

@@ -143,11 +143,14 @@ def tell_classes(content) -> str:
     lines = [['class', *(column.key for column in columns)],
              *([shortened(row.name), *(shown(row.values.get(column.key), column) for column in columns)]
                for row in shown_rows)]
+    left_out = len(rows) - len(shown_rows)
+    return in_columns(lines) + f'\nand {counted(left_out, "classes")} more in the CSV file' * bool(left_out)
+
+
+def in_columns(lines) -> str:
+    """Return lines of texts as a table, the first column aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ['  '.join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
-    if len(shown_rows) < len(rows):
-        text.append(f'and {counted(len(rows) - len(shown_rows), "classes")} more in the CSV file')
-    return '\n'.join(text)
+    return '\n'.join('  '.join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines)
 
 
 def shown(value, column) -> str:

@@ -1,5 +1,6 @@
 """The objects of a test of a detector: which prediction belongs to which, counts, and pictures of the worst images."""
 import heapq
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -223,26 +224,16 @@ def draw_sides(image, picture, truth, names, colours) -> tuple:
     codes = [truth.annToRLE(found) if found.get('segmentation') else None for found in image.objects]
     left = draw_objects(picture, boxes, image.labels + len(names) * image.is_crowd,
                         [*names, *(f'{name} (crowd)' for name in names)], [*colours, *colours],
-                        _Masks(codes, picture) if any(codes) else None, marks=marks)
+                        partial(_mask, codes, picture.shape[:2]) if any(codes) else None, marks=marks)
     codes = image.prediction.get('masks')
-    masks = None if codes is None else _Masks([codes[place] for place in shown], picture)
+    masks = None if codes is None else partial(_mask, [codes[place] for place in shown], picture.shape[:2])
     right = draw_objects(picture, np.asarray(image.prediction['bboxes'], float).reshape(-1, 4)[shown], guesses[shown],
                          names, colours, masks, scores[shown], wrong)
     return left, right
 
 
-class _Masks:
-    """Masks one by one, because those of all objects of a large picture would fill the memory.
-
-    Args:
-        codes: RLE of each object, or None.
-        picture: The picture; masks of another size count as empty.
+def _mask(codes, shape, place):
+    """Return one mask, because those of all objects of a large picture would fill the memory; empty if of another size.
     """
-
-    def __init__(self, codes, picture):
-        self._codes, self._shape = codes, picture.shape[:2]
-
-    def __getitem__(self, place):
-        code = self._codes[place]
-        fits = code is not None and tuple(code['size']) == self._shape
-        return mask_api.decode(code) if fits else np.zeros(self._shape, bool)
+    code = codes[place]
+    return mask_api.decode(code) if code is not None and tuple(code['size']) == shape else np.zeros(shape, bool)

@@ -1,22 +1,30 @@
-"""How a config performs on this machine: whether the backbone is correct, training speed and memory."""
+"""How a config performs on this machine: is the backbone correct, speed and memory; accuracy and time by image size."""
 import copy
 import json
 import statistics
+import time
 from pathlib import Path
 
 import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
+from .._utils.files import OwnFiles, atomic_write
 from .._utils.machine import own_peak_memory, without_tf32
+from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted, type_name
+from ..config.testing import set_test_size
 from ..data.datasets import datasets
 from ..data.evaluators import evaluators
-from ..data.folders import find_images, label_map_of
-from ..data.unlabelled import UnlabelledSource
-from ..errors import DataError
+from ..data.folders import find_images
+from ..draw.plots import INK, legend_below, line_style, name_axes, new_figure
+from ..errors import DataError, OutputError
 from ..train.runner import build_runner
+from .content import in_columns
 from .curves import read_curves
+
+#: What a test at several sizes writes into the work dir.
+_FILES = ('sizes.json', 'sizes.png')
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):
@@ -57,63 +65,37 @@ def _worst(got, wanted):
     return max(((a.double().cpu() - b).norm() / b.norm()).item() for a, b in zip(got, wanted, strict=True))
 
 
-def cut_data(cfg, out, num_train, num_val):
-    """Write a data root with the first images of a config's data: files are linked, annotations shortened.
+def cut_data(cfg, folder, num_train, num_val):
+    """Limit a config to the first images of its data; shorter annotation files of COCO are written into a folder.
 
     Raises:
         DataError: There are too few validation images.
     """
     for loader, count in (('train_dataloader', num_train), ('val_dataloader', num_val)):
-        if not cfg.get(loader):
-            continue
-        dataset, = datasets(cfg, [loader])
-        if dataset.reader == 'UnlabelledImages':
-            _cut_list(dataset, count, out)
-            continue
-        root = dataset.root.absolute()
-        kept = _cut_coco(cfg, root, dataset, count, out) if dataset.get('ann_file') else _cut_folders(
-            root, dataset, count, out)
-        if loader == 'val_dataloader' and kept < count:
-            raise DataError(f'{root} has only {counted(kept, "images with annotations")} for validation, but '
-                            f'{count:,} are needed')
+        for dataset in datasets(cfg, [loader]) if cfg.get(loader) else ():
+            if dataset.reader != 'UnlabelledImages' and dataset.ann_file.suffix == '.json':
+                kept = _cut_coco(cfg, dataset, count, Path(folder, loader).with_suffix('.json'))
+            else:
+                dataset['indices'] = count
+                kept = len(find_images(dataset.folder(next(iter(dataset.prefixes), None)))[1])
+            if loader == 'val_dataloader' and kept < count:
+                raise DataError(f'{dataset.root.absolute()} has only {counted(kept, "images with annotations")} for '
+                                f'validation, but {count:,} are needed')
 
 
-def _cut_coco(cfg, root, dataset, count, out):
+def _cut_coco(cfg, dataset, count, file):
+    """Write the first images that have objects; the metrics read the file too, and count all images in it."""
     content = json.loads(dataset.ann_file.read_text())
     annotated = {a['image_id'] for a in content['annotations']}
     content['images'] = [i for i in content['images'] if i['id'] in annotated][:count]
     kept = {i['id'] for i in content['images']}
     content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
-    old = dataset.ann_file
-    name = dataset['ann_file'] if not Path(dataset['ann_file']).is_absolute() else f'cut/{old.parent.name}_{old.name}'
-    file = Path(out, name)
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content))
     for _, metric in evaluators(cfg):
-        if metric.get('ann_file') and Path(metric.ann_file).absolute() == old:
+        if metric.get('ann_file') and Path(metric.ann_file).absolute() == dataset.ann_file:
             metric.ann_file = str(file)
-    # images are not copied
-    dataset.update(ann_file=name, data_prefix=dict(dataset['data_prefix'], img=str(root / dataset['data_prefix'].img)))
+    dataset['ann_file'] = str(file)
     return len(kept)
-
-
-def _cut_list(dataset, count, out):
-    source = UnlabelledSource(dataset)
-    file = Path(out, 'images.txt')
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(''.join(f'{path}\n' for path, _ in source.images()[:count]))
-    dataset.update(ann_file=str(file), data_prefix=dict(img_path=str(source.folder)))
-
-
-def _cut_folders(root, dataset, count, out):
-    folder, images = find_images(root / dataset['data_prefix'].img_path)
-    suffix = dataset.setting('seg_map_suffix', '.png')
-    for image in images[:count]:
-        for part in (Path(dataset['data_prefix'].img_path, image.relative_to(folder)),
-                     label_map_of(image, folder, dataset['data_prefix'].seg_map_path, suffix)):
-            Path(out, part).parent.mkdir(parents=True, exist_ok=True)
-            Path(out, part).symlink_to(root / part)
-    return min(count, len(images))
 
 
 def limit_iterations(cfg, iterations):
@@ -157,3 +139,69 @@ def train_and_measure(cfg):
         peak_memory_gib=memory / 2**30,
         losses=[value for _, value in curves['loss']],
         metrics=metrics)
+
+
+def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = False) -> str:
+    """Test a classifier at several resolutions, as in figure 3 of the paper.
+
+    After each one ``sizes.json`` and the plot ``sizes.png`` in the work dir are updated.
+
+    Args:
+        runner: A runner that has not tested yet.
+        sizes: Different sides of the crop, in pixels.
+        crop_ratio: As for `set_test_size`.
+        overwrite: Whether to replace files of these names that no earlier test wrote.
+
+    Returns:
+        A table with a line for each size: its metrics, seconds and images per second.
+
+    Raises:
+        ConfigError: As for `set_test_size`.
+        OutputError: There are such files, or they cannot be written.
+    """
+    own, rows, loader = OwnFiles(runner.work_dir, 'test', overwrite), [], runner.cfg.test_dataloader
+    run_on_first(own.claim, *_FILES)
+    try:
+        for size in sizes:
+            runner.cfg.test_dataloader = copy.deepcopy(loader)
+            set_test_size(runner.cfg, size, crop_ratio)
+            runner.test_loop.dataloader = runner.build_dataloader(runner.cfg.test_dataloader, runner.seed)
+            runner.load_or_resume()  # not part of the measured time
+            start = time.perf_counter()
+            metrics = runner.test()
+            seconds = time.perf_counter() - start
+            rows.append(dict(size=size, **metrics, seconds=seconds,
+                             images_per_second=len(runner.test_dataloader.dataset) / seconds))
+            run_on_first(_write, rows, Path(runner.work_dir))
+    finally:
+        if is_first_process():
+            own.close()
+    head = [name.rpartition('/')[2].replace('images_per_second', 'images/s') for name in rows[0]]
+    return in_columns([head, *([f'{value:.2f}' if isinstance(value, float) else str(value) for value in row.values()]
+                               for row in rows)])
+
+
+test_at_sizes.__test__ = False  # not a test of pytest
+
+
+def _write(rows, folder):
+    drawn, names = sorted(rows, key=lambda row: row['size']), [name for name in rows[0] if name.startswith('accuracy/')]
+    sizes, (figure, (left, right)) = [row['size'] for row in drawn], new_figure(1, 2, size=(5, 4.2))
+    for place, name in enumerate(names):
+        left.plot(sizes, [row[name] for row in drawn], label=name.replace('accuracy/top', 'top-'), **{
+            **line_style(place), 'marker': 'o', 'markevery': None})
+    right.plot(sizes, [row['images_per_second'] for row in drawn], marker='o', markersize=4, color=INK)
+    name_axes(left, 'accuracy', 'image size (pixels)', 'accuracy (%)')
+    name_axes(right, 'speed, including data loading', 'image size (pixels)', 'images per second')
+    right.set_ylim(0, None)
+    for axes in (left, right):
+        axes.set_xticks(sizes)
+    if names:
+        legend_below(left)
+    try:
+        with atomic_write(folder / _FILES[0]) as part:
+            part.write_text(json.dumps(rows, indent=1) + '\n')
+        with atomic_write(folder / _FILES[1]) as part:
+            figure.savefig(part, dpi=110, format='png')
+    except OSError as error:
+        raise OutputError(f'cannot write to {folder}: {error}') from error

@@ -52,18 +52,15 @@ def write_page(path, content):
                               lstrip_blocks=True)
     environment.filters.update(text=printable, sentence=_sentence, cell=_cell, count=counted)
     script = (_TEMPLATE / 'page.js').read_text()
-    metrics, (columns, rows) = _metrics(content), content.images
-    folder = _common_folder([row.name for row in rows])
+    metrics, folder = _metrics(content), _common_folder([row.name for row in content.images[1]])
     values = dict(
-        task=content.task, title=_title(content), style=(_TEMPLATE / 'page.css').read_text(), script=script,
+        content=content, title=_title(content), style=(_TEMPLATE / 'page.css').read_text(), script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        facts=content.facts, notes=content.notes, metrics=metrics,
-        in_percent=all(name.rpartition('/')[2] in _IN_PERCENT for name, _ in metrics),
+        metrics=metrics, in_percent=all(name.rpartition('/')[2] in _IN_PERCENT for name, _ in metrics),
         headlines=[(name, value) for name, value in metrics if name.endswith(_HEADLINES)],
-        class_columns=content.classes[0], class_rows=content.classes[1], chips=_chips(content),
-        confusion=content.confusion, matrix=_matrix(content.confusion), pairs=_pairs(content),
-        pictures=map(_encoded, content.pictures), image_columns=columns, image_rows=rows, folder=folder,
-        as_text=printable, name_of_image=partial(_inside, folder), **_curves(content.work_dir))
+        chips=_chips(content), matrix=_matrix(content.confusion), pairs=_pairs(content),
+        pictures=map(_encoded, content.pictures), folder=folder, as_text=printable,
+        name_of_image=partial(_inside, folder), **_curves(content.work_dir))
     with atomic_write(Path(path)) as part, open(part, 'w', encoding='utf-8') as file:
         file.writelines(environment.get_template('page.html').generate(values))
 

@@ -16,14 +16,11 @@ from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorde
 _PERCENT = ', in percent'
 _COUNTS = (Column('images', 'images', explanation='images whose ground truth has the class'),
            Column('pixels', 'pixels', explanation='pixels of the class in the ground truth'))
-_FIGURES = {column.key: column for column in (
+_FIGURES = (
     Column('IoU', 'IoU', 2, 'correct pixels, divided by those that have the class or were predicted as it' + _PERCENT),
     Column('Acc', 'accuracy (recall)', 2, 'share of the pixels of the class that were predicted as it' + _PERCENT),
     Column('Precision', 'precision', 2, 'share of the pixels predicted as the class that have it' + _PERCENT),
-    Column('Recall', 'recall', 2, 'share of the pixels of the class that were predicted as it' + _PERCENT),
-    Column('Fscore', 'F1', 2, 'harmonic mean of precision and recall' + _PERCENT),
-    Column('Dice', 'Dice', 2, 'twice the correct pixels, divided by the pixels of the class plus those predicted as it'
-           + _PERCENT))}
+    Column('Fscore', 'F1', 2, 'harmonic mean of precision and recall' + _PERCENT))
 _IMAGES = (Column('mIoU', 'mIoU', 2, 'mean IoU of the classes in the ground truth or the prediction' + _PERCENT),
            Column('wrong', 'wrong pixels', 2, 'share of the labelled pixels with a wrong prediction' + _PERCENT))
 _NO_CLASS = 'no class'
@@ -71,56 +68,33 @@ class SegmentationRecorder(Recorder):
             self.warn('it needs names of classes, and a label map and a prediction for each image, which '
                       f'{without:,} of {counted(without + len(counts.images), "images")} do not have')
             return None
-        figures = self._figures()
-        rows, notes = self._rows(figures)
+        rows, notes = self._rows()
         notes += ['Other metrics of the test are in its log.'] * (len(self.runner.test_loop.evaluator.metrics) > 1)
         images = sorted(counts.images, key=lambda image: (image.miou is None, image.miou, image.place))
         labelled = 'labelled pixels', f'{counts.confusion.sum():,}; those with the label {counts.ignored} do not count'
         return Content('segmentation', self.facts(labelled), metrics,
-                       ((*_COUNTS, *map(self._column, figures)), rows),
+                       ((*_COUNTS, *_FIGURES), rows),
                        (_IMAGES, [_image_row(image) for image in images]), self._confusion(),
                        self.pictures((image.figures.path, image) for image in self._counts.worst), notes,
                        self.work_dir(), dict(zip(map(str, self._names), self._colours, strict=True)))
 
-    def _figures(self):
-        """Return the figures of all classes by name, rounded as mmseg prints them: arrays, NaN where there is none."""
-        metric, areas = self._metric, [torch.tensor(area, dtype=torch.float32) for area in
-                                       areas_of(self._counts.confusion)]
-        figures, more = (metric.total_area_to_metrics(*areas, kinds, metric.nan_to_num, metric.beta)
-                         for kinds in (metric.metrics, ['mIoU', 'mFscore']))
-        for same, other in (('Recall', 'Acc'), ('Acc', 'Recall'), ('Fscore', 'Dice')):  # two names of one number
-            if other in figures and same not in figures:
-                del more[same]
-        return {key: np.round(values * 100, 2) for key in _FIGURES
-                if (values := figures.get(key, more.get(key))) is not None}
-
-    def _column(self, key):
-        column, beta = _FIGURES[key], self._metric.beta
-        if key == 'Fscore' and beta != 1:
-            column = column._replace(title=f'F{beta:g}', explanation=f'mean of precision and recall, which counts '
-                                     f'{beta:g} times as much{_PERCENT}')
-        return column
-
-    def _rows(self, figures):
+    def _rows(self):
         """Return the rows of the classes, worst first, those without pixels last; and a note on the latter."""
-        _, _, predicted, pixels = areas_of(self._counts.confusion)
-        fill, rows = self._metric.nan_to_num, []
+        metric, areas = self._metric, areas_of(self._counts.confusion)
+        found = metric.total_area_to_metrics(*(torch.tensor(area, dtype=torch.float32) for area in areas),
+                                             ['mIoU', 'mFscore'], metric.nan_to_num)
+        rows = []
         for place, name in enumerate(self._names):
-            values = {key: None if np.isnan(value[place]) else round(float(value[place]), 2)
-                      for key, value in figures.items()}
-            note = ''
-            if not pixels[place]:
-                note = 'no pixels in the ground truth; ' + (
-                    f'in the means as {fill} (nan_to_num)' if fill is not None else
-                    f'predicted in {counted(int(predicted[place]), "pixels")}, so that its IoU is 0'
-                    if predicted[place] else 'not in the means')
-            rows.append(Row(str(name), dict(values, images=int(self._counts.images_of[place]),
-                                            pixels=int(pixels[place])), note))
+            predicted, pixels = (int(area[place]) for area in areas[2:])
+            values = {column.key: None if np.isnan(value := found[column.key][place]) else round(float(value) * 100, 2)
+                      for column in _FIGURES}
+            note = '' if pixels else f'no pixels in the ground truth; predicted in {counted(predicted, "pixels")}'
+            rows.append(Row(str(name), dict(values, images=int(self._counts.images_of[place]), pixels=pixels), note))
         rows.sort(key=lambda row: (not row.values['pixels'], row.values['IoU'] is None, row.values['IoU']))
         missing = [row.name for row in rows if row.note]
         wrong = [row.name for row in rows if row.note and row.values['IoU'] == 0]
-        means = f'nan_to_num of the metric averages them in as {fill}'
-        if fill is None:
+        means = f'nan_to_num of the metric averages them in as {metric.nan_to_num}'
+        if metric.nan_to_num is None:
             means = 'They are not in the means' + f', except {listed(wrong, 20)}: predicted, so that the IoU is 0' * (
                 bool(wrong))
         return rows, [f'No pixels in the ground truth: {listed(missing, 20)}. {means}.'] * bool(missing)
