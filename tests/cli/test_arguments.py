@@ -87,7 +87,7 @@ def test_every_tool_is_here():
 
 
 def set_in(found):
-    return {key: value for key, value in found.items() if value not in (None, False, [])}
+    return {key: value for key, value in found.items() if value not in (None, False, [], ())}
 
 
 @pytest.mark.parametrize('name', LEAST)

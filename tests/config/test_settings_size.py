@@ -127,13 +127,10 @@ def test_the_resolution_of_a_classifier():
         cfg = Config(dict(test_dataloader=dict(dataset=data(crop_size=crop_size))))
         set_test_size(cfg, 32)
         assert (steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size) == (40, 32)
-    for dataset, words in (
-            *((data(**wrong), 'LoadImageFromFile, ResizeEdge, CenterCrop\\.') for wrong in (
-                dict(crop_size=(64, 32)), dict(edge='long'), dict(scale=(80, 80)), dict(scale=0))),
-            (dict(pipeline=[]), 'no steps'),
-            ({}, 'no steps'), (dict(pipeline=[dict(type='Resize', scale=3)]), 'has Resize\\.')):
+    for dataset in (data(crop_size=(64, 32)), data(edge='long'), data(scale=(80, 80)), data(scale=0),
+                    dict(pipeline=[]), {}, dict(pipeline=[dict(type='Resize', scale=3)])):
         assert find_resolution(dataset) == (None, 1.) and find_resolution(dataset, 5, 0.5) == (5, 0.5)
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match='for classifiers, whose test pipeline'):
             set_test_size(Config(dict(test_dataloader=dict(dataset=dataset))), 32)
     for options, words in ((dict(size=0), 'got 0'), (dict(crop_ratio=0.), 'got 0'),
                            (dict(crop_ratio=1.5), 'at most 1.*1.5')):

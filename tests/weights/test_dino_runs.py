@@ -183,7 +183,7 @@ def test_tools_read_it(run, halves, images, tmp_path):
     np.testing.assert_allclose(maps, wanted, rtol=1e-3, atol=1e-5)
     with rejects('has no classes', '`test CONFIG FILE --knn`', '`--linear`', 'init_cfg'):
         classify(run, images / '0.png')
-    with pytest.raises(ConfigError, match='of a classifier or DINO.*attention'):
+    with pytest.raises(ConfigError, match='is for features, not for detection, segmentation.*attention'):
         load(run)
 
 

@@ -1,4 +1,4 @@
-"""What a test does: COCO evaluation of all that a training takes, faster by hotcoco; classifiers at several sizes."""
+"""COCO evaluation in a test: what pycocotools needs of the annotations, and the same figures faster by hotcoco."""
 import datetime
 import logging
 import math
@@ -19,8 +19,6 @@ from ..compat.patches import evaluations_made_by
 from ..config.options import add_hook
 from ..data.evaluators import evaluators, metric_class
 from ..errors import ConfigError, SetupError
-
-_SIZE_FILES = ('sizes.json', 'sizes.png')
 
 
 def complete_annotations(evaluator):

@@ -61,7 +61,8 @@ def describe_run(runner, facts=None) -> str:
         'device': f'{describe_machine()["device"]}; {counted(runner.world_size, "processes")}',
         'precision': _precision(wrappers, model),
         'compile': ('the whole model' if runner.cfg.get('compile') else 'blocks of the backbone' if any(
-            isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'),
+            isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'
+            + '; with few images on a GPU --compile is faster' * torch.cuda.is_available()),
         'model': f'{type(model).__name__} with {type(getattr(model, "backbone", model)).__name__}',
         'parameters': _parameters(runner, wrappers, model),
         'weights': _weights(runner, model),

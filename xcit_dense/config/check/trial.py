@@ -15,8 +15,9 @@ from mmengine.registry import MODELS
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ..._utils.text import type_name
 from ...models import XCiTClassifier
-from .keys import Hint, class_of, finding, is_known
+from .keys import Hint, class_of, dicts_by_key, finding, is_known
 from .parts import check_settings, visit
 
 #: Seconds until a check is given up; models are built in less than one.
@@ -114,8 +115,7 @@ def _on_trial(node, wrong, settings):
         with _ParametersOnMeta():
             model = MODELS.build(copy.deepcopy(node))
     except _REJECTIONS as error:
-        text = _message(error)
-        return wrong + settings or [f'model: {text}'] * (not re.search(_NOT_OF_THE_CONFIG, text))
+        return wrong + settings or _located(error, node)
     except (Exception, NoNetwork):
         return wrong + settings
     if not all(is_known(type(part)) or type(part).__module__.startswith('torch') for part in model.modules()):
@@ -131,13 +131,20 @@ class _ParametersOnMeta(TorchFunctionMode):
         return func(*args, **dict(kwargs or {}, device='meta') if func is torch.empty else kwargs or {})
 
 
-def _message(error):
-    """Return the class whose constructor failed, with the error's message or else the line that raised it."""
+def _located(error, node):
+    """Return the finding for the error of a constructor: the key that it names, in a part of that class or, if it
+    accepts no such key, in any part; nothing if the trial itself is the reason."""
     text = ' '.join(str(error.args[0] if error.args else '').split())
     text = text or f'its constructor fails at {traceback.extract_tb(error.__traceback__)[-1].line!r}'
-    owners = [frame.f_locals['self'] for frame, _ in traceback.walk_tb(error.__traceback__)
+    owners = [type(frame.f_locals['self']).__name__ for frame, _ in traceback.walk_tb(error.__traceback__)
               if frame.f_code.co_name == '__init__' and 'self' in frame.f_locals]
-    return text if '__init__()' in text or not owners else f'{type(owners[-1]).__name__}: {text}'
+    unexpected = re.search(r"unexpected keyword argument '(\w+)'", text)
+    for place, part in [] if re.search(_NOT_OF_THE_CONFIG, text) else reversed([*dicts_by_key(node, 'model')]):
+        is_own = type_name(part.get('type')) in owners
+        words = [unexpected[1]] if unexpected else re.findall(r'\w+', text) if is_own else ()
+        if key := next((word for word in words if word in part and word != 'type'), None):
+            return [finding(f'{place}.{key}', part[key], text)]
+    return [] if re.search(_NOT_OF_THE_CONFIG, text) else [f'model: {": ".join([*owners[-1:], text])}']
 
 
 def _find_misfits(node, model) -> list:
