@@ -117,9 +117,11 @@ def test_slips_are_found(mistakes):
         'train_dataloader.dataset.splt': ('train', 'split'), 'train_dataloader.sampler.num_repeat': (3, 'num_repeats'),
         'val_evaluator.top': (1, 'topk'),
         'train_dataloader.dataset.pipeline.3.magnitud_level': (1, 'magnitude_level')}
-    for planted in (slips, {'model.head.loss.label_smooth': (0.1, 'label_smooth_val')}, {
-            'model.train_cfg.augments.0.alfa': (1., 'Mixup')}, {'model.head.type': ('LogitHead', 'LogitsHead')}, {'model.backbone.num_classes': (
-            10, 'model.data_preprocessor.num_classes = 1000: the backbone returns 10')}):
+    for planted in (slips, {'model.head.loss.label_smooth': (0.1, 'label_smooth_val')},
+                    {'model.train_cfg.augments.0.alfa': (1., 'Mixup')},
+                    {'model.head.type': ('LogitHead', 'LogitsHead')},
+                    {'model.backbone.num_classes': (
+                        10, 'model.data_preprocessor.num_classes = 1000: the backbone returns 10')}):
         cfg = load_config('xcit_n12_p16_imagenet')
         cfg.merge_from_dict({key: value for key, (value, _) in planted.items()}, allow_list_keys=True)
         lines = mistakes(cfg)

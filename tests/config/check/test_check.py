@@ -174,7 +174,8 @@ SHAPES = (
     ('upernet', dict(model__backbone__arch='tiny_12_p16'), 'backbone.*[192, 192, 192, 192]',
      'model.decode_head.in_channels = [384, 384, 384, 384]'),
     ('pyramid', dict(model__neck__embed_dim=192), 'backbone.*384'),
-    ('seg', dict(model__pretrained='torchvision://x'), "XCiT.__init__() got an unexpected.*'pretrained'", ''))
+    ('seg', dict(model__pretrained='torchvision://x'), "XCiT.__init__() got an unexpected.*'pretrained'",
+     "model.pretrained = 'torchvision://x': "))
 
 
 @pytest.mark.parametrize('kind, options, words, start', [(*row, None)[:4] for row in SHAPES])
