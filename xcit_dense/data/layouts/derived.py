@@ -15,7 +15,7 @@ from ..files import read_json
 _TOOL = 'place_data'
 _ROOT, _DIVIDED = 'root.txt', 'divided.json'
 #: The share of images for validation by default.
-SHARE = 0.2
+VAL_SHARE = 0.2
 
 
 class KeptError(OutputError):
@@ -129,7 +129,7 @@ def hold_out(images, made: Made, source: str, fix: str, share=None, judged=None)
         made: Stores the split.
         source: Where the images come from, for errors.
         fix: The options that name validation data, for errors.
-        share: The share of images for validation; by default that of an earlier run, or `SHARE`.
+        share: The share of images for validation; by default that of an earlier run, or `VAL_SHARE`.
         judged: The images with objects, which are divided separately because a model can only be evaluated on them.
             By default all.
 
@@ -148,7 +148,7 @@ def hold_out(images, made: Made, source: str, fix: str, share=None, judged=None)
             raise ConfigError(f'--val-share {share:g}: the training in {made.work_dir} held out {before:g} of the same '
                               'images. Omit it, or use another --work-dir')
         known, before = {}, None
-    share = share or before or SHARE
+    share = share or before or VAL_SHARE
     held = _draw(images, known, share, images if judged is None else judged)
     if held is None:
         number = counted(len(images if judged is None else judged), 'images')
