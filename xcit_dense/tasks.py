@@ -91,6 +91,8 @@ def task_of(cfg) -> Task:
     It is that of the framework of the model's class, or of a base of it: pure-Python configs have no default scope, but
     use names that the framework registers. A model that learns features has no classes.
     """
+    if learns_without_labels(cfg):
+        return _FEATURES
     model, scope = cfg.get('model'), cfg.get('default_scope')
     kind = model.get('type') if isinstance(model, dict) else None
     if isinstance(kind, str):
@@ -100,10 +102,9 @@ def task_of(cfg) -> Task:
             except RuntimeError:  # mmengine raises it for a dotted name that does not exist
                 kind = None
     packages = [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]
-    if learns_without_labels(cfg):
-        return _FEATURES
     framework = next((name for name in packages if name in {task.framework for task in TASKS}), scope)
-    return next((task for task in TASKS if task.framework == framework), Task(str(framework), framework))
+    unknown = Task(framework or 'an unknown framework', framework)
+    return next((task for task in TASKS if task.framework == framework), unknown)
 
 
 def learns_without_labels(cfg) -> bool:

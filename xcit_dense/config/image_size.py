@@ -22,7 +22,7 @@ _BOXES, _CROPS = ('scale', 'scales', 'img_scale'), ('crop_size', 'random_size_ra
 #: Steps and keys that have such a name but hold no pixels.
 _NO_PIXELS = ('RandomAffine.scale', 'SegRescale.scale', 'RandomErasing.scale')
 _NOTHING = ('--image-size: no known step in the pipelines of this config resizes images. Set the sizes of your steps '
-            'yourself, such as --cfg-options val_dataloader.dataset.pipeline.1.scale="(640,640)"')
+            'yourself, such as --cfg-options {}.dataset.pipeline.1.scale="(640,640)"')
 #: From this ratio of long to short side on, the long side does not limit any usual image.
 _ELONGATED = 2.5
 
@@ -50,11 +50,11 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
             raise ConfigError(f'--image-size must be one side for this config, whose crops are square; got {box[0]} '
                               f'{box[1]}')
         if not (_set_views(cfg, box[0]) or _set_sides(cfg, box[0], loaders)):
-            raise ConfigError(_NOTHING)
+            raise ConfigError(_NOTHING.format(loaders[-1]))
         return
     before, boxes = box_of(cfg), _boxes_of(cfg, LOADERS[0])
     if before is None:
-        raise ConfigError(_NOTHING)
+        raise ConfigError(_NOTHING.format(loaders[-1]))
     new = _new_box(before, box)
     if new == before:
         return

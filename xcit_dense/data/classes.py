@@ -51,7 +51,7 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
     others = datasets(cfg, loaders)
     if checkpoint is None:
         first = datasets(cfg, LOADERS[:1])[0]
-        others = [dataset for dataset in others if dataset is not first]
+        others = [dataset for dataset in others if dataset.node is not first.node]
         ignored = ignored_labels(cfg, LOADERS[0])
         wanted, origin = classes_of_data(first, on_findings=on_findings, ignored=ignored), 'the training data'
     else:
@@ -67,9 +67,9 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         if words:
             advice = ClassImages(dataset).advice if dataset.reader == 'CustomDataset' else ''
             _report(f'{_source_of_classes(dataset)} has different classes than {origin}, or a different order: '
-                  f'{words}. Make them the same'
-                  + (', or use a checkpoint of a model for this data' if checkpoint else '')
-                  + f'. {advice}'.rstrip(), on_findings)
+                    f'{words}. Make them the same'
+                    + (', or use a checkpoint of a model for this data' if checkpoint else '')
+                    + f'. {advice}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
 
 

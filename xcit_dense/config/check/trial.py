@@ -35,13 +35,13 @@ class NoNetwork(BaseException):
     """A constructor used the network. Not an `Exception`, which the constructor could catch to try again."""
 
 
-def in_child(function, *args) -> list:
+def in_child(function, *args, otherwise=()) -> list:
     """Return what a function returns in a copy of this process: a list that can be pickled.
 
     Side effects, on random numbers, caches, registries or the log, end with the copy, which has no network.
 
     Returns:
-        The list. If the function fails, or the copy dies or needs more than two minutes: an empty list, and a warning
+        The list. If the function fails, or the copy dies or needs more than two minutes: ``otherwise``, and a warning
         is logged.
     """
     context = multiprocessing.get_context('fork')
@@ -60,7 +60,7 @@ def in_child(function, *args) -> list:
         process.join()
     if isinstance(found, str):
         warn_of(found)
-        return []
+        return list(otherwise)
     return found
 
 
@@ -107,7 +107,8 @@ def check_model(node) -> list:
     settings = [line for name in ('train_cfg', 'test_cfg') for line in check_settings(node.get(name), f'model.{name}')]
     kind = class_of(node.get('type'), MODELS)
     known = kind is not None and is_known(kind)  # others may have their own names
-    return in_child(_on_trial, node, visit(node, 'model', MODELS), settings if known else [])
+    wrong, settings = visit(node, 'model', MODELS), settings if known else []
+    return in_child(_on_trial, node, wrong, settings, otherwise=wrong + settings)
 
 
 def _on_trial(node, wrong, settings):
