@@ -11,7 +11,7 @@ from xcit_dense import models
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
-FLOORS = ('runtime', 'errors', 'archs', '_utils', 'tasks', 'compat', 'weights', 'models.fast', 'models', 'draw', 'data',
+FLOORS = ('runtime', 'errors', 'archs', '_utils', 'compat', 'tasks', 'weights', 'models.fast', 'models', 'draw', 'data',
           'data.layouts', 'data.check', 'config.check', 'config', 'config.fit', 'train', 'ssl', 'predict', 'export',
           'report', 'for_mmdet', 'for_mmseg', 'for_mmpretrain', 'cli')
 #: Files that are no part of a room: they lead into it.

@@ -2,6 +2,7 @@
 import os
 import re
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ _PUBLIC = ('models', 'archs', 'config.loading', 'export.exporting', 'predict.att
 _REGISTERED = ('train', 'report.hooks', 'predict.drawing', 'predict.models')
 
 
+@cache
 def register():
     """Check the frameworks, and import everything that configs name."""
     from .compat import prepare

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from mmengine.registry import MODELS
 
-from ._utils.text import type_name
+from ._utils.text import packages_in, type_name
+from .compat.versions import CLASSIFICATION
 
 
 class Views(NamedTuple):
@@ -77,7 +78,7 @@ _SEGMENTATION = Task(
     fit='config.fit:OF_MAPS', augmented='config.augment:steps_for_maps',
     views=Views((1, 0.5, 0.75, 1.25, 1.5, 1.75), 'LowMemorySegTTAModel', 'xcit_dense.for_mmseg', 'SegTTAModel'))
 _CLASSIFICATION = Task(
-    'classification', 'mmpretrain', ('mmpretrain', 'transformers'),
+    'classification', 'mmpretrain', tuple(CLASSIFICATION),
     recorder='report.classification:ClassificationRecorder', augmented='config.augment:steps_for_classes',
     views=Views((1, ), 'AverageClsScoreTTA'), has_square_images=True, sums_over_objects=False)
 #: What a model learns without labels.
@@ -94,17 +95,28 @@ def task_of(cfg) -> Task:
     if learns_without_labels(cfg):
         return _FEATURES
     model, scope = cfg.get('model'), cfg.get('default_scope')
-    kind = model.get('type') if isinstance(model, dict) else None
-    if isinstance(kind, str):
-        with MODELS.switch_scope_and_registry(scope) as registry:
-            try:
-                kind = registry.get(kind)
-            except RuntimeError:  # mmengine raises it for a dotted name that does not exist
-                kind = None
-    packages = [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]
-    framework = next((name for name in packages if name in {task.framework for task in TASKS}), scope)
+    kind = class_of(model.get('type'), MODELS, scope) if isinstance(model, dict) else None
+    framework = next((name for name in packages_in(kind) if name in {task.framework for task in TASKS}), scope)
     unknown = Task(framework or 'an unknown framework', framework)
     return next((task for task in TASKS if task.framework == framework), unknown)
+
+
+def class_of(kind, registry, scope=None):
+    """Return the class or function of a type; None if there is none.
+
+    Args:
+        kind: The type, as a config has it.
+        registry: mmengine's registry for it.
+        scope: The scope to look in; by default the current one.
+    """
+    if not isinstance(kind, str):
+        return kind if callable(kind) else None
+    with registry.switch_scope_and_registry(scope) as inner:
+        try:
+            found = inner.get(kind)
+        except RuntimeError:  # mmengine raises it for a dotted name that does not exist
+            return None
+    return found if callable(found) else None
 
 
 def learns_without_labels(cfg) -> bool:

@@ -17,13 +17,13 @@ from PIL import Image
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.config.check.keys import class_of
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import DataError
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import DetectionPredictor, SegmentationPredictor, build_predictor
 from xcit_dense.predict.reading import ImageReader, picture_of
+from xcit_dense.tasks import class_of
 
 
 @pytest.mark.parametrize('options', (

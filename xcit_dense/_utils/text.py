@@ -70,3 +70,8 @@ def shown(value, length: int = 80) -> str:
 def type_name(kind) -> str:
     """Return the last part of the name of a type in a config: a string (with or without scope), a class or None."""
     return getattr(kind, '__name__', str(kind or '').rpartition('.')[2])
+
+
+def packages_in(kind) -> list:
+    """Return the packages of a class and its bases, nearest first; none for anything else."""
+    return [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]

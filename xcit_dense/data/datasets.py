@@ -10,6 +10,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.text import packages_in
 from ..errors import DataError
 from .folders import seen_in
 
@@ -158,7 +159,7 @@ class DataSet(MutableMapping):
         kind = self.get('type')
         if isinstance(kind, str):
             return kind.startswith('mmpretrain.') or kind in _OF_MMPRETRAIN or isinstance(self.get('data_prefix'), str)
-        return 'mmpretrain' in _roots_of(kind)
+        return 'mmpretrain' in packages_in(kind)
 
     @property
     def type(self):
@@ -203,7 +204,7 @@ class DataSet(MutableMapping):
         first = 'mmseg' if {'img_path', 'seg_map_path'} & set(self.prefixes) else 'mmdet'
         is_its_own = self.is_of_mmpretrain
         if registry == 'TRANSFORMS' and self.get('type'):  # the parts of a data set are from its own framework
-            roots = _roots_of(self.type)
+            roots = packages_in(self.type)
             first = next((root for root in roots if root in ('mmdet', 'mmseg')), first)
             is_its_own = is_its_own or 'mmpretrain' in roots
         others = ('mmseg', 'mmdet') if first == 'mmseg' else ('mmdet', 'mmseg')
@@ -264,11 +265,6 @@ def class_in(frameworks, registry: str, kind: str):
         if found is not None:
             return found
     return None
-
-
-def _roots_of(kind):
-    """Return the packages of a class and its bases, nearest first."""
-    return [base.__module__.partition('.')[0] for base in getattr(kind, '__mro__', ())]
 
 
 def argument_of(kind, node, name, default):

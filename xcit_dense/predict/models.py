@@ -15,7 +15,7 @@ from .._utils.machine import can_use_bfloat16
 from .._utils.text import listed
 from ..errors import CheckpointError, ConfigError, SetupError
 from ..runtime import Model, ModelError
-from ..tasks import task_named, tasks_with
+from ..tasks import TASKS, task_named
 from .classes import Classes
 
 #: Types that a model can compute in. float16 is not one: where it overflows has not been checked.
@@ -126,7 +126,7 @@ def open_exported(path, runtime: str = None) -> Model:
         model = Model(Path(path).expanduser(), runtime or 'onnxruntime')
     except ModelError as error:
         raise (SetupError if isinstance(error.__cause__, ImportError) else CheckpointError)(str(error)) from error
-    if model.task not in tasks_with('graph'):
+    if not any(task.name == model.task and task.graph for task in TASKS):
         raise CheckpointError(f'{path} holds only a {model.task}, which predicts nothing. Export the whole model, '
                               'without --backbone')
     return model

@@ -44,7 +44,6 @@ class ImageReader:
 
     def __init__(self, dataset, on_disk: bool = True):
         dataset = DataSet.of(dataset)
-        dataset = DataSet.of(dataset)
         pipeline = dataset.get('pipeline')
         if not pipeline:
             raise ConfigError('the test data set of the config has no pipeline, which defines how images are read. '

@@ -13,10 +13,10 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS
 
 from .._utils.text import counted, listed
-from ..config.check.keys import class_of
 from ..data.batches import unwrapped
 from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
+from ..tasks import class_of
 from ..weights import load_model
 from ..weights.load import fit_channels, load_strictly, state_for
 from ..weights.zoo import PREFIX
@@ -147,7 +147,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
                   logger='current')
         backbone.load_weights(source)
         return
-    state, fresh, texts = fit_channels(model, state, title), set(), []
+    state, fresh, texts = dict(fit_channels(model, state, title)), set(), []
     pairs, values = match_classes(old, new), model.state_dict()
     for name, rows in class_rows.items():
         if name not in state and not _is_classifier(backbone):
@@ -157,10 +157,11 @@ def start_model(model, checkpoint, source, class_rows, old, new):
         if text:
             print_log(f'{name}: {text}', logger='current')
             texts.append(text)
-        state = {**state, name: value}
         if value is None:
             fresh.add(name)
-            del state[name]
+            state.pop(name, None)
+        else:
+            state[name] = value
     try:
         load_strictly(model, state, title, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
     except CheckpointError as error:

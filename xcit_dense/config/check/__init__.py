@@ -10,8 +10,8 @@ from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 from ..._utils.text import type_name
 from ...data.datasets import LOADERS
 from ...errors import ConfigError, XCiTDenseError
-from ...tasks import learns_without_labels
-from .keys import Hint, class_of, dicts_by_key, finding, is_known, tell, value_at
+from ...tasks import class_of, learns_without_labels
+from .keys import Hint, dicts_by_key, finding, is_known, tell, value_at
 from .parts import check_paramwise, check_parts
 from .top_level import check_top_level, find_new_keys
 from .trial import check_model

@@ -84,24 +84,6 @@ def differences(before: str, after: str) -> dict:
             for key, *values in changes(before.get(name), after.get(name), name)}
 
 
-def class_of(kind, registry, scope=None):
-    """Return the class or function of a type; None if there is none.
-
-    Args:
-        kind: The type, as a config has it.
-        registry: mmengine's registry for it.
-        scope: The scope to look in; by default the current one.
-    """
-    if not isinstance(kind, str):
-        return kind if callable(kind) else None
-    with registry.switch_scope_and_registry(scope) as inner:
-        try:
-            found = inner.get(kind)
-        except RuntimeError:  # mmengine raises it for a dotted name that does not exist
-            return None
-    return found if callable(found) else None
-
-
 def arguments_of(kind):
     """Return the names of the arguments of a class or function, and whether it certainly rejects all others.
 

@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader
 
 from ..._utils.text import nearest, type_name
 from ...data.datasets import LOADERS
-from .keys import Hint, arguments_of, check_keys, check_names, class_of, finding, is_known, meant_by, tell
+from ...tasks import class_of
+from .keys import Hint, arguments_of, check_keys, check_names, finding, is_known, meant_by, tell
 
 _DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
 #: Keys that are allowed in addition to the arguments of the class.

@@ -17,7 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from ..._utils.text import type_name
 from ...models import XCiTClassifier
-from .keys import Hint, class_of, dicts_by_key, finding, is_known
+from ...tasks import class_of
+from .keys import Hint, dicts_by_key, finding, is_known
 from .parts import check_settings, visit
 
 #: Seconds until a check is given up; models are built in less than one.
@@ -140,12 +141,14 @@ def _located(error, node):
     owners = [type(frame.f_locals['self']).__name__ for frame, _ in traceback.walk_tb(error.__traceback__)
               if frame.f_code.co_name == '__init__' and 'self' in frame.f_locals]
     unexpected = re.search(r"unexpected keyword argument '(\w+)'", text)
-    for place, part in [] if re.search(_NOT_OF_THE_CONFIG, text) else reversed([*dicts_by_key(node, 'model')]):
+    if re.search(_NOT_OF_THE_CONFIG, text):
+        return []
+    for place, part in reversed([*dicts_by_key(node, 'model')]):
         is_own = type_name(part.get('type')) in owners
         words = [unexpected[1]] if unexpected else re.findall(r'\w+', text) if is_own else ()
         if key := next((word for word in words if word in part and word != 'type'), None):
             return [finding(f'{place}.{key}', part[key], text)]
-    return [] if re.search(_NOT_OF_THE_CONFIG, text) else [f'model: {": ".join([*owners[-1:], text])}']
+    return [f'model: {": ".join([*owners[-1:], text])}']
 
 
 def _find_misfits(node, model) -> list:

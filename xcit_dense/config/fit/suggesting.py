@@ -22,8 +22,8 @@ _ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
 #: The most epochs, however small the data is; and the number of validations of a run that is made longer.
 _MOST_EPOCHS, _VALIDATIONS = 300, 10
 _ASKED, _WIDTH = 'as requested', 120
-#: The keys of a data set that are not about which data it is; and one of a model that is.
-_OF_IMAGES, _OF_DATA = ('pipeline', 'filter_cfg'), ('.num_classes', )
+#: The keys of a data set that are not about which data it is.
+_OF_IMAGES = ('pipeline', 'filter_cfg')
 
 
 def suggest(cfg, base, source: str, settings=None) -> str:
@@ -103,7 +103,7 @@ def _changed(own, cfg) -> dict:
                  'param_scheduler'):
         for key, old, value in differences(own.get(part), cfg.get(part), part, by_type=True):
             whole = re.split(r'\.\d', key)[0]
-            if key.endswith(_OF_DATA) or '.init_cfg' in key:
+            if key.endswith('.num_classes') or '.init_cfg' in key:
                 continue
             replaced = whole == key and isinstance(old, dict) and isinstance(value, dict)
             found[whole] = dict(_delete_=True, **value) if replaced else at(cfg, whole)
