@@ -31,6 +31,8 @@ def main(argv=None):
                         'classes: a checkpoint of a run, of mmdet or mmseg, a work dir, a URL or xcit://NAME; '
                         'a run that continues with --resume ignores it')
     parser.add_argument('--no-pretrained', action='store_true', help='start from random weights, download nothing')
+    parser.add_argument('--no-fit', action='store_true', help='keep the recipe of a config that reads its classes from '
+                        'the data; by default such a config is fitted to the data, and the log says what is changed')
     parser.add_argument('--suggest', nargs='?', const='-', metavar='FILE', help='do not train: print a config that '
                         'fits the data, or write it to FILE; train accepts it as CONFIG')
     parser.add_argument('--overwrite', action='store_true', help='use a work dir that holds checkpoints of another '
@@ -61,6 +63,7 @@ def _run(args):
     options.check_loggers(args.log)
     from .._utils.processes import is_first_process
     from ..config.check import explained
+    from ..config.fit.fitting import fit, fits_itself, use_fit
     from ..config.loading import load_config
     from ..data.check import check_before_training
     from ..data.classes import take_classes
@@ -69,8 +72,10 @@ def _run(args):
     from ..data.layouts import folder_of_training
     from ..report.hooks import close_loggers
     from ..ssl.teacher import check_teacher
+    from ..train.resuming import find_resumed, source_of
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
+    from ..weights import read_checkpoint
     _check_start(args)
     data_dir = None if args.resume in (None, 'auto') else folder_of_training(args.resume)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
@@ -88,6 +93,10 @@ def _run(args):
     check_evaluators(cfg, ('val_dataloader', ), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
+    if args.resume:
+        use_fit(cfg, read_checkpoint(find_resumed(source_of(args.resume, None), cfg.work_dir)), trains=True)
+    elif not args.no_fit and fits_itself(cfg):
+        fit(cfg, settings_of(args), args.cfg_options or ())
     if args.amp:
         options.set_amp(cfg)
     if args.compile:
@@ -130,7 +139,7 @@ def _suggest(args):
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)
         text = suggest(cfg, find_config(args.config).absolute(), args.data_root or 'the data of the config',
-                       settings_of(args))
+                       settings_of(args), args.cfg_options or ())
     if not is_first_process(args.launcher):
         return
     if path is None:

@@ -166,8 +166,13 @@ def _iterations_of_epoch(cfg):
     images, batch = _count_images(cfg), (cfg.get('train_dataloader') or {}).get('batch_size')
     if not images or not batch:
         return None
+    return -(-images // (batch * process_count())) or None
+
+
+def process_count() -> int:
+    """Return the number of processes of a run, by the environment that a launcher sets."""
     processes = next(filter(None, map(os.environ.get, _PROCESSES)), '1')
-    return -(-images // (batch * int(processes if processes.isdecimal() else 1))) or None
+    return int(processes) if processes.isdecimal() else 1
 
 
 def _count_images(cfg):

@@ -11,6 +11,7 @@ from pycocotools import mask as mask_api
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, first_line
+from ..config.fit.fitting import use_fit
 from ..data.batches import step_by_size
 from ..data.classes import take_classes
 from ..draw.classes import class_colours
@@ -74,6 +75,7 @@ class Predictor:
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
         device, checkpoint = _usable(device), fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
+        use_fit(cfg, weights)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(task_of(cfg).framework or 'mmengine')
         self.model = MODELS.build(cfg.model)

@@ -12,7 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop
 from .. import __version__
 from .._utils.machine import describe_machine
 from .._utils.processes import is_first_process
-from .._utils.text import counted, first_line
+from .._utils.text import counted, first_line, shown
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, look
@@ -42,8 +42,9 @@ class StartupHook(Hook):
             print_log(f'cannot find out whether the config fits the data: {first_line(error)}', logger='current')
             found = Look({}, [])
         if found.warnings and runner.iter == 0:
-            print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
-                      + '\n--suggest prints a config that fits', logger='current', level=logging.WARNING)
+            advice = '' if 'fitted' in runner.cfg else '\n--suggest prints a config that fits'
+            print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings) + advice,
+                      logger='current', level=logging.WARNING)
         runner.logger.info('\n' + describe_run(runner, found.facts))
 
 
@@ -68,6 +69,7 @@ def describe_run(runner, facts=None) -> str:
         'weights': _weights(runner, model),
         **_steps(runner, wrappers),
         'schedule': _schedule(runner),
+        **({'fitted': _fitted(runner.cfg.fitted)} if 'fitted' in runner.cfg else {}),
         'training data': _data(runner.train_dataloader),
         **(facts or {}),
         'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none',
@@ -165,6 +167,12 @@ def _schedule(runner):
     validation = interval and f'validation every {counted(interval, unit)}'.replace('every 1 ', 'every ')
     return '; '.join((length, ', '.join(type(each).__name__ for each in schedulers) or 'a constant learning rate',
                       validation or 'no validation'))
+
+
+def _fitted(record):
+    changes = ''.join(f'\n  {change["key"]}  {shown(change["before"])} -> {shown(change["after"])}'
+                      + (f'  ({change["why"]})' if change['why'] else '') for change in record)
+    return f'to the data (--no-fit keeps the recipe):{changes}' if record else 'the recipe fits the data'
 
 
 def _data(loader):

@@ -5,7 +5,7 @@ from mmengine.config import Config
 from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.config.fit import _look_at_length, look
-from xcit_dense.config.fit.suggesting import fit_schedule
+from xcit_dense.config.fit.fitting import fit_schedule
 
 #: Nothing is remarkable at the 192 pixels of the small config.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 12

@@ -11,7 +11,8 @@ from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.check import check_config
 from xcit_dense.config.fit import look
-from xcit_dense.config.fit.suggesting import fit_schedule, suggest, write_config
+from xcit_dense.config.fit.fitting import fit_schedule
+from xcit_dense.config.fit.suggesting import suggest, write_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError, DataError
@@ -175,7 +176,7 @@ def test_what_cannot_be_suggested(tmp_path, class_folders):
     part = config_for(root).train_dataloader.dataset
     for dataset, error, words in (
             (dict(part, data_root='s3://bucket/'), DataError, 'on a local disk'),
-            (dict(type='ConcatDataset', datasets=[part, part]), ConfigError, 'one data set')):
+            (dict(type='ConcatDataset', datasets=[part, part]), DataError, 'one training data set')):
         cfg = config_for(root)
         cfg.train_dataloader.dataset = dataset
         with pytest.raises(error, match=words):

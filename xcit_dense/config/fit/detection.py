@@ -225,7 +225,11 @@ def _balance(cfg, objects):
             if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
     if not rare or others or dataset.key != 'train_dataloader.dataset':
         return {}
-    cfg.train_dataloader.dataset = dict(type='ClassBalancedDataset', dataset=cfg.train_dataloader.dataset,
-                                        oversample_thr=round(min(9 * min(rare.values()), 0.3), 4))
+    cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, round(min(9 * min(rare.values()), 0.3), 4))
     return {dataset.key: f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an '
             'epoch'}
+
+
+def balanced(dataset, share: float) -> dict:
+    """Return a data set that repeats the images of classes that fewer than a share of the images have."""
+    return dict(type='ClassBalancedDataset', dataset=dataset, oversample_thr=share)

@@ -1,32 +1,24 @@
 """Suggest a config that fits the data: `--suggest`."""
 import copy
-import math
 import re
 import textwrap
 from typing import Any, NamedTuple
 
-from ..._utils.text import counted, shown
+from ..._utils.text import shown
 from ...data.datasets import LOADERS, datasets
 from ...errors import ConfigError, DataError
 from ...tasks import task_of
-from ..check import WARM_UP, schedulers, shortened, warm_up_of
 from ..check.keys import changes as differences
 from ..check.keys import value_at as at
-from ..image_size import box_of, set_image_size
-from ..length import UNITS, set_length
 from ..loading import read_config
-from .geometry import resize_of, rounded
+from .fitting import PARTS, RARE, SIZE, fit
 
-#: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
-_ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
-#: The most epochs, however small the data is; and the number of validations of a run that is made longer.
-_MOST_EPOCHS, _VALIDATIONS = 300, 10
 _ASKED, _WIDTH = 'as requested', 120
 #: The keys of a data set that are not about which data it is.
 _OF_IMAGES = ('pipeline', 'filter_cfg')
 
 
-def suggest(cfg, base, source: str, settings=None) -> str:
+def suggest(cfg, base, source: str, settings=None, given=()) -> str:
     """Return the text of a config that fits the training data of another.
 
     Args:
@@ -35,30 +27,21 @@ def suggest(cfg, base, source: str, settings=None) -> str:
         source: A description of what the suggestion is for.
         settings: `xcit_dense.config.settings.Settings` that were applied to the config: these values stay, and are
             written.
+        given: As for `xcit_dense.config.fit.fitting.fit`.
 
     Raises:
         ConfigError: The config is not for a detector or segmentor, or does not consist of plain values.
         DataError: The data cannot be measured.
     """
     check_kind(cfg)
-    fit = task_of(cfg).part('fit')
-    measured = fit.measure(cfg)
+    fitted = copy.deepcopy(cfg)
+    measured = fit(fitted, settings, given)
     if measured is None:
-        raise DataError('--suggest needs training data on a local disk: a COCO file with objects, or label maps whose '
-                        'pixels are numbers of classes')
-    asked = {name for name, value in vars(settings).items() if value is not None} if settings else set()
-    fitted, whys = copy.deepcopy(cfg), {}
-    factor, why = (1., '') if 'image_size' in asked else _enlarge(fitted, fit, measured)
-    if factor != 1.:
-        whys['train_dataloader.dataset.pipeline'] = why
-    if 'batch_size' not in asked:
-        whys |= _fit_batch(fitted, factor, measured.count)
-    size = fitted.train_dataloader.get('batch_size') or 1
-    if fit.change:
-        whys |= fit.change(fitted, measured, keeps_rate=bool(asked & {'lr', 'batch_size'}))
-    if not asked & {'epochs', 'iterations'}:
-        whys |= fit_schedule(fitted, -(-measured.count // size))
-    changes = [(key, value, whys.get(key) or (_ASKED if asked and at(cfg, key) == value else ''))
+        raise DataError('--suggest needs one training data set on a local disk: a COCO file with objects, or label '
+                        'maps whose pixels are numbers of classes')
+    whys = {{SIZE: 'train_dataloader.dataset.pipeline', RARE: 'train_dataloader.dataset'}.get(
+        change['key'], re.split(r'\.\d', change['key'])[0]): change['why'] for change in reversed(fitted.fitted)}
+    changes = [(key, value, whys.get(key) or (_ASKED if settings and at(cfg, key) == value else ''))
                for key, value in _changed(read_config(base), fitted).items()]
     return write_config(base, changes, f'Suggested by train --suggest for {source}: {measured.in_words}.')
 
@@ -67,18 +50,6 @@ def check_kind(cfg):
     """Raise `ConfigError` if a config is not for a detector or segmentor: there is nothing to suggest."""
     if task_of(cfg).fit is None:
         raise ConfigError(f'--suggest is for detectors and segmentors, not for {task_of(cfg).name}')
-
-
-def _enlarge(cfg, fit, measured):
-    """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason."""
-    step, box = resize_of(cfg), box_of(cfg)
-    if step is None or box is None:
-        return 1., ''
-    factor, why = fit.factor(cfg, step, measured)
-    if factor == 1.:
-        return 1., ''
-    set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
-    return factor, why
 
 
 def _changed(own, cfg) -> dict:
@@ -99,8 +70,7 @@ def _changed(own, cfg) -> dict:
             kept = {key: dataset[key] for key in _OF_IMAGES if key in dataset}
             dataset.clear()
             dataset.update({**other, **kept})
-    for part in (*LOADERS, 'model', 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
-                 'param_scheduler'):
+    for part in PARTS:
         for key, old, value in differences(own.get(part), cfg.get(part), part, by_type=True):
             whole = re.split(r'\.\d', key)[0]
             if key.endswith('.num_classes') or '.init_cfg' in key:
@@ -108,71 +78,6 @@ def _changed(own, cfg) -> dict:
             replaced = whole == key and isinstance(old, dict) and isinstance(value, dict)
             found[whole] = dict(_delete_=True, **value) if replaced else at(cfg, whole)
     return found
-
-
-def _fit_batch(cfg, factor, images):
-    """Change the batch size, and the one that the rate is for; return the reasons by key."""
-    now = cfg.train_dataloader.get('batch_size')
-    if not isinstance(now, int):
-        return {}
-    of_pixels, least = max(round(now / factor ** 2), 1), min(now, 2)
-    size = max(min(of_pixels, images // 8 if 'max_epochs' in cfg.train_cfg else now), least)
-    if size == now:
-        return {}
-    cfg.train_dataloader.batch_size = size
-    if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
-        cfg.auto_scale_lr.base_batch_size = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
-    return {'train_dataloader.batch_size': (
-        'larger images, so that a step has the same number of pixels' if max(of_pixels, least) == size else
-        f'so that an epoch of {counted(images, "images")} has more steps') + '; the learning rate stays',
-            'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
-
-
-def fit_schedule(cfg, epoch_length: int) -> dict:
-    """Set the length of a run for its data, and fit its schedulers to that length.
-
-    Args:
-        cfg: The config, which is changed.
-        epoch_length: The iterations of an epoch.
-
-    Returns:
-        The reasons, by the keys that were changed.
-    """
-    key = next((key for key in UNITS if cfg.train_cfg.get(key)), None)
-    if key is None:
-        return {}
-    now, whys = cfg.train_cfg[key], {}
-    if key == 'max_epochs':
-        length = min(max(now, -(-_ITERATIONS // epoch_length)), max(_MOST_EPOCHS, now))
-        why = f'{length * epoch_length} iterations, before {now * epoch_length}'
-    else:
-        length = min(max(now, _LEAST_PASSES * epoch_length), max(_MOST_PASSES * epoch_length, _ITERATIONS))
-        why = f'{length / epoch_length:.3g} passes over the data, before {now / epoch_length:.3g}'
-    before = warm_up_of(cfg, epoch_length)
-    if length != now:
-        set_length(cfg, length, UNITS[key], epoch_length)
-        whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
-        if key == 'max_epochs':
-            _space(cfg, length)
-    after = warm_up_of(cfg, epoch_length)
-    if after:
-        node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]
-        node['end'] = shortened(node, int(WARM_UP * after[2]) // after[3])
-    if before and warm_up_of(cfg, epoch_length)[1] != before[1]:
-        why = f'the warm-up takes a tenth of the run, before {counted(before[1], "iterations")}'
-        whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
-    return whys
-
-
-def _space(cfg, length):
-    """Make a run of many epochs validate and save less often."""
-    now, interval = cfg.train_cfg.get('val_interval'), length // _VALIDATIONS
-    if not now or now >= interval:
-        return
-    cfg.train_cfg.val_interval = interval
-    saving = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
-    if saving.get('interval') == now and saving.get('by_epoch', True):
-        saving['interval'] = interval
 
 
 def write_config(base, changes, title: str) -> str:

@@ -1,0 +1,218 @@
+"""Fit a config to its training data before a training, and use what was fitted afterwards."""
+import copy
+import math
+from numbers import Real
+from pathlib import Path
+
+from ..._utils.text import counted
+from ...data.datasets import LOADERS, datasets
+from ...tasks import task_of
+from ...weights.contents import config_of_checkpoint
+from ..check import WARM_UP, schedulers, shortened, warm_up_of
+from ..check.keys import changes, value_at
+from ..check.top_level import files_of, option_for
+from ..image_size import box_of, set_image_size
+from ..length import UNITS, process_count, set_length
+from ..loading import configs_folder, read_config
+from .detection import balanced
+from .geometry import resize_of, rounded
+
+#: The parts of a config that are fitted, besides the sizes of images.
+PARTS = (*LOADERS, 'model', 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
+         'param_scheduler')
+#: What is recorded under a name of its own, as it changes many places of a config.
+SIZE, RARE = 'image_size', 'oversample_thr'
+#: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
+_ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
+#: The most epochs, however small the data is; and the number of validations of a run that is made longer.
+_MOST_EPOCHS, _VALIDATIONS = 300, 10
+
+
+def fits_itself(cfg) -> bool:
+    """Whether a config is fitted by default: one of this package that reads its classes from the data, or one based on
+    it, that is not fitted yet."""
+    return bool(cfg.get('classes_from_data') and task_of(cfg).fit and 'fitted' not in cfg and _own_files(cfg)[0])
+
+
+def fit(cfg, settings=None, given=()):
+    """Fit a config to its training data; ``cfg.fitted`` gets what was changed, from what, and why.
+
+    Data that cannot be measured, and configs with several training data sets, stay as they are.
+
+    Args:
+        cfg: The config, with its data and its classes.
+        settings: `xcit_dense.config.settings.Settings` that were applied to the config: these values stay.
+        given: Dotted keys that are set by ``--cfg-options``: these stay too, and so do those in which a config of the
+            user's differs from the one of this package that it is based on.
+
+    Returns:
+        What the data has, as the part ``measure`` of the task's `xcit_dense.config.fit.Fit` returns it; None if nothing
+        was fitted.
+    """
+    part = task_of(cfg).part('fit')
+    measured = part.measure(cfg) if len(datasets(cfg, LOADERS[:1])) == 1 else None
+    if measured is None:
+        return None
+    given = [*given, *_own_keys(cfg)]
+    asked = {f'--{name.replace("_", "-")}' for name, value in vars(settings).items() if value} if settings else set()
+    asked.update(map(option_for, given))
+    if any('pipeline' in key for key in given):
+        asked.add('--image-size')
+    record, factor, box = [], 1., box_of(cfg)
+    if '--image-size' not in asked:
+        factor, why = _enlarge(cfg, part, measured)
+        if factor != 1.:
+            record.append(dict(key=SIZE, before=list(box), after=list(box_of(cfg)), why=why))
+    before, whys = {name: copy.deepcopy(cfg[name]) for name in PARTS if name in cfg}, {}
+    if '--batch-size' not in asked:
+        whys |= _fit_batch(cfg, factor, measured.count)
+    images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
+    if part.change:
+        whys |= part.change(cfg, measured, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
+    if not asked & {'--epochs', '--iterations'} and not any(
+            key.startswith(('param_scheduler', 'train_cfg')) for key in given):
+        whys |= fit_schedule(cfg, -(-measured.count // images))
+    for name in before:
+        for key, old, new in changes(before[name], cfg[name], name, by_type=True):
+            if any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.') for other in given):
+                _set(cfg, key, old)
+                continue
+            why = next((why for start, why in whys.items() if f'{key}.'.startswith(f'{start}.')), '')
+            if isinstance(new, dict):  # a wrapper
+                key, old, new = RARE, None, new['oversample_thr']
+            record.append(dict(key=key, before=old, after=new, why=why))
+    cfg.fitted = record
+    return measured
+
+
+def use_fit(cfg, checkpoint, trains: bool = False):
+    """Change a config as `fit` changed that of a training; a value that is no longer that of the recipe stays.
+
+    Args:
+        cfg: The config.
+        checkpoint: The content of a checkpoint of the training, or None.
+        trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
+    """
+    fitted = config_of_checkpoint(checkpoint).get('fitted')
+    for change in fitted or ():
+        key, old, new = (change.get(name) for name in ('key', 'before', 'after'))
+        if not _is_number(new):  # a checkpoint may be from anyone: this sets nothing that is run, read or downloaded
+            continue
+        if key == SIZE:
+            if box_of(cfg) and list(box_of(cfg)) == old:
+                set_image_size(cfg, tuple(new), LOADERS if trains else LOADERS[-1:])
+        elif key == RARE:
+            if trains and 'oversample_thr' not in cfg.train_dataloader.dataset:
+                cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, new)
+        elif (trains or key.startswith('model.')) and value_at(cfg, key) == old:
+            _set(cfg, key, new)
+    if trains and fitted is not None:
+        cfg.fitted = fitted
+
+
+def _is_number(value):
+    return all(map(_is_number, value)) if isinstance(value, (list, tuple)) else isinstance(value, Real)
+
+
+def _set(cfg, key, value):
+    parent, _, name = key.rpartition('.')
+    node = value_at(cfg, parent)
+    if isinstance(node, list):
+        node[int(name)] = value
+    elif value is None:
+        node.pop(name, None)
+    elif node is not None:
+        node[name] = value
+
+
+def _own_files(cfg):
+    """Return the last file of this package that a config consists of, or None, and whether the user's follow."""
+    files = [path for path, _ in files_of(cfg) if path]
+    ours = [path for path in files if Path(path).resolve().parent == configs_folder().resolve()]
+    return (ours[-1] if ours else None), bool(ours) and files[-1] != ours[-1]
+
+
+def _own_keys(cfg):
+    """Return the dotted keys in which a config of the user's differs from that of this package that it is based on."""
+    base, has_own = _own_files(cfg)
+    if not has_own:
+        return []
+    own, base = read_config(cfg.filename), read_config(base)
+    return [key for name in PARTS for key, *_ in changes(base.get(name), own.get(name), name, by_type=True)]
+
+
+def _enlarge(cfg, fit, measured):
+    """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason."""
+    step, box = resize_of(cfg), box_of(cfg)
+    if step is None or box is None:
+        return 1., ''
+    factor, why = fit.factor(cfg, step, measured)
+    if factor == 1.:
+        return 1., ''
+    set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
+    return factor, why
+
+
+def _fit_batch(cfg, factor, images):
+    """Change the batch size, and the one that the rate is for; return the reasons by key."""
+    now = cfg.train_dataloader.get('batch_size')
+    if not isinstance(now, int):
+        return {}
+    of_pixels, least = max(round(now / factor ** 2), 1), min(now, 2)
+    size = max(min(of_pixels, images // 8 if 'max_epochs' in cfg.train_cfg else now), least)
+    if size == now:
+        return {}
+    cfg.train_dataloader.batch_size = size
+    if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
+        cfg.auto_scale_lr.base_batch_size = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
+    return {'train_dataloader.batch_size': (
+        'larger images, so that a step has the same number of pixels' if max(of_pixels, least) == size else
+        f'so that an epoch of {counted(images, "images")} has more steps') + '; the learning rate stays',
+            'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
+
+
+def fit_schedule(cfg, epoch_length: int) -> dict:
+    """Set the length of a run for its data, and fit its schedulers to that length.
+
+    Args:
+        cfg: The config, which is changed.
+        epoch_length: The iterations of an epoch.
+
+    Returns:
+        The reasons, by the keys that were changed.
+    """
+    key = next((key for key in UNITS if cfg.train_cfg.get(key)), None)
+    if key is None:
+        return {}
+    now, whys = cfg.train_cfg[key], {}
+    if key == 'max_epochs':
+        length = min(max(now, -(-_ITERATIONS // epoch_length)), max(_MOST_EPOCHS, now))
+        why = f'{length * epoch_length} iterations, before {now * epoch_length}'
+    else:
+        length = min(max(now, _LEAST_PASSES * epoch_length), max(_MOST_PASSES * epoch_length, _ITERATIONS))
+        why = f'{length / epoch_length:.3g} passes over the data, before {now / epoch_length:.3g}'
+    before = warm_up_of(cfg, epoch_length)
+    if length != now:
+        set_length(cfg, length, UNITS[key], epoch_length)
+        whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
+        if key == 'max_epochs':
+            _space(cfg, length)
+    after = warm_up_of(cfg, epoch_length)
+    if after:
+        node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]
+        node['end'] = shortened(node, int(WARM_UP * after[2]) // after[3])
+    if before and warm_up_of(cfg, epoch_length)[1] != before[1]:
+        why = f'the warm-up takes a tenth of the run, before {counted(before[1], "iterations")}'
+        whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
+    return whys
+
+
+def _space(cfg, length):
+    """Make a run of many epochs validate and save less often."""
+    now, interval = cfg.train_cfg.get('val_interval'), length // _VALIDATIONS
+    if not now or now >= interval:
+        return
+    cfg.train_cfg.val_interval = interval
+    saving = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    if saving.get('interval') == now and saving.get('by_epoch', True):
+        saving['interval'] = interval
