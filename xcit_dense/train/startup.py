@@ -26,6 +26,7 @@ class StartupHook(Hook):
     """Logs `describe_run` when a training starts, on the first process: ``custom_hooks=[dict(type='StartupHook')]``."""
 
     priority = 'LOWEST'  # the other hooks have set up what is reported here
+    misfit = ''  # in what the config does not fit the data
 
     def before_train(self, runner):
         """Log the block, and problems of the schedule."""
@@ -41,10 +42,12 @@ class StartupHook(Hook):
         except Exception as error:  # of any type: data sets may be users' classes; a mere report stops no training
             print_log(f'cannot find out whether the config fits the data: {first_line(error)}', logger='current')
             found = Look({}, [])
-        if found.warnings and runner.iter == 0:
+        if found.warnings:
             advice = '' if 'fitted' in runner.cfg else '\n--suggest prints a config that fits'
-            print_log('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings) + advice,
-                      logger='current', level=logging.WARNING)
+            self.misfit = ('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
+                           + advice)
+        if self.misfit and runner.iter == 0:
+            print_log(self.misfit, logger='current', level=logging.WARNING)
         runner.logger.info('\n' + describe_run(runner, found.facts))
 
 
