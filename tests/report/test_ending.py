@@ -25,7 +25,8 @@ def test_what_it_says_to_do_next_works_as_typed(demo_data, tmp_path, monkeypatch
     done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', folder, cwd=tmp_path).stdout
     best, = folder.glob('best_*.pth')
     assert re.search(rf'\nbest +mIoU [\d.]+ at iteration \d: {best.name}\n'
-                     r'last +mIoU [\d.]+ at iteration 4: iter_4.pth\ncurves +my run/curves.png\nthe config may not fit the data:\n', done)
+                     r'last +mIoU [\d.]+ at iteration 4: iter_4.pth\ncurves +my run/curves.png\n'
+                     'the config may not fit the data:\n', done)
     assert (folder / 'curves.png').stat().st_size > 10000
     commands = [shlex.split(line)[3:] for line in done.partition('\nnext:\n')[2].splitlines()]
     assert [command[0] for command in commands] == ['test', 'predict']
