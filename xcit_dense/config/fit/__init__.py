@@ -59,16 +59,16 @@ def look(cfg, epoch_length: int = None, images: int = None) -> Look:
         measured = fit.measure(cfg)
         if measured:
             fit.look(cfg, measured, facts, warnings)
-            _look_at_classes(fit, measured, warnings)
+            _look_at_classes(fit, measured, 'fitted' in cfg, warnings)
         _look_at_length(cfg, epoch_length, images, measured, warnings)
     return Look(facts, warnings)
 
 
-def _look_at_classes(fit, measured, warnings):
+def _look_at_classes(fit, measured, is_fitted, warnings):
     amounts = measured.examples
     rare = sorted((name for name, amount in amounts.items() if amount < RARE), key=amounts.get)
     if rare and measured.count >= RARE:
-        repeated = '; --suggest repeats the images that have one' if fit.change else ''
+        repeated = '; --suggest repeats the images that have one' if fit.change and not is_fitted else ''
         warnings.append(f'{named_classes(rare)} {"has" if len(rare) == 1 else "have"} fewer than {RARE} {fit.examples} '
                         f'to learn from (the fewest: {amounts[rare[0]]}): add more'
                         + (repeated if amounts[rare[-1]] else ', or remove classes without any'))
