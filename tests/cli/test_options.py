@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from benchmarks import cells, growth, report
 from helpers.paths import TINY_CONFIG
@@ -19,6 +20,10 @@ from xcit_dense.train import work_dirs
 @pytest.fixture
 def ran(monkeypatch, demo_data, tmp_path):
     """A function that runs the train tool without the training, and gives the config and what was done before."""
+
+    for name in ('a.pth', 'run/epoch_1.pth', f'work_dirs/{TINY_CONFIG.stem}/epoch_1.pth'):  # to resume
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        torch.save(dict(meta={}, optimizer={}), tmp_path / name)
 
     def run(*args, check=True):
         found = SimpleNamespace(cfg=None, done=[], loaded=[])

@@ -93,8 +93,9 @@ def _run(args):
     check_evaluators(cfg, ('val_dataloader', ), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
-    if args.resume:
-        use_fit(cfg, read_checkpoint(find_resumed(source_of(args.resume, None), cfg.work_dir)), trains=True)
+    if cfg.get('resume'):
+        resumed = find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir)
+        use_fit(cfg, read_checkpoint(resumed), trains=True)
     elif not args.no_fit and fits_itself(cfg):
         fit(cfg, settings_of(args), args.cfg_options or ())
     if args.amp:
