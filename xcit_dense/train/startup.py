@@ -17,8 +17,14 @@ from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, describe_fit, look
 from ..data.batches import is_sharded, unwrapped
+from ..models import XCiT, XCiTClassifier
+from ..weights.layouts import figures_of, size_title
+from ..weights.zoo import PREFIX, WEIGHTS
 from .hooks import Bfloat16OptimWrapper, CompileHook
-from .resuming import samples_of
+from .resuming import kept_random_state, samples_of
+
+#: With fewer images, published weights usually are better than random ones.
+_FEW = 1000
 
 
 @HOOKS.register_module()
@@ -118,7 +124,23 @@ def _weights(runner, model):
         for part in parts if isinstance(parts, (list, tuple)) else [parts]:
             if name not in found and 'Pretrained' in str(part.get('type')):
                 found[name] = f'{part.get("checkpoint")}, loaded by {type(module).__name__}'
-    return '; '.join(f'{name}: {text}' for name, text in found.items()) + '; the rest random' if found else 'all random'
+    return ('; '.join(f'{name}: {text}' for name, text in found.items()) + '; the rest random' if found else
+            f'all random{_published_for(runner, model)}')
+
+
+def _published_for(runner, model):
+    """Name the published weights for a backbone whose data has few images; '' if there are none, or no labels."""
+    backbone, data = getattr(model, 'backbone', None), runner.train_dataloader.dataset
+    if not isinstance(backbone, (XCiT, XCiTClassifier)) or not (getattr(data, 'metainfo', None) or {}).get('classes'):
+        return ''
+    size = size_title(figures_of(backbone.arch))
+    name = f'{size}_{"384" if isinstance(backbone, XCiT) else "224"}_dist'  # as in the configs of this package
+    if name not in WEIGHTS or (samples_of(runner.train_dataloader) or _FEW) >= _FEW:
+        return ''
+    with kept_random_state(), torch.device('meta'):
+        count = sum(p.numel() for p in XCiTClassifier(size).parameters())
+    return (f'; with so few images, ImageNet weights of this backbone usually help: --init-from {PREFIX}{name} '
+            f'(a download of about {4 * count / 1e6:.0f} MB)')
 
 
 def _batch_size(runner):
